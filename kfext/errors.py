@@ -1,0 +1,103 @@
+"""The errors of kfext.
+
+KfextError
+├── UserError              what a person wrote is wrong; the message says what is allowed
+│   ├── QuantityError      not a Kubernetes quantity
+│   └── SettingError       a malformed setting: field, value, allowed values, an example
+├── LeaseLost              another controller leads, or we could not renew: end the process
+└── ApiError               the API server refused, or could not be reached
+    ├── BadRequest         400: the API server could not read what we sent
+    ├── Unauthorized       401
+    ├── Forbidden          403
+    ├── NotFound           404
+    ├── Conflict           409: somebody else wrote first, or it exists already
+    ├── Gone               410: the resource version is too old; list again
+    ├── Invalid            422: a failed `test` of a JSON patch, or a schema violation
+    ├── TooManyRequests    429, with the seconds to wait
+    └── Unavailable        no connection, no answer in time, or 5xx
+"""
+
+
+class KfextError(Exception):
+    """Base of everything kfext raises on purpose."""
+
+
+class UserError(KfextError):
+    """Something a person wrote is wrong; the message is meant for that person."""
+
+
+class QuantityError(UserError):
+    """A text that is not a Kubernetes quantity."""
+
+
+class SettingError(UserError):
+    """A malformed setting.
+
+    `field` is where it stands, `value` what stands there, `allowed` what may, `example` one that
+    works.
+    """
+
+    def __init__(self, *, field: str, value: object, allowed: str, example: str) -> None:
+        super().__init__(f"{field}: {value!r} is not allowed; allowed: {allowed}; e.g. {example}")
+        self.field = field
+        self.value = value
+        self.allowed = allowed
+        self.example = example
+
+
+class LeaseLost(KfextError):  # noqa: N818 - an event as much as an error
+    """The controller's Lease could not be renewed in time or is held by another."""
+
+
+class ApiError(KfextError):
+    """The API server refused a request, or could not be reached.
+
+    `status` is the HTTP status (0 without an answer), `reason` the machine reason of the Status
+    object, `message` its sentence.
+    """
+
+    def __init__(self, *, status: int, reason: str, message: str) -> None:
+        super().__init__(f"{status} {reason}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+
+class BadRequest(ApiError):  # noqa: N818 - named as the API names it, like all below
+    """400."""
+
+
+class Unauthorized(ApiError):  # noqa: N818
+    """401."""
+
+
+class Forbidden(ApiError):  # noqa: N818
+    """403."""
+
+
+class NotFound(ApiError):  # noqa: N818
+    """404."""
+
+
+class Conflict(ApiError):  # noqa: N818
+    """409."""
+
+
+class Gone(ApiError):  # noqa: N818
+    """410."""
+
+
+class Invalid(ApiError):  # noqa: N818
+    """422."""
+
+
+class TooManyRequests(ApiError):  # noqa: N818
+    """429; `retry_after` is in seconds."""
+
+    def __init__(self, *, status: int, reason: str, message: str, retry_after: float) -> None:
+        super().__init__(status=status, reason=reason, message=message)
+        self.retry_after = retry_after
+
+
+class Unavailable(ApiError):  # noqa: N818
+    """No connection, no answer in time, or a 5xx."""

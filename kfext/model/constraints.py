@@ -1,0 +1,127 @@
+"""What a pod asks of its node besides resources: selectors, affinity, tolerations.
+
+The values are hashable, so that equal pods share one verdict per node.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kfext.model.tolerant import mapping, sequence, text
+
+NAME_FIELD = "metadata.name"
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One line of a node selector term: `key operator values`."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A node selector term: all of its requirements must hold. An empty term matches nothing."""
+
+    expressions: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether the term has no requirement at all."""
+        return not self.expressions and not self.fields
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """One toleration of a pod."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """Everything that decides, apart from free resources, whether a pod may run on a node.
+
+    `terms` is None without required node affinity; with it, one term at least must match.
+    """
+
+    node_selector: tuple[tuple[str, str], ...] = ()
+    terms: tuple[Term, ...] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    host_ports: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def pinned_to(self) -> str | None:
+        """The one node that the required affinity allows by name, if there is exactly one."""
+        if not self.terms:
+            return None
+        names = set()
+        for term in self.terms:
+            named = [f.values for f in term.fields if f.key == NAME_FIELD and f.operator == "In"]
+            if not named:
+                return None
+            names.update(set.intersection(*map(set, named)))
+        return names.pop() if len(names) == 1 else None
+
+
+def parse_constraints(spec: Mapping[str, Any]) -> Constraints:
+    """Return the constraints of a pod spec; what cannot be understood is left out."""
+    required = mapping(
+        mapping(mapping(spec.get("affinity")).get("nodeAffinity")).get(
+            "requiredDuringSchedulingIgnoredDuringExecution"
+        )
+    )
+    terms = None
+    if required:
+        terms = tuple(
+            Term(
+                expressions=_requirements(mapping(term).get("matchExpressions")),
+                fields=_requirements(mapping(term).get("matchFields")),
+            )
+            for term in sequence(required.get("nodeSelectorTerms"))
+        )
+    selector = mapping(spec.get("nodeSelector"))
+    return Constraints(
+        node_selector=tuple(sorted((str(key), text(value)) for key, value in selector.items())),
+        terms=terms,
+        tolerations=tuple(
+            Toleration(
+                key=text(item.get("key")),
+                operator=text(item.get("operator")) or "Equal",
+                value=text(item.get("value")),
+                effect=text(item.get("effect")),
+            )
+            for item in map(mapping, sequence(spec.get("tolerations")))
+        ),
+        host_ports=_host_ports(spec),
+    )
+
+
+def _requirements(items: object) -> tuple[Requirement, ...]:
+    return tuple(
+        Requirement(
+            key=text(item.get("key")),
+            operator=text(item.get("operator")),
+            values=tuple(text(value) for value in sequence(item.get("values"))),
+        )
+        for item in map(mapping, sequence(items))
+    )
+
+
+def _host_ports(spec: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    """Return (protocol, port) of every host port; on the host network each port is one."""
+    found = set()
+    for container in map(mapping, sequence(spec.get("containers"))):
+        for port in map(mapping, sequence(container.get("ports"))):
+            number = port.get("hostPort")
+            if number is None and spec.get("hostNetwork") is True:
+                number = port.get("containerPort")
+            if isinstance(number, int) and number > 0:
+                found.add((text(port.get("protocol")) or "TCP", number))
+    return tuple(sorted(found))

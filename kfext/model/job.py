@@ -1,0 +1,195 @@
+"""One view over PyTorchJob and TFJob, with the defaults that the training-operator would apply."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kfext.model.constraints import Constraints, parse_constraints
+from kfext.model.pod import ReplicaKey
+from kfext.model.podspec import is_guaranteed, pod_requests
+from kfext.model.quantity import Resources, add, times
+from kfext.model.tolerant import mapping, sequence, strings, text, timestamp
+from kfext.names import HELD, KUEUE_QUEUE, RELEASED, TRAINING_OPERATOR
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of training job and where its API differs from the other's."""
+
+    name: str
+    plural: str
+    replica_specs: str
+    container: str
+    types: tuple[str, ...]
+    """Replica types in rank order: the first is where the others connect to."""
+
+
+PYTORCH = Kind(
+    name="PyTorchJob",
+    plural="pytorchjobs",
+    replica_specs="pytorchReplicaSpecs",
+    container="pytorch",
+    types=("Master", "Worker"),
+)
+TENSORFLOW = Kind(
+    name="TFJob",
+    plural="tfjobs",
+    replica_specs="tfReplicaSpecs",
+    container="tensorflow",
+    types=("Chief", "Master", "PS", "Worker", "Evaluator"),
+)
+KINDS = {kind.name: kind for kind in (PYTORCH, TENSORFLOW)}
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaGroup:
+    """All replicas of one type: they share one template.
+
+    `key` is the type as the user spelled it; `requests` are those of one pod.
+    """
+
+    type: str
+    key: str
+    replicas: int
+    requests: Resources
+    guaranteed: bool
+    constraints: Constraints
+    priority_class: str = ""
+    released: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One condition of a job's status; `since` is its last transition, in epoch seconds."""
+
+    status: bool
+    since: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingJob:
+    """A PyTorchJob or TFJob as it stands in the cluster. Times are seconds since the epoch."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    uid: str
+    groups: tuple[ReplicaGroup, ...]
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    resource_version: str = ""
+    suspend: bool = False
+    managed_by: str = ""
+    priority_class: str = ""
+    deleting: bool = False
+    created: float = 0.0
+    conditions: Mapping[str, Condition] = field(default_factory=dict)
+
+    @property
+    def held(self) -> bool:
+        """Whether kfext suspended the job, so that kfext may unsuspend it."""
+        return HELD in self.annotations
+
+    @property
+    def released(self) -> bool:
+        """Whether kfext has let go of the job for good."""
+        return RELEASED in self.annotations
+
+    @property
+    def kueue_managed(self) -> bool:
+        """Whether Kueue suspends and unsuspends this job, so that kfext must not."""
+        return KUEUE_QUEUE in self.labels
+
+    @property
+    def run_by_operator(self) -> bool:
+        """Whether the training-operator, and no other system, runs the job."""
+        return self.managed_by in {"", TRAINING_OPERATOR}
+
+    @property
+    def finished(self) -> bool:
+        """Whether the job has succeeded or failed."""
+        return self.has("Succeeded") or self.has("Failed")
+
+    @property
+    def pods(self) -> int:
+        """How many pods the job has in all."""
+        return sum(group.replicas for group in self.groups)
+
+    @property
+    def requests(self) -> Resources:
+        """What all pods of the job request together."""
+        return add(times(group.requests, group.replicas) for group in self.groups)
+
+    def has(self, condition: str) -> bool:
+        """Return whether a condition is true."""
+        found = self.conditions.get(condition)
+        return found is not None and found.status
+
+    def replicas(self) -> Iterator[tuple[ReplicaKey, ReplicaGroup]]:
+        """Yield every replica in rank order: the first types first, then by index."""
+        for group in self.groups:
+            for index in range(group.replicas):
+                yield ReplicaKey(type=group.type.lower(), index=index), group
+
+
+def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
+    """Return the view of a job's JSON object, or None if it is of no kind that kfext knows.
+
+    Total: odd or missing fields take the operator's defaults (1 replica) or are left out; a
+    replica type in any case becomes the operator's spelling.
+    """
+    kind = KINDS.get(text(raw.get("kind")))
+    if kind is None:
+        return None
+    metadata, spec = mapping(raw.get("metadata")), mapping(raw.get("spec"))
+    policy = mapping(spec.get("runPolicy"))
+    return TrainingJob(
+        kind=kind,
+        namespace=text(metadata.get("namespace")),
+        name=text(metadata.get("name")),
+        uid=text(metadata.get("uid")),
+        groups=_groups(kind, mapping(spec.get(kind.replica_specs))),
+        annotations=strings(metadata.get("annotations")),
+        labels=strings(metadata.get("labels")),
+        resource_version=text(metadata.get("resourceVersion")),
+        suspend=policy.get("suspend") is True,
+        managed_by=text(policy.get("managedBy")),
+        priority_class=text(mapping(policy.get("schedulingPolicy")).get("priorityClass")),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        created=timestamp(metadata.get("creationTimestamp")),
+        conditions={
+            text(item.get("type")): Condition(
+                status=item.get("status") == "True",
+                since=timestamp(item.get("lastTransitionTime")),
+                reason=text(item.get("reason")),
+            )
+            for item in map(mapping, sequence(mapping(raw.get("status")).get("conditions")))
+        },
+    )
+
+
+def _groups(kind: Kind, specs: Mapping[str, Any]) -> tuple[ReplicaGroup, ...]:
+    spelling = {known.lower(): known for known in kind.types}
+    rank = {known: number for number, known in enumerate(kind.types)}
+    groups = []
+    for key, value in specs.items():
+        known = spelling.get(str(key).lower())
+        if known is None:
+            continue  # the operator runs no such type either
+        template = mapping(mapping(value).get("template"))
+        pod_spec = mapping(template.get("spec"))
+        count = mapping(value).get("replicas")
+        groups.append(
+            ReplicaGroup(
+                type=known,
+                key=str(key),
+                replicas=count if type(count) is int and count >= 0 else 1,
+                requests=pod_requests(pod_spec),
+                guaranteed=is_guaranteed(pod_spec),
+                constraints=parse_constraints(pod_spec),
+                priority_class=text(pod_spec.get("priorityClassName")),
+                released=RELEASED in strings(mapping(template.get("metadata")).get("annotations")),
+            )
+        )
+    return tuple(sorted(groups, key=lambda group: rank[group.type]))

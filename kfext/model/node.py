@@ -1,0 +1,49 @@
+"""A node, as far as placement needs it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kfext.model.quantity import Resources, parse_resources
+from kfext.model.tolerant import mapping, sequence, strings, text
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """One taint of a node; only NoSchedule and NoExecute keep pods away."""
+
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node: `allocatable` is what pods may request in all."""
+
+    name: str
+    allocatable: Resources = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    uid: str = ""
+
+
+def parse_node(raw: Mapping[str, Any]) -> Node:
+    """Return a node from its JSON object; total, whatever the input."""
+    metadata, spec = mapping(raw.get("metadata")), mapping(raw.get("spec"))
+    return Node(
+        name=text(metadata.get("name")),
+        uid=text(metadata.get("uid")),
+        labels=strings(metadata.get("labels")),
+        allocatable=parse_resources(mapping(raw.get("status")).get("allocatable")),
+        unschedulable=spec.get("unschedulable") is True,
+        taints=tuple(
+            Taint(
+                key=text(taint.get("key")),
+                value=text(taint.get("value")),
+                effect=text(taint.get("effect")),
+            )
+            for taint in map(mapping, sequence(spec.get("taints")))
+        ),
+    )

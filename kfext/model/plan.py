@@ -1,0 +1,67 @@
+"""A plan: which node each replica of a job goes to. It is stored as JSON on the job."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kfext.model.pod import ReplicaKey
+from kfext.model.tolerant import mapping, sequence, text
+
+Assignment = Mapping[ReplicaKey, str]
+"""Replica -> name of its node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The placement of a whole job.
+
+    `generation` counts the plans of the job from 1. A plan whose `job_uid` is not the job's was
+    copied along with a manifest and is ignored.
+    """
+
+    job_uid: str
+    generation: int
+    assignment: Assignment = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes of the plan, in name order."""
+        return tuple(sorted(set(self.assignment.values())))
+
+    def encode(self) -> str:
+        """Return compact JSON: per type, the number of each index's node in a list of names."""
+        number = {node: position for position, node in enumerate(self.nodes)}
+        replicas: dict[str, dict[int, int]] = {}
+        for key, node in self.assignment.items():
+            replicas.setdefault(key.type, {})[key.index] = number[node]
+        return json.dumps(
+            {
+                "uid": self.job_uid,
+                "generation": self.generation,
+                "nodes": list(self.nodes),
+                "replicas": {
+                    kind: [places.get(index, -1) for index in range(max(places) + 1)]
+                    for kind, places in sorted(replicas.items())
+                },
+            },
+            separators=(",", ":"),
+        )
+
+
+def decode_plan(written: str | None, *, job_uid: str) -> Plan | None:
+    """Return the plan in an annotation, or None if it is absent, damaged or another job's."""
+    try:
+        raw = mapping(json.loads(written or ""))
+    except ValueError:
+        return None
+    generation = raw.get("generation")
+    if not job_uid or raw.get("uid") != job_uid or type(generation) is not int:
+        return None
+    nodes = [text(name) for name in sequence(raw.get("nodes"))]
+    assignment = {
+        ReplicaKey(type=kind, index=index): nodes[place]
+        for kind, places in mapping(raw.get("replicas")).items()
+        for index, place in enumerate(sequence(places))
+        if type(place) is int and 0 <= place < len(nodes)
+    }
+    return Plan(job_uid=job_uid, generation=generation, assignment=assignment)

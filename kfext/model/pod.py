@@ -1,0 +1,128 @@
+"""A pod, as far as placement needs it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kfext.model.constraints import Constraints, parse_constraints
+from kfext.model.podspec import is_guaranteed, pod_requests
+from kfext.model.quantity import Resources
+from kfext.model.tolerant import mapping, sequence, strings, text, timestamp
+from kfext.names import (
+    GATE,
+    JOB_NAME,
+    PLAN_GENERATION,
+    RELEASED,
+    REPLICA_INDEX,
+    REPLICA_TYPE,
+    TRAINING_GROUP,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaKey:
+    """Which replica of a job a pod is: the type in lower case, as on the label, and the index."""
+
+    type: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod.
+
+    `owner_uid` is the uid of the job that controls it, empty if no training job does.
+    `affinity` and the full `constraints` are kept only while the pod bears our gate, since only
+    then we write to it; `pinned_to` is kept for every pod. `unschedulable` is kube-scheduler's
+    sentence, empty if it has none. Times are seconds since the epoch.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str = ""
+    owner_uid: str = ""
+    replica: ReplicaKey | None = None
+    node_name: str = ""
+    pinned_to: str | None = None
+    phase: str = "Pending"
+    deleting: bool = False
+    gates: tuple[str, ...] = ()
+    requests: Resources = field(default_factory=dict)
+    guaranteed: bool = False
+    constraints: Constraints | None = None
+    host_ports: tuple[tuple[str, int], ...] = ()
+    affinity: Mapping[str, Any] | None = None
+    unschedulable: str = ""
+    released: bool = False
+    plan_generation: str = ""
+    created: float = 0.0
+
+    @property
+    def gated(self) -> bool:
+        """Whether our own gate holds the pod."""
+        return GATE in self.gates
+
+    @property
+    def finished(self) -> bool:
+        """Whether the pod has ended and so holds no resources."""
+        return self.phase in {"Succeeded", "Failed"}
+
+    @property
+    def home(self) -> str:
+        """The node that the pod occupies: where it is bound, else where it is pinned."""
+        return self.node_name or self.pinned_to or ""
+
+
+def parse_pod(raw: Mapping[str, Any]) -> Pod:
+    """Return a pod from its JSON object; total, whatever the input."""
+    metadata, spec = mapping(raw.get("metadata")), mapping(raw.get("spec"))
+    status = mapping(raw.get("status"))
+    labels, annotations = strings(metadata.get("labels")), strings(metadata.get("annotations"))
+    gates = tuple(text(mapping(gate).get("name")) for gate in sequence(spec.get("schedulingGates")))
+    constraints = parse_constraints(spec)
+    gated = GATE in gates
+    return Pod(
+        namespace=text(metadata.get("namespace")),
+        name=text(metadata.get("name")),
+        uid=text(metadata.get("uid")),
+        resource_version=text(metadata.get("resourceVersion")),
+        owner_uid=_owner_uid(metadata),
+        replica=_replica(labels),
+        node_name=text(spec.get("nodeName")),
+        pinned_to=None if gated else constraints.pinned_to,
+        phase=text(status.get("phase")) or "Pending",
+        deleting=bool(metadata.get("deletionTimestamp")),
+        gates=gates,
+        requests=pod_requests(spec),
+        guaranteed=is_guaranteed(spec),
+        constraints=constraints if gated else None,
+        host_ports=constraints.host_ports,
+        affinity=mapping(spec.get("affinity")) if gated else None,
+        unschedulable=_unschedulable(status),
+        released=RELEASED in annotations,
+        plan_generation=annotations.get(PLAN_GENERATION, ""),
+        created=timestamp(metadata.get("creationTimestamp")),
+    )
+
+
+def _owner_uid(metadata: Mapping[str, Any]) -> str:
+    for owner in map(mapping, sequence(metadata.get("ownerReferences"))):
+        group = text(owner.get("apiVersion")).partition("/")[0]
+        if owner.get("controller") is True and group == TRAINING_GROUP:
+            return text(owner.get("uid"))
+    return ""
+
+
+def _replica(labels: Mapping[str, str]) -> ReplicaKey | None:
+    index = labels.get(REPLICA_INDEX, "")
+    if JOB_NAME not in labels or not (index.isascii() and index.isdigit()):
+        return None
+    return ReplicaKey(type=labels.get(REPLICA_TYPE, "").lower(), index=int(index[:9]))
+
+
+def _unschedulable(status: Mapping[str, Any]) -> str:
+    for condition in map(mapping, sequence(status.get("conditions"))):
+        if condition.get("type") == "PodScheduled" and condition.get("reason") == "Unschedulable":
+            return text(condition.get("message")) or "unschedulable"
+    return ""

@@ -1,0 +1,116 @@
+"""TrainingPolicy: an administrator's settings for the jobs of some namespaces."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kfext.model.quantity import Resources, parse_resources
+from kfext.model.tolerant import mapping, sequence, strings, text
+from kfext.names import DOMAIN
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """How long the steps of a placement may take, in seconds, and how pods without requests count.
+
+    `release_after` None is `auto`: release after 60 s only a job that no empty node set holds.
+    """
+
+    bind_timeout: float = 60.0
+    create_timeout: float = 30.0
+    release_after: float | None = None
+    assumed_requests: Resources = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    """A Kubernetes label selector; an empty one selects everything."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    expressions: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return whether `labels` satisfy every line of the selector."""
+        if any(labels.get(key) != value for key, value in self.labels.items()):
+            return False
+        return all(
+            {
+                "In": labels.get(key) in values,
+                "NotIn": labels.get(key) not in values,
+                "Exists": key in labels,
+                "DoesNotExist": key not in labels,
+            }.get(operator, False)
+            for key, operator, values in self.expressions
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPolicy:
+    """One TrainingPolicy; `settings` has the full annotation keys.
+
+    Among the policies that select a namespace the highest weight holds, then the first name.
+    """
+
+    name: str = ""
+    weight: int = 0
+    selector: LabelSelector = field(default_factory=LabelSelector)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    placement: Placement = field(default_factory=Placement)
+
+
+def parse_policy(raw: Mapping[str, Any]) -> TrainingPolicy:
+    """Return a policy from its JSON object; total, whatever the input."""
+    spec = mapping(raw.get("spec"))
+    selector, placement = mapping(spec.get("namespaceSelector")), mapping(spec.get("placement"))
+    weight = spec.get("weight")
+    return TrainingPolicy(
+        name=text(mapping(raw.get("metadata")).get("name")),
+        weight=weight if type(weight) is int else 0,
+        selector=LabelSelector(
+            labels=strings(selector.get("matchLabels")),
+            expressions=tuple(
+                (
+                    text(line.get("key")),
+                    text(line.get("operator")),
+                    tuple(text(value) for value in sequence(line.get("values"))),
+                )
+                for line in map(mapping, sequence(selector.get("matchExpressions")))
+            ),
+        ),
+        settings={f"{DOMAIN}/{key}": value for key, value in strings(spec.get("settings")).items()},
+        placement=Placement(
+            bind_timeout=_seconds(placement.get("bindTimeout"), default=60.0),
+            create_timeout=_seconds(placement.get("createTimeout"), default=30.0),
+            release_after=_release_after(placement.get("releaseAfter")),
+            assumed_requests=parse_resources(placement.get("assumedRequests")),
+        ),
+    )
+
+
+def policy_for(
+    policies: Iterable[TrainingPolicy], namespace_labels: Mapping[str, str]
+) -> TrainingPolicy:
+    """Return the policy that holds in a namespace; the built-in one if none selects it."""
+    selected = [policy for policy in policies if policy.selector.matches(namespace_labels)]
+    return min(selected, key=lambda policy: (-policy.weight, policy.name), default=TrainingPolicy())
+
+
+def _release_after(value: object) -> float | None:
+    return None if value in {None, AUTO} else _seconds(value, default=60.0)
+
+
+def _seconds(value: object, *, default: float) -> float:
+    """Return a duration such as `90s`, `5m`, `1h30m` in seconds."""
+    rest, total = text(value), 0.0
+    if not rest:
+        return default
+    while rest:
+        digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
+        unit = rest[len(digits) : len(digits) + 1]
+        if not digits or unit not in {"s", "m", "h"}:
+            return default
+        total += int(digits[:9]) * {"s": 1, "m": 60, "h": 3600}[unit]
+        rest = rest[len(digits) + 1 :]
+    return total

@@ -1,0 +1,103 @@
+"""Kubernetes quantities as integers, and sums of them.
+
+CPU is counted in millicores, everything else in its own unit (bytes, devices, pods), rounded up as
+kube-scheduler does.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+
+from kfext.errors import QuantityError
+
+Resources = Mapping[str, int]
+"""Resource name -> amount: millicores for cpu, else bytes, devices, pods. Treated as immutable."""
+
+CPU = "cpu"
+MEMORY = "memory"
+PODS = "pods"
+
+_SYNTAX = re.compile(
+    r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d+)|(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?))"
+)
+_SUFFIX = {
+    "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1),
+    "k": Fraction(10**3), "M": Fraction(10**6), "G": Fraction(10**9), "T": Fraction(10**12),
+    "P": Fraction(10**15), "E": Fraction(10**18),
+    "Ki": Fraction(2**10), "Mi": Fraction(2**20), "Gi": Fraction(2**30), "Ti": Fraction(2**40),
+    "Pi": Fraction(2**50), "Ei": Fraction(2**60),
+}  # fmt: skip
+_LARGEST = 2**63 - 1
+_EXPONENT_LIMIT = 30  # beyond it a quantity saturates; computing 10**1000000 would hang us
+
+
+def parse_quantity(value: object) -> Fraction:
+    """Return the exact value of a quantity such as `500m`, `1.5`, `2Gi`, `1e3` or a number.
+
+    Raises QuantityError, with what is allowed, for anything else (`1e3m`, `1 Gi`, None).
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise QuantityError(
+            f"{value!r} is not a quantity; allowed: a number with a unit, e.g. 500m"
+        )
+    match = _SYNTAX.fullmatch(str(value))
+    if match is None:
+        raise QuantityError(
+            f"{value!r} is not a quantity; allowed: a number with one of the units n u m k M G T P "
+            "E Ki Mi Gi Ti Pi Ei, or with an exponent; e.g. 500m, 2Gi, 1e3"
+        )
+    number, exponent, suffix = match.groups()
+    if exponent is None:
+        return Fraction(number) * _SUFFIX[suffix]
+    power = max(-_EXPONENT_LIMIT, min(_EXPONENT_LIMIT, int(exponent[1:])))
+    return Fraction(number) * Fraction(10) ** power
+
+
+def amount(resource: str, value: object) -> int:
+    """Return a quantity of `resource` in its unit, rounded up, within 64 bits.
+
+    Raises QuantityError.
+    """
+    exact = parse_quantity(value) * (1000 if resource == CPU else 1)
+    return max(-_LARGEST, min(_LARGEST, -(-exact.numerator // exact.denominator)))
+
+
+def parse_resources(values: object) -> dict[str, int]:
+    """Return the parsable, positive entries of a resource list; the API refuses the others."""
+    parsed = {}
+    for name, value in values.items() if isinstance(values, Mapping) else ():
+        try:
+            number = amount(str(name), value)
+        except QuantityError:
+            continue
+        if number > 0:
+            parsed[str(name)] = number
+    return parsed
+
+
+def add(summands: Iterable[Resources]) -> dict[str, int]:
+    """Return the sum, resource by resource."""
+    total: dict[str, int] = {}
+    for resources in summands:
+        for name, number in resources.items():
+            total[name] = total.get(name, 0) + number
+    return total
+
+
+def maximum(one: Resources, other: Resources) -> dict[str, int]:
+    """Return the larger of both, resource by resource."""
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
+
+
+def times(resources: Resources, count: int) -> dict[str, int]:
+    """Return `count` times the resources."""
+    return {name: number * count for name, number in resources.items()}
+
+
+def human(resource: str, number: int) -> str:
+    """Return an amount as a person would write it, e.g. `1.5 cpu` or `3.2 Gi memory`."""
+    if resource == CPU:
+        return f"{number / 1000:g} cpu"
+    if resource in {MEMORY, "ephemeral-storage"}:
+        return f"{number / 2**30:.3g} Gi {resource}"
+    return f"{number} {resource}"

@@ -1,0 +1,33 @@
+"""Read fields of objects that other people wrote: never crash, take what is usable."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """Return `value` if it is a mapping, else an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def sequence(value: object) -> Sequence[Any]:
+    """Return `value` if it is a list or tuple, else an empty one."""
+    return value if isinstance(value, list | tuple) else ()
+
+
+def text(value: object) -> str:
+    """Return `value` if it is a string, else an empty one."""
+    return value if isinstance(value, str) else ""
+
+
+def strings(value: object) -> dict[str, str]:
+    """Return the entries of a mapping whose key and value are strings, as labels are."""
+    return {k: v for k, v in mapping(value).items() if isinstance(k, str) and isinstance(v, str)}
+
+
+def timestamp(value: object) -> float:
+    """Return an RFC 3339 time as seconds since the epoch; 0.0 for what is not one."""
+    try:
+        return datetime.fromisoformat(text(value)).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return 0.0
