@@ -1,0 +1,46 @@
+"""The claims that jobs and pods have on the ledger, derived from what the cluster says."""
+
+from collections.abc import Hashable, Iterable, Mapping
+
+from kfext.core.ledger import Claim
+from kfext.model.job import TrainingJob
+from kfext.model.plan import Plan
+from kfext.model.pod import Pod, ReplicaKey
+
+
+def pod_key(uid: str) -> Hashable:
+    """Return the key of the claim of a pod that has a node."""
+    return ("pod", uid)
+
+
+def plan_key(job_uid: str, replica: ReplicaKey) -> Hashable:
+    """Return the key of the claim of a planned replica whose pod has no node yet."""
+    return ("plan", job_uid, replica)
+
+
+def pod_claim(pod: Pod) -> Claim | None:
+    """Return what a pod takes: nothing before it is bound or pinned, nor after it has ended."""
+    if pod.finished or not pod.home:
+        return None
+    return Claim(node=pod.home, requests=pod.requests, host_ports=pod.host_ports)
+
+
+def plan_claims(
+    job: TrainingJob, plan: Plan | None, pods: Iterable[Pod]
+) -> Mapping[Hashable, Claim]:
+    """Return the claims of the replicas of a plan whose pods do not claim for themselves.
+
+    A plan holds room only while the job runs under it: not after its end, nor while suspended.
+    """
+    if plan is None or job.suspend or job.finished or job.deleting or job.released:
+        return {}
+    present = {pod.replica: pod for pod in pods if not pod.deleting}
+    claims = {}
+    for key, group in job.replicas():
+        pod, node = present.get(key), plan.assignment.get(key)
+        if node is None or (pod is not None and (pod.home or pod.finished)):
+            continue
+        requests = pod.requests if pod else group.requests
+        ports = pod.host_ports if pod else group.constraints.host_ports
+        claims[plan_key(job.uid, key)] = Claim(node=node, requests=requests, host_ports=ports)
+    return claims

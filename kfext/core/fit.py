@@ -1,0 +1,70 @@
+"""Whether a node is possible for a pod, free resources aside: selectors, affinity, taints.
+
+Follows kube-scheduler's filters NodeUnschedulable, NodeAffinity and TaintToleration.
+"""
+
+from kfext.model.constraints import NAME_FIELD, Constraints, Requirement, Term, Toleration
+from kfext.model.node import Node, Taint
+
+_UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+
+
+def why_not(constraints: Constraints, node: Node) -> str | None:
+    """Return None if a pod may run on the node, else what keeps it away, in a few words."""
+    if node.unschedulable and not _tolerated(_UNSCHEDULABLE, constraints.tolerations):
+        return "cordoned"
+    for key, value in constraints.node_selector:
+        if node.labels.get(key) != value:
+            return "nodeSelector"
+    if constraints.terms is not None and not any(_matches(t, node) for t in constraints.terms):
+        return "node affinity"
+    for taint in node.taints:
+        if taint.effect != "PreferNoSchedule" and not _tolerated(taint, constraints.tolerations):
+            return f"taint {taint.key}"
+    return None
+
+
+def _tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
+    return any(
+        (not one.effect or one.effect == taint.effect)
+        and (not one.key or one.key == taint.key)
+        and (one.operator == "Exists" or (bool(one.key) and one.value == taint.value))
+        for one in tolerations
+    )
+
+
+def _matches(term: Term, node: Node) -> bool:
+    """Return whether all requirements hold; an empty term matches nothing."""
+    return (
+        not term.empty
+        and all(_holds(one, node.labels.get(one.key)) for one in term.expressions)
+        and all(
+            one.key == NAME_FIELD and one.operator in {"In", "NotIn"} and _holds(one, node.name)
+            for one in term.fields
+        )
+    )
+
+
+def _holds(requirement: Requirement, value: str | None) -> bool:
+    match requirement.operator:
+        case "In":
+            return value in requirement.values
+        case "NotIn":
+            return value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt":
+            return _compares(requirement, value)
+        case _:
+            return False
+
+
+def _compares(requirement: Requirement, value: str | None) -> bool:
+    """Compare as integers; a label that is none never holds."""
+    try:
+        have, want = int(value or ""), int(requirement.values[0])
+    except (ValueError, IndexError):
+        return False
+    return have > want if requirement.operator == "Gt" else have < want

@@ -1,0 +1,168 @@
+"""The one patch of a job that each step makes, as JSON-patch operations.
+
+Each patch tests what the decision was based on (uid, suspend, held, replicas), but not the
+resource version: the operator's status writes would make it conflict for ever.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kfext.core.patch import Changes, Operation, operations, pointer
+from kfext.model.job import TrainingJob
+from kfext.model.plan import Plan
+from kfext.model.state import JobState
+from kfext.model.tolerant import mapping, sequence
+from kfext.model.verdict import Verdict
+from kfext.names import (
+    HELD,
+    HOSTNAME,
+    JOB_NAME,
+    PLAN,
+    PLAN_GENERATION,
+    RELEASED,
+    STATE,
+)
+
+Raw = Mapping[str, Any]
+_WEIGHT = 100
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def start_patch(raw: Raw, job: TrainingJob, plan: Plan) -> list[Operation]:
+    """Unsuspend the job under a plan; its templates lean towards the planned nodes.
+
+    The preference is for what our webhook misses, and for pods replaced while kfext is away: they
+    go elsewhere if the planned node has died.
+    """
+    return [
+        *_tests(raw, job),
+        {"op": "test", "path": pointer("metadata", "annotations", HELD),
+         "value": job.annotations[HELD]},
+        *operations(
+            raw,
+            {
+                "metadata": {"annotations": {PLAN: plan.encode()}},
+                "spec": {
+                    "runPolicy": {"suspend": False},
+                    job.kind.replica_specs: _templates(
+                        raw,
+                        job,
+                        annotations={PLAN_GENERATION: str(plan.generation)},
+                        affinity=lambda current: _leaning(current, plan),
+                    ),
+                },
+            },
+        ),
+    ]  # fmt: skip
+
+
+def amend_patch(raw: Raw, job: TrainingJob, plan: Plan) -> list[Operation]:
+    """Replace the plan of a job whose pods wait behind the gate."""
+    changes: Changes = {"metadata": {"annotations": {PLAN: plan.encode()}}}
+    return [*_tests(raw, job), *operations(raw, changes)]
+
+
+def stop_patch(raw: Raw, job: TrainingJob, state: JobState) -> list[Operation]:
+    """Suspend the job, mark it as ours to resume, and forget its plan."""
+    changes: Changes = {
+        "metadata": {
+            "annotations": {
+                HELD: job.annotations.get(HELD, "true"),
+                PLAN: None,
+                STATE: state.encode(),
+            }
+        },
+        "spec": {"runPolicy": {"suspend": True}},
+    }
+    return [*_tests(raw, job), *operations(raw, changes)]
+
+
+def remember_patch(raw: Raw, job: TrainingJob, state: JobState) -> list[Operation]:
+    """Write only the state."""
+    changes: Changes = {"metadata": {"annotations": {STATE: state.encode()}}}
+    return [*_tests(raw, job), *operations(raw, changes)]
+
+
+def release_patch(raw: Raw, job: TrainingJob, verdict: Verdict) -> list[Operation]:
+    """Let go of the job for good; on plain Kubernetes its pods still prefer one node."""
+    if job.kueue_managed:
+        changes: Changes = {"metadata": {"annotations": {RELEASED: verdict.reason, PLAN: None}}}
+        return [*_tests(raw, job), *operations(raw, changes)]
+    spec: Changes = {
+        job.kind.replica_specs: _templates(
+            raw,
+            job,
+            annotations={RELEASED: verdict.reason},
+            affinity=lambda current: _together(current, job.name),
+        )
+    }
+    if job.held:
+        spec["runPolicy"] = {"suspend": False}
+    changes = {
+        "metadata": {"annotations": {RELEASED: verdict.reason, PLAN: None}},
+        "spec": spec,
+    }
+    return [*_tests(raw, job), *operations(raw, changes)]
+
+
+def _tests(raw: Raw, job: TrainingJob) -> list[Operation]:
+    spec = mapping(raw.get("spec"))
+    tests: list[Operation] = [{"op": "test", "path": "/metadata/uid", "value": job.uid}]
+    if "suspend" in mapping(spec.get("runPolicy")):
+        tests.append({"op": "test", "path": "/spec/runPolicy/suspend", "value": job.suspend})
+    specs = mapping(spec.get(job.kind.replica_specs))
+    for group in job.groups:
+        if "replicas" in mapping(specs.get(group.key)):
+            path = pointer("spec", job.kind.replica_specs, group.key, "replicas")
+            tests.append({"op": "test", "path": path, "value": group.replicas})
+    return tests
+
+
+def _templates(
+    raw: Raw, job: TrainingJob, *, annotations: dict[str, str], affinity: Any
+) -> Changes:
+    """Return the changes of every template."""
+    specs = mapping(mapping(raw.get("spec")).get(job.kind.replica_specs))
+    changes: Changes = {}
+    for group in job.groups:
+        template = mapping(mapping(specs.get(group.key)).get("template"))
+        current = mapping(mapping(template.get("spec")).get("affinity"))
+        changes[group.key] = {
+            "template": {
+                "metadata": {"annotations": annotations},
+                "spec": {"affinity": affinity(current)},
+            }
+        }
+    return changes
+
+
+def _leaning(affinity: Raw, plan: Plan | None) -> Changes:
+    """Return the affinity with a preference for the planned nodes in place of earlier ones."""
+    current = sequence(mapping(affinity.get("nodeAffinity")).get(_PREFERRED))
+    terms = [term for term in current if not _is_ours(mapping(term))]
+    for node in plan.nodes if plan else ():
+        name = {"key": "metadata.name", "operator": "In", "values": [node]}
+        terms.append({"weight": _WEIGHT, "preference": {"matchFields": [name]}})
+    if terms == list(current):
+        return {}
+    return {"nodeAffinity": {_PREFERRED: terms}}
+
+
+def _is_ours(term: Raw) -> bool:
+    """Tell our preference by its shape: by node name alone, which templates do not say."""
+    preference = mapping(term.get("preference"))
+    return set(preference) == {"matchFields"} and term.get("weight") == _WEIGHT
+
+
+def _together(affinity: Raw, job_name: str) -> Changes:
+    """Return the affinity with a preference for the node of the job's other pods."""
+    term = {
+        "weight": _WEIGHT,
+        "podAffinityTerm": {
+            "topologyKey": HOSTNAME,
+            "labelSelector": {"matchLabels": {JOB_NAME: job_name}},
+        },
+    }
+    current = sequence(mapping(affinity.get("podAffinity")).get(_PREFERRED))
+    terms = [*current, *([] if term in current else [term])]
+    return {**_leaning(affinity, None), "podAffinity": {_PREFERRED: terms}}

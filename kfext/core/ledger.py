@@ -1,0 +1,213 @@
+"""The ledger: what is free on every node, after everything that occupies or will occupy it.
+
+A claim is one pod's share of one node: a pod that is bound or pinned, or a replica of a plan whose
+pod is not there yet. The columns are NumPy arrays over all nodes, so that a question about 5,000
+nodes costs microseconds. All amounts are integers in the units of model.quantity.
+"""
+
+from collections.abc import Collection, Hashable, Iterable
+from dataclasses import dataclass
+from dataclasses import replace as replaced
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kfext.core.fit import why_not
+from kfext.model.constraints import Constraints
+from kfext.model.node import Node
+from kfext.model.quantity import CPU, MEMORY, Resources
+
+Amounts = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+ASSUMED = {CPU: 100, MEMORY: 200 * 2**20}
+"""What a pod without requests counts as in scores; kube-scheduler assumes the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one pod, present or planned, takes from a node."""
+
+    node: str
+    requests: Resources
+    host_ports: tuple[tuple[str, int], ...] = ()
+
+
+class Ledger:
+    """Nodes and the claims on them. A claim on an unknown node waits until the node appears."""
+
+    def __init__(self, nodes: Iterable[Node] = ()) -> None:
+        self.nodes: list[Node | None] = []
+        self._row: dict[str, int] = {}
+        self._unused: list[int] = []
+        self._column: dict[str, int] = {}
+        self._allocatable: Amounts = np.zeros((4, 16), dtype=np.int64)
+        self._claimed: Amounts = np.zeros((4, 16), dtype=np.int64)
+        self._assumed: Amounts = np.zeros((2, 16), dtype=np.int64)
+        self._claims: dict[Hashable, Claim] = {}
+        self._on_node: dict[str, set[Hashable]] = {}
+        self._masks: dict[Constraints, Mask] = {}
+        for node in nodes:
+            self.set_node(node)
+
+    # --- nodes ------------------------------------------------------------------------------
+
+    def set_node(self, node: Node) -> None:
+        """Add a node, or replace what is known of it."""
+        row = self._row.get(node.name)
+        known = self.nodes[row] if row is not None else None
+        if row is None:
+            row = self._new_row(node.name)
+            self.nodes[row] = node
+            for key in self._on_node.get(node.name, ()):
+                self._book(row, self._claims[key], +1)
+        self.nodes[row] = node
+        self._allocatable[:, row] = 0
+        for resource, number in node.allocatable.items():
+            self._allocatable[self._column_of(resource), row] = number
+        if known is None or _shape(known) != _shape(node):
+            for constraints, mask in self._masks.items():
+                mask[row] = why_not(constraints, node) is None
+
+    def remove_node(self, name: str) -> None:
+        """Forget a node; claims on it are kept, in case it comes back."""
+        row = self._row.pop(name, None)
+        if row is None:
+            return
+        self.nodes[row] = None
+        self._allocatable[:, row] = self._claimed[:, row] = 0
+        self._assumed[:, row] = 0
+        for mask in self._masks.values():
+            mask[row] = False
+        self._unused.append(row)
+
+    def node(self, name: str) -> Node | None:
+        """Return a node by name."""
+        row = self._row.get(name)
+        return self.nodes[row] if row is not None else None
+
+    def row(self, name: str) -> int | None:
+        """Return the position of a node in the arrays."""
+        return self._row.get(name)
+
+    # --- claims -----------------------------------------------------------------------------
+
+    def claim(self, key: Hashable, claim: Claim) -> None:
+        """Set the claim of `key`, in place of an earlier one."""
+        if self._claims.get(key) == claim:
+            return
+        self.drop(key)
+        self._claims[key] = claim
+        self._on_node.setdefault(claim.node, set()).add(key)
+        row = self._row.get(claim.node)
+        if row is not None:
+            self._book(row, claim, +1)
+
+    def drop(self, key: Hashable) -> bool:
+        """Remove the claim of `key`; return whether there was one."""
+        claim = self._claims.pop(key, None)
+        if claim is None:
+            return False
+        on_node = self._on_node[claim.node]
+        on_node.discard(key)
+        if not on_node:
+            del self._on_node[claim.node]
+        row = self._row.get(claim.node)
+        if row is not None:
+            self._book(row, claim, -1)
+        return True
+
+    def claims(self) -> dict[Hashable, Claim]:
+        """Return a copy of every claim."""
+        return dict(self._claims)
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    # --- questions --------------------------------------------------------------------------
+
+    def free(self, resources: Collection[str], *, ignoring: Iterable[Hashable] = ()) -> Amounts:
+        """Return what is free, shape (resources, rows), as if the `ignoring` claims were not."""
+        columns = [self._column_of(resource) for resource in resources]
+        free: Amounts = self._allocatable[columns] - self._claimed[columns]
+        for key in ignoring:
+            claim = self._claims.get(key)
+            row = self._row.get(claim.node) if claim else None
+            if claim and row is not None:
+                free[:, row] += [claim.requests.get(resource, 0) for resource in resources]
+        return free[:, : len(self.nodes)]
+
+    def allocatable(self, resources: Collection[str]) -> Amounts:
+        """Return what pods may request in all, shape (resources, rows)."""
+        columns = [self._column_of(resource) for resource in resources]
+        return self._allocatable[columns][:, : len(self.nodes)]
+
+    def scored_load(self) -> Amounts:
+        """Return claimed CPU and memory for scores, shape (2, rows): no pod counts as nothing."""
+        columns = [self._column_of(CPU), self._column_of(MEMORY)]
+        loads: Amounts = self._claimed[columns] + self._assumed
+        return loads[:, : len(self.nodes)]
+
+    def eligible(self, constraints: Constraints) -> Mask:
+        """Return which rows are possible for a pod, free resources aside. Do not write to it."""
+        key = replaced(constraints, host_ports=())
+        mask = self._masks.get(key)
+        if mask is None:
+            mask = np.array(
+                [node is not None and why_not(key, node) is None for node in self.nodes]
+                + [False] * (self._claimed.shape[1] - len(self.nodes)),
+                dtype=np.bool_,
+            )
+            self._masks[key] = mask
+        possible: Mask = mask[: len(self.nodes)]
+        if constraints.host_ports:
+            possible = possible.copy()
+            for row in np.flatnonzero(possible):
+                possible[row] = not self._ports(int(row)) & set(constraints.host_ports)
+        return possible
+
+    # --- inside -----------------------------------------------------------------------------
+
+    def _ports(self, row: int) -> set[tuple[str, int]]:
+        node = self.nodes[row]
+        keys = self._on_node.get(node.name, ()) if node else ()
+        return {port for key in keys for port in self._claims[key].host_ports}
+
+    def _book(self, row: int, claim: Claim, sign: int) -> None:
+        for resource, number in claim.requests.items():
+            self._claimed[self._column_of(resource), row] += sign * number
+        for line, (resource, number) in enumerate(ASSUMED.items()):
+            if not claim.requests.get(resource):
+                self._assumed[line, row] += sign * number
+
+    def _column_of(self, resource: str) -> int:
+        column = self._column.setdefault(resource, len(self._column))
+        if column >= self._claimed.shape[0]:
+            self._allocatable = _grown(self._allocatable, axis=0)
+            self._claimed = _grown(self._claimed, axis=0)
+        return column
+
+    def _new_row(self, name: str) -> int:
+        if self._unused:
+            row = self._unused.pop()
+        else:
+            row = len(self.nodes)
+            self.nodes.append(None)
+            if row >= self._claimed.shape[1]:
+                self._allocatable = _grown(self._allocatable, axis=1)
+                self._claimed = _grown(self._claimed, axis=1)
+                self._assumed = _grown(self._assumed, axis=1)
+                self._masks = {key: _grown(mask, axis=0) for key, mask in self._masks.items()}
+        self._row[name] = row
+        return row
+
+
+def _shape(node: Node) -> tuple[object, ...]:
+    """Return what of a node decides eligibility."""
+    return node.labels, node.taints, node.unschedulable
+
+
+def _grown(array: NDArray[Any], *, axis: int) -> NDArray[Any]:
+    """Return an array of twice the length along `axis`, the new part zero."""
+    return np.concatenate((array, np.zeros_like(array)), axis=axis)

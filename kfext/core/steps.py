@@ -1,0 +1,83 @@
+"""What the controller can do next for a job: the vocabulary of core.lifecycle."""
+
+from dataclasses import dataclass
+
+from kfext.model.plan import Plan
+from kfext.model.pod import Pod
+from kfext.model.state import JobState
+from kfext.model.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing to write. `phase` is None for a job that is not ours.
+
+    `again` is when to look again if nothing happens before, in seconds; None: only on an event.
+    """
+
+    phase: str | None
+    verdict: Verdict | None = None
+    again: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Unsuspend the job under a plan: one patch of the job."""
+
+    plan: Plan
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Amend:
+    """Replace the plan of a job whose pods still wait behind the gate: one patch of the job."""
+
+    plan: Plan
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Pin each gated pod to its node and remove our gate: one patch of each pod."""
+
+    pins: tuple[tuple[Pod, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Suspend the job again and forget its plan: one patch of the job."""
+
+    state: JobState
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Note the strike on the job, then delete pods that kube-scheduler did not bind."""
+
+    pods: tuple[Pod, ...]
+    state: JobState
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Let go of the job for good, then delete pinned pods that cannot be bound."""
+
+    pods: tuple[Pod, ...]
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Ungate:
+    """Remove our gate, and nothing else, from pods of a job that kfext has let go."""
+
+    pods: tuple[Pod, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Remember:
+    """Write only the state of the job."""
+
+    state: JobState
+
+
+Step = Wait | Start | Amend | Bind | Stop | Evict | Release | Ungate | Remember
