@@ -1,0 +1,1 @@
+"""Adapters to the API server: everything here does I/O and decides nothing about jobs."""

@@ -1,0 +1,120 @@
+"""Where the API server is and how it knows us: in the cluster, or from a kubeconfig."""
+
+import asyncio
+import os
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kfext.errors import KfextError
+
+_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_TOKEN_SECONDS = 60.0  # the kubelet rotates the file at 80 % of its life: hours before it ends
+
+
+class NoAccess(KfextError):  # noqa: N818 - said to a person who runs a command
+    """Neither a service account nor a usable kubeconfig; the message says what was tried."""
+
+
+class Token:
+    """The Authorization header, read anew every minute because tokens rotate."""
+
+    def __init__(
+        self, read: Callable[[], str], *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._read = read
+        self._monotonic = monotonic
+        self._value = ""
+        self._read_at = float("-inf")
+
+    async def header(self) -> dict[str, str]:
+        """Return the header to send; empty if a client certificate speaks for us."""
+        if self._monotonic() - self._read_at >= _TOKEN_SECONDS:
+            # A kubeconfig may ask a program for the token, which can take seconds.
+            self._value = await asyncio.to_thread(self._read)
+            self._read_at = self._monotonic()
+        return {"Authorization": self._value} if self._value else {}
+
+    def expire(self) -> None:
+        """Read the token anew before the next request: the API server refused this one."""
+        self._read_at = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The server's URL without a trailing slash, TLS (None for plain HTTP), and the token.
+
+    `server_hostname` replaces the URL's host in the check of the server's certificate.
+    """
+
+    server: str
+    tls: ssl.SSLContext | None
+    token: Token
+    server_hostname: str | None = None
+
+
+def find_access(*, kubeconfig: Path | None = None, context: str | None = None) -> Access:
+    """Return in-cluster access if this is a pod and no kubeconfig is named, else the kubeconfig's.
+
+    Raises NoAccess.
+    """
+    if kubeconfig is None and context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+        return in_cluster()
+    return from_kubeconfig(kubeconfig, context=context)
+
+
+def in_cluster(*, folder: Path = _SERVICE_ACCOUNT) -> Access:
+    """Return the access of this pod's service account. Raises NoAccess."""
+    host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
+    port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    token = folder / "token"
+    try:
+        tls = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+        token.read_text()
+    except OSError as error:
+        raise NoAccess(f"this pod's service account in {folder} is unusable: {error}") from error
+    return Access(
+        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        tls=tls,
+        token=Token(lambda: f"Bearer {token.read_text().strip()}"),
+    )
+
+
+def from_kubeconfig(path: Path | None, *, context: str | None = None) -> Access:
+    """Return the access of a kubeconfig's context; None: KUBECONFIG or ~/.kube/config, current.
+
+    Raises NoAccess.
+    """
+    # Imported here because it costs 30 MB of memory, which a pod does not need.
+    from kubernetes import client, config  # noqa: PLC0415
+
+    settings = client.Configuration()
+    try:
+        config.load_kube_config(
+            config_file=str(path) if path else None,
+            context=context,
+            client_configuration=settings,
+            persist_config=False,
+        )
+    except (config.ConfigException, OSError) as error:
+        raise NoAccess(f"no usable kubeconfig ({path or 'default'}): {error}") from error
+    return Access(
+        server=settings.host.rstrip("/"),
+        tls=_tls(settings) if settings.host.startswith("https") else None,
+        token=Token(lambda: settings.get_api_key_with_prefix("authorization") or ""),
+        server_hostname=settings.tls_server_name,
+    )
+
+
+def _tls(settings: Any) -> ssl.SSLContext:
+    """Return the TLS context that the official client's configuration describes."""
+    context = ssl.create_default_context(cafile=settings.ssl_ca_cert)
+    if not settings.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if settings.cert_file:
+        context.load_cert_chain(settings.cert_file, settings.key_file)
+    return context

@@ -1,0 +1,1 @@
+"""Certificates of the webhook: an own authority in a Secret, short leaves in memory."""

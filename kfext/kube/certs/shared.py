@@ -1,0 +1,103 @@
+"""What the webhook's replicas share: the authority in a Secret, and the caBundle made of it."""
+
+import base64
+import binascii
+from dataclasses import dataclass
+from datetime import datetime
+
+from kfext.errors import Conflict, NotFound
+from kfext.kube import paths
+from kfext.kube.certs.authority import Pair, bundle, due, new_authority
+from kfext.kube.client import Client
+from kfext.kube.request import Object
+from kfext.names import CA_SECRET, NAMESPACE, WEBHOOK_CONFIGURATION
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """The authority that signs now, and the PEM bundle of all that are still trusted."""
+
+    authority: Pair
+    bundle: bytes
+
+
+async def ensure_authority(client: Client, *, now: datetime) -> Trust:
+    """Return the authority of the Secret; make it if absent, replace it if unusable or due.
+
+    Of several replicas that do so at once one wins, and all return the winner's. Raises ApiError.
+    """
+    while True:
+        try:
+            try:
+                secret = await client.get(paths.secrets(NAMESPACE, CA_SECRET))
+            except NotFound:
+                trust = _renewed(b"", now=now)
+                await client.create(paths.secrets(NAMESPACE), _secret(trust))
+                return trust
+            trust = _stored(secret)
+            if trust.authority.usable and not due(trust.authority.certificate, now=now):
+                return Trust(trust.authority, bundle(*_certificates(trust), now=now))
+            trust = _renewed(trust.bundle, now=now)
+            version = {"metadata": {"resourceVersion": secret["metadata"]["resourceVersion"]}}
+            patch = {**version, "data": _secret(trust)["data"]}
+            await client.merge_patch(paths.secrets(NAMESPACE, CA_SECRET), patch)
+            return trust
+        except Conflict:
+            continue  # another replica was faster: take its authority
+
+
+async def inject_bundle(client: Client, trusted: bytes) -> bool:
+    """Write the caBundle into every webhook that has another; return whether any had.
+
+    Raises NotFound without the webhook configuration, Invalid if its webhooks change meanwhile.
+    """
+    path = paths.mutating_webhooks(WEBHOOK_CONFIGURATION)
+    wanted = base64.b64encode(trusted).decode()
+    operations: list[Object] = []
+    for index, webhook in enumerate((await client.get(path)).get("webhooks") or ()):
+        if webhook["clientConfig"].get("caBundle") == wanted:
+            continue
+        at = f"/webhooks/{index}"
+        operations += [
+            {"op": "test", "path": f"{at}/name", "value": webhook["name"]},
+            {"op": "add", "path": f"{at}/clientConfig/caBundle", "value": wanted},
+        ]
+    if operations:
+        await client.json_patch(path, operations)
+    return bool(operations)
+
+
+def _renewed(old_bundle: bytes, *, now: datetime) -> Trust:
+    authority = new_authority(now=now)
+    return Trust(authority, bundle(authority.certificate, old_bundle, now=now))
+
+
+def _certificates(trust: Trust) -> tuple[bytes, bytes]:
+    return trust.authority.certificate, trust.bundle
+
+
+def _stored(secret: Object) -> Trust:
+    data = secret.get("data") or {}
+
+    def value(key: str) -> bytes:
+        try:
+            return base64.b64decode(data.get(key) or "")
+        except binascii.Error:
+            return b""
+
+    return Trust(Pair(value("tls.crt"), value("tls.key")), value("ca.crt"))
+
+
+def _secret(trust: Trust) -> Object:
+    data = {
+        "tls.crt": trust.authority.certificate,
+        "tls.key": trust.authority.key,
+        "ca.crt": trust.bundle,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/tls",
+        "metadata": {"namespace": NAMESPACE, "name": CA_SECRET},
+        "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
+    }

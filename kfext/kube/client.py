@@ -1,0 +1,230 @@
+"""The client of the API server: sends what `request` builds; errors come from `kfext.errors`."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, cast
+
+import aiohttp
+import orjson
+from yarl import URL
+
+from kfext.errors import ApiError, TooManyRequests, Unauthorized, Unavailable
+from kfext.kube import request as build
+from kfext.kube.access import Access, find_access
+from kfext.kube.paths import resource_of
+from kfext.kube.request import Object, Request, error_of
+
+Observe = Callable[[str, str, int, float], None]
+"""Called after each request with verb, resource, HTTP status (0: no answer) and seconds."""
+
+_REQUEST_SECONDS = 15.0
+_CONNECT_SECONDS = 5.0
+_KEEPALIVE_SECONDS = 60.0  # kube-apiserver closes idle connections after 90 s; be first
+_THROTTLED_TRIES = 4
+_LONGEST_THROTTLE_SECONDS = 10.0
+_PAGE = 500
+
+
+def _ignore(verb: str, resource: str, status: int, seconds: float) -> None:
+    """Observe nothing."""
+
+
+class Client:
+    """One connection pool to one API server. Objects are plain dicts.
+
+    Every method raises an ApiError of `kfext.errors` and nothing else when the request fails. A 429
+    was not processed, so it is sent again after Retry-After, three times at most; a refused token
+    is read anew once. Nothing else is retried: only the caller knows whether it may be.
+    """
+
+    def __init__(self, access: Access, *, connections: int = 64, observe: Observe = _ignore):
+        self._access = access
+        self._observe = observe
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=connections,
+                ssl=access.tls if access.tls is not None else True,
+                keepalive_timeout=_KEEPALIVE_SECONDS,
+            ),
+            # Compression costs the API server more than it saves inside a data centre.
+            headers={"Accept": "application/json", "Accept-Encoding": "identity"},
+        )
+
+    @classmethod
+    async def connect(
+        cls,
+        kubeconfig: Path | None = None,
+        *,
+        context: str | None = None,
+        connections: int = 64,
+        observe: Observe = _ignore,
+    ) -> Self:
+        """Return a client for the cluster we run in, or for a kubeconfig. Raises NoAccess."""
+        access = await asyncio.to_thread(find_access, kubeconfig=kubeconfig, context=context)
+        return cls(access, connections=connections, observe=observe)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections; running requests fail with Unavailable."""
+        await self._session.close()
+
+    async def get(self, path: str, **query: str) -> Object:
+        """Return one object."""
+        return _object(await self._send(build.read(path, query)))
+
+    async def read(self, path: str, **query: str) -> bytes:
+        """Return an answer as it came: a page of a list, or a pod's log."""
+        verb = "list" if "limit" in query else "get"
+        return await self._send(build.read(path, query, verb=verb))
+
+    async def list_all(self, path: str, **query: str) -> list[Object]:
+        """Return all objects of a collection, page by page."""
+        items: list[Object] = []
+        query["limit"] = str(_PAGE)
+        while True:
+            page = _object(await self.read(path, **query))
+            items += page.get("items") or []
+            query["continue"] = (page.get("metadata") or {}).get("continue") or ""
+            if not query["continue"]:
+                return items
+
+    async def create(self, path: str, body: Object) -> Object:
+        """Create an object in the collection `path`; Conflict if it exists."""
+        return _object(await self._send(build.create(path, body)))
+
+    async def json_patch(self, path: str, operations: Sequence[Mapping[str, Any]]) -> Object:
+        """Apply JSON-patch operations, all or none; Invalid if a `test` among them fails."""
+        return _object(await self._send(build.json_patch(path, operations)))
+
+    async def merge_patch(self, path: str, patch: Object) -> Object:
+        """Merge `patch` into an object; with metadata.resourceVersion in it, Conflict if stale."""
+        return _object(await self._send(build.merge_patch(path, patch)))
+
+    async def apply(self, path: str, body: Object) -> Object:
+        """Create the object, or make the fields in `body` ours, by server-side apply."""
+        return _object(await self._send(build.apply(path, body)))
+
+    async def delete(
+        self, path: str, *, uid: str = "", resource_version: str = "", grace: int | None = None
+    ) -> None:
+        """Delete an object; Conflict if a given uid or resource version is not its own any more.
+
+        `grace` is in seconds; None leaves it to the object.
+        """
+        await self._send(
+            build.delete(path, uid=uid, resource_version=resource_version, grace=grace)
+        )
+
+    async def watch(
+        self,
+        path: str,
+        *,
+        resource_version: str,
+        server_seconds: int,
+        silence_seconds: float,
+        **query: str,
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield chunks of the stream of changes after `resource_version`, as they arrive.
+
+        The server ends the stream after `server_seconds`; Unavailable if the connection breaks or
+        nothing, not even a bookmark, arrives for `silence_seconds`.
+        """
+        request = build.watch(
+            path, query, resource_version=resource_version, server_seconds=server_seconds
+        )
+        limits = aiohttp.ClientTimeout(
+            total=None, sock_connect=_CONNECT_SECONDS, sock_read=silence_seconds
+        )
+        async with self._exchange(request, limits) as response:
+            if response.status >= 400:
+                raise await _refusal(response)
+            async for chunk in response.content.iter_any():
+                yield chunk
+
+    async def _send(self, request: Request) -> bytes:
+        limits = aiohttp.ClientTimeout(total=_REQUEST_SECONDS, sock_connect=_CONNECT_SECONDS)
+        token_refused = False
+        throttled = 0
+        while True:
+            try:
+                async with self._exchange(request, limits) as response:
+                    if response.status >= 400:
+                        raise await _refusal(response)
+                    return await response.read()
+            except Unauthorized:
+                if token_refused:
+                    raise
+                token_refused = True
+            except TooManyRequests as error:
+                throttled += 1
+                if throttled == _THROTTLED_TRIES:
+                    raise
+                await asyncio.sleep(min(error.retry_after, _LONGEST_THROTTLE_SECONDS))
+
+    @asynccontextmanager
+    async def _exchange(
+        self, request: Request, limits: aiohttp.ClientTimeout
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request, hand over the answer, translate what breaks, tell the observer."""
+        status, began = 0, time.monotonic()
+        observed = False
+
+        def observe() -> None:
+            nonlocal observed
+            if not observed:
+                observed = True
+                seconds = time.monotonic() - began
+                self._observe(request.verb, resource_of(request.path), status, seconds)
+
+        try:
+            headers = await self._access.token.header()
+            if request.body is not None:
+                headers["Content-Type"] = request.content_type
+            async with self._session.request(
+                request.method,
+                URL(self._access.server + request.target, encoded=True),
+                data=request.body,
+                headers=headers,
+                timeout=limits,
+                server_hostname=self._access.server_hostname,
+                allow_redirects=False,
+            ) as response:
+                status = response.status
+                if status == 401:
+                    self._access.token.expire()
+                if request.verb == "watch":  # it lasts as long as it is quiet, which tells nothing
+                    observe()
+                yield response
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            words = str(error) or type(error).__name__
+            raise Unavailable(status=0, reason="NoAnswer", message=words) from error
+        finally:
+            observe()
+
+
+async def _refusal(response: aiohttp.ClientResponse) -> ApiError:
+    return error_of(
+        response.status, await response.read(), retry_after=response.headers.get("Retry-After")
+    )
+
+
+def _object(body: bytes) -> Object:
+    try:
+        return cast(Object, orjson.loads(body))
+    except orjson.JSONDecodeError as error:
+        message = f"the answer is not JSON: {error}"
+        raise Unavailable(status=0, reason="Garbled", message=message) from error

@@ -1,0 +1,149 @@
+"""Say on an object what happened to it and why, once."""
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from kfext.errors import ApiError, Conflict
+from kfext.kube import paths
+from kfext.kube.client import Client
+from kfext.kube.request import Object
+
+_log = logging.getLogger(__name__)
+
+_QUEUE = 1000
+_OBJECTS = 10_000
+_SENTENCES = 64
+_LONGEST_NOTE = 1024  # the API refuses more
+_LONGEST_NAME = 200  # of 253, the hash comes on top
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The object that an event is about."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(slots=True)
+class _Said:
+    """What was said about one object."""
+
+    reason: str = ""
+    sentences: dict[tuple[str, str], None] = field(default_factory=dict)
+
+
+class EventRecorder:
+    """Writes events from a queue; `record` never waits and never fails.
+
+    About one object, an event is written when the reason changes, and the same reason with the same
+    message never again. Names are made of the content, so that this holds across restarts for as
+    long as the API server keeps the event. `dropped` counts what did not reach the cluster.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        reporter: str,
+        instance: str,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.written = 0
+        self.dropped = 0
+        self._client = client
+        self._reporter = reporter
+        self._instance = instance
+        self._wall = wall
+        self._queue: asyncio.Queue[tuple[Reference, Object]] = asyncio.Queue(_QUEUE)
+        self._said: OrderedDict[str, _Said] = OrderedDict()
+
+    def record(
+        self, about: Reference, *, reason: str, message: str, action: str, warning: bool = False
+    ) -> None:
+        """Queue an event unless it was said already; drop it, counted, if the queue is full.
+
+        `reason` says why, `action` what was done about it, both CamelCase.
+        """
+        said = self._said.setdefault(about.uid, _Said())
+        self._said.move_to_end(about.uid)
+        if len(self._said) > _OBJECTS:
+            self._said.popitem(last=False)
+        if reason == said.reason or (reason, message) in said.sentences:
+            said.reason = reason
+            return
+        event = self._event(about, reason=reason, message=message, action=action, warning=warning)
+        try:
+            self._queue.put_nowait((about, event))
+        except asyncio.QueueFull:
+            self.dropped += 1
+            return
+        said.reason = reason
+        said.sentences[reason, message] = None
+        if len(said.sentences) > _SENTENCES:
+            del said.sentences[next(iter(said.sentences))]
+
+    async def run(self) -> None:
+        """Write queued events until cancelled."""
+        while True:
+            about, event = await self._queue.get()
+            try:
+                await self._client.create(paths.events(about.namespace), event)
+                self.written += 1
+            except Conflict:
+                pass  # an earlier process said it
+            except ApiError as error:
+                self.dropped += 1
+                self._said.pop(about.uid, None)  # may be said again at the next occasion
+                _log.warning("event %s not written: %s", event["metadata"]["name"], error)
+            finally:
+                self._queue.task_done()
+
+    async def drain(self) -> None:
+        """Wait until everything queued so far was written or dropped; needs `run` to run."""
+        await self._queue.join()
+
+    def _event(
+        self, about: Reference, *, reason: str, message: str, action: str, warning: bool
+    ) -> Object:
+        content = "\0".join((about.uid, reason, message)).encode()
+        digest = hashlib.sha256(content).hexdigest()[:16]
+        now = datetime.fromtimestamp(self._wall(), UTC)
+        return {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {
+                "namespace": about.namespace,
+                "name": f"{about.name[:_LONGEST_NAME].rstrip('.-')}.{digest}",
+            },
+            "eventTime": now.isoformat(timespec="microseconds")[:-6] + "Z",
+            "reportingController": self._reporter,
+            "reportingInstance": self._instance,
+            "action": action,
+            "reason": reason,
+            "type": "Warning" if warning else "Normal",
+            "note": _clipped(message),
+            "regarding": {
+                "apiVersion": about.api_version,
+                "kind": about.kind,
+                "namespace": about.namespace,
+                "name": about.name,
+                "uid": about.uid,
+            },
+        }
+
+
+def _clipped(message: str) -> str:
+    """Return the message, cut to the bytes that the API takes."""
+    if len(message.encode()) <= _LONGEST_NOTE:
+        return message
+    return message.encode()[: _LONGEST_NOTE - 3].decode(errors="ignore") + "…"

@@ -1,0 +1,196 @@
+"""Keep a local copy of a collection: list once, then follow the changes, whatever breaks.
+
+The copy is only ever brought forward between two awaits, so a reader on the same event loop sees
+one consistent state.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import msgspec
+
+from kfext.errors import ApiError, Gone
+from kfext.kube import stream
+from kfext.kube.backoff import Backoff
+from kfext.kube.client import Client
+from kfext.kube.store import Key, Store
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+_PAGE = 500
+_SERVER_SECONDS = 300
+_SILENCE_SECONDS = 70.0  # the server sends a bookmark every minute
+
+
+def _ignore(old: object, new: object) -> None:
+    """Do nothing about a change."""
+
+
+@dataclass(slots=True)
+class Metrics:
+    """Counters since the start; `undecodable` counts objects, `failures` requests and streams."""
+
+    objects: int = 0
+    relists: int = 0
+    changes: int = 0
+    failures: int = 0
+    undecodable: int = 0
+
+
+class Informer(Generic[T]):
+    """A collection of the API server, followed.
+
+    `decode` turns an object's bytes into a value, or into None to leave it out of the store; if it
+    raises ValueError, TypeError or msgspec.DecodeError the object is counted, logged and skipped,
+    and the store keeps what it had. `on_change(old, new)` is called after the store has changed,
+    with None for what was or is not there, and not at all if both are equal; it must not await, and
+    an error that it raises ends `run`. `selectors` are query parameters such as fieldSelector.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        path: str,
+        *,
+        decode: Callable[[bytes], T | None],
+        on_change: Callable[[T | None, T | None], None] = _ignore,
+        selectors: Mapping[str, str] | None = None,
+        silence_seconds: float = _SILENCE_SECONDS,
+        backoff: Backoff | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.store: Store[T] = Store()
+        self.synced = asyncio.Event()
+        self.metrics = Metrics()
+        self._client = client
+        self._path = path
+        self._decode = decode
+        self._on_change = on_change
+        self._selectors = dict(selectors or {})
+        self._silence_seconds = silence_seconds
+        self._backoff = backoff or Backoff()
+        self._monotonic = monotonic
+        self._version = ""
+        self._heard_at = float("-inf")
+
+    def last_event_age(self) -> float:
+        """Return the seconds since the server last sent anything: how stale the copy may be.
+
+        At most about a minute while all is well, since bookmarks come even when nothing changes;
+        infinite before the first list.
+        """
+        return self._monotonic() - self._heard_at
+
+    async def run(self) -> None:
+        """List and follow until cancelled; failures of the server are waited out."""
+        while True:
+            try:
+                if not self._version:
+                    await self._list()
+                await self._follow()
+            except Gone as error:
+                _log.info("%s: history is gone, listing again: %s", self._path, error)
+                self._version = ""
+                await self._wait()
+            except ApiError as error:
+                _log.warning("%s: %s", self._path, error)
+                await self._wait()
+            except msgspec.DecodeError as error:
+                # The line is lost, so what it said must come again: same version, new stream. If
+                # it is garbled at the server, only a new list leads past it.
+                _log.warning("%s: a garbled answer, listing again: %s", self._path, error)
+                self._version = ""
+                await self._wait()
+
+    async def _wait(self) -> None:
+        self.metrics.failures += 1
+        await asyncio.sleep(self._backoff.next())
+
+    async def _list(self) -> None:
+        """Read the whole collection, then bring the store to it in one step."""
+        self.metrics.relists += 1
+        listed: dict[str, tuple[Key, T | None]] = {}
+        query = {**self._selectors, "limit": str(_PAGE)}
+        while True:
+            page = stream.page(await self._client.read(self._path, **query))
+            self._heard()
+            for raw in page.items or ():
+                key = stream.identity(raw).metadata.key
+                listed[key.uid] = (key, self._value(key, bytes(raw)))
+            query["continue"] = page.metadata.continue_
+            if not page.metadata.continue_:
+                break
+        # What vanished goes first: a successor may need the room or bear the name.
+        for uid in self.store.uids():
+            if uid not in listed:
+                self._remove(uid)
+        for key, value in listed.values():
+            self._put(key, value)
+        self._version = page.metadata.resource_version
+        self.synced.set()
+
+    async def _follow(self) -> None:
+        """Apply changes until the server ends the stream. Raises ApiError or DecodeError."""
+        heard = False
+        lines = stream.Lines()
+        chunks = self._client.watch(
+            self._path,
+            resource_version=self._version,
+            server_seconds=_SERVER_SECONDS,
+            silence_seconds=self._silence_seconds,
+            **self._selectors,
+        )
+        async with aclosing(chunks):
+            async for chunk in chunks:
+                for line in lines.feed(chunk):
+                    self._apply(stream.change(line))
+                    self._heard()
+                    self._backoff.reset()
+                    heard = True
+        if not heard:  # a server that hangs up at once must not be called in a tight loop
+            await self._wait()
+
+    def _apply(self, change: stream.Change) -> None:
+        raw = bytes(change.object)
+        if change.type == "ERROR":
+            raise stream.stream_error(raw)
+        metadata = stream.identity(raw).metadata
+        if change.type == "DELETED":
+            self._remove(metadata.uid)
+        elif change.type != "BOOKMARK":
+            self._put(metadata.key, self._value(metadata.key, raw))
+        self.metrics.changes += change.type != "BOOKMARK"
+        self._version = metadata.resource_version
+
+    def _value(self, key: Key, raw: bytes) -> T | None:
+        """Return the decoded object; what the store has if it cannot be decoded."""
+        try:
+            return self._decode(raw)
+        except (ValueError, TypeError, msgspec.DecodeError) as error:
+            self.metrics.undecodable += 1
+            _log.warning("%s %s/%s skipped: %s", self._path, key.namespace, key.name, error)
+            return self.store.by_uid(key.uid)
+
+    def _put(self, key: Key, value: T | None) -> None:
+        if value is None:
+            self._remove(key.uid)
+        elif (old := self.store.by_uid(key.uid)) != value:
+            self.store.put(key, value)
+            self.metrics.objects = len(self.store)
+            self._on_change(old, value)
+
+    def _remove(self, uid: str) -> None:
+        old = self.store.remove(uid)
+        if old is not None:
+            self.metrics.objects = len(self.store)
+            self._on_change(old, None)
+
+    def _heard(self) -> None:
+        self._heard_at = self._monotonic()

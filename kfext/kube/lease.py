@@ -1,0 +1,179 @@
+"""Leader election on a coordination.k8s.io Lease, with client-go's algorithm and timing.
+
+Clocks of different machines are never compared: a holder is believed for its lease's duration after
+*we* last saw its record change.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from kfext.errors import ApiError, LeaseLost, NotFound
+from kfext.kube import paths
+from kfext.kube.client import Client
+from kfext.kube.request import Object
+from kfext.names import LEASE, NAMESPACE
+
+_log = logging.getLogger(__name__)
+
+_RELEASE_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds. `duration` is how long others wait for us, `deadline` when we give up ourselves.
+
+    The gap between both is the time that the loser has to stop before a successor may start.
+    """
+
+    duration: int = 15
+    deadline: float = 10.0
+    retry: float = 2.0
+
+
+class LeaseHolder:
+    """Acquires the Lease, renews it, and tells when it is lost.
+
+    `identity` must be unique among the replicas. It acquires and renews only while `healthy()` is
+    true, so that a controller which cannot place jobs is not taken for one that can. `held` is set
+    from acquisition to the end of `run`.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        identity: str,
+        healthy: Callable[[], bool],
+        namespace: str = NAMESPACE,
+        name: str = LEASE,
+        timing: Timing | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.held = asyncio.Event()
+        self._client = client
+        self._identity = identity
+        self._healthy = healthy
+        self._namespace = namespace
+        self._name = name
+        self._timing = timing or Timing()
+        self._monotonic = monotonic
+        self._wall = wall
+        self._observed: Object = {}
+        self._observed_at = float("-inf")
+
+    async def run(self) -> None:
+        """Acquire, then renew for ever. Raises LeaseLost; cancelling releases the Lease.
+
+        After LeaseLost nothing is released: the caller may still be acting, and must end first.
+        """
+        renewed_at = await self._acquire()
+        _log.info("lease %s/%s acquired by %s", self._namespace, self._name, self._identity)
+        self.held.set()
+        try:
+            await self._renew(renewed_at)
+        except asyncio.CancelledError:
+            await self._release()
+            raise
+        finally:
+            self.held.clear()
+
+    async def _acquire(self) -> float:
+        """Return when the attempt that succeeded began."""
+        while True:
+            began = self._monotonic()
+            if self._healthy():
+                try:
+                    if await self._take():
+                        return began
+                except ApiError as error:
+                    _log.warning("lease not acquired: %s", error)
+            await asyncio.sleep(self._timing.retry)
+
+    async def _renew(self, renewed_at: float) -> None:
+        while True:
+            await asyncio.sleep(self._timing.retry)
+            began = self._monotonic()
+            left = renewed_at + self._timing.deadline - began
+            if self._healthy():
+                try:
+                    async with asyncio.timeout(left):
+                        if not await self._take():
+                            holder = self._observed.get("holderIdentity")
+                            raise LeaseLost(f"the lease is held by {holder} now")
+                    # Others count from when the server wrote, which is after we began.
+                    renewed_at = began
+                except TimeoutError:
+                    _log.warning("lease not renewed: no answer in %.1f s", left)
+                except ApiError as error:
+                    _log.warning("lease not renewed: %s", error)
+            if (silence := self._monotonic() - renewed_at) >= self._timing.deadline:
+                raise LeaseLost(
+                    f"the lease was not renewed for {silence:.1f} s"
+                    f" (limit {self._timing.deadline:g} s, healthy: {self._healthy()})"
+                )
+
+    async def _take(self) -> bool:
+        """Make or keep the Lease ours; False if another holds it. Conflict if another is faster."""
+        path = paths.leases(self._namespace, self._name)
+        try:
+            lease = await self._client.get(path)
+        except NotFound:
+            body = {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"namespace": self._namespace, "name": self._name},
+                "spec": self._spec({}),
+            }
+            self._observe(await self._client.create(paths.leases(self._namespace), body))
+            return True
+        self._observe(lease)
+        holder = self._observed.get("holderIdentity") or ""
+        if holder not in {"", self._identity}:
+            duration = self._observed.get("leaseDurationSeconds") or self._timing.duration
+            if self._monotonic() < self._observed_at + duration:
+                return False
+        await self._write(lease, self._spec(self._observed))
+        return True
+
+    def _spec(self, old: Object) -> Object:
+        now = _micro_time(self._wall())
+        transitions = old.get("leaseTransitions") or 0
+        spec = {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": self._timing.duration,
+            "renewTime": now,
+        }
+        if old.get("holderIdentity") != self._identity:
+            spec |= {"acquireTime": now, "leaseTransitions": transitions + bool(old)}
+        return spec
+
+    async def _write(self, lease: Object, spec: Object) -> None:
+        version = lease["metadata"]["resourceVersion"]
+        patch = {"metadata": {"resourceVersion": version}, "spec": spec}
+        self._observe(
+            await self._client.merge_patch(paths.leases(self._namespace, self._name), patch)
+        )
+
+    def _observe(self, lease: Object) -> None:
+        spec = lease.get("spec") or {}
+        if spec != self._observed:
+            self._observed, self._observed_at = spec, self._monotonic()
+
+    async def _release(self) -> None:
+        """Let a successor in at once. renewTime stays: giving up is no sign of life."""
+        try:
+            async with asyncio.timeout(_RELEASE_SECONDS):
+                lease = await self._client.get(paths.leases(self._namespace, self._name))
+                if (lease.get("spec") or {}).get("holderIdentity") == self._identity:
+                    await self._write(lease, {"holderIdentity": "", "leaseDurationSeconds": 1})
+        except (ApiError, TimeoutError) as error:
+            _log.warning("lease not released, a successor waits until it expires: %s", error)
+
+
+def _micro_time(wall: float) -> str:
+    return datetime.fromtimestamp(wall, UTC).isoformat(timespec="microseconds")[:-6] + "Z"

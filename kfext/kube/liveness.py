@@ -1,0 +1,39 @@
+"""Whether a controller is alive, judged by its Lease: for the webhooks, which hold jobs for it."""
+
+import msgspec
+
+from kfext.model.tolerant import mapping, timestamp
+
+_FRESH_SECONDS = 30.0
+
+
+def decode_renew_time(raw: bytes) -> float:
+    """Return the renewTime of a Lease in epoch seconds, 0.0 without one, for an Informer."""
+    lease = mapping(msgspec.json.decode(raw))
+    return timestamp(mapping(lease.get("spec")).get("renewTime"))
+
+
+class LeaseWatch:
+    """Freshness of the Lease, free of I/O; all times in seconds.
+
+    At first sight there is nothing but renewTime and the wall clock to go by; from then on only our
+    own monotonic clock counts, since the last time that we saw renewTime change.
+    """
+
+    def __init__(self, *, fresh_seconds: float = _FRESH_SECONDS) -> None:
+        self._fresh_seconds = fresh_seconds
+        self._renewed: float | None = None
+        self._changed_at = 0.0
+
+    def observe(self, renewed: float | None, *, wall: float, monotonic: float) -> None:
+        """Take note of renewTime as it stands now; None if there is no Lease."""
+        if renewed is None or renewed == self._renewed:
+            self._renewed = renewed
+            return
+        # A renewTime in the future only says that clocks differ.
+        age = max(0.0, wall - renewed) if self._renewed is None else 0.0
+        self._renewed, self._changed_at = renewed, monotonic - age
+
+    def fresh(self, *, monotonic: float) -> bool:
+        """Return whether the Lease was renewed less than 30 s ago."""
+        return self._renewed is not None and monotonic - self._changed_at < self._fresh_seconds

@@ -1,0 +1,108 @@
+"""URL paths of the API server, built from names that are escaped on the way.
+
+Without a namespace a path names the objects of the whole cluster, without a name the collection.
+"""
+
+from urllib.parse import quote
+
+from kfext.names import API_GROUP, API_VERSION, TRAINING_GROUP, TRAINING_VERSION
+
+
+def resource_path(
+    plural: str,
+    *,
+    group: str = "",
+    version: str = "v1",
+    namespace: str = "",
+    name: str = "",
+    subresource: str = "",
+) -> str:
+    """Return the path of a collection, an object or a subresource; group "" is the core API.
+
+    Raises ValueError for a subresource without a name, and for a name made of dots only, which a
+    URL library would resolve to another path.
+    """
+    if subresource and not name:
+        raise ValueError(f"subresource {subresource!r} of {plural} needs a name")
+    parts = ["apis", group, version] if group else ["api", version]
+    if namespace:
+        parts += ["namespaces", namespace]
+    parts += [part for part in (plural, name, *subresource.split("/")) if part]
+    if any(part.strip(".") == "" for part in parts):
+        raise ValueError(f"{parts!r} holds a name made of dots only")
+    return "/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def resource_of(path: str) -> str:
+    """Return what a path is about, for metrics: `pods`, `pods/resize`, `pytorchjobs`."""
+    parts = path.strip("/").split("/")
+    parts = parts[2:] if parts[0] == "api" else parts[3:]
+    if len(parts) > 2 and parts[0] == "namespaces":
+        parts = parts[2:]
+    return "/".join([*parts[:1], *parts[2:]])
+
+
+def pods(namespace: str = "", name: str = "", subresource: str = "") -> str:
+    """Return the path of pods; subresources: `log`, `resize`, `status`."""
+    return resource_path("pods", namespace=namespace, name=name, subresource=subresource)
+
+
+def nodes(name: str = "") -> str:
+    """Return the path of nodes."""
+    return resource_path("nodes", name=name)
+
+
+def namespaces(name: str = "") -> str:
+    """Return the path of namespaces."""
+    return resource_path("namespaces", name=name)
+
+
+def secrets(namespace: str, name: str = "") -> str:
+    """Return the path of secrets."""
+    return resource_path("secrets", namespace=namespace, name=name)
+
+
+def quotas(namespace: str = "", name: str = "") -> str:
+    """Return the path of resource quotas."""
+    return resource_path("resourcequotas", namespace=namespace, name=name)
+
+
+def jobs(plural: str, namespace: str = "", name: str = "") -> str:
+    """Return the path of training jobs; `plural` is `pytorchjobs` or `tfjobs`."""
+    return resource_path(
+        plural, group=TRAINING_GROUP, version=TRAINING_VERSION, namespace=namespace, name=name
+    )
+
+
+def plans(namespace: str = "", name: str = "", subresource: str = "") -> str:
+    """Return the path of TrainingPlans."""
+    return resource_path(
+        "trainingplans",
+        group=API_GROUP,
+        version=API_VERSION,
+        namespace=namespace,
+        name=name,
+        subresource=subresource,
+    )
+
+
+def policies(name: str = "") -> str:
+    """Return the path of TrainingPolicies, which belong to no namespace."""
+    return resource_path("trainingpolicies", group=API_GROUP, version=API_VERSION, name=name)
+
+
+def leases(namespace: str, name: str = "") -> str:
+    """Return the path of leases."""
+    return resource_path("leases", group="coordination.k8s.io", namespace=namespace, name=name)
+
+
+def events(namespace: str, name: str = "") -> str:
+    """Return the path of events in the API that aggregates them."""
+    return resource_path("events", group="events.k8s.io", namespace=namespace, name=name)
+
+
+def mutating_webhooks(name: str = "") -> str:
+    """Return the path of mutating webhook configurations."""
+    return resource_path(
+        "mutatingwebhookconfigurations", group="admissionregistration.k8s.io", name=name
+    )

@@ -1,0 +1,153 @@
+"""Build requests and interpret answers: the pure halves of talking to the API server."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlencode
+
+import orjson
+
+from kfext.errors import (
+    ApiError,
+    BadRequest,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+)
+
+FIELD_MANAGER = "kfext"
+
+Object = dict[str, Any]
+"""A JSON object of the API."""
+
+_ERRORS: dict[int, type[ApiError]] = {
+    400: BadRequest,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    422: Invalid,
+}
+_RETRY_SECONDS = 1.0  # a 429 without Retry-After
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One HTTP request; `verb` is what metrics call it, as RBAC does (patch, watch, …)."""
+
+    verb: str
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    content_type: str = "application/json"
+
+    @property
+    def target(self) -> str:
+        """The path with its query."""
+        return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
+
+
+def read(path: str, query: Mapping[str, str], *, verb: str = "get") -> Request:
+    """Return a request that reads."""
+    return Request(verb=verb, method="GET", path=path, query=query)
+
+
+def create(path: str, body: Object) -> Request:
+    """Return a request that creates `body` in the collection `path`."""
+    return Request(
+        verb="create",
+        method="POST",
+        path=path,
+        query={"fieldManager": FIELD_MANAGER},
+        body=orjson.dumps(body),
+    )
+
+
+def json_patch(path: str, operations: Sequence[Mapping[str, Any]]) -> Request:
+    """Return a request that applies RFC 6902 operations, all or none."""
+    return _patch(path, list(operations), "application/json-patch+json")
+
+
+def merge_patch(path: str, patch: Object) -> Request:
+    """Return a request that applies an RFC 7386 merge patch."""
+    return _patch(path, patch, "application/merge-patch+json")
+
+
+def apply(path: str, body: Object) -> Request:
+    """Return a server-side apply that takes over conflicting fields; it creates what is absent."""
+    request = _patch(path, body, "application/apply-patch+yaml")
+    return Request(
+        verb="apply",
+        method="PATCH",
+        path=path,
+        query={**request.query, "force": "true"},
+        body=request.body,
+        content_type=request.content_type,
+    )
+
+
+def delete(path: str, *, uid: str, resource_version: str, grace: int | None) -> Request:
+    """Return a request that deletes the object if it still has that uid and resource version."""
+    options: Object = {"apiVersion": "v1", "kind": "DeleteOptions"}
+    conditions = {"uid": uid, "resourceVersion": resource_version}
+    if preconditions := {key: value for key, value in conditions.items() if value}:
+        options["preconditions"] = preconditions
+    if grace is not None:
+        options["gracePeriodSeconds"] = grace
+    return Request(verb="delete", method="DELETE", path=path, body=orjson.dumps(options))
+
+
+def watch(
+    path: str, query: Mapping[str, str], *, resource_version: str, server_seconds: int
+) -> Request:
+    """Return a request that streams the changes after `resource_version`, with bookmarks."""
+    return read(
+        path,
+        {
+            **query,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(server_seconds),
+        },
+        verb="watch",
+    )
+
+
+def _patch(path: str, body: object, content_type: str) -> Request:
+    return Request(
+        verb="patch",
+        method="PATCH",
+        path=path,
+        query={"fieldManager": FIELD_MANAGER},
+        body=orjson.dumps(body),
+        content_type=content_type,
+    )
+
+
+def error_of(status: int, body: bytes, *, retry_after: str | None = None) -> ApiError:
+    """Return the error that an answer with this HTTP status stands for."""
+    try:
+        answer = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        answer = None
+    if not isinstance(answer, dict):  # a proxy's page, or the apiserver's plain text
+        answer = {"message": body[:500].decode(errors="replace").strip()}
+    reason, message = str(answer.get("reason") or ""), str(answer.get("message") or "no message")
+    if status == 429:
+        return TooManyRequests(
+            status=status, reason=reason, message=message, retry_after=_seconds(retry_after)
+        )
+    kind = Unavailable if status >= 500 else _ERRORS.get(status, ApiError)
+    return kind(status=status, reason=reason, message=message)
+
+
+def _seconds(retry_after: str | None) -> float:
+    return float(retry_after) if retry_after and retry_after.isdecimal() else _RETRY_SECONDS

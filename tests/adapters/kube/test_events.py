@@ -1,0 +1,134 @@
+"""Events: each said once, none in the way of the caller."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from kfext.kube import paths
+from kfext.kube.client import Client
+from kfext.kube.events import EventRecorder, Reference
+
+
+def about(namespace: str, uid: str = "u-1", name: str = "job") -> Reference:
+    return Reference(
+        api_version="kubeflow.org/v1", kind="PyTorchJob", namespace=namespace, name=name, uid=uid
+    )
+
+
+@asynccontextmanager
+async def recording(client: Client) -> AsyncIterator[EventRecorder]:
+    recorder = EventRecorder(client, reporter="kfext.dev/controller", instance="kfext-0")
+    task = asyncio.create_task(recorder.run())
+    try:
+        yield recorder
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+SEQUENCES = {
+    "one sentence is one event": ([("NoRoom", "4 of 8")], [("NoRoom", "4 of 8")]),
+    "the same sentence is said once": (
+        [("NoRoom", "4 of 8"), ("NoRoom", "4 of 8")],
+        [("NoRoom", "4 of 8")],
+    ),
+    "new numbers are no new reason": (
+        [("NoRoom", "4 of 8"), ("NoRoom", "5 of 8")],
+        [("NoRoom", "4 of 8")],
+    ),
+    "a change of reason is said": (
+        [("NoRoom", "4 of 8"), ("Placed", "on n1")],
+        [("NoRoom", "4 of 8"), ("Placed", "on n1")],
+    ),
+    "a return to an earlier reason is said if the sentence is new": (
+        [("NoRoom", "4 of 8"), ("Placed", "on n1"), ("NoRoom", "2 of 8")],
+        [("NoRoom", "2 of 8"), ("NoRoom", "4 of 8"), ("Placed", "on n1")],
+    ),
+    "flapping between two sentences is two events": (
+        [("NoRoom", "x"), ("Placed", "y")] * 5,
+        [("NoRoom", "x"), ("Placed", "y")],
+    ),
+}
+
+
+@pytest.mark.parametrize(("said", "want"), SEQUENCES.values(), ids=SEQUENCES.keys())
+async def test_what_reaches_the_cluster(
+    said: list[tuple[str, str]], want: list[tuple[str, str]], client: Client, namespace: str
+) -> None:
+    async with recording(client) as recorder:
+        for reason, message in said:
+            recorder.record(about(namespace), reason=reason, message=message, action="Waiting")
+        await recorder.drain()
+
+    found = await client.list_all(paths.events(namespace))
+    assert sorted((event["reason"], event["note"]) for event in found) == want
+    assert recorder.dropped == 0
+    assert all(event["regarding"]["uid"] == "u-1" for event in found)
+
+
+async def test_a_new_process_does_not_repeat_the_old_one(client: Client, namespace: str) -> None:
+    for _ in range(2):
+        async with recording(client) as recorder:
+            recorder.record(about(namespace), reason="NoRoom", message="x", action="Waiting")
+            await recorder.drain()
+
+    assert len(await client.list_all(paths.events(namespace))) == 1
+    assert recorder.dropped == 0
+
+
+async def test_two_jobs_may_have_the_same_reason(client: Client, namespace: str) -> None:
+    async with recording(client) as recorder:
+        for uid in ("u-1", "u-2"):
+            recorder.record(
+                about(namespace, uid=uid),
+                reason="NoRoom",
+                message="x",
+                action="Waiting",
+                warning=True,
+            )
+        await recorder.drain()
+
+    found = await client.list_all(paths.events(namespace))
+    assert [event["type"] for event in found] == ["Warning", "Warning"]
+
+
+async def test_long_names_and_sentences_are_cut_to_what_the_api_takes(
+    client: Client, namespace: str
+) -> None:
+    async with recording(client) as recorder:
+        long = about(namespace, name="a" * 199 + "." + "b" * 53)
+        recorder.record(long, reason="NoRoom", message="ä" * 2000, action="Waiting")
+        await recorder.drain()
+
+    (event,) = await client.list_all(paths.events(namespace))
+    assert event["note"].endswith("ä…")
+    assert event["regarding"]["name"] == long.name
+
+
+async def test_a_failure_is_counted_and_the_next_occasion_taken(
+    client: Client, namespace: str
+) -> None:
+    async with recording(client) as recorder:
+        nowhere = about("no-such-namespace")
+        recorder.record(nowhere, reason="NoRoom", message="x", action="Waiting")
+        await recorder.drain()
+        assert (recorder.written, recorder.dropped) == (0, 1)
+
+        same_job = about(namespace)
+        recorder.record(same_job, reason="NoRoom", message="x", action="Waiting")
+        await recorder.drain()
+        assert (recorder.written, recorder.dropped) == (1, 1)
+
+
+async def test_a_full_queue_drops_and_never_waits(client: Client, namespace: str) -> None:
+    recorder = EventRecorder(client, reporter="kfext.dev/controller", instance="kfext-0")
+
+    for number in range(1005):
+        recorder.record(
+            about(namespace, uid=str(number)), reason="NoRoom", message="x", action="Waiting"
+        )
+
+    assert recorder.dropped == 5

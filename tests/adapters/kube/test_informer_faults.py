@@ -1,0 +1,281 @@
+"""Whatever the connection does, the informer ends up with what the server has."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+import pytest
+
+from kfext.kube.backoff import Backoff
+from kfext.kube.client import Client
+from kfext.kube.informer import Informer
+
+from .conftest import until
+from .faulty_server import FallSilent, FaultyServer, HangUp, Refuse, Step, item, line, page
+
+Changes = list[tuple[str | None, str | None]]
+
+
+def decode(raw: bytes) -> str | None:
+    """An object is its name and version here; `odd` cannot be decoded, `hidden` is left out."""
+    metadata = json.loads(raw)["metadata"]
+    if metadata["name"] == "odd":
+        raise ValueError("too odd")
+    return (
+        None
+        if metadata["name"] == "hidden"
+        else f"{metadata['name']}@{metadata['resourceVersion']}"
+    )
+
+
+def informer(client: Client, changes: Changes, silence_seconds: float = 30.0) -> Informer[str]:
+    return Informer(
+        client,
+        "/api/v1/things",
+        decode=decode,
+        on_change=lambda old, new: changes.append((old, new)),
+        silence_seconds=silence_seconds,
+        backoff=Backoff(first=0.01, longest=0.02),
+    )
+
+
+@asynccontextmanager
+async def running(followed: Informer[str]) -> AsyncIterator[Informer[str]]:
+    task = asyncio.create_task(followed.run())
+    try:
+        yield followed
+    finally:
+        assert not task.done(), task
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+@dataclass
+class Fault:
+    steps: list[Step]
+    want_resumed_from: str
+    want_relists: int = 1
+    want_undecodable: int = 0
+    silence_seconds: float = 30.0
+
+
+EXPIRED = line("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})
+BROKEN = line("ERROR", {"kind": "Status", "code": 500, "message": "etcd leader changed"})
+
+FAULTS = {
+    "a proper end resumes after the last event": Fault(
+        steps=[line("ADDED", item("c", 12))], want_resumed_from="12"
+    ),
+    "a connection dropped in mid line resumes after the last whole event": Fault(
+        steps=[line("ADDED", item("c", 12)), line("ADDED", item("d", 13))[:30], HangUp()],
+        want_resumed_from="12",
+    ),
+    "a connection dropped before any event resumes from the list": Fault(
+        steps=[HangUp()], want_resumed_from="10"
+    ),
+    "a bookmark moves the point of resumption": Fault(
+        steps=[line("BOOKMARK", item("", 15)), HangUp()], want_resumed_from="15"
+    ),
+    "an expired history inside the stream lists again": Fault(
+        steps=[EXPIRED], want_resumed_from="30", want_relists=2
+    ),
+    "a 410 for the watch itself lists again": Fault(
+        steps=[Refuse(410)], want_resumed_from="30", want_relists=2
+    ),
+    "an error inside the stream that is not about history resumes": Fault(
+        steps=[BROKEN], want_resumed_from="10"
+    ),
+    "a 500 for the watch resumes": Fault(steps=[Refuse(500)], want_resumed_from="10"),
+    "a 403 for the watch resumes": Fault(steps=[Refuse(403)], want_resumed_from="10"),
+    "truncated JSON on a whole line lists again": Fault(
+        steps=[b'{"type":"ADDED","object":{"meta\n'], want_resumed_from="30", want_relists=2
+    ),
+    "silence is a dead connection": Fault(
+        steps=[FallSilent()], want_resumed_from="10", silence_seconds=0.1
+    ),
+    "an odd object is counted and skipped": Fault(
+        steps=[line("ADDED", item("odd", 14))], want_resumed_from="14", want_undecodable=1
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+async def test_after_a_fault_the_copy_is_right_again(
+    fault: Fault, faulty: FaultyServer, faulty_client: Client
+) -> None:
+    faulty.reads += [page(item("a", 9), version=10), page(item("e", 29), version=30)]
+    # The last watch stays quiet only after it has spoken, so that silence does not repeat.
+    faulty.watches += [fault.steps, [line("ADDED", item("b", 40)), FallSilent()]]
+    changes: Changes = []
+    followed = informer(faulty_client, changes, fault.silence_seconds)
+
+    async with running(followed):
+        await until(lambda: followed.store.by_name("b"), what="the event after the fault")
+
+        assert faulty.queries[1]["resourceVersion"] == fault.want_resumed_from
+        assert faulty.queries[1]["allowWatchBookmarks"] == "true"
+        assert followed.metrics.relists == fault.want_relists
+        assert followed.metrics.undecodable == fault.want_undecodable
+        assert followed.metrics.objects == len(followed.store)
+        relisted = fault.want_relists == 2
+        assert (("a@9", None) in changes) is relisted
+        assert ("e@29" in list(followed.store)) is relisted
+        # Replaying what was called leads to what is stored.
+        replayed: set[str] = set()
+        for old, new in changes:
+            replayed -= {old}
+            replayed |= {new} - {None}
+        assert replayed == set(followed.store)
+
+
+LIST_FAULTS: dict[str, list[bytes | Refuse]] = {
+    "the server answers 500": [Refuse(500)],
+    "the list is forbidden for a while": [Refuse(403)],
+    "the page is truncated": [page(item("x", 1), version=5)[:40]],
+    "the token of the second page expires": [
+        page(item("x", 1), version=5, more="token"),
+        Refuse(410),
+    ],
+}
+
+
+@pytest.mark.parametrize("answers", LIST_FAULTS.values(), ids=LIST_FAULTS.keys())
+async def test_a_failed_list_begins_anew_and_leaves_nothing_behind(
+    answers: list[bytes | Refuse], faulty: FaultyServer, faulty_client: Client
+) -> None:
+    faulty.reads += [
+        *answers,
+        page(item("a", 9), version=10, more="next"),
+        page(item("b", 8), item("hidden", 7), version=10),
+    ]
+    changes: Changes = []
+
+    async with running(informer(faulty_client, changes)) as followed:
+        assert not followed.synced.is_set()
+        await until(followed.synced.is_set, what="synced")
+
+        assert sorted(followed.store) == ["a@9", "b@8"]
+        assert changes == [(None, "a@9"), (None, "b@8")]
+        assert faulty.read_queries[-1] == {"limit": "500", "continue": "next"}
+        assert followed.metrics.failures == 1
+
+
+async def test_changes_are_told_once_and_with_what_they_replace(
+    faulty: FaultyServer, faulty_client: Client
+) -> None:
+    faulty.reads.append(page(item("a", 9), version=10))
+    successor = item("a", 14) | {"metadata": item("a", 14)["metadata"] | {"uid": "uid-second"}}
+    faulty.watches.append(
+        [
+            line("MODIFIED", item("a", 11)) + line("MODIFIED", item("a", 11)),
+            line("ADDED", successor) + line("DELETED", item("a", 15)),
+            line("DELETED", item("never-seen", 16)) + line("ADDED", item("end", 17)),
+            FallSilent(),
+        ]
+    )
+    changes: Changes = []
+
+    async with running(informer(faulty_client, changes)) as followed:
+        await until(lambda: followed.store.by_name("end"), what="the last event")
+
+        assert changes == [
+            (None, "a@9"),
+            ("a@9", "a@11"),
+            (None, "a@14"),
+            ("a@11", None),
+            (None, "end@17"),
+        ]
+        assert followed.store.by_name("a") == "a@14"
+        assert followed.store.by_uid("uid-a") is None
+
+
+async def test_an_object_that_turns_odd_keeps_its_last_good_value(
+    faulty: FaultyServer, faulty_client: Client
+) -> None:
+    faulty.reads.append(page(item("a", 9), version=10))
+    odd = {"metadata": item("odd", 12)["metadata"] | {"uid": "uid-a"}}
+    faulty.watches.append([line("MODIFIED", odd) + line("ADDED", item("b", 13)), FallSilent()])
+
+    async with running(informer(faulty_client, [])) as followed:
+        await until(lambda: followed.store.by_name("b"), what="the event after the odd one")
+
+        assert sorted(followed.store) == ["a@9", "b@13"]
+
+
+async def test_an_event_in_many_pieces_is_one_event(
+    faulty: FaultyServer, faulty_client: Client
+) -> None:
+    faulty.reads.append(page(version=10))
+    whole = line("ADDED", item("a", 11)) + line("ADDED", item("b", 12))
+    faulty.watches.append([*(whole[i : i + 7] for i in range(0, len(whole), 7)), FallSilent()])
+
+    async with running(informer(faulty_client, [])) as followed:
+        await until(lambda: followed.store.by_name("b"), what="the second event")
+
+        assert list(followed.store) == ["a@11", "b@12"]
+        assert followed.metrics.changes == 2
+
+
+async def test_a_server_that_hangs_up_at_once_is_not_called_in_a_tight_loop(
+    faulty: FaultyServer, faulty_client: Client
+) -> None:
+    faulty.reads.append(page(version=10))
+    faulty.watches += [[], [], [], [line("ADDED", item("a", 11)), FallSilent()]]
+
+    async with running(informer(faulty_client, [])) as followed:
+        await until(lambda: followed.store.by_name("a"), what="the event")
+
+        assert followed.metrics.failures == 3
+
+
+async def test_the_age_of_the_copy_counts_from_the_last_sign_of_life(
+    faulty: FaultyServer, faulty_client: Client
+) -> None:
+    faulty.reads.append(page(version=10))
+    faulty.watches.append([line("BOOKMARK", item("", 11)), FallSilent()])
+    now = 100.0
+    followed = Informer(faulty_client, "/api/v1/things", decode=decode, monotonic=lambda: now)
+    assert followed.last_event_age() == float("inf")
+
+    async with running(followed):
+        await until(followed.synced.is_set, what="synced")
+        now = 130.0
+        assert followed.last_event_age() == 30.0
+
+
+async def test_an_error_of_the_callback_is_not_swallowed(
+    faulty: FaultyServer, faulty_client: Client
+) -> None:
+    def fail(old: str | None, new: str | None) -> None:
+        raise RuntimeError("a bug of ours")
+
+    faulty.reads.append(page(item("a", 9), version=10))
+    followed = Informer(faulty_client, "/api/v1/things", decode=decode, on_change=fail)
+
+    with pytest.raises(RuntimeError, match="a bug of ours"):
+        await followed.run()
+
+
+STOPS: dict[str, Step] = {"while it watches": FallSilent(), "while it backs off": Refuse(500)}
+
+
+@pytest.mark.parametrize("step", STOPS.values(), ids=STOPS.keys())
+async def test_cancelling_leaves_nothing_running(
+    step: Step, faulty: FaultyServer, faulty_client: Client
+) -> None:
+    faulty.reads.append(page(version=10))
+    faulty.watches.append([step])
+    followed = Informer(
+        faulty_client, "/api/v1/things", decode=decode, backoff=Backoff(first=60, longest=60)
+    )
+    task = asyncio.create_task(followed.run())
+    await until(lambda: faulty.queries, what="the watch")
+
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert not [other for other in asyncio.all_tasks() if "Informer" in repr(other)]

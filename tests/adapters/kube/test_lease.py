@@ -1,0 +1,234 @@
+"""Leader election on a true API server, and how webhooks judge the Lease."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import pytest
+
+from kfext.errors import LeaseLost
+from kfext.kube import paths
+from kfext.kube.client import Client
+from kfext.kube.lease import LeaseHolder, Timing
+from kfext.kube.liveness import LeaseWatch, decode_renew_time
+
+from .conftest import until
+from .faulty_server import FaultyServer, Refuse
+
+QUICK = Timing(duration=1, deadline=0.6, retry=0.05)
+
+
+class Contest:
+    """Candidates for one Lease in a namespace of its own."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self.client = client
+        self.namespace = namespace
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+        self.ill: set[str] = set()
+
+    def enter(self, identity: str, timing: Timing = QUICK) -> LeaseHolder:
+        holder = LeaseHolder(
+            self.client,
+            identity=identity,
+            healthy=lambda: identity not in self.ill,
+            namespace=self.namespace,
+            timing=timing,
+        )
+        self.tasks[identity] = asyncio.create_task(holder.run())
+        return holder
+
+    async def lease(self) -> dict[str, object]:
+        found = await self.client.get(paths.leases(self.namespace, "kfext-controller"))
+        spec: dict[str, object] = found["spec"]
+        return spec
+
+    async def stop(self, identity: str) -> None:
+        self.tasks[identity].cancel()
+        with suppress(asyncio.CancelledError):
+            await self.tasks[identity]
+
+
+@pytest.fixture
+async def contest(client: Client, namespace: str) -> AsyncIterator[Contest]:
+    made = Contest(client, namespace)
+    yield made
+    for task in made.tasks.values():
+        task.cancel()
+    await asyncio.gather(*made.tasks.values(), return_exceptions=True)
+
+
+async def test_of_many_candidates_one_holds_the_lease(contest: Contest) -> None:
+    holders = [contest.enter(f"c{i}", Timing(retry=0.05)) for i in range(5)]
+
+    await until(lambda: any(h.held.is_set() for h in holders), what="a holder")
+    await asyncio.sleep(0.5)  # ten attempts of everybody
+
+    assert sum(h.held.is_set() for h in holders) == 1
+    assert (await contest.lease())["leaseDurationSeconds"] == 15
+
+
+async def test_a_released_lease_goes_to_the_next_at_once(contest: Contest) -> None:
+    first = contest.enter("first", Timing(retry=0.05))
+    await until(first.held.is_set, what="the first holds it")
+    second = contest.enter("second", Timing(retry=0.05))
+
+    await contest.stop("first")
+    released = await contest.lease()
+    await until(second.held.is_set, what="the second holds it")
+
+    assert not first.held.is_set()
+    assert released["holderIdentity"] in {"", "second"}
+    spec = await contest.lease()
+    assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("second", 1)
+
+
+async def test_who_is_ill_loses_the_lease_and_who_is_well_gets_it(contest: Contest) -> None:
+    first = contest.enter("first")
+    await until(first.held.is_set, what="the first holds it")
+    second = contest.enter("second")
+
+    contest.ill.add("first")
+    with pytest.raises(LeaseLost, match="healthy: False"):
+        await contest.tasks["first"]
+    assert (await contest.lease())["holderIdentity"] == "first", "released while it may still act"
+    await until(second.held.is_set, what="the second holds it")
+
+    assert (await contest.lease())["holderIdentity"] == "second"
+
+
+async def test_who_is_ill_does_not_acquire(contest: Contest) -> None:
+    contest.ill.add("first")
+    first = contest.enter("first")
+    await asyncio.sleep(0.3)
+    assert not first.held.is_set()
+
+    contest.ill.clear()
+    await until(first.held.is_set, what="the first holds it")
+
+
+async def test_a_lease_that_another_took_is_lost(contest: Contest) -> None:
+    first = contest.enter("first")
+    await until(first.held.is_set, what="the first holds it")
+
+    patch = {"spec": {"holderIdentity": "thief"}}
+    await contest.client.merge_patch(paths.leases(contest.namespace, "kfext-controller"), patch)
+
+    with pytest.raises(LeaseLost, match="held by thief"):
+        await contest.tasks["first"]
+
+
+async def test_a_deleted_lease_is_made_again(contest: Contest) -> None:
+    first = contest.enter("first")
+    await until(first.held.is_set, what="the first holds it")
+
+    path = paths.leases(contest.namespace, "kfext-controller")
+    before = await contest.client.get(path)
+    await contest.client.delete(path)
+    while True:
+        found = await contest.client.list_all(paths.leases(contest.namespace))
+        if found and found[0]["metadata"]["uid"] != before["metadata"]["uid"]:
+            break
+        await asyncio.sleep(0.02)
+
+    assert first.held.is_set()
+
+
+async def test_a_lease_that_cannot_be_renewed_is_lost(
+    faulty: FaultyServer, faulty_client: Client
+) -> None:
+    lease = {"metadata": {"resourceVersion": "1"}, "spec": {"holderIdentity": "me"}}
+    faulty.reads += [json.dumps(lease).encode()] * 4 + [Refuse(500)] * 1000
+    holder = LeaseHolder(faulty_client, identity="me", healthy=lambda: True, timing=QUICK)
+
+    with pytest.raises(LeaseLost, match="not renewed"):
+        await holder.run()
+
+    assert not holder.held.is_set()
+    assert len(faulty.read_queries) > 5, "it gave up at the first failure"
+
+
+async def test_another_is_believed_by_our_own_clock_only(client: Client, namespace: str) -> None:
+    spec = {
+        "holderIdentity": "other",
+        "leaseDurationSeconds": 15,
+        "renewTime": "2001-01-01T00:00:00.000000Z",
+    }
+    body = {"metadata": {"name": "kfext-controller"}, "spec": spec}
+    await client.create(paths.leases(namespace), body)
+    now = 1000.0
+    holder = LeaseHolder(
+        client,
+        identity="me",
+        healthy=lambda: True,
+        namespace=namespace,
+        timing=Timing(retry=0.02),
+        monotonic=lambda: now,
+    )
+    task = asyncio.create_task(holder.run())
+
+    await asyncio.sleep(0.5)
+    assert not holder.held.is_set(), "it trusted the wall clock of another machine"
+    now = 1014.9
+    await asyncio.sleep(0.5)
+    assert not holder.held.is_set()
+    now = 1015.1
+    await until(holder.held.is_set, what="it holds the expired lease")
+
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+# What a webhook saw: (renewTime, wall clock, monotonic clock), then the clock at the question.
+SIGHTS: dict[str, tuple[list[tuple[float | None, float, float]], float, bool]] = {
+    "no lease was ever seen": ([], 5, False),
+    "there is no lease": ([(None, 1000, 5)], 5, False),
+    "at first sight it was renewed just now": ([(1000, 1001, 5)], 5, True),
+    "at first sight it was renewed long ago": ([(1000, 1031, 5)], 5, False),
+    "what was left at first sight has passed": ([(1000, 1020, 5)], 15.1, False),
+    "what was left at first sight has not passed": ([(1000, 1020, 5)], 14.9, True),
+    "our wall clock is behind": ([(1000, 900, 5)], 34.9, True),
+    "our wall clock is behind, and time passes": ([(1000, 900, 5)], 35.1, False),
+    "our wall clock is ahead, but we saw it renewed": (
+        [(1000, 9000, 5), (1002, 9002, 7)],
+        36.9,
+        True,
+    ),
+    "the same renewTime seen again is no renewal": (
+        [(1000, 1000, 5), (1000, 1030, 35)],
+        35.1,
+        False,
+    ),
+    "it was deleted": ([(1000, 1000, 5), (None, 1001, 6)], 6, False),
+    "it was deleted and an old one came back": (
+        [(1000, 1000, 5), (None, 1001, 6), (900, 1002, 7)],
+        7,
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("sights", "at", "want"), SIGHTS.values(), ids=SIGHTS.keys())
+def test_freshness(
+    sights: list[tuple[float | None, float, float]], *, at: float, want: bool
+) -> None:
+    watch = LeaseWatch()
+    for renewed, wall, monotonic in sights:
+        watch.observe(renewed, wall=wall, monotonic=monotonic)
+
+    assert watch.fresh(monotonic=at) is want
+
+
+@pytest.mark.parametrize(
+    ("raw", "want"),
+    [
+        (b'{"spec":{"renewTime":"1970-01-01T00:01:00.500000Z"}}', 60.5),
+        (b'{"spec":{"renewTime":"soon"}}', 0.0),
+        (b'{"spec":null}', 0.0),
+        (b"[]", 0.0),
+    ],
+)
+def test_renew_time(raw: bytes, want: float) -> None:
+    assert decode_renew_time(raw) == want

@@ -1,0 +1,186 @@
+"""Slim decoding reads what the parsers of the model read, whatever the object looks like."""
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext.kube.wire import decode_node, decode_pod
+from kfext.model.node import parse_node
+from kfext.model.pod import parse_pod
+
+TERM = {
+    "matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}],
+    "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}],
+}
+POD: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {
+        "name": "job-worker-3",
+        "namespace": "team",
+        "uid": "u-1",
+        "resourceVersion": "77",
+        "creationTimestamp": "2026-11-21T12:00:00Z",
+        "deletionTimestamp": "2026-11-21T13:00:00Z",
+        "labels": {
+            "training.kubeflow.org/job-name": "job",
+            "training.kubeflow.org/replica-type": "worker",
+            "training.kubeflow.org/replica-index": "3",
+        },
+        "annotations": {"kfext.dev/released": "NoRoom", "kfext.dev/plan-generation": "4"},
+        "ownerReferences": [
+            {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "uid": "j", "controller": True}
+        ],
+        "managedFields": [{"manager": "m", "fieldsV1": {"f:spec": {}}}],
+    },
+    "spec": {
+        "nodeName": "node-1",
+        "nodeSelector": {"disk": "ssd"},
+        "hostNetwork": True,
+        "overhead": {"memory": "16Mi"},
+        "resources": {"requests": {"cpu": "3"}},
+        "tolerations": [{"key": "k", "operator": "Exists", "effect": "NoSchedule"}],
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [TERM]}
+            }
+        },
+        "initContainers": [
+            {"restartPolicy": "Always", "resources": {"requests": {"cpu": "100m"}}},
+            {"resources": {"requests": {"memory": "4Gi"}}},
+        ],
+        "containers": [
+            {
+                "name": "pytorch",
+                "env": [{"name": "A", "value": "B"}],
+                "ports": [{"containerPort": 23456, "protocol": "TCP"}],
+                "resources": {
+                    "requests": {"cpu": "1500m", "memory": "2Gi"},
+                    "limits": {"nvidia.com/gpu": "2"},
+                },
+            }
+        ],
+    },
+    "status": {
+        "phase": "Pending",
+        "conditions": [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no"}
+        ],
+    },
+}
+GATED = copy.deepcopy(POD)
+GATED["spec"]["schedulingGates"] = [{"name": "kfext.dev/placement"}]
+NODE: dict[str, Any] = {
+    "metadata": {"name": "node-1", "uid": "n", "labels": {"zone": "a"}},
+    "spec": {
+        "unschedulable": True,
+        "taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}],
+    },
+    "status": {
+        "allocatable": {"cpu": "64", "memory": "512Gi", "nvidia.com/gpu": "8", "pods": "110"},
+        "images": [{"names": ["large"]}],
+    },
+}
+
+
+def places(value: Any, at: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    children: list[tuple[str | int, Any]] = []
+    if isinstance(value, dict):
+        children = list(value.items())
+    elif isinstance(value, list):
+        children = list(enumerate(value))
+    return [at, *(place for key, child in children for place in places(child, (*at, key)))]
+
+
+def changed(base: Any, place: tuple[str | int, ...], value: Any) -> Any:
+    made = copy.deepcopy(base)
+    holder = made
+    for key in place[:-1]:
+        holder = holder[key]
+    holder[place[-1]] = value
+    return made
+
+
+ODD = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.text(max_size=5),
+    st.lists(st.integers(), max_size=2),
+    st.dictionaries(st.text(max_size=3), st.one_of(st.none(), st.integers(), st.text(max_size=3))),
+)
+
+
+@pytest.mark.parametrize("pod", [POD, GATED, {}, {"metadata": {}}], ids=["full", "gated", "", "{}"])
+def test_a_pod_is_read_as_the_model_reads_it(pod: dict[str, Any]) -> None:
+    assert decode_pod(json.dumps(pod).encode()) == parse_pod(pod)
+
+
+def test_every_field_that_the_model_reads_is_on_the_wire() -> None:
+    pod, gated = (decode_pod(json.dumps(raw).encode()) for raw in (POD, GATED))
+
+    assert pod.owner_uid == "j"
+    assert pod.replica is not None
+    assert (pod.replica.type, pod.replica.index) == ("worker", 3)
+    assert (pod.node_name, pod.pinned_to, pod.phase, pod.deleting) == (
+        "node-1",
+        "node-1",
+        "Pending",
+        True,
+    )
+    assert pod.requests == {
+        "cpu": 3000,
+        "memory": 4 * 2**30 + 16 * 2**20,
+        "nvidia.com/gpu": 2,
+        "pods": 1,
+    }
+    assert pod.host_ports == (("TCP", 23456),)
+    assert (pod.unschedulable, pod.released, pod.plan_generation) == ("no", True, "4")
+    assert pod.created > 0
+    assert gated.gated
+    assert gated.affinity == POD["spec"]["affinity"]
+    assert gated.constraints is not None
+    assert gated.constraints.node_selector == (("disk", "ssd"),)
+    assert len(gated.constraints.tolerations) == 1
+
+
+@given(place=st.sampled_from(places(GATED)[1:]), value=ODD)
+def test_an_odd_field_changes_nothing_about_how_a_pod_is_read(
+    place: tuple[str | int, ...], value: object
+) -> None:
+    odd = changed(GATED, place, value)
+
+    assert decode_pod(json.dumps(odd).encode()) == parse_pod(odd)
+
+
+@given(place=st.sampled_from(places(NODE)[1:]), value=ODD)
+def test_an_odd_field_changes_nothing_about_how_a_node_is_read(
+    place: tuple[str | int, ...], value: object
+) -> None:
+    odd = changed(NODE, place, value)
+
+    assert decode_node(json.dumps(odd).encode()) == parse_node(odd)
+
+
+def test_equal_parts_of_different_objects_are_one_object() -> None:
+    one = decode_pod(json.dumps(GATED).encode())
+    other = decode_pod(json.dumps(changed(GATED, ("metadata", "uid"), "u-2")).encode())
+
+    assert one != other
+    for part in ("requests", "constraints", "host_ports", "gates", "replica", "node_name"):
+        assert getattr(one, part) is getattr(other, part), part
+    assert (
+        decode_node(json.dumps(NODE).encode()).allocatable
+        is decode_node(json.dumps(changed(NODE, ("metadata", "name"), "b")).encode()).allocatable
+    )
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"null", b'"text"'])
+def test_what_is_no_object_is_refused_with_an_error_that_the_informer_skips(raw: bytes) -> None:
+    for decode in (decode_pod, decode_node):
+        with pytest.raises((ValueError, TypeError)):
+            decode(raw)

@@ -1,0 +1,218 @@
+"""kfext's own kinds on a true API server: what it takes, and what it refuses in which words."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e.testbed.api import ApiError
+from e2e.testbed.cluster import Testbed
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+POLICIES = "/apis/kfext.dev/v1alpha1/trainingpolicies"
+SAMPLES = {path.stem: path for path in sorted((REPOSITORY / "crds" / "samples").glob("*.yaml"))}
+
+Object = dict[str, Any]
+
+# Field of the spec -> values that a policy must not have there. The refusal names the field.
+MALFORMED: dict[str, list[Any]] = {
+    "weight": ["high", 1.5, 2**40],
+    "namespaceSelector.matchLabels": ["team=a", {"team": 1}],
+    "namespaceSelector.matchExpressions": [
+        [{"key": "team", "operator": "Like", "values": ["a"]}],
+        [{"key": "team", "operator": "In"}],
+        [{"key": "team", "operator": "NotIn", "values": []}],
+        [{"key": "team", "operator": "Exists", "values": ["a"]}],
+        [{"operator": "Exists"}],
+    ],
+    "settings.colocation": ["always", "", "Preferred", False],
+    "settings.network": ["hostNetwork", True],
+    "settings.elastic": ["0-4", "8-2", "4", "2-", "2..8", "-1-4", "2-100000", 4],
+    "settings.resize": ["memory", "cpu,memory", False],
+    "settings.migrate": ["always", "checkpoint"],
+    "settings.metrics": ["logs", "stdout:", "stdout:loss=(.*)", "push:", "stdout:" + "x" * 600],
+    "settings.gpu-share": ["0", "0.0", "1.5", "-0.5", "50%", "1e-1", "half", 0.5],
+    "settings.gpu-share.worker": ["2"],
+    "settings.gpu-memory": ["0", "-4Gi", "4 Gi", "4GB", "1e3m", "lots", 4],
+    "settings.gpu-memory.chief": ["0Gi"],
+    "settings.gpu-priority": ["medium", "High", 1],
+    "settings.gpu-priority.ps": ["middle"],
+    "settings.gpu-limit": ["0", "1.01"],
+    "settings.gpu-limit.master": ["none"],
+    "settings.colour": ["blue"],
+    "settings.gpu-share.evaluator": ["0.5"],
+    "placement.bindTimeout": ["60", "0s", "-1s", "1d", "1.5m", "soon", 60, "9999999999999h"],
+    "placement.createTimeout": ["30 s", "0m"],
+    "placement.releaseAfter": ["never", "Auto", "10", ""],
+    "placement.reserveAfter": ["auto", "0s"],
+    "placement.topologyKeys": ["zone", ["a/b/c"], [""], ["-zone"]],
+    "placement.assumedRequests": [{"cpu": "-1"}, {"cpu": -1}, {"memory": "1 Gi"}, {"cpu": 0.5}],
+    "network.portRange": [
+        "20000",
+        "29999-20000",
+        "25000-31000",
+        "31000-31999",
+        "29000-61000",
+        "40000-45000",
+        "1000-2000",
+        "61000-70000",
+        20000,
+    ],
+    "network.interfaces": ["eth0", ["eth 0"], ["a-name-that-is-too-long"]],
+    "companion.resize.mode": ["on", False],
+    "companion.shift.mode": ["acting"],
+    "companion.scale.parameters": [{"alpha": "high"}],
+    "companion.migrate.mode": ["never"],
+    "companion.placement.mode": [""],
+    "companion.speed.mode": ["act"],
+}
+WELL_FORMED: dict[str, list[Any]] = {
+    "weight": [-5, 0, 1000],
+    "namespaceSelector.matchExpressions": [[{"key": "team", "operator": "DoesNotExist"}]],
+    "settings.colocation": ["preferred", "required", "off"],
+    "settings.elastic": ["1-1", "2-16"],
+    "settings.metrics": ["auto", "off", "push", r"stdout:step (?P<step>\d+) (?P<value>\S+)"],
+    "settings.gpu-share": ["1", "1.0", "0.25", ".5"],
+    "settings.gpu-memory": ["8Gi", "500M", "1e9", "1.5Gi", "8589934592"],
+    "placement.bindTimeout": ["1s", "90s", "1h30m"],
+    "placement.releaseAfter": ["auto", "0s", "10m"],
+    "placement.topologyKeys": [["topology.kubernetes.io/zone", "rack"]],
+    "placement.assumedRequests": [{"cpu": 1, "memory": "2Gi", "nvidia.com/gpu": "1"}],
+    "network.portRange": ["20000-29999", "1024-1024", "61000-65535"],
+    "companion.resize": [{"mode": "observe", "parameters": {"alpha": 0.03, "interval": 30}}],
+}
+
+
+def _cases(table: dict[str, list[Any]]) -> list[Any]:
+    return [
+        pytest.param(field, value, id=f"{field}={str(value)[:40]}")
+        for field, values in table.items()
+        for value in values
+    ]
+
+
+def _policy(*fields: tuple[str, Any]) -> Object:
+    spec: Object = {}
+    for field, value in fields:
+        # A setting may have a dot in its name; nothing else has.
+        top, *rest = field.split(".", 1 if field.startswith("settings.") else -1)
+        *parents, last = [top, *rest]
+        inner = spec
+        for parent in parents:
+            inner = inner.setdefault(parent, {})
+        inner[last] = value
+    return {
+        "apiVersion": "kfext.dev/v1alpha1",
+        "kind": "TrainingPolicy",
+        "metadata": {"name": "tried"},
+        "spec": spec,
+    }
+
+
+@pytest.fixture(scope="module")
+def kinds(testbed: Testbed) -> Testbed:
+    """The testbed with kfext's CRDs, applied as a user applies them."""
+    _kubectl(testbed, "apply", "--server-side", "-k", str(REPOSITORY / "crds"))
+    crds = ["crd/trainingpolicies.kfext.dev", "crd/trainingplans.kfext.dev"]
+    _kubectl(testbed, "wait", "--for=condition=Established", *crds)
+    return testbed
+
+
+def _kubectl(testbed: Testbed, *arguments: str) -> str:
+    command = [str(testbed.binary("kubectl")), "--kubeconfig", str(testbed.kubeconfig), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr
+    return done.stdout
+
+
+def _try(testbed: Testbed, policy: Object) -> None:
+    testbed.api.create(f"{POLICIES}?dryRun=All&fieldValidation=Strict", policy)
+
+
+@pytest.mark.parametrize("plural", ["trainingpolicies", "trainingplans"])
+def test_the_api_server_finds_nothing_wrong_with_the_schema(kinds: Testbed, plural: str) -> None:
+    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.kfext.dev"
+    conditions = kinds.api.get(path)["status"]["conditions"]
+    status = {condition["type"]: condition["status"] for condition in conditions}
+    assert status.get("NonStructuralSchema", "False") == "False"
+    assert status["NamesAccepted"] == "True"
+
+
+@pytest.mark.parametrize(("field", "value"), _cases(MALFORMED))
+def test_a_malformed_policy_is_refused_with_the_name_of_the_field(
+    kinds: Testbed, field: str, value: Any
+) -> None:
+    with pytest.raises(ApiError) as refusal:
+        _try(kinds, _policy((field, value)))
+    assert refusal.value.status in {400, 422}
+    assert f"spec.{field}" in str(refusal.value)
+
+
+@pytest.mark.parametrize(("field", "value"), _cases(WELL_FORMED))
+def test_a_well_formed_policy_is_taken(kinds: Testbed, field: str, value: Any) -> None:
+    _try(kinds, _policy((field, value)))
+
+
+@pytest.mark.parametrize("suffix", ["", ".worker", ".ps", ".master", ".chief"])
+def test_a_gpu_limit_below_the_share_of_the_same_type_is_refused(
+    kinds: Testbed, suffix: str
+) -> None:
+    share, limit = (f"settings.gpu-share{suffix}", "0.6"), f"settings.gpu-limit{suffix}"
+    with pytest.raises(ApiError, match=f"gpu-limit{suffix} must not be less"):
+        _try(kinds, _policy(share, (limit, "0.5")))
+    _try(kinds, _policy(share, (limit, "0.60")))
+
+
+def test_a_gpu_limit_of_a_type_is_compared_with_the_share_of_all_types(kinds: Testbed) -> None:
+    limit = ("settings.gpu-limit.worker", "0.5")
+    with pytest.raises(ApiError, match=r"gpu-limit\.worker must not be less"):
+        _try(kinds, _policy(("settings.gpu-share", "0.6"), limit))
+    own_share = ("settings.gpu-share.worker", "0.4")
+    _try(kinds, _policy(("settings.gpu-share", "0.6"), own_share, limit))
+
+
+def test_a_policy_without_a_weight_has_weight_zero(kinds: Testbed) -> None:
+    answer = kinds.api.create(f"{POLICIES}?dryRun=All", _policy(("settings.network", "pod")))
+    assert answer["spec"]["weight"] == 0
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_sample_is_taken_as_it_stands(kinds: Testbed, name: str) -> None:
+    _kubectl(kinds, "apply", "--server-side", "--dry-run=server", "-f", str(SAMPLES[name]))
+
+
+def test_the_status_of_a_plan_is_kept_whole_and_read_like_a_board(kinds: Testbed) -> None:
+    plan = yaml.safe_load(SAMPLES["trainingplan"].read_text())
+    path = "/apis/kfext.dev/v1alpha1/namespaces/default/trainingplans"
+    name = plan["metadata"]["name"]
+    try:
+        kinds.api.create(path, plan)
+        kinds.api.patch(f"{path}/{name}/status", {"status": plan["status"]})
+        assert kinds.api.get(f"{path}/{name}")["status"] == plan["status"]
+        header, row = _kubectl(kinds, "get", "trainingplans", name).splitlines()
+        assert header.split() == ["NAME", "JOB", "PHASE", "NODES", "NETWORK", "REASON", "AGE"]
+        assert row.split()[:-1] == [name, "resnet", "Placed", "node-1", "pod", "Placed"]
+        found = _kubectl(kinds, "get", "tplan", "--field-selector=status.phase=Placed", "-oname")
+        assert found.split() == [f"trainingplan.kfext.dev/{name}"]
+    finally:
+        kinds.api.delete(f"{path}/{name}")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("phase", "Lost"), ("network", "overlay"), ("workers", -1)]
+)
+def test_a_status_that_the_code_cannot_mean_is_refused(
+    kinds: Testbed, field: str, value: Any
+) -> None:
+    plan = yaml.safe_load(SAMPLES["trainingplan"].read_text())
+    plan["metadata"]["name"] = f"tried-{field}"
+    path = "/apis/kfext.dev/v1alpha1/namespaces/default/trainingplans"
+    try:
+        kinds.api.create(path, plan)
+        with pytest.raises(ApiError, match=rf"status\.{field}"):
+            kinds.api.patch(f"{path}/tried-{field}/status", {"status": {field: value}})
+    finally:
+        kinds.api.delete(f"{path}/tried-{field}")

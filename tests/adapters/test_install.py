@@ -1,0 +1,37 @@
+"""The manifests on a true API server, without the pods: does it take them, and twice."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from e2e.testbed.cluster import Testbed
+from kfext.names import NAMESPACE
+
+MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
+
+
+@pytest.mark.parametrize("overlay", ["default", "testbed"])
+def test_the_api_server_takes_every_object_of_the_install_without_a_warning(
+    testbed: Testbed, overlay: str
+) -> None:
+    # A dry run makes no namespace, so objects inside it would have none. The restricted Pod
+    # Security of the manifest is there for its warnings: a Deployment that breaks it gives one.
+    restricted = {"pod-security.kubernetes.io/warn": "restricted"}
+    testbed.api.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": NAMESPACE, "labels": restricted},
+        }
+    )
+    command = [str(testbed.binary("kubectl")), "--kubeconfig", str(testbed.kubeconfig)]
+    command += ["apply", "--server-side", "--dry-run=server", "--force-conflicts"]
+    folder = MANIFESTS / "overlays" / overlay
+    done = subprocess.run(
+        [*command, "-k", str(folder)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    for line in ("deployment.apps/kfext-webhook", "deployment.apps/kfext-controller"):
+        assert line in done.stdout
+    assert "mutatingwebhookconfiguration.admissionregistration.k8s.io/kfext " in done.stdout

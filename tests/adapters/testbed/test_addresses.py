@@ -1,0 +1,90 @@
+import ipaddress
+import socket
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from e2e.testbed.addresses import SLOTS, Addresses, choose, claim, free_ports
+
+
+@pytest.mark.parametrize(
+    ("taken", "routes", "slot"),
+    [
+        (set(), [], 0),
+        ({0, 1}, [], 2),
+        ({1}, [], 0),
+        (set(), ["10.208.0.0/16"], 1),
+        (set(), ["10.208.7.0/24"], 1),  # a small network within
+        (set(), ["10.208.0.0/15"], 2),  # a large network around
+        (set(), ["10.209.3.4"], 0),  # a host route elsewhere
+        (set(), ["192.168.0.0/16", "10.0.0.0/9"], 0),
+        ({0}, ["10.209.0.0/16"], 2),
+    ],
+)
+def test_first_slot_that_nobody_holds_or_routes(
+    taken: set[int], routes: list[str], slot: int
+) -> None:
+    assert choose(taken, routes) == Addresses(slot)
+
+
+@pytest.mark.parametrize(("taken", "routes"), [(set(range(SLOTS)), []), (set(), ["10.0.0.0/8"])])
+def test_no_slot_left_is_said_with_a_remedy(taken: set[int], routes: list[str]) -> None:
+    with pytest.raises(RuntimeError, match="testbed down"):
+        choose(taken, routes)
+
+
+@pytest.mark.parametrize("slot", [0, 7, SLOTS - 1])
+def test_parts_of_a_slot_lie_within_it_and_apart(slot: int) -> None:
+    addresses = Addresses(slot)
+    whole = ipaddress.IPv4Network(addresses.network)
+    parts = [addresses.node_network, addresses.service_cidr]
+    parts += [addresses.pod_cidr(index) for index in (0, 1, 199)]
+    networks = [ipaddress.IPv4Network(part) for part in parts]
+    assert all(network.subnet_of(whole) for network in networks)
+    assert not any(one.overlaps(other) for one, other in combinations(networks, 2))
+    nodes, services = networks[0], networks[1]
+    assert ipaddress.IPv4Address(addresses.bridge) in nodes
+    assert all(ipaddress.IPv4Address(addresses.node(index)) in nodes for index in (0, 199))
+    assert addresses.node(0) != addresses.bridge
+    # Kubernetes gives its own Service the first address of the range.
+    assert ipaddress.IPv4Address(addresses.kubernetes_service) == services[1]
+
+
+def test_node_out_of_range_is_refused() -> None:
+    with pytest.raises(ValueError, match="real node 200"):
+        Addresses(0).node(200)
+
+
+def test_link_names_fit_the_kernel_and_ports_keep_clear_of_node_ports() -> None:
+    every = [Addresses(slot) for slot in range(SLOTS)]
+    assert len({addresses.prefix for addresses in every}) == SLOTS
+    assert max(len(addresses.prefix) for addresses in every) <= 8
+    assert max(addresses.ports[-1] for addresses in every) < 30000
+    assert not any(set(one.ports) & set(other.ports) for one, other in combinations(every, 2))
+
+
+def test_port_in_use_is_passed_over() -> None:
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        port = busy.getsockname()[1]
+        assert port not in free_ports([port, port + 1, port + 2, port + 3], 1)
+        with pytest.raises(RuntimeError, match="free TCP ports"):
+            free_ports([port], 1)
+
+
+def test_claimed_slot_is_held_as_long_as_its_note_exists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("e2e.testbed.addresses.routes", list)
+    slots = []
+    for name in ("one", "two"):
+        with claim(tmp_path) as addresses:
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "slot").write_text(str(addresses.slot))
+        slots.append(addresses.slot)
+    assert slots == [0, 1]
+    (tmp_path / "one" / "slot").unlink()
+    with claim(tmp_path) as addresses:
+        assert addresses.slot == 0

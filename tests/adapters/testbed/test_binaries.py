@@ -1,0 +1,105 @@
+from pathlib import Path
+
+import pytest
+
+from e2e.testbed import binaries, golang
+from e2e.testbed.preflight import Unavailable
+
+
+class Machine:
+    """Folders in which a program may lie, and what its stand-in says of its version."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.assets, self.cache, self.path = folder / "assets", folder / "cache", folder / "path"
+        for place in (self.assets, self.path):
+            place.mkdir()
+        monkeypatch.setenv("KUBEBUILDER_ASSETS", str(self.assets))
+        monkeypatch.setenv("KFEXT_CACHE", str(self.cache))
+        monkeypatch.setenv("PATH", str(self.path))
+
+    def put(self, place: str, name: str, says: str) -> Path:
+        source = binaries.SOURCES[name]
+        folder = {
+            "assets": self.assets,
+            "cache": self.cache / "bin" / f"{source.module}-{source.version}",
+            "path": self.path,
+        }[place]
+        folder.mkdir(parents=True, exist_ok=True)
+        program = folder / name
+        program.write_text(f"#!/bin/sh\necho '{says}'\n")
+        program.chmod(0o755)
+        return program
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("places", "chosen"),
+    [
+        (["assets", "cache", "path"], "assets"),
+        (["cache", "path"], "cache"),
+        (["path"], "path"),
+        ([], None),
+    ],
+)
+def test_order_of_places(machine: Machine, places: list[str], chosen: str | None) -> None:
+    put = {place: machine.put(place, "kube-apiserver", "Kubernetes v1.35.4") for place in places}
+    assert binaries.find("kube-apiserver") == (put[chosen] if chosen else None)
+
+
+@pytest.mark.parametrize(
+    ("name", "says", "accepted"),
+    [
+        ("kube-apiserver", "Kubernetes v1.32.0", True),
+        ("kube-apiserver", "Kubernetes v1.31.9", False),
+        ("kube-apiserver", "Kubernetes v2.0.0", True),
+        ("kube-apiserver", "segmentation fault", False),
+        ("kubectl", "Client Version: v1.30.1", True),
+        ("kubectl", "Client Version: v1.29.14-gke.1", False),
+        ("kubectl", "Client Version: v1.100.0", True),
+        ("etcd", "etcd Version: 3.5.21", True),
+        ("etcd", "etcd Version: 3.4.37", False),
+        ("kwok", "kwok version v0.8.0", False),  # its stages come from the pinned module
+    ],
+)
+def test_program_on_path_must_be_new_enough(
+    machine: Machine, name: str, says: str, accepted: bool
+) -> None:
+    program = machine.put("path", name, says)
+    assert binaries.find(name) == (program if accepted else None)
+
+
+def test_program_that_is_not_executable_is_passed_over(machine: Machine) -> None:
+    machine.put("cache", "etcd", "etcd Version: 3.6.16").chmod(0o644)
+    assert binaries.find("etcd") is None
+
+
+def test_failed_build_leaves_no_program_and_says_why(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = machine.path / "go"
+    compiler.write_text(
+        "#!/bin/sh\n"
+        '[ "$1" = env ] && echo go1.26.0 && exit\n'
+        'while [ "$1" != -o ]; do shift; done\n'
+        'echo half > "$2"; echo "no space left on device" >&2; exit 1\n'
+    )
+    compiler.chmod(0o755)
+    with pytest.raises(Unavailable, match="no space left on device"):
+        binaries.resolve("etcd")
+    assert binaries.find("etcd") is None
+    assert [path for path in machine.cache.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize(
+    ("says", "version"),
+    [("go1.26.8", (1, 26)), ("go1.9", (1, 9)), ("go1.27rc1", (1, 27)), ("", (0, 0))],
+)
+def test_version_of_go(machine: Machine, says: str, version: tuple[int, int]) -> None:
+    compiler = machine.path / "go"
+    compiler.write_text(f"#!/bin/sh\necho {says}\n")
+    compiler.chmod(0o755)
+    assert golang.version(compiler) == version
