@@ -1,0 +1,1 @@
+"""The placement controller: watches, decides with `kfext.core`, writes."""

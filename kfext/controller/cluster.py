@@ -1,0 +1,187 @@
+"""The controller's mirror of the cluster: jobs, pods and the ledger, as last seen.
+
+Everything here can be rebuilt from the API server. An answer to our own write is taken in like a
+watch event, so that the next decision does not rest on what we have just changed.
+"""
+
+import time
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kfext.core.claims import plan_claims, plan_key, pod_claim, pod_key
+from kfext.core.ledger import Ledger
+from kfext.model.job import TrainingJob, parse_job
+from kfext.model.node import Node
+from kfext.model.plan import Plan, decode_plan
+from kfext.model.pod import Pod
+from kfext.model.state import JobState, decode_state
+from kfext.names import PLAN, STATE
+
+
+@dataclass(slots=True)
+class Entry:
+    """A job and what the controller keeps beside it while it lives. Times are monotonic seconds.
+
+    `assumed` is a plan that is being written to the job: it holds room until the answer is in.
+    """
+
+    raw: Mapping[str, Any]
+    job: TrainingJob
+    plan: Plan | None
+    state: JobState
+    assumed: Plan | None = None
+    busy: bool = False
+    marker: tuple[object, ...] = ()
+    since: float = 0.0
+    settled_at: float = 0.0
+    claimed: set[Hashable] = field(default_factory=set)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the job is in the queue."""
+        return self.job.suspend and self.job.held and not self.job.finished
+
+
+class Cluster:
+    """Jobs by uid, pods by job, the ledger; `changed` holds the uids of jobs to look at again."""
+
+    def __init__(
+        self, *, wake: Callable[[], None], monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.jobs: dict[str, Entry] = {}
+        self.ledger = Ledger()
+        self.changed: set[str] = set()
+        self.pod_created_at = monotonic()
+        self._pods: dict[str, dict[str, Pod]] = {}
+        self._wake = wake
+        self._monotonic = monotonic
+
+    def pods(self, job_uid: str) -> tuple[Pod, ...]:
+        """Return the pods whose controller is the job, terminating ones included."""
+        return tuple(self._pods.get(job_uid, {}).values())
+
+    def mark(self, job_uid: str) -> None:
+        """Have a job looked at again."""
+        self.changed.add(job_uid)
+        self._wake()
+
+    def mark_queue(self) -> None:
+        """Have every waiting job looked at again: there may be more room."""
+        waiting = [uid for uid, entry in self.jobs.items() if entry.waiting]
+        if waiting:
+            self.changed.update(waiting)
+            self._wake()
+
+    # --- what the watches bring -----------------------------------------------------------------
+
+    def observe_job(self, raw: Mapping[str, Any]) -> None:
+        """Take in a job as it stands; an older version than the known one is ignored."""
+        job = parse_job(raw)
+        if job is None or not job.uid:
+            return
+        entry = self.jobs.get(job.uid)
+        if entry is not None and _older(job.resource_version, entry.job.resource_version):
+            return
+        plan = decode_plan(job.annotations.get(PLAN), job_uid=job.uid)
+        state = decode_state(job.annotations.get(STATE))
+        if entry is None:
+            now = self._monotonic()
+            entry = Entry(raw, job, plan, state, since=now, settled_at=now)
+            self.jobs[job.uid] = entry
+        else:
+            entry.raw, entry.job, entry.plan, entry.state = raw, job, plan, state
+        self.sync_claims(entry)
+        self.mark(job.uid)
+
+    def forget_job(self, uid: str) -> None:
+        """Take in that a job is gone."""
+        entry = self.jobs.pop(uid, None)
+        if entry is not None and entry.claimed:
+            for key in entry.claimed:
+                self.ledger.drop(key)
+            self.mark_queue()
+
+    def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
+        """Take in a pod as it stands; None for `new` when it is gone."""
+        pod = new or old
+        if pod is None:
+            return
+        members = self._pods.get(pod.owner_uid, {}) if pod.owner_uid else {}
+        known = members.get(pod.uid)
+        if new and known and _older(new.resource_version, known.resource_version):
+            return
+        claim = pod_claim(new) if new else None
+        if claim is not None:
+            self.ledger.claim(pod_key(pod.uid), claim)
+        elif self.ledger.drop(pod_key(pod.uid)):
+            self.mark_queue()
+        if pod.owner_uid:
+            self._observe_member(pod, first=known is None, gone=new is None)
+
+    def _observe_member(self, pod: Pod, *, first: bool, gone: bool) -> None:
+        members = self._pods.setdefault(pod.owner_uid, {})
+        if gone:
+            members.pop(pod.uid, None)
+        else:
+            members[pod.uid] = pod
+        if not members:
+            del self._pods[pod.owner_uid]
+        if first and not gone:
+            self.pod_created_at = self._monotonic()
+        entry = self.jobs.get(pod.owner_uid)
+        if entry is not None:
+            if first or gone:
+                entry.settled_at = self._monotonic()
+            self._hand_over(entry, pod)
+            if not entry.busy:  # while its pods are patched one by one, once at the end will do
+                self.sync_claims(entry)
+            self.mark(pod.owner_uid)
+
+    def _hand_over(self, entry: Entry, pod: Pod) -> None:
+        """Drop the claim of the plan for a pod that claims for itself now."""
+        if pod.home and pod.replica is not None:
+            key = plan_key(entry.job.uid, pod.replica)
+            if key in entry.claimed:
+                entry.claimed.discard(key)
+                self.ledger.drop(key)
+
+    def observe_node(self, old: Node | None, new: Node | None) -> None:
+        """Take in a node as it stands; None for `new` when it is gone."""
+        if new is not None:
+            self.ledger.set_node(new)
+            self.mark_queue()
+        elif old is not None:
+            self.ledger.remove_node(old.name)
+
+    # --- derived ----------------------------------------------------------------------------------
+
+    def sync_claims(self, entry: Entry) -> None:
+        """Bring the ledger to what the job's plan holds now, and restart its clock on progress."""
+        pods = self.pods(entry.job.uid)
+        job = entry.job if entry.assumed is None else replace(entry.job, suspend=False)
+        wanted = plan_claims(job, entry.assumed or entry.plan, pods)
+        for key in entry.claimed - wanted.keys():
+            self.ledger.drop(key)
+        for key, claim in wanted.items():
+            self.ledger.claim(key, claim)
+        # A claim that passes from the plan to its pod frees nothing; a plan that ends does.
+        if entry.claimed and not wanted and not any(pod.home for pod in pods):
+            self.mark_queue()
+        entry.claimed = set(wanted)
+        marker = (
+            entry.job.suspend,
+            entry.plan.generation if entry.plan else 0,
+            sum(not pod.deleting for pod in pods),
+            sum(pod.gated for pod in pods),
+        )
+        if marker != entry.marker:
+            entry.marker, entry.since = marker, self._monotonic()
+
+
+def _older(one: str, other: str) -> bool:
+    """Return whether a resource version is older than another of the same object."""
+    try:
+        return int(one or "0") < int(other or "0")
+    except ValueError:
+        return False  # only numbers say something about age

@@ -1,0 +1,201 @@
+"""The controller process: wire watches, Lease, loop and probes together, and end in order."""
+
+import asyncio
+import os
+import signal
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+import kopf
+import structlog
+
+from kfext.controller.checks import missing_requirements
+from kfext.controller.cluster import Cluster, Entry
+from kfext.controller.metrics import Metrics
+from kfext.controller.reconciler import Reconciler
+from kfext.controller.settings import SettingsSource, decode_namespace
+from kfext.controller.view import Viewer, decode_view, view_of
+from kfext.controller.watches import login_with, operator_settings, registry
+from kfext.controller.writer import Writer
+from kfext.errors import ApiError, KfextError, LeaseLost
+from kfext.kube import paths
+from kfext.kube.access import find_access
+from kfext.kube.client import Client
+from kfext.kube.events import EventRecorder
+from kfext.kube.informer import Informer
+from kfext.kube.lease import LeaseHolder
+from kfext.kube.wire import decode_node, decode_pod
+from kfext.model.job import KINDS
+from kfext.model.policy import parse_policy
+from kfext.model.tolerant import mapping, text
+from kfext.model.verdict import Verdict
+from kfext.probes import serve_probes
+
+_log = structlog.get_logger(__name__)
+
+_STALE_SECONDS = 120.0
+"""Without an event or a bookmark for so long, what we know is too old to act on."""
+_TICK_LIMIT_SECONDS = 15.0
+_SWEEP_SECONDS = 300.0
+
+
+class Controller:
+    """One controller process. `identity` must be unique among the replicas."""
+
+    def __init__(self, *, client: Client, identity: str, metrics: Metrics) -> None:
+        self._wake = asyncio.Event()
+        self._client = client
+        self._metrics = metrics
+        self.cluster = Cluster(wake=self._wake.set)
+        self.settings = SettingsSource()
+        self.viewer = Viewer(client=client)
+        self._events = EventRecorder(client, reporter="kfext-controller", instance=identity)
+        self._informers = (
+            Informer(
+                client, paths.nodes(), decode=decode_node, on_change=self.cluster.observe_node
+            ),
+            Informer(client, paths.pods(), decode=decode_pod, on_change=self.cluster.observe_pod),
+            Informer(
+                client,
+                paths.namespaces(),
+                decode=decode_namespace,
+                on_change=self.settings.observe_namespace,
+            ),
+            Informer(client, paths.plans(), decode=decode_view, on_change=self.viewer.observe),
+        )
+        self._reconciler = Reconciler(
+            cluster=self.cluster,
+            wake=self._wake,
+            settings=self.settings,
+            writer=Writer(client=client, cluster=self.cluster, events=self._events),
+            report=self._report,
+            metrics=metrics,
+        )
+        self._lease = LeaseHolder(client, identity=identity, healthy=self._healthy)
+        self._listed = False
+
+    async def run(self) -> None:
+        """Follow the cluster; place jobs while the Lease is ours. Raises LeaseLost, ApiError."""
+        async with asyncio.TaskGroup() as tasks:
+            for informer in self._informers:
+                tasks.create_task(informer.run())
+            for informer in self._informers:
+                await informer.synced.wait()
+            await self._list_people_kinds()
+            self._listed = True
+            tasks.create_task(self._events.run())
+            tasks.create_task(self._lease.run())
+            await self._lease.held.wait()
+            self._metrics.leading.set(1)
+            _log.info("leading", jobs=len(self.cluster.jobs), claims=len(self.cluster.ledger))
+            tasks.create_task(self.viewer.run())
+            tasks.create_task(self._sweep())
+            tasks.create_task(self._reconciler.run())
+
+    def wrong(self) -> str | None:
+        """Return what keeps us from placing jobs, None if nothing does."""
+        if not self._listed:
+            return "jobs, pods and nodes are not listed yet"
+        for informer in self._informers:
+            if informer.last_event_age() > _STALE_SECONDS:
+                return "a watch has been silent for too long"
+        return None
+
+    def stuck(self) -> str | None:
+        """Return why the process should be restarted, None while the loop turns."""
+        if not self._lease.held.is_set():
+            return None
+        age = self._reconciler._monotonic() - self._reconciler.ticked_at
+        return f"the loop has not turned for {age:.0f} s" if age > _TICK_LIMIT_SECONDS else None
+
+    def _healthy(self) -> bool:
+        return self.wrong() is None and self.stuck() is None
+
+    async def _list_people_kinds(self) -> None:
+        """List what kopf watches: kopf does not say when its first list is complete."""
+        for raw in await self._client.list_all(paths.policies()):
+            self.settings.observe_policy(parse_policy(raw))
+        for kind in KINDS.values():
+            for raw in await self._client.list_all(paths.jobs(kind.plural)):
+                self.cluster.observe_job({"kind": kind.name, **raw})
+
+    async def _sweep(self) -> None:
+        """Forget jobs that ended unseen: kopf says nothing of what vanished before a new list."""
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            known = set(self.cluster.jobs)
+            with suppress(ApiError):
+                present = {
+                    text(mapping(raw.get("metadata")).get("uid"))
+                    for kind in KINDS.values()
+                    for raw in await self._client.list_all(paths.jobs(kind.plural))
+                }
+                for uid in known - present:
+                    self.cluster.forget_job(uid)
+                    self.viewer.forget(uid)
+
+    def _report(self, entry: Entry, phase: str | None, verdict: Verdict | None) -> None:
+        """Show what became of a job, on its TrainingPlan."""
+        if phase is None:
+            return
+        plan = entry.assumed or entry.plan
+        view = view_of(entry.job, phase=phase, verdict=verdict, nodes=plan.nodes if plan else ())
+        self.viewer.show(entry.job, view)
+
+
+async def run(*, kubeconfig: Path | None = None, probe_port: int = 8080) -> None:
+    """Run the controller until SIGTERM. Raises KfextError if it cannot go on."""
+    access = find_access(kubeconfig=kubeconfig)
+    metrics = Metrics()
+    identity = f"{socket.gethostname()}_{os.getpid()}"
+    async with Client(access, observe=metrics.observe_request) as client:
+        if missing := await missing_requirements(client):
+            raise KfextError("; ".join(missing))
+        controller = Controller(client=client, identity=identity, metrics=metrics)
+        handlers = registry(
+            cluster=controller.cluster,
+            settings=controller.settings,
+            viewer=controller.viewer,
+            login=login_with(access),
+        )
+        probes = await serve_probes(
+            port=probe_port,
+            live=controller.stuck,
+            ready=controller.wrong,
+            registry=metrics.registry,
+        )
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        watching = asyncio.create_task(
+            kopf.operator(
+                registry=handlers,
+                settings=operator_settings(),
+                clusterwide=True,
+                standalone=True,
+                stop_flag=stop,
+            )
+        )
+        placing = asyncio.create_task(controller.run())
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait((watching, placing, stopping), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stop.set()
+            for task in (placing, stopping):
+                task.cancel()
+            done = await asyncio.gather(placing, watching, stopping, return_exceptions=True)
+            await probes.cleanup()
+        for outcome in done:
+            if isinstance(outcome, Exception):
+                raise _plain(outcome)
+
+
+def _plain(error: Exception) -> Exception:
+    """Return the one error inside a group: a person reads it."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    if isinstance(error, LeaseLost):
+        _log.error("the Lease is lost; a successor takes over", error=str(error))
+    return error

@@ -1,0 +1,148 @@
+"""The one loop of the controller: what changed is decided on at once, what was decided is written.
+
+1. take the jobs that changed, oldest first; 2. ask core.lifecycle for the next step of each;
+3. note on the ledger what a step will take, so that the next decision counts it; 4. write, many
+jobs at once, at most one step of one job at a time.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import structlog
+
+from kfext.controller.cluster import Cluster, Entry
+from kfext.controller.metrics import Metrics
+from kfext.controller.settings import SettingsSource
+from kfext.controller.writer import Writer
+from kfext.core.lifecycle import next_step
+from kfext.core.queue import in_order
+from kfext.core.situation import Situation
+from kfext.core.steps import Amend, Start, Step, Wait
+from kfext.errors import ApiError
+from kfext.model.verdict import Verdict
+
+_log = structlog.get_logger(__name__)
+
+_RETRY_SECONDS = 1.0
+_TICK_SECONDS = 5.0  # without any event; only so that liveness can be seen
+
+Report = Callable[[Entry, str | None, Verdict | None], None]
+"""Told the phase of a job and why, whenever it was looked at."""
+
+
+class Reconciler:
+    """Runs the loop over a cluster; `report` hears what becomes of each job."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        wake: asyncio.Event,
+        settings: SettingsSource,
+        writer: Writer,
+        report: Report,
+        metrics: Metrics,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.ticked_at = monotonic()
+        self._cluster = cluster
+        self._wake = wake
+        self._settings = settings
+        self._writer = writer
+        self._report = report
+        self._metrics = metrics
+        self._wall = wall
+        self._monotonic = monotonic
+        self._alarms: dict[str, asyncio.TimerHandle] = {}
+        self._writes: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Decide and write until cancelled; a decision that raises ends the process."""
+        try:
+            async with asyncio.TaskGroup() as writes:
+                while True:
+                    self.tick(writes)
+                    try:
+                        async with asyncio.timeout(_TICK_SECONDS):
+                            await self._wake.wait()
+                    except TimeoutError:
+                        continue
+        finally:
+            for alarm in self._alarms.values():
+                alarm.cancel()
+
+    def tick(self, writes: asyncio.TaskGroup) -> None:
+        """Decide on every job that changed since the last time."""
+        self._wake.clear()
+        self.ticked_at = self._monotonic()
+        changed, self._cluster.changed = self._cluster.changed, set()
+        entries = [entry for uid in changed if (entry := self._cluster.jobs.get(uid))]
+        by_uid = {entry.job.uid: entry for entry in entries}
+        for job in in_order(entry.job for entry in entries):
+            entry = by_uid[job.uid]
+            if not entry.busy:  # else it is marked again when its write is done
+                self._decide(entry, writes)
+
+    def _decide(self, entry: Entry, writes: asyncio.TaskGroup) -> None:
+        with self._metrics.decision.time():
+            step = next_step(self._situation(entry), self._cluster.ledger)
+        if isinstance(step, Wait):
+            self._report(entry, step.phase, step.verdict)
+            self._alarm(entry.job.uid, step.again)
+            return
+        if isinstance(step, Start | Amend):
+            entry.assumed = step.plan
+            self._cluster.sync_claims(entry)
+        entry.busy = True
+        writes.create_task(self._carry_out(entry, step))
+
+    def _situation(self, entry: Entry) -> Situation:
+        now = self._monotonic()
+        settings = self._settings.of(entry.job)
+        return Situation(
+            job=entry.job,
+            pods=self._cluster.pods(entry.job.uid),
+            plan=entry.plan,
+            state=entry.state,
+            now=self._wall(),
+            placement=settings.placement,
+            colocation=settings.colocation,
+            waited=now - entry.since,
+            quiet=now - self._cluster.pod_created_at,
+            settled=now - entry.settled_at,
+        )
+
+    async def _carry_out(self, entry: Entry, step: Step) -> None:
+        """Write one step. What failed is tried again, decided anew on what is then the case."""
+        job = entry.job
+        log = _log.bind(job=job.name, namespace=job.namespace, uid=job.uid, kind=job.kind.name)
+        again: float | None = None
+        try:
+            complete = await self._writer.write(entry, step)
+            log.info("step", step=type(step).__name__, complete=complete)
+            again = None if complete else _RETRY_SECONDS
+            self._metrics.steps.labels(step=type(step).__name__, outcome="done").inc()
+        except ApiError as error:
+            log.warning("step failed", step=type(step).__name__, error=str(error))
+            self._metrics.steps.labels(step=type(step).__name__, outcome="failed").inc()
+            again = _RETRY_SECONDS
+        finally:
+            entry.assumed = None
+            entry.busy = False
+            self._cluster.sync_claims(entry)
+        self._cluster.mark(job.uid) if again is None else self._alarm(job.uid, again)
+
+    def _alarm(self, uid: str, seconds: float | None) -> None:
+        """Look at a job again after some seconds, in place of an earlier alarm."""
+        earlier = self._alarms.pop(uid, None)
+        if earlier is not None:
+            earlier.cancel()
+        if seconds is not None:
+            loop = asyncio.get_running_loop()
+            self._alarms[uid] = loop.call_later(seconds, self._ring, uid)
+
+    def _ring(self, uid: str) -> None:
+        self._alarms.pop(uid, None)
+        self._cluster.mark(uid)

@@ -1,0 +1,72 @@
+"""The settings that hold for a job, from what namespaces and policies say now."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from kfext.core.settings import resolve
+from kfext.model.job import TrainingJob
+from kfext.model.policy import Placement, TrainingPolicy, policy_for
+from kfext.model.tolerant import mapping, strings, text
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A namespace, as far as settings need it."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+def decode_namespace(raw: bytes) -> Namespace:
+    """Return a namespace from its JSON; raises msgspec.DecodeError."""
+    metadata = mapping(mapping(msgspec.json.decode(raw)).get("metadata"))
+    return Namespace(
+        name=text(metadata.get("name")),
+        labels=strings(metadata.get("labels")),
+        annotations=strings(metadata.get("annotations")),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class JobSettings:
+    """What of the settings and the policy decides placement."""
+
+    colocation: str
+    placement: Placement
+
+
+class SettingsSource:
+    """Namespaces and policies as last seen."""
+
+    def __init__(self) -> None:
+        self._namespaces: dict[str, Namespace] = {}
+        self._policies: dict[str, TrainingPolicy] = {}
+
+    def observe_namespace(self, old: Namespace | None, new: Namespace | None) -> None:
+        """Take in a namespace as it stands; None for `new` when it is gone."""
+        if new is not None:
+            self._namespaces[new.name] = new
+        elif old is not None:
+            self._namespaces.pop(old.name, None)
+
+    def observe_policy(self, policy: TrainingPolicy) -> None:
+        """Take in a policy as it stands."""
+        self._policies[policy.name] = policy
+
+    def forget_policy(self, name: str) -> None:
+        """Take in that a policy is gone."""
+        self._policies.pop(name, None)
+
+    def policies(self) -> Iterable[TrainingPolicy]:
+        """Return all policies."""
+        return self._policies.values()
+
+    def of(self, job: TrainingJob) -> JobSettings:
+        """Return what holds for a job now."""
+        namespace = self._namespaces.get(job.namespace, Namespace(job.namespace))
+        policy = policy_for(self._policies.values(), namespace.labels)
+        settings = resolve(job.annotations, namespace.annotations, policy)
+        return JobSettings(colocation=settings.colocation, placement=policy.placement)

@@ -1,0 +1,215 @@
+"""Keep one TrainingPlan per job: what a person reads. It is derived, so losing it loses nothing."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import structlog
+
+from kfext.core.explain import listed
+from kfext.errors import ApiError, Conflict, NotFound
+from kfext.kube import paths
+from kfext.kube.client import Client
+from kfext.model.job import TrainingJob
+from kfext.model.tolerant import mapping, sequence, text
+from kfext.model.verdict import Verdict
+from kfext.names import (
+    API_GROUP,
+    API_VERSION,
+    PLACED,
+    TRAINING_GROUP,
+    TRAINING_VERSION,
+)
+
+_log = structlog.get_logger(__name__)
+
+_CALM_SECONDS = 1.0
+"""Between two writes of one TrainingPlan: the pods of a big gang are not counted one by one."""
+_WORKERS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the status of a TrainingPlan says."""
+
+    phase: str = ""
+    nodes: tuple[str, ...] = ()
+    workers: int = 0
+    network: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenView:
+    """A TrainingPlan as it stands in the cluster."""
+
+    namespace: str
+    name: str
+    job_uid: str
+    view: View
+
+
+def decode_view(raw: bytes) -> WrittenView:
+    """Return a TrainingPlan from its JSON; raises msgspec.DecodeError."""
+    decoded = mapping(msgspec.json.decode(raw))
+    metadata, status = mapping(decoded.get("metadata")), mapping(decoded.get("status"))
+    workers = status.get("workers")
+    return WrittenView(
+        namespace=text(metadata.get("namespace")),
+        name=text(metadata.get("name")),
+        job_uid=text(mapping(mapping(decoded.get("spec")).get("job")).get("uid")),
+        view=View(
+            phase=text(status.get("phase")),
+            nodes=tuple(text(node) for node in sequence(status.get("nodes"))),
+            workers=workers if type(workers) is int else 0,
+            network=text(status.get("network")),
+            reason=text(status.get("reason")),
+            message=text(status.get("message")),
+        ),
+    )
+
+
+def view_name(job: TrainingJob) -> str:
+    """Return the name of a job's TrainingPlan."""
+    return f"{job.kind.name.lower()}-{job.name}"
+
+
+class Viewer:
+    """Writes views in the background; only the newest view of a job is ever written."""
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._client = client
+        self._wall = wall
+        self._wanted: dict[str, tuple[TrainingJob, View]] = {}
+        self._written: dict[str, View] = {}
+        self._queue: asyncio.Queue[str] = asyncio.Queue()
+        self._queued: set[str] = set()
+
+    def observe(self, old: WrittenView | None, new: WrittenView | None) -> None:
+        """Take in a TrainingPlan as it stands; a deleted one is made again."""
+        if new is not None:
+            self._written[new.job_uid] = new.view
+        elif old is not None:
+            self._written.pop(old.job_uid, None)
+            self._enqueue(old.job_uid)
+
+    def show(self, job: TrainingJob, view: View) -> None:
+        """Have the job's TrainingPlan say `view`."""
+        self._wanted[job.uid] = (job, view)
+        if self._written.get(job.uid) != view:
+            self._enqueue(job.uid)
+
+    def forget(self, uid: str) -> None:
+        """Take in that a job is gone: its TrainingPlan goes with it."""
+        self._wanted.pop(uid, None)
+        self._written.pop(uid, None)
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(_WORKERS):
+                workers.create_task(self._work())
+
+    def _enqueue(self, uid: str) -> None:
+        if uid in self._wanted and uid not in self._queued:
+            self._queued.add(uid)
+            self._queue.put_nowait(uid)
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            uid = await self._queue.get()
+            job, view = self._wanted.get(uid, (None, None))
+            if job is not None and view is not None and self._written.get(uid) != view:
+                try:
+                    await self._write(job, view)
+                    self._written[uid] = view
+                except ApiError as error:
+                    _log.warning("view not written", job=job.name, error=str(error))
+            # Until then the job counts as queued, so that what changes meanwhile waits too.
+            loop.call_later(_CALM_SECONDS, self._calm_again, uid)
+
+    def _calm_again(self, uid: str) -> None:
+        self._queued.discard(uid)
+        job, view = self._wanted.get(uid, (None, None))
+        if job is not None and self._written.get(uid) != view:
+            self._enqueue(uid)
+
+    async def _write(self, job: TrainingJob, view: View) -> None:
+        path = paths.plans(job.namespace, view_name(job), "status")
+        try:
+            await self._client.merge_patch(path, {"status": self._status(view)})
+            return
+        except NotFound:
+            pass
+        try:
+            await self._client.create(paths.plans(job.namespace), _body(job))
+        except Conflict:
+            pass  # made meanwhile, by ourselves before a restart
+        except NotFound:
+            return  # the namespace is going away
+        await self._client.merge_patch(path, {"status": self._status(view)})
+
+    def _status(self, view: View) -> dict[str, Any]:
+        now = datetime.fromtimestamp(self._wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return {
+            "phase": view.phase,
+            "nodes": list(view.nodes),
+            "nodeSummary": listed(view.nodes),
+            "workers": view.workers,
+            "network": view.network,
+            "reason": view.reason,
+            "message": view.message,
+            "conditions": [
+                {
+                    "type": "Placed",
+                    "status": "True" if view.phase == PLACED else "False",
+                    "reason": view.reason or view.phase,
+                    "message": view.message,
+                    "lastTransitionTime": now,
+                }
+            ],
+        }
+
+
+def _body(job: TrainingJob) -> dict[str, Any]:
+    owner = {
+        "apiVersion": f"{TRAINING_GROUP}/{TRAINING_VERSION}",
+        "kind": job.kind.name,
+        "name": job.name,
+        "uid": job.uid,
+    }
+    return {
+        "apiVersion": f"{API_GROUP}/{API_VERSION}",
+        "kind": "TrainingPlan",
+        "metadata": {
+            "namespace": job.namespace,
+            "name": view_name(job),
+            "ownerReferences": [{**owner, "controller": True}],
+        },
+        "spec": {"job": owner},
+    }
+
+
+def view_of(
+    job: TrainingJob, *, phase: str, verdict: Verdict | None, nodes: tuple[str, ...]
+) -> View:
+    """Return the view of a job in a phase."""
+    return View(
+        phase=phase,
+        nodes=nodes,
+        workers=job.pods,
+        network="pod",
+        reason=verdict.reason if verdict else "",
+        message=verdict.message[:1024] if verdict else "",
+    )

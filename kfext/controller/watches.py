@@ -1,0 +1,94 @@
+"""kopf, for the kinds that people write: jobs and policies. Handlers only take in; none decides.
+
+`on.event` handlers alone: the others would write annotations and finalizers on users' jobs.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any, cast
+
+import aiohttp
+import kopf
+
+from kfext.controller.cluster import Cluster
+from kfext.controller.settings import SettingsSource
+from kfext.controller.view import Viewer
+from kfext.kube.access import Access
+from kfext.model.job import KINDS
+from kfext.model.policy import parse_policy
+from kfext.model.tolerant import mapping, text
+from kfext.names import API_GROUP, API_VERSION, TRAINING_GROUP, TRAINING_VERSION
+
+Raw = Mapping[str, Any]
+
+
+def registry(
+    *, cluster: Cluster, settings: SettingsSource, viewer: Viewer, login: Any
+) -> kopf.OperatorRegistry:
+    """Return kopf's handlers: each brings one object into the mirror."""
+    # It logs every event that a handler has taken in.
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    handlers = kopf.OperatorRegistry()
+
+    async def on_job(event: Any, **_: Any) -> None:
+        raw = cast(Raw, event["object"])
+        uid = text(mapping(raw.get("metadata")).get("uid"))
+        if event["type"] == "DELETED":
+            cluster.forget_job(uid)
+            viewer.forget(uid)
+        else:
+            cluster.observe_job(raw)
+
+    async def on_policy(event: Any, **_: Any) -> None:
+        policy = parse_policy(cast(Raw, event["object"]))
+        if event["type"] == "DELETED":
+            settings.forget_policy(policy.name)
+        else:
+            settings.observe_policy(policy)
+        cluster.mark_queue()
+
+    for kind in KINDS.values():
+        kopf.on.event(TRAINING_GROUP, TRAINING_VERSION, kind.plural, registry=handlers)(on_job)
+    kopf.on.event(API_GROUP, API_VERSION, "trainingpolicies", registry=handlers)(on_policy)
+    kopf.on.login(registry=handlers)(login)
+    return handlers
+
+
+def operator_settings() -> kopf.OperatorSettings:
+    """Return kopf's settings: no peering, no scanning, no events, patient but never silent."""
+    settings = kopf.OperatorSettings()
+    settings.peering.standalone = True
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.watching.chunk_size = 500
+    settings.watching.server_timeout = 300
+    settings.watching.client_timeout = 330
+    settings.watching.connect_timeout = 10
+    settings.networking.request_timeout = 15
+    settings.networking.connect_timeout = 10
+    settings.process.ultimate_exiting_timeout = 30
+    return settings
+
+
+def login_with(access: Access) -> Any:
+    """Return a kopf login handler that uses the same access as our own client."""
+
+    async def authorize(
+        request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        request.headers.update(await access.token.header())
+        response = await send(request)
+        if response.status == 401:
+            access.token.expire()
+        return response
+
+    async def login(**_: Any) -> kopf.AiohttpSession:
+        tls = access.tls if access.tls is not None else True
+        return kopf.AiohttpSession(
+            server=access.server,
+            aiohttp_session=aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=tls, limit=0), middlewares=(authorize,)
+            ),
+        )
+
+    return login

@@ -1,0 +1,139 @@
+"""Carry out steps: one patch of a job, or one patch or deletion of each pod, many at once."""
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+from dataclasses import replace
+
+from kfext.controller.cluster import Cluster, Entry
+from kfext.core import job_patch, pod_patch
+from kfext.core.patch import Operation
+from kfext.core.steps import Amend, Bind, Evict, Release, Remember, Start, Step, Stop, Ungate, Wait
+from kfext.errors import ApiError, Conflict, Invalid, NotFound
+from kfext.kube import paths
+from kfext.kube.client import Client
+from kfext.kube.events import EventRecorder, Reference
+from kfext.model.job import TrainingJob
+from kfext.model.pod import Pod, parse_pod
+from kfext.model.state import JobState
+from kfext.model.tolerant import mapping, text
+from kfext.model.verdict import Verdict
+from kfext.names import REASON_CREATE_TIMEOUT, TRAINING_GROUP, TRAINING_VERSION
+
+
+def reference(job: TrainingJob) -> Reference:
+    """Return the job as the object that an event is about."""
+    return Reference(
+        api_version=f"{TRAINING_GROUP}/{TRAINING_VERSION}",
+        kind=job.kind.name,
+        namespace=job.namespace,
+        name=job.name,
+        uid=job.uid,
+    )
+
+
+class Writer:
+    """Writes steps to the API server and takes the answers into the mirror.
+
+    `in_flight` bounds the requests under way at once, over all jobs.
+    """
+
+    def __init__(
+        self, *, client: Client, cluster: Cluster, events: EventRecorder, in_flight: int = 64
+    ) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._events = events
+        self._room = asyncio.Semaphore(in_flight)
+
+    async def write(self, entry: Entry, step: Step) -> bool:
+        """Carry out a step; return whether all of it was done. Raises ApiError.
+
+        Pods are independent: one that changed meanwhile is left, and decided on anew.
+        """
+        job = entry.job
+        match step:
+            case Start(plan, verdict):
+                await self._patch_job(job, job_patch.start_patch(entry.raw, job, plan))
+                self._say(job, verdict, action="Unsuspend")
+            case Amend(plan, verdict):
+                await self._patch_job(job, job_patch.amend_patch(entry.raw, job, plan))
+                self._say(job, verdict, action="Replan")
+            case Stop(state):
+                state = await self._with_complaint(job, state)
+                await self._patch_job(job, job_patch.stop_patch(entry.raw, job, state))
+                self._say(job, Verdict(state.reason, state.message), action="Suspend", bad=True)
+            case Remember(state):
+                await self._patch_job(job, job_patch.remember_patch(entry.raw, job, state))
+            case Bind(pins):
+                return await self._each(self._pin(pod, pod_patch.pin(pod, to)) for pod, to in pins)
+            case Ungate(pods):
+                return await self._each(self._pin(pod, pod_patch.ungate(pod)) for pod in pods)
+            case Evict(pods, state):
+                await self._patch_job(job, job_patch.remember_patch(entry.raw, job, state))
+                self._say(job, Verdict(state.reason, state.message), action="Replan", bad=True)
+                return await self._each(self._delete(pod) for pod in pods)
+            case Release(pods, verdict):
+                await self._patch_job(job, job_patch.release_patch(entry.raw, job, verdict))
+                self._say(job, verdict, action="Release", bad=True)
+                return await self._each(self._delete(pod) for pod in pods)
+            case Wait():
+                pass
+        return True
+
+    async def _patch_job(self, job: TrainingJob, operations: list[Operation]) -> None:
+        path = paths.jobs(job.kind.plural, job.namespace, job.name)
+        async with self._room:
+            self._cluster.observe_job(await self._client.json_patch(path, operations))
+
+    async def _pin(self, pod: Pod, operations: list[Operation]) -> None:
+        answer = await self._client.json_patch(paths.pods(pod.namespace, pod.name), operations)
+        self._cluster.observe_pod(pod, parse_pod(answer))
+
+    async def _delete(self, pod: Pod) -> None:
+        """Delete a pod that is not bound; the preconditions fail if it was bound meanwhile."""
+        await self._client.delete(
+            paths.pods(pod.namespace, pod.name),
+            uid=pod.uid,
+            resource_version=pod.resource_version,
+        )
+
+    async def _each(self, writes: Iterable[Awaitable[None]]) -> bool:
+        """Carry out independent writes at once; return whether all found their pod unchanged."""
+
+        async def one(write: Awaitable[None]) -> bool:
+            async with self._room:
+                try:
+                    await write
+                except (NotFound, Conflict, Invalid):
+                    return False
+                return True
+
+        results = await asyncio.gather(*map(one, writes), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return all(results)
+
+    async def _with_complaint(self, job: TrainingJob, state: JobState) -> JobState:
+        """Add why the operator could not create a pod: only its event knows."""
+        if state.reason != REASON_CREATE_TIMEOUT:
+            return state
+        selector = f"regarding.uid={job.uid},reason=FailedCreatePod"
+        try:
+            path = paths.events(job.namespace)
+            events = await self._client.list_all(path, fieldSelector=selector)
+        except ApiError:
+            return state
+        said = [text(mapping(event).get("note")) for event in events]
+        if not said:
+            return state
+        return replace(state, message=f"{state.message}; the operator says: {said[-1]}")
+
+    def _say(self, job: TrainingJob, verdict: Verdict, *, action: str, bad: bool = False) -> None:
+        self._events.record(
+            reference(job),
+            reason=verdict.reason,
+            message=verdict.message,
+            action=action,
+            warning=bad,
+        )
