@@ -1,0 +1,146 @@
+"""Data-parallel training with PyTorch on synthetic data, as a PyTorchJob runs it.
+
+The operator (or torchrun) sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; alone, without them,
+it trains in one process. The work is the same in every run: fixed seeds, one thread, no files.
+"""
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+_CLASSES = 10
+_VOCABULARY = 20_000
+Batch = Callable[[int, torch.Generator], Tensor]
+
+
+class _Residual(nn.Module):
+    """Two convolutions around which the input passes by."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(channels, channels, 3, padding=1),
+            nn.BatchNorm2d(channels),
+            nn.ReLU(),
+            nn.Conv2d(channels, channels, 3, padding=1),
+            nn.BatchNorm2d(channels),
+        )
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.relu(inputs + self.body(inputs))
+
+
+def _images(count: int, generator: torch.Generator) -> Tensor:
+    return torch.randn(count, 3, 16, 16, generator=generator)
+
+
+def _vectors(count: int, generator: torch.Generator) -> Tensor:
+    return torch.randn(count, 1024, generator=generator)
+
+
+def _words(count: int, generator: torch.Generator) -> Tensor:
+    return torch.randint(_VOCABULARY, (count, 16), generator=generator)
+
+
+def _cnn() -> nn.Module:
+    """Return a model with much computation and few parameters (0.1 MB of gradients)."""
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(), nn.Linear(128, _CLASSES),
+    )  # fmt: skip
+
+
+def _resnet() -> nn.Module:
+    """Return a small residual network (1.2 MB of gradients)."""
+    return nn.Sequential(
+        nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        *(_Residual(64) for _ in range(4)),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, _CLASSES),
+    )  # fmt: skip
+
+
+def _mlp() -> nn.Module:
+    """Return four wide linear layers (16.8 MB of gradients): the network decides its speed."""
+    wide = [layer for _ in range(4) for layer in (nn.Linear(1024, 1024), nn.ReLU())]
+    return nn.Sequential(*wide, nn.Linear(1024, _CLASSES))
+
+
+def _embedding() -> nn.Module:
+    """Return a large table (5.1 MB of gradients) and little computation."""
+    return nn.Sequential(
+        nn.EmbeddingBag(_VOCABULARY, 64), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, _CLASSES)
+    )
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], Batch]] = {
+    "cnn": (_cnn, _images),
+    "resnet": (_resnet, _images),
+    "mlp": (_mlp, _vectors),
+    "embedding": (_embedding, _words),
+}
+
+
+def main() -> None:
+    arguments = _arguments()
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    distributed = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    rank = int(os.environ.get("RANK", "0"))
+    if distributed:
+        dist.init_process_group("gloo")
+    make, batch = MODELS[arguments.model]
+    model = DistributedDataParallel(make()) if distributed else make()
+    train(model, batch, arguments, rank)
+    if distributed:
+        dist.destroy_process_group()
+
+
+def train(model: nn.Module, batch: Batch, arguments: argparse.Namespace, rank: int) -> None:
+    """Run the steps, printing how fast they go, and the totals as JSON at the end."""
+    generator = torch.Generator().manual_seed(rank)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    loss = torch.zeros(())
+    began = printed = time.monotonic()
+    cpu_began = time.process_time()
+    for step in range(1, arguments.steps + 1):
+        inputs = batch(arguments.batch, generator)
+        labels = torch.randint(_CLASSES, (arguments.batch,), generator=generator)
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(inputs), labels)
+        loss.backward()
+        optimizer.step()
+        if step % arguments.print_every == 0:
+            now = time.monotonic()
+            rate = arguments.print_every / (now - printed)
+            printed = now
+            print(f"step={step} loss={loss.item():.4f} steps_per_second={rate:.3f}", flush=True)
+    seconds = time.monotonic() - began
+    totals = {
+        "steps": arguments.steps,
+        "seconds": round(seconds, 3),
+        "steps_per_second": round(arguments.steps / seconds, 3),
+        "cpu_seconds": round(time.process_time() - cpu_began, 3),
+        "loss": round(loss.item(), 4),
+    }
+    print(json.dumps(totals), flush=True)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", choices=MODELS, default="cnn")
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--print-every", type=int, default=20, metavar="STEPS")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

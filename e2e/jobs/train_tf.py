@@ -1,0 +1,124 @@
+"""Asynchronous training with parameter servers in TensorFlow, as a TFJob runs it.
+
+The operator sets TF_CONFIG. Parameter servers hold the variables and serve until they are ended;
+chief and workers compute gradients on synthetic data of their own and send them there over gRPC.
+A job of workers without parameter servers, or a run without TF_CONFIG, trains each on its own.
+"""
+
+import argparse
+import json
+import os
+import time
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import tensorflow as tf  # reads the log level when it is imported
+
+_INPUTS = 64
+_CLASSES = 10
+
+
+def main() -> None:
+    arguments = _arguments()
+    config = json.loads(os.environ.get("TF_CONFIG", "{}"))
+    task = config.get("task", {"type": "worker", "index": 0})
+    servers = config.get("cluster", {}).get("ps", [])
+    threads = tf.compat.v1.ConfigProto(
+        intra_op_parallelism_threads=1, inter_op_parallelism_threads=2
+    )
+    if not servers:
+        return train(arguments, task, target="", device=None, threads=threads)
+    # An evaluator is none of the training cluster.
+    names = {name: config["cluster"][name] for name in config["cluster"] if name != "evaluator"}
+    cluster = tf.train.ClusterSpec(names)
+    server = tf.distribute.Server(
+        cluster, job_name=task["type"], task_index=task["index"], config=threads
+    )
+    if task["type"] == "ps":
+        return server.join()
+    device = tf.compat.v1.train.replica_device_setter(
+        worker_device=f"/job:{task['type']}/task:{task['index']}", cluster=cluster
+    )
+    return train(arguments, task, target=server.target, device=device, threads=threads)
+
+
+def train(
+    arguments: argparse.Namespace, task: dict[str, Any], *, target: str, device: Any, threads: Any
+) -> None:
+    """Run this task's steps, printing how fast they go, and the totals as JSON at the end."""
+    with tf.Graph().as_default(), tf.device(device):
+        tf.compat.v1.set_random_seed(1 + task["index"])
+        loss, update = _model(arguments.model, arguments.batch)
+        with _session(target, threads, first=_is_first(task)) as session:
+            _loop(arguments, session, loss, update)
+
+
+def _session(target: str, threads: Any, *, first: bool) -> Any:
+    """Open a session; the first task makes the variables, the others wait until it has."""
+    scaffold = tf.compat.v1.train.Scaffold()
+    kinds = tf.compat.v1.train
+    kind = kinds.ChiefSessionCreator if first else kinds.WorkerSessionCreator
+    return kinds.MonitoredSession(kind(scaffold=scaffold, master=target, config=threads))
+
+
+def _is_first(task: dict[str, Any]) -> bool:
+    """Say whether this task makes the variables: the chief, or worker 0 of a job without one."""
+    cluster = json.loads(os.environ.get("TF_CONFIG", "{}")).get("cluster", {})
+    chiefs = [name for name in ("chief", "master") if name in cluster]
+    if not cluster.get("ps"):
+        return True
+    return task["type"] in chiefs if chiefs else task["index"] == 0
+
+
+def _model(kind: str, batch: int) -> tuple[Any, Any]:
+    """Return the loss of one batch and the operation that trains on it."""
+    hidden = {"mlp": 1024, "small": 64}[kind]
+    labels = tf.random.uniform([batch], maxval=_CLASSES, dtype=tf.int32)
+    # Inputs that tell their label, so that there is something to learn.
+    layer = tf.random.normal([batch, _INPUTS]) + tf.one_hot(labels, _INPUTS)
+    for number, width in enumerate((hidden, hidden, _CLASSES)):
+        before = int(layer.shape[1])
+        start = tf.random.normal([before, width], stddev=before**-0.5)
+        weights = tf.compat.v1.get_variable(f"weights{number}", initializer=start)
+        layer = tf.matmul(layer, weights)
+        if width != _CLASSES:
+            layer = tf.nn.relu(layer)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=layer)
+    loss = tf.reduce_mean(losses)
+    return loss, tf.compat.v1.train.GradientDescentOptimizer(0.05).minimize(loss)
+
+
+def _loop(arguments: argparse.Namespace, session: Any, loss: Any, update: Any) -> None:
+    value = 0.0
+    began = printed = time.monotonic()
+    cpu_began = time.process_time()
+    for step in range(1, arguments.steps + 1):
+        value, _ = session.run([loss, update])
+        if step % arguments.print_every == 0:
+            now = time.monotonic()
+            rate = arguments.print_every / (now - printed)
+            printed = now
+            print(f"step={step} loss={value:.4f} steps_per_second={rate:.3f}", flush=True)
+    seconds = time.monotonic() - began
+    totals = {
+        "steps": arguments.steps,
+        "seconds": round(seconds, 3),
+        "steps_per_second": round(arguments.steps / seconds, 3),
+        "cpu_seconds": round(time.process_time() - cpu_began, 3),
+        "loss": round(float(value), 4),
+    }
+    print(json.dumps(totals), flush=True)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", choices=("mlp", "small"), default="mlp")
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--print-every", type=int, default=20, metavar="STEPS")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

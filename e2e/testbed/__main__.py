@@ -1,0 +1,106 @@
+"""The command line: python -m e2e.testbed up | down | list | status | kubeconfig | logs | doctor."""
+
+import sys
+import time
+
+import click
+
+from e2e.testbed import doctor, lifecycle, paths, preflight, process, realnodes, status
+from e2e.testbed.cluster import NotReadyError, Testbed
+from e2e.testbed.progress import say
+
+
+def _checked(_context: click.Context, _option: click.Parameter, name: str) -> str:
+    try:
+        paths.state(name)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    return name
+
+
+_NAME = click.option(
+    "--name",
+    default="testbed",
+    show_default=True,
+    callback=_checked,
+    help="Which testbed; several may run at once.",
+)
+_LOG_LINES = 40
+
+
+@click.group(help=__doc__)
+def main() -> None: ...
+
+
+@main.command(help="Bring a cluster up and leave it running.")
+@_NAME
+@click.option("--real-nodes", default=0, type=click.IntRange(0, 20), help="Kubelets, with pods.")
+@click.option("--fake-nodes", default=0, type=click.IntRange(0, 5000), help="Nodes run by kwok.")
+@click.option("--fast", is_flag=True, help="Raise the request limits of all components.")
+def up(name: str, real_nodes: int, fake_nodes: int, fast: bool) -> None:
+    began = time.monotonic()
+    if real_nodes:
+        try:
+            preflight.require_root()
+            realnodes.prepare()
+        except preflight.Unavailable as error:
+            say(f"no real nodes, going on without: {error}")
+            real_nodes = 0
+    made = lifecycle.up(name, real_nodes=real_nodes, fake_nodes=fake_nodes, fast=fast)
+    say(f"testbed {name!r} is up after {time.monotonic() - began:.0f} s")
+    print(f"export KUBECONFIG={made.kubeconfig}")
+
+
+@main.command(help="Remove a cluster and everything that belongs to it.")
+@_NAME
+def down(name: str) -> None:
+    say(f"testbed {name!r} is gone" if lifecycle.down(name) else f"there is no testbed {name!r}")
+
+
+@main.command(name="status", help="Show processes, memory and nodes.")
+@_NAME
+def show_status(name: str) -> None:
+    for line in status.lines(Testbed.load(name)):
+        print(line)
+
+
+@main.command(name="list", help="Name every testbed, also what a killed one left behind.")
+def list_all() -> None:
+    for folder in sorted(paths.states().glob("*/")):
+        count = len(list(process.marked(folder.name)))
+        print(f"{folder.name}: {count} processes; end it with `down --name {folder.name}`")
+
+
+@main.command(help="Print the path of the administrator's kubeconfig.")
+@_NAME
+def kubeconfig(name: str) -> None:
+    print(Testbed.load(name).kubeconfig)
+
+
+@main.command(help="Print the end of one component's output, or of all.")
+@_NAME
+@click.option("--lines", default=_LOG_LINES, show_default=True)
+@click.argument("component", required=False)
+def logs(name: str, lines: int, component: str | None) -> None:
+    found = sorted(Testbed.load(name).log("any").parent.glob("*.log"))
+    wanted = [path for path in found if component in (None, path.stem)]
+    if not wanted:
+        names = ", ".join(path.stem for path in found)
+        raise click.ClickException(f"no component {component!r} in {name!r}; there are: {names}")
+    for path in wanted:
+        print(f"==> {path} <==")
+        print("\n".join(path.read_text(errors="replace").splitlines()[-lines:]))
+
+
+@main.command(name="doctor", help="Say what this machine has and lacks for a testbed.")
+def check() -> None:
+    if not doctor.report():
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (FileExistsError, FileNotFoundError, NotReadyError, preflight.Unavailable) as error:
+        say(f"error: {error}")
+        sys.exit(1)

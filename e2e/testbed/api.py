@@ -1,0 +1,102 @@
+"""A small client of the API server, for the testbed's own needs."""
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import urllib3
+
+from e2e.testbed.pki import Credential
+
+Manifest = dict[str, Any]
+_MANAGER = "kfext-testbed"
+_CONNECTIONS = 64
+
+
+class ApiError(Exception):
+    """The API server refused; `status` is the HTTP code (404, 409, ...)."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Api:
+    """The API server at a URL, spoken to as one user; may be shared by threads."""
+
+    def __init__(self, server: str, *, authority: Path, user: Credential) -> None:
+        self._server = server
+        self._pool = urllib3.PoolManager(
+            maxsize=_CONNECTIONS,
+            ca_certs=str(authority),
+            cert_file=str(user.certificate),
+            key_file=str(user.key),
+            timeout=urllib3.Timeout(connect=5, read=60),
+            retries=False,
+        )
+        self._resources: dict[str, list[Manifest]] = {}
+        self._lock = threading.Lock()
+
+    def get(self, path: str) -> Any:
+        """Return the object or list at `path`, for instance `/api/v1/nodes`."""
+        return self.request("GET", path)
+
+    def create(self, path: str, body: Manifest) -> Any:
+        """Create `body` in the collection `path`."""
+        return self.request("POST", path, body)
+
+    def patch(self, path: str, body: Manifest) -> Any:
+        """Apply a JSON merge patch to the object at `path`."""
+        return self.request("PATCH", path, body, kind="application/merge-patch+json")
+
+    def delete(self, path: str) -> None:
+        """Delete the object or collection at `path`; one already gone is no error."""
+        try:
+            self.request("DELETE", path)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+    def apply(self, manifest: Manifest) -> Any:
+        """Create the object or change it to what `manifest` says (server-side apply)."""
+        path = f"{self.path(manifest)}?fieldManager={_MANAGER}&force=true"
+        return self.request("PATCH", path, manifest, kind="application/apply-patch+yaml")
+
+    def path(self, manifest: Manifest) -> str:
+        """Return where the object that `manifest` describes lives."""
+        version, kind = manifest["apiVersion"], manifest["kind"]
+        root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        resource = self._resource(root, kind)
+        metadata = manifest["metadata"]
+        if resource["namespaced"]:
+            root += f"/namespaces/{metadata.get('namespace', 'default')}"
+        return f"{root}/{resource['name']}/{metadata['name']}"
+
+    def request(
+        self, method: str, path: str, body: Any = None, *, kind: str = "application/json"
+    ) -> Any:
+        """Send one request; return the decoded answer, or the text of one that is not JSON."""
+        answer = self._pool.request(
+            method,
+            self._server + path,
+            body=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": kind, "Accept": "application/json, */*"},
+        )
+        is_json = answer.headers.get("Content-Type", "").startswith("application/json")
+        content = json.loads(answer.data) if is_json else answer.data.decode(errors="replace")
+        if answer.status >= 400:
+            said = content.get("message", "") if isinstance(content, dict) else content
+            raise ApiError(answer.status, f"{method} {path}: {answer.status} {said}")
+        return content
+
+    def _resource(self, root: str, kind: str) -> Manifest:
+        """Ask the server what a kind is called in paths; kinds may be added while we run."""
+        with self._lock:
+            for fresh in (False, True):
+                if fresh or root not in self._resources:
+                    self._resources[root] = self.get(root)["resources"]
+                for resource in self._resources[root]:
+                    if resource["kind"] == kind and "/" not in resource["name"]:
+                        return resource
+        raise ApiError(404, f"the API server knows no {kind} in {root}")

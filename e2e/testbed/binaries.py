@@ -1,0 +1,144 @@
+"""Find each program of the cluster, and build it from its pinned Go module where it is missing.
+
+Order: the folder KUBEBUILDER_ASSETS (what envtest calls it), the cache, PATH, a build.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from e2e.testbed import golang, paths, progress
+
+Version = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a program comes from: a package of the module pinned in modules/`module`."""
+
+    module: str
+    version: str
+    package: str
+    expect: str
+    ldflags: str = ""
+    # The oldest version on PATH that serves, and how to ask for it; None: PATH is not searched.
+    minimum: Version | None = None
+    ask: Sequence[str] = ("--version",)
+
+
+def _kubernetes(name: str, expect: str, minimum: Version, *ask: str) -> Source:
+    # `go install` of a module has no version in the binary; kubelet and API server compare theirs.
+    major, minor, _ = paths.KUBERNETES.removeprefix("v").split(".")
+    stamp = {"gitVersion": paths.KUBERNETES, "gitMajor": major, "gitMinor": minor}
+    flags = " ".join(f"-X k8s.io/component-base/version.{key}={stamp[key]}" for key in stamp)
+    package = f"k8s.io/kubernetes/cmd/{name}"
+    return Source(
+        "kubernetes", paths.KUBERNETES, package, expect, flags, minimum, ask or ("--version",)
+    )
+
+
+_OPERATOR_MODULE = "github.com/kubeflow/training-operator"
+_KWOK_MODULE = "sigs.k8s.io/kwok"
+
+SOURCES = {
+    "etcd": Source("etcd", paths.ETCD, "go.etcd.io/etcd/server/v3", "30 seconds", minimum=(3, 5)),
+    "kube-apiserver": _kubernetes("kube-apiserver", "3 minutes", (1, 32)),
+    "kube-controller-manager": _kubernetes("kube-controller-manager", "1 minute", (1, 32)),
+    "kube-scheduler": _kubernetes("kube-scheduler", "1 minute", (1, 32)),
+    "kubelet": _kubernetes("kubelet", "1 minute", (1, 32)),
+    "kubectl": _kubernetes("kubectl", "30 seconds", (1, 30), "version", "--client"),
+    "training-operator.v1": Source(
+        "training-operator",
+        paths.TRAINING_OPERATOR,
+        f"{_OPERATOR_MODULE}/cmd/training-operator.v1",
+        "90 seconds",
+    ),
+    "kwok": Source("kwok", paths.KWOK, f"{_KWOK_MODULE}/cmd/kwok", "1 minute"),
+    "coredns": Source("coredns", paths.COREDNS, ".", "1 minute"),
+}
+
+
+def resolve(name: str) -> Path:
+    """Return the program `name`, built now if it is nowhere; raise Unavailable if it cannot be."""
+    found = find(name)
+    if found:
+        return found
+    source, target = SOURCES[name], _cached(name)
+    with progress.step(f"building {name} {source.version}", expect=source.expect):
+        module = paths.MODULES / source.module
+        golang.build(module, source.package, target, ldflags=source.ldflags)
+    return target
+
+
+def find(name: str) -> Path | None:
+    """Return the program `name` if it need not be built."""
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    if assets and os.access(Path(assets, name), os.X_OK):
+        return Path(assets, name)
+    if os.access(_cached(name), os.X_OK):
+        return _cached(name)
+    minimum = SOURCES[name].minimum
+    on_path = shutil.which(name) if minimum else None
+    if on_path and minimum and _version(Path(on_path), SOURCES[name].ask) >= minimum:
+        return Path(on_path)
+    return None
+
+
+def operator_manifests() -> list[Path]:
+    """Return the training-operator's own CRDs (the two kinds we run) and RBAC rules."""
+    return _module_files(
+        "training-operator.v1",
+        f"{_OPERATOR_MODULE}@{paths.TRAINING_OPERATOR}",
+        [
+            "manifests/base/crds/kubeflow.org_pytorchjobs.yaml",
+            "manifests/base/crds/kubeflow.org_tfjobs.yaml",
+            "manifests/base/rbac/service-account.yaml",
+            "manifests/base/rbac/role.yaml",
+            "manifests/base/rbac/cluster-role-binding.yaml",
+        ],
+    )
+
+
+def kwok_stages() -> list[Path]:
+    """Return kwok's own rules of how fake nodes and their pods come to life."""
+    stages = ["node/fast/node-initialize", "node/heartbeat-with-lease/node-heartbeat-with-lease"]
+    stages += ["pod/fast/pod-ready", "pod/fast/pod-complete", "pod/fast/pod-delete"]
+    files = [f"kustomize/stage/{stage}.yaml" for stage in stages]
+    return _module_files("kwok", f"{_KWOK_MODULE}@{paths.KWOK}", files)
+
+
+def _cached(name: str) -> Path:
+    source = SOURCES[name]
+    return paths.cache() / "bin" / f"{source.module}-{source.version}" / name
+
+
+def _module_files(name: str, dependency: str, wanted: Sequence[str]) -> list[Path]:
+    """Copy files of a module beside the program built from it, so that a warm cache needs no Go."""
+    folder = _cached(name).parent / "files"
+    copies = [folder / Path(file).name for file in wanted]
+    if not all(copy.exists() for copy in copies):
+        source = golang.download(paths.MODULES / SOURCES[name].module, dependency)
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, copy in zip(wanted, copies, strict=True):
+            # The module cache is read-only; its modes are not copied.
+            copy.write_bytes((source / file).read_bytes())
+    return copies
+
+
+def _version(program: Path, ask: Sequence[str]) -> Version:
+    """Return (major, minor) that a program says it is; (0, 0) if it does not say."""
+    try:
+        shown = subprocess.run(
+            [program, *ask], check=False, capture_output=True, text=True, timeout=20
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return (0, 0)
+    found = re.search(r"[Vv]ersion:?\s+v?(\d+)\.(\d+)|v(\d+)\.(\d+)\.", shown.stdout)
+    if not found:
+        return (0, 0)
+    major, minor = [part for part in found.groups() if part is not None]
+    return (int(major), int(minor))

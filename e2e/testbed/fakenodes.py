@@ -1,0 +1,114 @@
+"""Fake nodes: kwok answers for their kubelets, so hundreds of them cost next to nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from e2e.testbed import binaries
+
+if TYPE_CHECKING:
+    from e2e.testbed.cluster import Testbed
+
+BINARIES = ("kwok",)
+LABEL = "kfext.dev/testbed"
+TAINT = "kfext.dev/fake"
+CAPACITY = {"cpu": "32", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": "8"}
+_ANNOTATION = "kwok.x-k8s.io/node"
+_LEASE_SECONDS = 40
+# Two hundred nodes that renew every ten seconds would take a share of what a benchmark measures.
+_FAST_LEASE_SECONDS = 1200
+_IN_FLIGHT = 16
+_READY_SECONDS = 180.0
+
+
+def start(
+    testbed: Testbed,
+    count: int,
+    *,
+    capacity: Mapping[str, str] = CAPACITY,
+    labels: Mapping[str, str] | None = None,
+) -> None:
+    """Start kwok and create nodes fake-000, fake-001, ...; `wait_ready` says when they are ready.
+
+    Where there are real nodes too, the fake ones bear a taint: only pods that tolerate it land on
+    a node that runs nothing.
+    """
+    lease = _FAST_LEASE_SECONDS if testbed.fast else _LEASE_SECONDS
+    kubeconfig = testbed.pki.kubeconfig(
+        testbed.folder / "kubeconfigs" / "kwok.yaml",
+        server=testbed.server,
+        user="kwok",
+        groups=("system:masters",),
+    )
+    testbed.start_process(
+        [
+            str(testbed.binary("kwok")),
+            f"--kubeconfig={kubeconfig}",
+            "--manage-all-nodes=false",
+            f"--manage-nodes-with-annotation-selector={_ANNOTATION}=fake",
+            f"--node-lease-duration-seconds={lease}",
+            f"--server-address=127.0.0.1:{testbed.new_port()}",
+            *(f"--config={stage}" for stage in binaries.kwok_stages()),
+        ],
+        name="kwok",
+    )
+    taints = [{"key": TAINT, "value": "true", "effect": "NoSchedule"}] if testbed.real_nodes else []
+    manifests = [
+        node(f"fake-{index:03}", capacity=capacity, labels=labels or {}, taints=taints)
+        for index in range(count)
+    ]
+    with ThreadPoolExecutor(_IN_FLIGHT) as pool:
+        list(pool.map(lambda body: testbed.api.create("/api/v1/nodes", body), manifests))
+
+
+def wait_ready(testbed: Testbed, count: int) -> None:
+    """Wait until `count` fake nodes are ready and open to pods."""
+    testbed.wait_for(
+        lambda: _open_nodes(testbed) >= count,
+        what=f"{count} fake nodes to be ready",
+        seconds=_READY_SECONDS,
+        needs=("kwok", "kube-controller-manager"),
+    )
+
+
+def node(
+    name: str,
+    *,
+    capacity: Mapping[str, str],
+    labels: Mapping[str, str],
+    taints: list[dict[str, str]],
+) -> dict[str, Any]:
+    """Return the manifest of one fake node."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "annotations": {_ANNOTATION: "fake"},
+            "labels": {
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "amd64",
+                LABEL: "fake",
+                **labels,
+            },
+        },
+        "spec": {"taints": taints} if taints else {},
+        "status": {"capacity": dict(capacity), "allocatable": dict(capacity)},
+    }
+
+
+def _open_nodes(testbed: Testbed) -> int:
+    """Count the fake nodes that are ready and no longer bear the taint of a new node."""
+    nodes = testbed.api.get(f"/api/v1/nodes?labelSelector={LABEL}%3Dfake")["items"]
+    return sum(is_ready(node) for node in nodes)
+
+
+def is_ready(node: Mapping[str, Any]) -> bool:
+    """Say whether a node (as the API shows it) is ready and takes pods."""
+    conditions = node.get("status", {}).get("conditions", [])
+    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+    taints = {taint["key"] for taint in node.get("spec", {}).get("taints", [])}
+    return ready and "node.kubernetes.io/not-ready" not in taints

@@ -1,0 +1,6 @@
+"""The container images of the testbed, made without a registry and without a container engine."""
+
+TRAINING_IMAGE = "kfext-testbed/training:dev"
+TENSORFLOW_IMAGE = "kfext-testbed/tensorflow:dev"
+KFEXT_IMAGE = "kfext:dev"
+PAUSE_IMAGE = "kfext-testbed/pause:dev"

@@ -1,0 +1,118 @@
+"""How each image is made. Layers that seldom change lie below those that often do."""
+
+import shutil
+import tempfile
+import tomllib
+from pathlib import Path
+
+from e2e.testbed import paths, progress
+from e2e.testbed.images import KFEXT_IMAGE, PAUSE_IMAGE, TENSORFLOW_IMAGE, TRAINING_IMAGE, pip
+from e2e.testbed.images.archive import Image
+from e2e.testbed.images.layers import Layer, files_below, layer
+from e2e.testbed.images.rootfs import BALLAST, SUITE, bootstrap, mirror, repair_torchrun
+from e2e.testbed.preflight import Unavailable
+
+_TENSORFLOW = "tensorflow-cpu>=2.16,<3"
+# Headers and a compiler library: a quarter of the package, never used at run time.
+_TENSORFLOW_BALLAST = ("tensorflow/include", "clang")
+_JOBS = paths.REPOSITORY / "e2e" / "jobs"
+_KFEXT_INPUTS = ("kfext", "pyproject.toml", "README.md", "LICENSE")
+_UNBUFFERED = {"PYTHONUNBUFFERED": "1"}  # so that `kubectl logs` shows a line when it is printed
+
+
+def all_images() -> list[Image]:
+    """Return every image of the testbed, made now as far as the cache lacks it.
+
+    The one that changes most often comes last; importing them relies on it.
+    """
+    return [pause_image(), tensorflow_image(), training_image(), kfext_image()]
+
+
+def pause_image() -> Image:
+    """Make the image that holds a pod's network: it sleeps."""
+    busybox = shutil.which("busybox")
+    if busybox is None:
+        raise Unavailable("busybox is missing: apt-get install busybox-static")
+    program = Path(busybox)
+
+    def fill(folder: Path) -> None:
+        (folder / "bin").mkdir()
+        shutil.copy2(program, folder / "bin" / "busybox")
+
+    only = layer("pause", [program.read_bytes()], fill)
+    # Not every build of busybox understands `sleep infinity`.
+    return Image(PAUSE_IMAGE, [only], entrypoint=["/bin/busybox", "sleep", "2000000000"])
+
+
+def training_image() -> Image:
+    """Make the image of PyTorch jobs: Debian's PyTorch, and our training scripts in /jobs."""
+    packages = ["python3-torch", "ca-certificates"]
+
+    def fill(folder: Path) -> None:
+        with progress.step("making a root file system with PyTorch", expect="3 minutes"):
+            bootstrap(folder, packages)
+            repair_torchrun(folder)
+
+    inputs = [SUITE, mirror(), *packages, *BALLAST, "repair_torchrun"]
+    return Image(
+        TRAINING_IMAGE, [layer("pytorch", inputs, fill), _jobs_layer()], environment=_UNBUFFERED
+    )
+
+
+def tensorflow_image() -> Image:
+    """Make the image of TensorFlow jobs: PyPI's TensorFlow, and our training scripts in /jobs."""
+
+    def fill(folder: Path) -> None:
+        with progress.step("installing TensorFlow from PyPI", expect="1 minute"):
+            pip.install(folder, [_TENSORFLOW])
+            for ballast in _TENSORFLOW_BALLAST:
+                for path in folder.rglob(f"dist-packages/{ballast}"):
+                    shutil.rmtree(path)
+
+    stack = [
+        _python_layer(),
+        layer("tensorflow", [_TENSORFLOW, *_TENSORFLOW_BALLAST], fill),
+        _jobs_layer(),
+    ]
+    return Image(TENSORFLOW_IMAGE, stack, environment=_UNBUFFERED)
+
+
+def kfext_image() -> Image:
+    """Make kfext's own image, by the steps of the Dockerfile: dependencies, then our wheel."""
+    project = tomllib.loads((paths.REPOSITORY / "pyproject.toml").read_text())["project"]
+    requirements: list[str] = project["dependencies"]
+
+    def fill_dependencies(folder: Path) -> None:
+        with progress.step("installing kfext's dependencies for its image", expect="20 seconds"):
+            pip.install(folder, requirements)
+
+    def fill_own(folder: Path) -> None:
+        with tempfile.TemporaryDirectory() as built:
+            pip.install(folder, [str(pip.wheel(paths.REPOSITORY, Path(built)))], dependencies=False)
+
+    inputs = files_below(*(paths.REPOSITORY / name for name in _KFEXT_INPUTS))
+    stack = [
+        _python_layer(),
+        layer("kfext-dependencies", requirements, fill_dependencies),
+        layer("kfext", inputs, fill_own),
+    ]
+    return Image(
+        KFEXT_IMAGE, stack, entrypoint=["kfext"], user="65532:65532", environment=_UNBUFFERED
+    )
+
+
+def _python_layer() -> Layer:
+    packages = ["python3", "ca-certificates"]
+
+    def fill(folder: Path) -> None:
+        with progress.step("making a root file system with Python", expect="40 seconds"):
+            bootstrap(folder, packages)
+
+    return layer("python", [SUITE, mirror(), *packages, *BALLAST], fill)
+
+
+def _jobs_layer() -> Layer:
+    def fill(folder: Path) -> None:
+        shutil.copytree(_JOBS, folder / "jobs", ignore=shutil.ignore_patterns("__pycache__"))
+
+    return layer("jobs", files_below(_JOBS), fill)

@@ -1,0 +1,136 @@
+"""Bring a testbed up, and take it down again without a trace."""
+
+import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from e2e.testbed import (
+    binaries,
+    controlplane,
+    fakenodes,
+    paths,
+    preflight,
+    process,
+    realnodes,
+    training_operator,
+)
+from e2e.testbed.cluster import NotReadyError, Testbed
+from e2e.testbed.progress import step
+from e2e.testbed.record import Record
+
+_ACCOUNT_SECONDS = 60.0
+
+
+def up(name: str, *, real_nodes: int = 0, fake_nodes: int = 0, fast: bool = False) -> Testbed:
+    """Bring a testbed up and leave it running; if that fails, nothing of it remains.
+
+    Raises Unavailable if this machine cannot have it, FileExistsError if there is one of that name.
+    """
+    with _terminable():
+        return _up(name, real_nodes, fake_nodes, fast)
+
+
+def _up(name: str, real_nodes: int, fake_nodes: int, fast: bool) -> Testbed:
+    preflight.require_linux()
+    if real_nodes:
+        preflight.require_root()
+        realnodes.prepare()
+    for program in [*controlplane.BINARIES, *training_operator.BINARIES, *fakenodes.BINARIES]:
+        binaries.resolve(program)
+    testbed = Testbed.create(name, real_nodes=real_nodes, fast=fast)
+    try:
+        _start(testbed, real_nodes, fake_nodes)
+    except BaseException:
+        _end(testbed)
+        raise
+    return testbed
+
+
+def down(name: str) -> bool:
+    """Take away everything of a testbed, in whatever state it is; False if there is none.
+
+    Works from what is on disk alone. Raises NotReadyError if something resists; what does is then
+    still on record, for the next attempt.
+    """
+    folder = paths.state(name)
+    running = any(process.marked(name))
+    process.kill_marked(name)
+    if not folder.exists():
+        return running
+    failures = Record(folder / "record").undo()
+    failures += [f"mount {path}" for path in _mounts_below(folder)]
+    if failures:
+        raise NotReadyError(
+            f"not everything of testbed {name!r} could be removed; try `down` again:\n  "
+            + "\n  ".join(failures)
+        )
+    shutil.rmtree(folder)
+    return True
+
+
+@contextmanager
+def running(
+    name: str, *, real_nodes: int = 0, fake_nodes: int = 0, fast: bool = False
+) -> Iterator[Testbed]:
+    """Run a testbed for the time of a `with` block; Ctrl-C and SIGTERM end it cleanly too."""
+    with _terminable():
+        made = up(name, real_nodes=real_nodes, fake_nodes=fake_nodes, fast=fast)
+        try:
+            yield made
+        finally:
+            _end(made)
+
+
+def _start(testbed: Testbed, real_nodes: int, fake_nodes: int) -> None:
+    """Start everything; what needs no waiting for another part starts while others get ready."""
+    with step("control plane", expect="8 seconds"):
+        controlplane.start(testbed)
+    with step("training-operator and nodes", expect="10 seconds" if not real_nodes else "1 minute"):
+        training_operator.start(testbed)
+        if fake_nodes:
+            fakenodes.start(testbed, fake_nodes)
+        if real_nodes:
+            realnodes.start_nodes(testbed, real_nodes)
+        training_operator.wait_ready(testbed)
+        if fake_nodes:
+            fakenodes.wait_ready(testbed, fake_nodes)
+        # Without this account the API server refuses every pod in the namespace.
+        testbed.wait_for(
+            lambda: testbed.api.get("/api/v1/namespaces/default/serviceaccounts/default"),
+            what="the default service account",
+            seconds=_ACCOUNT_SECONDS,
+            needs=("kube-controller-manager",),
+        )
+
+
+def _end(testbed: Testbed) -> None:
+    down(testbed.name)
+    testbed.wait_processes()
+
+
+def _mounts_below(folder: Path) -> list[str]:
+    """Return what is still mounted below `folder`; deleting through a mount would be a disaster."""
+    mounts = Path("/proc/self/mounts").read_text().splitlines()
+    targets = [line.split()[1].encode().decode("unicode_escape") for line in mounts]
+    return [target for target in targets if Path(target).is_relative_to(folder)]
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Make SIGTERM raise here, like Ctrl-C does, so that `finally` blocks run."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are the main thread's business
+        return
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

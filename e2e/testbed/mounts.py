@@ -1,0 +1,28 @@
+"""Find and undo mounts below a folder."""
+
+import re
+import subprocess
+from pathlib import Path
+
+
+def unmount_below(folder: Path) -> None:
+    """Unmount everything at or below `folder`, deepest first; nothing mounted is fine."""
+    for point in mount_points(Path("/proc/self/mountinfo").read_text(), folder.resolve()):
+        # A container's last process may hold a mount for a moment: detach it then.
+        if subprocess.run(["umount", point], check=False, capture_output=True).returncode != 0:
+            subprocess.run(["umount", "--lazy", point], check=True, capture_output=True)
+
+
+def mount_points(mountinfo: str, folder: Path) -> list[str]:
+    """Return the mount points at or below `folder`, in the order in which they can be undone.
+
+    A point may be mounted over several times; the newest mount lies on top and comes first.
+    """
+    points = [_decoded(line.split()[4]) for line in mountinfo.splitlines()]
+    newest_first = [point for point in reversed(points) if Path(point).is_relative_to(folder)]
+    return sorted(newest_first, key=lambda point: -point.count("/"))
+
+
+def _decoded(field: str) -> str:
+    """Undo the kernel's escapes: a blank in a path is written as backslash 040."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), field)

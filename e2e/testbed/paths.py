@@ -1,0 +1,36 @@
+"""Where the testbed keeps things, and which versions of what it runs."""
+
+import os
+import re
+from pathlib import Path
+
+KUBERNETES = "v1.35.4"
+ETCD = "v3.6.16"
+TRAINING_OPERATOR = "v1.9.4"
+KWOK = "v0.8.0"
+COREDNS = "v1.14.7"
+
+# A testbed's name becomes part of paths that `down` deletes.
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+MODULES = Path(__file__).resolve().parent / "modules"
+
+
+def cache() -> Path:
+    """Return the folder of what is built once and used by every testbed."""
+    default = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "kfext"
+    return Path(os.environ.get("KFEXT_CACHE", default))
+
+
+def states() -> Path:
+    """Return the folder that holds the folders of all running testbeds."""
+    default = Path(os.environ.get("XDG_STATE_HOME", Path.home() / ".local" / "state")) / "kfext"
+    return Path(os.environ.get("KFEXT_STATE", default))
+
+
+def state(name: str) -> Path:
+    """Return the folder of one running testbed; `down` removes it."""
+    if not NAME.fullmatch(name):
+        raise ValueError(f"a testbed's name is made of a-z, 0-9 and -, not {name!r}")
+    return states() / name

@@ -1,0 +1,88 @@
+"""Start and end the testbed's own processes.
+
+Every process carries the testbed's name in its environment, and children inherit it; so a crashed
+testbed's processes are found without a list of process ids, which the kernel may hand out again.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+MARK = "KFEXT_TESTBED"
+# Nothing here needs an orderly end; the API server would take a minute over one.
+_GRACE_SECONDS = 2.0
+_GIVE_UP_SECONDS = 10.0
+_LOOK_SECONDS = 0.05
+
+
+def start(
+    command: Sequence[str],
+    *,
+    testbed: str,
+    log: Path,
+    environment: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a long-running process in a session of its own, its output appended to `log`."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            # The cluster's addresses are on this machine; a proxy could not reach them.
+            env={**os.environ, "NO_PROXY": "*", **(environment or {}), MARK: testbed},
+            start_new_session=True,  # Ctrl-C goes to us alone; we end the rest in order
+        )
+
+
+def marked(testbed: str) -> Iterator[int]:
+    """Yield the ids of the processes that carry this testbed's mark, ourselves excepted."""
+    wanted = f"{MARK}={testbed}".encode()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            variables = (entry / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue  # ended meanwhile, or not ours to read
+        if wanted in variables:  # a dead child that nobody has waited for has no variables
+            yield int(entry.name)
+
+
+def kill_marked(testbed: str) -> None:
+    """End every process of the testbed: SIGTERM, then SIGKILL until none is left.
+
+    Raises TimeoutError if some process survives even that.
+    """
+    _send_all(testbed, signal.SIGTERM)
+    patient = time.monotonic() + _GRACE_SECONDS
+    while any(marked(testbed)) and time.monotonic() < patient:
+        time.sleep(_LOOK_SECONDS)
+    deadline = time.monotonic() + _GIVE_UP_SECONDS
+    while any(marked(testbed)):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"processes {sorted(marked(testbed))} do not end on SIGKILL")
+        # Again and again: one process may start another between our look and its end.
+        _send_all(testbed, signal.SIGKILL)
+        time.sleep(_LOOK_SECONDS)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End one process that we started ourselves, and wait for it."""
+    process.terminate()
+    try:
+        process.wait(_GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _send_all(testbed: str, number: signal.Signals) -> None:
+    for pid in list(marked(testbed)):
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)

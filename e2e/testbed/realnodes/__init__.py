@@ -1,0 +1,50 @@
+"""Real nodes: kubelets with containerds that run real containers, several on one machine."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from e2e.testbed import preflight, progress
+from e2e.testbed.images.recipes import all_images
+from e2e.testbed.realnodes import containerd, dns, network, packages
+from e2e.testbed.realnodes.budget import cpu_budget, memory_budget
+from e2e.testbed.realnodes.kubelet import machine_memory
+from e2e.testbed.realnodes.node import Node
+
+if TYPE_CHECKING:
+    from e2e.testbed.cluster import Testbed
+
+__all__ = ["Node", "prepare", "start_nodes"]
+
+
+def prepare() -> None:
+    """Install and build what is missing; raise Unavailable if this machine cannot have it."""
+    preflight.require_linux()
+    preflight.require_root()
+    packages.install()
+    containerd.template(all_images())
+
+
+def start_nodes(testbed: Testbed, count: int) -> list[Node]:
+    """Start `count` real nodes with DNS, and return them once all are ready."""
+    try:
+        millicores = cpu_budget(os.cpu_count() or 1, count)
+        memory = memory_budget(machine_memory(), count)
+    except ValueError as error:
+        raise preflight.Unavailable(str(error)) from error
+    template = containerd.template(all_images())
+    testbed.record.add("mounts", str(testbed.folder))
+    with progress.step(f"starting {count} real nodes", expect="15 seconds"):
+        network.make_network(testbed, count)
+        dns.start(testbed, count)
+        nodes = [
+            Node.make(testbed, index, millicores=millicores, memory=memory)
+            for index in range(count)
+        ]
+        for node in nodes:
+            containerd.fill_from_template(template, node.sandbox.folder / "containerd")
+            node.start()
+        for node in nodes:
+            node.wait()
+    return nodes

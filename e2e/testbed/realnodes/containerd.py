@@ -1,0 +1,166 @@
+"""containerd: on each node to run containers, and in the cache to unpack images once for all.
+
+Unpacking 2.5 GB of images takes a minute, and every node needs the result. So a template of
+containerd's folder is kept in the cache for each state of the images. A node's folder is made from
+it in a moment: the two databases are copied; image contents and unpacked layers, which nobody ever
+changes, are symbolic links to the template's.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from e2e.testbed import paths, progress
+from e2e.testbed.images import PAUSE_IMAGE
+from e2e.testbed.images.archive import Image, write_archive
+from e2e.testbed.images.layers import key
+from e2e.testbed.preflight import Unavailable
+from e2e.testbed.realnodes.packages import cni_folder
+from e2e.testbed.realnodes.sandbox import Sandbox
+
+SOCKET = "/run/containerd/containerd.sock"
+_START_SECONDS = 20.0
+_KUBERNETES = "k8s.io"  # containerd's namespace of what kubelet sees
+_SNAPSHOTS = "io.containerd.snapshotter.v1.overlayfs/snapshots"
+_BLOBS = "io.containerd.content.v1.content/blobs/sha256"
+
+_CONFIG = """\
+version = 2
+
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{pause}"
+  disable_apparmor = true
+  # Without CAP_SYS_RESOURCE, as in many virtual machines, nobody may lower a score.
+  restrict_oom_score_adj = true
+  # Or every pod would leave a file in the machine's /run/netns.
+  netns_mounts_under_state_dir = true
+
+[plugins."io.containerd.grpc.v1.cri".cni]
+  bin_dir = "{plugins}"
+  conf_dir = "{networks}"
+"""
+
+_NETWORK = """\
+{{
+  "cniVersion": "1.0.0",
+  "name": "pods",
+  "plugins": [
+    {{
+      "type": "bridge",
+      "bridge": "cni0",
+      "isGateway": true,
+      "mtu": 1450,
+      "ipam": {{
+        "type": "host-local",
+        "ranges": [[{{"subnet": "{subnet}"}}]],
+        "routes": [{{"dst": "0.0.0.0/0"}}]
+      }}
+    }}
+  ]
+}}
+"""
+
+
+def start(sandbox: Sandbox) -> None:
+    """Start the node's containerd."""
+    networks = sandbox.folder / "networks"
+    networks.mkdir(exist_ok=True)
+    subnet = sandbox.testbed.addresses.pod_cidr(sandbox.index)
+    (networks / "10-pods.conflist").write_text(_NETWORK.format(subnet=subnet))
+    config = sandbox.folder / "containerd.toml"
+    plugins = cni_folder()
+    config.write_text(_CONFIG.format(pause=PAUSE_IMAGE, plugins=plugins, networks=networks))
+    sandbox.start_process(["containerd", f"--config={config}"], name="containerd")
+
+
+def fill_from_template(template: Path, root: Path) -> None:
+    """Make `root` a containerd folder with the template's images."""
+    for folder, folders, files in os.walk(template):
+        inside = Path(folder).relative_to(template)
+        own = root / inside
+        own.mkdir(parents=True, exist_ok=True)
+        if str(inside) in (_SNAPSHOTS, _BLOBS):
+            for name in (*folders, *files):
+                (own / name).symlink_to((Path(folder) / name).resolve())
+            folders.clear()
+        else:
+            for name in files:
+                shutil.copyfile(Path(folder) / name, own / name)
+
+
+def template(images: Sequence[Image]) -> Path:
+    """Return the containerd folder with these images, made now if the cache lacks it.
+
+    It is made from the template of all images but the last. Therefore a change of the last image
+    (kfext's own) costs only the import of what changed in it.
+    """
+    folder = paths.cache() / "containerd"
+    ready = folder / key(image.digest for image in images)
+    if ready.exists():
+        return ready
+    before = template(images[:-1]) if len(images) > 1 else None
+    unfinished = folder / f".{ready.name}.{os.getpid()}"
+    try:
+        unfinished.mkdir(parents=True)
+        if before:
+            fill_from_template(before, unfinished)
+        with progress.step(f"unpacking {images[-1].name}"), _containerd(unfinished) as socket:
+            _import(images[-1], socket)
+        unfinished.rename(ready)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return ready
+
+
+def _import(image: Image, socket: Path) -> None:
+    command = ["ctr", "--address", str(socket), "--namespace", _KUBERNETES]
+    with subprocess.Popen(
+        [*command, "images", "import", "-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    ) as importer:
+        assert importer.stdin is not None
+        assert importer.stderr is not None
+        try:
+            write_archive(image, importer.stdin)
+            importer.stdin.close()
+        except BrokenPipeError:
+            pass  # it says why on stderr
+        said = importer.stderr.read().decode().strip()
+    if importer.returncode != 0:
+        raise Unavailable(f"containerd cannot import {image.name}: {said}")
+
+
+@contextmanager
+def _containerd(root: Path) -> Iterator[Path]:
+    """Run a containerd that only keeps images in `root`; yield its socket."""
+    state = root.with_name(f"{root.name}.state")
+    socket = state / "containerd.sock"
+    state.mkdir()
+    (state / "config.toml").write_text(
+        'version = 2\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n'
+    )
+    command = ["containerd", f"--config={state / 'config.toml'}", f"--root={root}"]
+    with (state / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, f"--state={state}", f"--address={socket}"], stdout=log, stderr=log
+        )
+    try:
+        deadline = time.monotonic() + _START_SECONDS
+        while not socket.exists():
+            if process.poll() is not None or time.monotonic() > deadline:
+                said = "\n".join((state / "log").read_text().splitlines()[-5:])
+                raise Unavailable(f"containerd does not start:\n{said}")
+            time.sleep(0.05)
+        yield socket
+    finally:
+        process.terminate()
+        process.wait()
+        shutil.rmtree(state)

@@ -1,0 +1,117 @@
+"""The network of the real nodes: a bridge, a namespace for each node, an overlay for their pods.
+
+Nodes talk over the bridge as over a switch. Pods of different nodes talk through VXLAN tunnels
+between the nodes, as in a cluster with flannel; so pod traffic pays what it pays there.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from e2e.testbed.cluster import Testbed
+
+_VXLAN = ["type", "vxlan", "id", "42", "dstport", "4789", "dev", "eth0", "nolearning"]
+_TUNNEL = "vx0"
+
+
+def node_name(index: int) -> str:
+    """Return the name of a real node in the cluster."""
+    return f"node-{index}"
+
+
+def namespace(testbed: Testbed, index: int) -> str:
+    """Return the name of a node's network namespace on this machine."""
+    return f"{testbed.addresses.prefix}-{node_name(index)}"
+
+
+def link(testbed: Testbed, index: int) -> str:
+    """Return the name of the bridge's end of a node's cable; the node's end is eth0."""
+    return f"{testbed.addresses.prefix}n{index}"
+
+
+def make_network(testbed: Testbed, count: int) -> None:
+    """Make the bridge and the namespaces of all nodes, connected."""
+    _make_bridge(testbed)
+    for index in range(count):
+        _make_namespace(testbed, index)
+        _make_tunnel(testbed, index, count)
+        _reach_api_server(testbed, index)
+        # So that the API server reaches webhooks, and whoever measures reaches pods.
+        _ip("route", "add", testbed.addresses.pod_cidr(index), "via", testbed.addresses.node(index))
+
+
+def _make_bridge(testbed: Testbed) -> None:
+    bridge = testbed.addresses.prefix
+    testbed.record.add("link", bridge)
+    _ip("link", "add", bridge, "type", "bridge")
+    _ip("address", "add", f"{testbed.addresses.bridge}/24", "dev", bridge)
+    _ip("link", "set", bridge, "up")
+    # A firewall on this machine (Docker's, ufw's) drops what it does not know.
+    for rule in (("INPUT", "-i", bridge), ("FORWARD", "-i", bridge), ("FORWARD", "-o", bridge)):
+        chain, *matches = (*rule, "-j", "ACCEPT")
+        testbed.record.add("iptables", "-D", chain, *matches)
+        _run("iptables", "-w", "-I", chain, *matches)
+
+
+def _make_namespace(testbed: Testbed, index: int) -> None:
+    addresses, name, cable = testbed.addresses, namespace(testbed, index), link(testbed, index)
+    testbed.record.add("netns", name)
+    _ip("netns", "add", name)
+    testbed.record.add("link", cable)
+    _ip("link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", name)
+    _ip("link", "set", cable, "master", addresses.prefix, "up")
+    _ip("link", "set", "lo", "up", inside=name)
+    _ip("address", "add", f"{addresses.node(index)}/24", "dev", "eth0", inside=name)
+    _ip("link", "set", "eth0", "up", inside=name)
+    _ip("route", "add", "default", "via", addresses.bridge, inside=name)
+    # Written by a shell inside: /proc/sys/net shows the namespace of who reads it.
+    forward = "echo 1 > /proc/sys/net/ipv4/ip_forward"
+    _run("ip", "netns", "exec", name, "sh", "-c", forward)
+
+
+def _make_tunnel(testbed: Testbed, index: int, count: int) -> None:
+    """Connect the node's pods with those of every other node."""
+    addresses, name = testbed.addresses, namespace(testbed, index)
+    own = ["local", addresses.node(index)]
+    _ip("link", "add", _TUNNEL, "address", _mac(index), *_VXLAN, *own, inside=name)
+    _ip("address", "add", f"{_tunnel_address(testbed, index)}/32", "dev", _TUNNEL, inside=name)
+    _ip("link", "set", _TUNNEL, "up", inside=name)
+    for peer in range(count):
+        if peer == index:
+            continue
+        gateway = _tunnel_address(testbed, peer)
+        hop = ["via", gateway, "dev", _TUNNEL, "onlink"]
+        _ip("route", "add", addresses.pod_cidr(peer), *hop, inside=name)
+        neighbour = [gateway, "lladdr", _mac(peer), "dev", _TUNNEL, "nud", "permanent"]
+        _ip("neighbour", "add", *neighbour, inside=name)
+        entry = ["fdb", "add", _mac(peer), "dev", _TUNNEL, "dst", addresses.node(peer)]
+        _run("bridge", "-netns", name, *entry)
+
+
+def _reach_api_server(testbed: Testbed, index: int) -> None:
+    """Lead the Service `kubernetes` to the API server; there is no kube-proxy."""
+    service = ["-d", testbed.addresses.kubernetes_service, "-p", "tcp", "--dport", "443"]
+    target = f"{testbed.addresses.bridge}:{testbed.apiserver_port}"
+    for chain in ("PREROUTING", "OUTPUT"):  # for pods, and for pods on the node's own network
+        rule = ["-t", "nat", "-A", chain, *service, "-j", "DNAT", "--to-destination", target]
+        _run("ip", "netns", "exec", namespace(testbed, index), "iptables", "-w", *rule)
+
+
+def _tunnel_address(testbed: Testbed, index: int) -> str:
+    return testbed.addresses.pod_cidr(index).partition("/")[0]
+
+
+def _mac(index: int) -> str:
+    return f"02:42:00:00:00:{index:02x}"
+
+
+def _ip(*arguments: str, inside: str | None = None) -> None:
+    _run("ip", *(["-netns", inside] if inside else []), *arguments)
+
+
+def _run(*command: str) -> None:
+    ended = subprocess.run(command, check=False, capture_output=True, text=True)
+    if ended.returncode != 0:
+        raise RuntimeError(f"`{' '.join(command)}` failed: {ended.stderr.strip()}")

@@ -1,0 +1,98 @@
+"""One real node: start, stop and kill it, and read what it used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from e2e.testbed import cgroups
+from e2e.testbed.realnodes import containerd, kubelet, network
+from e2e.testbed.realnodes.sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from e2e.testbed.cluster import Testbed
+
+_READY_SECONDS = 90.0
+
+
+@dataclass(frozen=True)
+class Node:
+    """A real node; `millicores` and `memory` (bytes) are what its pods may use together."""
+
+    name: str
+    address: str
+    millicores: int
+    memory: int
+    namespace: str
+    link: str
+    sandbox: Sandbox = field(repr=False)
+
+    @classmethod
+    def make(cls, testbed: Testbed, index: int, *, millicores: int, memory: int) -> Node:
+        """Make what the node consists of; nothing runs yet."""
+        node = cls(
+            name=network.node_name(index),
+            address=testbed.addresses.node(index),
+            millicores=millicores,
+            memory=memory,
+            namespace=network.namespace(testbed, index),
+            link=network.link(testbed, index),
+            sandbox=Sandbox(testbed, index),
+        )
+        node.sandbox.make(millicores=millicores)
+        return node
+
+    def start(self) -> None:
+        """Switch the node on; `wait` says when it is ready."""
+        self.sandbox.start()
+        containerd.start(self.sandbox)
+        self.start_kubelet()
+
+    def start_kubelet(self) -> None:
+        """Start kubelet on a running node."""
+        kubelet.start(self.sandbox, millicores=self.millicores, memory=self.memory)
+
+    def stop_kubelet(self) -> None:
+        """End kubelet alone: the node goes silent while its containers run on."""
+        self.sandbox.testbed.stop_process(self.sandbox.process("kubelet"))
+
+    def kill(self) -> None:
+        """Switch the node off, as a power cut does; `start` switches it on again."""
+        self.sandbox.kill()
+
+    def wait(self) -> None:
+        """Return once the node is ready for pods."""
+        self.sandbox.testbed.wait_for(
+            self.is_ready,
+            what=f"{self.name} to be ready",
+            seconds=_READY_SECONDS,
+            needs=[self.sandbox.process(name) for name in ("containerd", "kubelet")],
+        )
+
+    def is_ready(self) -> bool:
+        """Say whether the API server has the node as ready."""
+        nodes = self.sandbox.testbed.api.get("/api/v1/nodes")["items"]
+        conditions = [
+            condition
+            for node in nodes
+            if node["metadata"]["name"] == self.name
+            for condition in node["status"].get("conditions", [])
+        ]
+        return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time that the node's pods have used so far."""
+        return cgroups.cpu_seconds(self.sandbox.pods_cgroup)
+
+    def system_cpu_seconds(self) -> float:
+        """Return the CPU time that the node's kubelet and containerd have used so far."""
+        return cgroups.cpu_seconds(self.sandbox.system_cgroup)
+
+    def bytes_on_wire(self) -> int:
+        """Return the bytes that have passed the node's link so far, both directions together.
+
+        That includes kubelet's talk with the API server, a few kilobytes a second.
+        """
+        counters = Path("/sys/class/net") / self.link / "statistics"
+        return sum(int((counters / name).read_text()) for name in ("rx_bytes", "tx_bytes"))

@@ -1,0 +1,113 @@
+"""The record on disk of everything a testbed made outside its folder.
+
+An entry is written before the thing is made, so that `down` also finds what a crash left behind.
+Undoing an entry whose thing was never made, or is already gone, does nothing.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from e2e.testbed.cgroups import remove_cgroup
+from e2e.testbed.mounts import unmount_below
+
+
+class Record:
+    """What one testbed made: an append-only file of (kind, arguments), undone in reverse."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def add(self, kind: str, *arguments: str) -> None:
+        """Note that a thing of `kind` (a key of UNDO) is about to be made."""
+        if kind not in UNDO:
+            raise ValueError(f"cannot undo {kind!r}; known kinds: {', '.join(UNDO)}")
+        # A line that a crash cut off must not swallow this one.
+        written = self._path.read_bytes() if self._path.exists() else b""
+        cut_off = written != b"" and not written.endswith(b"\n")
+        with self._path.open("a") as file:
+            file.write("\n" * cut_off + json.dumps([kind, *arguments]) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def entries(self) -> list[list[str]]:
+        """Return the entries, oldest first; a line cut off by a crash is left out.
+
+        What such a line would have named was never made, as entries are written first.
+        """
+        if not self._path.exists():
+            return []
+        entries = []
+        for line in self._path.read_text(errors="replace").splitlines():
+            try:
+                entries.append(json.loads(line))
+            except json.JSONDecodeError:
+                continue
+        return entries
+
+    def undo(self) -> list[str]:
+        """Undo every entry, newest first; return what could not be undone, in words."""
+        failures = []
+        for kind, *arguments in reversed(self.entries()):
+            try:
+                UNDO[kind](*arguments)
+            except (OSError, subprocess.SubprocessError) as error:
+                failures.append(f"{kind} {' '.join(arguments)}: {error}")
+        if not failures:
+            self._path.unlink(missing_ok=True)
+        return failures
+
+
+def remove_empty_file(path: str) -> None:
+    """Remove a file if it is empty, then each of its folders up to two if nothing is in them."""
+    file = Path(path)
+    if file.exists() and file.stat().st_size == 0:
+        file.unlink()
+    for folder in (file.parent, file.parent.parent):
+        if folder.exists() and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def _remove_netns(name: str) -> None:
+    _remove(["ip", "netns", "delete", name], Path("/run/netns") / name)
+
+
+def _remove_link(name: str) -> None:
+    _remove(["ip", "link", "delete", name], Path("/sys/class/net") / name)
+
+
+def _remove_iptables(*deletion: str) -> None:
+    """Run `iptables` with these arguments (a `-D ...`) until no such rule is left."""
+    while _run("iptables", *deletion).returncode == 0:
+        pass
+
+
+def _remove_folder(path: str) -> None:
+    if Path(path).exists():
+        shutil.rmtree(path)
+
+
+def _remove(command: list[str], seen_as: Path) -> None:
+    """Run a command that fails when the thing is already gone, and see that it is gone."""
+    ended = _run(*command)
+    if seen_as.exists():
+        raise OSError(f"`{' '.join(command)}`: {ended.stderr.strip()}")
+
+
+def _run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, check=False, capture_output=True, text=True)
+
+
+# Each removes exactly what the entry names.
+UNDO: dict[str, Callable[..., None]] = {
+    "cgroup": remove_cgroup,
+    "empty-file": remove_empty_file,
+    "folder": _remove_folder,
+    "iptables": _remove_iptables,
+    "link": _remove_link,
+    "mounts": lambda path: unmount_below(Path(path)),
+    "netns": _remove_netns,
+}
