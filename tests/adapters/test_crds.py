@@ -66,7 +66,7 @@ MALFORMED: dict[str, list[Any]] = {
     "companion.scale.parameters": [{"alpha": "high"}],
     "companion.migrate.mode": ["never"],
     "companion.placement.mode": [""],
-    "companion.speed.mode": ["act"],
+    "companion.speed": [{"mode": "act"}],
 }
 WELL_FORMED: dict[str, list[Any]] = {
     "weight": [-5, 0, 1000],

@@ -1,0 +1,68 @@
+"""What the committed YAML says, as kubectl renders it."""
+
+import functools
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e.testbed import binaries
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+MANIFESTS = REPOSITORY / "manifests"
+CRDS = REPOSITORY / "crds"
+DEFAULT = MANIFESTS / "overlays" / "default"
+
+Object = dict[str, Any]
+
+
+@functools.cache
+def render(folder: Path) -> tuple[Object, ...]:
+    """Return the objects of a kustomization. A test that has no kubectl is skipped."""
+    kubectl = shutil.which("kubectl") or binaries.find("kubectl")
+    if kubectl is None:
+        pytest.skip("no kubectl on PATH or in the cache of the testbed")
+    done = subprocess.run(
+        [str(kubectl), "kustomize", str(folder)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return tuple(yaml.safe_load_all(done.stdout))
+
+
+def read(path: Path) -> Object:
+    """Return the one object of a file."""
+    loaded: Object = yaml.safe_load(path.read_text())
+    return loaded
+
+
+def crd(plural: str) -> Object:
+    """Return a CRD of kfext as it is committed."""
+    return read(CRDS / f"kfext.dev_{plural}.yaml")
+
+
+def schema(plural: str) -> Object:
+    """Return the schema of the only version of a CRD."""
+    (version,) = crd(plural)["spec"]["versions"]
+    found: Object = version["schema"]["openAPIV3Schema"]
+    return found
+
+
+def of_kind(kind: str, folder: Path = DEFAULT) -> list[Object]:
+    """Return the rendered objects of a kind."""
+    return [thing for thing in render(folder) if thing["kind"] == kind]
+
+
+def named(kind: str, name: str, folder: Path = DEFAULT) -> Object:
+    """Return one rendered object."""
+    (found,) = (thing for thing in of_kind(kind, folder) if thing["metadata"]["name"] == name)
+    return found
+
+
+def pods(folder: Path = DEFAULT) -> Iterator[tuple[str, Object]]:
+    """Yield the name and the pod template of each Deployment."""
+    for deployment in of_kind("Deployment", folder):
+        yield deployment["metadata"]["name"], deployment["spec"]["template"]

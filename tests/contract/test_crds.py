@@ -1,0 +1,292 @@
+"""The schemas of kfext's own kinds against the code that reads them."""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from kfext import names
+from kfext.core.validate import known_settings, parse_setting
+from kfext.model.policy import parse_policy
+from tests.contract.manifests import CRDS, crd, read, schema
+
+PLURALS = ["trainingpolicies", "trainingplans"]
+SAMPLES = sorted((CRDS / "samples").glob("*.yaml"))
+PHASES = {
+    names.QUEUED,
+    names.PLANNED,
+    names.GATED,
+    names.BINDING,
+    names.PLACED,
+    names.SUSPENDED,
+    names.PHASE_RELEASED,
+    names.FINISHED,
+}
+SETTINGS = schema("trainingpolicies")["properties"]["spec"]["properties"]["settings"]["properties"]
+# The controller writes these; a field that the schema lacks would be dropped in silence.
+WRITTEN_STATUS = {
+    "phase": "string",
+    "nodes": "array",
+    "nodeSummary": "string",
+    "network": "string",
+    "workers": "integer",
+    "reason": "string",
+    "message": "string",
+    "conditions": "array",
+}
+
+
+def _walk(node: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    yield path or ".", node
+    for name, child in node.get("properties", {}).items():
+        yield from _walk(child, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if isinstance(node.get(key), Mapping):
+            yield from _walk(node[key], f"{path}[]")
+
+
+def _faults(node: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what makes a node of a schema non-structural, or lets it take anything."""
+    free = node.get("x-kubernetes-int-or-string")
+    if "type" not in node and not free:
+        yield "has no type"
+    if "properties" in node and "additionalProperties" in node:
+        yield "has both properties and additionalProperties"
+    if node.get("additionalProperties") in (True, False):
+        yield "additionalProperties is a boolean"
+    if node.get("x-kubernetes-preserve-unknown-fields"):
+        yield "keeps unknown fields"
+    if node.get("type") == "array" and not isinstance(node.get("items"), Mapping):
+        yield "is an array without items"
+    if node.get("type") == "array" and "x-kubernetes-list-type" not in node:
+        yield "is an array without a list type"
+    if node.keys() & {"$ref", "definitions", "dependencies", "uniqueItems", "patternProperties"}:
+        yield "uses what the API server forbids"
+
+
+@pytest.mark.parametrize("plural", PLURALS)
+def test_every_node_of_a_schema_is_structural_and_closed(plural: str) -> None:
+    faults = [
+        f"{path} {fault}"
+        for path, node in _walk(schema(plural))
+        if path not in {".metadata"}
+        for fault in _faults(node)
+    ]
+    assert faults == []
+
+
+@pytest.mark.parametrize("plural", PLURALS)
+def test_a_crd_is_small_enough_for_a_client_side_apply(plural: str) -> None:
+    assert (CRDS / f"kfext.dev_{plural}.yaml").stat().st_size < 256 * 1024
+
+
+@pytest.mark.parametrize("plural", PLURALS)
+def test_a_crd_is_of_our_group_and_version_with_status_as_a_subresource(plural: str) -> None:
+    spec = crd(plural)["spec"]
+    (version,) = spec["versions"]
+    assert crd(plural)["metadata"]["name"] == f"{plural}.{names.API_GROUP}"
+    assert (spec["group"], version["name"]) == (names.API_GROUP, names.API_VERSION)
+    assert version["subresources"] == {"status": {}}
+    assert spec["names"]["plural"] == plural
+    assert {"kfext", "kubeflow"} == set(spec["names"]["categories"])
+
+
+@pytest.mark.parametrize("plural", PLURALS)
+def test_every_printer_column_shows_a_field_of_the_schema(plural: str) -> None:
+    fields = {path for path, _ in _walk(schema(plural))} | {".metadata.creationTimestamp"}
+    (version,) = crd(plural)["spec"]["versions"]
+    shown = {column["jsonPath"] for column in version["additionalPrinterColumns"]}
+    assert shown <= fields
+
+
+@pytest.mark.parametrize("plural", PLURALS)
+def test_conditions_merge_by_their_type(plural: str) -> None:
+    conditions = schema(plural)["properties"]["status"]["properties"]["conditions"]
+    assert conditions["x-kubernetes-list-type"] == "map"
+    assert conditions["x-kubernetes-list-map-keys"] == ["type"]
+
+
+def test_plans_print_job_phase_nodes_network_reason_and_age() -> None:
+    (version,) = crd("trainingplans")["spec"]["versions"]
+    columns = [
+        column for column in version["additionalPrinterColumns"] if not column.get("priority")
+    ]
+    assert [column["name"] for column in columns] == [
+        "Job",
+        "Phase",
+        "Nodes",
+        "Network",
+        "Reason",
+        "Age",
+    ]
+
+
+def test_the_phases_of_a_plan_are_those_of_the_code() -> None:
+    status = schema("trainingplans")["properties"]["status"]["properties"]
+    assert set(status["phase"]["enum"]) == PHASES
+
+
+def test_the_status_of_a_plan_has_every_field_that_the_controller_writes() -> None:
+    status = schema("trainingplans")["properties"]["status"]["properties"]
+    assert {name: status[name]["type"] for name in WRITTEN_STATUS} == WRITTEN_STATUS
+
+
+def test_every_reason_of_the_code_is_one_that_the_schema_takes() -> None:
+    reason = schema("trainingplans")["properties"]["status"]["properties"]["reason"]
+    reasons = [getattr(names, name) for name in dir(names) if name.startswith("REASON_")]
+    assert len(reasons) > 10
+    assert [word for word in reasons if not re.fullmatch(reason["pattern"], word)] == []
+
+
+def test_the_settings_of_a_policy_are_the_settings_of_the_code() -> None:
+    assert {f"{names.DOMAIN}/{key}" for key in SETTINGS} == set(known_settings())
+
+
+@pytest.mark.parametrize("key", [key for key in SETTINGS if "enum" in SETTINGS[key]])
+def test_every_word_that_the_schema_takes_is_one_that_the_code_understands(key: str) -> None:
+    for word in SETTINGS[key]["enum"]:
+        assert parse_setting(f"{names.DOMAIN}/{key}", word, field=key) == word
+
+
+@pytest.mark.parametrize("key", ["gpu-share", "gpu-limit.ps", "gpu-memory.worker", "elastic"])
+@given(data=st.data())
+def test_every_text_that_the_schema_takes_is_one_that_the_code_understands(
+    key: str, data: st.DataObject
+) -> None:
+    text = data.draw(st.from_regex(SETTINGS[key]["pattern"], fullmatch=True))
+    assume(len(text) <= SETTINGS[key]["maxLength"])
+    assume(not _refused_by_rule(key, text))
+    parse_setting(f"{names.DOMAIN}/{key}", text, field=key)
+
+
+def _refused_by_rule(key: str, text: str) -> bool:
+    """Return what the CEL rules of the field say; tests/adapters runs the rules themselves."""
+    if key == "elastic":
+        minimum, maximum = map(int, text.split("-"))
+        return minimum > maximum
+    return not re.search("[1-9]", text.lower().partition("e")[0])
+
+
+@pytest.mark.parametrize("text", ["stdout:loss=(?P<value>[0-9.]+)", "auto", "off", "push"])
+def test_the_schema_takes_every_form_of_metrics_that_the_code_understands(text: str) -> None:
+    parse_setting(names.METRICS, text, field="metrics")
+    assert re.fullmatch(SETTINGS["metrics"]["pattern"], text)
+
+
+@pytest.mark.parametrize("key", [key for key in SETTINGS if "pattern" in SETTINGS[key]])
+def test_a_text_setting_is_limited_in_length_so_that_rules_stay_cheap(key: str) -> None:
+    assert SETTINGS[key]["maxLength"] <= 519
+
+
+class _Recorder(dict[str, Any]):
+    """An object in which every field is present; it notes which ones are read."""
+
+    def __init__(self, path: str, node: Mapping[str, Any], reads: set[str]) -> None:
+        super().__init__()
+        self._path, self._node, self._reads = path, node, reads
+
+    def get(self, key: str, default: Any = None) -> Any:
+        path = f"{self._path}.{key}"
+        self._reads.add(path)
+        return _example(path, self._node.get("properties", {}).get(key, {}), self._reads)
+
+
+def _example(path: str, node: Mapping[str, Any], reads: set[str]) -> Any:
+    if "properties" in node:
+        return _Recorder(path, node, reads)
+    if node.get("type") == "array":
+        return [_example(f"{path}[]", node["items"], reads)]
+    return {} if node.get("type") == "object" else None
+
+
+def test_every_field_that_the_code_reads_of_a_policy_is_in_the_schema() -> None:
+    reads: set[str] = set()
+    parse_policy(_Recorder("", schema("trainingpolicies"), reads))
+    fields = {path for path, _ in _walk(schema("trainingpolicies"))} | {".metadata.name"}
+    assert ".spec.placement.bindTimeout" in reads
+    assert ".spec.namespaceSelector.matchExpressions[].operator" in reads
+    assert reads <= fields
+
+
+@pytest.mark.parametrize("operator", ["In", "NotIn", "Exists", "DoesNotExist"])
+def test_every_operator_of_a_selector_in_the_schema_is_one_that_the_code_knows(
+    operator: str,
+) -> None:
+    line = {"key": "team", "operator": operator, "values": ["a"]}
+    policy = parse_policy({"spec": {"namespaceSelector": {"matchExpressions": [line]}}})
+    selector = schema("trainingpolicies")["properties"]["spec"]["properties"]["namespaceSelector"]
+    expressions = selector["properties"]["matchExpressions"]["items"]["properties"]
+    assert set(expressions["operator"]["enum"]) == {"In", "NotIn", "Exists", "DoesNotExist"}
+    assert policy.selector.matches({"team": "a"}) != policy.selector.matches({})
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_a_sample_has_only_fields_of_its_schema(path: Path) -> None:
+    sample = read(path)
+    plural = {"TrainingPolicy": "trainingpolicies", "TrainingPlan": "trainingplans"}[sample["kind"]]
+    assert _undeclared(sample, schema(plural)) == []
+
+
+def _undeclared(value: Any, node: Mapping[str, Any], path: str = "") -> list[str]:
+    if path == ".metadata":
+        return []
+    if isinstance(value, list):
+        return [fault for item in value for fault in _undeclared(item, node["items"], f"{path}[]")]
+    if not isinstance(value, dict):
+        return []
+    faults = []
+    for key, child in value.items():
+        inner = node.get("properties", {}).get(key) or node.get("additionalProperties")
+        where = f"{path}.{key}"
+        faults += _undeclared(child, inner, where) if inner else [where]
+    return faults
+
+
+def test_the_samples_use_every_field_of_a_policy() -> None:
+    used = set(_leaves(read(CRDS / "samples" / "trainingpolicy-full.yaml")["spec"]))
+    spec = schema("trainingpolicies")["properties"]["spec"]
+    wanted = {path.partition("[]")[0] for path, node in _walk(spec) if "properties" not in node}
+    wanted = {path for path in wanted if "gpu-" not in path and "parameters" not in path}
+    assert {path for path in wanted if not any(leaf.startswith(path) for leaf in used)} == set()
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, child in value.items():
+            yield from _leaves(child, f"{path}.{key}")
+    else:
+        yield path
+
+
+def test_the_small_sample_policy_says_what_the_code_reads() -> None:
+    policy = parse_policy(read(CRDS / "samples" / "trainingpolicy.yaml"))
+    assert (policy.name, policy.weight) == ("vision", 10)
+    assert policy.selector.matches({"team": "vision"})
+    assert not policy.selector.matches({"team": "speech"})
+    assert policy.settings == {names.COLOCATION: "preferred", names.NETWORK: "pod"}
+    placement = policy.placement
+    assert (placement.bind_timeout, placement.create_timeout) == (90, 60)
+    assert placement.release_after == 600
+    assert placement.assumed_requests == {"cpu": 1000, "memory": 2 * 2**30}
+
+
+def test_the_full_sample_policy_has_settings_that_the_code_understands() -> None:
+    policy = parse_policy(read(CRDS / "samples" / "trainingpolicy-full.yaml"))
+    assert len(policy.settings) == 10
+    for key, value in policy.settings.items():
+        parse_setting(key, value, field=key)
+    assert policy.placement.release_after is None
+
+
+def test_the_full_sample_policy_shows_the_defaults_of_the_code() -> None:
+    shown = parse_policy(read(CRDS / "samples" / "trainingpolicy-full.yaml")).placement
+    default = parse_policy({}).placement
+    assert (shown.bind_timeout, shown.create_timeout, shown.release_after) == (
+        default.bind_timeout,
+        default.create_timeout,
+        default.release_after,
+    )

@@ -1,0 +1,477 @@
+"""What is installed: small rights, no surprises, and names that the code agrees with."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kfext import names
+from tests.contract.manifests import (
+    CRDS,
+    DEFAULT,
+    MANIFESTS,
+    Object,
+    named,
+    of_kind,
+    pods,
+    read,
+    render,
+)
+
+TESTBED = MANIFESTS / "overlays" / "testbed"
+FOLDERS = sorted(
+    path.parent
+    for path in [*MANIFESTS.rglob("kustomization.yaml"), CRDS / "kustomization.yaml"]
+    if "components" not in path.parts
+)
+COMPONENTS = sorted(path.parent for path in MANIFESTS.glob("components/*/kustomization.yaml"))
+CLUSTER_WIDE = {
+    "Namespace",
+    "CustomResourceDefinition",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "MutatingWebhookConfiguration",
+}
+
+
+def _webhooks() -> list[Object]:
+    webhooks: list[Object] = named("MutatingWebhookConfiguration", names.WEBHOOK_CONFIGURATION)[
+        "webhooks"
+    ]
+    return webhooks
+
+
+def _containers() -> Iterator[tuple[str, Object]]:
+    for name, template in pods():
+        for container in template["spec"]["containers"]:
+            yield name, container
+
+
+def _short(path: Path) -> str:
+    return str(path.relative_to(MANIFESTS.parent))
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=_short)
+def test_every_kustomization_renders(folder: Path) -> None:
+    assert render(folder)
+
+
+@pytest.mark.parametrize("folder", COMPONENTS, ids=_short)
+def test_every_component_can_be_added_to_the_default(folder: Path, tmp_path: Path) -> None:
+    root = tmp_path / "overlay"
+    root.mkdir()
+    (root / "kustomization.yaml").write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "kustomize.config.k8s.io/v1beta1",
+                "kind": "Kustomization",
+                "resources": [_relative(DEFAULT, root)],
+                "components": [_relative(folder, root)],
+            }
+        )
+    )
+    assert len(render(root)) > len(render(DEFAULT))
+
+
+def _relative(path: Path, start: Path) -> str:
+    return "/".join([".."] * (len(start.parts) - 1)) + str(path)
+
+
+def test_every_object_of_a_namespace_is_in_ours() -> None:
+    elsewhere = [
+        f"{thing['kind']} {thing['metadata']['name']}"
+        for thing in render(DEFAULT)
+        if thing["kind"] not in CLUSTER_WIDE
+        and thing["metadata"].get("namespace") != names.NAMESPACE
+    ]
+    assert elsewhere == []
+
+
+def test_our_namespace_admits_restricted_pods_only() -> None:
+    labels = named("Namespace", names.NAMESPACE)["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_our_namespace_is_not_managed_by_kfext() -> None:
+    assert names.MANAGED not in named("Namespace", names.NAMESPACE)["metadata"]["labels"]
+
+
+def test_every_object_bears_the_name_of_the_application() -> None:
+    for thing in render(DEFAULT):
+        assert thing["metadata"]["labels"]["app.kubernetes.io/name"] == "kfext", thing
+
+
+# --- pods ---------------------------------------------------------------------------------------
+
+
+def test_there_are_two_webhooks_and_one_controller() -> None:
+    replicas = {
+        deployment["metadata"]["name"]: deployment["spec"]["replicas"]
+        for deployment in of_kind("Deployment")
+    }
+    assert replicas == {"kfext-webhook": 2, "kfext-controller": 1}
+
+
+def test_two_controllers_never_run_at_once() -> None:
+    assert named("Deployment", "kfext-controller")["spec"]["strategy"] == {"type": "Recreate"}
+
+
+def test_an_upgrade_keeps_every_webhook_replica() -> None:
+    strategy = named("Deployment", "kfext-webhook")["spec"]["strategy"]
+    assert strategy["rollingUpdate"]["maxUnavailable"] == 0
+
+
+@pytest.mark.parametrize(("folder", "tag"), [(DEFAULT, "0.1.0"), (TESTBED, "dev")])
+def test_images_name_a_tag_and_no_registry(folder: Path, tag: str) -> None:
+    images = {c["image"] for _, pod in pods(folder) for c in pod["spec"]["containers"]}
+    assert images == {f"kfext:{tag}"}
+
+
+def test_the_testbed_changes_the_image_only() -> None:
+    def without_image(folder: Path) -> list[Object]:
+        text = yaml.safe_dump_all(render(folder))
+        return list(yaml.safe_load_all(text.replace("kfext:dev", "kfext:0.1.0")))
+
+    assert without_image(TESTBED) == without_image(DEFAULT)
+
+
+def test_every_container_runs_a_command_of_kfext() -> None:
+    commands = {name: container["command"] for name, container in _containers()}
+    assert commands == {
+        "kfext-webhook": ["kfext", "webhook"],
+        "kfext-controller": ["kfext", "controller"],
+    }
+
+
+def test_every_container_has_no_privilege_and_writes_nothing() -> None:
+    for name, container in _containers():
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }, name
+
+
+def test_every_pod_runs_as_an_ordinary_user_under_the_default_seccomp_profile() -> None:
+    for name, template in pods():
+        context = template["spec"]["securityContext"]
+        assert context["runAsNonRoot"] is True, name
+        assert context["runAsUser"] > 0, name
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}, name
+
+
+def test_no_pod_uses_anything_of_its_node() -> None:
+    for name, template in pods():
+        spec = template["spec"]
+        assert not spec.keys() & {"hostNetwork", "hostPID", "hostIPC", "nodeName"}, name
+        assert all(volume.keys() <= {"name", "emptyDir"} for volume in spec.get("volumes", ())), (
+            name
+        )
+
+
+def test_every_container_states_what_it_needs_and_has_a_memory_limit() -> None:
+    for name, container in _containers():
+        assert container["resources"]["requests"].keys() == {"cpu", "memory"}, name
+        assert container["resources"]["limits"].keys() == {"memory"}, name
+
+
+def test_every_container_is_probed_on_the_port_without_tls() -> None:
+    for name, container in _containers():
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        assert ports["http"] == 8080, name
+        assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}, name
+        assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}, name
+
+
+def test_no_mesh_puts_a_sidecar_into_our_pods() -> None:
+    for name, template in pods():
+        assert template["metadata"]["labels"][names.ISTIO_INJECT] == "false", name
+        assert template["metadata"]["annotations"][names.ISTIO_INJECT] == "false", name
+
+
+def test_the_serving_key_lies_in_memory_where_the_process_looks_for_it() -> None:
+    (template,) = (pod for name, pod in pods() if name == "kfext-webhook")
+    (container,) = template["spec"]["containers"]
+    (volume,) = template["spec"]["volumes"]
+    (mount,) = container["volumeMounts"]
+    environment = {line["name"]: line["value"] for line in container["env"]}
+    assert volume["emptyDir"]["medium"] == "Memory"
+    assert mount == {"name": volume["name"], "mountPath": environment["KFEXT_RUN_DIR"]}
+
+
+def test_one_webhook_replica_outlives_a_drain() -> None:
+    budget = named("PodDisruptionBudget", "kfext-webhook")["spec"]
+    (labels,) = (pod["metadata"]["labels"] for name, pod in pods() if name == "kfext-webhook")
+    assert budget["minAvailable"] == 1
+    assert budget["selector"]["matchLabels"].items() <= labels.items()
+
+
+# --- webhooks -----------------------------------------------------------------------------------
+
+
+def test_a_webhook_that_is_dead_or_slow_never_blocks_anyone() -> None:
+    for webhook in _webhooks():
+        assert webhook["failurePolicy"] == "Ignore", webhook["name"]
+        assert webhook["timeoutSeconds"] <= 2, webhook["name"]
+
+
+def test_a_webhook_is_called_for_creations_only_and_has_no_side_effects() -> None:
+    for webhook in _webhooks():
+        assert [rule["operations"] for rule in webhook["rules"]] == [["CREATE"]], webhook["name"]
+        assert [rule["scope"] for rule in webhook["rules"]] == ["Namespaced"], webhook["name"]
+        assert webhook["sideEffects"] == "None", webhook["name"]
+        assert webhook["matchPolicy"] == "Equivalent", webhook["name"]
+        assert webhook["reinvocationPolicy"] == "IfNeeded", webhook["name"]
+        assert webhook["admissionReviewVersions"] == ["v1"], webhook["name"]
+
+
+def test_a_webhook_sees_managed_namespaces_only_and_never_the_system_or_ours() -> None:
+    for webhook in _webhooks():
+        selector = webhook["namespaceSelector"]
+        assert selector["matchLabels"] == {names.MANAGED: "true"}, webhook["name"]
+        (line,) = selector["matchExpressions"]
+        assert (line["key"], line["operator"]) == (names.NAMESPACE_NAME, "NotIn"), webhook["name"]
+        assert set(line["values"]) == {"kube-system", names.NAMESPACE}, webhook["name"]
+
+
+def test_each_webhook_takes_its_own_kinds_on_its_own_path() -> None:
+    seen = {
+        webhook["name"]: (
+            webhook["clientConfig"]["service"]["path"],
+            [
+                (rule["apiGroups"], rule["apiVersions"], sorted(rule["resources"]))
+                for rule in webhook["rules"]
+            ],
+        )
+        for webhook in _webhooks()
+    }
+    jobs = ([names.TRAINING_GROUP], [names.TRAINING_VERSION], ["pytorchjobs", "tfjobs"])
+    assert seen == {
+        f"jobs.{names.DOMAIN}": ("/mutate-job", [jobs]),
+        f"pods.{names.DOMAIN}": ("/mutate-pod", [([""], ["v1"], ["pods"])]),
+    }
+
+
+def test_of_all_pods_only_those_that_the_operator_made_for_a_job_are_seen() -> None:
+    (webhook,) = (w for w in _webhooks() if w["rules"][0]["resources"] == ["pods"])
+    (line,) = webhook["objectSelector"]["matchExpressions"]
+    (condition,) = webhook["matchConditions"]
+    assert line["key"] == names.OPERATOR_NAME
+    assert set(line["values"]) == {"pytorchjob-controller", "tfjob-controller"}
+    for part in ("owner.controller", "kubeflow.org/v1", "PyTorchJob", "TFJob"):
+        assert part in condition["expression"]
+
+
+def test_webhooks_are_called_through_the_service_that_selects_the_webhook_pods() -> None:
+    service = named("Service", names.WEBHOOK_SERVICE)
+    (port,) = service["spec"]["ports"]
+    (template,) = (pod for name, pod in pods() if name == "kfext-webhook")
+    (container,) = template["spec"]["containers"]
+    ports = {entry["name"]: entry["containerPort"] for entry in container["ports"]}
+    assert (port["port"], ports[port["targetPort"]]) == (443, 9443)
+    assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+    for webhook in _webhooks():
+        called = webhook["clientConfig"]["service"]
+        assert (called["namespace"], called["name"]) == (names.NAMESPACE, names.WEBHOOK_SERVICE)
+        assert called["port"] == port["port"]
+
+
+def test_the_service_selects_no_controller_pod() -> None:
+    selector = named("Service", names.WEBHOOK_SERVICE)["spec"]["selector"]
+    (template,) = (pod for name, pod in pods() if name == "kfext-controller")
+    assert not selector.items() <= template["metadata"]["labels"].items()
+
+
+def test_applying_the_manifests_again_leaves_the_injected_certificate_alone() -> None:
+    assert [w["name"] for w in _webhooks() if "caBundle" in w["clientConfig"]] == []
+
+
+# --- rights -------------------------------------------------------------------------------------
+
+
+def _rules() -> Iterator[tuple[str, Object]]:
+    for kind in ("ClusterRole", "Role"):
+        for role in of_kind(kind):
+            for rule in role["rules"]:
+                yield f"{kind} {role['metadata']['name']}", rule
+
+
+def _verbs(component: str, resource: str) -> dict[tuple[str, str], set[str]]:
+    """Return what a component may do with a resource, per kind of role and resource name."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for where, rule in _rules():
+        if where.split()[1] == f"kfext-{component}" and resource in rule["resources"]:
+            for name in rule.get("resourceNames", [""]):
+                found.setdefault((where.split()[0], name), set()).update(rule["verbs"])
+    return found
+
+
+def test_no_role_has_a_wildcard() -> None:
+    for where, rule in _rules():
+        for key in ("apiGroups", "resources", "verbs"):
+            assert not any("*" in entry for entry in rule[key]), (where, rule)
+
+
+FORBIDDEN = {
+    "webhook": {"pods", "nodes", "pytorchjobs", "tfjobs", "trainingplans", "events"},
+    "controller": {
+        "secrets",
+        "configmaps",
+        "mutatingwebhookconfigurations",
+        "serviceaccounts",
+        "customresourcedefinitions",
+    },
+}
+
+
+@pytest.mark.parametrize("component", FORBIDDEN)
+def test_a_component_has_no_right_to_what_it_does_not_touch(component: str) -> None:
+    reached = {r for r in FORBIDDEN[component] if _verbs(component, r)}
+    assert reached == set()
+
+
+RIGHTS: dict[str, tuple[str, str, dict[tuple[str, str], set[str]]]] = {
+    "the webhook reads and renews its own CA only, in our namespace": (
+        "webhook",
+        "secrets",
+        {("Role", names.CA_SECRET): {"get", "patch"}, ("Role", ""): {"create"}},
+    ),
+    "the webhook patches its own configuration only": (
+        "webhook",
+        "mutatingwebhookconfigurations",
+        {("ClusterRole", names.WEBHOOK_CONFIGURATION): {"get", "patch"}},
+    ),
+    "the webhook reads the controller's Lease only": (
+        "webhook",
+        "leases",
+        {("Role", names.LEASE): {"get", "list", "watch"}},
+    ),
+    "the controller renews its own Lease only, in our namespace": (
+        "controller",
+        "leases",
+        {("Role", names.LEASE): {"get", "patch"}, ("Role", ""): {"create"}},
+    ),
+    "the controller patches jobs but neither makes nor deletes them": (
+        "controller",
+        "pytorchjobs",
+        {("ClusterRole", ""): {"get", "list", "watch", "patch"}},
+    ),
+    "the controller never makes a pod": (
+        "controller",
+        "pods",
+        {("ClusterRole", ""): {"get", "list", "watch", "patch", "delete"}},
+    ),
+    "the controller changes no node": (
+        "controller",
+        "nodes",
+        {("ClusterRole", ""): {"get", "list", "watch"}},
+    ),
+    "the controller reads the quotas that its gangs must fit": (
+        "controller",
+        "resourcequotas",
+        {("ClusterRole", ""): {"list", "watch"}},
+    ),
+    "the controller writes events, and reads why a pod could not be made": (
+        "controller",
+        "events",
+        {("ClusterRole", ""): {"list", "create"}},
+    ),
+    "the controller keeps the plans": (
+        "controller",
+        "trainingplans",
+        {("ClusterRole", ""): {"get", "list", "watch", "create", "patch", "delete"}},
+    ),
+    "the controller writes the status of plans": (
+        "controller",
+        "trainingplans/status",
+        {("ClusterRole", ""): {"patch"}},
+    ),
+    "the controller reads policies": (
+        "controller",
+        "trainingpolicies",
+        {("ClusterRole", ""): {"get", "list", "watch"}},
+    ),
+}
+
+
+@pytest.mark.parametrize("sentence", RIGHTS)
+def test_rights(sentence: str) -> None:
+    component, resource, want = RIGHTS[sentence]
+    assert _verbs(component, resource) == want
+
+
+@pytest.mark.parametrize("kind", ["ClusterRoleBinding", "RoleBinding"])
+def test_each_binding_gives_a_role_that_exists_to_the_account_of_a_deployment(kind: str) -> None:
+    accounts = {template["spec"]["serviceAccountName"] for _, template in pods()}
+    for binding in of_kind(kind):
+        (subject,) = binding["subjects"]
+        assert named(binding["roleRef"]["kind"], binding["roleRef"]["name"])
+        assert named("ServiceAccount", subject["name"])
+        assert subject["namespace"] == names.NAMESPACE
+        assert subject["name"] in accounts
+
+
+@pytest.mark.parametrize("role", ["view", "edit"])
+def test_people_get_our_rights_with_the_roles_they_have(role: str) -> None:
+    labels = named("ClusterRole", f"kfext-{role}")["metadata"]["labels"]
+    assert labels[f"rbac.authorization.k8s.io/aggregate-to-{role}"] == "true"
+    assert labels[f"rbac.authorization.kubeflow.org/aggregate-to-kubeflow-{role}"] == "true"
+
+
+def test_people_with_view_only_read() -> None:
+    for rule in named("ClusterRole", "kfext-view")["rules"]:
+        assert set(rule["verbs"]) == {"get", "list", "watch"}
+
+
+def test_nobody_edits_policies_through_a_role_of_a_namespace() -> None:
+    rules = named("ClusterRole", "kfext-edit")["rules"]
+    assert [rule for rule in rules if "trainingpolicies" in rule["resources"]] == []
+    labels = named("ClusterRole", "kfext-policy-edit")["metadata"]["labels"]
+    assert not any("aggregate" in label for label in labels)
+
+
+# --- the files ----------------------------------------------------------------------------------
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, child in value.items():
+            yield key
+            yield from _strings(child)
+    elif isinstance(value, list):
+        for child in value:
+            yield from _strings(child)
+    elif isinstance(value, str):
+        yield value
+
+
+def test_every_kfext_name_in_the_manifests_is_one_of_the_code() -> None:
+    known = {value for value in vars(names).values() if isinstance(value, str)}
+    own = {f"jobs.{names.DOMAIN}", f"pods.{names.DOMAIN}"}
+    written = {
+        text
+        for thing in render(DEFAULT)
+        if thing["kind"] != "CustomResourceDefinition"
+        for text in _strings(thing)
+        if text.startswith(f"{names.DOMAIN}/") or text.endswith(f".{names.DOMAIN}")
+    }
+    assert written <= known | own
+
+
+def test_every_component_selects_pods_that_exist() -> None:
+    labels = [template["metadata"]["labels"] for _, template in pods()]
+    path = MANIFESTS / "components" / "networkpolicy" / "networkpolicy.yaml"
+    for policy in yaml.safe_load_all(path.read_text()):
+        wanted = policy["spec"]["podSelector"]["matchLabels"]
+        assert sum(wanted.items() <= have.items() for have in labels) == 1
+
+
+def test_the_quota_component_leaves_room_for_an_upgrade() -> None:
+    quota = read(MANIFESTS / "components" / "priority-quota" / "resourcequota.yaml")["spec"]
+    (line,) = quota["scopeSelector"]["matchExpressions"]
+    replicas = sum(deployment["spec"]["replicas"] for deployment in of_kind("Deployment"))
+    assert int(quota["hard"]["pods"]) >= 2 * replicas
+    for _, template in pods():
+        assert template["spec"]["priorityClassName"] in line["values"]
