@@ -24,42 +24,41 @@ def main() -> None:
     config = json.loads(os.environ.get("TF_CONFIG", "{}"))
     task = config.get("task", {"type": "worker", "index": 0})
     servers = config.get("cluster", {}).get("ps", [])
-    threads = tf.compat.v1.ConfigProto(
+    options = tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=1, inter_op_parallelism_threads=2
     )
     if not servers:
-        return train(arguments, task, target="", device=None, threads=threads)
+        return train(arguments, task, target="", device=None, options=options)
     # An evaluator is none of the training cluster.
     names = {name: config["cluster"][name] for name in config["cluster"] if name != "evaluator"}
     cluster = tf.train.ClusterSpec(names)
     server = tf.distribute.Server(
-        cluster, job_name=task["type"], task_index=task["index"], config=threads
+        cluster, job_name=task["type"], task_index=task["index"], config=options
     )
     if task["type"] == "ps":
         return server.join()
-    device = tf.compat.v1.train.replica_device_setter(
-        worker_device=f"/job:{task['type']}/task:{task['index']}", cluster=cluster
-    )
-    return train(arguments, task, target=server.target, device=device, threads=threads)
+    own = f"/job:{task['type']}/task:{task['index']}"
+    # Tasks that compute need the servers only; waiting for each other would undo "asynchronous".
+    options.device_filters.extend(["/job:ps", own])
+    device = tf.compat.v1.train.replica_device_setter(worker_device=own, cluster=cluster)
+    return train(arguments, task, target=server.target, device=device, options=options)
 
 
 def train(
-    arguments: argparse.Namespace, task: dict[str, Any], *, target: str, device: Any, threads: Any
+    arguments: argparse.Namespace, task: dict[str, Any], *, target: str, device: Any, options: Any
 ) -> None:
     """Run this task's steps, printing how fast they go, and the totals as JSON at the end."""
-    with tf.Graph().as_default(), tf.device(device):
+    with tf.Graph().as_default(), tf.compat.v1.device(device):
         tf.compat.v1.set_random_seed(1 + task["index"])
         loss, update = _model(arguments.model, arguments.batch)
-        with _session(target, threads, first=_is_first(task)) as session:
+        initialize = tf.compat.v1.global_variables_initializer()
+        missing = tf.compat.v1.report_uninitialized_variables()
+        with tf.compat.v1.Session(target, config=options) as session:
+            if _is_first(task):
+                session.run(initialize)
+            while len(session.run(missing)) > 0:
+                time.sleep(0.2)
             _loop(arguments, session, loss, update)
-
-
-def _session(target: str, threads: Any, *, first: bool) -> Any:
-    """Open a session; the first task makes the variables, the others wait until it has."""
-    scaffold = tf.compat.v1.train.Scaffold()
-    kinds = tf.compat.v1.train
-    kind = kinds.ChiefSessionCreator if first else kinds.WorkerSessionCreator
-    return kinds.MonitoredSession(kind(scaffold=scaffold, master=target, config=threads))
 
 
 def _is_first(task: dict[str, Any]) -> bool:

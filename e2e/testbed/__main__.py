@@ -1,4 +1,4 @@
-"""The command line: python -m e2e.testbed up | down | list | status | kubeconfig | logs | doctor."""
+"""The command line: `python -m e2e.testbed up`, `down`, `status` and what else helps."""
 
 import sys
 import time

@@ -21,13 +21,16 @@ def unified() -> bool:
 
 
 def hierarchies(mounts: str | None = None) -> list[Path]:
-    """Return where cgroups are mounted: one folder on v2, one for each hierarchy on v1."""
+    """Return where cgroups are mounted: one folder on v2, one for each hierarchy on v1.
+
+    An idle v2 beside v1 is one more hierarchy: runc makes cgroups there as well.
+    """
     if mounts is None:
         if unified():
             return [_ROOT]
         mounts = Path("/proc/mounts").read_text()
     entries = [line.split() for line in mounts.splitlines()]
-    return [Path(entry[1]) for entry in entries if entry[2] == "cgroup"]
+    return [Path(entry[1]) for entry in entries if entry[2] in ("cgroup", "cgroup2")]
 
 
 def make_group_of_processes(path: str) -> None:

@@ -19,6 +19,7 @@ from e2e.testbed import (
     training_operator,
 )
 from e2e.testbed.cluster import NotReadyError, Testbed
+from e2e.testbed.mounts import mount_points
 from e2e.testbed.progress import step
 from e2e.testbed.record import Record
 
@@ -62,7 +63,9 @@ def down(name: str) -> bool:
     if not folder.exists():
         return running
     failures = Record(folder / "record").undo()
-    failures += [f"mount {path}" for path in _mounts_below(folder)]
+    # Deleting a folder through a mount would delete what is mounted.
+    mounted = mount_points(Path("/proc/self/mountinfo").read_text(), folder.resolve())
+    failures += [f"mount {point}" for point in mounted]
     if failures:
         raise NotReadyError(
             f"not everything of testbed {name!r} could be removed; try `down` again:\n  "
@@ -110,13 +113,6 @@ def _start(testbed: Testbed, real_nodes: int, fake_nodes: int) -> None:
 def _end(testbed: Testbed) -> None:
     down(testbed.name)
     testbed.wait_processes()
-
-
-def _mounts_below(folder: Path) -> list[str]:
-    """Return what is still mounted below `folder`; deleting through a mount would be a disaster."""
-    mounts = Path("/proc/self/mounts").read_text().splitlines()
-    targets = [line.split()[1].encode().decode("unicode_escape") for line in mounts]
-    return [target for target in targets if Path(target).is_relative_to(folder)]
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import os
 import shutil
 import stat
 import tarfile
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from e2e.testbed import paths
+from e2e.testbed.images.lock import exclusively
 from e2e.testbed.mounts import unmount_below
 
 
@@ -28,18 +28,9 @@ def layer(name: str, inputs: Iterable[str | bytes], fill: Callable[[Path], None]
     folder = paths.cache() / "layers"
     sealed = folder / f"{name}-{key(inputs)}.tar"
     noted = sealed.with_suffix(".sha256")
-    if not noted.exists():
-        contents = folder / f".{sealed.stem}.{os.getpid()}"
-        try:
-            contents.mkdir(parents=True)
-            fill(contents)
-            unfinished = contents.with_suffix(".tar")
-            digest = write_layer(contents, unfinished)
-            unfinished.rename(sealed)
-            noted.write_text(digest)  # last: it says that the tar is whole
-        finally:
-            unmount_below(contents)
-            shutil.rmtree(contents, ignore_errors=True)
+    with exclusively(folder):
+        if not noted.exists():
+            _make(sealed, noted, fill)
     return Layer(sealed, noted.read_text())
 
 
@@ -60,6 +51,23 @@ def files_below(*roots: Path) -> list[str | bytes]:
             if file.is_file() and "__pycache__" not in file.parts:
                 found += [str(file.relative_to(root.parent)), file.read_bytes()]
     return found
+
+
+def _make(sealed: Path, noted: Path, fill: Callable[[Path], None]) -> None:
+    contents = sealed.with_suffix(".contents")
+    _remove(contents)  # of an attempt that was killed
+    try:
+        contents.mkdir()
+        fill(contents)
+        digest = write_layer(contents, sealed)
+        noted.write_text(digest)  # last: it says that the tar is whole
+    finally:
+        _remove(contents)
+
+
+def _remove(contents: Path) -> None:
+    unmount_below(contents)  # debootstrap mounts /proc while it works
+    shutil.rmtree(contents, ignore_errors=True)
 
 
 def write_layer(folder: Path, target: Path) -> str:

@@ -15,7 +15,7 @@ from e2e.testbed.realnodes.node import Node
 if TYPE_CHECKING:
     from e2e.testbed.cluster import Testbed
 
-__all__ = ["Node", "prepare", "start_nodes"]
+__all__ = ["Node", "nodes", "prepare", "start_nodes"]
 
 
 def prepare() -> None:
@@ -28,23 +28,31 @@ def prepare() -> None:
 
 def start_nodes(testbed: Testbed, count: int) -> list[Node]:
     """Start `count` real nodes with DNS, and return them once all are ready."""
+    made = _nodes(testbed, count)
+    template = containerd.template(all_images())
+    testbed.record.add("mounts", str(testbed.folder))
+    with progress.step(f"starting {count} real nodes", expect="5 seconds"):
+        network.make_network(testbed, count)
+        dns.start(testbed, count)
+        for node in made:
+            node.make(template)
+            node.start()
+        for node in made:
+            node.wait()
+    return made
+
+
+def nodes(testbed: Testbed) -> list[Node]:
+    """Return the real nodes of a testbed that is up, whoever brought it up."""
+    return _nodes(testbed, testbed.real_nodes)
+
+
+def _nodes(testbed: Testbed, count: int) -> list[Node]:
+    if count == 0:
+        return []
     try:
         millicores = cpu_budget(os.cpu_count() or 1, count)
         memory = memory_budget(machine_memory(), count)
     except ValueError as error:
         raise preflight.Unavailable(str(error)) from error
-    template = containerd.template(all_images())
-    testbed.record.add("mounts", str(testbed.folder))
-    with progress.step(f"starting {count} real nodes", expect="15 seconds"):
-        network.make_network(testbed, count)
-        dns.start(testbed, count)
-        nodes = [
-            Node.make(testbed, index, millicores=millicores, memory=memory)
-            for index in range(count)
-        ]
-        for node in nodes:
-            containerd.fill_from_template(template, node.sandbox.folder / "containerd")
-            node.start()
-        for node in nodes:
-            node.wait()
-    return nodes
+    return [Node.of(testbed, index, millicores=millicores, memory=memory) for index in range(count)]

@@ -20,6 +20,7 @@ from e2e.testbed import paths, progress
 from e2e.testbed.images import PAUSE_IMAGE
 from e2e.testbed.images.archive import Image, write_archive
 from e2e.testbed.images.layers import key
+from e2e.testbed.images.lock import exclusively
 from e2e.testbed.preflight import Unavailable
 from e2e.testbed.realnodes.packages import cni_folder
 from e2e.testbed.realnodes.sandbox import Sandbox
@@ -97,28 +98,33 @@ def fill_from_template(template: Path, root: Path) -> None:
 def template(images: Sequence[Image]) -> Path:
     """Return the containerd folder with these images, made now if the cache lacks it.
 
-    It is made from the template of all images but the last. Therefore a change of the last image
-    (kfext's own) costs only the import of what changed in it.
+    It is made from the template of all images but the last. So after a change of one image, only
+    that one and those behind it are imported again, and of those only layers not yet there.
     """
     folder = paths.cache() / "containerd"
+    with exclusively(folder):
+        return _template(folder, images)
+
+
+def _template(folder: Path, images: Sequence[Image]) -> Path:
     ready = folder / key(image.digest for image in images)
     if ready.exists():
         return ready
-    before = template(images[:-1]) if len(images) > 1 else None
-    unfinished = folder / f".{ready.name}.{os.getpid()}"
-    try:
-        unfinished.mkdir(parents=True)
-        if before:
-            fill_from_template(before, unfinished)
-        with progress.step(f"unpacking {images[-1].name}"), _containerd(unfinished) as socket:
-            _import(images[-1], socket)
-        unfinished.rename(ready)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+    before = _template(folder, images[:-1]) if len(images) > 1 else None
+    unfinished = folder / f"{ready.name}.unfinished"
+    shutil.rmtree(unfinished, ignore_errors=True)  # of an attempt that was killed
+    unfinished.mkdir()
+    if before:
+        fill_from_template(before, unfinished)
+    with progress.step(f"unpacking {images[-1].name}"), _containerd(unfinished) as socket:
+        blobs = unfinished / _BLOBS
+        known = {blob.name for blob in blobs.iterdir()} if before else set()
+        _import(images[-1], socket, known)
+    unfinished.rename(ready)
     return ready
 
 
-def _import(image: Image, socket: Path) -> None:
+def _import(image: Image, socket: Path, known: set[str]) -> None:
     command = ["ctr", "--address", str(socket), "--namespace", _KUBERNETES]
     with subprocess.Popen(
         [*command, "images", "import", "-"],
@@ -129,7 +135,7 @@ def _import(image: Image, socket: Path) -> None:
         assert importer.stdin is not None
         assert importer.stderr is not None
         try:
-            write_archive(image, importer.stdin)
+            write_archive(image, importer.stdin, known=known)
             importer.stdin.close()
         except BrokenPipeError:
             pass  # it says why on stderr
@@ -143,6 +149,7 @@ def _containerd(root: Path) -> Iterator[Path]:
     """Run a containerd that only keeps images in `root`; yield its socket."""
     state = root.with_name(f"{root.name}.state")
     socket = state / "containerd.sock"
+    shutil.rmtree(state, ignore_errors=True)
     state.mkdir()
     (state / "config.toml").write_text(
         'version = 2\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n'

@@ -29,9 +29,9 @@ class Node:
     sandbox: Sandbox = field(repr=False)
 
     @classmethod
-    def make(cls, testbed: Testbed, index: int, *, millicores: int, memory: int) -> Node:
-        """Make what the node consists of; nothing runs yet."""
-        node = cls(
+    def of(cls, testbed: Testbed, index: int, *, millicores: int, memory: int) -> Node:
+        """Describe node `index` of a testbed, whether it exists or not."""
+        return cls(
             name=network.node_name(index),
             address=testbed.addresses.node(index),
             millicores=millicores,
@@ -40,8 +40,11 @@ class Node:
             link=network.link(testbed, index),
             sandbox=Sandbox(testbed, index),
         )
-        node.sandbox.make(millicores=millicores)
-        return node
+
+    def make(self, template: Path) -> None:
+        """Make what the node consists of, with the images of `template`; nothing runs yet."""
+        self.sandbox.make(millicores=self.millicores)
+        containerd.fill_from_template(template, self.sandbox.folder / "containerd")
 
     def start(self) -> None:
         """Switch the node on; `wait` says when it is ready."""

@@ -27,7 +27,8 @@ class FallSilent:
     """Keep the connection and say nothing more."""
 
 
-Step = bytes | Refuse | HangUp | FallSilent
+Step = bytes | Refuse | HangUp | FallSilent | asyncio.Event
+"""A watch goes on from an Event when the test sets it."""
 
 
 def item(name: str, version: int) -> dict[str, Any]:
@@ -99,6 +100,8 @@ class FaultyServer:
                 await asyncio.sleep(0.05)  # let the client read what was written first
                 request.transport.abort()
                 return response
+            elif isinstance(step, asyncio.Event):
+                await step.wait()
             else:
                 await self._closing.wait()
         await response.write_eof()

@@ -18,8 +18,9 @@ from kfext.errors import NotFound
 from kfext.kube import paths
 from kfext.kube.certs.authority import bundle, due, new_authority, new_leaf
 from kfext.kube.certs.serving import ServingCertificate
-from kfext.kube.certs.shared import ensure_authority
+from kfext.kube.certs.shared import Trust, ensure_authority
 from kfext.kube.client import Client
+from kfext.kube.request import Object
 from kfext.names import CA_SECRET, WEBHOOK_CONFIGURATION
 
 SERVICE = "kfext-webhook.kfext-system.svc"
@@ -127,17 +128,43 @@ async def test_the_api_server_can_trust_what_is_served(
     await served(again, trusted=first)
 
 
-async def test_replicas_that_start_at_once_agree_on_one_authority(cluster: Client) -> None:
-    trusts = await asyncio.gather(*(ensure_authority(cluster, now=START) for _ in range(8)))
+class Racing(Client):
+    """Lets all replicas read before any of them writes."""
+
+    def race(self, replicas: int) -> None:
+        self._together = asyncio.Barrier(replicas)
+        self._read: set[asyncio.Task[object] | None] = set()
+
+    async def get(self, path: str, **query: str) -> Object:
+        try:
+            return await super().get(path, **query)
+        finally:
+            if (task := asyncio.current_task()) not in self._read:
+                self._read.add(task)
+                await self._together.wait()
+
+
+async def agreed(testbed: Testbed, now: datetime) -> list[Trust]:
+    async with await Racing.connect(testbed.kubeconfig) as racing:
+        racing.race(8)
+        return await asyncio.gather(*(ensure_authority(racing, now=now) for _ in range(8)))
+
+
+async def test_replicas_that_start_at_once_agree_on_one_authority(
+    cluster: Client, testbed: Testbed
+) -> None:
+    trusts = await agreed(testbed, START)
 
     assert len({trust.authority.certificate for trust in trusts}) == 1
+    assert await ensure_authority(cluster, now=START) == trusts[0]
 
 
-async def test_replicas_that_renew_at_once_agree_on_one_authority(cluster: Client) -> None:
+async def test_replicas_that_renew_at_once_agree_on_one_authority(
+    cluster: Client, testbed: Testbed
+) -> None:
     old = await ensure_authority(cluster, now=START)
 
-    later = START + timedelta(days=250)
-    trusts = await asyncio.gather(*(ensure_authority(cluster, now=later) for _ in range(8)))
+    trusts = await agreed(testbed, START + timedelta(days=250))
 
     assert len({trust.authority.certificate for trust in trusts}) == 1
     assert trusts[0].authority != old.authority

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from e2e.testbed.cluster import Testbed
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.events import EventRecorder, Reference
@@ -77,6 +78,19 @@ async def test_a_new_process_does_not_repeat_the_old_one(client: Client, namespa
 
     assert len(await client.list_all(paths.events(namespace))) == 1
     assert recorder.dropped == 0
+
+
+async def test_what_was_said_is_not_even_sent_again(testbed: Testbed, namespace: str) -> None:
+    sent: list[int] = []
+    client = await Client.connect(
+        testbed.kubeconfig, observe=lambda _verb, _what, status, _: sent.append(status)
+    )
+    async with client, recording(client) as recorder:
+        for reason in ("NoRoom", "Placed", "NoRoom", "Placed", "NoRoom"):
+            recorder.record(about(namespace), reason=reason, message="x", action="Waiting")
+        await recorder.drain()
+
+    assert sent == [201, 201]
 
 
 async def test_two_jobs_may_have_the_same_reason(client: Client, namespace: str) -> None:

@@ -119,7 +119,9 @@ async def test_after_a_fault_the_copy_is_right_again(
         assert faulty.queries[1]["allowWatchBookmarks"] == "true"
         assert followed.metrics.relists == fault.want_relists
         assert followed.metrics.undecodable == fault.want_undecodable
-        assert followed.metrics.objects == len(followed.store)
+        assert (
+            followed.metrics.objects == len(followed.store) == 2 + (fault.want_resumed_from == "12")
+        )
         relisted = fault.want_relists == 2
         assert (("a@9", None) in changes) is relisted
         assert ("e@29" in list(followed.store)) is relisted
@@ -234,8 +236,9 @@ async def test_a_server_that_hangs_up_at_once_is_not_called_in_a_tight_loop(
 async def test_the_age_of_the_copy_counts_from_the_last_sign_of_life(
     faulty: FaultyServer, faulty_client: Client
 ) -> None:
+    speak = asyncio.Event()
     faulty.reads.append(page(version=10))
-    faulty.watches.append([line("BOOKMARK", item("", 11)), FallSilent()])
+    faulty.watches.append([speak, line("BOOKMARK", item("", 11)), FallSilent()])
     now = 100.0
     followed = Informer(faulty_client, "/api/v1/things", decode=decode, monotonic=lambda: now)
     assert followed.last_event_age() == float("inf")
@@ -244,6 +247,9 @@ async def test_the_age_of_the_copy_counts_from_the_last_sign_of_life(
         await until(followed.synced.is_set, what="synced")
         now = 130.0
         assert followed.last_event_age() == 30.0
+        speak.set()
+        await until(lambda: followed.last_event_age() == 0.0, what="the bookmark is noticed")
+        assert followed.metrics.changes == 0
 
 
 async def test_an_error_of_the_callback_is_not_swallowed(

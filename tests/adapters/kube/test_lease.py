@@ -91,7 +91,7 @@ async def test_who_is_ill_loses_the_lease_and_who_is_well_gets_it(contest: Conte
 
     contest.ill.add("first")
     with pytest.raises(LeaseLost, match="healthy: False"):
-        await contest.tasks["first"]
+        await asyncio.wait_for(contest.tasks["first"], 30)
     assert (await contest.lease())["holderIdentity"] == "first", "released while it may still act"
     await until(second.held.is_set, what="the second holds it")
 
@@ -116,7 +116,7 @@ async def test_a_lease_that_another_took_is_lost(contest: Contest) -> None:
     await contest.client.merge_patch(paths.leases(contest.namespace, "kfext-controller"), patch)
 
     with pytest.raises(LeaseLost, match="held by thief"):
-        await contest.tasks["first"]
+        await asyncio.wait_for(contest.tasks["first"], 30)
 
 
 async def test_a_deleted_lease_is_made_again(contest: Contest) -> None:
@@ -126,11 +126,12 @@ async def test_a_deleted_lease_is_made_again(contest: Contest) -> None:
     path = paths.leases(contest.namespace, "kfext-controller")
     before = await contest.client.get(path)
     await contest.client.delete(path)
-    while True:
-        found = await contest.client.list_all(paths.leases(contest.namespace))
-        if found and found[0]["metadata"]["uid"] != before["metadata"]["uid"]:
-            break
-        await asyncio.sleep(0.02)
+    async with asyncio.timeout(30):
+        while True:
+            found = await contest.client.list_all(paths.leases(contest.namespace))
+            if found and found[0]["metadata"]["uid"] != before["metadata"]["uid"]:
+                break
+            await asyncio.sleep(0.02)
 
     assert first.held.is_set()
 
@@ -143,7 +144,7 @@ async def test_a_lease_that_cannot_be_renewed_is_lost(
     holder = LeaseHolder(faulty_client, identity="me", healthy=lambda: True, timing=QUICK)
 
     with pytest.raises(LeaseLost, match="not renewed"):
-        await holder.run()
+        await asyncio.wait_for(holder.run(), 30)
 
     assert not holder.held.is_set()
     assert len(faulty.read_queries) > 5, "it gave up at the first failure"

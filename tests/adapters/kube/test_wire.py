@@ -66,7 +66,7 @@ POD: dict[str, Any] = {
         ],
     },
     "status": {
-        "phase": "Pending",
+        "phase": "Running",
         "conditions": [
             {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no"}
         ],
@@ -129,7 +129,7 @@ def test_every_field_that_the_model_reads_is_on_the_wire() -> None:
     assert (pod.node_name, pod.pinned_to, pod.phase, pod.deleting) == (
         "node-1",
         "node-1",
-        "Pending",
+        "Running",
         True,
     )
     assert pod.requests == {
