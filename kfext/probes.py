@@ -12,10 +12,7 @@ Check = Callable[[], str | None]
 async def serve_probes(
     *, port: int, live: Check, ready: Check, registry: CollectorRegistry
 ) -> web.AppRunner:
-    """Serve on all addresses; the caller ends it with `cleanup()`. Raises OSError.
-
-    Port 0 takes a free one; `runner.addresses` tells which.
-    """
+    """Serve on all addresses; the caller ends it with `cleanup()`. Raises OSError."""
 
     async def metrics(request: web.Request) -> web.Response:
         return web.Response(

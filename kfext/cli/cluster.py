@@ -1,0 +1,108 @@
+"""How the command line finds its cluster and namespace: as kubectl does."""
+
+import functools
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kfext.errors import NotFound, UserError
+from kfext.kube import paths
+from kfext.kube.client import Client
+from kfext.model.job import KINDS, Kind, TrainingJob, parse_job
+
+Raw = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """What the user said about the cluster; None: the kubeconfig's word."""
+
+    namespace: str | None
+    context: str | None
+    kubeconfig: Path | None
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[Client]:
+        """Yield a client. Raises NoAccess."""
+        async with await Client.connect(self.kubeconfig, context=self.context) as client:
+            yield client
+
+    def in_namespace(self) -> str:
+        """Return the namespace to look in: the option, the context's, or `default`."""
+        return self.namespace or _context_namespace(self.kubeconfig, self.context) or "default"
+
+
+def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add -n, --context and --kubeconfig; the command gets them as `cluster`."""
+
+    @click.option("-n", "--namespace")
+    @click.option("--context")
+    @click.option("--kubeconfig", type=click.Path(path_type=Path))
+    @functools.wraps(command)
+    def with_cluster(
+        *, namespace: str | None, context: str | None, kubeconfig: Path | None, **options: Any
+    ) -> None:
+        command(**options, cluster=ClusterOptions(namespace, context, kubeconfig))
+
+    return with_cluster
+
+
+def _context_namespace(kubeconfig: Path | None, context: str | None) -> str | None:
+    # Imported here because it takes half a second, which `render` need not wait.
+    from kubernetes import config  # noqa: PLC0415
+
+    try:
+        contexts, active = config.list_kube_config_contexts(str(kubeconfig) if kubeconfig else None)
+    except config.ConfigException:
+        return None  # inside a pod
+    if context:
+        active = next((item for item in contexts if item["name"] == context), active)
+    namespace = active["context"].get("namespace")
+    return str(namespace) if namespace else None
+
+
+async def find_job(
+    client: Client, *, name: str, namespace: str, kind: str | None
+) -> tuple[TrainingJob, Raw]:
+    """Return the job of that name. Raises UserError if there is none, or one of each kind."""
+    found = []
+    for candidate in kinds(kind):
+        try:
+            found.append(await client.get(paths.jobs(candidate.plural, namespace, name)))
+        except NotFound:
+            continue
+    if not found:
+        words = " or ".join(candidate.name for candidate in kinds(kind))
+        raise UserError(f"there is no {words} {name!r} in namespace {namespace!r}")
+    if len(found) > 1:
+        raise UserError(f"there is a PyTorchJob and a TFJob {name!r}: say which with --kind")
+    return _parsed(found[0]), found[0]
+
+
+async def all_jobs(
+    client: Client, *, namespace: str, kind: str | None
+) -> list[tuple[TrainingJob, Raw]]:
+    """Return all jobs of a namespace, or of the cluster for an empty one."""
+    found = []
+    for candidate in kinds(kind):
+        for raw in await client.list_all(paths.jobs(candidate.plural, namespace)):
+            # Items of a list do not repeat their kind.
+            raw["kind"] = candidate.name
+            found.append((_parsed(raw), raw))
+    return found
+
+
+def kinds(word: str | None) -> Sequence[Kind]:
+    """Return the kinds that a --kind option names; all without one."""
+    return [kind for kind in KINDS.values() if word is None or kind.name.lower() == word.lower()]
+
+
+def _parsed(raw: Raw) -> TrainingJob:
+    job = parse_job(raw)
+    if job is None:
+        raise UserError(f"the API server returned a {raw.get('kind')!r} instead of a job")
+    return job

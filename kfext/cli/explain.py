@@ -1,0 +1,148 @@
+"""`kubectl kfext explain`: why a job waits, where it went, what was changed on it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import orjson
+import yaml
+
+from kfext import names
+from kfext.cli.cluster import ClusterOptions, Raw, find_job
+from kfext.errors import Forbidden, NotFound
+from kfext.kube import paths
+from kfext.kube.client import Client
+from kfext.model.job import TrainingJob
+from kfext.model.plan import decode_plan
+from kfext.model.pod import Pod, parse_pod
+from kfext.model.tolerant import mapping, sequence, strings, text
+
+
+async def explain_job(name: str, *, kind: str | None, output: str, cluster: ClusterOptions) -> str:
+    """Return the explanation as text, json or yaml. Raises UserError, ApiError, NoAccess."""
+    namespace = cluster.in_namespace()
+    async with cluster.connect() as client:
+        job, raw = await find_job(client, name=name, namespace=namespace, kind=kind)
+        status = await _plan_status(client, job)
+        selector = f"{names.JOB_NAME}={job.name}"
+        pods = [
+            pod
+            for item in await client.list_all(paths.pods(namespace), labelSelector=selector)
+            if (pod := parse_pod(item)).owner_uid == job.uid
+        ]
+    explanation = explained(job, raw, status=status, pods=pods)
+    if output == "json":
+        return orjson.dumps(explanation, option=orjson.OPT_INDENT_2).decode() + "\n"
+    if output == "yaml":
+        return yaml.safe_dump(explanation, sort_keys=False, width=10_000)
+    return in_words(explanation)
+
+
+async def _plan_status(client: Client, job: TrainingJob) -> Mapping[str, Any]:
+    """Return the status of the job's TrainingPlan, empty if there is none or we may not see it."""
+    name = f"{job.kind.name}-{job.name}".lower()
+    try:
+        return mapping((await client.get(paths.plans(job.namespace, name))).get("status"))
+    except (NotFound, Forbidden):
+        return {}
+
+
+def explained(
+    job: TrainingJob, raw: Raw, *, status: Mapping[str, Any], pods: Sequence[Pod]
+) -> dict[str, Any]:
+    """Return what can be said of a job, from the job, its plan's status and its pods."""
+    plan = decode_plan(job.annotations.get(names.PLAN), job_uid=job.uid)
+    return {
+        "kind": job.kind.name,
+        "namespace": job.namespace,
+        "name": job.name,
+        "phase": text(status.get("phase")) or _phase(job, pods),
+        "reason": text(status.get("reason")),
+        "message": text(status.get("message")) or _message(job, status),
+        "conditions": [
+            {key: text(mapping(item).get(key)) for key in ("type", "status", "reason", "message")}
+            for item in sequence(status.get("conditions"))
+        ],
+        "plannedNodes": list(plan.nodes) if plan else [],
+        "pods": [
+            {
+                "name": pod.name,
+                "node": pod.node_name or pod.pinned_to or "",
+                "state": "gated" if pod.gated else pod.phase if pod.node_name else "waits",
+                "why": pod.unschedulable,
+            }
+            for pod in sorted(pods, key=_order)
+        ],
+        "changed": list(_changed(job, raw)),
+    }
+
+
+def in_words(explanation: Mapping[str, Any]) -> str:
+    """Return the explanation for a person."""
+    title = "{kind} {namespace}/{name}: {phase}".format_map(explanation)
+    lines = [title]
+    why = ": ".join(filter(None, (explanation["reason"], explanation["message"])))
+    lines += [f"  why      {why}"] if why else []
+    lines += [
+        f"  {item['type']} {item['status']}: {item['message']}"
+        for item in explanation["conditions"]
+        if item["message"] != explanation["message"]
+    ]
+    if explanation["plannedNodes"]:
+        lines.append(f"  planned  {', '.join(explanation['plannedNodes'])}")
+    for pod in explanation["pods"]:
+        where = f"on {pod['node']}" if pod["node"] else "has no node yet"
+        why = f" ({pod['why']})" if pod["why"] else ""
+        lines.append(f"  pod      {pod['name']} {where}, {pod['state']}{why}")
+    lines += [f"  changed  {line}" for line in explanation["changed"]] or [
+        "  changed  nothing: the namespace is not managed, or the webhook was away at submission"
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _phase(job: TrainingJob, pods: Sequence[Pod]) -> str:
+    """Return the phase as far as the job and its pods show it, for want of a TrainingPlan."""
+    if job.finished:
+        return names.FINISHED
+    if job.released:
+        return names.PHASE_RELEASED
+    if job.suspend:
+        return names.QUEUED if job.held else names.SUSPENDED
+    if any(pod.gated for pod in pods):
+        return names.GATED
+    if len(pods) < job.pods:
+        return names.PLANNED
+    return names.PLACED if all(pod.node_name for pod in pods) else names.BINDING
+
+
+def _message(job: TrainingJob, status: Mapping[str, Any]) -> str:
+    if job.released:
+        return f"kfext keeps its hands off this job ({job.annotations[names.RELEASED]})"
+    if job.suspend and not job.held:
+        return "a person or another system suspended the job; kfext waits until it is resumed"
+    if not status and job.suspend:
+        return (
+            "kfext suspended the job, but no TrainingPlan tells why it waits: is the controller "
+            f"running? `kubectl kfext release -n {job.namespace} {job.name}` starts it anyway"
+        )
+    return ""
+
+
+def _changed(job: TrainingJob, raw: Raw) -> Iterator[str]:
+    """Yield what kfext wrote on the job, in words."""
+    if job.held:
+        state = "and waits for a place" if job.suspend else "until it had a place"
+        yield f"suspended when it was submitted, {state} ({names.HELD})"
+    specs = mapping(mapping(raw.get("spec")).get(job.kind.replica_specs))
+    for group in job.groups:
+        template = mapping(mapping(specs.get(group.key)).get("template"))
+        written = strings(mapping(template.get("metadata")).get("annotations"))
+        ours = (names.COLOCATION, names.NETWORK, names.PLAN_GENERATION, names.ISTIO_INJECT)
+        found = [f"{key}={written[key]}" for key in ours if key in written]
+        if found:
+            yield f"{group.type} template: {', '.join(found)}"
+    if job.released:
+        yield f"marked as released: {job.annotations[names.RELEASED]}"
+
+
+def _order(pod: Pod) -> tuple[str, int]:
+    return (pod.replica.type, pod.replica.index) if pod.replica else ("", 0)

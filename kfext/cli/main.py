@@ -1,0 +1,173 @@
+"""The commands and their options. Exit codes: 0 done, 1 refused or failed, 2 wrong usage."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+import click
+
+from kfext import __version__, logs
+from kfext.cli import render as rendering
+from kfext.cli.cluster import ClusterOptions, cluster_options
+from kfext.cli.explain import explain_job
+from kfext.cli.release import release_jobs
+from kfext.errors import KfextError
+
+_service_options = [
+    click.option("--kubeconfig", type=click.Path(path_type=Path), help="Outside a cluster only."),
+    click.option("--probe-port", default=8080, show_default=True, help="/healthz /readyz /metrics"),
+    click.option(
+        "--log-level",
+        default="info",
+        show_default=True,
+        type=click.Choice(["debug", "info", "warning", "error"]),
+    ),
+]
+
+
+def _service(command: Callable[..., None]) -> Callable[..., None]:
+    for option in reversed(_service_options):
+        command = option(command)
+    return command
+
+
+@click.group()
+@click.version_option(__version__, prog_name="kfext")
+def cli() -> None:
+    """Place PyTorchJobs and TFJobs together, and tell what was done to them."""
+
+
+@cli.command()
+@_service
+@click.option("--context", help="Context of the kubeconfig.")
+@click.option("--port", default=9443, show_default=True, help="HTTPS port of the reviews.")
+@click.option("--tls-name", multiple=True, help="One more DNS name of the certificate.")
+@click.option("--tls-ip", multiple=True, help="One more IP address of the certificate.")
+@click.option(
+    "--run-dir",
+    envvar="KFEXT_RUN_DIR",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Folder in memory for the serving key; a temporary one if not given.",
+)
+@click.option(
+    "--drain-seconds", default=5.0, show_default=True, help="Serve on after SIGTERM for so long."
+)
+def webhook(
+    *,
+    kubeconfig: Path | None,
+    context: str | None,
+    probe_port: int,
+    log_level: str,
+    port: int,
+    tls_name: tuple[str, ...],
+    tls_ip: tuple[str, ...],
+    run_dir: Path | None,
+    drain_seconds: float,
+) -> None:
+    """Serve the admission webhooks."""
+    from kfext.webhook.main import Config, run  # noqa: PLC0415 - render needs no server
+
+    logs.configure(log_level)
+    config = Config(
+        kubeconfig=kubeconfig,
+        context=context,
+        port=port,
+        probe_port=probe_port,
+        extra_names=(*tls_name, *tls_ip),
+        run_folder=run_dir,
+        drain_seconds=drain_seconds,
+    )
+    asyncio.run(run(config))
+
+
+@cli.command()
+@_service
+def controller(*, kubeconfig: Path | None, probe_port: int, log_level: str) -> None:
+    """Run the placement controller."""
+    from kfext.controller.main import run  # noqa: PLC0415 - kopf takes half a second to import
+
+    logs.configure(log_level)
+    asyncio.run(run(kubeconfig=kubeconfig, probe_port=probe_port))
+
+
+@cli.command()
+@click.option("-f", "--filename", "files", multiple=True, required=True, type=click.File("rb"))
+@click.option("--policy", "policies", multiple=True, type=click.File("rb"), help="TrainingPolicy.")
+@click.option("--namespace-file", type=click.File("rb"), help="Namespace: labels, annotations.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["yaml", "json", "patch"]),
+    default="yaml",
+    show_default=True,
+)
+def render(
+    *,
+    files: tuple[IO[bytes], ...],
+    policies: tuple[IO[bytes], ...],
+    namespace_file: IO[bytes] | None,
+    output: str,
+) -> None:
+    """Print what admission makes of the jobs in files (- is stdin), and why. Needs no cluster.
+
+    Without --namespace-file the namespace is managed and carries no settings.
+    """
+    rendered = rendering.render(
+        documents=[item for file in files for item in rendering.load(file)],
+        policies=[item for file in policies for item in rendering.load(file)],
+        namespace=next(iter(rendering.load(namespace_file)), None) if namespace_file else None,
+    )
+    for line in rendered.notes:
+        click.echo(line, err=True)
+    if rendered.refused:
+        sys.exit(1)
+    click.echo(rendering.written(rendered, output=output), nl=False)
+
+
+@cli.command()
+@click.argument("job")
+@click.option("--kind", type=click.Choice(["PyTorchJob", "TFJob"], case_sensitive=False))
+@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text")
+@cluster_options
+def explain(*, job: str, kind: str | None, output: str, cluster: ClusterOptions) -> None:
+    """Tell why JOB waits, where it went, and what kfext changed on it."""
+    click.echo(asyncio.run(explain_job(job, kind=kind, output=output, cluster=cluster)), nl=False)
+
+
+@cli.command()
+@click.argument("job", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every job that kfext holds or gates.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="With --all: in the whole cluster.")
+@click.option("--kind", type=click.Choice(["PyTorchJob", "TFJob"], case_sensitive=False))
+@cluster_options
+def release(
+    *,
+    job: str | None,
+    everything: bool,
+    all_namespaces: bool,
+    kind: str | None,
+    cluster: ClusterOptions,
+) -> None:
+    """Give JOB back to plain Kubernetes, for good. Works without the controller."""
+    if bool(job) == everything:
+        raise click.UsageError("name a job, or say --all")
+    if all_namespaces and not everything:
+        raise click.UsageError("--all-namespaces goes with --all")
+    lines = asyncio.run(
+        release_jobs(job, kind=kind, all_namespaces=all_namespaces, cluster=cluster)
+    )
+    for line in lines:
+        click.echo(line)
+
+
+def main() -> None:
+    """Run the command line; every failure that we know is one line on stderr."""
+    called = os.path.basename(sys.argv[0])
+    try:
+        cli(prog_name="kubectl kfext" if called == "kubectl-kfext" else "kfext")
+    except (KfextError, OSError) as error:  # OSError: a port in use, a file that cannot be read
+        click.echo(f"error: {error}", err=True)
+        sys.exit(1)

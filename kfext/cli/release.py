@@ -1,0 +1,85 @@
+"""`kubectl kfext release`: give jobs back to plain Kubernetes, also when no controller runs."""
+
+from kfext.cli.cluster import ClusterOptions, Raw, all_jobs, find_job
+from kfext.core.job_patch import release_patch
+from kfext.core.pod_patch import ungate
+from kfext.errors import Conflict, Invalid, NotFound, UserError
+from kfext.kube import paths
+from kfext.kube.client import Client
+from kfext.model.job import TrainingJob
+from kfext.model.pod import Pod, parse_pod
+from kfext.model.verdict import Verdict
+from kfext.names import JOB_NAME, REASON_RELEASED_BY_USER
+
+_TRIES = 5
+_VERDICT = Verdict(REASON_RELEASED_BY_USER, "released by `kubectl kfext release`")
+
+
+async def release_jobs(
+    name: str | None, *, kind: str | None, all_namespaces: bool, cluster: ClusterOptions
+) -> list[str]:
+    """Release one job, or with no name all that wait for kfext; return what was done to each.
+
+    Raises UserError, ApiError, NoAccess.
+    """
+    async with cluster.connect() as client:
+        namespace = "" if all_namespaces else cluster.in_namespace()
+        if name is not None:
+            job, raw = await find_job(client, name=name, namespace=namespace, kind=kind)
+            return [await _release(client, job, raw)]
+        waiting = [
+            (job, raw)
+            for job, raw in await all_jobs(client, namespace=namespace, kind=kind)
+            if not job.finished and ((job.held and job.suspend) or await _gated(client, job))
+        ]
+        if not waiting:
+            return ["no job waits for kfext"]
+        return [await _release(client, job, raw) for job, raw in waiting]
+
+
+async def _release(client: Client, job: TrainingJob, raw: Raw) -> str:
+    """Release one job; return a sentence about it."""
+    title = f"{job.kind.name} {job.namespace}/{job.name}"
+    if job.finished:
+        return f"{title}: has ended, nothing to release"
+    done = []
+    if not job.released or (job.held and job.suspend):
+        done.append(await _let_go(client, job, raw))
+    # After the job, so that pods that the operator makes meanwhile are not gated any more.
+    if freed := await _free_pods(client, job):
+        done.append(f"{freed} gated pods freed")
+    return f"{title}: {', '.join(done) or 'was released before, nothing to do'}"
+
+
+async def _let_go(client: Client, job: TrainingJob, raw: Raw) -> str:
+    for _ in range(_TRIES):
+        try:
+            await client.json_patch(
+                paths.jobs(job.kind.plural, job.namespace, job.name),
+                release_patch(raw, job, _VERDICT),
+            )
+        except (Invalid, Conflict):  # somebody wrote between our read and our patch
+            job, raw = await find_job(
+                client, name=job.name, namespace=job.namespace, kind=job.kind.name
+            )
+        else:
+            if job.kueue_managed:
+                return "marked as released; Kueue decides when it starts"
+            return "unsuspended and marked as released" if job.suspend else "marked as released"
+    raise UserError(f"job {job.name!r} changes all the time; try again")
+
+
+async def _free_pods(client: Client, job: TrainingJob) -> int:
+    freed = 0
+    for pod in await _gated(client, job):
+        try:
+            await client.json_patch(paths.pods(pod.namespace, pod.name), ungate(pod))
+        except (NotFound, Invalid):  # gone, or freed by another
+            continue
+        freed += 1
+    return freed
+
+
+async def _gated(client: Client, job: TrainingJob) -> list[Pod]:
+    pods = await client.list_all(paths.pods(job.namespace), labelSelector=f"{JOB_NAME}={job.name}")
+    return [pod for raw in pods if (pod := parse_pod(raw)).owner_uid == job.uid and pod.gated]

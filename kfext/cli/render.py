@@ -1,0 +1,162 @@
+"""What admission would make of manifests: the webhook's own functions, without a cluster."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+import orjson
+import yaml
+
+from kfext.core.mutate_job import Facts, mutate_job
+from kfext.core.mutation import Mutation
+from kfext.core.patch import Operation
+from kfext.errors import UserError
+from kfext.model.job import KINDS
+from kfext.model.policy import TrainingPolicy, parse_policy
+from kfext.model.tolerant import mapping, sequence, strings, text
+from kfext.names import DOMAIN, MANAGED
+
+
+class _Loader(yaml.CSafeLoader):
+    """Reads YAML as kubectl does: a time stays a string."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, regexp) for tag, regexp in resolvers if not tag.endswith(":timestamp")]
+    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+@dataclass(slots=True)
+class Rendered:
+    """Documents and the patch of each (empty where nothing changes); `notes` are for stderr."""
+
+    documents: list[Any] = field(default_factory=list)
+    patches: list[Sequence[Operation]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    refused: bool = False
+
+
+def load(file: IO[Any]) -> list[Any]:
+    """Return the documents of a YAML or JSON file, those of Lists one by one. Raises UserError."""
+    name = getattr(file, "name", "-")
+    name = "standard input" if name in {"-", "<stdin>"} else name
+    try:
+        documents = [item for item in yaml.load_all(file, Loader=_Loader) if item is not None]
+        # What came from YAML can have keys that are no strings; from the API it never has.
+        documents = orjson.loads(orjson.dumps(documents, option=orjson.OPT_NON_STR_KEYS))
+    except yaml.MarkedYAMLError as error:
+        at = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise UserError(f"{name} is not YAML: {error.problem}{at}") from error
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, TypeError) as error:
+        raise UserError(f"{name} is not YAML: {error}") from error
+    if not documents:
+        raise UserError(f"{name} holds no document")
+    return [
+        item
+        for document in documents
+        for item in (
+            sequence(document.get("items"))
+            if mapping(document).get("kind") == "List"
+            else [document]
+        )
+    ]
+
+
+def render(*, documents: list[Any], policies: list[Any], namespace: Any) -> Rendered:
+    """Return the documents as admission would store them. Raises UserError for odd policies."""
+    facts = _facts(policies, namespace)
+    rendered = Rendered()
+    for policy in facts.policies:
+        if not policy.selector.matches(facts.namespace_labels):
+            rendered.notes.append(
+                f"note: TrainingPolicy {policy.name} does not select the namespace"
+            )
+    for document in documents:
+        _add(rendered, document, facts)
+    return rendered
+
+
+def written(rendered: Rendered, *, output: str) -> str:
+    """Return the documents as `yaml` or `json`, or their patches, one per document."""
+    if output == "patch":
+        return "".join(_json(list(patch)) for patch in rendered.patches)
+    if output == "yaml":
+        return yaml.safe_dump_all(rendered.documents, sort_keys=False, width=10_000)
+    if len(rendered.documents) == 1:
+        return _json(rendered.documents[0])
+    return _json({"apiVersion": "v1", "kind": "List", "items": rendered.documents})
+
+
+def _facts(policies: list[Any], namespace: Any) -> Facts:
+    parsed: list[TrainingPolicy] = []
+    for policy in policies:
+        if mapping(policy).get("kind") != "TrainingPolicy":
+            raise UserError(f"--policy wants a TrainingPolicy, not {_title(policy)}")
+        parsed.append(parse_policy(policy))
+    if namespace is not None and mapping(namespace).get("kind") != "Namespace":
+        raise UserError(f"--namespace-file wants a Namespace, not {_title(namespace)}")
+    metadata = mapping(mapping(namespace).get("metadata"))
+    return Facts(
+        namespace_labels=strings(metadata.get("labels")) if namespace else {MANAGED: "true"},
+        namespace_annotations=strings(metadata.get("annotations")),
+        policies=parsed,
+        controller_alive=True,
+    )
+
+
+def _add(rendered: Rendered, document: Any, facts: Facts) -> None:
+    title = _title(document)
+    mutation = Mutation()
+    if mapping(document).get("kind") not in KINDS:
+        rendered.notes.append(f"{title}: not a training job, left as it is")
+    elif problems := _not_strings(document):
+        mutation = Mutation(refusal="; ".join(problems))
+    else:
+        mutation = mutate_job(document, facts)
+    if mutation.refusal:
+        rendered.refused = True
+        rendered.notes.append(f"{title}: refused: {mutation.refusal}")
+    else:
+        rendered.notes += [f"{title}: {v.reason}: {v.message}" for v in mutation.verdicts]
+    rendered.notes += [f"{title}: warning: {warning}" for warning in mutation.warnings]
+    rendered.patches.append(mutation.ops)
+    rendered.documents.append(_applied(document, mutation.ops))
+
+
+def _not_strings(document: Any) -> list[str]:
+    """Return what the API server would refuse before any webhook sees it: a bare off or 0.5."""
+    annotations = mapping(mapping(mapping(document).get("metadata")).get("annotations"))
+    return [
+        f"annotation {key} is {orjson.dumps(value).decode()}, no string: put it in quotes"
+        for key, value in annotations.items()
+        if key.startswith(f"{DOMAIN}/") and not isinstance(value, str)
+    ]
+
+
+def _applied(document: Any, operations: Sequence[Operation]) -> Any:
+    """Return the document after our own kind of patch: members set or removed, no array edited."""
+    document = orjson.loads(orjson.dumps(document))
+    for operation in operations:
+        *parents, last = (
+            part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]
+        )
+        target = document
+        for key in parents:
+            target = target[key]
+        if operation["op"] == "remove":
+            del target[last]
+        else:
+            target[last] = operation["value"]
+    return document
+
+
+def _title(document: Any) -> str:
+    fields = mapping(document)
+    kind = text(fields.get("kind")) or "a document without kind"
+    name = text(mapping(fields.get("metadata")).get("name"))
+    return f"{kind}/{name}" if name else kind
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n"

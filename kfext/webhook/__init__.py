@@ -1,0 +1,1 @@
+"""The admission webhooks: reviews in, patches out, nothing else. No API call inside a review."""

@@ -1,0 +1,111 @@
+"""What reviews need to know of the cluster, watched so that no review waits for the API server."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from kfext.core.mutate_job import Facts
+from kfext.kube import paths
+from kfext.kube.client import Client
+from kfext.kube.informer import Informer
+from kfext.kube.liveness import LeaseWatch, decode_renew_time
+from kfext.model.policy import TrainingPolicy, parse_policy
+from kfext.model.tolerant import mapping, strings
+from kfext.names import LEASE, NAMESPACE
+
+_CATCH_UP_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A namespace's labels and annotations."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+class Watched:
+    """The watched facts; `run` keeps them fresh."""
+
+    def __init__(self, client: Client) -> None:
+        self._changed = asyncio.Event()
+        self._lease = LeaseWatch()
+        self._namespaces = Informer(
+            client, paths.namespaces(), decode=_namespace, on_change=self._wake
+        )
+        self._policies = Informer(client, paths.policies(), decode=_policy)
+        self._leases = Informer(
+            client,
+            paths.leases(NAMESPACE),
+            decode=decode_renew_time,
+            on_change=self._renewed,
+            selectors={"fieldSelector": f"metadata.name={LEASE}"},
+        )
+
+    async def run(self) -> None:
+        """Follow the cluster until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for informer in (self._namespaces, self._policies, self._leases):
+                tasks.create_task(informer.run())
+
+    def missing(self) -> str | None:
+        """Return what has not been read yet, None if all has."""
+        informers = {
+            "namespaces": self._namespaces.synced,
+            "TrainingPolicies": self._policies.synced,
+            "the controller's Lease": self._leases.synced,
+        }
+        return ", ".join(name for name, synced in informers.items() if not synced.is_set()) or None
+
+    def controller_alive(self) -> bool:
+        """Return whether a controller would take care of what we hold."""
+        return self._lease.fresh(monotonic=time.monotonic())
+
+    async def of(self, namespace: str) -> Facts | None:
+        """Return the facts for a review in a namespace, None while they are not known.
+
+        The API server asks about managed namespaces only. If one is not managed as far as we know,
+        our copy lags behind the label by an instant, so it gets a second to catch up.
+        """
+        deadline = time.monotonic() + _CATCH_UP_SECONDS
+        while not (facts := self._known(namespace)) or not facts.managed:
+            changed = self._changed
+            try:
+                async with asyncio.timeout(deadline - time.monotonic()):
+                    await changed.wait()
+            except TimeoutError:
+                break
+        return facts
+
+    def _known(self, namespace: str) -> Facts | None:
+        found = self._namespaces.store.by_name(namespace)
+        if found is None or self.missing():
+            return None
+        return Facts(
+            namespace_labels=found.labels,
+            namespace_annotations=found.annotations,
+            policies=tuple(self._policies.store),
+            controller_alive=self.controller_alive(),
+        )
+
+    def _wake(self, old: Namespace | None, new: Namespace | None) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _renewed(self, old: float | None, new: float | None) -> None:
+        self._lease.observe(new, wall=time.time(), monotonic=time.monotonic())
+
+
+def _namespace(raw: bytes) -> Namespace:
+    metadata = mapping(mapping(msgspec.json.decode(raw)).get("metadata"))
+    return Namespace(
+        labels=strings(metadata.get("labels")),
+        annotations=strings(metadata.get("annotations")),
+    )
+
+
+def _policy(raw: bytes) -> TrainingPolicy:
+    return parse_policy(mapping(msgspec.json.decode(raw)))

@@ -1,0 +1,114 @@
+"""`kfext webhook`: certificates, watched facts, two servers, and an orderly end."""
+
+import asyncio
+import signal
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from aiohttp import web
+
+from kfext.errors import ApiError
+from kfext.kube.certs.serving import ServingCertificate
+from kfext.kube.client import Client
+from kfext.probes import serve_probes
+from kfext.webhook.app import make_app
+from kfext.webhook.facts import Watched
+from kfext.webhook.metrics import Metrics
+
+_log = structlog.get_logger(__name__)
+
+_LONGEST_REVIEW_SECONDS = 3.0  # the API server waits 2 s
+_CERTIFY_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """How the webhook is started.
+
+    `extra_names` are DNS names and IP addresses that the certificate holds besides the Service's;
+    `run_folder` takes its key for a moment, None for a temporary folder.
+    After SIGTERM requests are served for `drain_seconds` more, until nobody sends any.
+    """
+
+    kubeconfig: Path | None = None
+    context: str | None = None
+    port: int = 9443
+    probe_port: int = 8080
+    extra_names: Sequence[str] = ()
+    run_folder: Path | None = None
+    drain_seconds: float = 5.0
+
+
+async def run(config: Config) -> None:
+    """Serve until SIGTERM or SIGINT. Raises OSError for a port in use, NoAccess, ApiError."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with await Client.connect(config.kubeconfig, context=config.context) as client:
+        if config.run_folder:
+            await _serve(config, client=client, folder=config.run_folder, stop=stop)
+            return
+        with tempfile.TemporaryDirectory(prefix="kfext-") as folder:
+            await _serve(config, client=client, folder=Path(folder), stop=stop)
+
+
+async def _serve(config: Config, *, client: Client, folder: Path, stop: asyncio.Event) -> None:
+    watched = Watched(client)
+    certificate = ServingCertificate(client, folder=folder, extra_names=config.extra_names)
+    trusted = asyncio.Event()
+    metrics = Metrics(
+        synced=lambda: watched.missing() is None, controller_alive=watched.controller_alive
+    )
+
+    def ready() -> str | None:
+        if stop.is_set():
+            return "shutting down"
+        if not certificate.ready.is_set():
+            return "no certificate yet"
+        if not trusted.is_set():
+            return "the webhook configuration does not hold our caBundle yet"
+        missing = watched.missing()
+        return f"not read yet: {missing}" if missing else None
+
+    app = make_app(watched, metrics)
+    reviews = web.AppRunner(app, access_log=None, shutdown_timeout=_LONGEST_REVIEW_SECONDS)
+    await reviews.setup()
+    await web.TCPSite(reviews, port=config.port, ssl_context=certificate.context).start()
+    probes = await serve_probes(
+        port=config.probe_port, live=lambda: None, ready=ready, registry=metrics.registry
+    )
+    _log.info("serving", port=config.port, probe_port=config.probe_port)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            background = [
+                tasks.create_task(watched.run()),
+                tasks.create_task(_certify(certificate, trusted)),
+            ]
+            await stop.wait()
+            # Endpoints notice within a second or so that we are not ready any more; until they
+            # do, reviews still come here.
+            _log.info("draining", seconds=config.drain_seconds)
+            await asyncio.sleep(config.drain_seconds)
+            await reviews.cleanup()
+            for task in background:
+                task.cancel()
+    finally:
+        await reviews.cleanup()
+        await probes.cleanup()
+
+
+async def _certify(certificate: ServingCertificate, trusted: asyncio.Event) -> None:
+    """Keep the certificate fresh; set `trusted` once the API servers can know its authority."""
+    while not trusted.is_set():
+        try:
+            if not await certificate.check():
+                trusted.set()
+                break
+        except ApiError as error:
+            _log.warning("certificates not checked", error=str(error))
+        await asyncio.sleep(_CERTIFY_SECONDS)
+    await certificate.run()

@@ -1,0 +1,116 @@
+"""The webhook's application behind real TLS on localhost, with facts that a test sets."""
+
+import base64
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+from aiohttp import web
+
+from kfext import names
+from kfext.core.mutate_job import Facts
+from kfext.kube.certs.authority import new_authority, new_leaf
+from kfext.webhook.app import make_app
+from kfext.webhook.metrics import Metrics
+
+MANAGED = Facts(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
+
+
+@dataclass
+class Known:
+    """What the webhook knows of the cluster; `error` is raised instead if set."""
+
+    facts: Facts | None = field(default_factory=lambda: MANAGED)
+    alive: bool = True
+    error: Exception | None = None
+
+    async def of(self, namespace: str) -> Facts | None:
+        if self.error:
+            raise self.error
+        return self.facts
+
+    def controller_alive(self) -> bool:
+        if self.error:
+            raise self.error
+        return self.alive
+
+
+@dataclass
+class Service:
+    """A running application and a client that trusts its authority."""
+
+    url: str
+    session: aiohttp.ClientSession
+    known: Known
+    metrics: Metrics
+
+    async def post(self, path: str, body: bytes) -> tuple[int, bytes]:
+        async with self.session.post(self.url + path, data=body) as response:
+            return response.status, await response.read()
+
+    async def review(self, path: str, raw: Any, **request: Any) -> dict[str, Any]:
+        """Review an object; return the response with its patch decoded."""
+        status, body = await self.post(path, orjson.dumps(review(raw, **request)))
+        assert status == 200, body
+        answer = orjson.loads(body)
+        assert answer["kind"] == "AdmissionReview"
+        assert answer["apiVersion"] == "admission.k8s.io/v1"
+        response: dict[str, Any] = answer["response"]
+        if "patch" in response:
+            assert response["patchType"] == "JSONPatch"
+            response["patch"] = orjson.loads(base64.b64decode(response["patch"]))
+        return response
+
+    def count(self, *, kind: str, outcome: str) -> float:
+        """How many reviews ended so."""
+        labels = {"kind": kind, "outcome": outcome}
+        name = "kfext_webhook_review_duration_seconds_count"
+        return self.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+def review(raw: Any, **request: Any) -> dict[str, Any]:
+    """An AdmissionReview as the API server sends it."""
+    group, _, version = str((raw or {}).get("apiVersion", "v1")).rpartition("/")
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "review-1",
+            "kind": {"group": group, "version": version, "kind": (raw or {}).get("kind", "Pod")},
+            "resource": {"group": group, "version": version, "resource": "x"},
+            "namespace": "team",
+            "operation": "CREATE",
+            "userInfo": {"username": "ann", "groups": ["system:authenticated"]},
+            "object": raw,
+            "oldObject": None,
+            "dryRun": False,
+            "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
+            **request,
+        },
+    }
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[Service]:
+    now = datetime.now(UTC)
+    authority = new_authority(now=now)
+    leaf = new_leaf(authority, names=["127.0.0.1"], now=now)
+    (tmp_path / "leaf.pem").write_bytes(leaf.certificate + leaf.key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "leaf.pem")
+    known = Known()
+    metrics = Metrics(synced=lambda: True, controller_alive=known.controller_alive)
+    runner = web.AppRunner(make_app(known, metrics), access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+    port = runner.addresses[0][1]
+    trust = ssl.create_default_context(cadata=authority.certificate.decode())
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust, limit=0)) as session:
+        yield Service(f"https://127.0.0.1:{port}", session, known, metrics)
+    await runner.cleanup()

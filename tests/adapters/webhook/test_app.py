@@ -1,0 +1,164 @@
+"""Reviews over real TLS: what is answered, and that nothing brings the process down."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import jsonpatch
+import orjson
+import pytest
+
+from kfext import names
+from kfext.core.mutate_job import Facts
+from kfext.webhook.review import LIMIT
+from tests.unit.objects import job, pod
+
+from .conftest import MANAGED, Service, review
+
+JOB, POD = "/mutate-job", "/mutate-pod"
+BAD: dict[str, tuple[bytes, int, str]] = {
+    "not JSON": (b"hello", 400, "not JSON"),
+    "empty": (b"", 400, "not JSON"),
+    "half of a review": (orjson.dumps(review(job()))[:200], 400, "not JSON"),
+    "not UTF-8": (b'{"kind": "\xff\xfe"}', 400, "not"),
+    "brackets without end": (b"[" * 100_000, 400, "not"),
+    "objects without end": (b'{"request":{"uid":"u","object":' * 50_000, 400, "not"),
+    "another object": (orjson.dumps(job()), 400, "its kind is 'PyTorchJob'"),
+    "a list": (b"[]", 400, "not an AdmissionReview"),
+    "a review of an older version": (
+        orjson.dumps({**review(job()), "apiVersion": "admission.k8s.io/v1beta1"}),
+        400,
+        "only admission.k8s.io/v1",
+    ),
+    "a review without a request": (
+        orjson.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}),
+        400,
+        "no request",
+    ),
+    "a request without uid": (orjson.dumps(review(job(), uid="")), 400, "uid"),
+    "a request whose uid is a number": (orjson.dumps(review(job(), uid=3)), 400, "uid"),
+    "over the limit": (
+        orjson.dumps(review(job(annotations={"x": "y" * LIMIT}))),
+        413,
+        str(LIMIT),
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "status", "reason"), BAD.values(), ids=BAD)
+@pytest.mark.parametrize("path", [JOB, POD])
+async def test_a_body_that_is_no_review_gets_4xx_with_a_reason(
+    service: Service, path: str, body: bytes, *, status: int, reason: str
+) -> None:
+    found, words = await service.post(path, body)
+    assert found == status
+    assert reason in words.decode()
+    assert service.count(kind=path.removeprefix("/mutate-"), outcome="rejected") == 1
+    # The process is unharmed.
+    assert (await service.review(POD, pod()))["patch"]
+
+
+async def test_other_paths_and_methods_are_refused(service: Service) -> None:
+    assert (await service.post("/", b"{}"))[0] == 404
+    async with service.session.get(service.url + JOB) as response:
+        assert response.status == 405
+
+
+async def test_a_job_is_suspended(service: Service) -> None:
+    raw = job()
+    response = await service.review(JOB, raw)
+    assert response["uid"] == "review-1"
+    assert response["allowed"] is True
+    after = jsonpatch.apply_patch(raw, response["patch"])
+    assert after["spec"]["runPolicy"] == {"suspend": True}
+    assert service.count(kind="job", outcome="patched") == 1
+
+
+async def test_a_pod_is_gated(service: Service) -> None:
+    response = await service.review(POD, pod())
+    assert response["patch"][0]["value"] == [{"name": names.GATE}]
+    assert service.count(kind="pod", outcome="patched") == 1
+
+
+async def test_what_needs_no_patch_gets_none(service: Service) -> None:
+    response = await service.review(POD, {"metadata": {}, "spec": {}})
+    assert response == {"uid": "review-1", "allowed": True}
+    assert service.count(kind="pod", outcome="unchanged") == 1
+
+
+async def test_a_malformed_setting_is_refused_in_words(service: Service) -> None:
+    response = await service.review(JOB, job(annotations={names.COLOCATION: "always"}))
+    assert response["allowed"] is False
+    assert "patch" not in response
+    assert response["status"]["code"] == 422
+    assert (
+        "'always' is not allowed; allowed: preferred, required, off"
+        in (response["status"]["message"])
+    )
+    assert service.count(kind="job", outcome="refused") == 1
+
+
+async def test_warnings_fit_what_the_api_server_passes_on(service: Service) -> None:
+    response = await service.review(JOB, job(annotations={"kfext.dev/" + "x" * 400: "1"}))
+    assert response["allowed"]
+    assert len(response["warnings"]) == 1
+    assert len(response["warnings"][0]) <= 256
+
+
+@pytest.mark.parametrize("path", [JOB, POD])
+async def test_X1_dry_run_gets_the_same_answer(service: Service, path: str) -> None:  # noqa: N802
+    raw = job() if path == JOB else pod()
+    assert await service.review(path, raw, dryRun=True) == await service.review(path, raw)
+
+
+@pytest.mark.parametrize("path", [JOB, POD])
+async def test_X1_an_error_of_ours_admits_the_object_with_a_warning(  # noqa: N802
+    service: Service, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    service.known.error = ZeroDivisionError("planted")
+    response = await service.review(path, job())
+    assert response["allowed"] is True
+    assert "patch" not in response
+    assert "failed" in response["warnings"][0]
+    assert service.count(kind=path.removeprefix("/mutate-"), outcome="failed") == 1
+
+
+UNKNOWN: dict[str, tuple[Facts | None, str]] = {
+    "the cache is not filled": (None, "does not know this namespace"),
+    "the controller is away": (replace(MANAGED, controller_alive=False), "plain Kubernetes"),
+}
+
+
+@pytest.mark.parametrize(("facts", "words"), UNKNOWN.values(), ids=UNKNOWN)
+async def test_X1_without_facts_a_job_starts_as_on_plain_kubernetes(  # noqa: N802
+    service: Service, facts: Facts | None, words: str
+) -> None:
+    service.known.facts = facts
+    response = await service.review(JOB, job())
+    assert response["allowed"] is True
+    assert words in response["warnings"][0]
+    assert not [op for op in response.get("patch", ()) if "suspend" in str(op)]
+
+
+async def test_many_reviews_at_once_get_their_own_answers(service: Service) -> None:
+    async def one(number: int) -> Any:
+        raw = job() if number % 2 else pod()
+        path = JOB if number % 2 else POD
+        return await service.review(path, raw, uid=f"review-{number}")
+
+    answers = await asyncio.gather(*map(one, range(300)))
+    assert [answer["uid"] for answer in answers] == [f"review-{i}" for i in range(300)]
+    assert [len(answer["patch"]) > 1 for answer in answers] == [bool(i % 2) for i in range(300)]
+    assert service.count(kind="job", outcome="patched") == 150
+
+
+async def test_a_review_of_a_large_job_is_answered(service: Service) -> None:
+    env = [{"name": f"V{i}", "value": "x" * 1000} for i in range(700)]
+    specs = {
+        "Worker": {
+            "replicas": 500,
+            "template": {"spec": {"containers": [{"name": "pytorch", "env": env}]}},
+        }
+    }
+    response = await service.review(JOB, job(specs=specs))
+    assert response["patch"]

@@ -1,0 +1,95 @@
+"""What `kubectl kfext explain` says of a job, with and without its TrainingPlan."""
+
+from typing import Any
+
+import pytest
+
+from kfext import names
+from kfext.cli.explain import explained, in_words
+from kfext.model.job import parse_job
+from kfext.model.plan import Plan
+from kfext.model.pod import Pod, ReplicaKey, parse_pod
+from tests.unit.objects import Raw, job, pod
+
+GATE = [{"name": names.GATE}]
+
+
+def words(raw: Raw, *pods: Pod, status: dict[str, Any] | None = None) -> str:
+    found = parse_job(raw)
+    assert found is not None
+    return in_words(explained(found, raw, status=status or {}, pods=pods))
+
+
+def replica(index: int, *, node: str = "", gates: Any = ()) -> Pod:
+    labels = {
+        names.JOB_NAME: "train",
+        names.REPLICA_TYPE: "worker",
+        names.REPLICA_INDEX: str(index),
+    }
+    spec = {"nodeName": node, "schedulingGates": list(gates)}
+    return parse_pod(pod(name=f"train-worker-{index}", labels=labels, spec=spec))
+
+
+HELD = {names.HELD: "true"}
+SUSPENDED = {"suspend": True}
+PHASES: dict[str, tuple[Raw, list[Pod], str]] = {
+    "queued, and no controller tells why": (
+        job(annotations=HELD, run_policy=SUSPENDED),
+        [],
+        "Queued",
+    ),
+    "suspended by a person": (job(run_policy=SUSPENDED), [], "Suspended"),
+    "released": (job(annotations={names.RELEASED: "NoRoom"}), [], "Released"),
+    "the operator makes pods": (job(), [replica(0)], "Planned"),
+    "pods wait behind the gate": (job(), [replica(i, gates=GATE) for i in range(3)], "Gated"),
+    "pods wait for kube-scheduler": (job(), [replica(i) for i in range(3)], "Binding"),
+    "placed": (job(), [replica(i, node="n") for i in range(3)], "Placed"),
+    "ended": (
+        {**job(), "status": {"conditions": [{"type": "Succeeded", "status": "True"}]}},
+        [],
+        "Finished",
+    ),
+}
+
+
+@pytest.mark.parametrize(("raw", "pods", "phase"), PHASES.values(), ids=PHASES)
+def test_without_a_plan_the_phase_is_read_from_job_and_pods(
+    raw: Raw, pods: list[Pod], phase: str
+) -> None:
+    assert words(raw, *pods).startswith(f"PyTorchJob team/train: {phase}\n")
+
+
+def test_a_queued_job_without_a_plan_says_how_to_start_it_anyway() -> None:
+    found = words(job(annotations=HELD, run_policy=SUSPENDED))
+    assert "`kubectl kfext release -n team train`" in found
+
+
+def test_the_reason_comes_from_the_plan() -> None:
+    status = {"phase": "Queued", "reason": "NoRoom", "message": "3 pods need 6 cpu on one node"}
+    found = words(job(annotations=HELD, run_policy=SUSPENDED), status=status)
+    assert "why      NoRoom: 3 pods need 6 cpu on one node" in found
+    assert "suspended when it was submitted, and waits for a place" in found
+
+
+def test_it_tells_where_each_pod_is_in_rank_order() -> None:
+    places = {ReplicaKey("worker", 0): "node-b", ReplicaKey("worker", 1): "node-a"}
+    plan = Plan(job_uid="u", generation=1, assignment=places).encode()
+    raw = job(uid="u", annotations={names.PLAN: plan})
+    found = words(raw, replica(10), replica(2, node="node-b"), replica(1, gates=GATE))
+    assert "planned  node-a, node-b" in found
+    lines = [line.split(maxsplit=1)[1] for line in found.splitlines() if "pod " in line]
+    assert lines == [
+        "train-worker-1 has no node yet, gated",
+        "train-worker-2 on node-b, Pending",
+        "train-worker-10 has no node yet, waits",
+    ]
+
+
+def test_it_tells_what_was_changed() -> None:
+    metadata = {"annotations": {names.COLOCATION: "required", "other": "x"}}
+    raw = job(specs={"Worker": {"template": {"metadata": metadata}}})
+    assert "changed  Worker template: kfext.dev/colocation=required\n" in words(raw)
+
+
+def test_it_tells_that_nothing_was_changed() -> None:
+    assert "changed  nothing: the namespace is not managed" in words(job())

@@ -1,0 +1,199 @@
+"""`kfext render`: stdout is for machines, stderr for people, the exit code for scripts."""
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jsonpatch
+import pytest
+import yaml
+
+from kfext import names
+from kfext.cli.main import main
+from kfext.core.mutate_job import Facts, mutate_job
+from tests.unit.objects import job
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def kfext(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    def run(*arguments: str, stdin: str = "") -> Result:
+        monkeypatch.setattr(sys, "argv", ["kfext", *arguments])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        with pytest.raises(SystemExit) as end:
+            main()
+        out, err = capsys.readouterr()
+        return Result(int(end.value.code or 0), out, err)
+
+    return run
+
+
+def written(folder: Path, *documents: Any) -> str:
+    file = folder / "job.yaml"
+    file.write_text(yaml.safe_dump_all(documents))
+    return str(file)
+
+
+FACTS = Facts(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
+
+
+def test_the_patch_is_the_one_that_the_webhook_gives(kfext: Run, tmp_path: Path) -> None:
+    result = kfext("render", "-f", written(tmp_path, job()), "-o", "patch")
+    assert result.code == 0
+    assert json.loads(result.out) == list(mutate_job(job(), FACTS).ops)
+
+
+@pytest.mark.parametrize(("output", "read"), [("yaml", yaml.safe_load), ("json", json.loads)])
+def test_the_job_is_the_one_that_the_api_server_would_store(
+    kfext: Run, tmp_path: Path, output: str, read: Callable[[str], Any]
+) -> None:
+    result = kfext("render", "-f", written(tmp_path, job()), "-o", output)
+    want = jsonpatch.apply_patch(job(), list(mutate_job(job(), FACTS).ops))
+    assert (result.code, read(result.out)) == (0, want)
+    assert "PyTorchJob/train: Held: suspended until 3 pods have a place" in result.err
+
+
+def test_its_own_output_needs_no_patch(kfext: Run, tmp_path: Path) -> None:
+    once = kfext("render", "-f", written(tmp_path, job())).out
+    assert kfext("render", "-f", "-", "-o", "patch", stdin=once).out == "[]\n"
+
+
+def test_many_documents_keep_their_order_and_others_are_left_as_they_are(
+    kfext: Run, tmp_path: Path
+) -> None:
+    other = {"kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"x": "y"}}
+    listed = {"kind": "List", "items": [job("TFJob")]}
+    result = kfext("render", "-f", written(tmp_path, other, job(), listed))
+    documents = list(yaml.safe_load_all(result.out))
+    assert [document["kind"] for document in documents] == ["ConfigMap", "PyTorchJob", "TFJob"]
+    assert documents[0] == other
+    assert "ConfigMap/c: not a training job" in result.err
+
+
+BAD_INPUT = {
+    "broken YAML": ("a: [b\nc: {", "error: standard input is not YAML: ", 1),
+    "no document": ("---\n", "error: standard input holds no document", 1),
+    "a malformed setting": (
+        yaml.safe_dump(job(annotations={names.ELASTIC: "8-2"})),
+        "refused: annotation kfext.dev/elastic of the job: '8-2' is not allowed; allowed: MIN-MAX",
+        1,
+    ),
+    "a bare off, which YAML reads as false": (
+        "kind: PyTorchJob\nmetadata: {name: x, annotations: {kfext.dev/colocation: off}}",
+        "annotation kfext.dev/colocation is false, no string: put it in quotes",
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "words", "code"), BAD_INPUT.values(), ids=BAD_INPUT)
+def test_bad_input_is_told_in_one_line(kfext: Run, text: str, words: str, code: int) -> None:
+    result = kfext("render", "-f", "-", stdin=text)
+    assert (result.code, result.out) == (code, "")
+    assert words in result.err
+    assert "Traceback" not in result.err
+    assert result.err.count("\n") == 1
+
+
+def test_one_refused_job_of_many_prints_none(kfext: Run, tmp_path: Path) -> None:
+    refused = job(annotations={names.RESIZE: "x"})
+    result = kfext("render", "-f", written(tmp_path, job(), refused))
+    assert (result.code, result.out) == (1, "")
+
+
+USAGE = {
+    "no file": ["render"],
+    "a file that does not exist": ["render", "-f", "/does/not/exist"],
+    "an unknown output": ["render", "-f", "-", "-o", "xml"],
+    "an unknown command": ["frobnicate"],
+    "release of nothing": ["release"],
+    "release of one and all": ["release", "x", "--all"],
+    "all namespaces for one job": ["release", "x", "-A"],
+}
+
+
+@pytest.mark.parametrize("arguments", USAGE.values(), ids=USAGE)
+def test_wrong_usage_ends_with_2(kfext: Run, arguments: list[str]) -> None:
+    assert kfext(*arguments).code == 2
+
+
+POLICY = {
+    "kind": "TrainingPolicy",
+    "metadata": {"name": "gold"},
+    "spec": {"settings": {"colocation": "required"}},
+}
+NAMESPACE = {
+    "kind": "Namespace",
+    "metadata": {"name": "team", "labels": {names.MANAGED: "true", "tier": "red"}},
+}
+
+
+def file(folder: Path, name: str, document: Any) -> str:
+    (folder / name).write_text(yaml.safe_dump(document))
+    return str(folder / name)
+
+
+def test_a_policy_and_a_namespace_take_part(kfext: Run, tmp_path: Path) -> None:
+    arguments = ["render", "-f", written(tmp_path, job())]
+    policy = file(tmp_path, "policy", POLICY)
+    assert "colocation required, from TrainingPolicy gold" in (
+        kfext(*arguments, "--policy", policy).err
+    )
+    metadata = {**NAMESPACE["metadata"], "annotations": {names.COLOCATION: "off"}}
+    namespace = file(tmp_path, "namespace", {**NAMESPACE, "metadata": metadata})
+    result = kfext(*arguments, "--policy", policy, "--namespace-file", namespace)
+    assert "NotHeld: colocation is off (the namespace says so)" in result.err
+
+
+def test_a_policy_that_does_not_select_the_namespace_says_so(kfext: Run, tmp_path: Path) -> None:
+    selector = {"matchLabels": {"tier": "blue"}}
+    policy = {**POLICY, "spec": {**POLICY["spec"], "namespaceSelector": selector}}
+    files = ["--policy", file(tmp_path, "policy", policy)]
+    files += ["--namespace-file", file(tmp_path, "namespace", NAMESPACE)]
+    result = kfext("render", "-f", written(tmp_path, job()), *files)
+    assert "note: TrainingPolicy gold does not select the namespace" in result.err
+    assert "colocation preferred, from the default" in result.err
+
+
+def test_a_namespace_that_is_not_managed_says_so(kfext: Run, tmp_path: Path) -> None:
+    namespace = {"kind": "Namespace", "metadata": {"name": "team"}}
+    files = ["--namespace-file", file(tmp_path, "namespace", namespace)]
+    result = kfext("render", "-f", written(tmp_path, job()), *files)
+    assert "not labelled kfext.dev/managed=true" in result.err
+    assert yaml.safe_load(result.out) == job()
+
+
+def test_a_policy_file_that_holds_something_else_is_told(kfext: Run, tmp_path: Path) -> None:
+    policy = file(tmp_path, "policy", NAMESPACE)
+    result = kfext("render", "-f", written(tmp_path, job()), "--policy", policy)
+    assert (result.code, result.out) == (1, "")
+    assert "--policy wants a TrainingPolicy, not Namespace/team" in result.err
+
+
+def test_a_time_stays_a_string_as_for_kubectl(kfext: Run) -> None:
+    text = yaml.safe_dump(job()) + "status: {startTime: 2026-11-21T10:00:00Z}\n"
+    result = kfext("render", "-f", "-", "-o", "json", stdin=text)
+    assert json.loads(result.out)["status"] == {"startTime": "2026-11-21T10:00:00Z"}
+
+
+def test_no_cluster_is_one_line(
+    kfext: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    missing = str(tmp_path / "none")
+    for command in (["explain", "x"], ["release", "x"]):
+        result = kfext(*command, "-n", "team", "--kubeconfig", missing)
+        assert (result.code, result.out) == (1, "")
+        assert result.err.startswith("error: no usable kubeconfig")
+        assert result.err.count("\n") == 1

@@ -1,0 +1,88 @@
+from typing import Any
+
+import pytest
+
+from kfext import names
+from kfext.model.pod import ReplicaKey, parse_pod
+from tests.unit.objects import pod
+
+HERE = {"key": "metadata.name", "operator": "In", "values": ["node-1"]}
+THERE = {"key": "metadata.name", "operator": "In", "values": ["node-2"]}
+ZONE = {"key": "zone", "operator": "In", "values": ["a"]}
+
+
+def affinity(*terms: dict[str, Any]) -> dict[str, Any]:
+    required = {"nodeSelectorTerms": list(terms)}
+    key = "requiredDuringSchedulingIgnoredDuringExecution"
+    return {"affinity": {"nodeAffinity": {key: required}}}
+
+
+PINS = {
+    "no affinity": ({}, None),
+    "one term by name": (affinity({"matchFields": [HERE]}), "node-1"),
+    "by name in every term": (
+        affinity({"matchFields": [HERE]}, {"matchExpressions": [ZONE], "matchFields": [HERE]}),
+        "node-1",
+    ),
+    "one term leaves another way": (
+        affinity({"matchFields": [HERE]}, {"matchExpressions": [ZONE]}),
+        None,
+    ),
+    "terms name different nodes": (
+        affinity({"matchFields": [HERE]}, {"matchFields": [THERE]}),
+        None,
+    ),
+    "a term that contradicts itself": (affinity({"matchFields": [HERE, THERE]}), None),
+}
+
+
+@pytest.mark.parametrize(("spec", "want"), PINS.values(), ids=PINS)
+def test_where_a_pod_is_pinned(spec: dict[str, Any], want: str | None) -> None:
+    assert parse_pod(pod(spec=spec)).pinned_to == want
+
+
+def test_a_gated_pod_keeps_what_the_pin_must_be_merged_with() -> None:
+    spec = {"schedulingGates": [{"name": names.GATE}], **affinity({"matchFields": [HERE]})}
+    found = parse_pod(pod(spec=spec))
+    assert found.gated
+    assert found.pinned_to is None
+    assert found.affinity == spec["affinity"]
+
+
+LABELS = {
+    "a worker": ({names.REPLICA_TYPE: "worker", names.REPLICA_INDEX: "3"}, ReplicaKey("worker", 3)),
+    "a type in another case": (
+        {names.REPLICA_TYPE: "PS", names.REPLICA_INDEX: "0"},
+        ReplicaKey("ps", 0),
+    ),
+    "no index": ({names.REPLICA_TYPE: "worker"}, None),
+    "a negative index": ({names.REPLICA_TYPE: "worker", names.REPLICA_INDEX: "-1"}, None),
+    "an index in other digits": (
+        {names.REPLICA_TYPE: "worker", names.REPLICA_INDEX: "\u0661"},
+        None,
+    ),
+    "an index that would fill the memory": (
+        {names.REPLICA_TYPE: "worker", names.REPLICA_INDEX: "999999999"},
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize(("labels", "want"), LABELS.values(), ids=LABELS)
+def test_which_replica_a_pod_is(labels: dict[str, str], want: ReplicaKey | None) -> None:
+    found = parse_pod(pod(labels={names.JOB_NAME: "train", **labels}))
+    assert found.replica == want
+
+
+OWNERS = {
+    "a training job controls it": ([{"apiVersion": "kubeflow.org/v1", "controller": True}], "u"),
+    "it does not control it": ([{"apiVersion": "kubeflow.org/v1", "controller": False}], ""),
+    "another group controls it": ([{"apiVersion": "batch/v1", "controller": True}], ""),
+    "nobody": ([], ""),
+}
+
+
+@pytest.mark.parametrize(("owners", "want"), OWNERS.values(), ids=OWNERS)
+def test_whose_pod_it_is(owners: list[dict[str, Any]], want: str) -> None:
+    references = [{**owner, "kind": "PyTorchJob", "uid": "u"} for owner in owners]
+    assert parse_pod(pod(ownerReferences=references)).owner_uid == want

@@ -1,0 +1,92 @@
+from typing import Any
+
+import pytest
+
+from kfext.model.policy import TrainingPolicy, parse_policy, policy_for
+
+
+def policy(name: str, *, weight: int = 0, selector: Any = None) -> TrainingPolicy:
+    spec = {"weight": weight, "namespaceSelector": selector or {}}
+    return parse_policy({"metadata": {"name": name}, "spec": spec})
+
+
+CHOICES = {
+    "none: the built-in one": ([], ""),
+    "the highest weight": ([policy("a", weight=1), policy("b", weight=5)], "b"),
+    "the first name among equals": ([policy("b"), policy("a")], "a"),
+    "only those that select the namespace": (
+        [policy("a", selector={"matchLabels": {"team": "red"}}), policy("b")],
+        "b",
+    ),
+    "negative weights lose": ([policy("a", weight=-1), policy("b")], "b"),
+}
+
+
+@pytest.mark.parametrize(("policies", "want"), CHOICES.values(), ids=CHOICES)
+def test_which_policy_holds(policies: list[TrainingPolicy], want: str) -> None:
+    assert policy_for(policies, {"team": "blue"}).name == want
+
+
+SELECTORS = {
+    "an empty one selects everything": ({}, True),
+    "equal label": ({"matchLabels": {"team": "blue"}}, True),
+    "other label": ({"matchLabels": {"team": "red"}}, False),
+    "one of": ({"matchExpressions": [{"key": "team", "operator": "In", "values": ["blue"]}]}, True),
+    "none of": (
+        {"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["blue"]}]},
+        False,
+    ),
+    "none of, without the label": (
+        {"matchExpressions": [{"key": "floor", "operator": "NotIn", "values": ["1"]}]},
+        True,
+    ),
+    "there": ({"matchExpressions": [{"key": "team", "operator": "Exists"}]}, True),
+    "not there": ({"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}, False),
+    "an operator that nobody knows selects nothing": (
+        {"matchExpressions": [{"key": "team", "operator": "Like"}]},
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("selector", "want"), SELECTORS.values(), ids=SELECTORS)
+def test_selectors(selector: dict[str, Any], *, want: bool) -> None:
+    assert policy("p", selector=selector).selector.matches({"team": "blue"}) is want
+
+
+DURATIONS = {
+    "seconds": ("90s", 90.0),
+    "minutes": ("5m", 300.0),
+    "mixed": ("1h30m", 5400.0),
+    "zero": ("0s", 0.0),
+    "absent": (None, 60.0),
+    "no unit": ("90", 60.0),
+    "a word": ("soon", 60.0),
+    "a number": (90, 60.0),
+}
+
+
+@pytest.mark.parametrize(("written", "want"), DURATIONS.values(), ids=DURATIONS)
+def test_durations(written: Any, want: float) -> None:
+    raw = {"spec": {"placement": {"bindTimeout": written}}}
+    assert parse_policy(raw).placement.bind_timeout == want
+
+
+RELEASES = {
+    "auto": ("auto", None),
+    "absent is auto": (None, None),
+    "a time": ("2m", 120.0),
+    "a list": ([], 60.0),
+}
+
+
+@pytest.mark.parametrize(("written", "want"), RELEASES.values(), ids=RELEASES)
+def test_release_after(written: Any, want: float | None) -> None:
+    raw = {"spec": {"placement": {"releaseAfter": written}}}
+    assert parse_policy(raw).placement.release_after == want
+
+
+def test_settings_get_the_full_annotation_keys() -> None:
+    assert parse_policy({"spec": {"settings": {"colocation": "off"}}}).settings == {
+        "kfext.dev/colocation": "off"
+    }
