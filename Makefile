@@ -1,0 +1,67 @@
+# Every target makes what it needs first; `make help` lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+CODE := kfext tests e2e
+
+# -- set-up ------------------------------------------------------------------
+
+$(READY): pyproject.toml
+	@echo "== virtual environment $(VENV): kfext, its dependencies and the development tools (about 1 minute)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "kfext needs Python 3.11 or newer; $(PYTHON) is older: make PYTHON=..."; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "python3-venv is missing: apt-get install python3-venv"; exit 1; }
+	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet --editable '.[sdk]' --group dev
+	@touch $@
+
+.PHONY: help venv
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+venv: $(READY) ## the virtual environment with all tools
+
+# -- the two commands of the README ---------------------------------------------
+
+.PHONY: demo test
+demo: $(READY) ## real training with and without kfext on a real cluster (KEEP=1 leaves it up)
+	@$(BIN)/python -m e2e.demo $(if $(KEEP),--keep)
+
+test: lint unit e2e ## all checks and tests but the long ones
+
+# -- parts of it -------------------------------------------------------------
+
+.PHONY: fmt lint unit e2e test-long bench up down
+fmt: $(READY) ## format the code
+	@$(BIN)/ruff format $(CODE)
+	@$(BIN)/ruff check --fix $(CODE)
+
+lint: $(READY) ## style, types, import contracts
+	@echo "== lint"
+	@$(BIN)/ruff format --check --quiet $(CODE) || { echo "not formatted: make fmt"; exit 1; }
+	@$(BIN)/ruff check --quiet $(CODE)
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports --no-cache >/dev/null || $(BIN)/lint-imports --no-cache
+
+unit: $(READY) ## unit, adapter and contract tests
+	@echo "== unit, adapter and contract tests"
+	@$(BIN)/pytest --quiet tests
+
+e2e: $(READY) ## end-to-end tests on a real cluster
+	@echo "== end-to-end tests"
+	@$(BIN)/pytest e2e/cases -m "not long"
+
+test-long: $(READY) ## everything, with all cases of real training
+	@$(BIN)/pytest tests e2e/cases
+
+bench: $(READY) ## the figures of docs/performance.md
+	@$(BIN)/python -m e2e.bench all
+
+up: $(READY) ## a cluster to play with: 2 real and 20 fake nodes
+	@$(BIN)/python -m e2e.testbed up --real-nodes 2 --fake-nodes 20
+
+down: $(READY) ## end that cluster and everything it left
+	@$(BIN)/python -m e2e.testbed down

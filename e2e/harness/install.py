@@ -1,0 +1,70 @@
+"""Install kfext in a testbed exactly as an administrator would: kubectl apply of an overlay."""
+
+import os
+import subprocess
+
+from e2e.testbed.cluster import NotReadyError, Testbed
+from e2e.testbed.paths import REPOSITORY
+from kfext.names import LEASE, NAMESPACE, WEBHOOK_CONFIGURATION
+
+_OVERLAY = REPOSITORY / "manifests" / "overlays" / "testbed"
+_READY_SECONDS = 180.0
+
+
+def kubectl(bed: Testbed, *arguments: str) -> str:
+    """Run kubectl as the testbed's administrator and return what it prints."""
+    done = subprocess.run(
+        [str(bed.binary("kubectl")), *arguments],
+        env={**os.environ, "KUBECONFIG": str(bed.kubeconfig)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"kubectl {' '.join(arguments)} failed: {done.stderr.strip()}")
+    return done.stdout
+
+
+def install_kfext(bed: Testbed) -> None:
+    """Apply the overlay that changes only the image, and wait until kfext really works."""
+    kubectl(bed, "apply", "--server-side", "-k", str(_OVERLAY))
+    for deployment in ("kfext-webhook", "kfext-controller"):
+        try:
+            bed.wait_for(
+                lambda name=deployment: _available(bed, name),
+                what=f"deployment {deployment}",
+                seconds=_READY_SECONDS,
+            )
+        except NotReadyError as error:
+            logs = kubectl(bed, "logs", "-n", NAMESPACE, f"deployment/{deployment}", "--tail=20")
+            raise NotReadyError(f"{error}; its log:\n{logs}") from error
+    bed.wait_for(lambda: _holds_the_lease(bed), what="the Lease", seconds=_READY_SECONDS)
+    bed.wait_for(lambda: _trusted(bed), what="the webhook's CA", seconds=_READY_SECONDS)
+
+
+def create_namespace(bed: Testbed, name: str, *, managed: bool) -> None:
+    """Create a namespace, opted in or not."""
+    kubectl(bed, "create", "namespace", name)
+    if managed:
+        kubectl(bed, "label", "namespace", name, "kfext.dev/managed=true")
+
+
+def _available(bed: Testbed, name: str) -> bool:
+    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{name}"
+    deployment = bed.api.get(path)
+    wanted = deployment["spec"]["replicas"]
+    return bool(deployment.get("status", {}).get("readyReplicas", 0) >= wanted)
+
+
+def _holds_the_lease(bed: Testbed) -> bool:
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{LEASE}"
+    return bool(bed.api.get(path)["spec"].get("holderIdentity"))
+
+
+def _trusted(bed: Testbed) -> bool:
+    path = (
+        "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/"
+        f"{WEBHOOK_CONFIGURATION}"
+    )
+    hooks = bed.api.get(path)["webhooks"]
+    return all(hook["clientConfig"].get("caBundle") for hook in hooks)
