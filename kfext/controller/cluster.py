@@ -10,13 +10,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kfext.core.claims import plan_claims, plan_key, pod_claim, pod_key
-from kfext.core.ledger import Ledger
+from kfext.core.ledger import Claim, Ledger
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.node import Node
 from kfext.model.plan import Plan, decode_plan
 from kfext.model.pod import Pod
 from kfext.model.state import JobState, decode_state
 from kfext.names import PLAN, STATE
+
+_GONE_KEPT = 10_000
+"""How many uids of jobs that are gone are remembered; answers are late by seconds at most."""
 
 
 @dataclass(slots=True)
@@ -35,12 +38,15 @@ class Entry:
     marker: tuple[object, ...] = ()
     since: float = 0.0
     settled_at: float = 0.0
-    claimed: set[Hashable] = field(default_factory=set)
+    hopeless_since: float | None = None
+    gated: bool = False
+    claimed: dict[Hashable, Claim] = field(default_factory=dict)
 
     @property
     def waiting(self) -> bool:
-        """Whether the job is in the queue."""
-        return self.job.suspend and self.job.held and not self.job.finished
+        """Whether the job waits for room: in the queue, or with pods behind the gate."""
+        queued = self.job.suspend and self.job.held
+        return (queued or self.gated) and not self.job.finished
 
 
 class Cluster:
@@ -54,6 +60,7 @@ class Cluster:
         self.changed: set[str] = set()
         self.pod_created_at = monotonic()
         self._pods: dict[str, dict[str, Pod]] = {}
+        self._gone: dict[str, None] = {}
         self._wake = wake
         self._monotonic = monotonic
 
@@ -78,7 +85,7 @@ class Cluster:
     def observe_job(self, raw: Mapping[str, Any]) -> None:
         """Take in a job as it stands; an older version than the known one is ignored."""
         job = parse_job(raw)
-        if job is None or not job.uid:
+        if job is None or not job.uid or job.uid in self._gone:
             return
         entry = self.jobs.get(job.uid)
         if entry is not None and _older(job.resource_version, entry.job.resource_version):
@@ -95,7 +102,10 @@ class Cluster:
         self.mark(job.uid)
 
     def forget_job(self, uid: str) -> None:
-        """Take in that a job is gone."""
+        """Take in that a job is gone; an answer that comes after it says nothing any more."""
+        self._gone[uid] = None
+        if len(self._gone) > _GONE_KEPT:
+            del self._gone[next(iter(self._gone))]
         entry = self.jobs.pop(uid, None)
         if entry is not None and entry.claimed:
             for key in entry.claimed:
@@ -111,6 +121,10 @@ class Cluster:
         known = members.get(pod.uid)
         if new and known and _older(new.resource_version, known.resource_version):
             return
+        if old and old.owner_uid != pod.owner_uid:
+            self._leave(old)
+        elif old and new and pod.owner_uid and not known:
+            return  # it is gone, and this the late answer to a write of ours
         claim = pod_claim(new) if new else None
         if claim is not None:
             self.ledger.claim(pod_key(pod.uid), claim)
@@ -122,11 +136,9 @@ class Cluster:
     def _observe_member(self, pod: Pod, *, first: bool, gone: bool) -> None:
         members = self._pods.setdefault(pod.owner_uid, {})
         if gone:
-            members.pop(pod.uid, None)
+            self._leave(pod)
         else:
             members[pod.uid] = pod
-        if not members:
-            del self._pods[pod.owner_uid]
         if first and not gone:
             self.pod_created_at = self._monotonic()
         entry = self.jobs.get(pod.owner_uid)
@@ -138,12 +150,18 @@ class Cluster:
                 self.sync_claims(entry)
             self.mark(pod.owner_uid)
 
+    def _leave(self, pod: Pod) -> None:
+        """Take a pod from the pods of its job."""
+        members = self._pods.get(pod.owner_uid, {})
+        members.pop(pod.uid, None)
+        if not members:
+            self._pods.pop(pod.owner_uid, None)
+
     def _hand_over(self, entry: Entry, pod: Pod) -> None:
         """Drop the claim of the plan for a pod that claims for itself now."""
         if pod.home and pod.replica is not None:
             key = plan_key(entry.job.uid, pod.replica)
-            if key in entry.claimed:
-                entry.claimed.discard(key)
+            if entry.claimed.pop(key, None) is not None:
                 self.ledger.drop(key)
 
     def observe_node(self, old: Node | None, new: Node | None) -> None:
@@ -158,22 +176,31 @@ class Cluster:
 
     def sync_claims(self, entry: Entry) -> None:
         """Bring the ledger to what the job's plan holds now, and restart its clock on progress."""
+        if self.jobs.get(entry.job.uid) is not entry:
+            return  # gone while its step was written
         pods = self.pods(entry.job.uid)
         job = entry.job if entry.assumed is None else replace(entry.job, suspend=False)
         wanted = plan_claims(job, entry.assumed or entry.plan, pods)
-        for key in entry.claimed - wanted.keys():
+        for key in entry.claimed.keys() - wanted.keys():
             self.ledger.drop(key)
         for key, claim in wanted.items():
             self.ledger.claim(key, claim)
-        # A claim that passes from the plan to its pod frees nothing; a plan that ends does.
-        if entry.claimed and not wanted and not any(pod.home for pod in pods):
+        # A claim that passes from the plan to its pod frees nothing.
+        passed = {plan_key(job.uid, pod.replica) for pod in pods if pod.home and pod.replica}
+        freed = any(
+            key not in passed and (key not in wanted or wanted[key].node != claim.node)
+            for key, claim in entry.claimed.items()
+        )
+        entry.claimed = dict(wanted)
+        entry.gated = any(pod.gated for pod in pods)
+        if freed:
             self.mark_queue()
-        entry.claimed = set(wanted)
         marker = (
             entry.job.suspend,
             entry.plan.generation if entry.plan else 0,
             sum(not pod.deleting for pod in pods),
             sum(pod.gated for pod in pods),
+            sum(bool(pod.node_name) for pod in pods),
         )
         if marker != entry.marker:
             entry.marker, entry.since = marker, self._monotonic()

@@ -6,6 +6,7 @@ import signal
 import socket
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, cast
 
 import kopf
 import structlog
@@ -174,6 +175,8 @@ async def run(*, kubeconfig: Path | None = None, probe_port: int = 8080) -> None
                 settings=operator_settings(),
                 clusterwide=True,
                 standalone=True,
+                # kopf would look up the name of our user, which a container need not have.
+                identity=cast(Any, identity),
                 stop_flag=stop,
             )
         )

@@ -17,6 +17,7 @@ from kfext.controller.settings import SettingsSource
 from kfext.controller.writer import Writer
 from kfext.core.lifecycle import next_step
 from kfext.core.queue import in_order
+from kfext.core.queued import HOPELESS
 from kfext.core.situation import Situation
 from kfext.core.steps import Amend, Start, Step, Wait
 from kfext.errors import ApiError
@@ -88,6 +89,7 @@ class Reconciler:
     def _decide(self, entry: Entry, writes: asyncio.TaskGroup) -> None:
         with self._metrics.decision.time():
             step = next_step(self._situation(entry), self._cluster.ledger)
+        entry.hopeless_since = self._hopeless_since(entry, step)
         if isinstance(step, Wait):
             self._report(entry, step.phase, step.verdict)
             self._alarm(entry.job.uid, step.again)
@@ -97,6 +99,14 @@ class Reconciler:
             self._cluster.sync_claims(entry)
         entry.busy = True
         writes.create_task(self._carry_out(entry, step))
+
+    def _hopeless_since(self, entry: Entry, step: Step) -> float | None:
+        """Return since when the job would not fit even the empty cluster, None if it would."""
+        if not isinstance(step, Wait) or step.verdict is None:
+            return None
+        if step.verdict.reason not in HOPELESS:
+            return None
+        return self._monotonic() if entry.hopeless_since is None else entry.hopeless_since
 
     def _situation(self, entry: Entry) -> Situation:
         now = self._monotonic()
@@ -112,6 +122,7 @@ class Reconciler:
             waited=now - entry.since,
             quiet=now - self._cluster.pod_created_at,
             settled=now - entry.settled_at,
+            hopeless=0.0 if entry.hopeless_since is None else now - entry.hopeless_since,
         )
 
     async def _carry_out(self, entry: Entry, step: Step) -> None:

@@ -48,20 +48,18 @@ class View:
 class WrittenView:
     """A TrainingPlan as it stands in the cluster."""
 
-    namespace: str
-    name: str
     job_uid: str
     view: View
+    placed_since: str = ""
 
 
 def decode_view(raw: bytes) -> WrittenView:
     """Return a TrainingPlan from its JSON; raises msgspec.DecodeError."""
     decoded = mapping(msgspec.json.decode(raw))
-    metadata, status = mapping(decoded.get("metadata")), mapping(decoded.get("status"))
+    status = mapping(decoded.get("status"))
+    conditions = sequence(status.get("conditions"))
     workers = status.get("workers")
     return WrittenView(
-        namespace=text(metadata.get("namespace")),
-        name=text(metadata.get("name")),
         job_uid=text(mapping(mapping(decoded.get("spec")).get("job")).get("uid")),
         view=View(
             phase=text(status.get("phase")),
@@ -71,6 +69,7 @@ def decode_view(raw: bytes) -> WrittenView:
             reason=text(status.get("reason")),
             message=text(status.get("message")),
         ),
+        placed_since=text(mapping(conditions[0]).get("lastTransitionTime")) if conditions else "",
     )
 
 
@@ -92,6 +91,7 @@ class Viewer:
         self._wall = wall
         self._wanted: dict[str, tuple[TrainingJob, View]] = {}
         self._written: dict[str, View] = {}
+        self._placed_since: dict[str, tuple[bool, str]] = {}
         self._queue: asyncio.Queue[str] = asyncio.Queue()
         self._queued: set[str] = set()
 
@@ -99,6 +99,9 @@ class Viewer:
         """Take in a TrainingPlan as it stands; a deleted one is made again."""
         if new is not None:
             self._written[new.job_uid] = new.view
+            if new.placed_since:
+                placed = new.view.phase == PLACED
+                self._placed_since[new.job_uid] = (placed, new.placed_since)
         elif old is not None:
             self._written.pop(old.job_uid, None)
             self._enqueue(old.job_uid)
@@ -111,8 +114,8 @@ class Viewer:
 
     def forget(self, uid: str) -> None:
         """Take in that a job is gone: its TrainingPlan goes with it."""
-        self._wanted.pop(uid, None)
-        self._written.pop(uid, None)
+        for memory in (self._wanted, self._written, self._placed_since):
+            memory.pop(uid, None)
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -147,8 +150,9 @@ class Viewer:
 
     async def _write(self, job: TrainingJob, view: View) -> None:
         path = paths.plans(job.namespace, view_name(job), "status")
+        status = {"status": self._status(job.uid, view)}
         try:
-            await self._client.merge_patch(path, {"status": self._status(view)})
+            await self._client.merge_patch(path, status)
             return
         except NotFound:
             pass
@@ -158,10 +162,14 @@ class Viewer:
             pass  # made meanwhile, by ourselves before a restart
         except NotFound:
             return  # the namespace is going away
-        await self._client.merge_patch(path, {"status": self._status(view)})
+        await self._client.merge_patch(path, status)
 
-    def _status(self, view: View) -> dict[str, Any]:
-        now = datetime.fromtimestamp(self._wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    def _status(self, uid: str, view: View) -> dict[str, Any]:
+        placed = view.phase == PLACED
+        known, since = self._placed_since.get(uid, (None, ""))
+        if known is not placed:
+            since = datetime.fromtimestamp(self._wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            self._placed_since[uid] = (placed, since)
         return {
             "phase": view.phase,
             "nodes": list(view.nodes),
@@ -173,10 +181,10 @@ class Viewer:
             "conditions": [
                 {
                     "type": "Placed",
-                    "status": "True" if view.phase == PLACED else "False",
+                    "status": "True" if placed else "False",
                     "reason": view.reason or view.phase,
                     "message": view.message,
-                    "lastTransitionTime": now,
+                    "lastTransitionTime": since,
                 }
             ],
         }

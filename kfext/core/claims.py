@@ -35,10 +35,14 @@ def plan_claims(
     if plan is None or job.suspend or job.finished or job.deleting or job.released:
         return {}
     present = {pod.replica: pod for pod in pods if not pod.deleting}
+    groups = {group.type.lower(): group for group in job.groups}
     claims = {}
-    for key, group in job.replicas():
-        pod, node = present.get(key), plan.assignment.get(key)
-        if node is None or (pod is not None and (pod.home or pod.finished)):
+    # By the plan, which has a bound; a person may write any number of replicas.
+    for key, node in plan.assignment.items():
+        pod, group = present.get(key), groups.get(key.type)
+        if group is None or key.index >= group.replicas:
+            continue  # scaled away
+        if pod is not None and (pod.home or pod.finished):
             continue
         requests = pod.requests if pod else group.requests
         ports = pod.host_ports if pod else group.constraints.host_ports

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from kfext.core.fit import why_not
-from kfext.core.gang import Gang
+from kfext.core.gang import Batch, Gang
 from kfext.core.ledger import Amounts, Ledger, Mask
-from kfext.model.quantity import human
+from kfext.model.quantity import PODS, human
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_NO_ELIGIBLE_NODE, REASON_NO_ROOM, REASON_TOO_BIG
 
@@ -17,29 +17,46 @@ _CAUSES = 3
 
 
 def no_place(
-    gang: Gang, ledger: Ledger, *, possible: Mask, free: Amounts, one_node: bool, ever: bool
+    gang: Gang,
+    ledger: Ledger,
+    *,
+    possible: Sequence[Mask],
+    free: Amounts,
+    one_node: bool,
+    ever: bool,
 ) -> Verdict:
     """Return why a gang has no place now; `ever` says whether the empty cluster would hold it.
 
-    `possible` says which rows the constraints allow; `free` has shape (resources, rows).
+    `possible` says per batch which rows its constraints allow; `free` has shape (resources, rows).
     """
-    nodes = sum(node is not None for node in ledger.nodes)
-    if not possible.any():
-        return Verdict(REASON_NO_ELIGIBLE_NODE, _no_node(gang, ledger, nodes=nodes))
+    nodes = ledger.node_count
+    for batch, mask in zip(gang.batches, possible, strict=True):
+        if not mask.any():
+            return Verdict(REASON_NO_ELIGIBLE_NODE, _no_node(gang, batch, ledger, nodes=nodes))
+    anywhere = np.logical_or.reduce(possible)
     shortages = [
         sentence
         for number, resource in enumerate(gang.resources)
-        if (sentence := _shortage(gang, number, resource, free[number][possible], one_node))
+        if (sentence := _shortage(gang, number, resource, free[number][anywhere], one_node))
     ]
     where = "on one node" if one_node else "together"
     message = (
         f"{len(gang.members)} pods need {_amounts(gang)} {where}; "
-        f"{np.count_nonzero(possible)} of {nodes} nodes are possible; "
-        + ("; ".join(shortages) or "no division of the pods over these nodes fits")
+        f"{np.count_nonzero(anywhere)} of {nodes} nodes are possible; "
+        + ("; ".join(shortages) or _in_pieces(gang, one_node=one_node))
     )
     if ever:
         return Verdict(REASON_NO_ROOM, message)
     return Verdict(REASON_TOO_BIG, f"{message}; it would not fit even if they were empty")
+
+
+def _in_pieces(gang: Gang, *, one_node: bool) -> str:
+    """Return what is wrong when each resource by itself would do."""
+    if gang.ports_clash and one_node:
+        return "two pods want the same host port, which a node has only once"
+    if one_node:
+        return "no single node has all of it"
+    return "no division of the pods over these nodes fits"
 
 
 def _amounts(gang: Gang) -> str:
@@ -47,7 +64,7 @@ def _amounts(gang: Gang) -> str:
         ", ".join(
             human(name, int(number))
             for name, number in zip(gang.resources, gang.total, strict=True)
-            if name != "pods"
+            if name != PODS
         )
         or "no resources"
     )
@@ -62,7 +79,7 @@ def _shortage(gang: Gang, number: int, resource: str, free: Amounts, one_node: b
         return f"the freest has {human(resource, most)}, {human(resource, wanted - most)} short"
     if total < wanted:
         return f"{human(resource, total)} free, {human(resource, wanted - total)} short"
-    largest = int(gang.requests[:, number].max())
+    largest = int(gang.largest[number])
     if most < largest:
         return (
             f"one pod needs {human(resource, largest)}, the freest node has {human(resource, most)}"
@@ -70,16 +87,17 @@ def _shortage(gang: Gang, number: int, resource: str, free: Amounts, one_node: b
     return None
 
 
-def _no_node(gang: Gang, ledger: Ledger, *, nodes: int) -> str:
+def _no_node(gang: Gang, batch: Batch, ledger: Ledger, *, nodes: int) -> str:
     if not nodes:
         return "the cluster has no node"
     causes = Counter(
-        cause
+        why_not(batch.constraints, node) or "failed attempts"
         for node in ledger.nodes
-        if node is not None and (cause := why_not(gang.members[0].constraints, node))
+        if node is not None
     )
     named = ", ".join(f"{count} by {cause}" for cause, count in causes.most_common(_CAUSES))
-    return f"none of {nodes} nodes is possible: " + (named or "all excluded after failed attempts")
+    whose = "" if len(gang.batches) == 1 else f" for {batch.count} of {len(gang.members)} pods"
+    return f"none of {nodes} nodes is possible{whose}: {named}"
 
 
 def listed(nodes: Sequence[str]) -> str:

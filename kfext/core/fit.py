@@ -3,9 +3,12 @@
 Follows kube-scheduler's filters NodeUnschedulable, NodeAffinity and TaintToleration.
 """
 
+import re
+
 from kfext.model.constraints import NAME_FIELD, Constraints, Requirement, Term, Toleration
 from kfext.model.node import Node, Taint
 
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")  # Python would read 1_0 as a number too
 _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
@@ -62,9 +65,10 @@ def _holds(requirement: Requirement, value: str | None) -> bool:
 
 
 def _compares(requirement: Requirement, value: str | None) -> bool:
-    """Compare as integers; a label that is none never holds."""
-    try:
-        have, want = int(value or ""), int(requirement.values[0])
-    except (ValueError, IndexError):
+    """Compare as 64-bit integers; a label that is none never holds."""
+    if value is None or len(requirement.values) != 1:
         return False
+    if not all(_INTEGER.fullmatch(text) for text in (value, requirement.values[0])):
+        return False
+    have, want = int(value), int(requirement.values[0])
     return have > want if requirement.operator == "Gt" else have < want

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from kfext.core.ledger import LARGEST
 from kfext.model.constraints import Constraints
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.quantity import Resources
+
+_LARGEST_TOTAL = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,21 +26,28 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Gang:
-    """The members still to be placed, in rank order, and their requests as a matrix.
+class Batch:
+    """Members in a row that ask for the same, so that they are placed in one go.
 
-    `resources` names the columns of `requests`, shape (members, resources).
+    `requests` has shape (resources,).
+    """
+
+    count: int
+    requests: NDArray[np.int64]
+    constraints: Constraints
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """The members still to be placed, in rank order, and as batches.
+
+    `resources` names what the amounts are of; `total` is what all members request together.
     """
 
     members: tuple[Member, ...]
     resources: tuple[str, ...]
-    requests: NDArray[np.int64]
-
-    @property
-    def total(self) -> NDArray[np.int64]:
-        """What all members request together, shape (resources,)."""
-        summed: NDArray[np.int64] = self.requests.sum(axis=0)
-        return summed
+    batches: tuple[Batch, ...]
+    total: NDArray[np.int64]
 
     @property
     def guaranteed(self) -> bool:
@@ -47,30 +57,48 @@ class Gang:
     @property
     def ports_clash(self) -> bool:
         """Whether two members want the same host port, so that one node cannot hold all."""
-        ports = [port for member in self.members for port in member.constraints.host_ports]
-        return len(ports) != len(set(ports))
+        seen: set[tuple[str, int]] = set()
+        for batch in self.batches:
+            ports = set(batch.constraints.host_ports)
+            if ports and (batch.count > 1 or not seen.isdisjoint(ports)):
+                return True
+            seen |= ports
+        return False
 
     @property
-    def constraints(self) -> tuple[Constraints, ...]:
-        """The different constraints in the gang, in rank order."""
-        return tuple(dict.fromkeys(member.constraints for member in self.members))
+    def largest(self) -> NDArray[np.int64]:
+        """The largest request of one member, resource by resource."""
+        most: NDArray[np.int64] = np.max([batch.requests for batch in self.batches], axis=0)
+        return most
 
 
 def gang(members: Iterable[Member]) -> Gang:
     """Return the gang of some members."""
     ordered = tuple(members)
     resources = tuple(sorted({name for member in ordered for name in member.requests}))
-    # Replicas of one type share their requests; one row is built for each type.
-    rows: dict[int, list[int]] = {}
-    for member in ordered:
-        if id(member.requests) not in rows:
-            rows[id(member.requests)] = [member.requests.get(name, 0) for name in resources]
-    matrix = np.array([rows[id(member.requests)] for member in ordered], dtype=np.int64)
+    batches = []
+    start = 0
+    for end in range(1, len(ordered) + 1):
+        if end == len(ordered) or not _alike(ordered[start], ordered[end]):
+            first = ordered[start]
+            amounts = [min(first.requests.get(name, 0), LARGEST) for name in resources]
+            requests = np.array(amounts, dtype=np.int64)
+            batches.append(Batch(end - start, requests, first.constraints))
+            start = end
+    totals = (
+        sum(batch.count * int(batch.requests[number]) for batch in batches)
+        for number in range(len(resources))
+    )
     return Gang(
         members=ordered,
         resources=resources,
-        requests=matrix.reshape(len(ordered), len(resources)),
+        batches=tuple(batches),
+        total=np.array([min(total, _LARGEST_TOTAL) for total in totals], dtype=np.int64),
     )
+
+
+def _alike(one: Member, other: Member) -> bool:
+    return one.requests == other.requests and one.constraints == other.constraints
 
 
 def members_of(job: TrainingJob, pods: Iterable[Pod] = ()) -> list[Member]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kfext.core.patch import Changes, Operation, operations, pointer
+from kfext.model.constraints import NAME_FIELD
 from kfext.model.job import TrainingJob
 from kfext.model.plan import Plan
 from kfext.model.state import JobState
@@ -41,7 +42,8 @@ def start_patch(raw: Raw, job: TrainingJob, plan: Plan) -> list[Operation]:
         *operations(
             raw,
             {
-                "metadata": {"annotations": {PLAN: plan.encode()}},
+                # Without the mark, the next suspend is known to be somebody else's.
+                "metadata": {"annotations": {PLAN: plan.encode(), HELD: None}},
                 "spec": {
                     "runPolicy": {"suspend": False},
                     job.kind.replica_specs: _templates(
@@ -99,22 +101,26 @@ def release_patch(raw: Raw, job: TrainingJob, verdict: Verdict) -> list[Operatio
     if job.held:
         spec["runPolicy"] = {"suspend": False}
     changes = {
-        "metadata": {"annotations": {RELEASED: verdict.reason, PLAN: None}},
+        "metadata": {"annotations": {RELEASED: verdict.reason, PLAN: None, HELD: None}},
         "spec": spec,
     }
     return [*_tests(raw, job), *operations(raw, changes)]
 
 
 def _tests(raw: Raw, job: TrainingJob) -> list[Operation]:
+    """Test what the decision was based on, as it was written: a default is not."""
     spec = mapping(raw.get("spec"))
     tests: list[Operation] = [{"op": "test", "path": "/metadata/uid", "value": job.uid}]
-    if "suspend" in mapping(spec.get("runPolicy")):
-        tests.append({"op": "test", "path": "/spec/runPolicy/suspend", "value": job.suspend})
+    policy = mapping(spec.get("runPolicy"))
+    if "suspend" in policy:
+        path = "/spec/runPolicy/suspend"
+        tests.append({"op": "test", "path": path, "value": policy["suspend"]})
     specs = mapping(spec.get(job.kind.replica_specs))
     for group in job.groups:
-        if "replicas" in mapping(specs.get(group.key)):
+        replica_spec = mapping(specs.get(group.key))
+        if "replicas" in replica_spec:
             path = pointer("spec", job.kind.replica_specs, group.key, "replicas")
-            tests.append({"op": "test", "path": path, "value": group.replicas})
+            tests.append({"op": "test", "path": path, "value": replica_spec["replicas"]})
     return tests
 
 
@@ -141,7 +147,7 @@ def _leaning(affinity: Raw, plan: Plan | None) -> Changes:
     current = sequence(mapping(affinity.get("nodeAffinity")).get(_PREFERRED))
     terms = [term for term in current if not _is_ours(mapping(term))]
     for node in plan.nodes if plan else ():
-        name = {"key": "metadata.name", "operator": "In", "values": [node]}
+        name = {"key": NAME_FIELD, "operator": "In", "values": [node]}
         terms.append({"weight": _WEIGHT, "preference": {"matchFields": [name]}})
     if terms == list(current):
         return {}
@@ -151,7 +157,14 @@ def _leaning(affinity: Raw, plan: Plan | None) -> Changes:
 def _is_ours(term: Raw) -> bool:
     """Tell our preference by its shape: by node name alone, which templates do not say."""
     preference = mapping(term.get("preference"))
-    return set(preference) == {"matchFields"} and term.get("weight") == _WEIGHT
+    fields = sequence(preference.get("matchFields"))
+    return (
+        set(preference) == {"matchFields"}
+        and term.get("weight") == _WEIGHT
+        and [mapping(one).get("key") for one in fields] == [NAME_FIELD]
+        and mapping(fields[0]).get("operator") == "In"
+        and len(sequence(mapping(fields[0]).get("values"))) == 1
+    )
 
 
 def _together(affinity: Raw, job_name: str) -> Changes:

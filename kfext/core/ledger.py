@@ -8,7 +8,7 @@ nodes costs microseconds. All amounts are integers in the units of model.quantit
 from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
 from dataclasses import replace as replaced
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,16 @@ from kfext.model.quantity import CPU, MEMORY, Resources
 
 Amounts = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+K = TypeVar("K")
 
 ASSUMED = {CPU: 100, MEMORY: 200 * 2**20}
 """What a pod without requests counts as in scores; kube-scheduler assumes the same."""
+
+LARGEST = 2**52
+"""Amounts beyond it (4 PiB) count as it, so that no sum of what people write leaves 64 bits."""
+
+_MOST_MASKS = 256
+"""How many different constraints are remembered; every one costs a byte per node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +54,9 @@ class Ledger:
         self._assumed: Amounts = np.zeros((2, 16), dtype=np.int64)
         self._claims: dict[Hashable, Claim] = {}
         self._on_node: dict[str, set[Hashable]] = {}
+        self._on_port: dict[tuple[str, int], set[Hashable]] = {}
         self._masks: dict[Constraints, Mask] = {}
+        self._name_order: NDArray[np.int64] | None = None
         for node in nodes:
             self.set_node(node)
 
@@ -65,7 +74,8 @@ class Ledger:
         self.nodes[row] = node
         self._allocatable[:, row] = 0
         for resource, number in node.allocatable.items():
-            self._allocatable[self._column_of(resource), row] = number
+            column = self._column_of(resource)  # may grow the arrays, so it comes first
+            self._allocatable[column, row] = min(number, LARGEST)
         if known is None or _shape(known) != _shape(node):
             for constraints, mask in self._masks.items():
                 mask[row] = why_not(constraints, node) is None
@@ -81,6 +91,7 @@ class Ledger:
         for mask in self._masks.values():
             mask[row] = False
         self._unused.append(row)
+        self._name_order = None
 
     def node(self, name: str) -> Node | None:
         """Return a node by name."""
@@ -91,6 +102,11 @@ class Ledger:
         """Return the position of a node in the arrays."""
         return self._row.get(name)
 
+    @property
+    def node_count(self) -> int:
+        """How many nodes there are; some rows may be unused."""
+        return len(self._row)
+
     # --- claims -----------------------------------------------------------------------------
 
     def claim(self, key: Hashable, claim: Claim) -> None:
@@ -100,6 +116,8 @@ class Ledger:
         self.drop(key)
         self._claims[key] = claim
         self._on_node.setdefault(claim.node, set()).add(key)
+        for port in claim.host_ports:
+            self._on_port.setdefault(port, set()).add(key)
         row = self._row.get(claim.node)
         if row is not None:
             self._book(row, claim, +1)
@@ -109,10 +127,9 @@ class Ledger:
         claim = self._claims.pop(key, None)
         if claim is None:
             return False
-        on_node = self._on_node[claim.node]
-        on_node.discard(key)
-        if not on_node:
-            del self._on_node[claim.node]
+        _discard(self._on_node, claim.node, key)
+        for port in claim.host_ports:
+            _discard(self._on_port, port, key)
         row = self._row.get(claim.node)
         if row is not None:
             self._book(row, claim, -1)
@@ -127,56 +144,69 @@ class Ledger:
 
     # --- questions --------------------------------------------------------------------------
 
-    def free(self, resources: Collection[str], *, ignoring: Iterable[Hashable] = ()) -> Amounts:
+    def free(self, resources: Collection[str], *, ignoring: Collection[Hashable] = ()) -> Amounts:
         """Return what is free, shape (resources, rows), as if the `ignoring` claims were not."""
         columns = [self._column_of(resource) for resource in resources]
-        free: Amounts = self._allocatable[columns] - self._claimed[columns]
-        for key in ignoring:
+        count = len(self.nodes)
+        free: Amounts = self._allocatable[columns, :count] - self._claimed[columns, :count]
+        for key in set(ignoring):
             claim = self._claims.get(key)
             row = self._row.get(claim.node) if claim else None
             if claim and row is not None:
-                free[:, row] += [claim.requests.get(resource, 0) for resource in resources]
-        return free[:, : len(self.nodes)]
+                for line, resource in enumerate(resources):
+                    free[line, row] += min(claim.requests.get(resource, 0), LARGEST)
+        return free
 
     def allocatable(self, resources: Collection[str]) -> Amounts:
         """Return what pods may request in all, shape (resources, rows)."""
         columns = [self._column_of(resource) for resource in resources]
-        return self._allocatable[columns][:, : len(self.nodes)]
+        return self._allocatable[columns, : len(self.nodes)]
 
     def scored_load(self) -> Amounts:
         """Return claimed CPU and memory for scores, shape (2, rows): no pod counts as nothing."""
-        columns = [self._column_of(CPU), self._column_of(MEMORY)]
-        loads: Amounts = self._claimed[columns] + self._assumed
-        return loads[:, : len(self.nodes)]
+        columns = [self._column_of(resource) for resource in ASSUMED]
+        count = len(self.nodes)
+        loads: Amounts = self._claimed[columns, :count] + self._assumed[:, :count]
+        return loads
 
     def eligible(self, constraints: Constraints) -> Mask:
-        """Return which rows are possible for a pod, free resources aside. Do not write to it."""
-        key = replaced(constraints, host_ports=())
+        """Return which rows are possible for a pod, whatever is free. Do not write to it."""
+        key = replaced(constraints, host_ports=()) if constraints.host_ports else constraints
         mask = self._masks.get(key)
         if mask is None:
-            mask = np.array(
-                [node is not None and why_not(key, node) is None for node in self.nodes]
-                + [False] * (self._claimed.shape[1] - len(self.nodes)),
-                dtype=np.bool_,
-            )
+            if len(self._masks) >= _MOST_MASKS:  # the oldest goes
+                del self._masks[next(iter(self._masks))]
+            mask = np.zeros(self._claimed.shape[1], dtype=np.bool_)
+            mask[: len(self.nodes)] = [
+                node is not None and why_not(key, node) is None for node in self.nodes
+            ]
             self._masks[key] = mask
         possible: Mask = mask[: len(self.nodes)]
-        if constraints.host_ports:
-            possible = possible.copy()
-            for row in np.flatnonzero(possible):
-                possible[row] = not self._ports(int(row)) & set(constraints.host_ports)
         return possible
+
+    def with_port_taken(
+        self, ports: Iterable[tuple[str, int]], *, ignoring: Collection[Hashable] = ()
+    ) -> list[int]:
+        """Return the rows where a claim, other than the `ignoring` ones, has one of the ports."""
+        takers = {key for port in ports for key in self._on_port.get(port, ())}
+        takers.difference_update(ignoring)
+        rows = {self._row.get(self._claims[key].node) for key in takers}
+        return sorted(row for row in rows if row is not None)
+
+    def name_order(self) -> NDArray[np.int64]:
+        """Return the place of each row in the order of node names: what decides between equals."""
+        if self._name_order is None:
+            rows = sorted(self._row.values(), key=lambda row: _name(self.nodes[row]))
+            self._name_order = np.zeros(len(self.nodes), dtype=np.int64)
+            self._name_order[rows] = np.arange(len(rows))
+        return self._name_order
 
     # --- inside -----------------------------------------------------------------------------
 
-    def _ports(self, row: int) -> set[tuple[str, int]]:
-        node = self.nodes[row]
-        keys = self._on_node.get(node.name, ()) if node else ()
-        return {port for key in keys for port in self._claims[key].host_ports}
-
     def _book(self, row: int, claim: Claim, sign: int) -> None:
         for resource, number in claim.requests.items():
-            self._claimed[self._column_of(resource), row] += sign * number
+            column = self._column_of(resource)  # may grow the arrays, so it comes first
+            self._claimed[column, row] += sign * min(number, LARGEST)
         for line, (resource, number) in enumerate(ASSUMED.items()):
             if not claim.requests.get(resource):
                 self._assumed[line, row] += sign * number
@@ -200,12 +230,24 @@ class Ledger:
                 self._assumed = _grown(self._assumed, axis=1)
                 self._masks = {key: _grown(mask, axis=0) for key, mask in self._masks.items()}
         self._row[name] = row
+        self._name_order = None
         return row
 
 
 def _shape(node: Node) -> tuple[object, ...]:
     """Return what of a node decides eligibility."""
     return node.labels, node.taints, node.unschedulable
+
+
+def _name(node: Node | None) -> str:
+    return node.name if node else ""
+
+
+def _discard(index: dict[K, set[Hashable]], at: K, key: Hashable) -> None:
+    """Remove a key from an index that keeps no empty sets."""
+    index[at].discard(key)
+    if not index[at]:
+        del index[at]
 
 
 def _grown(array: NDArray[Any], *, axis: int) -> NDArray[Any]:

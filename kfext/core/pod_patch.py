@@ -57,6 +57,6 @@ def _tighten(pod: Pod, node: str) -> list[Operation]:
         path = f"{_NODE_AFFINITY}/{_REQUIRED}/nodeSelectorTerms/{number}/matchFields"
         if sequence(term.get("matchFields")):
             operations.append({"op": "add", "path": f"{path}/-", "value": here})
-        elif term:  # an empty term matches nothing and must stay empty
+        elif sequence(term.get("matchExpressions")):  # an empty term must stay empty
             operations.append({"op": "add", "path": path, "value": [here]})
     return operations

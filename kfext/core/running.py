@@ -39,15 +39,19 @@ Live = Mapping[ReplicaKey, Pod]
 
 def running_step(situation: Situation, ledger: Ledger) -> Step:
     """Return what to do for a job that is not suspended."""
+    job = situation.job
+    sizes = {group.type.lower(): group.replicas for group in job.groups}
     live = {
-        pod.replica: pod for pod in situation.pods if not pod.deleting and pod.replica is not None
+        pod.replica: pod
+        for pod in situation.pods
+        # The operator deletes what is beyond the replicas; until then it is none of ours.
+        if not pod.deleting and pod.replica and pod.replica.index < sizes.get(pod.replica.type, 0)
     }
     gated = [pod for pod in live.values() if pod.gated]
     if situation.plan is None and not gated:
         return Wait(None)  # not placed by kfext
-    missing = [key for key, _ in situation.job.replicas() if key not in live]
-    if missing:
-        return _incomplete(situation, live, missing=len(missing))
+    if len(live) < job.pods:
+        return _incomplete(situation, live, missing=job.pods - len(live))
     if gated:
         return _barrier(situation, ledger, live)
     return _binding(situation, live)
@@ -64,7 +68,8 @@ def _incomplete(situation: Situation, live: Live, *, missing: int) -> Step:
     if left > 0 or job.kueue_managed:
         return Wait(PLANNED, verdict, again=max(left, 1.0))
     message = f"{verdict.message} and no pod was created for {limit:g} s"
-    return Stop(situation.after_strike(REASON_CREATE_TIMEOUT, message))
+    state = situation.after_strike(REASON_CREATE_TIMEOUT, message)
+    return Stop(replace(state, suspended_at=situation.now))
 
 
 def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
@@ -137,8 +142,8 @@ def _unbound(situation: Situation, stuck: tuple[Pod, ...], message: str) -> Step
     until = situation.now + EXCLUDED_SECONDS
     nodes = {pod.pinned_to: until for pod in stuck if pod.pinned_to}
     state = replace(state, excluded={**state.excluded, **nodes})
-    if state.strikes < STRIKES:
-        return Evict(stuck, state)
+    if state.strikes < STRIKES or (situation.one_node and situation.job.kueue_managed):
+        return Evict(stuck, state)  # what Kueue started, only Kueue suspends
     if situation.one_node:
-        return Stop(state)
+        return Stop(replace(state, suspended_at=situation.now))
     return Release(stuck, Verdict(REASON_BIND_TIMEOUT, f"{state.strikes} attempts: {message}"))

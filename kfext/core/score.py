@@ -3,6 +3,8 @@
 A rule that makes one node better than another goes here.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,59 +15,63 @@ from kfext.model.quantity import CPU, MEMORY, PODS
 COMMON = frozenset({CPU, MEMORY, PODS, "ephemeral-storage"})
 """Resources that every node has; all others, such as GPUs, are scarce."""
 
+Rows = NDArray[np.intp]
 Scores = NDArray[np.float64]
+Ranking = Callable[[Rows], NDArray[np.int64]]
+"""Returns a number per given row, the lowest for the best; no two rows have the same."""
+
+_STEPS = 10**9  # scores that differ by less are equal, whatever the rounding of their sums
+_BOUND = 1000.0
 
 
-def node_scores(gang: Gang, ledger: Ledger) -> Scores:
-    """Return a score per row of the ledger, higher is better; only possible rows are compared.
+def ranking(gang: Gang, ledger: Ledger) -> Ranking:
+    """Return the order of preference among rows; equal scores go by node name, so that all agree.
 
     On GPUs and other extended resources the tightest fit, so that whole nodes stay free for jobs
     that need them. On CPU and memory the least allocated, because pods that may burst share what
     is left; unless all pods are Guaranteed and cannot burst: then the tightest fit again.
     """
+
+    def ranks(rows: Rows) -> NDArray[np.int64]:
+        scores = np.clip(_scores(gang, ledger, rows), -_BOUND, _BOUND)
+        steps = np.rint(scores * _STEPS).astype(np.int64)
+        ranked: NDArray[np.int64] = ledger.name_order()[rows] - steps * len(ledger.nodes)
+        return ranked
+
+    return ranks
+
+
+def _scores(gang: Gang, ledger: Ledger, rows: Rows) -> Scores:
+    """Return a score per given row, higher is better."""
     scarce = [name for name in gang.resources if name not in COMMON]
-    load = _load(gang, ledger)
+    load = _load(gang, ledger, rows)
     if scarce:
         columns = [gang.resources.index(name) for name in scarce]
-        left = ledger.free(scarce) - gang.total[columns][:, None]
-        tightness: Scores = -_share(left, ledger.allocatable(scarce)).mean(axis=0)
+        left = ledger.free(scarce)[:, rows] - gang.total[columns][:, None]
+        tightness: Scores = -_share(left, ledger.allocatable(scarce)[:, rows])
         # Equal on the scarce resources: the least loaded, by a weight that never outvotes them.
         return tightness - 1e-6 * load
     return load if gang.guaranteed else -load
 
 
-def best_row(rows: NDArray[np.intp], scores: Scores, ledger: Ledger) -> int:
-    """Return the row with the best score; of equal ones the first by name."""
-    rounded = np.round(scores[rows], 9)
-    equal = rows[rounded == rounded.max()]
-    return int(min(equal, key=lambda row: _name(ledger, row)))
-
-
-def best_rows(rows: NDArray[np.intp], scores: Scores, ledger: Ledger) -> list[int]:
-    """Return the rows, best score first; equal scores in name order, so that all agree."""
-    rounded = np.round(scores[rows], 9)
-    names = np.array([_name(ledger, row) for row in rows])
-    return [int(row) for row in rows[np.lexsort((names, -rounded))]]
-
-
-def _load(gang: Gang, ledger: Ledger) -> Scores:
+def _load(gang: Gang, ledger: Ledger, rows: Rows) -> Scores:
     """Return the mean share of CPU and memory in use with the gang on the node."""
-    wanted = np.array(
-        [
-            sum(member.requests.get(name) or assumed for member in gang.members)
-            for name, assumed in ASSUMED.items()
-        ],
-        dtype=np.int64,
+    wanted = [[_wanted(gang, name, assumed)] for name, assumed in ASSUMED.items()]
+    after = ledger.scored_load()[:, rows] + wanted
+    return _share(after, ledger.allocatable(tuple(ASSUMED))[:, rows])
+
+
+def _wanted(gang: Gang, name: str, assumed: int) -> int:
+    """Return what all members request of a resource; who requests none counts as `assumed`."""
+    if name not in gang.resources:
+        return assumed * len(gang.members)
+    number = gang.resources.index(name)
+    return int(gang.total[number]) + sum(
+        assumed * batch.count for batch in gang.batches if not batch.requests[number]
     )
-    after = ledger.scored_load() + wanted[:, None]
-    share: Scores = _share(after, ledger.allocatable((CPU, MEMORY))).mean(axis=0)
-    return share
 
 
 def _share(amounts: Amounts, of: Amounts) -> Scores:
-    return amounts / np.maximum(of, 1)
-
-
-def _name(ledger: Ledger, row: int) -> str:
-    node = ledger.nodes[row]
-    return node.name if node else ""
+    """Return the mean over the resources of what share the amounts are."""
+    shares: Scores = (amounts / np.maximum(of, 1)).sum(axis=0) / len(amounts)
+    return shares

@@ -19,7 +19,8 @@ class Situation:
 
     `pods` are those of the job's uid, terminating ones included. Times are in seconds: `now`
     since the epoch; `waited` since the job last made progress; `quiet` since the operator last
-    created a pod of any managed job; `settled` since the job's set of pods last changed.
+    created a pod of any managed job; `settled` since the job's set of pods last changed;
+    `hopeless` since it is known that not even the empty cluster would hold the job.
     """
 
     job: TrainingJob
@@ -32,6 +33,7 @@ class Situation:
     waited: float = 0.0
     quiet: float = 0.0
     settled: float = math.inf
+    hopeless: float = 0.0
 
     @property
     def one_node(self) -> bool:
@@ -55,7 +57,6 @@ class Situation:
         return replace(
             self.state,
             strikes=strikes,
-            suspended_at=self.now,
             retry_at=self.now + backoff,
             reason=reason,
             message=message,

@@ -52,7 +52,7 @@ def decode_plan(written: str | None, *, job_uid: str) -> Plan | None:
     """Return the plan in an annotation, or None if it is absent, damaged or another job's."""
     try:
         raw = mapping(json.loads(written or ""))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     generation = raw.get("generation")
     if not job_uid or raw.get("uid") != job_uid or type(generation) is not int:

@@ -116,9 +116,9 @@ def _owner_uid(metadata: Mapping[str, Any]) -> str:
 
 def _replica(labels: Mapping[str, str]) -> ReplicaKey | None:
     index = labels.get(REPLICA_INDEX, "")
-    if JOB_NAME not in labels or not (index.isascii() and index.isdigit()):
-        return None
-    return ReplicaKey(type=labels.get(REPLICA_TYPE, "").lower(), index=int(index[:9]))
+    if JOB_NAME not in labels or not (index.isascii() and index.isdigit()) or len(index) > 6:
+        return None  # a label that anybody can write must not make us allocate by its number
+    return ReplicaKey(type=labels.get(REPLICA_TYPE, "").lower(), index=int(index))
 
 
 def _unschedulable(status: Mapping[str, Any]) -> str:

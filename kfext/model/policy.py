@@ -98,7 +98,7 @@ def policy_for(
 
 
 def _release_after(value: object) -> float | None:
-    return None if value in {None, AUTO} else _seconds(value, default=60.0)
+    return None if value in (None, AUTO) else _seconds(value, default=60.0)
 
 
 def _seconds(value: object, *, default: float) -> float:

@@ -7,6 +7,7 @@ kube-scheduler does.
 import re
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from functools import lru_cache
 
 from kfext.errors import QuantityError
 
@@ -18,7 +19,8 @@ MEMORY = "memory"
 PODS = "pods"
 
 _SYNTAX = re.compile(
-    r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d+)|(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?))"
+    r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d+)|(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?))",
+    re.ASCII,
 )
 _SUFFIX = {
     "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1),
@@ -28,6 +30,7 @@ _SUFFIX = {
     "Pi": Fraction(2**50), "Ei": Fraction(2**60),
 }  # fmt: skip
 _LARGEST = 2**63 - 1
+_LONGEST = 64  # characters; a longer text is no amount of anything, and slow to convert
 _EXPONENT_LIMIT = 30  # beyond it a quantity saturates; computing 10**1000000 would hang us
 
 
@@ -40,11 +43,12 @@ def parse_quantity(value: object) -> Fraction:
         raise QuantityError(
             f"{value!r} is not a quantity; allowed: a number with a unit, e.g. 500m"
         )
-    match = _SYNTAX.fullmatch(str(value))
+    written = str(value) if not isinstance(value, int) or abs(value) <= _LARGEST else ""
+    match = _SYNTAX.fullmatch(written) if len(written) <= _LONGEST else None
     if match is None:
         raise QuantityError(
-            f"{value!r} is not a quantity; allowed: a number with one of the units n u m k M G T P "
-            "E Ki Mi Gi Ti Pi Ei, or with an exponent; e.g. 500m, 2Gi, 1e3"
+            f"{written[:40]!r} is not a quantity; allowed: a number with one of the units n u m k "
+            "M G T P E Ki Mi Gi Ti Pi Ei, or with an exponent; e.g. 500m, 2Gi, 1e3"
         )
     number, exponent, suffix = match.groups()
     if exponent is None:
@@ -58,8 +62,17 @@ def amount(resource: str, value: object) -> int:
 
     Raises QuantityError.
     """
-    exact = parse_quantity(value) * (1000 if resource == CPU else 1)
+    scale = 1000 if resource == CPU else 1
+    return _text_amount(value, scale) if isinstance(value, str) else _amount(value, scale)
+
+
+def _amount(value: object, scale: int) -> int:
+    exact = parse_quantity(value) * scale
     return max(-_LARGEST, min(_LARGEST, -(-exact.numerator // exact.denominator)))
+
+
+# A cluster writes the same few amounts over and over, and exact fractions are slow.
+_text_amount = lru_cache(maxsize=4096)(_amount)
 
 
 def parse_resources(values: object) -> dict[str, int]:

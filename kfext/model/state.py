@@ -10,6 +10,9 @@ from kfext.model.tolerant import mapping, text
 LIMIT = 4096
 """Bytes that the annotation may have."""
 
+_MESSAGE_LIMIT = 1024
+_LARGEST = 2.0**63
+
 
 @dataclass(frozen=True, slots=True)
 class JobState:
@@ -31,6 +34,7 @@ class JobState:
     def encode(self) -> str:
         """Return compact JSON of what differs from the start, within LIMIT bytes."""
         excluded = {node: round(until) for node, until in self.excluded.items()}
+        message = _cut(self.message)
         while True:
             values = {
                 "strikes": self.strikes,
@@ -38,7 +42,7 @@ class JobState:
                 "suspendedAt": round(self.suspended_at, 3),
                 "retryAt": round(self.retry_at, 3),
                 "reason": self.reason,
-                "message": self.message[:1024],
+                "message": message,
             }
             written = json.dumps(
                 {key: value for key, value in values.items() if value}, separators=(",", ":")
@@ -53,7 +57,7 @@ def decode_state(written: str | None) -> JobState:
     """Return the state in an annotation; a damaged one counts as none."""
     try:
         raw = mapping(json.loads(written or ""))
-    except ValueError:
+    except (ValueError, RecursionError):
         return JobState()
     return JobState(
         strikes=int(_number(raw.get("strikes"))),
@@ -68,4 +72,11 @@ def decode_state(written: str | None) -> JobState:
 def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0.0
-    return float(value) if math.isfinite(value) else 0.0
+    return float(value) if abs(value) <= _LARGEST and math.isfinite(value) else 0.0
+
+
+def _cut(message: str) -> str:
+    """Return the message within 1 KiB of JSON, where a character may take twelve bytes."""
+    while len(json.dumps(message)) > _MESSAGE_LIMIT:
+        message = message[: len(message) * 3 // 4]
+    return message
