@@ -40,7 +40,7 @@ class Outcome:
 
 @click.command(help=__doc__)
 @click.option("--keep", is_flag=True, help="Leave the cluster up, to look around.")
-@click.option("--steps", default=150, show_default=True, help="Training steps of the PyTorchJob.")
+@click.option("--steps", default=80, show_default=True, help="Training steps of the PyTorchJob.")
 def main(*, keep: bool, steps: int) -> None:
     """Run the demo."""
     try:
@@ -72,7 +72,7 @@ def compare(bed: Testbed, *, steps: int) -> list[Outcome]:
     for namespace in (PLAIN, MANAGED):
         ddp = pytorch_job("ddp", arguments=("--model", "mlp", "--steps", str(steps)))
         outcomes.append(train(bed, ddp, namespace=namespace))
-        outcomes.append(train(bed, tf_job("ps", arguments=("--steps", "300")), namespace=namespace))
+        outcomes.append(train(bed, tf_job("ps", arguments=("--steps", "200")), namespace=namespace))
     return outcomes
 
 
@@ -114,7 +114,7 @@ def show(bed: Testbed, outcomes: list[Outcome]) -> None:
         table.add_row(
             outcome.job,
             "plain Kubernetes" if outcome.namespace == PLAIN else "kfext",
-            "\n".join(f"{pod} on {node}" for pod, node in sorted(outcome.places.items())),
+            _where(outcome),
             str(len(set(outcome.places.values()))),
             f"{outcome.totals['steps_per_second']:.2f}",
             f"{outcome.totals['cpu_seconds']:.1f}",
@@ -130,6 +130,15 @@ def show(bed: Testbed, outcomes: list[Outcome]) -> None:
         "--field-selector=reportingComponent=kfext-controller",
     )  # fmt: skip
     console.print(events, highlight=False)
+
+
+def _where(outcome: Outcome) -> str:
+    """Return a line for each node with the replicas that ran on it."""
+    name = outcome.job.split()[-1]
+    pods_of: dict[str, list[str]] = {}
+    for pod, node in sorted(outcome.places.items()):
+        pods_of.setdefault(node, []).append(pod.removeprefix(f"{name}-"))
+    return "\n".join(f"{node}: {', '.join(pods)}" for node, pods in sorted(pods_of.items()))
 
 
 def _totals(logs: str) -> dict[str, float]:

@@ -35,7 +35,7 @@ from kfext.probes import serve_probes
 
 _log = structlog.get_logger(__name__)
 
-_STALE_SECONDS = 120.0
+_STALE_SECONDS = 150.0
 """Without an event or a bookmark for so long, what we know is too old to act on."""
 _TICK_LIMIT_SECONDS = 15.0
 _SWEEP_SECONDS = 300.0

@@ -17,7 +17,8 @@ def next_step(situation: Situation, ledger: Ledger) -> Step:
     """Return what to do for a job now."""
     job = situation.job
     if job.deleting or job.finished:
-        return Wait(FINISHED, Verdict(REASON_FINISHED, "the job has ended"))
+        ours = situation.plan is not None or job.held or job.released
+        return Wait(FINISHED if ours else None, Verdict(REASON_FINISHED, "the job has ended"))
     if not job.run_by_operator:
         return Wait(None)
     if job.released:

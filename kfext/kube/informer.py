@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 _PAGE = 500
 _SERVER_SECONDS = 300
-_SILENCE_SECONDS = 70.0  # the server sends a bookmark every minute
+_SILENCE_SECONDS = 100.0  # the server sends a bookmark every 60 to 75 seconds
 
 
 def _ignore(old: object, new: object) -> None:

@@ -356,21 +356,16 @@ RIGHTS: dict[str, tuple[str, str, dict[tuple[str, str], set[str]]]] = {
     "the controller patches jobs but neither makes nor deletes them": (
         "controller",
         "pytorchjobs",
-        {("ClusterRole", ""): {"get", "list", "watch", "patch"}},
+        {("ClusterRole", ""): {"list", "watch", "patch"}},
     ),
     "the controller never makes a pod": (
         "controller",
         "pods",
-        {("ClusterRole", ""): {"get", "list", "watch", "patch", "delete"}},
+        {("ClusterRole", ""): {"list", "watch", "patch", "delete"}},
     ),
     "the controller changes no node": (
         "controller",
         "nodes",
-        {("ClusterRole", ""): {"get", "list", "watch"}},
-    ),
-    "the controller reads the quotas that its gangs must fit": (
-        "controller",
-        "resourcequotas",
         {("ClusterRole", ""): {"list", "watch"}},
     ),
     "the controller writes events, and reads why a pod could not be made": (
@@ -381,7 +376,7 @@ RIGHTS: dict[str, tuple[str, str, dict[tuple[str, str], set[str]]]] = {
     "the controller keeps the plans": (
         "controller",
         "trainingplans",
-        {("ClusterRole", ""): {"get", "list", "watch", "create", "patch", "delete"}},
+        {("ClusterRole", ""): {"list", "watch", "create"}},
     ),
     "the controller writes the status of plans": (
         "controller",
@@ -391,7 +386,7 @@ RIGHTS: dict[str, tuple[str, str, dict[tuple[str, str], set[str]]]] = {
     "the controller reads policies": (
         "controller",
         "trainingpolicies",
-        {("ClusterRole", ""): {"get", "list", "watch"}},
+        {("ClusterRole", ""): {"list", "watch"}},
     ),
 }
 

@@ -1,0 +1,46 @@
+"""One cluster of two real nodes with kfext installed from its manifests, for all cases here."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.harness.install import create_namespace, install_kfext, kubectl
+from e2e.testbed import lifecycle
+from e2e.testbed.cluster import Testbed
+from e2e.testbed.preflight import Unavailable
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "cases/real" in str(item.path):
+            item.add_marker(pytest.mark.real_nodes)
+
+
+@pytest.fixture(scope="package")
+def bed() -> Iterator[Testbed]:
+    try:
+        with lifecycle.running("cases-real", real_nodes=2) as running:
+            install_kfext(running)
+            yield running
+    except Unavailable as missing:
+        pytest.skip(f"no real nodes on this machine: {missing}")
+
+
+@pytest.fixture
+def plain(bed: Testbed, request: pytest.FixtureRequest) -> Iterator[str]:
+    yield from _namespace(bed, "plain", request, managed=False)
+
+
+@pytest.fixture
+def managed(bed: Testbed, request: pytest.FixtureRequest) -> Iterator[str]:
+    yield from _namespace(bed, "managed", request, managed=True)
+
+
+def _namespace(
+    bed: Testbed, prefix: str, request: pytest.FixtureRequest, *, managed: bool
+) -> Iterator[str]:
+    name = f"{prefix}-{abs(hash(request.node.nodeid)) % 10**8}"
+    create_namespace(bed, name, managed=managed)
+    yield name
+    # To the end, so that the next case has the nodes for itself.
+    kubectl(bed, "delete", "namespace", name, "--timeout=180s")
