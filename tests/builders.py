@@ -1,0 +1,258 @@
+"""Small builders of jobs, pods and nodes, as the API server would show them.
+
+job().worker(replicas=7, gpus=8).held().build()
+pod(some_job, "worker", 0, gated=True)
+ledger(node("a", gpus=8), node("b"), used={"a": {"cpu": "3"}})
+"""
+
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from datetime import UTC, datetime
+from typing import Any, Self
+
+from kfext import names
+from kfext.core.gang import Member, members_of
+from kfext.core.ledger import Claim, Ledger
+from kfext.model.job import KINDS, TrainingJob, parse_job
+from kfext.model.node import Node, parse_node
+from kfext.model.pod import Pod, parse_pod
+from kfext.model.quantity import parse_resources
+
+Raw = dict[str, Any]
+
+PINNED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def moment(seconds: float) -> str:
+    """Epoch seconds as the API writes them."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def requests(
+    cpu: str | None = None, memory: str | None = None, gpus: int = 0, **more: str
+) -> dict[str, str]:
+    """A resource list."""
+    found = {"cpu": cpu, "memory": memory, "nvidia.com/gpu": str(gpus) if gpus else None, **more}
+    return {name: amount for name, amount in found.items() if amount is not None}
+
+
+class JobBuilder:
+    """A training job in the making; every method returns the builder."""
+
+    def __init__(self, kind: str, name: str, uid: str) -> None:
+        self.raw: Raw = {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": kind,
+            "metadata": {
+                "namespace": "team",
+                "name": name,
+                "uid": uid,
+                "resourceVersion": "1",
+                "creationTimestamp": moment(0),
+                "annotations": {},
+                "labels": {},
+            },
+            "spec": {KINDS[kind].replica_specs: {}, "runPolicy": {}},
+        }
+
+    def group(
+        self, type_: str, replicas: int = 1, *, spec: Raw | None = None, **amounts: Any
+    ) -> Self:
+        limited, wanted_ports = amounts.pop("guaranteed", False), amounts.pop("ports", ())
+        resources: Raw = {"requests": requests(**amounts)}
+        if limited:
+            resources["limits"] = resources["requests"]
+        ports = [{"hostPort": port, "containerPort": port} for port in wanted_ports]
+        container: Raw = {"name": "main", "resources": resources}
+        if ports:
+            container["ports"] = ports
+        self.raw["spec"][KINDS[self.raw["kind"]].replica_specs][type_] = {
+            "replicas": replicas,
+            "template": {"spec": {"containers": [container], **(spec or {})}},
+        }
+        return self
+
+    def worker(self, replicas: int = 1, **more: Any) -> Self:
+        return self.group("Worker", replicas, **more)
+
+    def master(self, **more: Any) -> Self:
+        return self.group("Master", 1, **more)
+
+    def ps(self, replicas: int = 1, **more: Any) -> Self:
+        return self.group("PS", replicas, **more)
+
+    def annotated(self, key: str, value: str) -> Self:
+        self.raw["metadata"]["annotations"][key] = value
+        return self
+
+    def labelled(self, key: str, value: str) -> Self:
+        self.raw["metadata"]["labels"][key] = value
+        return self
+
+    def suspended(self) -> Self:
+        self.raw["spec"]["runPolicy"]["suspend"] = True
+        return self
+
+    def resumed(self) -> Self:
+        self.raw["spec"]["runPolicy"]["suspend"] = False
+        return self
+
+    def held(self) -> Self:
+        return self.suspended().annotated(names.HELD, "true")
+
+    def released(self) -> Self:
+        return self.annotated(names.RELEASED, names.REASON_BIND_TIMEOUT)
+
+    def queued_by_kueue(self) -> Self:
+        return self.labelled(names.KUEUE_QUEUE, "team-queue")
+
+    def condition(self, type_: str, *, status: str = "True", since: float = 0) -> Self:
+        conditions = self.raw.setdefault("status", {}).setdefault("conditions", [])
+        conditions.append({"type": type_, "status": status, "lastTransitionTime": moment(since)})
+        return self
+
+    def version(self, number: int) -> Self:
+        self.raw["metadata"]["resourceVersion"] = str(number)
+        return self
+
+    def created(self, seconds: float) -> Self:
+        self.raw["metadata"]["creationTimestamp"] = moment(seconds)
+        return self
+
+    def deleting(self) -> Self:
+        self.raw["metadata"]["deletionTimestamp"] = moment(1)
+        return self
+
+    def build(self) -> TrainingJob:
+        built = parse_job(deepcopy(self.raw))
+        assert built is not None
+        return built
+
+    def members(self) -> list[Member]:
+        return members_of(self.build())
+
+
+def job(kind: str = "PyTorchJob", *, name: str = "train", uid: str = "uid-1") -> JobBuilder:
+    """A job without replicas, to be completed."""
+    return JobBuilder(kind, name, uid)
+
+
+def raw_pod(
+    of: TrainingJob,
+    type_: str,
+    index: int,
+    *,
+    gated: bool = False,
+    pinned: str = "",
+    bound: str = "",
+    gates: Iterable[str] = (),
+    phase: str = "Pending",
+    deleting: bool = False,
+    unschedulable: str = "",
+    spec: Mapping[str, Any] | None = None,
+    version: int = 1,
+    uid: str = "",
+    owned: bool = True,
+) -> Raw:
+    """A pod as the training-operator makes it."""
+    template = _template(of, type_)
+    pod_spec: Raw = {**deepcopy(template), **deepcopy(dict(spec or {}))}
+    held = [*([names.GATE] if gated else []), *gates]
+    if held:
+        pod_spec["schedulingGates"] = [{"name": gate} for gate in held]
+    if pinned:
+        pod_spec["affinity"] = affinity_to(pinned)
+    if bound:
+        pod_spec["nodeName"] = bound
+    metadata: Raw = {
+        "namespace": of.namespace,
+        "name": f"{of.name}-{type_}-{index}",
+        "uid": uid or f"{of.uid}-{type_}-{index}",
+        "resourceVersion": str(version),
+        "labels": {
+            names.JOB_NAME: of.name,
+            names.REPLICA_TYPE: type_,
+            names.REPLICA_INDEX: str(index),
+        },
+    }
+    if owned:
+        owner = {"apiVersion": "kubeflow.org/v1", "kind": of.kind.name, "uid": of.uid}
+        metadata["ownerReferences"] = [{**owner, "controller": True}]
+    if deleting:
+        metadata["deletionTimestamp"] = moment(1)
+    status: Raw = {"phase": phase}
+    if unschedulable:
+        said = {"reason": "Unschedulable", "message": unschedulable}
+        status["conditions"] = [{"type": "PodScheduled", "status": "False", **said}]
+    return {"kind": "Pod", "metadata": metadata, "spec": pod_spec, "status": status}
+
+
+def pod(of: TrainingJob, type_: str, index: int, **more: Any) -> Pod:
+    """The same pod as kfext sees it."""
+    return parse_pod(raw_pod(of, type_, index, **more))
+
+
+def pods(of: TrainingJob, **more: Any) -> list[Pod]:
+    """Every pod of a job, all in the same state."""
+    return [pod(of, key.type, key.index, **more) for key, _ in of.replicas()]
+
+
+def affinity_to(node_name: str) -> Raw:
+    """A required node affinity to one node by name."""
+    name = {"key": "metadata.name", "operator": "In", "values": [node_name]}
+    return {"nodeAffinity": {PINNED: {"nodeSelectorTerms": [{"matchFields": [name]}]}}}
+
+
+def _template(of: TrainingJob, type_: str) -> Raw:
+    """A pod spec that asks for what the job's template asks for."""
+    group = next(group for group in of.groups if group.type.lower() == type_)
+    amounts = {
+        name: f"{amount}m" if name == "cpu" else str(amount)
+        for name, amount in group.requests.items()
+        if name != "pods"
+    }
+    container: Raw = {"name": "main", "resources": {"requests": amounts}}
+    if group.constraints.host_ports:
+        container["ports"] = [
+            {"hostPort": port, "containerPort": port} for _, port in group.constraints.host_ports
+        ]
+    return {"containers": [container]}
+
+
+def raw_node(
+    name: str,
+    *,
+    cpu: str = "32",
+    memory: str = "256Gi",
+    gpus: int = 0,
+    pods: int = 110,
+    labels: Mapping[str, str] | None = None,
+    taints: Iterable[Mapping[str, str]] = (),
+    cordoned: bool = False,
+    **more: str,
+) -> Raw:
+    """A node, large and empty."""
+    allocatable = {**requests(cpu, memory, gpus, **more), "pods": str(pods)}
+    return {
+        "metadata": {
+            "name": name,
+            "uid": f"uid-{name}",
+            "labels": {"name": name, **(labels or {})},
+        },
+        "spec": {"unschedulable": cordoned, "taints": [dict(taint) for taint in taints]},
+        "status": {"allocatable": allocatable},
+    }
+
+
+def node(name: str, **more: Any) -> Node:
+    """The same node as kfext sees it."""
+    return parse_node(raw_node(name, **more))
+
+
+def ledger(*nodes: Node, used: Mapping[str, Mapping[str, str]] | None = None) -> Ledger:
+    """A ledger of nodes, with one other pod on each node of `used`."""
+    made = Ledger(nodes)
+    for name, amounts in (used or {}).items():
+        taken = {**parse_resources(amounts), "pods": 1}
+        made.claim(("other", name), Claim(node=name, requests=taken))
+    return made

@@ -1,0 +1,253 @@
+"""A model of the cluster around the decision function, small enough for thousands of runs.
+
+Only the rules that decide about correctness are modelled: who creates, deletes and binds pods, in
+which small steps. The real parts are in the e2e tests; here every interleaving is tried.
+"""
+
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+import jsonpatch
+
+from kfext import names
+from kfext.controller.cluster import Cluster
+from kfext.core import job_patch, pod_patch
+from kfext.core.lifecycle import next_step
+from kfext.core.situation import Situation
+from kfext.core.steps import Amend, Bind, Evict, Release, Remember, Start, Step, Stop, Ungate
+from kfext.model.job import TrainingJob, parse_job
+from kfext.model.node import Node
+from kfext.model.plan import decode_plan
+from kfext.model.pod import Pod, parse_pod
+from tests.builders import Raw, moment, raw_pod
+
+Write = Callable[[], None]
+
+
+class FakeApi:
+    """One job, its pods, the nodes, and a clock. Writes are JSON patches, as in the real API."""
+
+    def __init__(self, job: Raw, nodes: list[Node]) -> None:
+        self.job = job
+        self.pods: dict[str, Raw] = {}
+        self.nodes = nodes
+        self.now = 1000.0
+        self.version = 1
+        self.pod_created_at = 0.0
+        self.pinned: list[str] = []
+        self.started: list[str] = []
+
+    def seen(self) -> TrainingJob:
+        found = parse_job(deepcopy(self.job))
+        assert found is not None
+        return found
+
+    def pod_values(self) -> list[Pod]:
+        return [parse_pod(deepcopy(raw)) for raw in self.pods.values()]
+
+    def stamp(self, raw: Raw) -> Raw:
+        self.version += 1
+        raw["metadata"]["resourceVersion"] = str(self.version)
+        return raw
+
+    def patch_job(self, operations: list[dict[str, Any]]) -> None:
+        was = self.seen().suspend
+        self.job = self.stamp(jsonpatch.apply_patch(deepcopy(self.job), operations))
+        if was and not self.seen().suspend:
+            self.started.append(self.seen().annotations.get(names.PLAN, ""))
+
+    def patch_pod(self, uid: str, operations: list[dict[str, Any]]) -> None:
+        if uid in self.pods:
+            patched = jsonpatch.apply_patch(deepcopy(self.pods[uid]), operations)
+            self.pods[uid] = self.stamp(patched)
+
+    def delete_unbound(self, pod: Pod) -> None:
+        """Delete with the preconditions of kfext's writer."""
+        raw = self.pods.get(pod.uid)
+        if raw and raw["metadata"]["resourceVersion"] == pod.resource_version:
+            self.delete(pod.uid)
+
+    def delete(self, uid: str) -> None:
+        """What is bound takes its time to end; what is not is gone at once."""
+        if self.pods[uid]["spec"].get("nodeName"):
+            self.stamp(self.pods[uid])["metadata"]["deletionTimestamp"] = moment(self.now)
+        else:
+            del self.pods[uid]
+
+    def load(self, node: str) -> int:
+        """Millicores of the pods that are bound or pinned to a node."""
+        return sum(pod.requests.get("cpu", 0) for pod in self.pod_values() if pod.home == node)
+
+
+class FakeOperator:
+    """The training-operator: one pod at a time; a suspend deletes all."""
+
+    def __init__(self, api: FakeApi) -> None:
+        self._api = api
+        self._created = 0
+        self.failed = False
+
+    def step(self) -> bool:
+        """Do one thing; return whether there was anything to do."""
+        api, job = self._api, self._api.seen()
+        if job.finished:
+            return False
+        if job.suspend:
+            return self._suspend(job)
+        if job.has("Suspended"):
+            self._condition("False")
+            return True
+        if any(pod.deleting for pod in api.pod_values() if pod.owner_uid == job.uid):
+            self.failed = True  # it counts terminating pods as failed
+        present = {pod.replica for pod in api.pod_values()}
+        for key, group in job.replicas():
+            if key not in present:
+                self._created += 1
+                template = api.job["spec"][job.kind.replica_specs][group.key]["template"]
+                marks = template.get("metadata", {}).get("annotations", {})
+                uid = f"pod-{self._created}"
+                gated = names.RELEASED not in marks
+                raw = raw_pod(job, key.type, key.index, gated=gated, uid=uid)
+                api.pods[uid] = api.stamp(raw)
+                api.pod_created_at = api.now
+                return True
+        return False
+
+    def _suspend(self, job: TrainingJob) -> bool:
+        api = self._api
+        for pod in api.pod_values():
+            if pod.owner_uid == job.uid and not pod.deleting:
+                api.delete(pod.uid)
+                return True
+        if not job.has("Suspended"):
+            self._condition("True")
+            return True
+        return False
+
+    def _condition(self, status: str) -> None:
+        said = {"type": "Suspended", "status": status}
+        said["lastTransitionTime"] = moment(self._api.now)
+        self._api.job["status"] = {"conditions": [said]}
+        self._api.stamp(self._api.job)
+
+
+class FakeKubelets:
+    """kube-scheduler and kubelets: bind what has no gate and fits; end what is being deleted."""
+
+    def __init__(self, api: FakeApi) -> None:
+        self._api = api
+
+    def bind(self) -> bool:
+        api = self._api
+        for pod in api.pod_values():
+            if pod.gates or pod.node_name or pod.deleting:
+                continue
+            for node in api.nodes:
+                room = node.allocatable["cpu"] - api.load(node.name)
+                room += pod.requests["cpu"] if pod.home == node.name else 0
+                if pod.pinned_to in {None, node.name} and room >= pod.requests["cpu"]:
+                    api.stamp(api.pods[pod.uid])["spec"]["nodeName"] = node.name
+                    return True
+        return False
+
+    def end(self) -> bool:
+        for uid, raw in self._api.pods.items():
+            if raw["metadata"].get("deletionTimestamp"):
+                del self._api.pods[uid]
+                return True
+        return False
+
+    def steal(self, node: Node, cpu: str) -> bool:
+        """Have a pod of nobody take room on a node, if there is as much."""
+        api = self._api
+        millicores = int(cpu) * 1000
+        if node.allocatable["cpu"] - api.load(node.name) < millicores:
+            return False
+        uid = f"thief-{len(api.pods)}-{api.version}"
+        api.pods[uid] = api.stamp(
+            {
+                "metadata": {"name": uid, "uid": uid},
+                "spec": {
+                    "nodeName": node.name,
+                    "containers": [{"resources": {"requests": {"cpu": cpu}}}],
+                },
+            }
+        )
+        return True
+
+
+class ForgetfulController:
+    """kfext's decision, taken from what the API says alone; it dies after every single write.
+
+    What it knows of time it knows since it was born: `born` is when that was.
+    """
+
+    def __init__(self, api: FakeApi) -> None:
+        self._api = api
+        self.born = api.now
+        self.decided: Step | None = None
+
+    def die(self) -> None:
+        self.born = self._api.now
+
+    def rebuild(self) -> Cluster:
+        cluster = Cluster(wake=lambda: None, monotonic=lambda: self.born)
+        for node in self._api.nodes:
+            cluster.observe_node(None, node)
+        for pod in self._api.pod_values():
+            cluster.observe_pod(None, pod)
+        cluster.observe_job(deepcopy(self._api.job))
+        return cluster
+
+    def writes(self) -> Iterator[Write]:
+        """Yield the single writes of the next step."""
+        api, cluster = self._api, self.rebuild()
+        entry = next(iter(cluster.jobs.values()))
+        idle = api.now - self.born
+        situation = Situation(
+            job=entry.job,
+            pods=cluster.pods(entry.job.uid),
+            plan=entry.plan,
+            state=entry.state,
+            now=api.now,
+            waited=idle,
+            quiet=min(idle, api.now - api.pod_created_at),
+            settled=idle,
+            hopeless=idle,
+        )
+        step = next_step(situation, cluster.ledger)
+        self.decided = step
+        yield from self._writes(step, entry.raw, entry.job)
+
+    def _writes(self, step: Step, raw: Any, job: TrainingJob) -> Iterator[Write]:
+        api = self._api
+        operations = {
+            Start: lambda one: job_patch.start_patch(raw, job, one.plan),
+            Amend: lambda one: job_patch.amend_patch(raw, job, one.plan),
+            Stop: lambda one: job_patch.stop_patch(raw, job, one.state),
+            Remember: lambda one: job_patch.remember_patch(raw, job, one.state),
+            Evict: lambda one: job_patch.remember_patch(raw, job, one.state),
+            Release: lambda one: job_patch.release_patch(raw, job, one.verdict),
+        }.get(type(step))
+        if operations:
+            yield lambda: api.patch_job(operations(step))
+        match step:
+            case Bind(pins):
+                yield from (partial(self._pin, pod, node) for pod, node in pins)
+            case Ungate(pods):
+                yield from (partial(api.patch_pod, p.uid, pod_patch.ungate(p)) for p in pods)
+            case Evict(pods, _) | Release(pods, _):
+                yield from (partial(api.delete_unbound, pod) for pod in pods)
+
+    def _pin(self, pod: Pod, node: str) -> None:
+        api = self._api
+        plan = decode_plan(api.seen().annotations.get(names.PLAN), job_uid=pod.owner_uid)
+        assert plan is not None, "a pin without a plan on the job"
+        assert pod.replica is not None
+        assert plan.assignment[pod.replica] == node, "a pin that the job's plan does not say"
+        if pod.uid in api.pods:
+            assert pod.uid not in api.pinned, "a pod was pinned twice"
+            api.pinned.append(pod.uid)
+        api.patch_pod(pod.uid, pod_patch.pin(pod, node))

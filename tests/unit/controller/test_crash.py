@@ -1,0 +1,142 @@
+"""The controller dies after every single write and remembers nothing: the job still gets there."""
+
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+
+from kfext import names
+from kfext.core.steps import Wait
+from tests.builders import job, node
+from tests.unit.controller.model import (
+    FakeApi,
+    FakeKubelets,
+    FakeOperator,
+    ForgetfulController,
+)
+
+ROUNDS = 300
+
+
+class World:
+    """Everybody who acts on the job, and what must hold whoever acts next."""
+
+    def __init__(self, *, kind: str, workers: int, cpus: list[int]) -> None:
+        made = job(kind).worker(workers, cpu="1").held().condition("Suspended", since=0)
+        nodes = [node(f"n{number}", cpu=str(cpu)) for number, cpu in enumerate(cpus)]
+        self.api = FakeApi(made.raw, nodes)
+        self.operator = FakeOperator(self.api)
+        self.kubelets = FakeKubelets(self.api)
+        self.controller = ForgetfulController(self.api)
+
+    def decide(self, *, skip: int = 0) -> bool:
+        """Carry out one write of the next step, `skip` writes further on, and die."""
+        writes = list(self.controller.writes())
+        if not writes:
+            return False
+        note(f"{self.api.now}: {type(self.controller.decided).__name__}")
+        writes[min(skip, len(writes) - 1)]()
+        self.controller.die()
+        self.check()
+        return True
+
+    def check(self) -> None:
+        assert not self.operator.failed, "resumed while pods still ended"
+        for one in self.api.nodes:
+            assert self.api.load(one.name) <= one.allocatable["cpu"], "overcommitted"
+
+    def settle(self) -> None:
+        """Let everybody act until nobody has anything to do but to wait."""
+        for _ in range(ROUNDS):
+            acted = self.decide() | self.operator.step() | self.kubelets.bind()
+            acted |= self.kubelets.end()
+            self.check()
+            if acted:
+                continue
+            step = self.controller.decided
+            assert isinstance(step, Wait)
+            if step.again is None:
+                return
+            self.api.now += step.again
+        raise AssertionError("it never came to rest")
+
+    def phase(self) -> str | None:
+        list(self.controller.writes())
+        step = self.controller.decided
+        return step.phase if isinstance(step, Wait) else None
+
+
+worlds = st.builds(
+    World,
+    kind=st.sampled_from(["PyTorchJob", "TFJob"]),
+    workers=st.integers(1, 4),
+    cpus=st.lists(st.integers(1, 4), min_size=3, max_size=4).filter(lambda cpus: sum(cpus) >= 5),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(world=worlds, data=st.data())
+def test_a_job_gets_placed_wherever_the_controller_dies(world: World, data: st.DataObject) -> None:
+    api = world.api
+    actors = {
+        "kfext writes": lambda: world.decide(skip=data.draw(st.integers(0, 3))),
+        "the operator acts": world.operator.step,
+        "kube-scheduler binds": world.kubelets.bind,
+        "a pod ends": world.kubelets.end,
+    }
+    for _ in range(data.draw(st.integers(0, 40))):
+        who = data.draw(st.sampled_from(sorted(actors)))
+        note(who)
+        actors[who]()
+        world.check()
+        api.now += data.draw(st.sampled_from([0.0, 0.1, 1.0]))
+    world.settle()
+    assert world.phase() == names.PLACED
+    live = [pod for pod in api.pod_values() if pod.owner_uid]
+    assert all(pod.node_name == pod.pinned_to for pod in live)
+    assert sorted(api.pinned) == sorted(pod.uid for pod in live), "each pod is pinned once"
+    assert len(api.started) == 1, "one plan was started"
+
+
+@settings(max_examples=100, deadline=None)
+@given(world=worlds, data=st.data())
+def test_even_while_others_take_the_room(world: World, data: st.DataObject) -> None:
+    api = world.api
+    actors = {
+        "kfext writes": lambda: world.decide(skip=data.draw(st.integers(0, 3))),
+        "the operator acts": world.operator.step,
+        "kube-scheduler binds": world.kubelets.bind,
+        "a pod ends": world.kubelets.end,
+        "a thief takes room": lambda: world.kubelets.steal(
+            data.draw(st.sampled_from(api.nodes)), data.draw(st.sampled_from("123"))
+        ),
+    }
+    for _ in range(data.draw(st.integers(0, 60))):
+        who = data.draw(st.sampled_from(sorted(actors)))
+        note(who)
+        actors[who]()
+        world.check()
+        api.now += data.draw(st.sampled_from([0.0, 1.0, 20.0]))
+    world.settle()
+    for pod in api.pod_values():  # the thieves go; what waits for room must get it
+        if not pod.owner_uid:
+            del api.pods[pod.uid]
+    world.settle()
+    assert world.phase() in {names.PLACED, names.PHASE_RELEASED}
+    live = [pod for pod in api.pod_values() if pod.owner_uid]
+    assert all(pod.node_name for pod in live)
+    assert len(live) == api.seen().pods
+
+
+@settings(max_examples=60, deadline=None)
+@given(world=worlds, data=st.data())
+def test_an_operator_that_sleeps_through_a_start_does_not_strand_the_job(
+    world: World, data: st.DataObject
+) -> None:
+    while world.decide():
+        pass
+    if data.draw(st.booleans()):
+        world.operator.step()
+    world.api.now += 31.0  # longer than createTimeout
+    while world.decide():
+        pass
+    world.settle()
+    assert world.phase() == names.PLACED

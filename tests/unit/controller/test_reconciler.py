@@ -1,0 +1,224 @@
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from kfext.controller.cluster import Cluster, Entry
+from kfext.controller.metrics import Metrics
+from kfext.controller.reconciler import Reconciler
+from kfext.controller.settings import SettingsSource
+from kfext.core import job_patch
+from kfext.core.steps import Start, Step
+from kfext.errors import Conflict, KfextError, Unavailable
+from kfext.model.verdict import Verdict
+from kfext.names import QUEUED, REASON_NO_ROOM, REASON_TOO_BIG
+from tests.builders import JobBuilder, job, node
+from tests.unit.controller.model import FakeApi
+
+Answer = Callable[[Entry, Step], Awaitable[bool]]
+
+
+class FakeWriter:
+    """Notes what is to be written and answers as a test says."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[str, Step]] = []
+        self.answer: Answer = self._done
+
+    async def _done(self, entry: Entry, step: Step) -> bool:
+        return True
+
+    async def write(self, entry: Entry, step: Step) -> bool:
+        self.steps.append((entry.job.uid, step))
+        return await self.answer(entry, step)
+
+
+class Bench:
+    """A reconciler on one node of four CPUs, ticked by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.wake = asyncio.Event()
+        self.cluster = Cluster(wake=self.wake.set, monotonic=lambda: self.now)
+        self.cluster.observe_node(None, node("a", cpu="4"))
+        self.writer = FakeWriter()
+        self.reports: list[tuple[str, str | None, Verdict | None]] = []
+        self.reconciler = Reconciler(
+            cluster=self.cluster,
+            wake=self.wake,
+            settings=SettingsSource(),
+            writer=self.writer,  # type: ignore[arg-type]
+            report=lambda entry, phase, why: self.reports.append((entry.job.uid, phase, why)),
+            metrics=Metrics(),
+            wall=lambda: self.now,
+            monotonic=lambda: self.now,
+        )
+
+    def submit(self, made: JobBuilder) -> None:
+        self.cluster.observe_job(made.raw)
+
+    async def tick(self) -> None:
+        """One turn of the loop, with all of its writes."""
+        async with asyncio.TaskGroup() as writes:
+            self.reconciler.tick(writes)
+
+    def started(self) -> list[str]:
+        return [uid for uid, step in self.writer.steps if isinstance(step, Start)]
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    made = Bench()
+    yield made
+    for alarm in made.reconciler._alarms.values():
+        alarm.cancel()
+
+
+def gang(uid: str, *, cpu: str = "1", workers: int = 3, created: float = 0) -> JobBuilder:
+    return job(name=uid, uid=uid).worker(workers, cpu=cpu).held().created(created)
+
+
+async def test_two_gangs_want_one_node_the_older_gets_it(bench: Bench) -> None:
+    bench.submit(gang("younger", created=20))
+    bench.submit(gang("older", created=10))
+    await bench.tick()
+    assert bench.started() == ["older"]
+    (uid, phase, why) = bench.reports[-1]
+    assert (uid, phase) == ("younger", QUEUED)
+    assert why is not None
+    assert why.reason == REASON_NO_ROOM
+
+
+async def test_what_is_being_written_already_counts(bench: Bench) -> None:
+    async def slowly(entry: Entry, step: Step) -> bool:
+        bench.submit(gang("second"))
+        await bench_tick_without_waiting()
+        return True
+
+    async def bench_tick_without_waiting() -> None:
+        async with asyncio.TaskGroup() as writes:
+            bench.reconciler.tick(writes)
+
+    bench.writer.answer = slowly
+    bench.submit(gang("first"))
+    await bench.tick()
+    assert bench.started() == ["first"]
+
+
+async def test_a_step_that_failed_gives_its_room_back_and_is_tried_again(bench: Bench) -> None:
+    async def refused(entry: Entry, step: Step) -> bool:
+        raise Conflict(status=409, reason="Conflict", message="again")
+
+    bench.writer.answer = refused
+    bench.submit(gang("one"))
+    await bench.tick()
+    assert len(bench.cluster.ledger) == 0
+    assert not bench.cluster.jobs["one"].busy
+    assert "one" in bench.reconciler._alarms
+
+
+async def test_a_server_that_is_away_does_not_end_the_loop(bench: Bench) -> None:
+    async def away(entry: Entry, step: Step) -> bool:
+        raise Unavailable(status=0, reason="", message="no connection")
+
+    bench.writer.answer = away
+    bench.submit(gang("one"))
+    await bench.tick()
+    await bench.tick()
+
+
+async def test_a_mistake_of_ours_does(bench: Bench) -> None:
+    async def mistaken(entry: Entry, step: Step) -> bool:
+        raise KfextError("wrong")
+
+    bench.writer.answer = mistaken
+    bench.submit(gang("one"))
+    with pytest.raises(ExceptionGroup):
+        await bench.tick()
+
+
+async def test_one_step_of_a_job_at_a_time(bench: Bench) -> None:
+    async def during(entry: Entry, step: Step) -> bool:
+        bench.cluster.mark(entry.job.uid)
+        async with asyncio.TaskGroup() as writes:
+            bench.reconciler.tick(writes)
+        return True
+
+    bench.writer.answer = during
+    bench.submit(gang("one"))
+    await bench.tick()
+    assert len(bench.writer.steps) == 1
+    assert "one" in bench.cluster.changed, "to be looked at again, now that it is written"
+
+
+async def test_what_was_written_in_part_is_tried_again(bench: Bench) -> None:
+    async def partly(entry: Entry, step: Step) -> bool:
+        return False
+
+    bench.writer.answer = partly
+    bench.submit(gang("one"))
+    await bench.tick()
+    assert "one" in bench.reconciler._alarms
+
+
+async def test_a_job_that_goes_while_it_is_started_leaves_nothing(bench: Bench) -> None:
+    made = gang("one")
+    api = FakeApi(made.raw, [])
+
+    async def gone(entry: Entry, step: Step) -> bool:
+        assert isinstance(step, Start)
+        api.patch_job(job_patch.start_patch(entry.raw, entry.job, step.plan))
+        bench.cluster.forget_job("one")
+        bench.cluster.observe_job(api.job)  # the answer comes after the news
+        return True
+
+    bench.writer.answer = gone
+    bench.submit(made)
+    await bench.tick()
+    assert len(bench.cluster.ledger) == 0
+    assert not bench.cluster.jobs
+
+
+async def test_hopeless_counts_from_when_it_became_so(bench: Bench) -> None:
+    bench.submit(gang("one", cpu="2"))
+    await bench.tick()
+    assert bench.reports[-1][2].reason == REASON_TOO_BIG  # type: ignore[union-attr]
+    bench.now = 59.0
+    bench.cluster.mark("one")
+    await bench.tick()
+    assert not bench.writer.steps
+    bench.now = 60.0
+    bench.cluster.mark("one")
+    await bench.tick()
+    assert [type(step).__name__ for _, step in bench.writer.steps] == ["Release"]
+
+
+async def test_hope_in_between_starts_the_count_anew(bench: Bench) -> None:
+    bench.submit(gang("big", cpu="2"))
+    await bench.tick()
+    bench.now = 30.0
+    bench.cluster.observe_node(None, node("b", cpu="4"))
+    bench.cluster.observe_pod(None, None)
+    bench.writer.answer = _refuse
+    await bench.tick()
+    assert bench.started() == ["big"]
+    bench.cluster.observe_node(node("b", cpu="4"), None)
+    bench.now = 70.0
+    bench.cluster.mark("big")
+    await bench.tick()
+    assert bench.started() == ["big"]
+    assert len(bench.writer.steps) == 1, "not released: hopeless for no time yet"
+
+
+async def _refuse(entry: Entry, step: Step) -> bool:
+    raise Conflict(status=409, reason="Conflict", message="again")
+
+
+async def test_a_later_alarm_takes_the_place_of_an_earlier_one(bench: Bench) -> None:
+    bench.submit(gang("one", cpu="2"))
+    await bench.tick()
+    first = bench.reconciler._alarms["one"]
+    bench.cluster.mark("one")
+    await bench.tick()
+    assert first.cancelled()
+    assert bench.reconciler._alarms["one"] is not first

@@ -1,0 +1,162 @@
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from kfext.controller import view as module
+from kfext.controller.view import View, Viewer, decode_view, view_name, view_of
+from kfext.errors import Conflict, NotFound, Unavailable
+from kfext.model.verdict import Verdict
+from kfext.names import PLACED, QUEUED
+from tests.builders import job
+
+JOB = job().worker(2).build()
+WAITS = view_of(JOB, phase=QUEUED, verdict=Verdict("NoRoom", "full"), nodes=())
+RUNS = view_of(JOB, phase=PLACED, verdict=Verdict("Placed", "on a"), nodes=("a",))
+
+
+class FakeApi:
+    """TrainingPlans by path; `away` and `taken` make it fail."""
+
+    def __init__(self) -> None:
+        self.plans: dict[str, dict[str, Any]] = {}
+        self.away = False
+        self.taken: dict[str, Any] | None = None
+        self.patches = 0
+
+    async def merge_patch(self, path: str, patch: dict[str, Any]) -> dict[str, Any]:
+        if self.away:
+            raise Unavailable(status=0, reason="", message="away")
+        self.patches += 1
+        plan = self.plans.get(path.split("/")[-2])
+        if plan is None:
+            raise NotFound(status=404, reason="NotFound", message="")
+        plan.update(patch)
+        return plan
+
+    async def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        name = body["metadata"]["name"]
+        if self.taken is not None:
+            self.plans[name], self.taken = self.taken, None
+        if name in self.plans:
+            raise Conflict(status=409, reason="AlreadyExists", message="")
+        self.plans[name] = body
+        return body
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
+    monkeypatch.setattr(module, "_CALM_SECONDS", 0.001)
+    return FakeApi()
+
+
+def viewer(api: FakeApi) -> Viewer:
+    return Viewer(client=api, wall=lambda: 0.0)  # type: ignore[arg-type]
+
+
+async def run(made: Viewer, seconds: float = 0.05) -> None:
+    """Let it write for a moment."""
+    try:
+        async with asyncio.timeout(seconds):
+            await made.run()
+    except TimeoutError:
+        pass
+
+
+async def test_made_if_it_is_not_there(api: FakeApi) -> None:
+    made = viewer(api)
+    made.show(JOB, WAITS)
+    await run(made)
+    plan = api.plans["pytorchjob-train"]
+    assert plan["status"]["phase"] == QUEUED
+    (owner,) = plan["metadata"]["ownerReferences"]
+    assert (owner["uid"], owner["controller"]) == ("uid-1", True)
+
+
+async def test_nothing_is_written_twice(api: FakeApi) -> None:
+    made = viewer(api)
+    made.show(JOB, WAITS)
+    await run(made)
+    before = api.patches
+    made.show(JOB, WAITS)
+    await run(made)
+    assert api.patches == before
+
+
+async def test_only_the_newest_is_written(api: FakeApi) -> None:
+    made = viewer(api)
+    made.show(JOB, WAITS)
+    made.show(JOB, RUNS)
+    await run(made)
+    assert api.plans["pytorchjob-train"]["status"]["phase"] == PLACED
+    assert api.patches == 2, "one that found nothing, one after it was made"
+
+
+async def test_what_could_not_be_written_is_written_later(api: FakeApi) -> None:
+    made = viewer(api)
+    api.away = True
+    made.show(JOB, WAITS)
+    await run(made)
+    assert not api.plans
+    api.away = False
+    await run(made, 0.1)
+    assert api.plans
+
+
+async def test_one_that_a_person_deleted_is_made_again(api: FakeApi) -> None:
+    made = viewer(api)
+    made.show(JOB, WAITS)
+    await run(made)
+    written = decode_view(json.dumps(api.plans.pop("pytorchjob-train")).encode())
+    made.observe(None, written)
+    made.observe(written, None)
+    await run(made)
+    assert api.plans
+
+
+async def test_the_one_of_a_deleted_namesake_does_not_count(api: FakeApi) -> None:
+    api.plans["pytorchjob-train"] = {"spec": {"job": {"uid": "uid-0"}}, "metadata": {}}
+    made = viewer(api)
+    made.show(JOB, WAITS)
+    await run(made)
+    del api.plans["pytorchjob-train"]  # the garbage collector comes
+    await run(made)
+    assert api.plans["pytorchjob-train"]["spec"]["job"]["uid"] == "uid-1"
+
+
+async def test_made_meanwhile_by_ourselves_before_a_restart(api: FakeApi) -> None:
+    api.taken = {"spec": {"job": {"uid": "uid-1"}}, "metadata": {}}
+    made = viewer(api)
+    made.show(JOB, WAITS)
+    await run(made)
+    assert api.plans["pytorchjob-train"]["status"]["phase"] == QUEUED
+
+
+async def test_a_job_that_is_gone_is_written_no_more(api: FakeApi) -> None:
+    made = viewer(api)
+    made.show(JOB, WAITS)
+    made.forget(JOB.uid)
+    await run(made)
+    assert not api.plans
+
+
+def test_what_is_written_is_read_back() -> None:
+    written = {
+        "spec": {"job": {"uid": "u"}},
+        "status": {
+            "phase": PLACED,
+            "nodes": ["a"],
+            "workers": 2,
+            "network": "pod",
+            "reason": "Placed",
+            "message": "on a",
+        },
+    }
+    assert decode_view(json.dumps(written).encode()).view == RUNS
+    assert decode_view(b"{}").view == View()
+
+
+def test_a_pytorchjob_and_a_tfjob_of_one_name_have_two_views() -> None:
+    other = job("TFJob").worker(1).build()
+    assert view_name(JOB) != view_name(other)

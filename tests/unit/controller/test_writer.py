@@ -1,0 +1,176 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kfext.controller.cluster import Cluster
+from kfext.controller.writer import Writer
+from kfext.core.steps import Bind, Evict, Release, Remember, Start, Step, Stop, Ungate, Wait
+from kfext.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
+from kfext.model.plan import Plan
+from kfext.model.pod import ReplicaKey
+from kfext.model.state import JobState
+from kfext.model.verdict import Verdict
+from kfext.names import REASON_BIND_TIMEOUT, REASON_CREATE_TIMEOUT, REASON_PLANNED
+from tests.builders import job, node, pod, pods, raw_pod
+
+OF = job().worker(2, cpu="1").held().build()
+PLAN = Plan("uid-1", 1, {ReplicaKey("worker", n): "a" for n in (0, 1)})
+
+
+class FakeClient:
+    """Notes requests; `fail` raises for a path, if it likes; pods answer as if patched."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, str]] = []
+        self.preconditions: list[tuple[str, str]] = []
+        self.events: list[dict[str, Any]] = []
+        self.fail: Callable[[str], None] = lambda path: None
+
+    async def json_patch(self, path: str, operations: Any) -> dict[str, Any]:
+        self.requests.append(("patch", path))
+        self.fail(path)
+        if "/pods/" in path:
+            index = int(path[-1])
+            return raw_pod(OF, "worker", index, pinned="a", version=9)
+        return job().worker(2, cpu="1").resumed().version(9).raw
+
+    async def delete(self, path: str, *, uid: str, resource_version: str) -> None:
+        self.requests.append(("delete", path))
+        self.preconditions.append((uid, resource_version))
+        self.fail(path)
+
+    async def list_all(self, path: str, **query: str) -> list[dict[str, Any]]:
+        return self.events
+
+
+class FakeEvents:
+    """Notes what is said."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, str, bool]] = []
+
+    def record(
+        self, about: object, *, reason: str, message: str, action: str, warning: bool
+    ) -> None:
+        self.said.append((reason, message, warning))
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.client, self.events = FakeClient(), FakeEvents()
+        self.cluster = Cluster(wake=lambda: None)
+        self.cluster.observe_node(None, node("a", cpu="4"))
+        self.cluster.observe_job(job().worker(2, cpu="1").held().raw)
+        for one in pods(OF, gated=True):
+            self.cluster.observe_pod(None, one)
+        self.writer = Writer(
+            client=self.client,  # type: ignore[arg-type]
+            cluster=self.cluster,
+            events=self.events,  # type: ignore[arg-type]
+        )
+
+    async def write(self, step: Step) -> bool:
+        return await self.writer.write(self.cluster.jobs["uid-1"], step)
+
+    @property
+    def verbs(self) -> list[str]:
+        return [
+            f"{verb} {'pod' if '/pods/' in path else 'job'}" for verb, path in self.client.requests
+        ]
+
+
+def failing(error: type[ApiError], *, at: str) -> Callable[[str], None]:
+    def fail(path: str) -> None:
+        if path.endswith(at):
+            raise error(status=0, reason=error.__name__, message="refused")
+
+    return fail
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+GATED = tuple(pods(OF, gated=True))
+STUCK = tuple(pods(OF, pinned="a", version=7))
+STEPS: dict[str, tuple[Step, list[str]]] = {
+    "start": (Start(PLAN, Verdict(REASON_PLANNED, "m")), ["patch job"]),
+    "bind": (Bind(tuple((one, "a") for one in GATED)), ["patch pod", "patch pod"]),
+    "ungate": (Ungate(GATED), ["patch pod", "patch pod"]),
+    "stop": (Stop(JobState(reason="R", message="m")), ["patch job"]),
+    "remember": (Remember(JobState()), ["patch job"]),
+    "evict": (Evict(STUCK, JobState(reason="R")), ["patch job", "delete pod", "delete pod"]),
+    "release": (
+        Release(STUCK, Verdict(REASON_BIND_TIMEOUT, "m")),
+        ["patch job", "delete pod", "delete pod"],
+    ),
+    "wait": (Wait(None), []),
+}
+
+
+@pytest.mark.parametrize(("step", "want"), STEPS.values(), ids=STEPS.keys())
+async def test_the_fewest_writes_the_job_first(bench: Bench, step: Step, want: list[str]) -> None:
+    assert await bench.write(step)
+    assert bench.verbs == want
+
+
+async def test_the_answer_is_known_at_once(bench: Bench) -> None:
+    await bench.write(Start(PLAN, Verdict(REASON_PLANNED, "m")))
+    assert not bench.cluster.jobs["uid-1"].job.suspend
+    await bench.write(Bind(tuple((one, "a") for one in GATED)))
+    assert [one.home for one in bench.cluster.pods("uid-1")] == ["a", "a"]
+    assert bench.events.said == [(REASON_PLANNED, "m", False)]
+
+
+async def test_deletes_have_preconditions(bench: Bench) -> None:
+    await bench.write(Evict(STUCK, JobState()))
+    assert bench.client.preconditions == [(one.uid, "7") for one in STUCK]
+
+
+@pytest.mark.parametrize("error", [NotFound, Conflict, Invalid])
+async def test_one_pod_that_changed_leaves_the_others_alone(
+    bench: Bench, error: type[ApiError]
+) -> None:
+    bench.client.fail = failing(error, at="worker-0")
+    assert not await bench.write(Bind(tuple((one, "a") for one in GATED)))
+    assert len(bench.client.requests) == 2
+    assert sorted(one.home for one in bench.cluster.pods("uid-1")) == ["", "a"]
+
+
+async def test_a_refusal_of_another_sort_is_raised_after_the_others_are_written(
+    bench: Bench,
+) -> None:
+    bench.client.fail = failing(Forbidden, at="worker-0")
+    with pytest.raises(Forbidden):
+        await bench.write(Bind(tuple((one, "a") for one in GATED)))
+    assert len(bench.client.requests) == 2
+
+
+async def test_nothing_is_deleted_or_said_if_the_job_could_not_be_patched(bench: Bench) -> None:
+    bench.client.fail = failing(Invalid, at="train")
+    for step in (Evict(STUCK, JobState()), Release(STUCK, Verdict("R", "m"))):
+        with pytest.raises(Invalid):
+            await bench.write(step)
+    assert bench.verbs == ["patch job"] * 2
+    assert not bench.events.said
+
+
+async def test_the_operators_complaint_is_quoted(bench: Bench) -> None:
+    bench.client.events = [{"note": "pods is forbidden: exceeded quota"}]
+    await bench.write(Stop(JobState(reason=REASON_CREATE_TIMEOUT, message="1 of 2 pods exist")))
+    ((_, message, warning),) = bench.events.said
+    assert message == "1 of 2 pods exist; the operator says: pods is forbidden: exceeded quota"
+    assert warning
+
+
+async def test_an_answer_for_a_pod_that_is_gone_claims_nothing(bench: Bench) -> None:
+    one = pod(OF, "worker", 0, gated=True)
+
+    def gone(path: str) -> None:
+        bench.cluster.observe_pod(one, None)
+
+    bench.client.fail = gone
+    await bench.write(Bind(((one, "a"),)))
+    assert len(bench.cluster.ledger) == 0

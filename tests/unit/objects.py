@@ -1,0 +1,168 @@
+"""Objects for tests: well-formed builders, and Hypothesis strategies for odd ones."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from kfext import names
+
+Raw = dict[str, Any]
+
+
+def job(kind: str = "PyTorchJob", **fields: Any) -> Raw:
+    """A job of one Master (Chief) and two workers; `fields` replace metadata, runPolicy, specs."""
+    first = "Master" if kind == "PyTorchJob" else "Chief"
+    specs = fields.pop("specs", {first: replica(1), "Worker": replica(2)})
+    spec = {"pytorchReplicaSpecs" if kind == "PyTorchJob" else "tfReplicaSpecs": specs}
+    if "run_policy" in fields:
+        spec["runPolicy"] = fields.pop("run_policy")
+    metadata = {"name": "train", "namespace": "team", **fields}
+    return {"apiVersion": "kubeflow.org/v1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def replica(replicas: int | None, *, metadata: Raw | None = None, **pod: Any) -> Raw:
+    """A replica spec with one container; `pod` replaces fields of the pod spec."""
+    spec = {"containers": [{"name": "pytorch", "image": "trainer"}], **pod}
+    template: Raw = {"spec": spec} | ({"metadata": metadata} if metadata else {})
+    return {"template": template} | ({} if replicas is None else {"replicas": replicas})
+
+
+def pod(**fields: Any) -> Raw:
+    """A pod as the training-operator makes it; `fields` replace metadata or, below spec, more."""
+    owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "uid": "u", "controller": True}
+    spec = {"containers": [{"name": "pytorch"}], **fields.pop("spec", {})}
+    return {
+        "metadata": {"name": "train-worker-0", "ownerReferences": [owner], **fields},
+        "spec": spec,
+    }
+
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.sampled_from(["", "1", "true", "3", "a/b~c", "5m", "1e3m", "2Gi", "In", "cpu"])
+    | st.text(max_size=8)
+)
+json_values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner),
+    max_leaves=8,
+)
+
+
+def _odd(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Mostly what it should be, sometimes anything."""
+    return strategy | strategy | strategy | json_values
+
+
+def _fields(**optional: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return _odd(st.fixed_dictionaries({}, optional={k: _odd(v) for k, v in optional.items()}))
+
+
+def _list(item: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return _odd(st.lists(_odd(item), max_size=3))
+
+
+_keys = st.sampled_from(
+    [
+        names.HELD, names.PLAN, names.STATE, names.RELEASED, names.COLOCATION, names.NETWORK,
+        names.ELASTIC, names.ISTIO_INJECT, names.PLAN_GENERATION, names.JOB_NAME,
+        names.REPLICA_INDEX, names.KUEUE_QUEUE, "kfext.dev/unknown", "a~b/c", "x",
+    ]
+)  # fmt: skip
+_words = st.sampled_from(["true", "false", "preferred", "required", "off", "pod", "host", "2-8"])
+_strings = _odd(st.dictionaries(_keys, _odd(_words), max_size=4))
+_metadata = _fields(
+    name=st.text(max_size=5),
+    labels=_strings,
+    annotations=_strings,
+    creationTimestamp=st.sampled_from(["2026-11-21T10:00:00Z", "0001-01-01T00:00:00Z", "x"]),
+    ownerReferences=_list(
+        _fields(
+            apiVersion=st.sampled_from(["kubeflow.org/v1", "batch/v1"]),
+            kind=st.sampled_from(["PyTorchJob", "TFJob", "Job"]),
+            controller=st.booleans(),
+            uid=st.text(max_size=3),
+        )
+    ),
+)
+_amounts = _odd(st.dictionaries(st.sampled_from(["cpu", "memory", "nvidia.com/gpu"]), scalars))
+_container = _fields(
+    resources=_fields(requests=_amounts, limits=_amounts),
+    ports=_list(_fields(hostPort=scalars, containerPort=scalars, protocol=scalars)),
+    restartPolicy=st.just("Always"),
+)
+_requirements = _list(_fields(key=scalars, operator=scalars, values=_list(scalars)))
+_pod_spec = _fields(
+    containers=_list(_container),
+    initContainers=_list(_container),
+    schedulingGates=_list(_fields(name=st.sampled_from([names.GATE, "other/gate"]))),
+    nodeName=st.sampled_from(["", "node-1"]),
+    schedulerName=st.sampled_from(["", "default-scheduler", "volcano"]),
+    nodeSelector=_odd(st.dictionaries(st.text(max_size=3), scalars, max_size=2)),
+    tolerations=_list(_fields(key=scalars, operator=scalars, value=scalars, effect=scalars)),
+    hostNetwork=st.booleans(),
+    overhead=_amounts,
+    affinity=_fields(
+        nodeAffinity=_fields(
+            requiredDuringSchedulingIgnoredDuringExecution=_fields(
+                nodeSelectorTerms=_list(
+                    _fields(matchExpressions=_requirements, matchFields=_requirements)
+                )
+            )
+        )
+    ),
+)
+_replica_specs = _odd(
+    st.dictionaries(
+        st.sampled_from(["Master", "Worker", "worker", "Chief", "PS", "a~b/c"]),
+        _fields(
+            replicas=st.integers(min_value=0, max_value=4),
+            template=_fields(metadata=_metadata, spec=_pod_spec),
+        ),
+        max_size=3,
+    )
+)
+_conditions = _list(_fields(type=scalars, status=scalars, lastTransitionTime=scalars))
+
+odd_jobs = st.fixed_dictionaries(
+    {"kind": st.sampled_from(["PyTorchJob", "TFJob"])},
+    optional={
+        "metadata": _metadata,
+        "spec": _fields(
+            runPolicy=_fields(
+                suspend=st.booleans(),
+                managedBy=st.sampled_from(["", names.TRAINING_OPERATOR, "other/system"]),
+            ),
+            pytorchReplicaSpecs=_replica_specs,
+            tfReplicaSpecs=_replica_specs,
+        ),
+        "status": _fields(conditions=_conditions),
+    },
+)
+odd_pods = st.fixed_dictionaries(
+    {},
+    optional={"metadata": _metadata, "spec": _pod_spec, "status": _fields(conditions=_conditions)},
+)
+odd_nodes = st.fixed_dictionaries(
+    {},
+    optional={
+        "metadata": _metadata,
+        "spec": _fields(unschedulable=st.booleans(), taints=_list(_fields(key=scalars))),
+        "status": _fields(allocatable=_amounts),
+    },
+)
+odd_policies = st.fixed_dictionaries(
+    {},
+    optional={
+        "metadata": _metadata,
+        "spec": _fields(
+            weight=st.integers(),
+            settings=_strings,
+            namespaceSelector=_fields(matchLabels=_strings, matchExpressions=_requirements),
+            placement=_fields(bindTimeout=scalars, releaseAfter=scalars, assumedRequests=_amounts),
+        ),
+    },
+)
