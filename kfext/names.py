@@ -97,6 +97,7 @@ SUSPENDED = "Suspended"
 """Suspended by a person or another system."""
 PHASE_RELEASED = "Released"
 FINISHED = "Finished"
+PHASES = (QUEUED, PLANNED, GATED, BINDING, PLACED, SUSPENDED, PHASE_RELEASED, FINISHED)
 
 # --- reasons: of events, conditions and verdicts -------------------------------------------------
 

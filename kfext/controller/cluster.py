@@ -27,6 +27,7 @@ class Entry:
     """A job and what the controller keeps beside it while it lives. Times are monotonic seconds.
 
     `assumed` is a plan that is being written to the job: it holds room until the answer is in.
+    `phase` is what the TrainingPlan says; None for a job that is not ours.
     """
 
     raw: Mapping[str, Any]
@@ -35,6 +36,7 @@ class Entry:
     state: JobState
     assumed: Plan | None = None
     busy: bool = False
+    phase: str | None = None
     marker: tuple[object, ...] = ()
     since: float = 0.0
     settled_at: float = 0.0
@@ -67,6 +69,10 @@ class Cluster:
     def pods(self, job_uid: str) -> tuple[Pod, ...]:
         """Return the pods whose controller is the job, terminating ones included."""
         return tuple(self._pods.get(job_uid, {}).values())
+
+    def count(self, phase: str) -> int:
+        """Return how many jobs were last seen in a phase."""
+        return sum(entry.phase == phase for entry in self.jobs.values())
 
     def mark(self, job_uid: str) -> None:
         """Have a job looked at again."""

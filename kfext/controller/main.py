@@ -49,6 +49,7 @@ class Controller:
         self._client = client
         self._metrics = metrics
         self.cluster = Cluster(wake=self._wake.set)
+        metrics.follow(self.cluster)
         self.settings = SettingsSource()
         self.viewer = Viewer(client=client)
         self._events = EventRecorder(client, reporter="kfext-controller", instance=identity)
@@ -107,7 +108,7 @@ class Controller:
         """Return why the process should be restarted, None while the loop turns."""
         if not self._lease.held.is_set():
             return None
-        age = self._reconciler._monotonic() - self._reconciler.ticked_at
+        age = self._reconciler.since_tick()
         return f"the loop has not turned for {age:.0f} s" if age > _TICK_LIMIT_SECONDS else None
 
     def _healthy(self) -> bool:
@@ -138,6 +139,7 @@ class Controller:
 
     def _report(self, entry: Entry, phase: str | None, verdict: Verdict | None) -> None:
         """Show what became of a job, on its TrainingPlan."""
+        entry.phase = phase
         if phase is None:
             return
         plan = entry.assumed or entry.plan

@@ -1,6 +1,11 @@
 """What the controller tells Prometheus. No label has the name of a job or a pod."""
 
+from functools import partial
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from kfext.controller.cluster import Cluster
+from kfext.names import PHASES
 
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25)
 
@@ -35,6 +40,12 @@ class Metrics:
         self.leading = Gauge(
             "kfext_leading", "1 while this process holds the Lease", registry=self.registry
         )
+
+    def follow(self, cluster: Cluster) -> None:
+        """Read the gauges from the mirror whenever somebody asks."""
+        self.claims.set_function(lambda: len(cluster.ledger))
+        for phase in PHASES:
+            self.jobs.labels(phase=phase).set_function(partial(cluster.count, phase))
 
     def observe_request(self, verb: str, resource: str, status: int, seconds: float) -> None:
         """Count one request; for kube.client.Client."""

@@ -47,7 +47,7 @@ class Reconciler:
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.ticked_at = monotonic()
+        self._ticked_at = monotonic()
         self._cluster = cluster
         self._wake = wake
         self._settings = settings
@@ -74,10 +74,14 @@ class Reconciler:
             for alarm in self._alarms.values():
                 alarm.cancel()
 
+    def since_tick(self) -> float:
+        """Return the seconds since the loop last turned."""
+        return self._monotonic() - self._ticked_at
+
     def tick(self, writes: asyncio.TaskGroup) -> None:
         """Decide on every job that changed since the last time."""
         self._wake.clear()
-        self.ticked_at = self._monotonic()
+        self._ticked_at = self._monotonic()
         changed, self._cluster.changed = self._cluster.changed, set()
         entries = [entry for uid in changed if (entry := self._cluster.jobs.get(uid))]
         by_uid = {entry.job.uid: entry for entry in entries}

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -135,8 +135,8 @@ class Viewer:
             job, view = self._wanted.get(uid, (None, None))
             if job is not None and view is not None and self._written.get(uid) != view:
                 try:
-                    await self._write(job, view)
-                    self._written[uid] = view
+                    if await self._write(job, view):
+                        self._written[uid] = view
                 except ApiError as error:
                     _log.warning("view not written", job=job.name, error=str(error))
             # Until then the job counts as queued, so that what changes meanwhile waits too.
@@ -148,12 +148,12 @@ class Viewer:
         if job is not None and self._written.get(uid) != view:
             self._enqueue(uid)
 
-    async def _write(self, job: TrainingJob, view: View) -> None:
+    async def _write(self, job: TrainingJob, view: View) -> bool:
+        """Write a view; return whether it stands, and not on what an earlier namesake left."""
         path = paths.plans(job.namespace, view_name(job), "status")
         status = {"status": self._status(job.uid, view)}
         try:
-            await self._client.merge_patch(path, status)
-            return
+            return _is_of(job, await self._client.merge_patch(path, status))
         except NotFound:
             pass
         try:
@@ -161,8 +161,8 @@ class Viewer:
         except Conflict:
             pass  # made meanwhile, by ourselves before a restart
         except NotFound:
-            return  # the namespace is going away
-        await self._client.merge_patch(path, status)
+            return True  # the namespace is going away
+        return _is_of(job, await self._client.merge_patch(path, status))
 
     def _status(self, uid: str, view: View) -> dict[str, Any]:
         placed = view.phase == PLACED
@@ -188,6 +188,11 @@ class Viewer:
                 }
             ],
         }
+
+
+def _is_of(job: TrainingJob, written: Mapping[str, Any]) -> bool:
+    """Return whether a TrainingPlan is of this very job; a namesake's is about to be collected."""
+    return text(mapping(mapping(written.get("spec")).get("job")).get("uid")) == job.uid
 
 
 def _body(job: TrainingJob) -> dict[str, Any]:

@@ -106,13 +106,13 @@ async def test_warnings_fit_what_the_api_server_passes_on(service: Service) -> N
 
 
 @pytest.mark.parametrize("path", [JOB, POD])
-async def test_X1_dry_run_gets_the_same_answer(service: Service, path: str) -> None:  # noqa: N802
+async def test_X1_dry_run_gets_the_same_answer(service: Service, path: str) -> None:
     raw = job() if path == JOB else pod()
     assert await service.review(path, raw, dryRun=True) == await service.review(path, raw)
 
 
 @pytest.mark.parametrize("path", [JOB, POD])
-async def test_X1_an_error_of_ours_admits_the_object_with_a_warning(  # noqa: N802
+async def test_X1_an_error_of_ours_admits_the_object_with_a_warning(
     service: Service, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     service.known.error = ZeroDivisionError("planted")
@@ -130,7 +130,7 @@ UNKNOWN: dict[str, tuple[Facts | None, str]] = {
 
 
 @pytest.mark.parametrize(("facts", "words"), UNKNOWN.values(), ids=UNKNOWN)
-async def test_X1_without_facts_a_job_starts_as_on_plain_kubernetes(  # noqa: N802
+async def test_X1_without_facts_a_job_starts_as_on_plain_kubernetes(
     service: Service, facts: Facts | None, words: str
 ) -> None:
     service.known.facts = facts

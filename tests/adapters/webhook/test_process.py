@@ -193,7 +193,7 @@ def test_metrics_count_the_reviews(webhook: Webhook, namespaces: dict[str, str])
     assert "kfext_webhook_synced 1.0" in text
 
 
-def test_X1_without_a_controller_jobs_start_as_on_plain_kubernetes(  # noqa: N802
+def test_X1_without_a_controller_jobs_start_as_on_plain_kubernetes(
     testbed: Testbed, webhook: Webhook, namespaces: dict[str, str]
 ) -> None:
     leases = "/apis/coordination.k8s.io/v1/namespaces"
@@ -220,7 +220,7 @@ def test_sigterm_makes_it_unready_then_ends_it_in_order(stopped: Webhook) -> Non
     assert "Traceback" not in stopped.output.read_text()
 
 
-def test_X1_without_a_webhook_jobs_start_as_on_plain_kubernetes(  # noqa: N802
+def test_X1_without_a_webhook_jobs_start_as_on_plain_kubernetes(
     testbed: Testbed, stopped: Webhook, namespaces: dict[str, str]
 ) -> None:
     stopped.process.wait(timeout=30)

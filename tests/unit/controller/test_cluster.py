@@ -232,6 +232,12 @@ def test_a_pod_that_ended_holds_nothing_and_nor_does_its_plan(cluster: Cluster) 
     assert free(cluster, "a") == 3, "worker 1 is still to come"
 
 
+def test_a_pod_that_failed_before_it_was_bound_holds_nothing(cluster: Cluster) -> None:
+    cluster.observe_job(planned("a", "a").raw)
+    cluster.observe_pod(None, worker(0, phase="Failed"))
+    assert free(cluster, "a") == 3
+
+
 # --- nothing leaks ----------------------------------------------------------------------------
 
 

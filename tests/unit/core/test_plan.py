@@ -1,4 +1,3 @@
-# ruff: noqa: N802 - statements keep their names
 """The solver. Names test_C… are testable statements of the reference (seeds §8)."""
 
 import random
