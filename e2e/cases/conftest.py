@@ -1,0 +1,73 @@
+"""One cluster for all cases; a namespace for each. Whatever a case broke is mended after it."""
+
+import itertools
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from e2e.harness.kfext_process import Kfext
+from e2e.harness.space import Space
+from e2e.testbed.cluster import NotReadyError, Testbed
+from e2e.testbed.lifecycle import running
+from e2e.testbed.preflight import Unavailable
+
+_FAKE_NODES = 20
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def testbed() -> Iterator[Testbed]:
+    """A control plane, the training-operator and fake nodes, shared by the whole session."""
+    context = running(f"cases-{os.getpid()}", fake_nodes=_FAKE_NODES, fast=True)
+    try:
+        cluster = context.__enter__()
+    except (Unavailable, NotReadyError, OSError, subprocess.SubprocessError) as error:
+        pytest.skip(f"no testbed on this machine: {error}")
+    try:
+        yield cluster
+    finally:
+        context.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session")
+def installed(testbed: Testbed) -> Iterator[Kfext]:
+    """Install kfext once."""
+    made = Kfext(testbed)
+    made.install()
+    yield made
+    made.proxy.stop()
+
+
+@pytest.fixture
+def kfext(installed: Kfext) -> Iterator[Kfext]:
+    """kfext at work: what the case before killed or broke is whole again."""
+    installed.ensure()
+    yield installed
+    installed.proxy.heal()
+
+
+@pytest.fixture
+def new_space(kfext: Kfext, request: pytest.FixtureRequest) -> Iterator[Callable[..., Space]]:
+    """Return a maker of namespaces; they go when the case ends."""
+    made: list[Space] = []
+    stem = re.sub(r"[^a-z0-9]+", "-", request.node.originalname.lower())[5:35].strip("-")
+
+    def make(**options: object) -> Space:
+        space = Space(kfext, f"{stem}-{next(_numbers)}")
+        made.append(space)
+        space.create(**options)  # type: ignore[arg-type]
+        return space
+
+    yield make
+    kfext.proxy.heal()
+    for space in made:
+        space.clean()
+
+
+@pytest.fixture
+def space(new_space: Callable[..., Space]) -> Space:
+    """A managed namespace."""
+    return new_space()

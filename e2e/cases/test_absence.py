@@ -1,0 +1,147 @@
+"""Parts of kfext are away: new jobs run as on plain Kubernetes, and nothing waits for ever."""
+
+import subprocess
+
+import pytest
+
+from e2e.harness.jobs import job, workers
+from e2e.harness.kfext_process import COMMAND, Kfext
+from e2e.harness.look import gated, held, pinned_to, suspended
+from e2e.harness.space import Space
+
+GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
+
+
+def runs_plainly(space: Space, name: str, count: int) -> None:
+    space.bound(name, count)
+    assert [pod for pod in space.pods(name) if gated(pod) or pinned_to(pod)] == []
+
+
+def test_without_a_controller_jobs_run_as_on_plain_kubernetes(space: Space, kfext: Kfext) -> None:
+    kfext.controller_absent()
+    answer = space.try_submit(workers("torch", 3, each=GPU))
+    assert answer.ok
+    assert not suspended(answer.body)
+    assert not held(answer.body)
+    assert any("controller does not answer" in said for said in answer.warnings)
+    space.submit(job("tensor", {"PS": 1, "Worker": 2}, kind="TFJob", each=GPU))
+    runs_plainly(space, "torch", 3)
+    runs_plainly(space, "tensor", 3)
+    # When it is back it lets them run: it moves nothing that it did not place.
+    before = space.bound("torch", 3)
+    kfext.ensure()
+    space.submit(workers("after", 2, each=GPU))
+    space.phase("after", "Placed")
+    assert space.bound("torch", 3) == before
+    assert {name for name in space.pins() if not name.startswith("after")} == set()
+
+
+@pytest.mark.long
+def test_a_lease_that_is_not_renewed_for_thirty_seconds_ends_the_holding_of_jobs(
+    space: Space, kfext: Kfext
+) -> None:
+    kfext.kill_controller()
+    kfext.wait_controller_dead()
+    assert suspended(space.submit(workers("early", 2, each=GPU)))
+    kfext.wait_hooks(job="seen", pod="untouched")
+    assert not suspended(space.submit(workers("late", 2, each=GPU)))
+    runs_plainly(space, "late", 2)
+    assert space.pods("early") == []
+    kfext.ensure()
+    assert len(set(space.bound("early", 2).values())) == 1
+
+
+def test_release_frees_what_was_queued_when_no_controller_is_there(
+    space: Space, kfext: Kfext
+) -> None:
+    space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    gates = {"schedulingGates": [{"name": "example.com/gate"}]}
+    space.submit(workers("gated", 2, each=GPU, pod=gates))
+    space.phase("gated", "Gated")
+    space.submit(workers("queued", 4, each=GPU))
+    space.phase("queued", "Queued")
+    kfext.kill_controller()
+    kfext.wait_controller_dead()
+    done = subprocess.run(
+        [COMMAND, "release", "--all", "-n", space.name, f"--kubeconfig={kfext.testbed.kubeconfig}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "queued: unsuspended and marked as released" in done.stdout
+    assert "2 gated pods freed" in done.stdout
+    assert not suspended(space.job("queued"))
+    assert not any(gated(pod) for pod in space.pods("gated"))
+    space.until(lambda: len(space.pods("queued")) == 4, "the operator makes its pods")
+    assert not any(gated(pod) for pod in space.pods("queued"))
+    kfext.ensure()
+    # The controller that comes back keeps its hands off.
+    space.phase("queued", "Released")
+    assert space.pins() == {}
+
+
+def test_a_job_released_by_hand_is_never_touched_again(space: Space, kfext: Kfext) -> None:
+    space.nodes(1, cpu="32", memory="64Gi", gpu="2")
+    space.submit(workers("mine", 4, each=GPU))
+    space.phase("mine", "Queued")
+    subprocess.run(
+        [COMMAND, "release", "mine", "-n", space.name, f"--kubeconfig={kfext.testbed.kubeconfig}"],
+        check=True,
+    )
+    space.phase("mine", "Released")
+    space.until(lambda: len(space.pods("mine")) == 4, "its pods exist")
+    space.patch_job("mine", {"spec": {"runPolicy": {"suspend": True}}})
+    space.until(lambda: not space.pods("mine", ending=True), "its pods are gone")
+    space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    space.submit(workers("other", 4, each=GPU))
+    space.phase("other", "Placed")
+    assert suspended(space.job("mine"))
+    assert not any(name.startswith("mine") for name in space.pins())
+
+
+def test_a_job_that_no_webhook_saw_runs_plainly(space: Space, kfext: Kfext) -> None:
+    kfext.kill_webhook()
+    stored = space.submit(workers("unseen", 3, each=GPU))
+    assert not suspended(stored)
+    assert not stored["metadata"].get("annotations")
+    runs_plainly(space, "unseen", 3)
+
+
+def test_a_job_that_only_the_pod_webhook_saw_is_placed_by_its_gated_pods(
+    space: Space, kfext: Kfext
+) -> None:
+    kfext.configure_hooks(dead=("jobs.kfext.dev",))
+    kfext.wait_hooks(job="untouched", pod="gated")
+    assert not suspended(space.submit(workers("late", 4, each=GPU)))
+    homes = space.bound("late", 4)
+    assert len(set(homes.values())) == 1
+    assert space.pins() == dict.fromkeys(homes, 1)
+
+
+def test_pods_that_the_pod_webhook_missed_lean_to_the_planned_node(
+    space: Space, kfext: Kfext
+) -> None:
+    kfext.configure_hooks(dead=("pods.kfext.dev",))
+    kfext.wait_hooks(job="held", pod="untouched")
+    space.nodes(4, cpu="32", memory="64Gi", gpu="8")
+    assert suspended(space.submit(workers("leaning", 6, each=GPU)))
+    homes = space.bound("leaning", 6)
+    plan = space.plan("leaning")
+    assert plan is not None
+    assert set(homes.values()) == set(plan["nodes"])
+    assert len(plan["nodes"]) == 1
+    assert space.pins() == {}
+    space.phase("leaning", "Placed")
+
+
+def test_a_namespace_that_is_no_longer_managed_finishes_what_was_begun(space: Space) -> None:
+    space.nodes(1, cpu="32", memory="64Gi", gpu="2")
+    space.submit(workers("begun", 4, each=GPU))
+    space.phase("begun", "Queued")
+    path = f"/api/v1/namespaces/{space.name}"
+    space.kube.patch(path, {"metadata": {"labels": {"kfext.dev/managed": None}}})
+    stored = space.submit(workers("new", 1, each=GPU))
+    assert not suspended(stored)
+    space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    space.bound("begun", 4)

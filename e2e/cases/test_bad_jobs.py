@@ -1,0 +1,178 @@
+"""Odd and broken jobs: a clear answer at once, or a job that runs; never something in between."""
+
+import json
+from typing import Any
+
+import pytest
+
+from e2e.harness.jobs import job, specs, template, workers
+from e2e.harness.kfext_process import Kfext
+from e2e.harness.look import held, suspended
+from e2e.harness.space import Space
+
+GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
+FOREIGN_PLAN = {
+    "uid": "11111111-2222-3333-4444-555555555555",
+    "generation": 7,
+    "nodes": ["fake-019"],
+    "replicas": {"master": [0], "worker": [0, 0]},
+}
+
+
+@pytest.mark.parametrize("kind", ["PyTorchJob", "TFJob"])
+def test_a_job_without_replicas_is_left_alone_with_a_word_about_it(space: Space, kind: str) -> None:
+    answer = space.try_submit(job("none", {}, kind=kind))
+    assert answer.ok
+    assert not suspended(answer.body)
+    assert not held(answer.body)
+    assert any("it has no replicas" in said for said in answer.warnings)
+
+
+@pytest.mark.parametrize(("kind", "idle"), [("PyTorchJob", "Worker"), ("TFJob", "PS")])
+def test_a_type_with_zero_replicas_does_not_harm_the_controller(
+    space: Space, kfext: Kfext, kind: str, idle: str
+) -> None:
+    """The operator of TFJobs makes a pod for it all the same, deletes it, and fails the job."""
+    other = {"PyTorchJob": "Master", "TFJob": "Worker"}[kind]
+    pid = kfext.controller_pid
+    space.submit(job("some", {other: 1, idle: 0}, kind=kind, each=GPU))
+    space.until(lambda: space.pods("some"), "the operator has made pods")
+    space.submit(workers("after", 2, each=GPU))
+    space.phase("after", "Placed")
+    assert kfext.controller_pid == pid
+
+
+def test_a_job_without_any_requests_is_placed_on_one_node(space: Space) -> None:
+    space.submit(workers("free", 4))
+    assert len(set(space.bound("free", 4).values())) == 1
+
+
+@pytest.mark.parametrize(
+    ("cpu", "pods_per_node"),
+    [
+        pytest.param("0.5", 4, id="a decimal"),
+        pytest.param("500m", 4, id="milli"),
+        pytest.param("5e2m", 0, id="an exponent and a suffix"),
+        pytest.param("1e3m", 0, id="1e3m"),
+        pytest.param("5e-1", 4, id="an exponent"),
+        pytest.param("+0.5", 4, id="a sign"),
+        pytest.param(".5", 4, id="no leading zero"),
+        pytest.param("500000u", 4, id="micro"),
+        pytest.param(1, 2, id="a number, not a string"),
+        pytest.param("half", 0, id="a word"),
+        pytest.param("-1", 0, id="negative"),
+        pytest.param("1 ", 0, id="a space"),
+        pytest.param(True, 0, id="a truth value"),
+        pytest.param([], 0, id="a list"),
+    ],
+)
+def test_a_quantity_is_counted_as_kubernetes_counts_it_or_refused_by_it(
+    space: Space, cpu: Any, pods_per_node: int
+) -> None:
+    """0 pods per node: no such pod may come to be, and kfext holds and plans nothing for it."""
+    space.nodes(1, cpu="2", memory="64Gi")
+    count = max(pods_per_node, 1)
+    manifest = workers("odd", count, each={"cpu": cpu})
+    answer = space.try_submit(manifest)
+    if not pods_per_node:
+        # Either the CRD refuses, or kube-apiserver refuses each pod and the operator says so.
+        if answer.ok:
+            space.until(lambda: _complaints(space, "odd"), "the operator complains")
+        else:
+            assert answer.status in {400, 422}
+            assert "cpu" in answer.message
+            assert space.kube.find(space.path("pytorchjobs", "odd")) is None
+        assert space.pods() == []
+        return
+    assert answer.ok, answer.message
+    space.bound("odd", count)
+    space.submit(workers("more", 1, each={"cpu": "1m"}))
+    assert space.phase("more", "Queued")["reason"] == "NoRoom"
+
+
+def _complaints(space: Space, name: str) -> list[Any]:
+    return [e for e in space.events(name) if e["type"] == "Warning"]
+
+
+def test_a_template_of_half_a_megabyte_is_placed_like_any_other(space: Space) -> None:
+    manifest = workers("long", 2, each=GPU)
+    for type_ in ("Master", "Worker"):
+        container = template(manifest, type_)["spec"]["containers"][0]
+        container["env"] = [{"name": "LONG", "value": "x" * 300_000}]
+    assert len(json.dumps(manifest)) > 500_000
+    space.submit(manifest)
+    assert len(set(space.bound("long", 2).values())) == 1
+
+
+def test_a_job_too_long_for_etcd_is_refused_and_nothing_of_it_stays(space: Space) -> None:
+    manifest = workers("endless", 1, each=GPU)
+    container = template(manifest, "Master")["spec"]["containers"][0]
+    container["env"] = [{"name": "LONG", "value": "x" * 2_000_000}]
+    answer = space.try_submit(manifest)
+    assert answer.status in {413, 422, 500}
+    assert "large" in answer.message or "larger" in answer.message
+    assert space.kube.find(space.path("pytorchjobs", "endless")) is None
+
+
+def test_a_job_of_five_hundred_pods_is_planned_at_once_on_the_fewest_nodes(space: Space) -> None:
+    space.nodes(5, cpu="32", memory="64Gi", pods="100")
+    space.submit(workers("crowd", 500, each={"cpu": "100m"}))
+    plan = space.until(lambda: space.plan("crowd"), "the job has a plan")
+    assert len(plan["nodes"]) == 5
+    assert {kind: len(places) for kind, places in plan["replicas"].items()} == {
+        "master": 1,
+        "worker": 499,
+    }
+    assert not suspended(space.job("crowd"))
+
+
+MARKS = {
+    "a plan": {"kfext.dev/plan": json.dumps(FOREIGN_PLAN)},
+    "a state": {"kfext.dev/state": '{"strikes":3,"retryAt":9e10,"excluded":{"fake-001":9e9}}'},
+    "the held mark": {"kfext.dev/held": "true"},
+    "garbage for a plan": {"kfext.dev/plan": "{[" * 500, "kfext.dev/state": "\u0000-ish"},
+    "all of them": {
+        "kfext.dev/held": "true",
+        "kfext.dev/plan": json.dumps(FOREIGN_PLAN),
+        "kfext.dev/state": '{"strikes":2}',
+    },
+}
+
+
+@pytest.mark.parametrize("marks", MARKS.values(), ids=MARKS.keys())
+@pytest.mark.parametrize("suspend", [True, False], ids=["suspended", "running"])
+def test_a_copied_manifest_starts_afresh(
+    space: Space, marks: dict[str, str], suspend: bool
+) -> None:
+    by_person = suspend and "kfext.dev/held" not in marks
+    manifest = workers("copy", 3, each=GPU, annotations=marks, policy={"suspend": suspend})
+    stored = space.submit(manifest)
+    assert "kfext.dev/plan" not in stored["metadata"].get("annotations", {})
+    assert "kfext.dev/state" not in stored["metadata"].get("annotations", {})
+    assert held(stored) is not by_person
+    if by_person:  # the copy of a job that somebody had suspended, or the wish of who sent it
+        space.phase("copy", "Suspended")
+        space.patch_job("copy", {"spec": {"runPolicy": {"suspend": False}}})
+    assert len(set(space.bound("copy", 3).values())) == 1
+    space.phase("copy", "Placed")
+    assert space.plan("copy")["uid"] == stored["metadata"]["uid"]
+    assert space.plan("copy")["generation"] == 1
+
+
+def test_a_plan_that_a_person_overwrites_moves_no_pod(space: Space) -> None:
+    space.submit(workers("edited", 3, each=GPU))
+    before = space.bound("edited", 3)
+    space.phase("edited", "Placed")
+    space.patch_job("edited", {"metadata": {"annotations": {"kfext.dev/plan": "{"}}})
+    space.submit(workers("after", 3, each=GPU))
+    space.phase("after", "Placed")
+    assert space.bound("edited", 3) == before
+
+
+def test_a_view_that_somebody_deletes_is_made_again(space: Space) -> None:
+    space.submit(workers("seen", 2, each=GPU))
+    before = space.phase("seen", "Placed")
+    space.kube.delete(space.path("trainingplans", "pytorchjob-seen"))
+    after = space.phase("seen", "Placed")
+    assert after["nodes"] == before["nodes"]
+    assert specs(space.job("seen"))["Worker"]["replicas"] == 1

@@ -1,0 +1,194 @@
+"""The controller dies by SIGKILL after any single step: its successor goes on where it stopped."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from e2e.harness.faults import Exchange, KillAfter, Match, pod_patch, start_patch
+from e2e.harness.jobs import job, workers
+from e2e.harness.kfext_process import Kfext
+from e2e.harness.kube import Object
+from e2e.harness.look import gated, suspended
+from e2e.harness.space import Space
+
+GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
+PODS = 6
+
+
+@dataclass(frozen=True)
+class Death:
+    """Die once `nth` writes that match are carried out (0: before the first), and no other is."""
+
+    match: Callable[[str], Match]
+    nth: int
+
+
+def view_status(namespace: str) -> Match:
+    return lambda one: one.is_write and f"/{namespace}/trainingplans" in one.path
+
+
+DEATHS = {
+    "before the plan, so right after the suspend": Death(start_patch, 0),
+    "after the patch that plans and unsuspends": Death(start_patch, 1),
+    "before the first pin": Death(pod_patch, 0),
+    "after the first pin": Death(pod_patch, 1),
+    "after half of the pins": Death(pod_patch, PODS // 2),
+    "after all pins but one": Death(pod_patch, PODS - 1),
+    "after the last pin": Death(pod_patch, PODS),
+    "after the first word on the TrainingPlan": Death(view_status, 1),
+}
+
+
+@pytest.mark.parametrize("death", DEATHS.values(), ids=DEATHS.keys())
+def test_a_job_is_placed_once_though_the_controller_is_killed(
+    space: Space, kfext: Kfext, death: Death
+) -> None:
+    fault = KillAfter(death.match(space.name), nth=death.nth)
+    kfext.proxy.arm(fault)
+    space.submit(workers("one", PODS, each=GPU))
+    space.until(lambda: fault.fired, "the controller has come so far")
+    kfext.wait_controller_dead()
+    plan_before = space.plan("one")
+    kfext.proxy.heal()
+    kfext.restart_killed_controller()
+    homes = space.bound("one", PODS)
+    assert len(set(homes.values())) == 1
+    space.phase("one", "Placed")
+    # Each pod pinned once, by whichever of the two; one plan, and the successor keeps to it.
+    assert space.pins() == dict.fromkeys(homes, 1)
+    assert space.starts() == 1
+    if plan_before is not None:
+        assert space.plan("one") == plan_before
+
+
+def test_a_controller_killed_after_every_single_write_still_places_the_job_once(
+    space: Space, kfext: Kfext
+) -> None:
+    kfext.kill_controller()
+    kfext.wait_controller_dead()
+    space.submit(job("one", {"PS": 1, "Worker": 2}, kind="TFJob", each=GPU))
+    for step in (start_patch, pod_patch, pod_patch, pod_patch):
+        fault = KillAfter(step(space.name), nth=1)
+        kfext.proxy.arm(fault)
+        kfext.relaunch_killed_controller()  # it may be dead again before it is seen to lead
+        space.until(lambda: fault.fired, "the controller has written once")  # noqa: B023
+        kfext.wait_controller_dead()
+        kfext.proxy.heal()
+    kfext.ensure()
+    homes = space.bound("one", 3)
+    assert space.pins() == dict.fromkeys(homes, 1)
+    assert space.starts() == 1
+
+
+@pytest.mark.long
+def test_a_successor_waits_until_the_lease_of_the_dead_has_run_out(
+    space: Space, kfext: Kfext
+) -> None:
+    fault = KillAfter(pod_patch(space.name), nth=2)
+    kfext.proxy.arm(fault)
+    space.submit(workers("one", 4, each=GPU))
+    space.until(lambda: fault.fired, "the controller has pinned two pods")
+    kfext.wait_controller_dead()
+    kfext.proxy.heal()
+    kfext.start_controller()
+    space.bound("one", 4)
+    assert set(space.pins().values()) == {1}
+
+
+def test_a_controller_that_restarts_among_twenty_jobs_in_every_phase_places_each_once(
+    new_space: Callable[..., Space], kfext: Kfext
+) -> None:
+    space, starved = new_space(), new_space()
+    space.nodes(2, cpu="64", memory="256Gi", gpu="16")  # room for eight gangs of four
+    starved.nodes(1, cpu="64", memory="256Gi", gpu="16")
+    quota = starved.quota(pods=0)
+    foreign = {"schedulingGates": [{"name": "example.com/gate"}]}
+    for number in range(3):
+        space.submit(workers(f"gated-{number}", 4, each=GPU, pod=foreign))
+        starved.submit(workers(f"planned-{number}", 4, each=GPU))
+        space.submit(workers(f"off-{number}", 1, annotations={"kfext.dev/colocation": "off"}))
+        space.submit(workers(f"person-{number}", 1, policy={"suspend": True}))
+    for number in range(3):
+        space.phase(f"gated-{number}", "Gated")
+        starved.phase(f"planned-{number}", "Planned")
+    fault = KillAfter(start_patch(space.name), nth=4)
+    kfext.proxy.arm(fault)
+    for number in range(8):
+        space.submit(workers(f"many-{number}", 4, each=GPU))
+    space.until(lambda: fault.fired, "four more jobs are started")
+    kfext.wait_controller_dead()
+    kfext.proxy.heal()
+    kfext.restart_killed_controller()
+
+    starved.lift(quota)
+    for pod in space.pods():
+        if pod["metadata"]["name"].startswith("gated-"):
+            gates = [gate["name"] for gate in pod["spec"]["schedulingGates"]]
+            path = f"/spec/schedulingGates/{gates.index('example.com/gate')}"
+            space.kube.patch(
+                space.path("pods", pod["metadata"]["name"]),
+                [{"op": "remove", "path": path}],
+                kind="json",
+            )
+    for number in range(3):
+        starved.bound(f"planned-{number}", 4)
+        space.bound(f"gated-{number}", 4)
+        space.bound(f"off-{number}", 1)
+        assert suspended(space.job(f"person-{number}"))
+    # Eight gangs fit: three gated ones and five of the many; the others wait whole.
+    space.until(lambda: len(_placed(space)) == 5, "five of the many are placed")
+    assert sorted(_sizes(space)) == [0, 0, 0, 4, 4, 4, 4, 4]
+    for one in (space, starved):
+        assert set(one.pins().values()) == {1}
+    assert space.starts() == 8
+    assert starved.starts() == 3
+
+
+def _sizes(space: Space) -> list[int]:
+    return [len(space.pods(f"many-{number}")) for number in range(8)]
+
+
+def _placed(space: Space) -> list[str]:
+    names = [f"many-{number}" for number in range(8)]
+    return [name for name in names if _all_on_one_node(space.pods(name))]
+
+
+def _all_on_one_node(pods: list[Object]) -> bool:
+    homes = {pod["spec"].get("nodeName") for pod in pods}
+    return len(pods) == 4 and len(homes) == 1 and None not in homes
+
+
+def test_sigterm_while_pins_are_written_loses_none(space: Space, kfext: Kfext) -> None:
+    space.submit(workers("one", PODS, each=GPU))
+    space.until(lambda: any(gated(pod) for pod in space.pods("one")), "the first pods exist")
+    kfext.stop_controller()
+    assert (kfext.lease() or {})["holderIdentity"] == ""  # the successor need not wait
+    kfext.start_controller()
+    homes = space.bound("one", PODS)
+    assert space.pins() == dict.fromkeys(homes, 1)
+
+
+def test_two_plans_are_never_written_for_one_job(space: Space, kfext: Kfext) -> None:
+    """The answer to the start patch is lost: the successor reads the plan instead of making one."""
+    fault = KillAfter(start_patch(space.name), nth=1)
+    kfext.proxy.arm(fault)
+    space.nodes(3, cpu="32", memory="64Gi", gpu="8")
+    space.submit(workers("one", 4, each=GPU))
+    space.until(lambda: fault.fired, "the plan is written")
+    kfext.wait_controller_dead()
+    kfext.proxy.heal()
+    kfext.restart_killed_controller()
+    homes = space.bound("one", 4)
+    plans = [one.body for one in kfext.proxy.writes(_plan_writes(space.name))]
+    assert len(plans) == 1
+    (node,) = set(homes.values())
+    assert node in json.dumps(json.loads(plans[0]))
+
+
+def _plan_writes(namespace: str) -> Match:
+    def match(one: Exchange) -> bool:
+        return f"/{namespace}/pytorchjobs/" in one.path and b"kfext.dev~1plan" in one.body
+
+    return match

@@ -1,0 +1,165 @@
+"""The API server stumbles: watches break, history is gone, writes are refused or time out."""
+
+from collections.abc import Callable
+
+import pytest
+
+from e2e.harness.faults import (
+    ErrorEvent,
+    Fault,
+    Hold,
+    Match,
+    Refuse,
+    job_patch,
+    pod_patch,
+    start_patch,
+    watch_of,
+)
+from e2e.harness.jobs import workers
+from e2e.harness.kfext_process import Kfext
+from e2e.harness.space import Space
+
+GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
+
+
+def placed_once(space: Space, name: str, pods: int) -> None:
+    homes = space.bound(name, pods)
+    assert len(set(homes.values())) == 1
+    space.phase(name, "Placed")
+    pinned = space.pins()
+    assert {pod: pinned[pod] for pod in homes} == dict.fromkeys(homes, 1)
+
+
+def test_watches_that_are_cut_are_taken_up_again(space: Space, kfext: Kfext) -> None:
+    space.submit(workers("before", 3, each=GPU))
+    placed_once(space, "before", 3)
+    assert kfext.proxy.drop_watches() >= 5
+    space.submit(workers("after", 3, each=GPU))
+    placed_once(space, "after", 3)
+
+
+def test_watches_cut_in_the_middle_of_a_gang_lose_no_pod(space: Space, kfext: Kfext) -> None:
+    pins = Hold(pod_patch(space.name))
+    kfext.proxy.arm(pins)
+    space.submit(workers("one", 6, each=GPU))
+    space.until(lambda: pins.seen, "the pins are on their way")
+    kfext.proxy.drop_watches()
+    pins.go.set()
+    placed_once(space, "one", 6)
+
+
+@pytest.mark.parametrize(
+    ("plural", "form"),
+    [
+        ("pods", "event"),
+        ("pods", "answer"),
+        ("nodes", "event"),
+        ("namespaces", "answer"),
+        ("pytorchjobs", "event"),
+    ],
+)
+def test_a_watch_whose_history_is_gone_lists_again(
+    space: Space, kfext: Kfext, plural: str, form: str
+) -> None:
+    match = watch_of(plural)
+    fault: Fault = Refuse(match, status=410) if form == "answer" else ErrorEvent(match, status=410)
+    kfext.proxy.arm(fault)
+    kfext.proxy.drop_watches(match)
+    space.until(lambda: fault.seen, "the watch was told that its history is gone")
+    space.submit(workers("one", 3, each=GPU))
+    placed_once(space, "one", 3)
+
+
+@pytest.mark.long
+def test_a_controller_whose_watch_of_jobs_is_refused_ends_itself_and_its_successor_goes_on(
+    space: Space, kfext: Kfext
+) -> None:
+    """kopf gives up on 410 as an HTTP status, which API servers send inside the stream instead."""
+    kfext.proxy.arm(Refuse(watch_of("pytorchjobs"), status=410))
+    kfext.proxy.drop_watches(watch_of("pytorchjobs"))
+    space.patiently(lambda: kfext.controller_pid is None, seconds=120)
+    space.submit(workers("one", 3, each=GPU))
+    kfext.restart_killed_controller()
+    placed_once(space, "one", 3)
+
+
+STUMBLES = {
+    "the start patch conflicts once": (start_patch, 409, 1, 1),
+    "the start patch fails three times": (start_patch, 500, 1, 3),
+    "the start patch is throttled": (start_patch, 429, 1, 2),
+    "the first pin conflicts": (pod_patch, 409, 1, 1),
+    "a pin in the middle fails": (pod_patch, 500, 3, 1),
+    "half of the pins fail": (pod_patch, 500, 4, 3),
+    "all pins fail at first": (pod_patch, 500, 1, 6),
+    "pins are throttled": (pod_patch, 429, 2, 4),
+    "a pin is refused as invalid": (pod_patch, 422, 2, 1),
+}
+
+
+@pytest.mark.parametrize(
+    ("match", "status", "first", "times"), STUMBLES.values(), ids=STUMBLES.keys()
+)
+def test_a_refused_write_is_decided_on_anew(
+    space: Space, kfext: Kfext, match: Callable[[str], Match], status: int, first: int, times: int
+) -> None:
+    fault = Refuse(match(space.name), status=status, first=first, times=times)
+    kfext.proxy.arm(fault)
+    space.submit(workers("one", 6, each=GPU))
+    placed_once(space, "one", 6)
+    assert fault.seen >= first + times - 1
+    assert space.starts() == 1
+
+
+LOST = {"start patch": start_patch, "first pin": pod_patch}
+
+
+@pytest.mark.parametrize("match", LOST.values(), ids=LOST.keys())
+def test_a_write_that_was_carried_out_but_answered_500_is_not_done_twice(
+    space: Space, kfext: Kfext, match: Callable[[str], Match]
+) -> None:
+    kfext.proxy.arm(Refuse(match(space.name), status=500, carried_out=True))
+    space.submit(workers("one", 4, each=GPU))
+    placed_once(space, "one", 4)
+    assert space.starts() == 1
+
+
+def test_one_job_whose_writes_always_fail_keeps_no_other_from_its_place(
+    space: Space, kfext: Kfext
+) -> None:
+    kfext.proxy.arm(
+        Refuse(
+            lambda one: job_patch(space.name)(one) and one.path.endswith("/cursed"),
+            times=1_000_000,
+        )
+    )
+    space.submit(workers("cursed", 2, each=GPU))
+    for number in range(3):
+        space.submit(workers(f"fine-{number}", 2, each=GPU))
+    for number in range(3):
+        placed_once(space, f"fine-{number}", 2)
+    kfext.proxy.heal()
+    placed_once(space, "cursed", 2)
+
+
+def test_events_and_plans_that_cannot_be_written_do_not_stop_placement(
+    space: Space, kfext: Kfext
+) -> None:
+    def talk(one: object) -> bool:
+        path = getattr(one, "path", "")
+        return f"/{space.name}/events" in path or f"/{space.name}/trainingplans" in path
+
+    kfext.proxy.arm(Refuse(talk, times=1_000_000))
+    space.submit(workers("mute", 3, each=GPU))
+    assert len(set(space.bound("mute", 3).values())) == 1
+    assert set(space.pins().values()) == {1}
+
+
+def test_slow_pins_of_one_gang_do_not_delay_the_plan_of_another(space: Space, kfext: Kfext) -> None:
+    slow = Hold(lambda one: pod_patch(space.name)(one) and "/pods/slow-" in one.path)
+    kfext.proxy.arm(slow)
+    space.submit(workers("slow", 4, each=GPU))
+    space.until(lambda: slow.seen == 4, "all four pins are on their way at once")
+    space.submit(workers("quick", 4, each=GPU))
+    placed_once(space, "quick", 4)
+    slow.go.set()
+    placed_once(space, "slow", 4)

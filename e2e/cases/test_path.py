@@ -1,0 +1,122 @@
+"""The path of a job: submitted, held, planned, gated, pinned, bound."""
+
+import pytest
+
+from e2e.harness.jobs import job, workers
+from e2e.harness.kfext_process import Kfext
+from e2e.harness.look import gated, pinned_to
+from e2e.harness.space import Space
+
+GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "replicas"),
+    [
+        pytest.param("PyTorchJob", {"Master": 1, "Worker": 5}, id="a master and workers"),
+        pytest.param("PyTorchJob", {"Worker": 3}, id="workers alone"),
+        pytest.param("PyTorchJob", {"Master": 1}, id="one pod"),
+        pytest.param("PyTorchJob", {"master": 1, "worker": 2}, id="types in lower case"),
+        pytest.param("TFJob", {"Chief": 1, "PS": 2, "Worker": 2}, id="chief, servers, workers"),
+        pytest.param("TFJob", {"PS": 1, "Worker": 2, "Evaluator": 1}, id="with an evaluator"),
+        pytest.param("TFJob", {"Worker": 4}, id="TensorFlow workers alone"),
+    ],
+)
+def test_a_job_that_fits_one_node_lands_on_one_node(
+    space: Space, kind: str, replicas: dict[str, int]
+) -> None:
+    stored = space.submit(job("one", replicas, kind=kind, each=GPU))
+    assert stored["spec"]["runPolicy"]["suspend"] is True
+    homes = space.bound("one", sum(replicas.values()))
+    assert len(set(homes.values())) == 1
+    view = space.phase("one", "Placed", kind)
+    assert view["nodes"] == [*set(homes.values())]
+    # One write per pod, one for the job, and what was written is what happened.
+    assert space.pins() == dict.fromkeys(homes, 1)
+    assert space.starts() == 1
+    for pod in space.pods("one"):
+        assert not gated(pod)
+        assert pinned_to(pod) == [pod["spec"]["nodeName"]]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "pods", "used"),
+    [
+        pytest.param([4, 4, 4], 8, [4, 4], id="two nodes of three"),
+        pytest.param([2, 6, 4], 6, [6], id="the one node that holds it"),
+        pytest.param([2, 2, 2, 6], 8, [2, 6], id="the big one and a small one"),
+        pytest.param([4, 4, 4], 10, [2, 4, 4], id="all three, in rank order"),
+    ],
+)
+def test_a_job_uses_the_fewest_nodes_that_hold_it(
+    space: Space, sizes: list[int], pods: int, used: list[int]
+) -> None:
+    for size in sizes:
+        space.nodes(1, cpu="32", memory="64Gi", gpu=str(size))
+    space.submit(workers("set", pods, each=GPU))
+    homes = list(space.bound("set", pods).values())
+    assert sorted(homes.count(node) for node in set(homes)) == used
+    assert set(space.pins().values()) == {1}
+
+
+def test_required_waits_for_one_node_and_says_so_and_takes_it_when_it_comes(space: Space) -> None:
+    space.nodes(2, cpu="32", memory="64Gi", gpu="2")
+    wish = {"kfext.dev/colocation": "required"}
+    space.submit(workers("strict", 4, each=GPU, annotations=wish))
+    view = space.phase("strict", "Queued")
+    assert view["reason"] == "TooBig"
+    assert "4 pods need" in view["message"]
+    assert "colocation is required, so it is never released" in view["message"]
+    assert space.pods("strict") == []
+    (big,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    assert set(space.bound("strict", 4).values()) == {big}
+
+
+def test_of_two_gangs_that_want_one_node_one_runs_and_the_other_has_no_pod(space: Space) -> None:
+    space.nodes(1, cpu="32", memory="64Gi", gpu="8")
+    space.submit(workers("first", 6, each=GPU))
+    space.submit(workers("second", 6, each=GPU))
+    space.bound("first", 6)
+    view = space.phase("second", "Queued")
+    assert view["reason"] == "NoRoom"
+    assert "2 nvidia.com/gpu free, 4 nvidia.com/gpu short" in view["message"]
+    assert space.pods("second") == []
+    space.kube.delete(space.path("pytorchjobs", "first"))
+    space.bound("second", 6)
+    assert space.starts() == 2
+
+
+def test_ten_gangs_at_once_fill_the_nodes_and_none_is_half_placed(space: Space) -> None:
+    space.nodes(3, cpu="32", memory="64Gi", gpu="8")  # room for six gangs of four
+    for number in range(10):
+        space.submit(workers(f"gang-{number}", 4, each=GPU))
+    space.until(lambda: len(space.pods()) == 24, "six gangs have their pods")
+    space.until(lambda: all(p["spec"].get("nodeName") for p in space.pods()), "all are bound")
+    per_job = [len(space.pods(f"gang-{number}")) for number in range(10)]
+    assert sorted(per_job) == [0] * 4 + [4] * 6
+    for number in (n for n in range(10) if per_job[n]):
+        assert len({pod["spec"]["nodeName"] for pod in space.pods(f"gang-{number}")}) == 1
+    assert space.starts() == 6
+
+
+def test_an_idle_controller_writes_nothing_but_its_lease(space: Space, kfext: Kfext) -> None:
+    space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    space.submit(workers("runs", 4, each=GPU))
+    space.phase("runs", "Placed")
+    space.submit(workers("waits", 4, each=GPU))
+    space.phase("waits", "Queued")
+    space.submit(workers("held-by-a-person", 2, each=GPU, policy={"suspend": True}))
+    space.phase("held-by-a-person", "Suspended")
+
+    def renewals() -> int:
+        return len(kfext.proxy.writes(lambda one: "/leases/" in one.path))
+
+    begun = renewals()
+    space.until(lambda: renewals() > begun, "all that was said is written")
+    before = len(kfext.proxy.log)
+    begun = renewals()
+    space.until(lambda: renewals() >= begun + 3, "the Lease is renewed three times")
+    others = [
+        one for one in kfext.proxy.log[before:] if one.is_write and "/leases/" not in one.path
+    ]
+    assert others == []

@@ -1,0 +1,146 @@
+"""The room of a plan is taken, or its node goes, before the gang is there."""
+
+from e2e.harness.faults import Hold, pod_patch
+from e2e.harness.jobs import workers
+from e2e.harness.kfext_process import Kfext
+from e2e.harness.look import suspended
+from e2e.harness.space import Space
+
+GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
+FOREIGN = "example.com/gate"
+
+
+def ungate(space: Space, job: str) -> None:
+    """Play the other system that takes its own gate away."""
+    for pod in space.pods(job):
+        gates = [gate["name"] for gate in pod["spec"].get("schedulingGates", [])]
+        if FOREIGN in gates:
+            operation = {"op": "remove", "path": f"/spec/schedulingGates/{gates.index(FOREIGN)}"}
+            path = space.path("pods", pod["metadata"]["name"])
+            space.kube.patch(path, [operation], kind="json")
+
+
+def test_room_stolen_before_the_barrier_sends_the_whole_gang_elsewhere(space: Space) -> None:
+    space.nodes(2, cpu="32", memory="64Gi", gpu="4")
+    space.submit(workers("gang", 4, each=GPU, pod={"schedulingGates": [{"name": FOREIGN}]}))
+    (node,) = space.phase("gang", "Gated")["nodes"]
+    space.thief("thief", node, 2)
+    ungate(space, "gang")
+    homes = space.bound("gang", 4)
+    assert len(set(homes.values())) == 1
+    assert node not in homes.values()
+    assert space.pins() == dict.fromkeys(homes, 1)
+    assert space.plan("gang")["generation"] == 2  # type: ignore[index]
+    assert space.starts() == 1
+
+
+def test_room_stolen_for_good_suspends_the_gang_until_it_is_free_again(space: Space) -> None:
+    (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    space.submit(workers("gang", 4, each=GPU, pod={"schedulingGates": [{"name": FOREIGN}]}))
+    space.phase("gang", "Gated")
+    space.thief("thief", node, 2)
+    ungate(space, "gang")
+    view = space.phase("gang", "Queued")
+    assert suspended(space.job("gang"))
+    assert view["nodes"] == []
+    space.until(lambda: not space.pods("gang", ending=True), "its pods are gone")
+    space.kube.delete(space.path("pods", "thief"), grace=0)
+    space.phase("gang", "Gated")  # resumed, and its new pods wait for the other system again
+    ungate(space, "gang")
+    assert set(space.bound("gang", 4).values()) == {node}
+    assert "Failed" not in _conditions(space, "gang")
+    assert space.starts() == 2
+
+
+def test_a_suspended_gang_is_not_resumed_while_its_old_pods_still_end(space: Space) -> None:
+    (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    space.submit(workers("gang", 3, each=GPU, pod={"schedulingGates": [{"name": FOREIGN}]}))
+    space.phase("gang", "Gated")
+    finalizer = {"metadata": {"finalizers": ["example.com/slow"]}}
+    slow = [pod["metadata"]["name"] for pod in space.pods("gang")]
+    for name in slow:
+        space.kube.patch(space.path("pods", name), finalizer)
+    space.thief("thief", node, 2)
+    ungate(space, "gang")
+    space.until(lambda: suspended(space.job("gang")), "the gang is suspended again")
+    space.kube.delete(space.path("pods", "thief"), grace=0)  # there is room from now on
+    view = space.until(
+        lambda: (v := space.view("gang")).get("reason") == "WaitingForSuspend" and v,
+        "kfext says what it waits for",
+    )
+    assert "3 pods of the last start still end" in view["message"]
+    # Another job goes its whole way meanwhile; this one stays suspended.
+    space.submit(workers("quick", 1, each=GPU))
+    space.phase("quick", "Placed")
+    assert suspended(space.job("gang"))
+    space.kube.delete(space.path("pytorchjobs", "quick"))
+    for name in slow:
+        space.kube.patch(space.path("pods", name), {"metadata": {"finalizers": None}})
+    space.until(lambda: not suspended(space.job("gang")), "the gang is resumed")
+    space.until(lambda: len(space.pods("gang")) == 3, "its pods exist anew")
+    ungate(space, "gang")
+    space.bound("gang", 3)
+    assert "Failed" not in _conditions(space, "gang")
+
+
+def test_a_node_deleted_while_its_gang_is_gated_is_replaced_by_another(space: Space) -> None:
+    space.nodes(2, cpu="32", memory="64Gi", gpu="4")
+    space.submit(workers("gang", 4, each=GPU, pod={"schedulingGates": [{"name": FOREIGN}]}))
+    (node,) = space.phase("gang", "Gated")["nodes"]
+    space.kube.delete(f"/api/v1/nodes/{node}")
+    ungate(space, "gang")
+    homes = space.bound("gang", 4)
+    assert len(set(homes.values())) == 1
+    assert node not in homes.values()
+    assert space.pins() == dict.fromkeys(homes, 1)
+
+
+def test_a_node_cordoned_while_its_gang_is_gated_is_replaced_by_another(space: Space) -> None:
+    space.nodes(2, cpu="32", memory="64Gi", gpu="4")
+    space.submit(workers("gang", 4, each=GPU, pod={"schedulingGates": [{"name": FOREIGN}]}))
+    (node,) = space.phase("gang", "Gated")["nodes"]
+    space.kube.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
+    ungate(space, "gang")
+    assert node not in space.bound("gang", 4).values()
+
+
+def test_room_stolen_between_pin_and_bind_is_left_for_another_node_in_time(
+    space: Space, kfext: Kfext
+) -> None:
+    space.nodes(2, cpu="32", memory="64Gi", gpu="4")
+    space.policy(placement={"bindTimeout": "2s"})
+    pins = Hold(pod_patch(space.name))
+    kfext.proxy.arm(pins)
+    space.submit(workers("gang", 4, each=GPU))
+    space.until(lambda: pins.seen == 4, "the pins are on their way")
+    (node,) = space.plan("gang")["nodes"]  # type: ignore[index]
+    space.thief("thief", node, 4)
+    pins.go.set()
+    homes = space.until(
+        lambda: (h := space.homes("gang")) and len(h) == 4 and all(h.values()) and h,
+        "the gang is bound",
+    )
+    assert len(set(homes.values())) == 1
+    assert node not in homes.values()
+    said = [event["note"] for event in space.events("gang") if event["reason"] == "BindTimeout"]
+    assert any("kube-scheduler says" in note for note in said)
+
+
+def test_a_member_lost_while_its_node_is_cordoned_comes_back_when_the_node_does(
+    space: Space,
+) -> None:
+    (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    space.submit(workers("gang", 4, each=GPU))
+    space.bound("gang", 4)
+    space.phase("gang", "Placed")
+    space.kube.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
+    space.kube.delete(space.path("pods", "gang-worker-1"), grace=0)
+    space.phase("gang", "Gated")
+    assert len(space.pods("gang")) == 4  # the others run on
+    space.kube.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": None}})
+    assert set(space.bound("gang", 4).values()) == {node}
+
+
+def _conditions(space: Space, job: str) -> set[str]:
+    conditions = space.job(job)["status"].get("conditions") or []
+    return {one["type"] for one in conditions if one["status"] == "True"}

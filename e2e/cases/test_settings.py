@@ -1,0 +1,159 @@
+"""Settings on the real API server: a malformed one is refused in words, and nothing is stored."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from e2e.harness.jobs import workers
+from e2e.harness.kfext_process import Kfext
+from e2e.harness.look import suspended
+from e2e.harness.space import Space
+
+# key -> what is malformed, what must be in the answer
+MALFORMED = {
+    "colocation": ["", "Preffered", "on", "true", "required off", "ünïcode"],
+    "network": ["overlay", "hostNetwork", "0"],
+    "elastic": ["4", "0-4", "4-2", "2-", "-8", "two-four", "2-4-8", "999999-9999999", "1e1-20"],
+    "resize": ["on", "memory", "cpu,memory"],
+    "migrate": ["always", "true", "checkpoint"],
+    "metrics": [
+        "on",
+        "stdout:",
+        "stdout:loss=([0-9.]+)",
+        "stdout:loss=(?P<value>[0-9.+",
+        "stdout:(?P<value>" + "x" * 600 + ")",
+        "http://somewhere/metrics",
+    ],
+    "gpu-share": ["0", "1.5", "-0.5", "half", "50%", "1e-1", "NaN"],
+    "gpu-share.worker": ["2"],
+    "gpu-memory": ["0", "-8Gi", "lots", "8GiB", "1e3m"],
+    "gpu-memory.ps": ["8 Gi"],
+    "gpu-priority": ["medium", "1"],
+    "gpu-priority.master": ["highest"],
+    "gpu-limit": ["0", "2", "0,5"],
+    "gpu-limit.chief": ["all"],
+}
+WELL_FORMED = {
+    "network": "host",
+    "elastic": "2-8",
+    "resize": "cpu",
+    "migrate": "checkpointed",
+    "metrics": r"stdout:loss=(?P<value>[0-9.]+)",
+    "gpu-share": "0.5",
+    "gpu-memory.worker": "8Gi",
+    "gpu-priority": "high",
+    "gpu-limit": "1",
+}
+
+
+@pytest.fixture(scope="module")
+def shared(installed: Kfext) -> Iterator[Space]:
+    """One managed namespace for all that is refused: nothing must be left in it."""
+    installed.ensure()
+    space = Space(installed, "settings-shared")
+    space.create()
+    yield space
+    space.clean()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        pytest.param(key, value, id=f"{key} is {value[:20]!r}")
+        for key, values in MALFORMED.items()
+        for value in values
+    ],
+)
+def test_a_malformed_annotation_of_a_job_is_refused_with_what_is_allowed(
+    shared: Space, key: str, value: str
+) -> None:
+    name = f"kfext.dev/{key}"
+    answer = shared.try_submit(workers("bad", 2, annotations={name: value}))
+    assert answer.status == 422
+    for said in (f"annotation {name} of the job", value[:20], "allowed:", "e.g."):
+        assert said in answer.message
+    assert shared.kube.find(shared.path("pytorchjobs", "bad")) is None
+    assert shared.pods() == []
+
+
+def test_a_limit_below_its_share_is_refused(shared: Space) -> None:
+    both = {"kfext.dev/gpu-share": "0.5", "kfext.dev/gpu-limit": "0.25"}
+    answer = shared.try_submit(workers("bad", 2, annotations=both))
+    assert answer.status == 422
+    assert "the share" in answer.message
+
+
+def test_all_malformed_settings_are_named_at_once(shared: Space) -> None:
+    wrong = {"kfext.dev/colocation": "on", "kfext.dev/elastic": "8-2", "kfext.dev/resize": "on"}
+    answer = shared.try_submit(workers("bad", 2, annotations=wrong))
+    assert answer.status == 422
+    assert all(key in answer.message for key in wrong)
+
+
+@pytest.mark.parametrize(("key", "value"), WELL_FORMED.items())
+def test_a_setting_whose_feature_has_not_landed_is_taken_with_a_warning(
+    shared: Space, key: str, value: str
+) -> None:
+    wish = {f"kfext.dev/{key}": value}
+    answer = shared.try_submit(workers("early", 1, annotations=wish), query="?dryRun=All")
+    assert answer.ok
+    assert [f"kfext.dev/{key} of the job has no effect yet in this version of kfext"] == [
+        warning for warning in answer.warnings if "no effect" in warning
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("colocaton", "did you mean kfext.dev/colocation?"),
+        ("gpu-share.launcher", "is unknown and ignored"),
+        ("nothing-like-it", "is unknown and ignored"),
+    ],
+)
+def test_an_unknown_key_is_ignored_with_a_warning(shared: Space, key: str, hint: str) -> None:
+    wish = {f"kfext.dev/{key}": "required"}
+    answer = shared.try_submit(workers("odd", 1, annotations=wish), query="?dryRun=All")
+    assert answer.ok
+    assert suspended(answer.body)
+    assert any(f"kfext.dev/{key}" in said and hint in said for said in answer.warnings)
+
+
+def test_a_malformed_annotation_of_the_namespace_is_ignored_with_a_warning_on_every_job(
+    new_space: Callable[..., Space],
+) -> None:
+    space = new_space(annotations={"kfext.dev/colocation": "never", "kfext.dev/network": "host"})
+    for name in ("one", "two"):
+        answer = space.try_submit(workers(name, 2))
+        assert answer.ok
+        assert any("ignored: annotation kfext.dev/colocation" in said for said in answer.warnings)
+        assert suspended(answer.body)
+    space.bound("one", 2)
+    space.bound("two", 2)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [(key, next(v for v in values if v.strip())) for key, values in MALFORMED.items()],
+)
+def test_a_malformed_setting_of_a_policy_is_refused_by_the_schema(
+    shared: Space, key: str, value: str
+) -> None:
+    body = {
+        "apiVersion": "kfext.dev/v1alpha1",
+        "kind": "TrainingPolicy",
+        "metadata": {"name": "malformed"},
+        "spec": {"settings": {key: value}},
+    }
+    answer = shared.kube.ask("POST", "/apis/kfext.dev/v1alpha1/trainingpolicies", body)
+    assert answer.status == 422
+    assert f"spec.settings.{key}" in answer.message
+
+
+def test_a_setting_made_malformed_after_create_does_not_stop_the_job(space: Space) -> None:
+    space.nodes(1, cpu="32", memory="64Gi", gpu="2")
+    space.submit(workers("edited", 4, each={"nvidia.com/gpu": "1"}))
+    space.phase("edited", "Queued")
+    space.patch_job("edited", {"metadata": {"annotations": {"kfext.dev/colocation": "nonsense"}}})
+    space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    space.bound("edited", 4)
+    space.phase("edited", "Placed")

@@ -1,0 +1,166 @@
+"""What the operator or kube-scheduler does not do in time: bounded, explained, with a way on."""
+
+import pytest
+
+from e2e.harness.jobs import workers
+from e2e.harness.look import gated, held, pinned_to, suspended
+from e2e.harness.space import Space
+
+GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
+# kube-scheduler refuses what the planner does not model: no two pods of one job on one node.
+APART = {
+    "affinity": {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "topologyKey": "kubernetes.io/hostname",
+                    "labelSelector": {"matchExpressions": [
+                        {"key": "training.kubeflow.org/job-name", "operator": "Exists"}
+                    ]},
+                }
+            ]
+        }
+    }
+}  # fmt: skip
+# No pod of this label is anywhere, so kube-scheduler refuses every node.
+NOWHERE = {
+    "affinity": {
+        "podAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "topologyKey": "kubernetes.io/hostname",
+                    "labelSelector": {"matchLabels": {"nobody": "has-this"}},
+                }
+            ]
+        }
+    }
+}
+
+
+def test_a_gang_that_the_scheduler_refuses_three_times_is_released_with_its_sentence(
+    space: Space,
+) -> None:
+    space.nodes(4, cpu="32", memory="64Gi", gpu="4")
+    space.policy(placement={"bindTimeout": "1s"})
+    space.submit(workers("gang", 2, each=GPU, pod=NOWHERE))
+    space.phase("gang", "Released")
+    notes = {e["note"] for e in space.events("gang") if e["reason"] == "BindTimeout"}
+    assert any("3 attempts" in note and "didn't match pod affinity" in note for note in notes)
+    space.until(
+        lambda: (
+            len(pods := space.pods("gang")) == 2
+            and not any(gated(pod) or pinned_to(pod) for pod in pods)
+        ),
+        "plain pods have taken the place of the pinned ones",
+    )
+    # Each attempt was on another node, and the job runs on under plain Kubernetes.
+    assert not suspended(space.job("gang"))
+    assert space.starts() == 1
+
+
+def test_a_required_gang_that_the_scheduler_refuses_three_times_is_suspended(space: Space) -> None:
+    space.nodes(4, cpu="32", memory="64Gi", gpu="4")
+    space.policy(placement={"bindTimeout": "1s"})
+    wish = {"kfext.dev/colocation": "required"}
+    space.submit(workers("gang", 2, each=GPU, pod=NOWHERE, annotations=wish))
+    view = space.until(
+        lambda: (
+            suspended(space.job("gang"))
+            and space.starts()
+            and (v := space.view("gang")).get("phase") == "Queued"
+            and v
+        ),
+        "the gang is suspended again",
+    )
+    space.until(lambda: not space.pods("gang", ending=True), "its pods are gone")
+    view = space.until(
+        lambda: (v := space.view("gang")).get("reason") == "BindTimeout" and v, "it says why"
+    )
+    assert "kube-scheduler says" in view["message"]
+
+
+def test_pods_that_must_be_apart_end_up_apart_whatever_was_planned(space: Space) -> None:
+    space.nodes(4, cpu="32", memory="64Gi", gpu="4")
+    space.policy(placement={"bindTimeout": "1s"})
+    space.submit(workers("gang", 3, each=GPU, pod=APART))
+    homes = space.until(
+        lambda: (h := space.homes("gang")) and len(h) == 3 and all(h.values()) and h,
+        "every pod runs, one way or another",
+    )
+    assert len(set(homes.values())) == 3
+
+
+def test_a_required_gang_that_can_bind_only_in_part_is_stopped_as_a_whole(space: Space) -> None:
+    space.nodes(4, cpu="32", memory="64Gi", gpu="4")
+    space.policy(placement={"bindTimeout": "1s"})
+    wish = {"kfext.dev/colocation": "required"}
+    space.submit(workers("gang", 3, each=GPU, pod=APART, annotations=wish))
+    space.until(lambda: space.starts() == 1, "the gang is started")
+    space.until(lambda: suspended(space.job("gang")), "the gang is suspended again")
+    space.until(lambda: not space.pods("gang", ending=True), "its pods are gone")
+
+
+def test_a_quota_that_stops_the_operator_suspends_the_gang_and_quotes_the_operator(
+    space: Space,
+) -> None:
+    space.policy(placement={"createTimeout": "2s"})
+    space.quota(pods=2)
+    space.submit(workers("gang", 4, each=GPU))
+    space.until(lambda: space.starts() == 1, "the gang is started")
+    notes = space.until(
+        lambda: [e["note"] for e in space.events("gang") if e["reason"] == "CreateTimeout"],
+        "it says why it was stopped",
+    )
+    assert "2 of 4 pods exist and no pod was created for 2 s" in notes[0]
+    assert "the operator says:" in notes[0]
+    assert "exceeded quota" in notes[0]
+    stored = space.job("gang")
+    assert suspended(stored)
+    assert held(stored)
+    assert "exceeded quota" in stored["metadata"]["annotations"]["kfext.dev/state"]
+    space.until(lambda: not space.pods("gang", ending=True), "its pods are gone: it holds no room")
+
+
+@pytest.mark.long
+def test_a_gang_stopped_by_a_quota_is_placed_once_the_quota_is_gone(space: Space) -> None:
+    space.policy(placement={"createTimeout": "2s"})
+    quota = space.quota(pods=2)
+    space.submit(workers("gang", 4, each=GPU))
+    space.until(lambda: space.starts() and suspended(space.job("gang")), "it is stopped")
+    space.patiently(lambda: "exceeded quota" in space.view("gang").get("message", ""), seconds=120)
+    space.lift(quota)
+    space.patiently(lambda: space.view("gang").get("phase") == "Placed", seconds=120)
+    assert len(set(space.bound("gang", 4).values())) == 1
+    space.phase("gang", "Placed")
+    assert space.starts() == 2
+
+
+@pytest.mark.long
+def test_a_preferred_job_that_fits_no_empty_cluster_is_released_after_a_minute(
+    space: Space,
+) -> None:
+    space.nodes(1, cpu="32", memory="64Gi", gpu="2")
+    space.submit(workers("huge", 4, each=GPU))
+    view = space.phase("huge", "Queued")
+    assert "released to plain Kubernetes" in view["message"]
+    space.patiently(lambda: space.view("huge").get("phase") == "Released", seconds=120)
+    space.until(lambda: len(space.pods("huge")) == 4, "plain pods exist")
+    assert not any(gated(pod) or pinned_to(pod) for pod in space.pods("huge"))
+
+
+def test_release_after_bounds_the_wait_of_a_preferred_job(space: Space) -> None:
+    space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    space.policy(placement={"releaseAfter": "3s"})
+    space.submit(workers("first", 4, each=GPU))
+    space.phase("first", "Placed")
+    space.submit(workers("second", 4, each=GPU))
+    message = space.phase("second", "Queued")["message"]
+    assert "released to plain Kubernetes" in message
+    assert "3 s" in message
+    space.phase("second", "Released")
+    space.until(lambda: len(space.pods("second")) == 4, "plain pods exist")
+    pods = space.pods("second")
+    assert not any(gated(pod) or pinned_to(pod) for pod in pods)
+    preferred = pods[0]["spec"]["affinity"]["podAffinity"]
+    (term,) = preferred["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert term["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"

@@ -1,0 +1,186 @@
+"""What can go wrong between the controller and the API server, as values."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+Answer = tuple[int, bytes, str]
+"""Status (0: hang up without one), body, content type."""
+
+_JSON = "application/json"
+_LONGEST_HOLD_SECONDS = 60.0
+_REASONS = {409: "Conflict", 410: "Expired", 429: "TooManyRequests", 500: "InternalError"}
+
+
+@dataclass
+class Exchange:
+    """One request and, once there is one, the status of the API server's answer."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    body: bytes = b""
+    status: int = 0
+
+    @property
+    def is_watch(self) -> bool:
+        return self.query.get("watch") == "true"
+
+    @property
+    def is_write(self) -> bool:
+        return self.method not in {"GET", "HEAD"}
+
+
+Match = Callable[[Exchange], bool]
+
+
+def job_patch(namespace: str, *, containing: str = "") -> Match:
+    """Match patches of jobs in a namespace."""
+    return lambda one: (
+        one.method == "PATCH"
+        and any(
+            f"/namespaces/{namespace}/{kind}/" in one.path for kind in ("pytorchjobs", "tfjobs")
+        )
+        and containing.encode() in one.body
+    )
+
+
+def start_patch(namespace: str) -> Match:
+    """Match the patch that unsuspends a job under a plan; a release unsuspends it without one."""
+    wanted = job_patch(namespace, containing="kfext.dev~1plan")
+    return lambda one: wanted(one) and _starts(json.loads(one.body))
+
+
+def _starts(operations: list[dict[str, object]]) -> bool:
+    written = {one["path"]: one.get("value") for one in operations if one["op"] != "test"}
+    plan = written.get("/metadata/annotations/kfext.dev~1plan")
+    return written.get("/spec/runPolicy/suspend") is False and bool(plan)
+
+
+def pod_patch(namespace: str) -> Match:
+    """Match patches of pods in a namespace."""
+    return lambda one: one.method == "PATCH" and f"/namespaces/{namespace}/pods/" in one.path
+
+
+def pod_deletion(namespace: str) -> Match:
+    return lambda one: one.method == "DELETE" and f"/namespaces/{namespace}/pods/" in one.path
+
+
+def watch_of(plural: str) -> Match:
+    return lambda one: one.is_watch and one.path.endswith(f"/{plural}")
+
+
+@dataclass
+class Fault:
+    """What happens to requests that match. Matching requests are taken one after the other."""
+
+    match: Match
+    seen: int = 0
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def apply(
+        self, exchange: Exchange, send: Callable[[], Awaitable[Answer]], kill: Callable[[], None]
+    ) -> Answer:
+        async with self.lock:
+            self.seen += 1
+            return await self.happen(exchange, send, kill)
+
+    async def happen(
+        self, exchange: Exchange, send: Callable[[], Awaitable[Answer]], kill: Callable[[], None]
+    ) -> Answer:
+        raise NotImplementedError
+
+
+@dataclass
+class KillAfter(Fault):
+    """Kill the controller once the `nth` match is carried out, before it hears the answer.
+
+    With nth=0 the controller dies before the first match, which is not carried out. Whatever the
+    dead process had sent besides is not passed on, so that exactly `nth` writes took place.
+    """
+
+    nth: int = 1
+    fired: bool = False
+
+    async def happen(
+        self, exchange: Exchange, send: Callable[[], Awaitable[Answer]], kill: Callable[[], None]
+    ) -> Answer:
+        if self.fired:
+            return 0, b"", _JSON
+        if self.nth == 0:
+            self.fired = True
+            kill()
+            return 0, b"", _JSON
+        answer = await send()
+        if self.seen >= self.nth:
+            self.fired = True
+            kill()
+            return 0, b"", _JSON
+        return answer
+
+
+@dataclass
+class Refuse(Fault):
+    """Answer the matches from the `first`, `times` in number, with a status.
+
+    With `carried_out` the API server does what it is asked, and only its answer is lost.
+    """
+
+    status: int = 500
+    first: int = 1
+    times: int = 1
+    carried_out: bool = False
+
+    async def happen(
+        self, exchange: Exchange, send: Callable[[], Awaitable[Answer]], kill: Callable[[], None]
+    ) -> Answer:
+        if not self.first <= self.seen < self.first + self.times:
+            return await send()
+        if self.carried_out:
+            await send()
+        return self.status, _refusal(self.status), _JSON
+
+
+@dataclass
+class ErrorEvent(Fault):
+    """Answer a watch with 200 and an ERROR line inside the stream, as an API server does on 410."""
+
+    status: int = 410
+    times: int = 1
+
+    async def happen(
+        self, exchange: Exchange, send: Callable[[], Awaitable[Answer]], kill: Callable[[], None]
+    ) -> Answer:
+        if self.seen > self.times:
+            return await send()
+        line = {"type": "ERROR", "object": json.loads(_refusal(self.status))}
+        return 200, json.dumps(line).encode() + b"\n", _JSON
+
+
+@dataclass
+class Hold(Fault):
+    """Let the matches wait until `go` is set: time stands still for them, and only for them."""
+
+    go: threading.Event = field(default_factory=threading.Event)
+
+    async def apply(
+        self, exchange: Exchange, send: Callable[[], Awaitable[Answer]], kill: Callable[[], None]
+    ) -> Answer:
+        self.seen += 1
+        await asyncio.to_thread(self.go.wait, _LONGEST_HOLD_SECONDS)  # the test sets it
+        return await send()
+
+
+def _refusal(status: int) -> bytes:
+    return json.dumps(
+        {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "status": "Failure",
+            "code": status,
+            "reason": _REASONS.get(status, ""),
+            "message": f"the proxy answers {status}",
+        }
+    ).encode()

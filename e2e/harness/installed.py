@@ -1,0 +1,41 @@
+"""What is installed before the processes start: the project's own manifests, and a kubeconfig."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from e2e.testbed.paths import REPOSITORY
+
+
+def manifests() -> Iterator[dict[str, Any]]:
+    """Yield what `kubectl apply -k` applies, without the Deployments and the webhooks."""
+    yield from read("base/namespace.yaml")
+    for crd in ("trainingplans", "trainingpolicies"):
+        yield from read(f"../crds/kfext.dev_{crd}.yaml")
+    for part in ("controller/rbac", "webhook/rbac", "users/roles"):
+        yield from read(f"base/{part}.yaml")
+
+
+def read(path: str) -> list[dict[str, Any]]:
+    """Return the objects of a file in manifests/."""
+    text = (REPOSITORY / "manifests" / path).read_text()
+    return [manifest for manifest in yaml.safe_load_all(text) if manifest]
+
+
+def plain_kubeconfig(path: Path, server: str) -> Path:
+    """Write a kubeconfig without credentials: the proxy has them."""
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "proxy", "cluster": {"server": server}}],
+        "users": [{"name": "nobody", "user": {}}],
+        "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "nobody"}}],
+        "current-context": "proxy",
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(content))
+    os.chmod(path, 0o600)
+    return path

@@ -1,0 +1,55 @@
+"""What an object says, in the words of the tests."""
+
+import json
+from collections.abc import Iterable, Iterator
+
+from e2e.harness.kube import Object
+from kfext import names
+
+
+def suspended(job: Object) -> bool:
+    """Whether a job as stored is suspended, by whomever."""
+    return job["spec"]["runPolicy"].get("suspend") is True
+
+
+def held(job: Object) -> bool:
+    """Whether a job as stored bears the mark that kfext suspended it."""
+    return names.HELD in job["metadata"].get("annotations", {})
+
+
+def gated(pod: Object) -> bool:
+    """Whether our gate holds a pod."""
+    return {"name": names.GATE} in pod["spec"].get("schedulingGates", [])
+
+
+def pinned_to(pod: Object) -> list[str]:
+    """Return the nodes that a pod's required affinity names, one per pin."""
+    affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    return [
+        field["values"][0]
+        for term in required.get("nodeSelectorTerms", [])
+        for field in term.get("matchFields", [])
+    ]
+
+
+def told_of_pod(pod: Object) -> str:
+    """Return a line about a pod."""
+    conditions = pod["status"].get("conditions", [])
+    said = [one.get("message", "") for one in conditions if one["status"] == "False"]
+    return (
+        f"pod {pod['metadata']['name']}: node {pod['spec'].get('nodeName', '-')}, "
+        f"gates {[gate['name'] for gate in pod['spec'].get('schedulingGates', [])]}, "
+        f"pins {pinned_to(pod)}, deleting {bool(pod['metadata'].get('deletionTimestamp'))} {said}"
+    )
+
+
+def told_of_job(job: Object, *, view: Object, events: Iterable[Object]) -> Iterator[str]:
+    """Yield what a person would look at first."""
+    metadata = job["metadata"]
+    yield f"{job.get('kind', 'job')} {metadata['name']}: runPolicy {job['spec'].get('runPolicy')}"
+    yield f"  annotations {json.dumps(metadata.get('annotations', {}))}"
+    conditions = job.get("status", {}).get("conditions") or []
+    yield f"  conditions {[one['type'] for one in conditions if one['status'] == 'True']}"
+    yield f"  plan {json.dumps(view)[:600]}"
+    yield from (f"  event {one.get('reason')}: {one.get('note')}" for one in events)

@@ -1,0 +1,176 @@
+"""A reverse proxy between the controller and the API server: it records, and it breaks things.
+
+The product has no failpoints: what a crash or an outage does is seen from outside. The proxy speaks
+plain HTTP to the controller and puts the controller's own client certificate on what it passes on,
+so that RBAC judges as it would in a real installation.
+"""
+
+import asyncio
+import ssl
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+from yarl import URL
+
+from e2e.harness.faults import Exchange, Fault, Match
+
+_HOP_HEADERS = {"host", "content-length", "transfer-encoding", "connection", "accept-encoding"}
+_BODY_LIMIT = 16 * 2**20
+
+
+@dataclass
+class Proxy:
+    """The proxy, on an event loop and a thread of its own; all methods may be called from tests.
+
+    `log` holds every request that was not a watch, in the order of the answers. `kill` ends the
+    controller at once; a fault calls it.
+    """
+
+    upstream: str
+    tls: ssl.SSLContext
+    port: int
+    kill: Callable[[], None] = lambda: None
+    log: list[Exchange] = field(default_factory=list)
+    _faults: list[Fault] = field(default_factory=list)
+    _streams: set[asyncio.Task[Any]] = field(default_factory=set)
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
+    _running: set[asyncio.Task[Any]] = field(default_factory=set)
+
+    @property
+    def server(self) -> str:
+        """The URL for the controller's kubeconfig."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        # Requests that a test holds back wait in threads of this pool.
+        self._loop.set_default_executor(ThreadPoolExecutor(64))
+        threading.Thread(target=self._loop.run_forever, daemon=True, name="proxy").start()
+        self._call(self._serve())
+
+    def stop(self) -> None:
+        self._call(self._end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def arm(self, fault: Fault) -> Fault:
+        """Have a fault happen; the first that matches a request decides about it."""
+        self._faults.append(fault)
+        return fault
+
+    def heal(self) -> None:
+        """Forget all faults."""
+        self._faults.clear()
+
+    def drop_watches(self, match: Match = lambda _: True) -> int:
+        """Cut every open watch that matches, as a restarted API server does; return how many."""
+
+        async def cut() -> int:
+            found = [task for task in self._streams if match(task.exchange)]  # type: ignore[attr-defined]
+            for task in found:
+                task.cancel()
+            return len(found)
+
+        return self._call(cut())
+
+    def writes(self, match: Match = lambda _: True) -> list[Exchange]:
+        """Return the recorded writes that the API server carried out."""
+        return [one for one in list(self.log) if one.is_write and one.status < 300 and match(one)]
+
+    # --- on the loop ------------------------------------------------------------------------------
+
+    def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+    async def _serve(self) -> None:
+        connector = aiohttp.TCPConnector(ssl=self.tls, limit=0)
+        self._session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
+        app = web.Application(client_max_size=_BODY_LIMIT)
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        # A watch whose reader is gone must not linger.
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", self.port).start()
+
+    async def _end(self) -> None:
+        for task in [*self._streams, *self._running]:
+            task.cancel()
+        await self._runner.cleanup()
+        await self._session.close()
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        exchange = Exchange(request.method, request.path, dict(request.query), body)
+        if exchange.is_watch:
+            return await self._stream(request, exchange)
+        # Shielded: what was sent on is carried out and recorded even if the controller is dead.
+        work = asyncio.ensure_future(self._exchange(request, exchange))
+        self._running.add(work)
+        work.add_done_callback(self._running.discard)
+        status, answer, kind = await asyncio.shield(work)
+        if not status:
+            if request.transport is not None:
+                request.transport.abort()
+            status = 502
+        return web.Response(status=status, body=answer, headers={"Content-Type": kind})
+
+    async def _exchange(self, request: web.Request, exchange: Exchange) -> tuple[int, bytes, str]:
+        """Return status (0: hang up), body and content type of what the controller shall see."""
+        for fault in list(self._faults):
+            if fault.match(exchange):
+                return await fault.apply(exchange, lambda: self._pass(request, exchange), self.kill)
+        return await self._pass(request, exchange)
+
+    async def _pass(self, request: web.Request, exchange: Exchange) -> tuple[int, bytes, str]:
+        async with self._send(request, exchange) as response:
+            answer = await response.read()
+        exchange.status = response.status
+        self.log.append(exchange)
+        return response.status, answer, response.headers.get("Content-Type", "application/json")
+
+    def _send(self, request: web.Request, exchange: Exchange) -> Any:
+        headers = {k: v for k, v in request.headers.items() if k.lower() not in _HOP_HEADERS}
+        headers["Accept-Encoding"] = "identity"  # what passes is passed on as it is
+        return self._session.request(
+            request.method,
+            URL(self.upstream + request.raw_path, encoded=True),
+            headers=headers,
+            data=exchange.body or None,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=5),
+        )
+
+    async def _stream(self, request: web.Request, exchange: Exchange) -> web.StreamResponse:
+        for fault in list(self._faults):
+            if fault.match(exchange):
+                status, answer, kind = await fault.apply(exchange, _nothing, self.kill)
+                if answer:
+                    return web.Response(status=status, body=answer, content_type=kind)
+        async with self._send(request, exchange) as upstream:
+            response = web.StreamResponse(status=upstream.status)
+            response.content_type = "application/json"
+            await response.prepare(request)
+            copying = asyncio.ensure_future(_copy(upstream, response))
+            copying.exchange = exchange  # type: ignore[attr-defined]
+            self._streams.add(copying)
+            try:
+                await copying
+            except asyncio.CancelledError:
+                copying.cancel()
+                if request.transport is not None:
+                    request.transport.abort()
+            finally:
+                self._streams.discard(copying)
+        return response
+
+
+async def _copy(upstream: aiohttp.ClientResponse, response: web.StreamResponse) -> None:
+    async for chunk in upstream.content.iter_any():
+        await response.write(chunk)
+    await response.write_eof()
+
+
+async def _nothing() -> tuple[int, bytes, str]:
+    return 0, b"", "application/json"

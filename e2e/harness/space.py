@@ -1,0 +1,216 @@
+"""A namespace of one test, with nodes of its own if it wants, and eyes on all that is in it."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from e2e.harness.faults import pod_patch, start_patch
+from e2e.harness.jobs import PLURAL
+from e2e.harness.kfext_process import Kfext
+from e2e.harness.kube import Answer, Object
+from e2e.harness.look import told_of_job, told_of_pod
+from e2e.harness.wait import until
+from e2e.testbed import fakenodes
+from kfext import names
+
+CASE = "kfext.dev/case"
+
+
+class Space:
+    """One namespace. Where the test made nodes, its jobs are steered to them by a nodeSelector."""
+
+    def __init__(self, kfext: Kfext, name: str) -> None:
+        self.kfext, self.kube, self.name = kfext, kfext.kube, name
+        self._nodes: list[str] = []
+        self._policies: list[str] = []
+
+    # --- making -----------------------------------------------------------------------------------
+
+    def create(self, *, managed: bool = True, annotations: Mapping[str, str] | None = None) -> None:
+        labels = {CASE: self.name, **({names.MANAGED: "true"} if managed else {})}
+        metadata = {"name": self.name, "labels": labels, "annotations": dict(annotations or {})}
+        self.kube.create(
+            "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+        )
+        # Without its account the API server refuses every pod.
+        account = f"/api/v1/namespaces/{self.name}/serviceaccounts/default"
+        until(lambda: self.kube.find(account), what="the service account exists")
+
+    def nodes(self, count: int, **capacity: str) -> list[str]:
+        """Make fake nodes for this test alone; more may be made later."""
+        named = {key.replace("gpu", "nvidia.com/gpu"): much for key, much in capacity.items()}
+        full = {"pods": "110", **named}
+        first = len(self._nodes)
+        made = [f"{self.name}-{number}" for number in range(first, first + count)]
+        for name in made:
+            body = fakenodes.node(name, capacity=full, labels={CASE: self.name}, taints=[])
+            self.kube.create("/api/v1/nodes", body)
+        self._nodes += made
+        paths = [f"/api/v1/nodes/{name}" for name in made]
+        until(
+            lambda: all(fakenodes.is_ready(self.kube.get(path)) for path in paths),
+            what=f"nodes {made} are ready",
+        )
+        return made
+
+    def policy(self, **spec: Any) -> None:
+        """Make a TrainingPolicy for this namespace only, and wait until nothing else holds."""
+        name = f"{self.name}-{len(self._policies)}"
+        selector = {"matchLabels": {CASE: self.name}}
+        body = {
+            "apiVersion": "kfext.dev/v1alpha1",
+            "kind": "TrainingPolicy",
+            "metadata": {"name": name},
+            "spec": {"namespaceSelector": selector, "weight": len(self._policies), **spec},
+        }
+        self.kube.create("/apis/kfext.dev/v1alpha1/trainingpolicies", body)
+        self._policies.append(name)
+
+    def quota(self, *, pods: int) -> str:
+        """Limit the number of pods, and wait until the API server does; return the quota's path."""
+        path = f"/api/v1/namespaces/{self.name}/resourcequotas"
+        body = {"metadata": {"name": "limit"}, "spec": {"hard": {"pods": str(pods)}}}
+        self.kube.create(path, {"apiVersion": "v1", "kind": "ResourceQuota", **body})
+        until(lambda: self.kube.get(f"{path}/limit").get("status"), what="the quota holds")
+        return f"{path}/limit"
+
+    def lift(self, quota: str) -> None:
+        self.kube.delete(quota)
+
+    def thief(self, name: str, node: str, gpus: int) -> None:
+        """Put a pod of nobody's job on a node at once, past every scheduler."""
+        limits = {"nvidia.com/gpu": str(gpus)}
+        container = {"name": "thief", "image": "none", "resources": {"limits": limits}}
+        spec = {"nodeName": node, "containers": [container]}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+        self.kube.create(self.path("pods"), body)
+
+    def steer(self, manifest: Object) -> Object:
+        """Send a job's pods to the nodes of this test."""
+        if self._nodes:
+            for spec in manifest["spec"].values():
+                for replica in spec.values() if isinstance(spec, dict) else ():
+                    if isinstance(replica, dict) and "template" in replica:
+                        selector = replica["template"]["spec"].setdefault("nodeSelector", {})
+                        selector.setdefault(CASE, self.name)
+        return manifest
+
+    def try_submit(self, manifest: Object, *, query: str = "") -> Answer:
+        """Submit a job; return the API server's answer, whatever it is."""
+        path = self.path(PLURAL[manifest["kind"]]) + query
+        return self.kube.ask("POST", path, self.steer(manifest))
+
+    def submit(self, manifest: Object) -> Object:
+        """Submit a job that must be accepted; return it as stored."""
+        answer = self.try_submit(manifest)
+        assert answer.ok, f"{manifest['metadata']['name']}: {answer.status} {answer.message}"
+        stored: Object = answer.body
+        return stored
+
+    def clean(self) -> None:
+        """Delete everything; the namespace itself ends in the background."""
+        for plural in PLURAL.values():
+            self.kube.delete(self.path(plural))
+        self.kube.delete(f"/api/v1/namespaces/{self.name}/pods", grace=0)
+        self.kube.delete(f"/api/v1/namespaces/{self.name}")
+        for policy in self._policies:
+            self.kube.delete(f"/apis/kfext.dev/v1alpha1/trainingpolicies/{policy}")
+        for node in self._nodes:
+            self.kube.delete(f"/api/v1/nodes/{node}")
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    def path(self, plural: str, name: str = "") -> str:
+        """Return the path of jobs, TrainingPlans or pods of this namespace."""
+        root = {"pods": "/api/v1", "trainingplans": "/apis/kfext.dev/v1alpha1"}
+        base = f"{root.get(plural, '/apis/kubeflow.org/v1')}/namespaces/{self.name}/{plural}"
+        return f"{base}/{name}" if name else base
+
+    def job(self, name: str, kind: str = "PyTorchJob") -> Object:
+        found: Object = self.kube.get(self.path(PLURAL[kind], name))
+        return found
+
+    def patch_job(self, name: str, patch: Object, kind: str = "PyTorchJob") -> Object:
+        found: Object = self.kube.patch(self.path(PLURAL[kind], name), patch)
+        return found
+
+    def pods(self, job: str = "", *, ending: bool = False) -> list[Object]:
+        """Return the pods (of a job), those being deleted only if `ending`."""
+        selector = f"?labelSelector={names.JOB_NAME}%3D{job}" if job else ""
+        found = self.kube.items(self.path("pods") + selector)
+        return [pod for pod in found if ending or not pod["metadata"].get("deletionTimestamp")]
+
+    def view(self, job: str, kind: str = "PyTorchJob") -> Object:
+        """Return the status of a job's TrainingPlan, empty while there is none."""
+        found = self.kube.find(self.path("trainingplans", f"{kind.lower()}-{job}"))
+        status: Object = (found or {}).get("status", {})
+        return status
+
+    def plan(self, job: str, kind: str = "PyTorchJob") -> Object | None:
+        """Return the plan that is written on a job, None without one."""
+        written = self.job(job, kind)["metadata"].get("annotations", {}).get(names.PLAN)
+        return json.loads(written) if written else None
+
+    def events(self, job: str) -> list[Object]:
+        found = self.kube.items(f"/apis/events.k8s.io/v1/namespaces/{self.name}/events")
+        return [event for event in found if event.get("regarding", {}).get("name") == job]
+
+    def pins(self) -> Counter[str]:
+        """Return how many writes of the controller each pod took that were carried out."""
+        done = self.kfext.proxy.writes(pod_patch(self.name))
+        return Counter(one.path.rsplit("/", 1)[-1] for one in done)
+
+    def starts(self) -> int:
+        """Return how many times a job was unsuspended under a plan."""
+        return len(self.kfext.proxy.writes(start_patch(self.name)))
+
+    # --- waiting ----------------------------------------------------------------------------------
+
+    def until(self, condition: Callable[[], Any], what: str) -> Any:
+        return until(condition, what=what, account=self.account)
+
+    def phase(self, job: str, phase: str, kind: str = "PyTorchJob") -> Object:
+        """Wait until the TrainingPlan of a job tells a phase; return its status."""
+
+        def reached() -> Object | None:
+            view = self.view(job, kind)
+            return view if view.get("phase") == phase else None
+
+        found: Object = self.until(reached, f"job {job} is {phase}")
+        return found
+
+    def bound(self, job: str, count: int) -> dict[str, str]:
+        """Wait until `count` pods of a job are bound and no more exist; return their nodes."""
+
+        def nodes() -> dict[str, str] | None:
+            pods = self.pods(job, ending=True)
+            homes = {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in pods}
+            fresh = not any(pod["metadata"].get("deletionTimestamp") for pod in pods)
+            return homes if fresh and len(homes) == count and all(homes.values()) else None
+
+        found: dict[str, str] = self.until(nodes, f"{count} pods of {job} are bound")
+        return found
+
+    def patiently(self, condition: Callable[[], Any], *, seconds: float) -> Any:
+        """Wait longer than usual."""
+        return until(condition, what="what takes long", account=self.account, seconds=seconds)
+
+    def homes(self, job: str) -> dict[str, str]:
+        """Return the nodes of a job's pods, empty where a pod has none yet."""
+        return {p["metadata"]["name"]: p["spec"].get("nodeName", "") for p in self.pods(job)}
+
+    def account(self) -> str:
+        """Tell what is in the namespace, for the message of a test that failed."""
+        told = [f"=== namespace {self.name}"]
+        for kind, plural in PLURAL.items():
+            for job in self.kube.items(self.path(plural)):
+                name = job["metadata"]["name"]
+                told += told_of_job(job, view=self.view(name, kind), events=self.events(name))
+        told += [told_of_pod(pod) for pod in self.pods(ending=True)[:24]]
+        told += [
+            f"write {one.method} {one.path} {one.status}"
+            for one in self.kfext.proxy.log[-200:]
+            if one.is_write and f"/{self.name}/" in one.path
+        ][-20:]
+        return "\n".join([*told, self.kfext.tail()])
