@@ -1,0 +1,136 @@
+"""Submit to first pod bound, and to all bound: a PyTorchJob of two pods on an idle cluster.
+
+The real training-operator creates the pods and the real kube-scheduler binds them, once in a
+namespace that kfext manages and once in one that it does not; all processes run in both cases.
+Repeats alternate. Measured from before the POST to what the driver's own watches show, in ms.
+The cluster is 200 fake nodes; operator and scheduler run with raised request limits, which makes
+plain Kubernetes the harder reference. A gang's first pod cannot be bound before its last one
+exists, which plain Kubernetes need not wait for.
+
+The second table says where the time of the managed job goes.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from statistics import median
+from typing import Any
+
+from e2e.bench.cluster import Bench, with_client
+from e2e.bench.gang_objects import job_body, pod_names
+from e2e.bench.report import spread, table
+from e2e.bench.targets import FIRST_BIND_RATIO
+from e2e.bench.watching import Seen, watching
+from kfext.errors import NotFound
+from kfext.kube import paths
+from kfext.kube.client import Client
+from kfext.names import MANAGED
+
+_PODS = 2
+_CALM_SECONDS = 2.0
+_SPACES = {"plain": "bench-plain", "kfext": "bench-managed"}
+_STAGES = {
+    "answered": "POST answered (job webhook)",
+    "resumed": "job planned and resumed (kfext)",
+    "created": "last pod created (operator, pod webhook)",
+    "ungated": "last pod ungated (kfext)",
+    "bound": "last pod bound (kube-scheduler)",
+}
+
+Times = Mapping[str, float]
+"""Milliseconds since the submit, by event."""
+
+
+def measure(bench: Bench, *, quick: bool) -> str:
+    """Return both tables."""
+    runs = with_client(bench, lambda client: _all(client, repeats=4 if quick else 20))
+    plain, ours = runs["plain"], runs["kfext"]
+    ratios = {
+        event: median(run[event] for run in ours) / median(run[event] for run in plain)
+        for event in ("first bound", "bound")
+    }
+    return "\n\n".join(
+        [
+            table(
+                f"Submit to bound, PyTorchJob of {_PODS} pods, idle cluster; {len(ours)} repeats",
+                ("namespace", "first bound ms", "all bound ms", "ratio, first", "ratio, all"),
+                [
+                    ("unmanaged", *_bounds(plain), "1", "1"),
+                    (
+                        "managed",
+                        *_bounds(ours),
+                        f"{ratios['first bound']:.2f} "
+                        f"{FIRST_BIND_RATIO.judge(ratios['first bound'])}",
+                        f"{ratios['bound']:.2f}",
+                    ),
+                ],
+            ),
+            table(
+                "Where the time goes, milliseconds since the submit",
+                ("event", "unmanaged", "managed"),
+                [
+                    (words, _stage(plain, stage), _stage(ours, stage))
+                    for stage, words in _STAGES.items()
+                ],
+            ),
+        ]
+    )
+
+
+def _bounds(runs: list[Times]) -> tuple[str, str]:
+    return (
+        spread([run["first bound"] for run in runs], digits=0),
+        spread([run["bound"] for run in runs], digits=0),
+    )
+
+
+def _stage(runs: list[Times], stage: str) -> str:
+    """Return a cell of the second table, empty for what does not happen there."""
+    return spread([run[stage] for run in runs], digits=0) if stage in runs[0] else ""
+
+
+async def _all(client: Client, *, repeats: int) -> dict[str, list[Times]]:
+    for who, namespace in _SPACES.items():
+        labels = {MANAGED: "true"} if who == "kfext" else {}
+        body: dict[str, Any] = {"metadata": {"name": namespace, "labels": labels}}
+        await client.create(paths.namespaces(), body)
+    await asyncio.sleep(_CALM_SECONDS)  # accounts are made, watches have noticed
+    runs: dict[str, list[Times]] = {who: [] for who in _SPACES}
+    for repeat in range(-1, repeats):  # the first warms up
+        for who, namespace in _SPACES.items():
+            run = await _one(client, namespace, f"job-{repeat + 1}", held=who == "kfext")
+            if repeat >= 0:
+                runs[who].append(run)
+    return runs
+
+
+async def _one(client: Client, namespace: str, name: str, *, held: bool) -> Times:
+    body = job_body(name, _PODS, held=False)
+    body["spec"]["runPolicy"] = {}
+    jobs, pods = paths.jobs("pytorchjobs", namespace), paths.pods(namespace)
+    names = pod_names(name, _PODS)
+    async with watching(client, jobs, pods) as seen:
+        submitted = time.monotonic()
+        await client.create(jobs, body)
+        answered = time.monotonic()
+        await seen.until(lambda: seen.bound.keys() >= set(names), what=f"{name} to be bound")
+        moments = {"answered": answered, **_moments(seen, names)}
+        if held:
+            moments["resumed"] = seen.resumed[name]
+            moments["ungated"] = max(seen.ungated[pod] for pod in names)
+        await client.delete(f"{jobs}/{name}")
+        for pod in names:
+            with suppress(NotFound):  # the garbage collector was faster
+                await client.delete(paths.pods(namespace, pod), grace=0)
+        await seen.until(lambda: seen.gone >= {name, *names}, what=f"{name} to be gone")
+    await asyncio.sleep(_CALM_SECONDS)
+    return {event: 1e3 * (moment - submitted) for event, moment in moments.items()}
+
+
+def _moments(seen: Seen, pods: list[str]) -> dict[str, float]:
+    return {
+        "created": max(seen.added[pod] for pod in pods),
+        "first bound": min(seen.bound[pod] for pod in pods),
+        "bound": max(seen.bound[pod] for pod in pods),
+    }

@@ -1,0 +1,197 @@
+"""Last pod created to last pod ungated: kfext's controller against a bare client.
+
+The driver plays the operator (which is stopped): it creates the job, and once kfext has planned
+and resumed it, all of its pods, gated, with the job's uid as owner, the operator's labels and the
+job's template, 64 requests in flight. So the speed of creation is factored out. Then either kfext
+or `bare_client` pins and ungates them; the other does not run (SIGSTOP). kube-scheduler binds
+the pods meanwhile, in both. One GPU per pod, so that 64 pods take eight nodes. Repeats alternate.
+
+Measured by the driver's own watch: from ADDED of the last pod to the last pod without its gate.
+The pods of both have the same size; the bare client knows beforehand where they go, and must see
+them all in a watch as kfext must. Connections are open in both, except in the last row: kfext after
+70 s without a request, longer than it keeps them. Writes are what the controller counted, until 2 s
+after the end.
+"""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Any
+
+from e2e.bench import bare_client
+from e2e.bench.cluster import Bench, with_client
+from e2e.bench.gang_objects import affinity_of, job_body, pod_body, pod_names
+from e2e.bench.report import spread, table
+from e2e.bench.targets import GANG_POD_WRITES, GANG_RATIO
+from e2e.bench.watching import Seen, watching
+from e2e.testbed import training_operator
+from kfext.errors import NotFound
+from kfext.kube import paths
+from kfext.kube.client import Client
+from kfext.names import MANAGED
+
+SIZES = (8, 64)
+_NAMESPACE = "bench-gang"
+_GPUS = 8
+_IN_FLIGHT = 64
+_CALM_SECONDS = 2.0
+_COLD_SECONDS = 70.0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One gang, in milliseconds from the last ADDED.
+
+    Of the controller also: writes by resource, and CPU milliseconds from the job to its rest.
+    """
+
+    ungated: float
+    bound: float
+    writes: Mapping[str, int] = field(default_factory=dict)
+    cpu: float = 0.0
+
+
+def measure(bench: Bench, *, quick: bool) -> str:
+    """Return the table; the operator does not run meanwhile."""
+    bench.testbed.stop_process("training-operator")
+    try:
+        repeats, cold = (3, 0) if quick else (10, 3)
+        runs = with_client(bench, lambda client: _all(bench, client, repeats=repeats, cold=cold))
+    finally:
+        bench.testbed.restart_process("training-operator")
+        training_operator.wait_ready(bench.testbed)
+    rows = [_row(size, who, of, runs) for (size, who), of in sorted(runs.items())]
+    return table(
+        f"Last pod created to last pod ungated, {repeats} repeats",
+        (
+            *("pods", "who", "ungated ms", "bound ms", "writes per pod", "other writes", "CPU ms"),
+            *("speed, bare client = 1", "target"),
+        ),
+        rows,
+    )
+
+
+def _row(
+    size: int, who: str, own: list[Run], runs: dict[tuple[int, str], list[Run]]
+) -> tuple[str, ...]:
+    bare = runs[size, "bare client"]
+    if own is bare:
+        return (str(size), who, *_times(bare), "1", "0", "", "1", "")
+    ratio = median(run.ungated for run in bare) / median(run.ungated for run in own)
+    pairs = [one.ungated / other.ungated for one, other in zip(bare, own, strict=False)]
+    per_pod = [run.writes.get("pods", 0) / size for run in own]
+    others = [sum(run.writes.values()) - run.writes.get("pods", 0) for run in own]
+    judged = size == 64 and who == "kfext"
+    return (
+        str(size),
+        who,
+        *_times(own),
+        f"{spread(per_pod)} {GANG_POD_WRITES.judge(median(per_pod))}",
+        spread(others, digits=0),
+        spread([run.cpu for run in own], digits=0),
+        f"{ratio:.2f} (pairs {min(pairs):.2f}-{max(pairs):.2f})",
+        GANG_RATIO.judge(ratio) if judged else "",
+    )
+
+
+def _times(runs: list[Run]) -> tuple[str, str]:
+    return (
+        spread([run.ungated for run in runs], digits=0),
+        spread([run.bound for run in runs], digits=0),
+    )
+
+
+async def _all(
+    bench: Bench, client: Client, *, repeats: int, cold: int
+) -> dict[tuple[int, str], list[Run]]:
+    # Not managed: the driver does what the webhooks do, so that they do not share the processor.
+    await client.create(
+        paths.namespaces(), {"metadata": {"name": _NAMESPACE, "labels": {MANAGED: "false"}}}
+    )
+    runs: dict[tuple[int, str], list[Run]] = {}
+    for repeat in range(-1, repeats):  # the first warms connections and caches up
+        for size in SIZES:
+            for who, one in (("kfext", _by_kfext), ("bare client", _by_bare_client)):
+                run = await one(bench, client, f"{who.split()[0]}-{size}-{repeat + 1}", size)
+                if repeat >= 0:
+                    runs.setdefault((size, who), []).append(run)
+    for repeat in range(cold):
+        await asyncio.sleep(_COLD_SECONDS)
+        run = await _by_kfext(bench, client, f"cold-{repeat}", SIZES[-1])
+        runs.setdefault((SIZES[-1], "kfext, cold"), []).append(run)
+    return runs
+
+
+async def _by_kfext(bench: Bench, client: Client, name: str, size: int) -> Run:
+    before, cpu_before = bench.requests(), bench.controller_cpu()
+    async with watching(client, paths.pods(_NAMESPACE), _jobs()) as seen:
+        job = await client.create(_jobs(), job_body(name, size, held=True))
+        await seen.until(lambda: name in seen.resumed, what=f"{name} to be resumed")
+        affinity = json.loads(seen.specs[name])["Worker"]["template"]["spec"]["affinity"]
+        run = await _create_and_time(client, seen, job, size=size, affinity=affinity)
+    await asyncio.sleep(_CALM_SECONDS)
+    cpu = 1e3 * (bench.controller_cpu() - cpu_before)
+    writes: dict[str, int] = {}
+    for (verb, resource), count in bench.requests().items():
+        made = count - before.get((verb, resource), 0)
+        if verb in {"create", "patch", "delete", "apply"} and resource != "leases" and made:
+            writes[resource] = writes.get(resource, 0) + made
+    await _clear(client, job, size)
+    return replace(run, writes=writes, cpu=cpu)
+
+
+async def _by_bare_client(bench: Bench, client: Client, name: str, size: int) -> Run:
+    nodes = [f"fake-{number:03}" for number in range(-(-size // _GPUS))]
+    homes = {pod: nodes[number // _GPUS] for number, pod in enumerate(pod_names(name, size))}
+    # Suspended by nobody kfext knows, so that kfext leaves it alone when it wakes up.
+    job = await client.create(_jobs(), job_body(name, size, held=False))
+    os.kill(bench.controller_pid, signal.SIGSTOP)
+    try:
+        async with (
+            watching(client, paths.pods(_NAMESPACE)) as seen,
+            bare_client.running(bench.testbed, namespace=_NAMESPACE, homes=homes),
+        ):
+            run = await _create_and_time(client, seen, job, size=size, affinity=affinity_of(nodes))
+    finally:
+        os.kill(bench.controller_pid, signal.SIGCONT)
+    await _clear(client, job, size)
+    return run
+
+
+async def _create_and_time(
+    client: Client, seen: Seen, job: dict[str, Any], *, size: int, affinity: dict[str, Any]
+) -> Run:
+    bodies = [pod_body(job, number, affinity=affinity) for number in range(size)]
+    names = {body["metadata"]["name"] for body in bodies}
+    room = asyncio.Semaphore(_IN_FLIGHT)
+
+    async def create(body: dict[str, Any]) -> None:
+        async with room:
+            await client.create(paths.pods(_NAMESPACE), body)
+
+    await asyncio.gather(*map(create, bodies))
+    await seen.until(lambda: names <= seen.bound.keys(), what=f"{size} pods to be bound")
+    last = max(seen.added[name] for name in names)
+    return Run(
+        ungated=1e3 * (max(seen.ungated[name] for name in names) - last),
+        bound=1e3 * (max(seen.bound[name] for name in names) - last),
+    )
+
+
+async def _clear(client: Client, job: dict[str, Any], size: int) -> None:
+    """Delete a job and its pods, and let everybody come to rest."""
+    name = job["metadata"]["name"]
+    await client.delete(f"{_jobs()}/{name}")
+    for pod in pod_names(name, size):
+        with suppress(NotFound):  # the garbage collector was faster
+            await client.delete(paths.pods(_NAMESPACE, pod), grace=0)
+    await asyncio.sleep(_CALM_SECONDS)
+
+
+def _jobs() -> str:
+    return paths.jobs("pytorchjobs", _NAMESPACE)

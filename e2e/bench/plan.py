@@ -1,0 +1,173 @@
+"""Plans per second: how fast the pure core decides where a waiting gang goes. One core, no I/O.
+
+Measured: `core.lifecycle.next_step` for a held job, and the claims of its plan on the ledger, since
+the next decision must count them. The cluster has nodes of 32 cores, 256 GiB and 8 GPUs in two
+zones, a quarter of them tainted, half of everything claimed by other pods in random places. Gangs
+are of 8 to 16 pods: with one GPU each (mostly more than one node has left), or with CPU and memory
+only; a third ask for a zone, a third tolerate the taint. After each plan the oldest one ends.
+
+Not measured: reading jobs from JSON (done once per change of a job), writing anything, and a queue
+of jobs that do not fit.
+"""
+
+import gc
+import random
+import time
+from collections import deque
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+from e2e.bench.report import quantile, spread, table
+from e2e.bench.targets import PLAN_RATE
+from kfext.core.claims import plan_claims
+from kfext.core.ledger import Claim, Ledger
+from kfext.core.lifecycle import next_step
+from kfext.core.situation import Situation
+from kfext.core.steps import Start
+from kfext.model.job import TrainingJob, parse_job
+from kfext.model.node import parse_node
+from kfext.model.quantity import parse_resources
+from kfext.model.state import JobState
+from kfext.names import HELD
+
+SIZES = (200, 1000, 5000)
+_KINDS = ("GPU", "CPU")
+_LIVE = 20
+"""Gangs of ours that are on the ledger at any time, besides the half that others hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One repeat: seconds of each plan, and how many nodes a plan had on average."""
+
+    seconds: list[float]
+    nodes: float
+
+    @property
+    def rate(self) -> float:
+        """Plans a second."""
+        return len(self.seconds) / sum(self.seconds)
+
+
+def measure(*, quick: bool) -> str:
+    """Return the table."""
+    repeats, count = (2, 200) if quick else (5, 1000)
+    runs: dict[tuple[int, str], list[Run]] = {}
+    for repeat in range(repeats):
+        for size in SIZES:
+            for kind in _KINDS:
+                run = _run(size, kind, count=count, seed=repeat)
+                runs.setdefault((size, kind), []).append(run)
+    return table(
+        f"Plans per second, half-full cluster, gangs of 8-16 pods; {repeats} repeats of {count}",
+        ("nodes", "gangs", "plans/s", "p50 ms", "p99 ms", "nodes per plan", "target"),
+        [_row(size, kind, of) for (size, kind), of in sorted(runs.items())],
+    )
+
+
+def _row(size: int, kind: str, runs: list[Run]) -> tuple[str, ...]:
+    rates = [run.rate for run in runs]
+    target = PLAN_RATE.get(size)
+    return (
+        str(size),
+        kind,
+        spread(rates, digits=0),
+        spread([quantile(run.seconds, 0.5) * 1e3 for run in runs]),
+        spread([quantile(run.seconds, 0.99) * 1e3 for run in runs]),
+        spread([run.nodes for run in runs], digits=1),
+        target.judge(median(rates)) if target else "",
+    )
+
+
+def _run(size: int, kind: str, *, count: int, seed: int) -> Run:
+    draw = random.Random(seed)
+    ledger = half_full(size, draw)
+    jobs = [_job(number, kind, draw) for number in range(count + _LIVE)]
+    live: deque[list[Hashable]] = deque()
+    seconds, nodes = [], 0
+    gc.collect()
+    for number, job in enumerate(jobs):
+        situation = Situation(job=job, pods=(), plan=None, state=JobState(), now=0.0)
+        began = time.perf_counter()
+        step = next_step(situation, ledger)
+        if not isinstance(step, Start):
+            raise RuntimeError(f"gang {number} found no place on {size} nodes: {step}")
+        claims = plan_claims(replace(job, suspend=False), step.plan, ())
+        for key, claim in claims.items():
+            ledger.claim(key, claim)
+        took = time.perf_counter() - began
+        live.append(list(claims))
+        if number < _LIVE:  # not counted: caches fill
+            continue
+        seconds.append(took)
+        nodes += len(step.plan.nodes)
+        for key in live.popleft():
+            ledger.drop(key)
+    return Run(seconds, nodes / count)
+
+
+def half_full(size: int, draw: random.Random) -> Ledger:
+    """Return a ledger on which other pods hold about half of every resource."""
+    ledger = Ledger(parse_node(_node(number)) for number in range(size))
+    # A node has four such pods in the mean, of the eight that fill it; some have more, some fewer.
+    requests = parse_resources({"cpu": "4", "memory": "32Gi", "nvidia.com/gpu": "1", "pods": "1"})
+    for number in range(size):
+        for pod in range(min(8, max(0, round(draw.gauss(4, 2))))):
+            ledger.claim(("other", number, pod), Claim(f"node-{number:04}", requests))
+    return ledger
+
+
+def _node(number: int) -> dict[str, Any]:
+    taints = [{"key": "team", "value": "a", "effect": "NoSchedule"}] if number % 4 == 0 else []
+    return {
+        "metadata": {
+            "name": f"node-{number:04}",
+            "labels": {"kubernetes.io/os": "linux", "zone": "ab"[number % 2]},
+        },
+        "spec": {"taints": taints},
+        "status": {
+            "allocatable": {"cpu": "32", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": "8"}
+        },
+    }
+
+
+def _job(number: int, kind: str, draw: random.Random) -> TrainingJob:
+    requests = {"cpu": "2", "memory": "8Gi"}
+    limits = {"nvidia.com/gpu": "1"} if kind == "GPU" else {}
+    spec: dict[str, Any] = {
+        "containers": [
+            {"name": "pytorch", "resources": {"requests": requests, "limits": limits}},
+        ],
+        **dict(_constraints(number)),
+    }
+    replicas = {"Master": 1, "Worker": draw.randint(7, 15)}
+    raw = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {
+            "namespace": "bench",
+            "name": f"job-{number}",
+            "uid": f"uid-{number}",
+            "annotations": {HELD: "true"},
+        },
+        "spec": {
+            "runPolicy": {"suspend": True},
+            "pytorchReplicaSpecs": {
+                type_: {"replicas": count, "template": {"spec": spec}}
+                for type_, count in replicas.items()
+            },
+        },
+    }
+    job = parse_job(raw)
+    if job is None:
+        raise RuntimeError("not a job")
+    return job
+
+
+def _constraints(number: int) -> Iterator[tuple[str, Any]]:
+    if number % 3 == 1:
+        yield "nodeSelector", {"zone": "ab"[number // 3 % 2]}
+    if number % 3 == 2:
+        yield "tolerations", [{"key": "team", "operator": "Equal", "value": "a"}]

@@ -1,0 +1,116 @@
+"""What the watches of a benchmark saw, and when: by the monotonic clock of this one process.
+
+A watch line is timed when its last byte has arrived here, so all times share one clock and one
+delay, and only differences between them are used.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from kfext.kube.client import Client
+from kfext.names import GATE
+
+_PATIENCE_SECONDS = 60.0
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    resource_version: str
+    name: str = ""
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+    scheduling_gates: list[dict[str, str]] = []
+    run_policy: dict[str, Any] = {}
+    pytorch_replica_specs: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _Object(msgspec.Struct, rename="camel"):
+    metadata: _Metadata
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+class _Line(msgspec.Struct):
+    type: str
+    object: _Object
+
+
+_decode = msgspec.json.Decoder(_Line).decode
+
+
+class Seen:
+    """When each object (by name) was first seen in some state, in monotonic seconds."""
+
+    def __init__(self) -> None:
+        self.added: dict[str, float] = {}
+        self.ungated: dict[str, float] = {}
+        self.bound: dict[str, float] = {}
+        self.resumed: dict[str, float] = {}
+        self.specs: dict[str, bytes] = {}
+        self.gone: set[str] = set()
+        self._news = asyncio.Event()
+
+    async def until(self, condition: Callable[[], bool], *, what: str) -> None:
+        """Wait until what was seen fulfils a condition. Raises TimeoutError that says `what`."""
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                while not condition():
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            raise TimeoutError(f"waited {_PATIENCE_SECONDS:.0f} s for {what}") from None
+
+    def take(self, line: bytes) -> str:
+        """Take in one line of a watch; return its resource version."""
+        now = time.monotonic()
+        change = _decode(line)
+        name, spec = change.object.metadata.name, change.object.spec
+        if change.type == "DELETED":
+            self.gone.add(name)
+        elif change.type in {"ADDED", "MODIFIED"}:
+            self.added.setdefault(name, now)
+            if not any(gate.get("name") == GATE for gate in spec.scheduling_gates):
+                self.ungated.setdefault(name, now)
+            if spec.node_name:
+                self.bound.setdefault(name, now)
+            if spec.run_policy.get("suspend") is False:
+                self.resumed.setdefault(name, now)
+            self.specs[name] = bytes(spec.pytorch_replica_specs)
+        self._news.set()
+        return change.object.metadata.resource_version
+
+
+@asynccontextmanager
+async def watching(client: Client, *collections: str) -> AsyncIterator[Seen]:
+    """Follow collections (URL paths) from now on, for the time of a `with` block."""
+    seen = Seen()
+    starts = [(path, await _version(client, path)) for path in collections]
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(_follow(client, path, at, seen)) for path, at in starts]
+        try:
+            yield seen
+        finally:
+            for task in running:
+                task.cancel()
+
+
+async def _version(client: Client, path: str) -> str:
+    listed = msgspec.json.decode(await client.read(path, limit="1"))
+    return str(listed["metadata"]["resourceVersion"])
+
+
+async def _follow(client: Client, path: str, version: str, seen: Seen) -> None:
+    while True:  # a busy API server may end a watch at any time; nothing is lost by that
+        rest = b""
+        stream = client.watch(
+            path, resource_version=version, server_seconds=600, silence_seconds=120
+        )
+        async for chunk in stream:
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                version = seen.take(line)
