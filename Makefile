@@ -57,6 +57,10 @@ e2e: $(READY) ## end-to-end tests on a real cluster
 test-long: $(READY) ## everything, with all cases of real training
 	@$(BIN)/pytest tests e2e/cases
 
+.PHONY: soak
+soak: $(READY) ## random submits, deletes and kills: MINUTES=5 SEED=1
+	@$(BIN)/python -m e2e.soak --minutes $(or $(MINUTES),5) --seed $(or $(SEED),1)
+
 bench: $(READY) ## the figures of docs/performance.md
 	@$(BIN)/python -m e2e.bench all
 

@@ -36,6 +36,7 @@ class Entry:
     state: JobState
     assumed: Plan | None = None
     busy: bool = False
+    failures: int = 0
     phase: str | None = None
     marker: tuple[object, ...] = ()
     since: float = 0.0
@@ -137,14 +138,16 @@ class Cluster:
         elif self.ledger.drop(pod_key(pod.uid)):
             self.mark_queue()
         if pod.owner_uid:
-            self._observe_member(pod, first=known is None, gone=new is None)
+            self._observe_member(pod, known=known, gone=new is None)
 
-    def _observe_member(self, pod: Pod, *, first: bool, gone: bool) -> None:
-        members = self._pods.setdefault(pod.owner_uid, {})
+    def _observe_member(self, pod: Pod, *, known: Pod | None, gone: bool) -> None:
+        first = known is None
         if gone:
             self._leave(pod)
         else:
-            members[pod.uid] = pod
+            self._pods.setdefault(pod.owner_uid, {})[pod.uid] = pod
+        if known is not None and not gone and _place_of(known) == _place_of(pod):
+            return  # what the kubelet says of a pod moves nothing
         if first and not gone:
             self.pod_created_at = self._monotonic()
         entry = self.jobs.get(pod.owner_uid)
@@ -191,10 +194,9 @@ class Cluster:
             self.ledger.drop(key)
         for key, claim in wanted.items():
             self.ledger.claim(key, claim)
-        # A claim that passes from the plan to its pod frees nothing.
-        passed = {plan_key(job.uid, pod.replica) for pod in pods if pod.home and pod.replica}
+        # What passed from the plan to its pod was handed over before; the rest is room again.
         freed = any(
-            key not in passed and (key not in wanted or wanted[key].node != claim.node)
+            key not in wanted or wanted[key].node != claim.node
             for key, claim in entry.claimed.items()
         )
         entry.claimed = dict(wanted)
@@ -210,6 +212,14 @@ class Cluster:
         )
         if marker != entry.marker:
             entry.marker, entry.since = marker, self._monotonic()
+
+
+def _place_of(pod: Pod) -> tuple[object, ...]:
+    """Return what of a pod decides about claims and steps."""
+    return (
+        *(pod.node_name, pod.pinned_to, pod.gates, pod.deleting, pod.finished),
+        *(pod.requests, pod.unschedulable, pod.replica, pod.affinity),
+    )
 
 
 def _older(one: str, other: str) -> bool:

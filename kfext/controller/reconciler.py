@@ -16,6 +16,7 @@ from kfext.controller.metrics import Metrics
 from kfext.controller.settings import SettingsSource
 from kfext.controller.writer import Writer
 from kfext.core.lifecycle import next_step
+from kfext.core.patch import Unpatchable
 from kfext.core.queue import in_order
 from kfext.core.queued import HOPELESS
 from kfext.core.situation import Situation
@@ -26,6 +27,7 @@ from kfext.model.verdict import Verdict
 _log = structlog.get_logger(__name__)
 
 _RETRY_SECONDS = 1.0
+_LONGEST_RETRY_SECONDS = 30.0
 _TICK_SECONDS = 5.0  # without any event; only so that liveness can be seen
 
 Report = Callable[[Entry, str | None, Verdict | None], None]
@@ -57,7 +59,6 @@ class Reconciler:
         self._wall = wall
         self._monotonic = monotonic
         self._alarms: dict[str, asyncio.TimerHandle] = {}
-        self._writes: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Decide and write until cancelled; a decision that raises ends the process."""
@@ -123,6 +124,7 @@ class Reconciler:
             now=self._wall(),
             placement=settings.placement,
             colocation=settings.colocation,
+            managed=settings.managed,
             waited=now - entry.since,
             quiet=now - self._cluster.pod_created_at,
             settled=now - entry.settled_at,
@@ -138,11 +140,13 @@ class Reconciler:
             complete = await self._writer.write(entry, step)
             log.info("step", step=type(step).__name__, complete=complete)
             again = None if complete else _RETRY_SECONDS
+            entry.failures = 0
             self._metrics.steps.labels(step=type(step).__name__, outcome="done").inc()
-        except ApiError as error:
+        except (ApiError, Unpatchable) as error:
             log.warning("step failed", step=type(step).__name__, error=str(error))
             self._metrics.steps.labels(step=type(step).__name__, outcome="failed").inc()
-            again = _RETRY_SECONDS
+            again = min(_RETRY_SECONDS * 2**entry.failures, _LONGEST_RETRY_SECONDS)
+            entry.failures += 1
         finally:
             entry.assumed = None
             entry.busy = False

@@ -9,6 +9,7 @@ from kfext.core.settings import resolve
 from kfext.model.job import TrainingJob
 from kfext.model.policy import Placement, TrainingPolicy, policy_for
 from kfext.model.tolerant import mapping, strings, text
+from kfext.names import MANAGED
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class JobSettings:
 
     colocation: str
     placement: Placement
+    managed: bool
 
 
 class SettingsSource:
@@ -69,4 +71,8 @@ class SettingsSource:
         namespace = self._namespaces.get(job.namespace, Namespace(job.namespace))
         policy = policy_for(self._policies.values(), namespace.labels)
         settings = resolve(job.annotations, namespace.annotations, policy)
-        return JobSettings(colocation=settings.colocation, placement=policy.placement)
+        return JobSettings(
+            colocation=settings.colocation,
+            placement=policy.placement,
+            managed=namespace.labels.get(MANAGED) == "true",
+        )

@@ -39,7 +39,8 @@ def queued_step(situation: Situation, ledger: Ledger) -> Step:
     job, state, now = situation.job, situation.state, situation.now
     if not job.held or job.kueue_managed:
         who = "Kueue" if job.kueue_managed else "a person or another system"
-        return Wait(SUSPENDED, Verdict(REASON_SUSPENDED_BY_USER, f"suspended by {who}"))
+        phase = SUSPENDED if situation.managed or situation.plan else None
+        return Wait(phase, Verdict(REASON_SUSPENDED_BY_USER, f"suspended by {who}"))
     unsafe = _unsafe_to_resume(situation)
     if unsafe is not None:
         return unsafe

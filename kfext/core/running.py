@@ -30,8 +30,6 @@ from kfext.names import (
 
 STRIKES = 3
 """Placements in a row that may fail before kfext gives up on placing the job."""
-LOOK_SECONDS = 5.0
-"""Between two looks for room for the rest of a gang of which some members run already."""
 EXCLUDED_SECONDS = 300.0
 """How long a node that did not take a pod is out of the question for its job."""
 
@@ -105,16 +103,22 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
     if not isinstance(found, Verdict):
         amended = situation.planned(found)
         return Amend(amended, Verdict(REASON_REPLANNED, f"the pods go to {listed(amended.nodes)}"))
-    if bound and situation.one_node and situation.state.strikes and not job.kueue_managed:
+    return _without_room(situation, found, some_run=bool(bound))
+
+
+def _without_room(situation: Situation, found: Verdict, *, some_run: bool) -> Step:
+    """Return what to do with a gated gang whose room is gone: members that run are left alone."""
+    state = situation.state
+    if some_run and situation.one_node and state.strikes and not situation.job.kueue_managed:
         # kube-scheduler took only some of them on the one node, and no other will do.
-        state = situation.after_strike(REASON_BIND_TIMEOUT, situation.state.message)
+        state = situation.after_strike(REASON_BIND_TIMEOUT, state.message)
         return Stop(replace(state, suspended_at=situation.now))
-    if bound or job.kueue_managed:
-        return Wait(GATED, found, again=LOOK_SECONDS)
+    if some_run or situation.job.kueue_managed:
+        return Wait(GATED, found)
     message = f"the room was taken before all pods existed: {found.message}"
     return Stop(
         replace(
-            situation.state,
+            state,
             suspended_at=situation.now,
             retry_at=0.0,
             reason=REASON_NO_ROOM,

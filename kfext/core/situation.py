@@ -30,6 +30,7 @@ class Situation:
     now: float
     placement: Placement = field(default_factory=Placement)
     colocation: str = "preferred"
+    managed: bool = True
     waited: float = 0.0
     quiet: float = 0.0
     settled: float = math.inf

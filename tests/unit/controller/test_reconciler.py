@@ -139,13 +139,14 @@ async def test_a_mistake_of_ours_does(bench: Bench) -> None:
 
 async def test_one_step_of_a_job_at_a_time(bench: Bench) -> None:
     async def during(entry: Entry, step: Step) -> bool:
+        bench.writer.answer = _done
         bench.cluster.mark(entry.job.uid)
         async with asyncio.TaskGroup() as writes:
             bench.reconciler.tick(writes)
         return True
 
     bench.writer.answer = during
-    bench.submit(gang("one"))
+    bench.submit(gang("one", workers=1))  # there is room for it twice
     await bench.tick()
     assert len(bench.writer.steps) == 1
     assert "one" in bench.cluster.changed, "to be looked at again, now that it is written"
@@ -208,6 +209,10 @@ async def test_hope_in_between_starts_the_count_anew(bench: Bench) -> None:
     await bench.tick()
     assert bench.started() == ["big"]
     assert len(bench.writer.steps) == 1, "not released: hopeless for no time yet"
+
+
+async def _done(entry: Entry, step: Step) -> bool:
+    return True
 
 
 async def _refuse(entry: Entry, step: Step) -> bool:

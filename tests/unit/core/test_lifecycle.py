@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kfext.core.claims import plan_claims
 from kfext.core.ledger import Ledger
 from kfext.core.lifecycle import next_step
 from kfext.core.situation import Situation
@@ -109,6 +110,16 @@ QUEUE: dict[str, Case] = {
     "suspended by a person: respected": Case(Wait, three().suspended(), check=phase(SUSPENDED)),
     "suspended by a person while it ran under our plan: respected": Case(
         Wait, three().suspended(), workers(bound="a"), plan("a", "a", "a"), check=phase(SUSPENDED)
+    ),
+    "suspended in a namespace that nobody opted in: not ours to show": Case(
+        Wait, three().suspended(), more={"managed": False}, check=phase(None)
+    ),
+    "suspended by a person after the namespace was opted out: still ours to show": Case(
+        Wait,
+        three().suspended(),
+        plan=plan("a", "a", "a"),
+        more={"managed": False},
+        check=phase(SUSPENDED),
     ),
     "suspended by Kueue": Case(Wait, three().suspended().queued_by_kueue(), check=phase(SUSPENDED)),
     "held, but Kueue's webhook claimed it after ours": Case(
@@ -654,6 +665,20 @@ def test_backing_off_doubles_up_to_five_minutes() -> None:
         state = JobState(strikes=strikes)
         waits.append(Situation(RUNNING, (), None, state, NOW).after_strike("r", "m").retry_at - NOW)
     assert waits == [15, 30, 60, 120, 240, 300, 300]
+
+
+def test_a_plan_does_not_stand_in_its_own_way() -> None:
+    own = plan("a", "a", "a")
+    on = ledger(node("a", cpu="3"))
+    for key, claim in plan_claims(RUNNING, own, workers(gated=True)).items():
+        on.claim(key, claim)
+    step = next_step(Situation(RUNNING, tuple(workers(gated=True)), own, JobState(), NOW), on)
+    assert isinstance(step, Bind)
+    cordoned = JobState(excluded={"b": NOW + 1})
+    on.set_node(node("b", cpu="3"))
+    step = next_step(Situation(RUNNING, tuple(workers(gated=True)), None, cordoned, NOW), on)
+    assert isinstance(step, Amend)
+    assert step.plan.nodes == ("a",)
 
 
 def test_deciding_twice_changes_nothing() -> None:

@@ -299,9 +299,7 @@ facts = st.builds(
 
 @settings(max_examples=400)
 @given(raw=odd_jobs | json_values, known=facts)
-def test_X1_any_job_gets_a_valid_patch_and_a_second_review_none(
-    raw: Any, known: Facts
-) -> None:
+def test_X1_any_job_gets_a_valid_patch_and_a_second_review_none(raw: Any, known: Facts) -> None:
     before = copy.deepcopy(raw)
     mutation = mutate_job(raw, known)
     assert raw == before

@@ -77,9 +77,7 @@ def test_nothing_is_gated_while_no_controller_would_remove_the_gate() -> None:
 
 
 @given(raw=odd_pods | json_values, alive=st.booleans())
-def test_X1_any_pod_gets_a_valid_patch_and_a_second_review_none(
-    raw: Any, *, alive: bool
-) -> None:
+def test_X1_any_pod_gets_a_valid_patch_and_a_second_review_none(raw: Any, *, alive: bool) -> None:
     before = copy.deepcopy(raw)
     mutation = mutate_pod(raw, controller_alive=alive)
     assert raw == before

@@ -25,9 +25,7 @@ def test_a_state_reads_back_as_it_was_written(state: JobState) -> None:
     message=st.text(max_size=2000) | st.just("\U0001f600" * 2000),
     reason=st.text(max_size=100),
 )
-def test_a_state_never_exceeds_4_KiB(
-    excluded: dict[str, float], message: str, reason: str
-) -> None:
+def test_a_state_never_exceeds_4_KiB(excluded: dict[str, float], message: str, reason: str) -> None:
     written = JobState(excluded=excluded, message=message, reason=reason).encode()
     assert len(written.encode()) <= LIMIT
     assert decode_state(written).reason == reason
