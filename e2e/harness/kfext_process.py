@@ -225,6 +225,12 @@ class Kfext:
         except urllib3.exceptions.HTTPError:
             return False
 
+    def metric(self, name: str) -> float:
+        """Return a gauge of the controller."""
+        url = f"http://127.0.0.1:{self._probe_port}/metrics"
+        lines = urllib3.request("GET", url).data.decode().splitlines()
+        return next(float(line.split()[-1]) for line in lines if line.startswith(f"{name} "))
+
     def tail(self, lines: int = 25) -> str:
         """Return the last log lines of both processes."""
         told = []

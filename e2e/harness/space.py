@@ -23,6 +23,7 @@ class Space:
     def __init__(self, kfext: Kfext, name: str) -> None:
         self.kfext, self.kube, self.name = kfext, kfext.kube, name
         self._nodes: list[str] = []
+        self._lost: set[str] = set()
         self._policies: list[str] = []
 
     # --- making -----------------------------------------------------------------------------------
@@ -53,6 +54,16 @@ class Space:
             what=f"nodes {made} are ready",
         )
         return made
+
+    def lose_node(self, name: str) -> None:
+        """Delete a node, as when its machine is taken away for good."""
+        self.kube.delete(f"/api/v1/nodes/{name}")
+        self._lost.add(name)
+
+    @property
+    def standing_nodes(self) -> list[str]:
+        """The nodes of this test that were not lost."""
+        return [name for name in self._nodes if name not in self._lost]
 
     def policy(self, **spec: Any) -> None:
         """Make a TrainingPolicy for this namespace only, and wait until nothing else holds."""
