@@ -40,7 +40,9 @@ def _up(name: str, real_nodes: int, fake_nodes: int, fast: bool) -> Testbed:
     if real_nodes:
         preflight.require_root()
         realnodes.prepare()
-    for program in [*controlplane.BINARIES, *training_operator.BINARIES, *fakenodes.BINARIES]:
+    programs = [*controlplane.BINARIES, *training_operator.BINARIES, *fakenodes.BINARIES]
+    # What takes minutes to build is built before anything runs.
+    for program in [*programs, *(realnodes.BINARIES if real_nodes else ())]:
         binaries.resolve(program)
     testbed = Testbed.create(name, real_nodes=real_nodes, fast=fast)
     try:

@@ -15,7 +15,9 @@ from e2e.testbed.realnodes.node import Node
 if TYPE_CHECKING:
     from e2e.testbed.cluster import Testbed
 
-__all__ = ["Node", "nodes", "prepare", "start_nodes"]
+__all__ = ["BINARIES", "Node", "nodes", "prepare", "start_nodes"]
+
+BINARIES = ("kubelet", "coredns", "kubectl")
 
 
 def prepare() -> None:
