@@ -107,8 +107,8 @@ def show(bed: Testbed, outcomes: list[Outcome]) -> None:
     console = Console(width=max(100, Console().width))
     table = Table(title="The same jobs, with and without kfext")
     for column in ("job", "placed by", "where its pods ran"):
-        table.add_column(column)
-    for column in ("nodes", "steps/s", "cpu s", "submit to end, s"):
+        table.add_column(column, no_wrap=True)
+    for column in ("nodes", "steps/s", "CPU s", "seconds"):
         table.add_column(column, justify="right")
     for outcome in sorted(outcomes, key=lambda one: one.job):
         table.add_row(

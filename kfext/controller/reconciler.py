@@ -61,7 +61,7 @@ class Reconciler:
         self._alarms: dict[str, asyncio.TimerHandle] = {}
 
     async def run(self) -> None:
-        """Decide and write until cancelled; a decision that raises ends the process."""
+        """Decide and write until cancelled."""
         try:
             async with asyncio.TaskGroup() as writes:
                 while True:
@@ -92,8 +92,15 @@ class Reconciler:
                 self._decide(entry, writes)
 
     def _decide(self, entry: Entry, writes: asyncio.TaskGroup) -> None:
-        with self._metrics.decision.time():
-            step = next_step(self._situation(entry), self._cluster.ledger)
+        try:
+            with self._metrics.decision.time():
+                step = next_step(self._situation(entry), self._cluster.ledger)
+        except Exception:
+            # One job that we cannot judge must not keep all others from being placed.
+            _log.exception("no decision", job=entry.job.name, namespace=entry.job.namespace)
+            self._metrics.steps.labels(step="none", outcome="failed").inc()
+            self._alarm(entry.job.uid, _LONGEST_RETRY_SECONDS)
+            return
         entry.hopeless_since = self._hopeless_since(entry, step)
         if isinstance(step, Wait):
             self._report(entry, step.phase, step.verdict)

@@ -9,6 +9,7 @@ from kfext.core.plan import place
 from kfext.core.situation import Situation
 from kfext.core.steps import Release, Start, Step, Wait
 from kfext.model.plan import Assignment
+from kfext.model.state import JobState
 from kfext.model.verdict import Verdict
 from kfext.names import (
     QUEUED,
@@ -43,7 +44,7 @@ def queued_step(situation: Situation, ledger: Ledger) -> Step:
         return Wait(phase, Verdict(REASON_SUSPENDED_BY_USER, f"suspended by {who}"))
     unsafe = _unsafe_to_resume(situation)
     if unsafe is not None:
-        return unsafe
+        return _with_cause(unsafe, state)
     if situation.colocation == "off":
         return Release((), Verdict(REASON_RELEASED, "colocation was switched off"))
     if state.retry_at > now:
@@ -54,6 +55,14 @@ def queued_step(situation: Situation, ledger: Ledger) -> Step:
         return _keep_waiting(situation, found)
     plan = situation.planned(found)
     return Start(plan, Verdict(REASON_PLANNED, f"{job.pods} pods go to {listed(plan.nodes)}"))
+
+
+def _with_cause(wait: Wait, state: JobState) -> Wait:
+    """Put why the job was stopped before why it cannot resume yet: people look for the cause."""
+    if not state.message or wait.verdict is None:
+        return wait
+    message = f"{state.message}; {wait.verdict.message}"
+    return Wait(wait.phase, Verdict(wait.verdict.reason, message), again=wait.again)
 
 
 def _place(situation: Situation, ledger: Ledger) -> Assignment | Verdict:

@@ -3,11 +3,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
+from kfext.controller import reconciler as reconciler_module
 from kfext.controller.cluster import Cluster, Entry
 from kfext.controller.metrics import Metrics
 from kfext.controller.reconciler import Reconciler
 from kfext.controller.settings import SettingsSource
 from kfext.core import job_patch
+from kfext.core.ledger import Ledger
+from kfext.core.situation import Situation
 from kfext.core.steps import Start, Step
 from kfext.errors import Conflict, KfextError, Unavailable
 from kfext.model.verdict import Verdict
@@ -227,3 +230,20 @@ async def test_a_later_alarm_takes_the_place_of_an_earlier_one(bench: Bench) -> 
     await bench.tick()
     assert first.cancelled()
     assert bench.reconciler._alarms["one"] is not first
+
+
+async def test_a_job_that_cannot_be_judged_does_not_stop_the_others(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge = reconciler_module.next_step
+
+    def odd(situation: Situation, ledger: Ledger) -> Step:
+        if situation.job.uid == "bad":
+            raise KeyError("a bug")
+        return judge(situation, ledger)
+
+    monkeypatch.setattr(reconciler_module, "next_step", odd)
+    bench.submit(gang("bad", created=1))
+    bench.submit(gang("good", created=2))
+    await bench.tick()
+    assert bench.started() == ["good"]

@@ -132,6 +132,13 @@ QUEUE: dict[str, Case] = {
         plan=plan("a", "a", "a", generation=4),
         check=lambda step: step.plan.generation == 5,
     ),
+    "stopped for a cause and not yet safe to resume: the cause is said first": Case(
+        Wait,
+        was_suspended(),
+        workers(deleting=True),
+        state=stop_state(message="exceeded quota"),
+        check=lambda step: step.verdict.message.startswith("exceeded quota; 3 pods"),
+    ),
     "colocation was switched off in the queue": Case(
         Release, three().held(), more={"colocation": "off"}, check=lambda step: not step.pods
     ),
