@@ -33,6 +33,11 @@ def _trained(sdk: TrainingClient, job: Any, namespace: str) -> dict[str, str]:
     return {pod.metadata.name: pod.spec.node_name for pod in pods}
 
 
+def _view(bed: Testbed, name: str, namespace: str) -> Any:
+    path = f"/apis/kfext.dev/v1alpha1/namespaces/{namespace}/trainingplans/{name}"
+    return bed.api.get(path).get("status")
+
+
 def test_C1_plain_kubernetes_spreads_a_job_that_kfext_puts_on_one_node(
     bed: Testbed, plain: str, managed: str
 ) -> None:
@@ -51,9 +56,9 @@ def test_a_tfjob_with_a_parameter_server_trains_on_one_node(bed: Testbed, manage
 
     places = _trained(_submit(bed, job, managed), job, managed)
 
-    plan = json.loads(kubectl(bed, "get", "trainingplan", "tfjob-ps", "-n", managed, "-o", "json"))
-    assert plan["status"]["workers"] == 3
-    assert plan["status"]["nodes"] == sorted(set(places.values()))
+    view = _view(bed, "tfjob-ps", managed)
+    assert view["workers"] == 3
+    assert view["nodes"] == sorted(set(places.values()))
     assert len(set(places.values())) == 1
 
 
@@ -99,3 +104,19 @@ def _set_suspend(bed: Testbed, namespace: str, *, value: bool) -> None:
     kubectl(
         bed, "patch", "pytorchjob", "paused", "-n", namespace, "--type=merge", f"--patch={patch}"
     )
+
+
+def test_the_sdk_gives_up_waiting_but_the_queued_job_lives_on(bed: Testbed, managed: str) -> None:
+    job = pytorch_job("too-big", cpu="64")
+    sdk = _submit(bed, job, managed)
+
+    with pytest.raises(TimeoutError):
+        sdk.wait_for_job_conditions(
+            "too-big", namespace=managed, job_kind=job.kind, polling_interval=1, wait_timeout=3
+        )
+
+    view = bed.wait_for(
+        lambda: _view(bed, "pytorchjob-too-big", managed), what="its TrainingPlan", seconds=60
+    )
+    assert view["phase"] == "Queued"
+    assert view["reason"] == "TooBig"
