@@ -11,10 +11,11 @@ import numpy as np
 
 from kfext.core.explain import no_place
 from kfext.core.gang import Gang, Member, gang
-from kfext.core.ledger import Amounts, Ledger, Mask
+from kfext.core.ledger import ASSUMED, Amounts, Ledger, Mask
 from kfext.core.nodeset import divide
 from kfext.core.score import Ranking, Rows, ranking
 from kfext.model.plan import Assignment
+from kfext.model.quantity import Resources
 from kfext.model.verdict import Verdict
 
 
@@ -26,13 +27,14 @@ def place(
     bound: Assignment | None = None,
     excluded: Collection[str] = (),
     ignoring: Collection[Hashable] = (),
+    assumed: Resources = ASSUMED,
 ) -> Assignment | Verdict:
     """Return the node of every member, or why there is no place.
 
     `bound` members stay where they are and draw the others to them; `excluded` nodes are out of
     the question; `ignoring` are claims of the gang itself, which count as free. With `one_node`
-    only a single node will do (colocation: required). Deterministic: equal nodes are taken in
-    name order.
+    only a single node will do (colocation: required). A pod that requests no CPU or memory counts
+    as `assumed` in scores, never in what fits. Deterministic: equal nodes go by name.
     """
     bound = bound or {}
     moving = gang(member for member in members if member.key not in bound)
@@ -42,7 +44,7 @@ def place(
     task = _Task(
         gang=moving,
         masks=_without_taken_ports(moving, ledger, possible, ignoring=ignoring),
-        ranking=ranking(moving, ledger),
+        ranking=ranking(moving, ledger, assumed=assumed),
         homes=_rows(bound.values(), ledger),
         one_node=one_node,
     )

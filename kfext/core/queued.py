@@ -70,7 +70,13 @@ def _place(situation: Situation, ledger: Ledger) -> Assignment | Verdict:
     if job.pods > LARGEST_GANG:
         message = f"{job.pods} pods are more than the {LARGEST_GANG} that kfext places together"
         return Verdict(REASON_TOO_BIG, message)
-    return place(members_of(job), ledger, one_node=situation.one_node, excluded=situation.excluded)
+    return place(
+        members_of(job),
+        ledger,
+        one_node=situation.one_node,
+        excluded=situation.excluded,
+        assumed=situation.placement.assumed_requests,
+    )
 
 
 def _unsafe_to_resume(situation: Situation) -> Wait | None:

@@ -99,6 +99,7 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
         bound=bound,
         excluded=situation.excluded,
         ignoring=own,
+        assumed=situation.placement.assumed_requests,
     )
     if not isinstance(found, Verdict):
         amended = situation.planned(found)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from kfext.core.gang import Gang
 from kfext.core.ledger import ASSUMED, Amounts, Ledger
-from kfext.model.quantity import CPU, MEMORY, PODS
+from kfext.model.quantity import CPU, MEMORY, PODS, Resources
 
 COMMON = frozenset({CPU, MEMORY, PODS, "ephemeral-storage"})
 """Resources that every node has; all others, such as GPUs, are scarce."""
@@ -24,8 +24,10 @@ _STEPS = 10**9  # scores that differ by less are equal, whatever the rounding of
 _BOUND = 1000.0
 
 
-def ranking(gang: Gang, ledger: Ledger) -> Ranking:
+def ranking(gang: Gang, ledger: Ledger, *, assumed: Resources) -> Ranking:
     """Return the order of preference among rows; equal scores go by node name, so that all agree.
+
+    A pod that requests no CPU or memory counts as `assumed`, which an administrator may set.
 
     On GPUs and other extended resources the tightest fit, so that whole nodes stay free for jobs
     that need them. On CPU and memory the least allocated, because pods that may burst share what
@@ -33,7 +35,7 @@ def ranking(gang: Gang, ledger: Ledger) -> Ranking:
     """
 
     def ranks(rows: Rows) -> NDArray[np.int64]:
-        scores = np.clip(_scores(gang, ledger, rows), -_BOUND, _BOUND)
+        scores = np.clip(_scores(gang, ledger, rows, assumed), -_BOUND, _BOUND)
         steps = np.rint(scores * _STEPS).astype(np.int64)
         ranked: NDArray[np.int64] = ledger.name_order()[rows] - steps * len(ledger.nodes)
         return ranked
@@ -41,10 +43,10 @@ def ranking(gang: Gang, ledger: Ledger) -> Ranking:
     return ranks
 
 
-def _scores(gang: Gang, ledger: Ledger, rows: Rows) -> Scores:
+def _scores(gang: Gang, ledger: Ledger, rows: Rows, assumed: Resources) -> Scores:
     """Return a score per given row, higher is better."""
     scarce = [name for name in gang.resources if name not in COMMON]
-    load = _load(gang, ledger, rows)
+    load = _load(gang, ledger, rows, assumed)
     if scarce:
         columns = [gang.resources.index(name) for name in scarce]
         left = ledger.free(scarce)[:, rows] - gang.total[columns][:, None]
@@ -54,9 +56,9 @@ def _scores(gang: Gang, ledger: Ledger, rows: Rows) -> Scores:
     return load if gang.guaranteed else -load
 
 
-def _load(gang: Gang, ledger: Ledger, rows: Rows) -> Scores:
+def _load(gang: Gang, ledger: Ledger, rows: Rows, assumed: Resources) -> Scores:
     """Return the mean share of CPU and memory in use with the gang on the node."""
-    wanted = [[_wanted(gang, name, assumed)] for name, assumed in ASSUMED.items()]
+    wanted = [[_wanted(gang, name, assumed.get(name, ASSUMED[name]))] for name in ASSUMED]
     after = ledger.scored_load()[:, rows] + wanted
     return _share(after, ledger.allocatable(tuple(ASSUMED))[:, rows])
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from kfext.core.gang import Member
+from kfext.core.gang import Member, members_of
 from kfext.core.ledger import Claim, Ledger
 from kfext.core.plan import place, still_fits
 from kfext.core.pod_patch import pin
@@ -204,6 +204,21 @@ def test_jobs_without_requests_do_not_crowd_one_node() -> None:
 
 
 # --- host ports -------------------------------------------------------------------------------
+
+
+def test_what_an_administrator_assumes_of_pods_without_requests_decides_between_nodes() -> None:
+    on = ledger(
+        node("little", cpu="4", memory="1Ti"),
+        node("large", cpu="64", memory="1Ti"),
+        used={"little": {"cpu": "1"}, "large": {"cpu": "20"}},
+    )
+    (member,) = members_of(job().worker(1).build())
+
+    by_default = place([member], on, one_node=False)
+    with_much = place([member], on, one_node=False, assumed={"cpu": 4000})
+
+    assert nodes_of(by_default) == ["little"]
+    assert nodes_of(with_much) == ["large"]
 
 
 def test_pods_that_want_one_host_port_go_to_different_nodes() -> None:
