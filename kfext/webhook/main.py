@@ -1,6 +1,7 @@
 """`kfext webhook`: certificates, watched facts, two servers, and an orderly end."""
 
 import asyncio
+import gc
 import signal
 import tempfile
 from collections.abc import Sequence
@@ -87,6 +88,7 @@ async def _serve(config: Config, *, client: Client, folder: Path, stop: asyncio.
             background = [
                 tasks.create_task(watched.run()),
                 tasks.create_task(_certify(certificate, trusted)),
+                tasks.create_task(_settle(trusted)),
             ]
             await stop.wait()
             # Endpoints notice within a second or so that we are not ready any more; until they
@@ -99,6 +101,13 @@ async def _serve(config: Config, *, client: Client, folder: Path, stop: asyncio.
     finally:
         await reviews.cleanup()
         await probes.cleanup()
+
+
+async def _settle(trusted: asyncio.Event) -> None:
+    """Take what was made at the start out of garbage collection: looking at it stalls reviews."""
+    await trusted.wait()
+    gc.collect()
+    gc.freeze()
 
 
 async def _certify(certificate: ServingCertificate, trusted: asyncio.Event) -> None:
