@@ -5,6 +5,7 @@ would, trains for real, prints what went where and how fast, and cleans up.
 """
 
 import json
+import signal
 import sys
 import time
 from dataclasses import dataclass
@@ -43,6 +44,8 @@ class Outcome:
 @click.option("--steps", default=80, show_default=True, help="Training steps of the PyTorchJob.")
 def main(*, keep: bool, steps: int) -> None:
     """Run the demo."""
+    # Like Ctrl-C: it unwinds, so that the cluster is taken down.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         bed = lifecycle.up(NAME, real_nodes=2)
     except Unavailable as missing:

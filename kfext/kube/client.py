@@ -140,6 +140,8 @@ class Client:
     ) -> AsyncGenerator[bytes, None]:
         """Yield chunks of the stream of changes after `resource_version`, as they arrive.
 
+        The first chunk is empty and comes when the server has accepted the watch: a collection
+        that has not changed since the API server started gets no bookmarks either.
         The server ends the stream after `server_seconds`; Unavailable if the connection breaks or
         nothing, not even a bookmark, arrives for `silence_seconds`.
         """
@@ -152,6 +154,7 @@ class Client:
         async with self._exchange(request, limits) as response:
             if response.status >= 400:
                 raise await _refusal(response)
+            yield b""
             async for chunk in response.content.iter_any():
                 yield chunk
 

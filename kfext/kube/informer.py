@@ -83,7 +83,7 @@ class Informer(Generic[T]):
     def last_event_age(self) -> float:
         """Return the seconds since the server last sent anything: how stale the copy may be.
 
-        At most about a minute while all is well, since bookmarks come even when nothing changes;
+        At most `silence_seconds` and a new connection while all is well, even if nothing changes;
         infinite before the first list.
         """
         return self._monotonic() - self._heard_at
@@ -149,9 +149,9 @@ class Informer(Generic[T]):
         )
         async with aclosing(chunks):
             async for chunk in chunks:
+                self._heard()
                 for line in lines.feed(chunk):
                     self._apply(stream.change(line))
-                    self._heard()
                     self._backoff.reset()
                     heard = True
         if not heard:  # a server that hangs up at once must not be called in a tight loop
