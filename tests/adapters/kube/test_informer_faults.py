@@ -252,6 +252,25 @@ async def test_the_age_of_the_copy_counts_from_the_last_sign_of_life(
         assert followed.metrics.changes == 0
 
 
+async def test_a_collection_that_never_changes_is_not_taken_for_a_dead_server(
+    faulty: FaultyServer, faulty_client: Client
+) -> None:
+    faulty.reads.append(page(version=10))  # every watch stays silent, without even a bookmark
+    followed = Informer(
+        faulty_client,
+        "/api/v1/things",
+        decode=decode,
+        silence_seconds=0.05,
+        backoff=Backoff(first=0.01, longest=0.02),
+        monotonic=lambda: float(len(faulty.queries)),  # time goes by in watches
+    )
+
+    async with running(followed):
+        await until(lambda: len(faulty.queries) >= 6, what="watches come again and again")
+
+        assert followed.last_event_age() <= 1
+
+
 async def test_an_error_of_the_callback_is_not_swallowed(
     faulty: FaultyServer, faulty_client: Client
 ) -> None:
