@@ -142,8 +142,8 @@ class Client:
 
         The first chunk is empty and comes when the server has accepted the watch: a collection
         that has not changed since the API server started gets no bookmarks either.
-        The server ends the stream after `server_seconds`; Unavailable if the connection breaks or
-        nothing, not even a bookmark, arrives for `silence_seconds`.
+        The stream ends after `server_seconds`, or when nothing, not even a bookmark, arrives for
+        `silence_seconds`; Unavailable if the connection breaks.
         """
         request = build.watch(
             path, query, resource_version=resource_version, server_seconds=server_seconds
@@ -155,8 +155,11 @@ class Client:
             if response.status >= 400:
                 raise await _refusal(response)
             yield b""
-            async for chunk in response.content.iter_any():
-                yield chunk
+            try:
+                async for chunk in response.content.iter_any():
+                    yield chunk
+            except aiohttp.SocketTimeoutError:
+                return  # quiet or dead: a new watch tells
 
     async def _send(self, request: Request) -> bytes:
         limits = aiohttp.ClientTimeout(total=_REQUEST_SECONDS, sock_connect=_CONNECT_SECONDS)
