@@ -15,7 +15,7 @@ from kfext.controller.checks import missing_requirements
 from kfext.controller.cluster import Cluster, Entry
 from kfext.controller.metrics import Metrics
 from kfext.controller.reconciler import Reconciler
-from kfext.controller.settings import SettingsSource, decode_namespace
+from kfext.controller.settings import SettingsSource
 from kfext.controller.view import Viewer, decode_view, view_of
 from kfext.controller.watches import login_with, operator_settings, registry
 from kfext.controller.writer import Writer
@@ -26,7 +26,7 @@ from kfext.kube.client import Client
 from kfext.kube.events import EventRecorder
 from kfext.kube.informer import Informer
 from kfext.kube.lease import LeaseHolder
-from kfext.kube.wire import decode_node, decode_pod
+from kfext.kube.wire import decode_namespace, decode_node, decode_pod
 from kfext.model.job import KINDS
 from kfext.model.policy import parse_policy
 from kfext.model.tolerant import mapping, text

@@ -1,34 +1,13 @@
 """The settings that hold for a job, from what namespaces and policies say now."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-
-import msgspec
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from kfext.core.settings import resolve
 from kfext.model.job import TrainingJob
+from kfext.model.namespace import Namespace
 from kfext.model.policy import Placement, TrainingPolicy, policy_for
-from kfext.model.tolerant import mapping, strings, text
 from kfext.names import MANAGED
-
-
-@dataclass(frozen=True, slots=True)
-class Namespace:
-    """A namespace, as far as settings need it."""
-
-    name: str
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-
-
-def decode_namespace(raw: bytes) -> Namespace:
-    """Return a namespace from its JSON; raises msgspec.DecodeError."""
-    metadata = mapping(mapping(msgspec.json.decode(raw)).get("metadata"))
-    return Namespace(
-        name=text(metadata.get("name")),
-        labels=strings(metadata.get("labels")),
-        annotations=strings(metadata.get("annotations")),
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from kfext.model.constraints import Constraints
+from kfext.model.namespace import Namespace, parse_namespace
 from kfext.model.node import Node, Taint, parse_node
 from kfext.model.pod import Pod, ReplicaKey, parse_pod
 from kfext.model.quantity import Resources
+from kfext.model.tolerant import mapping
 
 T = TypeVar("T")
 
@@ -115,6 +117,11 @@ def decode_pod(raw: bytes) -> Pod:
         unschedulable=sys.intern(pod.unschedulable),
         plan_generation=sys.intern(pod.plan_generation),
     )
+
+
+def decode_namespace(raw: bytes) -> Namespace:
+    """Return a namespace; there are few, so it is read whole. Raises msgspec.DecodeError."""
+    return parse_namespace(mapping(msgspec.json.decode(raw)))
 
 
 def decode_node(raw: bytes) -> Node:

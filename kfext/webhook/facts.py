@@ -2,8 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -12,19 +10,13 @@ from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.informer import Informer
 from kfext.kube.liveness import LeaseWatch, decode_renew_time
+from kfext.kube.wire import decode_namespace
+from kfext.model.namespace import Namespace
 from kfext.model.policy import TrainingPolicy, parse_policy
-from kfext.model.tolerant import mapping, strings
+from kfext.model.tolerant import mapping
 from kfext.names import LEASE, NAMESPACE
 
 _CATCH_UP_SECONDS = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Namespace:
-    """A namespace's labels and annotations."""
-
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 class Watched:
@@ -34,7 +26,7 @@ class Watched:
         self._changed = asyncio.Event()
         self._lease = LeaseWatch()
         self._namespaces = Informer(
-            client, paths.namespaces(), decode=_namespace, on_change=self._wake
+            client, paths.namespaces(), decode=decode_namespace, on_change=self._wake
         )
         self._policies = Informer(client, paths.policies(), decode=_policy)
         self._leases = Informer(
@@ -97,14 +89,6 @@ class Watched:
 
     def _renewed(self, old: float | None, new: float | None) -> None:
         self._lease.observe(new, wall=time.time(), monotonic=time.monotonic())
-
-
-def _namespace(raw: bytes) -> Namespace:
-    metadata = mapping(mapping(msgspec.json.decode(raw)).get("metadata"))
-    return Namespace(
-        labels=strings(metadata.get("labels")),
-        annotations=strings(metadata.get("annotations")),
-    )
 
 
 def _policy(raw: bytes) -> TrainingPolicy:

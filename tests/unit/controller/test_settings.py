@@ -1,6 +1,8 @@
 import pytest
 
-from kfext.controller.settings import Namespace, SettingsSource, decode_namespace
+from kfext.controller.settings import SettingsSource
+from kfext.kube.wire import decode_namespace
+from kfext.model.namespace import Namespace
 from kfext.model.policy import LabelSelector, Placement, TrainingPolicy
 from kfext.names import COLOCATION
 from tests.builders import JobBuilder, job

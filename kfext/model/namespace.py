@@ -1,0 +1,26 @@
+"""A namespace, as far as settings need it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kfext.model.tolerant import mapping, strings, text
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A namespace's labels, which opt it in and select policies, and its annotations, settings."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+def parse_namespace(raw: Mapping[str, Any]) -> Namespace:
+    """Return a namespace from its JSON object; total, whatever the input."""
+    metadata = mapping(raw.get("metadata"))
+    return Namespace(
+        name=text(metadata.get("name")),
+        labels=strings(metadata.get("labels")),
+        annotations=strings(metadata.get("annotations")),
+    )
