@@ -13,7 +13,7 @@ CODE := kfext tests e2e
 $(READY): pyproject.toml
 	@echo "== virtual environment $(VENV): kfext, its dependencies and the development tools (about 1 minute)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "kfext needs Python 3.11 or newer; $(PYTHON) is older: make PYTHON=..."; exit 1; }
-	@$(PYTHON) -m venv $(VENV) || { echo "python3-venv is missing: apt-get install python3-venv"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "no virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
 	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	@$(BIN)/python -m pip install --quiet --editable '.[sdk]' --group dev
 	@touch $@
