@@ -107,7 +107,7 @@ def train(bed: Testbed, job: Any, *, namespace: str) -> Outcome:
 
 def show(bed: Testbed, outcomes: list[Outcome]) -> None:
     """Print the comparison, the TrainingPlans, and what kfext changed and why."""
-    console = Console(width=max(100, Console().width))
+    console = Console(width=max(112, Console().width))
     table = Table(title="The same jobs, with and without kfext")
     for column in ("job", "placed by", "where its pods ran"):
         table.add_column(column, no_wrap=True)
