@@ -3,16 +3,14 @@
 import itertools
 import os
 import re
-import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.space import Space
-from e2e.testbed.cluster import NotReadyError, Testbed
-from e2e.testbed.lifecycle import running
-from e2e.testbed.preflight import Unavailable
+from e2e.harness.testbeds import running_or_skipped
+from e2e.testbed.cluster import Testbed
 
 _FAKE_NODES = 20
 _numbers = itertools.count()
@@ -21,15 +19,9 @@ _numbers = itertools.count()
 @pytest.fixture(scope="session")
 def testbed() -> Iterator[Testbed]:
     """A control plane, the training-operator and fake nodes, shared by the whole session."""
-    context = running(f"cases-{os.getpid()}", fake_nodes=_FAKE_NODES, fast=True)
-    try:
-        cluster = context.__enter__()
-    except (Unavailable, NotReadyError, OSError, subprocess.SubprocessError) as error:
-        pytest.skip(f"no testbed on this machine: {error}")
-    try:
-        yield cluster
-    finally:
-        context.__exit__(None, None, None)
+    name = f"cases-{os.getpid()}"
+    with running_or_skipped(name, fake_nodes=_FAKE_NODES, fast=True) as bed:
+        yield bed
 
 
 @pytest.fixture(scope="session")

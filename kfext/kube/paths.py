@@ -62,11 +62,6 @@ def secrets(namespace: str, name: str = "") -> str:
     return resource_path("secrets", namespace=namespace, name=name)
 
 
-def quotas(namespace: str = "", name: str = "") -> str:
-    """Return the path of resource quotas."""
-    return resource_path("resourcequotas", namespace=namespace, name=name)
-
-
 def jobs(plural: str, namespace: str = "", name: str = "") -> str:
     """Return the path of training jobs; `plural` is `pytorchjobs` or `tfjobs`."""
     return resource_path(

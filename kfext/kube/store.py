@@ -1,6 +1,6 @@
 """The local copy of a collection: what an informer has seen, by uid and by name."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -41,13 +41,6 @@ class Store(Generic[T]):
     def by_name(self, name: str, *, namespace: str = "") -> T | None:
         """Return the object that bears this name now."""
         return self.by_uid(self._uids.get((namespace, name), ""))
-
-    def by_namespace(self) -> Mapping[str, list[T]]:
-        """Return all objects grouped by namespace."""
-        grouped: dict[str, list[T]] = {}
-        for key, value in self._values.values():
-            grouped.setdefault(key.namespace, []).append(value)
-        return grouped
 
     def put(self, key: Key, value: T) -> T | None:
         """Store a value; return the one that it replaces."""

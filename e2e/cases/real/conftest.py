@@ -5,9 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from e2e.harness.install import create_namespace, install_kfext, kubectl
-from e2e.testbed import lifecycle
+from e2e.harness.testbeds import running_or_skipped
 from e2e.testbed.cluster import Testbed
-from e2e.testbed.preflight import Unavailable
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -18,12 +17,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="package")
 def bed() -> Iterator[Testbed]:
-    try:
-        with lifecycle.running("cases-real", real_nodes=2) as running:
-            install_kfext(running)
-            yield running
-    except Unavailable as missing:
-        pytest.skip(f"no real nodes on this machine: {missing}")
+    with running_or_skipped("cases-real", real_nodes=2) as running:
+        install_kfext(running)
+        yield running
 
 
 @pytest.fixture
