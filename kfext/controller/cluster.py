@@ -9,13 +9,17 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kfext.controller.settings import JobSettings
 from kfext.core.claims import plan_claims, plan_key, pod_claim, pod_key
 from kfext.core.ledger import Claim, Ledger
+from kfext.core.queued import MOST_OUTSTANDING
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.node import Node
 from kfext.model.plan import Plan, decode_plan
 from kfext.model.pod import Pod
 from kfext.model.state import JobState, decode_state
+from kfext.model.tolerant import mapping, text
+from kfext.model.verdict import Verdict
 from kfext.names import PLAN, STATE
 
 _GONE_KEPT = 10_000
@@ -27,7 +31,9 @@ class Entry:
     """A job and what the controller keeps beside it while it lives. Times are monotonic seconds.
 
     `assumed` is a plan that is being written to the job: it holds room until the answer is in.
-    `phase` is what the TrainingPlan says; None for a job that is not ours.
+    `phase` and `verdict` are what the TrainingPlan says; phase None for a job that is not ours.
+    `ahead` is how many jobs it was told to come before it in the queue; `missing` counts the pods
+    that the operator has yet to create under the plan.
     """
 
     raw: Mapping[str, Any]
@@ -38,6 +44,11 @@ class Entry:
     busy: bool = False
     failures: int = 0
     phase: str | None = None
+    phase_since: float = 0.0
+    verdict: Verdict | None = None
+    ahead: int | None = None
+    settings: tuple[int, TrainingJob, JobSettings] | None = None
+    missing: int = 0
     marker: tuple[object, ...] = ()
     since: float = 0.0
     settled_at: float = 0.0
@@ -53,7 +64,11 @@ class Entry:
 
 
 class Cluster:
-    """Jobs by uid, pods by job, the ledger; `changed` holds the uids of jobs to look at again."""
+    """Jobs by uid, pods by job, the ledger; `changed` holds the uids of jobs to look at again.
+
+    `outstanding` counts the pods that the operator has yet to create, over all jobs; `incomplete`
+    are those jobs.
+    """
 
     def __init__(
         self, *, wake: Callable[[], None], monotonic: Callable[[], float] = time.monotonic
@@ -62,8 +77,11 @@ class Cluster:
         self.ledger = Ledger()
         self.changed: set[str] = set()
         self.pod_created_at = monotonic()
+        self.outstanding = 0
+        self.incomplete: dict[str, Entry] = {}
         self._pods: dict[str, dict[str, Pod]] = {}
         self._gone: dict[str, None] = {}
+        self._unsettled: dict[str, Entry] = {}
         self._wake = wake
         self._monotonic = monotonic
 
@@ -80,9 +98,13 @@ class Cluster:
         self.changed.add(job_uid)
         self._wake()
 
-    def mark_queue(self) -> None:
-        """Have every waiting job looked at again: there may be more room."""
-        waiting = [uid for uid, entry in self.jobs.items() if entry.waiting]
+    def mark_queue(self, namespace: str = "") -> None:
+        """Have every waiting job, or those of a namespace, looked at again: they may have room."""
+        waiting = [
+            uid
+            for uid, entry in self.jobs.items()
+            if entry.waiting and namespace in {"", entry.job.namespace}
+        ]
         if waiting:
             self.changed.update(waiting)
             self._wake()
@@ -91,12 +113,16 @@ class Cluster:
 
     def observe_job(self, raw: Mapping[str, Any]) -> None:
         """Take in a job as it stands; an older version than the known one is ignored."""
+        metadata = mapping(raw.get("metadata"))
+        entry = self.jobs.get(text(metadata.get("uid")))
+        if entry is not None and not _newer(text(metadata.get("resourceVersion")), entry.job):
+            return
         job = parse_job(raw)
         if job is None or not job.uid or job.uid in self._gone:
             return
-        entry = self.jobs.get(job.uid)
-        if entry is not None and _older(job.resource_version, entry.job.resource_version):
-            return
+        # What nobody reads again is most of it.
+        of_use = {key: value for key, value in metadata.items() if key != "managedFields"}
+        raw = {"metadata": of_use, "spec": raw.get("spec")}
         plan = decode_plan(job.annotations.get(PLAN), job_uid=job.uid)
         state = decode_state(job.annotations.get(STATE))
         if entry is None:
@@ -114,10 +140,14 @@ class Cluster:
         if len(self._gone) > _GONE_KEPT:
             del self._gone[next(iter(self._gone))]
         entry = self.jobs.pop(uid, None)
-        if entry is not None and entry.claimed:
-            for key in entry.claimed:
-                self.ledger.drop(key)
+        if entry is None:
+            return
+        self._expect(entry, 0)
+        for key in entry.claimed:
+            self.ledger.drop(key)
+        if entry.claimed:
             self.mark_queue()
+        self.mark(uid)
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
         """Take in a pod as it stands; None for `new` when it is gone."""
@@ -156,7 +186,7 @@ class Cluster:
                 entry.settled_at = self._monotonic()
             self._hand_over(entry, pod)
             if not entry.busy:  # while its pods are patched one by one, once at the end will do
-                self.sync_claims(entry)
+                self._unsettled[pod.owner_uid] = entry
             self.mark(pod.owner_uid)
 
     def _leave(self, pod: Pod) -> None:
@@ -171,7 +201,7 @@ class Cluster:
         if pod.home and pod.replica is not None:
             key = plan_key(entry.job.uid, pod.replica)
             if entry.claimed.pop(key, None) is not None:
-                self.ledger.drop(key)
+                self.ledger.hand_over(key, to=pod_key(pod.uid))
 
     def observe_node(self, old: Node | None, new: Node | None) -> None:
         """Take in a node as it stands; None for `new` when it is gone."""
@@ -180,6 +210,12 @@ class Cluster:
             self.mark_queue()
         elif old is not None:
             self.ledger.remove_node(old.name)
+
+    def settle(self) -> None:
+        """Bring the ledger to what is known of all jobs; before anything is decided."""
+        unsettled, self._unsettled = self._unsettled, {}
+        for entry in unsettled.values():
+            self.sync_claims(entry)
 
     # --- derived ----------------------------------------------------------------------------------
 
@@ -201,17 +237,34 @@ class Cluster:
         )
         entry.claimed = dict(wanted)
         entry.gated = any(pod.gated for pod in pods)
+        alive = sum(not pod.deleting for pod in pods)
+        self._expect(entry, max(entry.job.pods - alive, 0) if wanted else 0)
         if freed:
             self.mark_queue()
         marker = (
             entry.job.suspend,
             entry.plan.generation if entry.plan else 0,
-            sum(not pod.deleting for pod in pods),
+            alive,
             sum(pod.gated for pod in pods),
             sum(bool(pod.node_name) for pod in pods),
         )
         if marker != entry.marker:
             entry.marker, entry.since = marker, self._monotonic()
+
+    def _expect(self, entry: Entry, missing: int) -> None:
+        """Take in how many pods of a job are still to come; with few to come, more may be planned.
+
+        Those who wait for that are looked at once per half of the bound, not once per pod.
+        """
+        before = self.outstanding
+        self.outstanding += missing - entry.missing
+        entry.missing = missing
+        if missing:
+            self.incomplete[entry.job.uid] = entry
+        else:
+            self.incomplete.pop(entry.job.uid, None)
+        if before > MOST_OUTSTANDING // 2 >= self.outstanding:
+            self.mark_queue()
 
 
 def _place_of(pod: Pod) -> tuple[object, ...]:
@@ -220,6 +273,11 @@ def _place_of(pod: Pod) -> tuple[object, ...]:
         *(pod.node_name, pod.pinned_to, pod.gates, pod.deleting, pod.finished),
         *(pod.requests, pod.unschedulable, pod.replica, pod.affinity),
     )
+
+
+def _newer(version: str, known: TrainingJob) -> bool:
+    """Return whether a resource version of a job says more than the known one."""
+    return version != known.resource_version and not _older(version, known.resource_version)
 
 
 def _older(one: str, other: str) -> bool:

@@ -13,24 +13,24 @@ import structlog
 
 from kfext.controller.checks import missing_requirements
 from kfext.controller.cluster import Cluster, Entry
+from kfext.controller.informers import informers
 from kfext.controller.metrics import Metrics
 from kfext.controller.reconciler import Reconciler
 from kfext.controller.settings import SettingsSource
-from kfext.controller.view import Viewer, decode_view, view_of
+from kfext.controller.view import Viewer, view_of
 from kfext.controller.watches import login_with, operator_settings, registry
-from kfext.controller.writer import Writer
+from kfext.controller.writer import Writer, reference
 from kfext.errors import ApiError, KfextError, LeaseLost
 from kfext.kube import paths
 from kfext.kube.access import find_access
 from kfext.kube.client import Client
 from kfext.kube.events import EventRecorder
-from kfext.kube.informer import Informer
 from kfext.kube.lease import LeaseHolder
-from kfext.kube.wire import decode_namespace, decode_node, decode_pod
 from kfext.model.job import KINDS
 from kfext.model.policy import parse_policy
 from kfext.model.tolerant import mapping, text
 from kfext.model.verdict import Verdict
+from kfext.names import QUEUED
 from kfext.probes import serve_probes
 
 _log = structlog.get_logger(__name__)
@@ -49,23 +49,9 @@ class Controller:
         self._client = client
         self._metrics = metrics
         self.cluster = Cluster(wake=self._wake.set)
-        metrics.follow(self.cluster)
         self.settings = SettingsSource()
         self.viewer = Viewer(client=client)
         self._events = EventRecorder(client, reporter="kfext-controller", instance=identity)
-        self._informers = (
-            Informer(
-                client, paths.nodes(), decode=decode_node, on_change=self.cluster.observe_node
-            ),
-            Informer(client, paths.pods(), decode=decode_pod, on_change=self.cluster.observe_pod),
-            Informer(
-                client,
-                paths.namespaces(),
-                decode=decode_namespace,
-                on_change=self.settings.observe_namespace,
-            ),
-            Informer(client, paths.plans(), decode=decode_view, on_change=self.viewer.observe),
-        )
         self._reconciler = Reconciler(
             cluster=self.cluster,
             wake=self._wake,
@@ -74,15 +60,25 @@ class Controller:
             report=self._report,
             metrics=metrics,
         )
+        metrics.follow(self.cluster, self._reconciler.line)
+        self._informers = informers(
+            client,
+            cluster=self.cluster,
+            line=self._reconciler.line,
+            settings=self.settings,
+            viewer=self.viewer,
+        )
+        for name, informer in self._informers.items():
+            metrics.follow_watch(name, informer.last_event_age)
         self._lease = LeaseHolder(client, identity=identity, healthy=self._healthy)
         self._listed = False
 
     async def run(self) -> None:
         """Follow the cluster; place jobs while the Lease is ours. Raises LeaseLost, ApiError."""
         async with asyncio.TaskGroup() as tasks:
-            for informer in self._informers:
+            for informer in self._informers.values():
                 tasks.create_task(informer.run())
-            for informer in self._informers:
+            for informer in self._informers.values():
                 await informer.synced.wait()
             await self._list_people_kinds()
             self._listed = True
@@ -99,9 +95,9 @@ class Controller:
         """Return what keeps us from placing jobs, None if nothing does."""
         if not self._listed:
             return "jobs, pods and nodes are not listed yet"
-        for informer in self._informers:
+        for name, informer in self._informers.items():
             if informer.last_event_age() > _STALE_SECONDS:
-                return "a watch has been silent for too long"
+                return f"the watch of {name} has been silent for too long"
         return None
 
     def stuck(self) -> str | None:
@@ -138,12 +134,18 @@ class Controller:
                     self.viewer.forget(uid)
 
     def _report(self, entry: Entry, phase: str | None, verdict: Verdict | None) -> None:
-        """Show what became of a job, on its TrainingPlan."""
-        entry.phase = phase
+        """Show what became of a job on its TrainingPlan, and a new reason to wait as an event."""
         if phase is None:
             return
         plan = entry.assumed or entry.plan
         view = view_of(entry.job, phase=phase, verdict=verdict, nodes=plan.nodes if plan else ())
+        if phase == QUEUED and verdict and self.viewer.reason(entry.job) != verdict.reason:
+            self._events.record(
+                reference(entry.job),
+                reason=verdict.reason,
+                message=verdict.message,
+                action="Wait",
+            )
         self.viewer.show(entry.job, view)
 
 

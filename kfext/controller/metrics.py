@@ -1,52 +1,130 @@
 """What the controller tells Prometheus. No label has the name of a job or a pod."""
 
+import time
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from kfext.controller.cluster import Cluster
+from kfext.controller.line import Line
+from kfext.core.queue import priority_class
 from kfext.names import PHASES
 
-_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25)
+_DECISION_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25)
+_PHASE_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400)
+_MOST_CLASSES = 20
+"""Priority classes that have a label of their own; the jobs of the others are counted together."""
 
 
 class Metrics:
     """The controller's metrics, in a registry of their own."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        registry = self.registry = CollectorRegistry()
         self.decision = Histogram(
             "kfext_decision_seconds",
             "Time to decide on the next step of one job",
-            buckets=_SECONDS,
-            registry=self.registry,
+            buckets=_DECISION_SECONDS,
+            registry=registry,
         )
         self.steps = Counter(
             "kfext_steps_total",
             "Steps carried out, by kind and outcome",
             ("step", "outcome"),
-            registry=self.registry,
+            registry=registry,
+        )
+        self.plans = Counter(
+            "kfext_plans_total",
+            "Plans written, by cause: Planned is the first, all others are re-plans",
+            ("cause",),
+            registry=registry,
+        )
+        self.pins = Counter("kfext_pins_total", "Pods pinned and let go", registry=registry)
+        self.phases = Histogram(
+            "kfext_phase_seconds",
+            "Time that jobs spent in a phase before the next",
+            ("phase",),
+            buckets=_PHASE_SECONDS,
+            registry=registry,
         )
         self.requests = Counter(
             "kfext_api_requests_total",
-            "Requests to the API server",
+            "Requests to the API server; patches of pods by pins are the writes per pod",
             ("verb", "resource", "status"),
-            registry=self.registry,
+            registry=registry,
         )
         self.jobs = Gauge(
-            "kfext_jobs", "Jobs that kfext handles, by phase", ("phase",), registry=self.registry
+            "kfext_jobs", "Jobs that kfext handles, by phase", ("phase",), registry=registry
         )
-        self.claims = Gauge("kfext_ledger_claims", "Claims on the ledger", registry=self.registry)
+        self.waiting = Gauge(
+            "kfext_waiting_jobs",
+            "Jobs that kfext holds or gates; a standby tells it too",
+            registry=registry,
+        )
+        self.claims = Gauge("kfext_ledger_claims", "Claims on the ledger", registry=registry)
+        self.nodes = Gauge("kfext_ledger_nodes", "Nodes on the ledger", registry=registry)
+        self.reserved = Gauge(
+            "kfext_reserved_nodes", "Nodes kept for the head of the queue", registry=registry
+        )
+        self.outstanding = Gauge(
+            "kfext_outstanding_pods",
+            "Pods that the operator has yet to create of jobs that were started",
+            registry=registry,
+        )
+        self.silence = Gauge(
+            "kfext_watch_silence_seconds",
+            "Time since the API server last sent anything on a watch",
+            ("resource",),
+            registry=registry,
+        )
         self.leading = Gauge(
-            "kfext_leading", "1 while this process holds the Lease", registry=self.registry
+            "kfext_leading", "1 while this process holds the Lease", registry=registry
         )
 
-    def follow(self, cluster: Cluster) -> None:
+    def follow(self, cluster: Cluster, line: Line) -> None:
         """Read the gauges from the mirror whenever somebody asks."""
+        self.waiting.set_function(lambda: sum(entry.waiting for entry in cluster.jobs.values()))
         self.claims.set_function(lambda: len(cluster.ledger))
+        self.nodes.set_function(lambda: cluster.ledger.node_count)
+        self.outstanding.set_function(lambda: cluster.outstanding)
+        self.reserved.set_function(lambda: len(line.reservation.nodes) if line.reservation else 0)
         for phase in PHASES:
             self.jobs.labels(phase=phase).set_function(partial(cluster.count, phase))
+        self.registry.register(_Queue(line))
+
+    def follow_watch(self, resource: str, age: Callable[[], float]) -> None:
+        """Read how stale a watch is whenever somebody asks."""
+        self.silence.labels(resource=resource).set_function(age)
 
     def observe_request(self, verb: str, resource: str, status: int, seconds: float) -> None:
         """Count one request; for kube.client.Client."""
         self.requests.labels(verb=verb, resource=resource, status=str(status)).inc()
+
+
+class _Queue(Collector):
+    """Length and age of the queue by priority class: the classes come and go."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        length = GaugeMetricFamily(
+            "kfext_queue_jobs", "Jobs that wait, by priority class", labels=("priority_class",)
+        )
+        age = GaugeMetricFamily(
+            "kfext_queue_oldest_seconds",
+            "Age of the oldest job that waits, by priority class",
+            labels=("priority_class",),
+        )
+        waiting: dict[str, list[float]] = {}
+        for entry in self._line.queued():
+            name = priority_class(entry.job, self._line.classes).name or "none"
+            own = name if name in waiting or len(waiting) < _MOST_CLASSES else "other"
+            waiting.setdefault(own, []).append(entry.job.created)
+        for name, created in waiting.items():
+            length.add_metric((name,), len(created))
+            age.add_metric((name,), time.time() - min(created))
+        return (length, age)

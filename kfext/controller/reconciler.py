@@ -1,8 +1,9 @@
 """The one loop of the controller: what changed is decided on at once, what was decided is written.
 
-1. take the jobs that changed, oldest first; 2. ask core.lifecycle for the next step of each;
-3. note on the ledger what a step will take, so that the next decision counts it; 4. write, many
-jobs at once, at most one step of one job at a time.
+1. take the jobs that changed, in the queue's order; 2. ask core.lifecycle for the next step of
+each; 3. note on the ledger what a step will take, and what is kept for the head of the queue, so
+that the next decision counts it; 4. write, many jobs at once, at most one step of one job at a
+time; 5. tell the jobs that wait why, and at which place.
 """
 
 import asyncio
@@ -12,15 +13,15 @@ from collections.abc import Callable
 import structlog
 
 from kfext.controller.cluster import Cluster, Entry
+from kfext.controller.line import Line
 from kfext.controller.metrics import Metrics
-from kfext.controller.settings import SettingsSource
+from kfext.controller.settings import JobSettings, SettingsSource
 from kfext.controller.writer import Writer
 from kfext.core.lifecycle import next_step
 from kfext.core.patch import Unpatchable
-from kfext.core.queue import in_order
 from kfext.core.queued import HOPELESS
 from kfext.core.situation import Situation
-from kfext.core.steps import Amend, Start, Step, Wait
+from kfext.core.steps import Amend, Bind, Start, Step, Wait
 from kfext.errors import ApiError
 from kfext.model.verdict import Verdict
 
@@ -59,6 +60,7 @@ class Reconciler:
         self._wall = wall
         self._monotonic = monotonic
         self._alarms: dict[str, asyncio.TimerHandle] = {}
+        self.line = Line(cluster=cluster, settings=self._settings_of, wall=wall)
 
     async def run(self) -> None:
         """Decide and write until cancelled."""
@@ -83,18 +85,39 @@ class Reconciler:
         """Decide on every job that changed since the last time."""
         self._wake.clear()
         self._ticked_at = self._monotonic()
+        self._cluster.settle()
         changed, self._cluster.changed = self._cluster.changed, set()
-        entries = [entry for uid in changed if (entry := self._cluster.jobs.get(uid))]
-        by_uid = {entry.job.uid: entry for entry in entries}
-        for job in in_order(entry.job for entry in entries):
-            entry = by_uid[job.uid]
-            if not entry.busy:  # else it is marked again when its write is done
-                self._decide(entry, writes)
+        entries = []
+        for uid in changed:
+            if entry := self._cluster.jobs.get(uid):
+                entries.append(entry)
+            else:
+                self.line.forget(uid)
+        told: dict[str, Entry] = {}
+        for entry in sorted(entries, key=self.line.turn):
+            if entry.busy:
+                continue  # it is marked again when its write is done
+            self._decide(entry, writes)
+            self.line.note(entry)
+            told[entry.job.uid] = entry
+            if self.line.needs_room(entry) or self.line.holds(entry):
+                self._keep_room(told)  # before the next in the order may take it
+        self._keep_room(told)
+        told.update((entry.job.uid, entry) for entry in self.line.moved())
+        for entry in told.values():
+            if not entry.busy:
+                self._report(entry, entry.phase, self.line.sentence(entry))
+
+    def _keep_room(self, told: dict[str, Entry]) -> None:
+        holder = self.line.keep_room()
+        if holder is not None:
+            told[holder.job.uid] = holder
 
     def _decide(self, entry: Entry, writes: asyncio.TaskGroup) -> None:
         try:
             with self._metrics.decision.time():
-                step = next_step(self._situation(entry), self._cluster.ledger)
+                situation = self._situation(entry)
+                step = next_step(situation, self._cluster.ledger, self.line.refusals)
         except Exception:
             # One job that we cannot judge must not keep all others from being placed.
             _log.exception("no decision", job=entry.job.name, namespace=entry.job.namespace)
@@ -103,7 +126,7 @@ class Reconciler:
             return
         entry.hopeless_since = self._hopeless_since(entry, step)
         if isinstance(step, Wait):
-            self._report(entry, step.phase, step.verdict)
+            self._enter(entry, step)
             self._alarm(entry.job.uid, step.again)
             return
         if isinstance(step, Start | Amend):
@@ -111,6 +134,15 @@ class Reconciler:
             self._cluster.sync_claims(entry)
         entry.busy = True
         writes.create_task(self._carry_out(entry, step))
+
+    def _enter(self, entry: Entry, wait: Wait) -> None:
+        """Note the phase that a job is in, and how long it was in the one before."""
+        if wait.phase != entry.phase:
+            now = self._monotonic()
+            if entry.phase is not None:
+                self._metrics.phases.labels(phase=entry.phase).observe(now - entry.phase_since)
+            entry.phase_since = now
+        entry.phase, entry.verdict = wait.phase, wait.verdict
 
     def _hopeless_since(self, entry: Entry, step: Step) -> float | None:
         """Return since when the job would not fit even the empty cluster, None if it would."""
@@ -122,7 +154,7 @@ class Reconciler:
 
     def _situation(self, entry: Entry) -> Situation:
         now = self._monotonic()
-        settings = self._settings.of(entry.job)
+        settings = self._settings_of(entry)
         return Situation(
             job=entry.job,
             pods=self._cluster.pods(entry.job.uid),
@@ -136,7 +168,16 @@ class Reconciler:
             quiet=now - self._cluster.pod_created_at,
             settled=now - entry.settled_at,
             hopeless=0.0 if entry.hopeless_since is None else now - entry.hopeless_since,
+            around=self.line.around(entry),
         )
+
+    def _settings_of(self, entry: Entry) -> JobSettings:
+        """Return what holds for a job, found out anew only if something of it has changed."""
+        known = entry.settings
+        if known is None or known[0] != self._settings.version or known[1] is not entry.job:
+            settings = self._settings.of(entry.job)
+            known = entry.settings = (self._settings.version, entry.job, settings)
+        return known[2]
 
     async def _carry_out(self, entry: Entry, step: Step) -> None:
         """Write one step. What failed is tried again, decided anew on what is then the case."""
@@ -148,7 +189,7 @@ class Reconciler:
             log.info("step", step=type(step).__name__, complete=complete)
             again = None if complete else _RETRY_SECONDS
             entry.failures = 0
-            self._metrics.steps.labels(step=type(step).__name__, outcome="done").inc()
+            self._count(step)
         except (ApiError, Unpatchable) as error:
             log.warning("step failed", step=type(step).__name__, error=str(error))
             self._metrics.steps.labels(step=type(step).__name__, outcome="failed").inc()
@@ -159,6 +200,13 @@ class Reconciler:
             entry.busy = False
             self._cluster.sync_claims(entry)
         self._cluster.mark(job.uid) if again is None else self._alarm(job.uid, again)
+
+    def _count(self, step: Step) -> None:
+        self._metrics.steps.labels(step=type(step).__name__, outcome="done").inc()
+        if isinstance(step, Start | Amend):
+            self._metrics.plans.labels(cause=step.verdict.reason).inc()
+        if isinstance(step, Bind):
+            self._metrics.pins.inc(len(step.pins))
 
     def _alarm(self, uid: str, seconds: float | None) -> None:
         """Look at a job again after some seconds, in place of an earlier alarm."""

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -29,7 +29,10 @@ _log = structlog.get_logger(__name__)
 
 _CALM_SECONDS = 1.0
 """Between two writes of one TrainingPlan: the pods of a big gang are not counted one by one."""
-_WORKERS = 4
+_WORKERS = 16
+_REFRESH_SECONDS = 0.05
+"""Between two writes that only bring numbers in a sentence up to date: when room comes and goes,
+the sentences of all jobs that wait change, and the API server has better to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,10 @@ def view_name(job: TrainingJob) -> str:
 
 
 class Viewer:
-    """Writes views in the background; only the newest view of a job is ever written."""
+    """Writes views in the background; only the newest view of a job is ever written.
+
+    What is new goes first; a sentence whose numbers alone have changed waits for its turn.
+    """
 
     def __init__(
         self,
@@ -92,8 +98,9 @@ class Viewer:
         self._wanted: dict[str, tuple[TrainingJob, View]] = {}
         self._written: dict[str, View] = {}
         self._placed_since: dict[str, tuple[bool, str]] = {}
-        self._queue: asyncio.Queue[str] = asyncio.Queue()
-        self._queued: set[str] = set()
+        self._news: asyncio.Queue[str] = asyncio.Queue()
+        self._refreshes: asyncio.Queue[str] = asyncio.Queue()
+        self._queued: dict[str, asyncio.Queue[str]] = {}
 
     def observe(self, old: WrittenView | None, new: WrittenView | None) -> None:
         """Take in a TrainingPlan as it stands; a deleted one is made again."""
@@ -112,6 +119,11 @@ class Viewer:
         if self._written.get(job.uid) != view:
             self._enqueue(job.uid)
 
+    def reason(self, job: TrainingJob) -> str:
+        """Return the reason that a job was last told, empty if none."""
+        _, view = self._wanted.get(job.uid, (job, self._written.get(job.uid)))
+        return view.reason if view else ""
+
     def forget(self, uid: str) -> None:
         """Take in that a job is gone: its TrainingPlan goes with it."""
         for memory in (self._wanted, self._written, self._placed_since):
@@ -121,17 +133,22 @@ class Viewer:
         """Write until cancelled."""
         async with asyncio.TaskGroup() as workers:
             for _ in range(_WORKERS):
-                workers.create_task(self._work())
+                workers.create_task(self._work(self._news, pause=0.0))
+            workers.create_task(self._work(self._refreshes, pause=_REFRESH_SECONDS))
 
     def _enqueue(self, uid: str) -> None:
-        if uid in self._wanted and uid not in self._queued:
-            self._queued.add(uid)
-            self._queue.put_nowait(uid)
+        if uid not in self._wanted:
+            return
+        _, view = self._wanted[uid]
+        queue = self._refreshes if _same_but_words(view, self._written.get(uid)) else self._news
+        if self._queued.get(uid) not in {self._news, queue}:
+            self._queued[uid] = queue
+            queue.put_nowait(uid)
 
-    async def _work(self) -> None:
+    async def _work(self, queue: asyncio.Queue[str], *, pause: float) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            uid = await self._queue.get()
+            uid = await queue.get()
             job, view = self._wanted.get(uid, (None, None))
             if job is not None and view is not None and self._written.get(uid) != view:
                 try:
@@ -141,9 +158,10 @@ class Viewer:
                     _log.warning("view not written", job=job.name, error=str(error))
             # Until then the job counts as queued, so that what changes meanwhile waits too.
             loop.call_later(_CALM_SECONDS, self._calm_again, uid)
+            await asyncio.sleep(pause)
 
     def _calm_again(self, uid: str) -> None:
-        self._queued.discard(uid)
+        self._queued.pop(uid, None)
         job, view = self._wanted.get(uid, (None, None))
         if job is not None and self._written.get(uid) != view:
             self._enqueue(uid)
@@ -188,6 +206,10 @@ class Viewer:
                 }
             ],
         }
+
+
+def _same_but_words(view: View, written: View | None) -> bool:
+    return written is not None and replace(view, message=written.message) == written
 
 
 def _is_of(job: TrainingJob, written: Mapping[str, Any]) -> bool:

@@ -22,7 +22,13 @@ def pod_claim(pod: Pod) -> Claim | None:
     """Return what a pod takes: nothing before it is bound or pinned, nor after it has ended."""
     if pod.finished or not pod.home:
         return None
-    return Claim(node=pod.home, requests=pod.requests, host_ports=pod.host_ports)
+    return Claim(
+        node=pod.home,
+        requests=pod.requests,
+        host_ports=pod.host_ports,
+        job=pod.owner_uid,
+        priority=pod.priority,
+    )
 
 
 def plan_claims(
@@ -46,5 +52,7 @@ def plan_claims(
             continue
         requests = pod.requests if pod else group.requests
         ports = pod.host_ports if pod else group.constraints.host_ports
-        claims[plan_key(job.uid, key)] = Claim(node=node, requests=requests, host_ports=ports)
+        claims[plan_key(job.uid, key)] = Claim(
+            node=node, requests=requests, host_ports=ports, job=job.uid
+        )
     return claims

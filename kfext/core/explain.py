@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kfext.core.eligible import Mask
 from kfext.core.fit import why_not
 from kfext.core.gang import Batch, Gang
-from kfext.core.ledger import Amounts, Ledger, Mask
+from kfext.core.ledger import Amounts, Ledger
 from kfext.model.quantity import PODS, human
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_NO_ELIGIBLE_NODE, REASON_NO_ROOM, REASON_TOO_BIG
@@ -100,8 +101,29 @@ def _no_node(gang: Gang, batch: Batch, ledger: Ledger, *, nodes: int) -> str:
     return f"none of {nodes} nodes is possible{whose}: {named}"
 
 
-def listed(nodes: Sequence[str]) -> str:
-    """Return node names as a person would say them, at most three of them."""
-    if len(nodes) <= 3:
-        return " and ".join(nodes)
-    return f"{nodes[0]}, {nodes[1]} and {len(nodes) - 2} more nodes"
+def in_line(verdict: Verdict, *, ahead: int, exact: int, kept_nodes: str, awaited: str) -> Verdict:
+    """Return why a job waits, with its place in the queue and what is kept for it.
+
+    `ahead` jobs come before it; beyond `exact` the number is only near the truth.
+    """
+    if not ahead:
+        place = "it is the first in the queue"
+    elif ahead == 1:
+        place = "1 job is ahead in the queue"
+    else:
+        place = f"{'about ' if ahead > exact else ''}{ahead} jobs are ahead in the queue"
+    if kept_nodes:
+        place += (
+            f"; {kept_nodes} are kept for it"
+            if " " in kept_nodes
+            else (f"; {kept_nodes} is kept for it")
+        )
+        place += f" until {awaited} have ended" if awaited else ""
+    return Verdict(verdict.reason, f"{verdict.message}; {place}")
+
+
+def listed(names: Sequence[str], *, of: str = "nodes") -> str:
+    """Return names as a person would say them, at most three of them."""
+    if len(names) <= 3:
+        return " and ".join(names)
+    return f"{names[0]}, {names[1]} and {len(names) - 2} more {of}"

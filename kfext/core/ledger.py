@@ -5,21 +5,20 @@ pod is not there yet. The columns are NumPy arrays over all nodes, so that a que
 nodes costs microseconds. All amounts are integers in the units of model.quantity.
 """
 
-from collections.abc import Collection, Hashable, Iterable
+import copy
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
-from dataclasses import replace as replaced
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kfext.core.fit import why_not
+from kfext.core.eligible import Eligibility, Mask
 from kfext.model.constraints import Constraints
 from kfext.model.node import Node
 from kfext.model.quantity import CPU, MEMORY, Resources
 
 Amounts = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 K = TypeVar("K")
 
 ASSUMED = {CPU: 100, MEMORY: 200 * 2**20}
@@ -28,23 +27,31 @@ ASSUMED = {CPU: 100, MEMORY: 200 * 2**20}
 LARGEST = 2**52
 """Amounts beyond it (4 PiB) count as it, so that no sum of what people write leaves 64 bits."""
 
-_MOST_MASKS = 256
-"""How many different constraints are remembered; every one costs a byte per node."""
-
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one pod, present or planned, takes from a node."""
+    """What one pod, present or planned, takes from a node.
+
+    `job` is the uid of the training job that the pod belongs to, empty for all other pods;
+    `priority` is the pod's, None without a pod that could be preempted.
+    """
 
     node: str
     requests: Resources
     host_ports: tuple[tuple[str, int], ...] = ()
+    job: str = ""
+    priority: int | None = None
 
 
 class Ledger:
-    """Nodes and the claims on them. A claim on an unknown node waits until the node appears."""
+    """Nodes and the claims on them. A claim on an unknown node waits until the node appears.
+
+    `gains` counts how often there may have come to be more room: while it stands, what did not fit
+    does not fit.
+    """
 
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
+        self.gains = 0
         self.nodes: list[Node | None] = []
         self._row: dict[str, int] = {}
         self._unused: list[int] = []
@@ -55,7 +62,7 @@ class Ledger:
         self._claims: dict[Hashable, Claim] = {}
         self._on_node: dict[str, set[Hashable]] = {}
         self._on_port: dict[tuple[str, int], set[Hashable]] = {}
-        self._masks: dict[Constraints, Mask] = {}
+        self._eligible = Eligibility()
         self._name_order: NDArray[np.int64] | None = None
         for node in nodes:
             self.set_node(node)
@@ -77,8 +84,9 @@ class Ledger:
             column = self._column_of(resource)  # may grow the arrays, so it comes first
             self._allocatable[column, row] = min(number, LARGEST)
         if known is None or _shape(known) != _shape(node):
-            for constraints, mask in self._masks.items():
-                mask[row] = why_not(constraints, node) is None
+            self._eligible.set(row, node)
+        if known is None or _shape(known) != _shape(node) or _grew(known, node):
+            self.gains += 1
 
     def remove_node(self, name: str) -> None:
         """Forget a node; claims on it are kept, in case it comes back."""
@@ -88,8 +96,7 @@ class Ledger:
         self.nodes[row] = None
         self._allocatable[:, row] = self._claimed[:, row] = 0
         self._assumed[:, row] = 0
-        for mask in self._masks.values():
-            mask[row] = False
+        self._eligible.set(row, None)
         self._unused.append(row)
         self._name_order = None
 
@@ -111,9 +118,12 @@ class Ledger:
 
     def claim(self, key: Hashable, claim: Claim) -> None:
         """Set the claim of `key`, in place of an earlier one."""
-        if self._claims.get(key) == claim:
+        earlier = self._claims.get(key)
+        if earlier == claim:
             return
-        self.drop(key)
+        if earlier is not None:
+            self._take_away(key, earlier)
+            self.gains += not _covers(claim, earlier)
         self._claims[key] = claim
         self._on_node.setdefault(claim.node, set()).add(key)
         for port in claim.host_ports:
@@ -124,16 +134,19 @@ class Ledger:
 
     def drop(self, key: Hashable) -> bool:
         """Remove the claim of `key`; return whether there was one."""
-        claim = self._claims.pop(key, None)
+        claim = self._claims.get(key)
         if claim is None:
             return False
-        _discard(self._on_node, claim.node, key)
-        for port in claim.host_ports:
-            _discard(self._on_port, port, key)
-        row = self._row.get(claim.node)
-        if row is not None:
-            self._book(row, claim, -1)
+        self._take_away(key, claim)
+        self.gains += 1
         return True
+
+    def hand_over(self, key: Hashable, to: Hashable) -> None:
+        """Drop the claim of `key`, whose room the claim of `to` holds from now on."""
+        claim, heir = self._claims.get(key), self._claims.get(to)
+        if claim is not None:
+            self._take_away(key, claim)
+            self.gains += heir is None or not _covers(heir, claim)
 
     def claims(self) -> dict[Hashable, Claim]:
         """Return a copy of every claim."""
@@ -171,16 +184,8 @@ class Ledger:
 
     def eligible(self, constraints: Constraints) -> Mask:
         """Return which rows are possible for a pod, whatever is free. Do not write to it."""
-        key = replaced(constraints, host_ports=()) if constraints.host_ports else constraints
-        mask = self._masks.get(key)
-        if mask is None:
-            if len(self._masks) >= _MOST_MASKS:  # the oldest goes
-                del self._masks[next(iter(self._masks))]
-            mask = np.zeros(self._claimed.shape[1], dtype=np.bool_)
-            mask[: len(self.nodes)] = [
-                node is not None and why_not(key, node) is None for node in self.nodes
-            ]
-            self._masks[key] = mask
+        width = self._claimed.shape[1]
+        mask = self._eligible.of(constraints, self.nodes, width=width)
         possible: Mask = mask[: len(self.nodes)]
         return possible
 
@@ -201,7 +206,44 @@ class Ledger:
             self._name_order[rows] = np.arange(len(rows))
         return self._name_order
 
+    def claims_on(
+        self, nodes: Iterable[str], *, ignoring: Collection[Hashable] = ()
+    ) -> list[Claim]:
+        """Return the claims on some nodes."""
+        keys = (key for node in nodes for key in self._on_node.get(node, ()))
+        return [self._claims[key] for key in keys if key not in ignoring]
+
+    def without(self, leaves: Callable[[Claim], bool]) -> Self:
+        """Return a copy without the claims that leave, to ask at once and not to keep.
+
+        It shares with this ledger what is known of the nodes.
+        """
+        left = copy.copy(self)
+        left._claimed = self._claimed.copy()
+        left._assumed = self._assumed.copy()
+        left._claims = dict(self._claims)
+        left._on_port = {port: set(keys) for port, keys in self._on_port.items()}
+        left._on_node = {}  # nobody asks a copy what is on a node
+        for key, claim in self._claims.items():
+            if leaves(claim):
+                del left._claims[key]
+                for port in claim.host_ports:
+                    left._on_port[port].discard(key)
+                row = self._row.get(claim.node)
+                if row is not None:
+                    left._book(row, claim, -1)
+        return left
+
     # --- inside -----------------------------------------------------------------------------
+
+    def _take_away(self, key: Hashable, claim: Claim) -> None:
+        del self._claims[key]
+        _discard(self._on_node, claim.node, key)
+        for port in claim.host_ports:
+            _discard(self._on_port, port, key)
+        row = self._row.get(claim.node)
+        if row is not None:
+            self._book(row, claim, -1)
 
     def _book(self, row: int, claim: Claim, sign: int) -> None:
         for resource, number in claim.requests.items():
@@ -228,7 +270,7 @@ class Ledger:
                 self._allocatable = _grown(self._allocatable, axis=1)
                 self._claimed = _grown(self._claimed, axis=1)
                 self._assumed = _grown(self._assumed, axis=1)
-                self._masks = {key: _grown(mask, axis=0) for key, mask in self._masks.items()}
+                self._eligible.widen(self._claimed.shape[1])
         self._row[name] = row
         self._name_order = None
         return row
@@ -237,6 +279,21 @@ class Ledger:
 def _shape(node: Node) -> tuple[object, ...]:
     """Return what of a node decides eligibility."""
     return node.labels, node.taints, node.unschedulable
+
+
+def _covers(claim: Claim, earlier: Claim) -> bool:
+    """Return whether a claim takes at least what an earlier one took."""
+    return (
+        claim.node == earlier.node
+        and set(earlier.host_ports) <= set(claim.host_ports)
+        and all(claim.requests.get(name, 0) >= n for name, n in earlier.requests.items())
+    )
+
+
+def _grew(known: Node, node: Node) -> bool:
+    """Return whether a node has more of anything than before."""
+    had = known.allocatable
+    return any(number > had.get(resource, 0) for resource, number in node.allocatable.items())
 
 
 def _name(node: Node | None) -> str:

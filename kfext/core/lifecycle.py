@@ -6,6 +6,7 @@ controller that dies anywhere is continued by its successor (DESIGN section 3).
 
 from kfext.core.ledger import Ledger
 from kfext.core.queued import queued_step
+from kfext.core.refusals import Refusals
 from kfext.core.running import running_step
 from kfext.core.situation import Situation
 from kfext.core.steps import Release, Step, Ungate, Wait
@@ -13,8 +14,8 @@ from kfext.model.verdict import Verdict
 from kfext.names import FINISHED, PHASE_RELEASED, REASON_FINISHED, REASON_RELEASED, RELEASED
 
 
-def next_step(situation: Situation, ledger: Ledger) -> Step:
-    """Return what to do for a job now."""
+def next_step(situation: Situation, ledger: Ledger, refusals: Refusals | None = None) -> Step:
+    """Return what to do for a job now; `refusals` are those of earlier jobs on the same ledger."""
     job = situation.job
     if job.deleting or job.finished:
         ours = situation.plan is not None or job.held or job.released
@@ -23,7 +24,9 @@ def next_step(situation: Situation, ledger: Ledger) -> Step:
         return Wait(None)
     if job.released:
         return _released_step(situation)
-    return queued_step(situation, ledger) if job.suspend else running_step(situation, ledger)
+    if job.suspend:
+        return queued_step(situation, ledger, refusals or Refusals())
+    return running_step(situation, ledger)
 
 
 def _released_step(situation: Situation) -> Step:

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from kfext.core.eligible import Mask
 from kfext.core.gang import Batch, Gang
-from kfext.core.ledger import Amounts, Mask
+from kfext.core.ledger import Amounts
 from kfext.core.score import Ranking, Rows
 
 Counts = NDArray[np.int64]

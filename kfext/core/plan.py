@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kfext.core.eligible import Mask
 from kfext.core.explain import no_place
 from kfext.core.gang import Gang, Member, gang
-from kfext.core.ledger import ASSUMED, Amounts, Ledger, Mask
+from kfext.core.ledger import ASSUMED, Amounts, Ledger
 from kfext.core.nodeset import divide
 from kfext.core.score import Ranking, Rows, ranking
 from kfext.model.plan import Assignment
@@ -27,6 +28,7 @@ def place(
     bound: Assignment | None = None,
     excluded: Collection[str] = (),
     ignoring: Collection[Hashable] = (),
+    topology_keys: Sequence[str] = (),
     assumed: Resources = ASSUMED,
 ) -> Assignment | Verdict:
     """Return the node of every member, or why there is no place.

@@ -1,10 +1,43 @@
-"""In which order waiting jobs are considered."""
+"""In which order waiting jobs are considered: priority first, then age.
 
-from collections.abc import Iterable
+Another order, such as fair shares between namespaces, replaces `turn` and nothing else.
+"""
+
+from collections.abc import Iterable, Mapping
 
 from kfext.model.job import TrainingJob
+from kfext.model.priority import PriorityClass
+
+Classes = Mapping[str, PriorityClass]
+Turn = tuple[int, float, str, str, str]
+"""A job's place in the order: the smaller comes first. No two jobs have the same."""
+
+_NONE = PriorityClass(name="", value=0)
 
 
-def in_order(jobs: Iterable[TrainingJob]) -> list[TrainingJob]:
-    """Return the jobs, oldest first; of equal age in name order, so that restarts agree."""
-    return sorted(jobs, key=lambda job: (job.created, job.namespace, job.name, job.kind.name))
+def priority_class(job: TrainingJob, classes: Classes) -> PriorityClass:
+    """Return the class that decides a job's priority.
+
+    What the job's schedulingPolicy names, else the highest that a template names, else the global
+    default of the cluster, else priority 0. A name that the cluster does not know counts as none.
+    """
+    named = classes.get(job.priority_class)
+    if named is not None:
+        return named
+    known = [found for group in job.groups if (found := classes.get(group.priority_class))]
+    if known:
+        return max(known, key=lambda one: (one.value, one.name))
+    defaults = [one for one in classes.values() if one.default]
+    # Kubernetes takes the lowest when an administrator has made two.
+    return min(defaults, key=lambda one: (one.value, one.name), default=_NONE)
+
+
+def turn(job: TrainingJob, classes: Classes) -> Turn:
+    """Return a job's place in the order; of equal age it goes by name, so that restarts agree."""
+    priority = priority_class(job, classes).value
+    return (-priority, job.created, job.namespace, job.name, job.kind.name)
+
+
+def in_order(jobs: Iterable[TrainingJob], classes: Classes) -> list[TrainingJob]:
+    """Return the jobs in the order in which they are considered."""
+    return sorted(jobs, key=lambda job: turn(job, classes))

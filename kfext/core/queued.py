@@ -1,15 +1,13 @@
 """A job that kfext holds suspended: it waits until it is safe to resume and there is room."""
 
-import math
-
 from kfext.core.explain import listed
-from kfext.core.gang import members_of
 from kfext.core.ledger import Ledger
-from kfext.core.plan import place
+from kfext.core.quota import demand, shortage
+from kfext.core.refusals import Refusal, Refusals
+from kfext.core.resume import unsafe_to_resume
+from kfext.core.room import WAITS_FOR_ROOM, find_room
 from kfext.core.situation import Situation
 from kfext.core.steps import Release, Start, Step, Wait
-from kfext.model.plan import Assignment
-from kfext.model.state import JobState
 from kfext.model.verdict import Verdict
 from kfext.names import (
     QUEUED,
@@ -19,107 +17,100 @@ from kfext.names import (
     REASON_RELEASED,
     REASON_SUSPENDED_BY_USER,
     REASON_TOO_BIG,
-    REASON_WAITING_FOR_SUSPEND,
+    REASON_WAITING_FOR_OPERATOR,
     SUSPENDED,
 )
 
-SETTLE_SECONDS = 2.0
-"""Between the operator's last word on a suspend and a resume; earlier it would fail the job."""
-CONFIRM_SECONDS = 30.0
-"""Without pods for so long, a job that the operator calls suspended is, since whenever."""
 RELEASE_SECONDS = 60.0
-"""releaseAfter `auto`, for a job that does not fit even the empty cluster."""
+"""releaseAfter `auto`, for a job for which others may make room that kfext cannot make."""
 HOPELESS = frozenset({REASON_TOO_BIG, REASON_NO_ELIGIBLE_NODE})
 """Reasons to wait that no end of another job removes."""
-LARGEST_GANG = 10_000
-"""Pods of the largest gang that is planned: its plan must fit into an annotation."""
+MOST_OUTSTANDING = 500
+"""Pods that the operator may have to create before more are planned: at ten a second, what is
+planned beyond that would only keep room from those who could use it now."""
 
 
-def queued_step(situation: Situation, ledger: Ledger) -> Step:
+def queued_step(situation: Situation, ledger: Ledger, refusals: Refusals) -> Step:
     """Return what to do for a suspended job."""
     job, state, now = situation.job, situation.state, situation.now
     if not job.held or job.kueue_managed:
         who = "Kueue" if job.kueue_managed else "a person or another system"
         phase = SUSPENDED if situation.managed or situation.plan else None
         return Wait(phase, Verdict(REASON_SUSPENDED_BY_USER, f"suspended by {who}"))
-    unsafe = _unsafe_to_resume(situation)
+    unsafe = unsafe_to_resume(situation)
     if unsafe is not None:
-        return _with_cause(unsafe, state)
+        return unsafe
     if situation.colocation == "off":
         return Release((), Verdict(REASON_RELEASED, "colocation was switched off"))
     if state.retry_at > now:
         reason, message = state.reason or REASON_BACKING_OFF, state.message
         return Wait(QUEUED, Verdict(reason, message), again=state.retry_at - now)
-    found = _place(situation, ledger)
-    if isinstance(found, Verdict):
+    return _start(situation, ledger, refusals)
+
+
+def _start(situation: Situation, ledger: Ledger, refusals: Refusals) -> Step:
+    """Start the job if there is room for it."""
+    to_create = situation.around.outstanding
+    if to_create >= MOST_OUTSTANDING:
+        message = f"the operator has yet to create {to_create} pods of jobs before this one"
+        return Wait(QUEUED, Verdict(REASON_WAITING_FOR_OPERATOR, message))
+    forbidden = _forbidden(situation)
+    found = Refusal(forbidden) if forbidden else find_room(situation, ledger, refusals)
+    if isinstance(found, Refusal):
         return _keep_waiting(situation, found)
     plan = situation.planned(found)
-    return Start(plan, Verdict(REASON_PLANNED, f"{job.pods} pods go to {listed(plan.nodes)}"))
+    pods = situation.job.pods
+    return Start(plan, Verdict(REASON_PLANNED, f"{pods} pods go to {listed(plan.nodes)}"))
 
 
-def _with_cause(wait: Wait, state: JobState) -> Wait:
-    """Put why the job was stopped before why it cannot resume yet: people look for the cause."""
-    if not state.message or wait.verdict is None:
-        return wait
-    message = f"{state.message}; {wait.verdict.message}"
-    return Wait(wait.phase, Verdict(wait.verdict.reason, message), again=wait.again)
-
-
-def _place(situation: Situation, ledger: Ledger) -> Assignment | Verdict:
-    job = situation.job
-    if job.pods > LARGEST_GANG:
-        message = f"{job.pods} pods are more than the {LARGEST_GANG} that kfext places together"
-        return Verdict(REASON_TOO_BIG, message)
-    return place(
-        members_of(job),
-        ledger,
-        one_node=situation.one_node,
-        excluded=situation.excluded,
-        assumed=situation.placement.assumed_requests,
+def _forbidden(situation: Situation) -> Verdict | None:
+    """Return which quota would stop the operator half-way, None if all leave room."""
+    allowance = situation.around.allowance
+    if not allowance.quotas:
+        return None
+    return shortage(
+        demand(situation.job),
+        allowance.quotas,
+        pending=allowance.pending,
+        default_class=allowance.default_class,
+        defaulted=allowance.defaulted,
     )
 
 
-def _unsafe_to_resume(situation: Situation) -> Wait | None:
-    """Return a wait while the operator would count terminating pods of the last start as failed."""
-    job, state = situation.job, situation.state
-    if situation.pods:
-        message = f"{len(situation.pods)} pods of the last start still end"
-        return Wait(QUEUED, Verdict(REASON_WAITING_FOR_SUSPEND, message))
-    if not state.suspended_at:
-        return None  # never had pods: nothing can be counted
-    seen = job.conditions.get("Suspended")
-    # The operator's times have whole seconds. It writes none if it never saw the job resumed, and
-    # its clock may be behind ours; so what it says counts in any case after a while.
-    confirmed = seen is not None and seen.since >= math.floor(state.suspended_at)
-    if seen is None or not seen.status or not (confirmed or situation.waited >= CONFIRM_SECONDS):
-        verdict = Verdict(
-            REASON_WAITING_FOR_SUSPEND, "the operator has not confirmed the suspension yet"
-        )
-        return Wait(QUEUED, verdict, again=max(CONFIRM_SECONDS - situation.waited, 1.0))
-    # A time ahead of ours tells nothing but that the clocks differ.
-    ago = situation.now - seen.since
-    settled = min(situation.settled, ago) if ago >= 0 else situation.settled
-    if settled < SETTLE_SECONDS:
-        message = "the last pods have only just gone"
-        verdict = Verdict(REASON_WAITING_FOR_SUSPEND, message)
-        return Wait(QUEUED, verdict, again=SETTLE_SECONDS - settled)
-    return None
-
-
-def _keep_waiting(situation: Situation, verdict: Verdict) -> Step:
+def _keep_waiting(situation: Situation, refusal: Refusal) -> Step:
     """Return a wait, or the release of a job for which waiting has no prospect."""
+    verdict = refusal.verdict
     bound = situation.placement.release_after
-    waited = situation.now - max(situation.job.created, situation.state.suspended_at)
+    waited = situation.in_line
+    others = _others(situation, refusal)
     if bound is None and verdict.reason in HOPELESS:
         # From when it became so: a node that is away for a moment must not cost a job its place.
         bound, waited = RELEASE_SECONDS, situation.hopeless
+    elif bound is None and others:
+        bound = RELEASE_SECONDS
+    message = f"{verdict.message}; {others}" if others else verdict.message
     if situation.one_node:
-        message = f"{verdict.message}; colocation is required, so it is never released"
-        return Wait(QUEUED, Verdict(verdict.reason, message))
+        message = f"{message}; colocation is required, so it is never released"
+        return Wait(QUEUED, Verdict(verdict.reason, message), again=_reserving(situation, verdict))
     if bound is None:
-        return Wait(QUEUED, verdict)
+        return Wait(QUEUED, verdict, again=_reserving(situation, verdict))
     if waited < bound:
-        message = f"{verdict.message}; released to plain Kubernetes after {bound:g} s of this"
-        return Wait(QUEUED, Verdict(verdict.reason, message), again=bound - waited)
-    message = f"no place within {bound:g} s: {verdict.message}"
+        message = f"{message}; released to plain Kubernetes after {bound:g} s of this"
+        left = bound - waited
+        again = min(left, _reserving(situation, verdict) or left)
+        return Wait(QUEUED, Verdict(verdict.reason, message), again=again)
+    message = f"no place within {bound:g} s: {message}"
     return Release((), Verdict(verdict.reason, message))
+
+
+def _others(situation: Situation, refusal: Refusal) -> str:
+    """Return who may make room once the pods wait at kube-scheduler, empty if nobody."""
+    if refusal.preemptible:
+        return "pods of lower priority could be preempted for it"
+    return "an autoscaler may add nodes" if situation.around.autoscaler else ""
+
+
+def _reserving(situation: Situation, verdict: Verdict) -> float | None:
+    """Return in how many seconds room may be kept for the job, None if that is no question."""
+    left = situation.placement.reserve_after - situation.in_line
+    return left if left > 0 and verdict.reason in WAITS_FOR_ROOM else None

@@ -1,15 +1,16 @@
 """A job that is not suspended: the barrier, the pins, and the wait for kube-scheduler."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from kfext.core.claims import plan_key
 from kfext.core.explain import listed
 from kfext.core.gang import members_of
 from kfext.core.ledger import Ledger
+from kfext.core.patience import STRIKES, after_strike, give_up, patience, stop, until_strike
 from kfext.core.plan import place, still_fits
 from kfext.core.situation import Situation
-from kfext.core.steps import Amend, Bind, Evict, Release, Remember, Step, Stop, Wait
+from kfext.core.steps import Amend, Bind, Evict, Remember, Step, Wait
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.state import JobState
 from kfext.model.verdict import Verdict
@@ -28,10 +29,10 @@ from kfext.names import (
     REASON_WAITING_FOR_PODS,
 )
 
-STRIKES = 3
-"""Placements in a row that may fail before kfext gives up on placing the job."""
 EXCLUDED_SECONDS = 300.0
 """How long a node that did not take a pod is out of the question for its job."""
+ASTRAY_SECONDS = 2.0
+"""How long pins may differ from the plan: what we see of jobs and of pods is not of one moment."""
 
 Live = Mapping[ReplicaKey, Pod]
 """The pods of a job that are not being deleted, by replica."""
@@ -60,16 +61,18 @@ def running_step(situation: Situation, ledger: Ledger) -> Step:
 def _incomplete(situation: Situation, live: Live, *, missing: int) -> Step:
     """Wait for the operator, which creates about ten pods a second; the wait has an end."""
     job, limit = situation.job, situation.placement.create_timeout
+    waited = min(situation.waited, situation.quiet)
     verdict = Verdict(REASON_WAITING_FOR_PODS, f"{job.pods - missing} of {job.pods} pods exist")
-    if any(pod.node_name for pod in live.values()):
-        # Members that run are never stopped for one that does not come back.
-        return Wait(PLACED if not any(pod.gated for pod in live.values()) else GATED, verdict)
-    left = limit - min(situation.waited, situation.quiet)
-    if left > 0 or job.kueue_managed:
-        return Wait(PLANNED, verdict, again=max(left, 1.0))
     message = f"{verdict.message} and no pod was created for {limit:g} s"
-    state = situation.after_strike(REASON_CREATE_TIMEOUT, message)
-    return Stop(replace(state, suspended_at=situation.now))
+    late = Verdict(REASON_CREATE_TIMEOUT, message)
+    if any(pod.node_name for pod in live.values()):
+        if not any(pod.gated for pod in live.values()):
+            # We hold nothing back: the members that run are as they would be without us.
+            return Wait(PLACED, verdict)
+        return patience(situation, Wait(GATED, verdict), late, limit=limit, waited=waited)
+    if waited < limit or job.kueue_managed:
+        return Wait(PLANNED, verdict, again=limit - waited if waited < limit else None)
+    return stop(situation, situation.after_strike(late.reason, late.message))
 
 
 def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
@@ -92,6 +95,12 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
         ignoring=own,
     ):
         return Bind(tuple((pod, plan.assignment[key]) for key, pod in gated.items()))
+    loose = sum(not (pod.gated or pod.home or pod.finished) for pod in live.values())
+    left = situation.placement.bind_timeout - situation.waited
+    if loose and left > 0:
+        # Where they go is kube-scheduler's choice, and the rest is planned around it.
+        message = f"{loose} pods that came without our gate are not bound yet"
+        return Wait(GATED, Verdict(REASON_WAITING_FOR_BIND, message), again=left)
     found = place(
         [member for member in everyone if member.key in gated or member.key in bound],
         ledger,
@@ -108,53 +117,68 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
 
 
 def _without_room(situation: Situation, found: Verdict, *, some_run: bool) -> Step:
-    """Return what to do with a gated gang whose room is gone: members that run are left alone."""
-    state = situation.state
-    if some_run and situation.one_node and state.strikes and not situation.job.kueue_managed:
-        # kube-scheduler took only some of them on the one node, and no other will do.
-        state = situation.after_strike(REASON_BIND_TIMEOUT, state.message)
-        return Stop(replace(state, suspended_at=situation.now))
+    """Return what to do with a gated gang whose room is gone: with members that run, in time."""
     if some_run or situation.job.kueue_managed:
-        return Wait(GATED, found)
+        limit = situation.placement.bind_timeout
+        late = Verdict(found.reason, f"no room for the rest of the gang: {found.message}")
+        wait = Wait(GATED, found)
+        return patience(situation, wait, late, limit=limit, waited=situation.waited)
     message = f"the room was taken before all pods existed: {found.message}"
-    return Stop(
-        replace(
-            state,
-            suspended_at=situation.now,
-            retry_at=0.0,
-            reason=REASON_NO_ROOM,
-            message=message,
-        )
-    )
+    state = replace(situation.state, retry_at=0.0, reason=REASON_NO_ROOM, message=message)
+    return stop(situation, state)
 
 
 def _binding(situation: Situation, live: Live) -> Step:
     """All pods are let go: wait for kube-scheduler; the wait has an end."""
     waiting = [pod for pod in live.values() if not pod.node_name and not pod.finished]
-    total = situation.job.pods
+    total, state = situation.job.pods, situation.state
     if not waiting:
-        if situation.state.strikes or situation.state.excluded:
-            return Remember(JobState(suspended_at=situation.state.suspended_at))
+        placed = JobState(suspended_at=state.suspended_at, generation=state.generation)
+        if state != placed:
+            return Remember(placed)
         nodes = sorted({pod.node_name for pod in live.values()})
         return Wait(PLACED, Verdict(REASON_PLACED, f"{total} pods are on {listed(nodes)}"))
-    limit = situation.placement.bind_timeout
-    message = f"{total - len(waiting)} of {total} pods are bound"
     stuck = tuple(pod for pod in waiting if pod.pinned_to)
-    if situation.waited < limit or not stuck:
-        again = limit - situation.waited if situation.waited < limit else None
-        return Wait(BINDING, Verdict(REASON_WAITING_FOR_BIND, message), again=again)
+    astray = _astray(situation, stuck)
+    if astray and situation.waited >= ASTRAY_SECONDS:
+        message = f"{len(astray)} pods were pinned as an earlier plan said, and not bound yet"
+        return Evict(astray, replace(state, reason=REASON_REPLANNED, message=message))
+    limit = situation.placement.bind_timeout
+    left = until_strike(situation, limit=limit, waited=situation.waited)
+    if astray:
+        left = ASTRAY_SECONDS - situation.waited
+    message = f"{total - len(waiting)} of {total} pods are bound"
+    if left > 0 or not stuck:
+        verdict = Verdict(REASON_WAITING_FOR_BIND, message)
+        return Wait(BINDING, verdict, again=left if left > 0 else None)
     said = next((pod.unschedulable for pod in stuck if pod.unschedulable), "nothing")
-    return _unbound(situation, stuck, f"{message} after {limit:g} s; kube-scheduler says: {said}")
+    message = f"{message} after {limit:g} s; kube-scheduler says: {said}"
+    homes = {pod.node_name for pod in live.values() if pod.node_name}
+    return _unbound(situation, stuck, homes, late=Verdict(REASON_BIND_TIMEOUT, message))
 
 
-def _unbound(situation: Situation, stuck: tuple[Pod, ...], message: str) -> Step:
+def _astray(situation: Situation, stuck: tuple[Pod, ...]) -> tuple[Pod, ...]:
+    """Return the pods that are pinned elsewhere than the plan says.
+
+    A pin that was sent before the plan changed may be carried out after it. It cannot be changed.
+    """
+    places = situation.plan.assignment if situation.plan else {}
+    return tuple(
+        pod
+        for pod in stuck
+        if pod.replica and pod.pinned_to != places.get(pod.replica, pod.pinned_to)
+    )
+
+
+def _unbound(
+    situation: Situation, stuck: tuple[Pod, ...], homes: Collection[str], *, late: Verdict
+) -> Step:
     """Move pods that kube-scheduler did not take; after three times, stop trying."""
-    state = situation.after_strike(REASON_BIND_TIMEOUT, message)
+    state = after_strike(situation, late, limit=situation.placement.bind_timeout)
+    if state.strikes >= STRIKES and not (situation.one_node and situation.job.kueue_managed):
+        return give_up(situation, late, stuck=stuck)
     until = situation.now + EXCLUDED_SECONDS
-    nodes = {pod.pinned_to: until for pod in stuck if pod.pinned_to}
-    state = replace(state, excluded={**state.excluded, **nodes})
-    if state.strikes < STRIKES or (situation.one_node and situation.job.kueue_managed):
-        return Evict(stuck, state)  # what Kueue started, only Kueue suspends
-    if situation.one_node:
-        return Stop(replace(state, suspended_at=situation.now))
-    return Release(stuck, Verdict(REASON_BIND_TIMEOUT, f"{state.strikes} attempts: {message}"))
+    # Where members of a required job run is the only place for the others.
+    kept = homes if situation.one_node else ()
+    nodes = {pod.pinned_to: until for pod in stuck if pod.pinned_to and pod.pinned_to not in kept}
+    return Evict(stuck, replace(state, excluded={**state.excluded, **nodes}))

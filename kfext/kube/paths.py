@@ -57,6 +57,21 @@ def namespaces(name: str = "") -> str:
     return resource_path("namespaces", name=name)
 
 
+def resource_quotas(namespace: str = "", name: str = "") -> str:
+    """Return the path of resource quotas."""
+    return resource_path("resourcequotas", namespace=namespace, name=name)
+
+
+def limit_ranges(namespace: str = "") -> str:
+    """Return the path of limit ranges."""
+    return resource_path("limitranges", namespace=namespace)
+
+
+def priority_classes(name: str = "") -> str:
+    """Return the path of priority classes, which belong to no namespace."""
+    return resource_path("priorityclasses", group="scheduling.k8s.io", name=name)
+
+
 def secrets(namespace: str, name: str = "") -> str:
     """Return the path of secrets."""
     return resource_path("secrets", namespace=namespace, name=name)

@@ -17,9 +17,11 @@ import msgspec
 from kfext.model.constraints import Constraints
 from kfext.model.namespace import Namespace, parse_namespace
 from kfext.model.node import Node, Taint, parse_node
-from kfext.model.pod import Pod, ReplicaKey, parse_pod
+from kfext.model.pod import Asks, Pod, parse_asks, parse_pod
+from kfext.model.priority import PriorityClass, parse_priority_class
 from kfext.model.quantity import Resources
-from kfext.model.tolerant import mapping
+from kfext.model.quota import Quota, parse_quota
+from kfext.model.tolerant import mapping, text
 
 T = TypeVar("T")
 
@@ -44,23 +46,28 @@ class _Metadata(_Slim):
     deletion_timestamp: Any = None
 
 
+_Text = msgspec.Raw | msgspec.UnsetType
+"""A value that is kept as it is written, for `_asks`."""
+
+
 class _Container(_Slim):
-    resources: Any = None
-    ports: Any = None
-    restart_policy: Any = None
+    resources: _Text = msgspec.UNSET
+    ports: _Text = msgspec.UNSET
+    restart_policy: _Text = msgspec.UNSET
 
 
 class _PodSpec(_Slim):
     containers: list[_Container] | None = None
     init_containers: list[_Container] | None = None
     node_name: Any = None
-    node_selector: Any = None
-    affinity: Any = None
-    tolerations: Any = None
-    scheduling_gates: Any = None
-    host_network: Any = None
-    overhead: Any = None
-    resources: Any = None
+    node_selector: _Text = msgspec.UNSET
+    affinity: _Text = msgspec.UNSET
+    tolerations: _Text = msgspec.UNSET
+    scheduling_gates: _Text = msgspec.UNSET
+    host_network: _Text = msgspec.UNSET
+    priority: _Text = msgspec.UNSET
+    overhead: _Text = msgspec.UNSET
+    resources: _Text = msgspec.UNSET
 
 
 class _Condition(_Slim):
@@ -101,27 +108,50 @@ _slim_node = msgspec.json.Decoder(_Node)
 
 def decode_pod(raw: bytes) -> Pod:
     """Return the pod; raises msgspec.DecodeError or TypeError for what is no JSON object."""
-    pod = _decode(raw, _slim_pod, parse_pod)
+    try:
+        pod = _slim_pod.decode(raw)
+    except msgspec.ValidationError:  # JSON, but not shaped as the API says
+        return parse_pod(_whole(raw))
+    if pod.spec is None:
+        return parse_pod(msgspec.to_builtins(pod))
+    node_name = pod.spec.node_name
+    if pod.spec.scheduling_gates is msgspec.UNSET:  # else what it asks for may be the node
+        pod.spec.node_name = None
+    fields = {
+        "metadata": msgspec.to_builtins(pod.metadata),
+        "spec": {"nodeName": node_name},
+        "status": msgspec.to_builtins(pod.status),
+    }
+    return parse_pod(fields, asks=_asks(msgspec.json.encode(pod.spec)))
+
+
+@lru_cache(maxsize=_SHARED)
+def _asks(spec: bytes) -> Asks:
+    """Return what a spec asks for, given the fields that say so: pods of one template share it."""
+    asks = parse_asks(msgspec.json.decode(spec))
     return replace(
-        pod,
-        namespace=sys.intern(pod.namespace),
-        owner_uid=sys.intern(pod.owner_uid),
-        node_name=sys.intern(pod.node_name),
-        pinned_to=None if pod.pinned_to is None else sys.intern(pod.pinned_to),
-        phase=sys.intern(pod.phase),
-        gates=_tuple(pod.gates),
-        replica=None if pod.replica is None else _replica(pod.replica),
-        requests=_resources(pod.requests),
-        constraints=None if pod.constraints is None else _constraints(pod.constraints),
-        host_ports=_tuple(pod.host_ports),
-        unschedulable=sys.intern(pod.unschedulable),
-        plan_generation=sys.intern(pod.plan_generation),
+        asks, requests=_resources(asks.requests), constraints=_constraints(asks.constraints)
     )
 
 
 def decode_namespace(raw: bytes) -> Namespace:
     """Return a namespace; there are few, so it is read whole. Raises msgspec.DecodeError."""
     return parse_namespace(mapping(msgspec.json.decode(raw)))
+
+
+def decode_priority_class(raw: bytes) -> PriorityClass:
+    """Return a priority class; there are few, so it is read whole. Raises msgspec.DecodeError."""
+    return parse_priority_class(mapping(msgspec.json.decode(raw)))
+
+
+def decode_home(raw: bytes) -> str:
+    """Return only the namespace that an object is in. Raises msgspec.DecodeError."""
+    return text(mapping(mapping(msgspec.json.decode(raw)).get("metadata")).get("namespace"))
+
+
+def decode_quota(raw: bytes) -> Quota:
+    """Return a resource quota; there are few, so it is read whole. Raises msgspec.DecodeError."""
+    return parse_quota(mapping(msgspec.json.decode(raw)))
 
 
 def decode_node(raw: bytes) -> Node:
@@ -141,10 +171,15 @@ def _decode(
     try:
         fields = msgspec.to_builtins(slim.decode(raw))
     except msgspec.ValidationError:  # JSON, but not shaped as the API says
-        fields = msgspec.json.decode(raw)
+        fields = _whole(raw)
+    return parse(fields)
+
+
+def _whole(raw: bytes) -> dict[str, Any]:
+    fields = msgspec.json.decode(raw)
     if not isinstance(fields, dict):
         raise TypeError(f"expected a JSON object, got {type(fields).__name__}")
-    return parse(fields)
+    return fields
 
 
 def _resources(resources: Resources) -> Resources:
@@ -154,16 +189,6 @@ def _resources(resources: Resources) -> Resources:
 @lru_cache(maxsize=_SHARED)
 def _resources_of(items: tuple[tuple[str, int], ...]) -> Resources:
     return {sys.intern(name): number for name, number in items}
-
-
-@lru_cache(maxsize=_SHARED)
-def _tuple(values: tuple[T, ...]) -> tuple[T, ...]:
-    return values
-
-
-@lru_cache(maxsize=_SHARED)
-def _replica(key: ReplicaKey) -> ReplicaKey:
-    return key
 
 
 @lru_cache(maxsize=_SHARED)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kfext.model.podspec import lasting_containers_of
 from kfext.model.tolerant import mapping, sequence, text
 
 NAME_FIELD = "metadata.name"
@@ -49,12 +50,15 @@ class Constraints:
     """Everything that decides, apart from free resources, whether a pod may run on a node.
 
     `terms` is None without required node affinity; with it, one term at least must match.
+    `node_name` is set if the pod names its node and so passes kube-scheduler by. `host_ports` are
+    of all addresses of the node: a port on one address counts as taken on the others too.
     """
 
     node_selector: tuple[tuple[str, str], ...] = ()
     terms: tuple[Term, ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
     host_ports: tuple[tuple[str, int], ...] = ()
+    node_name: str = ""
 
     @property
     def pinned_to(self) -> str | None:
@@ -100,6 +104,7 @@ def parse_constraints(spec: Mapping[str, Any]) -> Constraints:
             for item in map(mapping, sequence(spec.get("tolerations")))
         ),
         host_ports=_host_ports(spec),
+        node_name=text(spec.get("nodeName")),
     )
 
 
@@ -117,10 +122,10 @@ def _requirements(items: object) -> tuple[Requirement, ...]:
 def _host_ports(spec: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
     """Return (protocol, port) of every host port; on the host network each port is one."""
     found = set()
-    for container in map(mapping, sequence(spec.get("containers"))):
+    for container in lasting_containers_of(spec):
         for port in map(mapping, sequence(container.get("ports"))):
             number = port.get("hostPort")
-            if number is None and spec.get("hostNetwork") is True:
+            if not number and spec.get("hostNetwork") is True:
                 number = port.get("containerPort")
             if isinstance(number, int) and number > 0:
                 found.add((text(port.get("protocol")) or "TCP", number))

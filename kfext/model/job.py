@@ -4,12 +4,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kfext.model.charge import PodCharge, pod_charge
 from kfext.model.constraints import Constraints, parse_constraints
 from kfext.model.pod import ReplicaKey
 from kfext.model.podspec import is_guaranteed, pod_requests
 from kfext.model.quantity import Resources, add, times
 from kfext.model.tolerant import mapping, sequence, strings, text, timestamp
-from kfext.names import HELD, KUEUE_QUEUE, RELEASED, TRAINING_OPERATOR
+from kfext.names import DOMAIN, HELD, KUEUE_QUEUE, RELEASED, TRAINING_OPERATOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ KINDS = {kind.name: kind for kind in (PYTORCH, TENSORFLOW)}
 class ReplicaGroup:
     """All replicas of one type: they share one template.
 
-    `key` is the type as the user spelled it; `requests` are those of one pod.
+    `key` is the type as the user spelled it; `requests` and `charge` (to quotas) are of one pod.
     """
 
     type: str
@@ -56,6 +57,7 @@ class ReplicaGroup:
     constraints: Constraints
     priority_class: str = ""
     released: bool = False
+    charge: PodCharge = field(default_factory=PodCharge)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,11 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class TrainingJob:
-    """A PyTorchJob or TFJob as it stands in the cluster. Times are seconds since the epoch."""
+    """A PyTorchJob or TFJob as it stands in the cluster. Times are seconds since the epoch.
+
+    `deadline` is activeDeadlineSeconds: after so many seconds the operator ends the job.
+    `template_settings` are the annotations of ours in the templates, as admission left them.
+    """
 
     kind: Kind
     namespace: str
@@ -84,7 +90,10 @@ class TrainingJob:
     priority_class: str = ""
     deleting: bool = False
     created: float = 0.0
+    deadline: float | None = None
+    started: float = 0.0
     conditions: Mapping[str, Condition] = field(default_factory=dict)
+    template_settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def held(self) -> bool:
@@ -110,6 +119,11 @@ class TrainingJob:
     def finished(self) -> bool:
         """Whether the job has succeeded or failed."""
         return self.has("Succeeded") or self.has("Failed")
+
+    @property
+    def ends(self) -> float | None:
+        """When a running job ends at the latest, None if that is not known."""
+        return self.started + self.deadline if self.deadline and self.started else None
 
     @property
     def pods(self) -> int:
@@ -158,6 +172,8 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
         priority_class=text(mapping(policy.get("schedulingPolicy")).get("priorityClass")),
         deleting=bool(metadata.get("deletionTimestamp")),
         created=timestamp(metadata.get("creationTimestamp")),
+        deadline=_positive(policy.get("activeDeadlineSeconds")),
+        started=timestamp(mapping(raw.get("status")).get("startTime")),
         conditions={
             text(item.get("type")): Condition(
                 status=item.get("status") == "True",
@@ -166,7 +182,21 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
             )
             for item in map(mapping, sequence(mapping(raw.get("status")).get("conditions")))
         },
+        template_settings=_template_settings(mapping(spec.get(kind.replica_specs))),
     )
+
+
+def _template_settings(specs: Mapping[str, Any]) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for value in specs.values():
+        metadata = mapping(mapping(mapping(value).get("template")).get("metadata"))
+        written = strings(metadata.get("annotations"))
+        found |= {key: one for key, one in written.items() if key.startswith(f"{DOMAIN}/")}
+    return found
+
+
+def _positive(value: object) -> float | None:
+    return float(value) if type(value) is int and value > 0 else None
 
 
 def _groups(kind: Kind, specs: Mapping[str, Any]) -> tuple[ReplicaGroup, ...]:
@@ -190,6 +220,7 @@ def _groups(kind: Kind, specs: Mapping[str, Any]) -> tuple[ReplicaGroup, ...]:
                 constraints=parse_constraints(pod_spec),
                 priority_class=text(pod_spec.get("priorityClassName")),
                 released=RELEASED in strings(mapping(template.get("metadata")).get("annotations")),
+                charge=pod_charge(pod_spec),
             )
         )
     return tuple(sorted(groups, key=lambda group: rank[group.type]))

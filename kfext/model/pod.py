@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from sys import intern
 from typing import Any
 
 from kfext.model.constraints import Constraints, parse_constraints
@@ -18,6 +20,9 @@ from kfext.names import (
     TRAINING_GROUP,
 )
 
+_SHARED = 8192
+"""How many replica keys are remembered, so that equal ones are one object."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReplicaKey:
@@ -25,6 +30,23 @@ class ReplicaKey:
 
     type: str
     index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Asks:
+    """What a pod's spec asks for, its node apart: the same for all pods of one template."""
+
+    gates: tuple[str, ...]
+    requests: Resources
+    guaranteed: bool
+    constraints: Constraints
+    affinity: Mapping[str, Any]
+    priority: int
+
+    @property
+    def gated(self) -> bool:
+        """Whether our own gate is among the gates."""
+        return GATE in self.gates
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +79,7 @@ class Pod:
     released: bool = False
     plan_generation: str = ""
     created: float = 0.0
+    priority: int = 0
 
     @property
     def gated(self) -> bool:
@@ -74,35 +97,55 @@ class Pod:
         return self.node_name or self.pinned_to or ""
 
 
-def parse_pod(raw: Mapping[str, Any]) -> Pod:
-    """Return a pod from its JSON object; total, whatever the input."""
+def parse_pod(raw: Mapping[str, Any], *, asks: Asks | None = None) -> Pod:
+    """Return a pod from its JSON object; total, whatever the input.
+
+    `asks` is `parse_asks` of its spec, of which then only nodeName is read. Strings that pods share
+    are shared in memory.
+    """
     metadata, spec = mapping(raw.get("metadata")), mapping(raw.get("spec"))
     status = mapping(raw.get("status"))
     labels, annotations = strings(metadata.get("labels")), strings(metadata.get("annotations"))
-    gates = tuple(text(mapping(gate).get("name")) for gate in sequence(spec.get("schedulingGates")))
-    constraints = parse_constraints(spec)
-    gated = GATE in gates
+    asks = parse_asks(spec) if asks is None else asks
+    gated = asks.gated
     return Pod(
-        namespace=text(metadata.get("namespace")),
+        namespace=intern(text(metadata.get("namespace"))),
         name=text(metadata.get("name")),
         uid=text(metadata.get("uid")),
         resource_version=text(metadata.get("resourceVersion")),
-        owner_uid=_owner_uid(metadata),
+        owner_uid=intern(_owner_uid(metadata)),
         replica=_replica(labels),
-        node_name=text(spec.get("nodeName")),
-        pinned_to=None if gated else constraints.pinned_to,
-        phase=text(status.get("phase")) or "Pending",
+        node_name=intern(text(spec.get("nodeName"))),
+        pinned_to=None if gated else asks.constraints.pinned_to,
+        phase=intern(text(status.get("phase")) or "Pending"),
         deleting=bool(metadata.get("deletionTimestamp")),
-        gates=gates,
+        gates=asks.gates,
+        requests=asks.requests,
+        guaranteed=asks.guaranteed,
+        constraints=asks.constraints if gated else None,
+        host_ports=asks.constraints.host_ports,
+        affinity=asks.affinity if gated else None,
+        unschedulable=intern(_unschedulable(status)),
+        released=RELEASED in annotations,
+        plan_generation=intern(annotations.get(PLAN_GENERATION, "")),
+        created=timestamp(metadata.get("creationTimestamp")),
+        priority=asks.priority,
+    )
+
+
+def parse_asks(spec: Mapping[str, Any]) -> Asks:
+    """Return what a pod spec asks for; total, whatever the input."""
+    priority = spec.get("priority")
+    return Asks(
+        gates=tuple(
+            intern(text(mapping(gate).get("name")))
+            for gate in sequence(spec.get("schedulingGates"))
+        ),
         requests=pod_requests(spec),
         guaranteed=is_guaranteed(spec),
-        constraints=constraints if gated else None,
-        host_ports=constraints.host_ports,
-        affinity=mapping(spec.get("affinity")) if gated else None,
-        unschedulable=_unschedulable(status),
-        released=RELEASED in annotations,
-        plan_generation=annotations.get(PLAN_GENERATION, ""),
-        created=timestamp(metadata.get("creationTimestamp")),
+        constraints=parse_constraints(spec),
+        affinity=mapping(spec.get("affinity")),
+        priority=priority if type(priority) is int else 0,
     )
 
 
@@ -118,7 +161,12 @@ def _replica(labels: Mapping[str, str]) -> ReplicaKey | None:
     index = labels.get(REPLICA_INDEX, "")
     if JOB_NAME not in labels or not (index.isascii() and index.isdigit()) or len(index) > 6:
         return None  # a label that anybody can write must not make us allocate by its number
-    return ReplicaKey(type=labels.get(REPLICA_TYPE, "").lower(), index=int(index))
+    return _replica_key(labels.get(REPLICA_TYPE, ""), int(index))
+
+
+@lru_cache(maxsize=_SHARED)
+def _replica_key(type_: str, index: int) -> ReplicaKey:
+    return ReplicaKey(type=type_.lower(), index=index)
 
 
 def _unschedulable(status: Mapping[str, Any]) -> str:

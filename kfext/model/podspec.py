@@ -1,6 +1,12 @@
-"""What a pod spec asks of kube-scheduler, counted as kube-scheduler counts it."""
+"""What a pod spec asks of kube-scheduler, counted as kube-scheduler counts it.
 
-from collections.abc import Iterator, Mapping
+Pods are defaulted when they are created and templates are not, so that the defaults are applied
+here: a limit without a request is also the request. Source: kubernetes pkg/apis/core/v1
+SetDefaults_Pod, component-helpers resource.PodRequests and PodLimits.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from kfext.model.quantity import CPU, MEMORY, Resources, add, maximum, parse_resources
@@ -12,35 +18,106 @@ def pod_requests(spec: Mapping[str, Any]) -> Resources:
 
     Containers add up; init containers run one after the other, each beside the sidecars
     (init containers that restart always) started before it. Pod-level requests, where given,
-    replace the sum for their resource. Source: kubernetes component-helpers resource.PodRequests.
+    replace the sum for their resource.
     """
-    running = add(_requests(container) for container in _containers(spec, "containers"))
-    sidecars: Resources = {}
-    peak: Resources = {}
-    for container in _containers(spec, "initContainers"):
-        if container.get("restartPolicy") == "Always":
-            sidecars = add((sidecars, _requests(container)))
-            peak = maximum(peak, sidecars)
-        else:
-            peak = maximum(peak, add((sidecars, _requests(container))))
-    total = maximum(add((running, sidecars)), peak)
-    total.update(_requests(spec))
+    total = _peak(spec, _requests)
+    total.update(_pod_level_requests(spec))
     return {**add((total, parse_resources(spec.get("overhead")))), "pods": 1}
+
+
+def pod_limits(spec: Mapping[str, Any]) -> Resources:
+    """Return the limits of a pod: of those containers that have one, or of the pod as a whole.
+
+    Overhead comes on top where there is a limit. A resource without any limit is absent.
+    """
+    total = _peak(spec, _limits)
+    total.update(_limits(spec))
+    overhead = parse_resources(spec.get("overhead"))
+    return {name: number + overhead.get(name, 0) for name, number in total.items()}
 
 
 def is_guaranteed(spec: Mapping[str, Any]) -> bool:
     """Return whether CPU and memory have requests = limits everywhere (QoS class Guaranteed)."""
-    containers = [*_containers(spec, "containers"), *_containers(spec, "initContainers")]
-    return bool(containers) and all(
+    if _pod_level(spec):
+        limits = _limits(spec)
+        requests = {**_peak(spec, _requests), **_pod_level_requests(spec)}
+        return all(limits.get(name, 0) == requests.get(name, -1) for name in (CPU, MEMORY))
+    everyone = list(containers_of(spec))
+    return bool(everyone) and all(
         limits.get(name, 0) > 0 and _requests(container).get(name) == limits[name]
-        for container in containers
-        for limits in [parse_resources(mapping(container.get("resources")).get("limits"))]
+        for container in everyone
+        for limits in [_limits(container)]
         for name in (CPU, MEMORY)
     )
 
 
-def _containers(spec: Mapping[str, Any], field: str) -> Iterator[Mapping[str, Any]]:
+def is_best_effort(spec: Mapping[str, Any]) -> bool:
+    """Return whether nothing asks for CPU or memory (QoS class BestEffort)."""
+    holders = [spec] if _pod_level(spec) else containers_of(spec)
+    return not any(name in _requests(holder) for holder in holders for name in (CPU, MEMORY))
+
+
+def containers_of(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield containers and init containers, sidecars among them."""
+    return chain(_listed(spec, "containers"), _listed(spec, "initContainers"))
+
+
+def lasting_containers_of(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield what runs as long as the pod: containers and sidecars."""
+    sidecars = filter(_is_sidecar, _listed(spec, "initContainers"))
+    return chain(_listed(spec, "containers"), sidecars)
+
+
+def _peak(
+    spec: Mapping[str, Any], amounts: Callable[[Mapping[str, Any]], Resources]
+) -> dict[str, int]:
+    """Return the most that the containers of a pod have at once of `amounts`."""
+    running = add(map(amounts, _listed(spec, "containers")))
+    sidecars: Resources = {}
+    peak: Resources = {}
+    for container in _listed(spec, "initContainers"):
+        if _is_sidecar(container):
+            sidecars = add((sidecars, amounts(container)))
+            peak = maximum(peak, sidecars)
+        else:
+            peak = maximum(peak, add((sidecars, amounts(container))))
+    return maximum(add((running, sidecars)), peak)
+
+
+def _pod_level(spec: Mapping[str, Any]) -> bool:
+    """Whether the pod as a whole has requests or limits, which then say what its QoS class is."""
+    return isinstance(spec.get("resources"), Mapping)
+
+
+def _pod_level_requests(spec: Mapping[str, Any]) -> Resources:
+    """Return the requests of the pod as a whole, which replace those of its containers.
+
+    A limit of the whole pod is also its request, unless a container states one of CPU or memory,
+    be it zero; then the containers' sum stays.
+    """
+    if not _pod_level(spec):
+        return {}
+    limits = _limits(spec).items()
+    return {
+        **{name: number for name, number in limits if not _left_to_containers(spec, name)},
+        **parse_resources(mapping(spec["resources"]).get("requests")),
+    }
+
+
+def _left_to_containers(spec: Mapping[str, Any], name: str) -> bool:
+    resources = (mapping(container.get("resources")) for container in containers_of(spec))
+    return name in {CPU, MEMORY} and any(
+        name in mapping(one.get("requests")) or name in mapping(one.get("limits"))
+        for one in resources
+    )
+
+
+def _listed(spec: Mapping[str, Any], field: str) -> Iterator[Mapping[str, Any]]:
     return map(mapping, sequence(spec.get(field)))
+
+
+def _is_sidecar(init_container: Mapping[str, Any]) -> bool:
+    return init_container.get("restartPolicy") == "Always"
 
 
 def _requests(holder: Mapping[str, Any]) -> dict[str, int]:
@@ -50,3 +127,7 @@ def _requests(holder: Mapping[str, Any]) -> dict[str, int]:
         **parse_resources(resources.get("limits")),
         **parse_resources(resources.get("requests")),
     }
+
+
+def _limits(holder: Mapping[str, Any]) -> dict[str, int]:
+    return parse_resources(mapping(holder.get("resources")).get("limits"))

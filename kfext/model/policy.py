@@ -15,12 +15,16 @@ AUTO = "auto"
 class Placement:
     """How long the steps of a placement may take, in seconds, and how pods without requests count.
 
-    `release_after` None is `auto`: release after 60 s only a job that no empty node set holds.
+    `release_after` None is `auto`: release after 60 s only a job that no empty node set holds, or
+    that others would make room for: an autoscaler, or preemption. `reserve_after` is how long the
+    first job of the queue waits before room is kept for it.
     """
 
     bind_timeout: float = 60.0
     create_timeout: float = 30.0
     release_after: float | None = None
+    reserve_after: float = 300.0
+    topology_keys: tuple[str, ...] = ()
     assumed_requests: Resources = field(default_factory=dict)
 
 
@@ -84,6 +88,8 @@ def parse_policy(raw: Mapping[str, Any]) -> TrainingPolicy:
             bind_timeout=_seconds(placement.get("bindTimeout"), default=60.0),
             create_timeout=_seconds(placement.get("createTimeout"), default=30.0),
             release_after=_release_after(placement.get("releaseAfter")),
+            reserve_after=_seconds(placement.get("reserveAfter"), default=300.0),
+            topology_keys=tuple(text(key) for key in sequence(placement.get("topologyKeys"))),
             assumed_requests=parse_resources(placement.get("assumedRequests")),
         ),
     )

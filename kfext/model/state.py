@@ -20,8 +20,9 @@ class JobState:
 
     `strikes` counts the placements in a row that kube-scheduler or the operator did not carry
     out; `excluded` says until when a node is out of the question for this job; `suspended_at` is
-    when kfext last suspended a job that had pods; `retry_at` is the end of a back-off and
-    `reason`, `message` say what it is for.
+    when kfext last suspended a job that had pods; `retry_at` is the end of a back-off, and of a job
+    that goes on the earliest next strike; `reason`, `message` say what it is for. `generation` is
+    the number of the last plan that was taken off the job.
     """
 
     strikes: int = 0
@@ -30,6 +31,7 @@ class JobState:
     retry_at: float = 0.0
     reason: str = ""
     message: str = ""
+    generation: int = 0
 
     def encode(self) -> str:
         """Return compact JSON of what differs from the start, within LIMIT bytes."""
@@ -43,6 +45,7 @@ class JobState:
                 "retryAt": round(self.retry_at, 3),
                 "reason": self.reason,
                 "message": message,
+                "generation": self.generation,
             }
             written = json.dumps(
                 {key: value for key, value in values.items() if value}, separators=(",", ":")
@@ -66,6 +69,7 @@ def decode_state(written: str | None) -> JobState:
         retry_at=_number(raw.get("retryAt")),
         reason=text(raw.get("reason")),
         message=text(raw.get("message")),
+        generation=int(_number(raw.get("generation"))),
     )
 
 

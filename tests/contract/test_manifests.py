@@ -106,21 +106,37 @@ def test_every_object_bears_the_name_of_the_application() -> None:
 # --- pods ---------------------------------------------------------------------------------------
 
 
-def test_there_are_two_webhooks_and_one_controller() -> None:
+def test_there_are_two_replicas_of_each() -> None:
     replicas = {
         deployment["metadata"]["name"]: deployment["spec"]["replicas"]
         for deployment in of_kind("Deployment")
     }
-    assert replicas == {"kfext-webhook": 2, "kfext-controller": 1}
+    assert replicas == {"kfext-webhook": 2, "kfext-controller": 2}
 
 
-def test_two_controllers_never_run_at_once() -> None:
-    assert named("Deployment", "kfext-controller")["spec"]["strategy"] == {"type": "Recreate"}
+@pytest.mark.parametrize("name", ["kfext-webhook", "kfext-controller"])
+def test_an_upgrade_ends_no_replica_before_its_successor_is_ready(name: str) -> None:
+    assert named("Deployment", name)["spec"]["strategy"] == {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1},
+    }
 
 
-def test_an_upgrade_keeps_every_webhook_replica() -> None:
-    strategy = named("Deployment", "kfext-webhook")["spec"]["strategy"]
-    assert strategy["rollingUpdate"]["maxUnavailable"] == 0
+@pytest.mark.parametrize("name", ["kfext-webhook", "kfext-controller"])
+def test_replicas_keep_apart_where_they_can(name: str) -> None:
+    (template,) = (pod for deployment, pod in pods() if deployment == name)
+    (line,) = template["spec"]["topologySpreadConstraints"]
+    assert line["topologyKey"] == "kubernetes.io/hostname"
+    # A cluster of one node must be able to run both; old and new replicas are not counted together.
+    assert line["whenUnsatisfiable"] == "ScheduleAnyway"
+    assert line["matchLabelKeys"] == ["pod-template-hash"]
+    selected = line["labelSelector"]["matchLabels"].items()
+    assert selected <= template["metadata"]["labels"].items()
+
+
+def test_a_leader_has_time_to_give_its_lease_back() -> None:
+    (template,) = (pod for name, pod in pods() if name == "kfext-controller")
+    assert template["spec"]["terminationGracePeriodSeconds"] >= 30
 
 
 @pytest.mark.parametrize(("folder", "tag"), [(DEFAULT, "0.1.0"), (TESTBED, "dev")])
@@ -201,11 +217,14 @@ def test_the_serving_key_lies_in_memory_where_the_process_looks_for_it() -> None
     assert mount == {"name": volume["name"], "mountPath": environment["KFEXT_RUN_DIR"]}
 
 
-def test_one_webhook_replica_outlives_a_drain() -> None:
-    budget = named("PodDisruptionBudget", "kfext-webhook")["spec"]
-    (labels,) = (pod["metadata"]["labels"] for name, pod in pods() if name == "kfext-webhook")
+@pytest.mark.parametrize("name", ["kfext-webhook", "kfext-controller"])
+def test_one_replica_of_each_outlives_a_drain(name: str) -> None:
+    budget = named("PodDisruptionBudget", name)["spec"]
+    labels = {deployment: pod["metadata"]["labels"].items() for deployment, pod in pods()}
     assert budget["minAvailable"] == 1
-    assert budget["selector"]["matchLabels"].items() <= labels.items()
+    assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+    selected = budget["selector"]["matchLabels"].items()
+    assert [deployment for deployment, have in labels.items() if selected <= have] == [name]
 
 
 # --- webhooks -----------------------------------------------------------------------------------
@@ -368,6 +387,16 @@ RIGHTS: dict[str, tuple[str, str, dict[tuple[str, str], set[str]]]] = {
         "nodes",
         {("ClusterRole", ""): {"list", "watch"}},
     ),
+    "the controller reads quotas and changes none": (
+        "controller",
+        "resourcequotas",
+        {("ClusterRole", ""): {"list", "watch"}},
+    ),
+    "the controller reads priority classes": (
+        "controller",
+        "priorityclasses",
+        {("ClusterRole", ""): {"list", "watch"}},
+    ),
     "the controller writes events, and reads why a pod could not be made": (
         "controller",
         "events",
@@ -461,6 +490,9 @@ def test_every_component_selects_pods_that_exist() -> None:
     for policy in yaml.safe_load_all(path.read_text()):
         wanted = policy["spec"]["podSelector"]["matchLabels"]
         assert sum(wanted.items() <= have.items() for have in labels) == 1
+    monitor = read(MANIFESTS / "components" / "monitoring" / "podmonitor.yaml")["spec"]
+    wanted = monitor["selector"]["matchLabels"]
+    assert all(wanted.items() <= have.items() for have in labels)
 
 
 def test_the_quota_component_leaves_room_for_an_upgrade() -> None:

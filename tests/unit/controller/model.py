@@ -199,6 +199,7 @@ class ForgetfulController:
         for pod in self._api.pod_values():
             cluster.observe_pod(None, pod)
         cluster.observe_job(deepcopy(self._api.job))
+        cluster.settle()
         return cluster
 
     def writes(self) -> Iterator[Write]:

@@ -48,11 +48,13 @@ def worker(index: int, **more: Any) -> Pod:
 
 def free(cluster: Cluster, where: str) -> int:
     """CPUs that are free on a node."""
+    cluster.settle()
     return int(cluster.ledger.free(["cpu"])[0, cluster.ledger.row(where)]) // 1000
 
 
 def changed(cluster: Cluster) -> set[str]:
     """Take what is to be looked at again."""
+    cluster.settle()
     found, cluster.changed = cluster.changed, set()
     return found
 
@@ -366,6 +368,7 @@ def test_what_restarts_the_clock_of_a_step(
     cluster.observe_pod(None, worker(0, pinned="a"))
     clock.now = 50.0
     cluster.observe_pod(worker(0, pinned="a"), after)
+    cluster.settle()
     assert cluster.jobs["uid-1"].since == (50.0 if want else 0.0)
 
 

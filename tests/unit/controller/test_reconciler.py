@@ -237,10 +237,10 @@ async def test_a_job_that_cannot_be_judged_does_not_stop_the_others(
 ) -> None:
     judge = reconciler_module.next_step
 
-    def odd(situation: Situation, ledger: Ledger) -> Step:
+    def odd(situation: Situation, ledger: Ledger, *more: object) -> Step:
         if situation.job.uid == "bad":
             raise KeyError("a bug")
-        return judge(situation, ledger)
+        return judge(situation, ledger, *more)
 
     monkeypatch.setattr(reconciler_module, "next_step", odd)
     bench.submit(gang("bad", created=1))

@@ -25,6 +25,14 @@ def source(*, namespace: bool = False, policy: bool = False) -> SettingsSource:
     return made
 
 
+def spoilt(*, admitted: str) -> JobBuilder:
+    """A job with a good value in its template, where admission wrote it, and a bad one since."""
+    made = job().worker(2).annotated(COLOCATION, "sometimes")
+    template = made.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    template["metadata"] = {"annotations": {COLOCATION: admitted}}
+    return made
+
+
 CASES: dict[str, tuple[JobBuilder, SettingsSource, str]] = {
     "the default": (job(), source(), "preferred"),
     "the policy": (job(), source(policy=True), "off"),
@@ -39,6 +47,11 @@ CASES: dict[str, tuple[JobBuilder, SettingsSource, str]] = {
         source(namespace=True),
         "required",
     ),
+    "a job whose annotation was spoilt later, as admission left it": (
+        spoilt(admitted="off"),
+        source(namespace=True),
+        "off",
+    ),
     "a namespace that nobody has seen": (job(), SettingsSource(), "preferred"),
 }
 
@@ -46,6 +59,13 @@ CASES: dict[str, tuple[JobBuilder, SettingsSource, str]] = {
 @pytest.mark.parametrize(("made", "of", "want"), CASES.values(), ids=CASES.keys())
 def test_colocation(made: JobBuilder, of: SettingsSource, want: str) -> None:
     assert of.of(made.build()).colocation == want
+
+
+def test_what_an_edit_spoilt_is_told() -> None:
+    assert source().of(job().build()).invalid == ""
+    told = source().of(spoilt(admitted="off").build()).invalid
+    assert f"annotation {COLOCATION} of the job" in told
+    assert "'sometimes'" in told
 
 
 def test_timeouts_come_from_the_policy_that_selects_the_namespace() -> None:

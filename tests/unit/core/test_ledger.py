@@ -160,4 +160,4 @@ def test_the_memory_for_constraints_has_a_bound() -> None:
     for number in range(2000):
         possible = made.eligible(Constraints(node_selector=(("k", str(number)),)))
         assert possible[0] == (number == 7)
-    assert len(made._masks) <= 256
+    assert len(made._eligible._masks) <= 256

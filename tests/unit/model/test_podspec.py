@@ -3,8 +3,10 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from kfext.model.podspec import is_guaranteed, pod_requests
+from kfext.model.podspec import is_best_effort, is_guaranteed, pod_limits, pod_requests
 
 
 def container(cpu: str | None = None, *, limit: str | None = None, **fields: Any) -> dict[str, Any]:
@@ -47,6 +49,38 @@ REQUESTS = {
         {"containers": [container("1")], "resources": {"requests": {"cpu": "4"}}},
         4000,
     ),
+    "a pod-level limit is the request if no container requests any": (
+        {"containers": [{}], "resources": {"limits": {"cpu": "4"}}},
+        4000,
+    ),
+    "a pod-level limit is none if the containers request some": (
+        {"containers": [container("1")], "resources": {"limits": {"cpu": "4"}}},
+        1000,
+    ),
+    "a container that requests zero counts as one that requests": (
+        {
+            "containers": [container("0"), {}],
+            "resources": {"limits": {"cpu": "4"}},
+            "overhead": {"cpu": "250m"},
+        },
+        250,
+    ),
+    "a pod-level request goes before init containers too": (
+        {
+            "containers": [container("1")],
+            "initContainers": [container("3")],
+            "resources": {"requests": {"cpu": "2"}},
+        },
+        2000,
+    ),
+    "overhead comes on top of pod-level requests": (
+        {
+            "containers": [container("1")],
+            "resources": {"requests": {"cpu": "2"}},
+            "overhead": {"cpu": "250m"},
+        },
+        2250,
+    ),
     "overhead comes on top": (
         {"containers": [container("1")], "overhead": {"cpu": "250m"}},
         1250,
@@ -57,6 +91,50 @@ REQUESTS = {
 @pytest.mark.parametrize(("spec", "want"), REQUESTS.values(), ids=REQUESTS)
 def test_cpu_requests(spec: dict[str, Any], want: int) -> None:
     assert pod_requests(spec) == {"cpu": want, "pods": 1}
+
+
+LIMITS = {
+    "containers add up": ({"containers": [container(limit="1"), container(limit="2")]}, 3000),
+    "a container without one adds nothing": (
+        {"containers": [container(limit="1"), container("2")]},
+        1000,
+    ),
+    "init containers and sidecars count as with requests": (
+        {
+            "containers": [container(limit="1")],
+            "initContainers": [container(limit="2", **SIDECAR), container(limit="4")],
+        },
+        6000,
+    ),
+    "a pod-level limit replaces the sum": (
+        {"containers": [container(limit="1")], "resources": {"limits": {"cpu": "4"}}},
+        4000,
+    ),
+    "overhead comes on top": (
+        {"containers": [container(limit="1")], "overhead": {"cpu": "250m"}},
+        1250,
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "want"), LIMITS.values(), ids=LIMITS)
+def test_cpu_limits(spec: dict[str, Any], want: int) -> None:
+    assert pod_limits(spec) == {"cpu": want}
+
+
+def test_overhead_makes_no_limit_where_there_is_none() -> None:
+    assert pod_limits({"containers": [container("1")], "overhead": {"cpu": "250m"}}) == {}
+
+
+def test_extended_resources_huge_pages_and_local_disk_are_resources_like_others() -> None:
+    wanted = {"nvidia.com/gpu": "2", "hugepages-2Mi": "4Mi", "ephemeral-storage": "1Gi"}
+    spec = {"containers": [{"resources": {"limits": wanted}}]}
+    assert pod_requests(spec) == {
+        "nvidia.com/gpu": 2,
+        "hugepages-2Mi": 4 * 2**20,
+        "ephemeral-storage": 2**30,
+        "pods": 1,
+    }
 
 
 FULL = {"cpu": "1", "memory": "1Gi"}
@@ -80,3 +158,80 @@ def test_quality_of_service(resources: dict[str, Any], *, want: bool) -> None:
 
 def test_a_pod_without_containers_is_not_guaranteed() -> None:
     assert not is_guaranteed({})
+
+
+WHOLE = {
+    "the whole pod is limited to what it requests": ({"requests": FULL, "limits": FULL}, True),
+    "limits of the whole pod alone": ({"limits": FULL}, True),
+    "the whole pod may use more than it requests": (
+        {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": FULL},
+        False,
+    ),
+    "no limit on memory": ({"limits": {"cpu": "1"}}, False),
+    "requests alone": ({"requests": FULL}, False),
+}
+
+
+@pytest.mark.parametrize(("resources", "want"), WHOLE.values(), ids=WHOLE)
+def test_quality_of_service_by_resources_of_the_whole_pod(
+    resources: dict[str, Any], *, want: bool
+) -> None:
+    assert is_guaranteed({"containers": [{}], "resources": resources}) is want
+
+
+def test_containers_that_request_less_than_the_whole_pod_may_use_are_not_guaranteed() -> None:
+    spec = {"containers": [{"resources": {"requests": FULL}}], "resources": {"limits": FULL}}
+    assert is_guaranteed(spec)
+    spec["containers"] = [{"resources": {"requests": {"cpu": "500m"}}}]
+    assert not is_guaranteed(spec)
+
+
+BEST_EFFORT = {
+    "nothing": ({"containers": [{}]}, True),
+    "a GPU and local disk": (
+        {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}]},
+        True,
+    ),
+    "a request of zero": ({"containers": [container("0")]}, True),
+    "a request": ({"containers": [{}, container("1")]}, False),
+    "a limit": ({"containers": [container(limit="1")]}, False),
+    "an init container's request": (
+        {"containers": [{}], "initContainers": [container("1")]},
+        False,
+    ),
+    "a request of the whole pod": (
+        {"containers": [{}], "resources": {"requests": {"cpu": "1"}}},
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "want"), BEST_EFFORT.values(), ids=BEST_EFFORT)
+def test_best_effort(spec: dict[str, Any], want: bool) -> None:
+    assert is_best_effort(spec) is want
+
+
+# --- against a pod that runs through its life -----------------------------------------------------
+
+cpus = st.integers(0, 4000).map(lambda number: f"{number}m")
+containers = st.lists(st.builds(container, cpus), max_size=3)
+init_containers = st.lists(
+    st.builds(container, cpus) | st.builds(container, cpus, restartPolicy=st.just("Always")),
+    max_size=5,
+)
+
+
+@given(containers, init_containers)
+def test_a_pod_requests_the_most_that_it_ever_runs_at_once(
+    main: list[dict[str, Any]], inits: list[dict[str, Any]]
+) -> None:
+    def cpu(one: dict[str, Any]) -> int:
+        return int(one["resources"]["requests"]["cpu"].removesuffix("m"))
+
+    sidecars, moments = 0, []
+    for one in inits:
+        moments.append(sidecars + cpu(one))
+        sidecars += cpu(one) if "restartPolicy" in one else 0
+    moments.append(sidecars + sum(map(cpu, main)))
+    spec = {"containers": main, "initContainers": inits}
+    assert pod_requests(spec).get("cpu", 0) == max(moments)

@@ -12,6 +12,7 @@ states = st.builds(
     retry_at=times,
     reason=st.text(max_size=30),
     message=st.text(max_size=100),
+    generation=st.integers(min_value=0, max_value=2**31),
 )
 
 

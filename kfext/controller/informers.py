@@ -1,0 +1,37 @@
+"""The collections that the controller follows, by name, and where their changes go."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kfext.controller.cluster import Cluster
+from kfext.controller.line import Line
+from kfext.controller.settings import SettingsSource
+from kfext.controller.view import Viewer, decode_view
+from kfext.kube import paths, wire
+from kfext.kube.client import Client
+from kfext.kube.informer import Informer
+
+
+def informers(
+    client: Client, *, cluster: Cluster, line: Line, settings: SettingsSource, viewer: Viewer
+) -> Mapping[str, Informer[Any]]:
+    """Return the informers, not yet running; the kinds that people write come through kopf."""
+    allowances = line.allowances
+    followed = {
+        "nodes": (paths.nodes(), wire.decode_node, cluster.observe_node),
+        "pods": (paths.pods(), wire.decode_pod, cluster.observe_pod),
+        "namespaces": (paths.namespaces(), wire.decode_namespace, settings.observe_namespace),
+        "priorityclasses": (
+            paths.priority_classes(),
+            wire.decode_priority_class,
+            line.observe_class,
+        ),
+        "resourcequotas": (paths.resource_quotas(), wire.decode_quota, allowances.observe_quota),
+        "limitranges": (paths.limit_ranges(), wire.decode_home, allowances.observe_limit_range),
+        "trainingplans": (paths.plans(), decode_view, viewer.observe),
+    }
+    made: dict[str, Informer[Any]] = {}
+    for name, (path, decode, on_change) in followed.items():
+        take_in: Any = on_change
+        made[name] = Informer(client, path, decode=decode, on_change=take_in)
+    return made

@@ -1,0 +1,131 @@
+"""Whether the resource quotas of a namespace leave room for all pods of a job.
+
+A gang that its quota stops half-way holds nodes and never starts, so quota headroom is part of
+what fits. A quota counts a pod when it is created: what jobs that have been started have yet to
+create is not in `used` and is passed as `pending`. Source: kubernetes apiserver
+pkg/admission/plugin/resourcequota CheckRequest.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+
+from kfext.model.charge import PodCharge
+from kfext.model.job import TrainingJob
+from kfext.model.pod import Pod
+from kfext.model.quantity import human
+from kfext.model.quota import Quota, resource_of
+from kfext.model.verdict import Verdict
+from kfext.names import REASON_QUOTA
+
+Demand = Mapping[PodCharge, int]
+"""How many pods are to be created, by what each of them charges."""
+
+_NOTHING: Demand = MappingProxyType({})
+_PER_REPLICA = ("services", "count/services")
+"""The operator makes one headless service for every replica."""
+_CAUSES = 3
+"""How many refusals a sentence names."""
+
+
+def demand(job: TrainingJob, pods: Iterable[Pod] = ()) -> Counter[PodCharge]:
+    """Return what the operator has yet to create of a job that has these pods.
+
+    A terminating pod will be replaced; one that has ended will not.
+    """
+    present = Counter(pod.replica.type for pod in pods if pod.replica and not pod.deleting)
+    due: Counter[PodCharge] = Counter()
+    for group in job.groups:
+        due[group.charge] += max(group.replicas - present[group.type.lower()], 0)
+    return +due
+
+
+def shortage(
+    need: Demand,
+    quotas: Iterable[Quota],
+    *,
+    pending: Demand = _NOTHING,
+    default_class: str = "",
+    defaulted: bool,
+) -> Verdict | None:
+    """Return which quotas would refuse a pod or service of the job, None if they all have room.
+
+    `need` is the demand of the whole job, `quotas` are those of its namespace, `pending` is the
+    demand of the jobs in it that were started before. `default_class` names the PriorityClass that
+    pods without one get; `defaulted` says that the namespace may have a LimitRange, which states
+    for the containers what their template leaves out.
+    """
+    hopeless: list[str] = []
+    for_now: list[str] = []
+    for quota in sorted(quotas, key=lambda quota: quota.name):
+        own = _covered(quota, need, default_class)
+        if not defaulted:
+            hopeless += _unstated(quota, own, total=sum(need.values()))
+        usage, ahead = _usage(quota, own), _usage(quota, _covered(quota, pending, default_class))
+        for key, wanted in sorted(usage.items()):
+            hard, used = quota.hard[key], quota.used.get(key, 0)
+            if wanted > hard:
+                hopeless.append(_never(quota, key, wanted))
+            elif used + ahead[key] + wanted > hard:
+                for_now.append(_not_now(quota, key, wanted=wanted, ahead=ahead[key]))
+    refusals = [*hopeless, *for_now]
+    return Verdict(REASON_QUOTA, "; ".join(refusals[:_CAUSES])) if refusals else None
+
+
+def _covered(quota: Quota, demand_: Demand, default_class: str) -> Demand:
+    return {
+        charge: count
+        for charge, count in demand_.items()
+        if quota.covers(charge, default_class=default_class)
+    }
+
+
+def _usage(quota: Quota, demand_: Demand) -> Counter[str]:
+    """Return what the pods and their services charge, for the resources that the quota limits."""
+    usage: Counter[str] = Counter()
+    for charge, count in demand_.items():
+        for key, number in charge.usage:
+            if key in quota.hard:
+                usage[key] += count * number
+        if not quota.rules:  # scopes are of pods: such a quota counts no service
+            usage.update({key: count for key in _PER_REPLICA if key in quota.hard})
+    return usage
+
+
+def _unstated(quota: Quota, demand_: Demand, *, total: int) -> Iterator[str]:
+    limited = {key if "." in key else f"requests.{key}" for key in quota.hard}
+    refused = {charge: limited.intersection(charge.unstated) for charge in demand_}
+    missing = sorted(set().union(*refused.values()))
+    if missing:
+        count = sum(demand_[charge] for charge, names in refused.items() if names)
+        yield (
+            f"{count} of {total} pods have a container without {' and '.join(missing)}, which "
+            f"{_named(quota)} demands of every container: the API server refuses them"
+        )
+
+
+def _never(quota: Quota, key: str, wanted: int) -> str:
+    return (
+        f"the job needs {_number(key, wanted)} {key}, "
+        f"never while {_named(quota)} allows {_number(key, quota.hard[key])} in all"
+    )
+
+
+def _not_now(quota: Quota, key: str, *, wanted: int, ahead: int) -> str:
+    hard, used = quota.hard[key], quota.used.get(key, 0)
+    promised = f", {_number(key, ahead)} due to jobs just started" if ahead else ""
+    short = used + ahead + wanted - hard
+    return (
+        f"{_named(quota)} allows {_number(key, hard)} {key}: {_number(key, used)} used{promised}, "
+        f"the job needs {_number(key, wanted)}, {_number(key, short)} short"
+    )
+
+
+def _named(quota: Quota) -> str:
+    return f"quota {quota.namespace}/{quota.name}"
+
+
+def _number(key: str, number: int) -> str:
+    """Return an amount without the name of what it is an amount of."""
+    resource = resource_of(key)
+    return human(resource, number).removesuffix(resource).rstrip()

@@ -1,0 +1,106 @@
+"""Room for a queued job: the solver's answer, or why there is none and what backfill needs."""
+
+import math
+from collections.abc import Collection, Hashable
+
+from kfext.core.gang import members_of
+from kfext.core.ledger import Claim, Ledger
+from kfext.core.plan import place
+from kfext.core.refusals import Refusal, Refusals, shape_of
+from kfext.core.reservation import Reservation
+from kfext.core.situation import Situation
+from kfext.model.plan import Assignment
+from kfext.model.verdict import Verdict
+from kfext.names import REASON_NO_ROOM, REASON_RESERVED, REASON_TOO_BIG
+
+LARGEST_GANG = 10_000
+"""Pods of the largest gang that is planned: its plan must fit into an annotation."""
+
+
+def find_room(situation: Situation, ledger: Ledger, refusals: Refusals) -> Assignment | Refusal:
+    """Return a place for every pod of a queued job, or why there is none now."""
+    job = situation.job
+    if job.pods > LARGEST_GANG:
+        message = f"{job.pods} pods are more than the {LARGEST_GANG} that kfext places together"
+        return Refusal(Verdict(REASON_TOO_BIG, message))
+    shape = _shape(situation)
+    refusal = refusals.known(shape, ledger)
+    if refusal is not None:
+        return refusal
+    found = _place(situation, ledger, ignoring=situation.open_claims)
+    if not isinstance(found, Verdict):
+        return found
+    refusal = Refusal(
+        _kept(situation, ledger) or found, preemptible=_would_preempt(situation, ledger)
+    )
+    refusals.note(shape, refusal)
+    return refusal
+
+
+def _shape(situation: Situation) -> Hashable:
+    placement, around = situation.placement, situation.around
+    return (
+        shape_of(situation.job),
+        situation.one_node,
+        situation.excluded,
+        placement.topology_keys,
+        tuple(placement.assumed_requests.items()),
+        bool(situation.open_claims),
+        around.priority if around.preempts else None,
+    )
+
+
+def _place(
+    situation: Situation, ledger: Ledger, *, ignoring: Collection[Hashable]
+) -> Assignment | Verdict:
+    return place(
+        members_of(situation.job),
+        ledger,
+        one_node=situation.one_node,
+        excluded=situation.excluded,
+        ignoring=ignoring,
+        topology_keys=situation.placement.topology_keys,
+        assumed=situation.placement.assumed_requests,
+    )
+
+
+def _kept(situation: Situation, ledger: Ledger) -> Verdict | None:
+    """Return that the job would fit, were the room not kept for another; None if it would not."""
+    kept = situation.around.reservation
+    if kept is None or situation.open_claims:
+        return None
+    if isinstance(_place(situation, ledger, ignoring=kept.claims), Verdict):
+        return None
+    return Verdict(REASON_RESERVED, _kept_words(situation, kept))
+
+
+def _kept_words(situation: Situation, kept: Reservation) -> str:
+    around = situation.around
+    words = f"there is room, but it is kept for {around.reserved_for}, which waits for "
+    words += around.awaited or "room"
+    if math.isinf(kept.until):
+        return f"{words}; nobody knows when that ends, so nothing may start in its place"
+    seconds = max(int(kept.until - situation.now), 0)
+    return (
+        f"{words}, {seconds} s from now at the latest; a job may start in its place only with "
+        f"runPolicy.activeDeadlineSeconds of at most that"
+    )
+
+
+def _would_preempt(situation: Situation, ledger: Ledger) -> bool:
+    """Return whether the job would fit in the place of pods of lower priority."""
+    around = situation.around
+
+    def gives_way(claim: Claim) -> bool:
+        return claim.priority is not None and claim.priority < around.priority
+
+    if not around.preempts:
+        return False
+    left = ledger.without(gives_way)
+    if len(left) == len(ledger):
+        return False
+    return not isinstance(_place(situation, left, ignoring=situation.open_claims), Verdict)
+
+
+WAITS_FOR_ROOM = frozenset({REASON_NO_ROOM, REASON_RESERVED})
+"""Reasons that a reservation can end."""

@@ -1,0 +1,90 @@
+"""What one pod charges to the resource quotas of its namespace, in their own words.
+
+Source: kubernetes pkg/quota/v1/evaluator/core/pods.go.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kfext.model.podspec import containers_of, is_best_effort, pod_limits, pod_requests
+from kfext.model.quantity import CPU, MEMORY, PODS
+from kfext.model.tolerant import mapping, sequence, text
+
+EPHEMERAL_STORAGE = "ephemeral-storage"
+REQUESTS, LIMITS = "requests.", "limits."
+_NATIVE = (CPU, MEMORY, EPHEMERAL_STORAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class PodCharge:
+    """What one pod charges, and what decides which quotas it falls under.
+
+    `usage` holds amounts by quota resource (`pods`, `requests.cpu`), in the units of
+    model.quantity, sorted by name. `unstated` names what at least one container leaves out
+    (`limits.memory`): a quota on it makes the API server refuse the pod. Hashable, so that equal
+    pods are counted together.
+    """
+
+    usage: tuple[tuple[str, int], ...] = ()
+    unstated: tuple[str, ...] = ()
+    best_effort: bool = False
+    terminating: bool = False
+    cross_namespace_affinity: bool = False
+    priority_class: str = ""
+
+
+def pod_charge(spec: Mapping[str, Any]) -> PodCharge:
+    """Return what a pod of this spec charges from its creation to its end; total."""
+    deadline = spec.get("activeDeadlineSeconds")
+    return PodCharge(
+        usage=tuple(sorted(_usage(spec))),
+        unstated=tuple(sorted(_unstated(spec))),
+        best_effort=is_best_effort(spec),
+        terminating=type(deadline) is int and deadline >= 0,
+        cross_namespace_affinity=_crosses_namespaces(mapping(spec.get("affinity"))),
+        priority_class=text(spec.get("priorityClassName")),
+    )
+
+
+def _usage(spec: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    yield f"count/{PODS}", 1
+    for name, number in pod_requests(spec).items():
+        if name in _NATIVE or name.startswith("hugepages-"):
+            yield name, number
+            yield REQUESTS + name, number
+        elif name == PODS:
+            yield name, number
+        elif "/" in name:  # an extended resource is counted under one name only
+            yield REQUESTS + name, number
+    for name, number in pod_limits(spec).items():
+        if name in _NATIVE:
+            yield LIMITS + name, number
+
+
+def _unstated(spec: Mapping[str, Any]) -> set[str]:
+    """Return what some container leaves out; with resources for the whole pod, nothing counts."""
+    whole = mapping(spec.get("resources"))
+    if whole.get("requests") or whole.get("limits"):
+        return set()
+    missing = set()
+    for container in containers_of(spec):
+        resources = mapping(container.get("resources"))
+        limits, requests = mapping(resources.get("limits")), mapping(resources.get("requests"))
+        for name in (CPU, MEMORY):
+            if name not in limits:
+                missing.add(LIMITS + name)
+                if name not in requests:
+                    missing.add(REQUESTS + name)
+    return missing
+
+
+def _crosses_namespaces(affinity: Mapping[str, Any]) -> bool:
+    for side in map(mapping, (affinity.get("podAffinity"), affinity.get("podAntiAffinity"))):
+        required = sequence(side.get("requiredDuringSchedulingIgnoredDuringExecution"))
+        preferred = sequence(side.get("preferredDuringSchedulingIgnoredDuringExecution"))
+        weighted = (mapping(one).get("podAffinityTerm") for one in preferred)
+        for term in map(mapping, (*required, *weighted)):
+            if term.get("namespaces") or term.get("namespaceSelector") is not None:
+                return True
+    return False

@@ -1,0 +1,166 @@
+"""What a pod charges to quotas, in the words of quotas."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from kfext.model.charge import PodCharge, pod_charge
+from tests.unit.objects import odd_jobs, odd_pods
+
+GI = 2**30
+
+
+def pod(*containers: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"containers": [{"name": f"c{n}", **one} for n, one in enumerate(containers)], **fields}
+
+
+def asks(limits: dict[str, str] | None = None, **requests: str) -> dict[str, Any]:
+    return {
+        "resources": {
+            **({"requests": requests} if requests else {}),
+            **({"limits": limits} if limits else {}),
+        }
+    }
+
+
+ONE = {"pods": 1, "count/pods": 1}
+USAGE: dict[str, tuple[dict[str, Any], dict[str, int]]] = {
+    "a pod that asks for nothing is still a pod": (pod({}), ONE),
+    "a request goes by two names": (
+        pod(asks(cpu="500m")),
+        {**ONE, "cpu": 500, "requests.cpu": 500},
+    ),
+    "a limit is a request too": (
+        pod(asks({"memory": "1Gi"})),
+        {**ONE, "memory": GI, "requests.memory": GI, "limits.memory": GI},
+    ),
+    "containers add up, limits by themselves": (
+        pod(asks({"cpu": "4"}, cpu="1"), asks(cpu="2")),
+        {**ONE, "cpu": 3000, "requests.cpu": 3000, "limits.cpu": 4000},
+    ),
+    "an init container counts while it is larger": (
+        pod(asks({"cpu": "1"}), initContainers=[asks({"cpu": "3"})]),
+        {**ONE, "cpu": 3000, "requests.cpu": 3000, "limits.cpu": 3000},
+    ),
+    "ephemeral storage has all three names": (
+        pod({"resources": {"limits": {"ephemeral-storage": "1Gi"}}}),
+        {
+            **ONE,
+            "ephemeral-storage": GI,
+            "requests.ephemeral-storage": GI,
+            "limits.ephemeral-storage": GI,
+        },
+    ),
+    "a GPU is counted as a request only": (
+        pod({"resources": {"limits": {"nvidia.com/gpu": "2"}}}),
+        {**ONE, "requests.nvidia.com/gpu": 2},
+    ),
+    "huge pages go by two names": (
+        pod({"resources": {"limits": {"hugepages-2Mi": "4Mi"}}}),
+        {**ONE, "hugepages-2Mi": 4 * 2**20, "requests.hugepages-2Mi": 4 * 2**20},
+    ),
+    "overhead comes on top of requests, and of limits that there are": (
+        pod(asks({"cpu": "1"}, memory="1Gi"), overhead={"cpu": "100m", "memory": "1Gi"}),
+        {
+            **ONE,
+            "cpu": 1100,
+            "requests.cpu": 1100,
+            "limits.cpu": 1100,
+            "memory": 2 * GI,
+            "requests.memory": 2 * GI,
+        },
+    ),
+    "resources of the whole pod replace the sums": (
+        pod(asks({"cpu": "1"}), resources={"requests": {"cpu": "2"}, "limits": {"cpu": "5"}}),
+        {**ONE, "cpu": 2000, "requests.cpu": 2000, "limits.cpu": 5000},
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "want"), USAGE.values(), ids=USAGE)
+def test_usage(spec: dict[str, Any], want: dict[str, int]) -> None:
+    assert dict(pod_charge(spec).usage) == want
+
+
+ALL = ("limits.cpu", "limits.memory", "requests.cpu", "requests.memory")
+UNSTATED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "nothing stated": (pod({}), ALL),
+    "requests stated": (pod(asks(cpu="1", memory="1Gi")), ALL[:2]),
+    "limits stated, so requests follow": (pod(asks({"cpu": "1", "memory": "1Gi"})), ()),
+    "zero is a statement": (pod(asks({"cpu": "0", "memory": "0"})), ()),
+    "one container of two": (pod(asks({"cpu": "1", "memory": "1Gi"}), {}), ALL),
+    "an init container": (
+        pod(asks({"cpu": "1", "memory": "1Gi"}), initContainers=[asks({"cpu": "1"})]),
+        ("limits.memory", "requests.memory"),
+    ),
+    "the pod as a whole states something": (pod({}, resources={"limits": {"cpu": "1"}}), ()),
+}
+
+
+@pytest.mark.parametrize(("spec", "want"), UNSTATED.values(), ids=UNSTATED)
+def test_what_is_left_out(spec: dict[str, Any], want: tuple[str, ...]) -> None:
+    assert pod_charge(spec).unstated == want
+
+
+def affinity(side: str, **term: Any) -> dict[str, Any]:
+    rule = "requiredDuringSchedulingIgnoredDuringExecution"
+    return {"affinity": {side: {rule: [{"topologyKey": "zone", **term}]}}}
+
+
+PREFERRED = {
+    "preferredDuringSchedulingIgnoredDuringExecution": [
+        {"weight": 1, "podAffinityTerm": {"namespaces": ["a"]}}
+    ]
+}
+SCOPES: dict[str, tuple[dict[str, Any], PodCharge]] = {
+    "without requests it is best effort": (pod({}), PodCharge(best_effort=True)),
+    "a GPU alone is best effort": (
+        pod({"resources": {"limits": {"nvidia.com/gpu": "1"}}}),
+        PodCharge(best_effort=True),
+    ),
+    "with a request it is not": (pod(asks(cpu="1")), PodCharge()),
+    "an init container's request counts": (pod({}, initContainers=[asks(cpu="1")]), PodCharge()),
+    "a deadline makes it terminating": (
+        pod(asks(cpu="1"), activeDeadlineSeconds=60),
+        PodCharge(terminating=True),
+    ),
+    "no deadline does not": (pod(asks(cpu="1"), activeDeadlineSeconds=None), PodCharge()),
+    "its priority class": (
+        pod(asks(cpu="1"), priorityClassName="high"),
+        PodCharge(priority_class="high"),
+    ),
+    "affinity within the namespace": (pod(asks(cpu="1"), **affinity("podAffinity")), PodCharge()),
+    "affinity to another namespace": (
+        pod(asks(cpu="1"), **affinity("podAntiAffinity", namespaces=["a"])),
+        PodCharge(cross_namespace_affinity=True),
+    ),
+    "affinity to all namespaces": (
+        pod(asks(cpu="1"), **affinity("podAffinity", namespaceSelector={})),
+        PodCharge(cross_namespace_affinity=True),
+    ),
+    "a preference for pods of another namespace": (
+        pod(asks(cpu="1"), affinity={"podAffinity": PREFERRED}),
+        PodCharge(cross_namespace_affinity=True),
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "want"), SCOPES.values(), ids=SCOPES)
+def test_what_decides_the_scope(spec: dict[str, Any], want: PodCharge) -> None:
+    charge = pod_charge(spec)
+    for field in ("best_effort", "terminating", "cross_namespace_affinity", "priority_class"):
+        assert getattr(charge, field) == getattr(want, field), field
+
+
+def specs_in(value: object) -> list[dict[str, Any]]:
+    found = value.get("spec") if isinstance(value, dict) else None
+    return [found] if isinstance(found, dict) else []
+
+
+@given(odd_pods | odd_jobs)
+def test_any_spec_can_be_charged(raw: dict[str, Any]) -> None:
+    for spec in specs_in(raw):
+        charge = pod_charge(spec)
+        assert isinstance(hash(charge), int)
+        assert all(number > 0 for _, number in charge.usage)

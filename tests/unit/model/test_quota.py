@@ -1,0 +1,151 @@
+"""A ResourceQuota as the API shows it."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext.model.charge import PodCharge
+from kfext.model.quota import ScopeRule, parse_quota
+from tests.unit.objects import json_values
+
+RAW: dict[str, Any] = {
+    "metadata": {"namespace": "team", "name": "compute"},
+    "spec": {
+        "hard": {"pods": "9"},
+        "scopes": ["NotBestEffort"],
+        "scopeSelector": {
+            "matchExpressions": [
+                {"scopeName": "PriorityClass", "operator": "In", "values": ["high", "low"]}
+            ]
+        },
+    },
+    "status": {
+        "hard": {
+            "pods": "10",
+            "requests.cpu": "1500m",
+            "limits.memory": "1Gi",
+            "requests.nvidia.com/gpu": "0",
+            "services": "half",
+        },
+        "used": {"pods": "3", "requests.cpu": "1"},
+    },
+}
+
+
+def test_amounts_are_those_that_the_api_server_enforces() -> None:
+    quota = parse_quota(RAW)
+
+    assert (quota.namespace, quota.name) == ("team", "compute")
+    assert quota.hard == {
+        "pods": 10,
+        "requests.cpu": 1500,
+        "limits.memory": 2**30,
+        "requests.nvidia.com/gpu": 0,
+    }
+    assert quota.used == {"pods": 3, "requests.cpu": 1000}
+
+
+def test_before_the_first_status_the_spec_holds() -> None:
+    quota = parse_quota({"spec": {"hard": {"cpu": "4"}}, "status": {}})
+
+    assert quota.hard == {"cpu": 4000}
+    assert quota.used == {}
+
+
+def test_scopes_and_selectors_are_rules_alike() -> None:
+    assert parse_quota(RAW).rules == (
+        ScopeRule("NotBestEffort"),
+        ScopeRule("PriorityClass", "In", ("high", "low")),
+    )
+
+
+def class_rule(operator: str, *values: str) -> ScopeRule:
+    return ScopeRule("PriorityClass", operator, values)
+
+
+HIGH, NO_CLASS = PodCharge(priority_class="high"), PodCharge()
+COVERS: dict[str, tuple[ScopeRule, PodCharge, str, bool]] = {
+    "BestEffort": (ScopeRule("BestEffort"), PodCharge(best_effort=True), "", True),
+    "BestEffort, but it has requests": (ScopeRule("BestEffort"), PodCharge(), "", False),
+    "NotBestEffort": (ScopeRule("NotBestEffort"), PodCharge(), "", True),
+    "NotBestEffort, but it has none": (
+        ScopeRule("NotBestEffort"),
+        PodCharge(best_effort=True),
+        "",
+        False,
+    ),
+    "Terminating": (ScopeRule("Terminating"), PodCharge(terminating=True), "", True),
+    "Terminating, but it has no end": (ScopeRule("Terminating"), PodCharge(), "", False),
+    "NotTerminating": (ScopeRule("NotTerminating"), PodCharge(), "", True),
+    "NotTerminating, but it ends": (
+        ScopeRule("NotTerminating"),
+        PodCharge(terminating=True),
+        "",
+        False,
+    ),
+    "CrossNamespacePodAffinity": (
+        ScopeRule("CrossNamespacePodAffinity"),
+        PodCharge(cross_namespace_affinity=True),
+        "",
+        True,
+    ),
+    "a scope of volumes": (ScopeRule("VolumeAttributesClass"), PodCharge(), "", False),
+    "In": (class_rule("In", "high"), HIGH, "", True),
+    "In, another class": (class_rule("In", "low"), HIGH, "", False),
+    "In, no class": (class_rule("In", "low"), NO_CLASS, "", False),
+    "In, the class given by default": (class_rule("In", "low"), NO_CLASS, "low", True),
+    "its own class goes before the default": (class_rule("In", "low"), HIGH, "low", False),
+    "NotIn": (class_rule("NotIn", "low"), HIGH, "", True),
+    "NotIn, listed": (class_rule("NotIn", "high"), HIGH, "", False),
+    "NotIn, no class": (class_rule("NotIn", "high"), NO_CLASS, "", True),
+    "Exists": (class_rule("Exists"), HIGH, "", True),
+    "Exists, as a plain scope": (ScopeRule("PriorityClass"), HIGH, "", True),
+    "Exists, no class": (class_rule("Exists"), NO_CLASS, "", False),
+    "DoesNotExist": (class_rule("DoesNotExist"), NO_CLASS, "", True),
+    "DoesNotExist, but it has one": (class_rule("DoesNotExist"), HIGH, "", False),
+    "an operator that nobody knows": (class_rule("Near", "high"), HIGH, "", False),
+}
+
+
+@pytest.mark.parametrize(("rule", "charge", "default_class", "want"), COVERS.values(), ids=COVERS)
+def test_which_pods_a_rule_covers(
+    rule: ScopeRule, charge: PodCharge, default_class: str, *, want: bool
+) -> None:
+    assert rule.covers(charge, default_class=default_class) is want
+
+
+def test_every_rule_must_cover_the_pod() -> None:
+    quota = parse_quota(RAW)
+
+    assert quota.covers(HIGH)
+    assert not quota.covers(NO_CLASS)
+    assert not quota.covers(PodCharge(priority_class="high", best_effort=True))
+
+
+_odd_amounts = json_values | st.dictionaries(st.sampled_from(["pods", "cpu", "x"]), json_values)
+_odd_rules = json_values | st.lists(
+    st.dictionaries(st.sampled_from(["scopeName", "operator", "values"]), json_values), max_size=2
+)
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "metadata": json_values,
+            "spec": json_values
+            | st.fixed_dictionaries({}, optional={"hard": _odd_amounts, "scopes": json_values})
+            | st.fixed_dictionaries(
+                {"scopeSelector": st.fixed_dictionaries({"matchExpressions": _odd_rules})}
+            ),
+            "status": json_values
+            | st.fixed_dictionaries({}, optional={"hard": _odd_amounts, "used": _odd_amounts}),
+        },
+    )
+)
+def test_any_quota_can_be_read_and_asked(raw: dict[str, Any]) -> None:
+    quota = parse_quota(raw)
+    assert all(number >= 0 for number in (*quota.hard.values(), *quota.used.values()))
+    assert quota.covers(NO_CLASS) in (True, False)
