@@ -1,4 +1,7 @@
-"""The commands and their options. Exit codes: 0 done, 1 refused or failed, 2 wrong usage."""
+"""The commands and their options.
+
+Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 planned but would wait.
+"""
 
 import asyncio
 import os
@@ -10,9 +13,11 @@ from typing import IO
 import click
 
 from kfext import __version__, logs
+from kfext.cli import plan as planning
 from kfext.cli import render as rendering
 from kfext.cli.cluster import ClusterOptions, cluster_options
 from kfext.cli.explain import explain_job
+from kfext.cli.queue import list_queue
 from kfext.cli.release import release_jobs
 from kfext.errors import KfextError
 
@@ -135,6 +140,37 @@ def render(
 def explain(*, job: str, kind: str | None, output: str, cluster: ClusterOptions) -> None:
     """Tell why JOB waits, where it went, and what kfext changed on it."""
     click.echo(asyncio.run(explain_job(job, kind=kind, output=output, cluster=cluster)), nl=False)
+
+
+@cli.command()
+@click.option("-A", "--all-namespaces", is_flag=True, help="In the whole cluster.")
+@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text")
+@cluster_options
+def queue(*, all_namespaces: bool, output: str, cluster: ClusterOptions) -> None:
+    """List the jobs that wait, in the order in which they are considered."""
+    listed, note = asyncio.run(
+        list_queue(all_namespaces=all_namespaces, output=output, cluster=cluster)
+    )
+    if note:
+        click.echo(note, err=True)
+    click.echo(listed, nl=False)
+
+
+@cli.command()
+@click.option("-f", "--filename", "files", multiple=True, required=True, type=click.File("rb"))
+@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text")
+@cluster_options
+def plan(*, files: tuple[IO[bytes], ...], output: str, cluster: ClusterOptions) -> None:
+    """Tell whether the jobs in files (- is stdin) would start now, where, and if not why.
+
+    Nothing is submitted. Needs the right to list nodes, pods and jobs in the whole cluster. Exit
+    code 3 if one of them would wait.
+    """
+    documents = [item for file in files for item in rendering.load(file)]
+    answers = asyncio.run(planning.plan_jobs(documents, cluster=cluster))
+    click.echo(planning.written(answers, output=output), nl=False)
+    if not all(one.starts for one in answers):
+        sys.exit(3)
 
 
 @cli.command()

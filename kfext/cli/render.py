@@ -14,6 +14,7 @@ from kfext.errors import UserError
 from kfext.model.job import KINDS
 from kfext.model.policy import TrainingPolicy, parse_policy
 from kfext.model.tolerant import mapping, sequence, strings, text
+from kfext.model.verdict import Verdict
 from kfext.names import DOMAIN, MANAGED
 
 
@@ -34,6 +35,7 @@ class Rendered:
     documents: list[Any] = field(default_factory=list)
     patches: list[Sequence[Operation]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
     refused: bool = False
 
 
@@ -88,6 +90,15 @@ def written(rendered: Rendered, *, output: str) -> str:
     return _json({"apiVersion": "v1", "kind": "List", "items": rendered.documents})
 
 
+def admitted(document: Any, facts: Facts) -> tuple[Any, Sequence[Verdict]]:
+    """Return a document as admission would store it, and what was done. Raises UserError."""
+    rendered = Rendered()
+    _add(rendered, document, facts)
+    if rendered.refused:
+        raise UserError(rendered.notes[0])
+    return rendered.documents[0], rendered.verdicts
+
+
 def _facts(policies: list[Any], namespace: Any) -> Facts:
     parsed: list[TrainingPolicy] = []
     for policy in policies:
@@ -118,6 +129,7 @@ def _add(rendered: Rendered, document: Any, facts: Facts) -> None:
         rendered.refused = True
         rendered.notes.append(f"{title}: refused: {mutation.refusal}")
     else:
+        rendered.verdicts += mutation.verdicts
         rendered.notes += [f"{title}: {v.reason}: {v.message}" for v in mutation.verdicts]
     rendered.notes += [f"{title}: warning: {warning}" for warning in mutation.warnings]
     rendered.patches.append(mutation.ops)

@@ -11,6 +11,7 @@ from typing import Any, cast
 import kopf
 import structlog
 
+from kfext.controller.autoscaler import has_autoscaler
 from kfext.controller.checks import missing_requirements
 from kfext.controller.cluster import Cluster, Entry
 from kfext.controller.informers import informers
@@ -81,6 +82,7 @@ class Controller:
             for informer in self._informers.values():
                 await informer.synced.wait()
             await self._list_people_kinds()
+            self._reconciler.line.autoscaler = await has_autoscaler(self._client)
             self._listed = True
             tasks.create_task(self._events.run())
             tasks.create_task(self._lease.run())
@@ -119,11 +121,16 @@ class Controller:
                 self.cluster.observe_job({"kind": kind.name, **raw})
 
     async def _sweep(self) -> None:
-        """Forget jobs that ended unseen: kopf says nothing of what vanished before a new list."""
+        """Forget jobs that ended unseen: kopf says nothing of what vanished before a new list.
+
+        Look for an autoscaler too, which may come and go.
+        """
+        line = self._reconciler.line
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             known = set(self.cluster.jobs)
             with suppress(ApiError):
+                line.autoscaler = await has_autoscaler(self._client)
                 present = {
                     text(mapping(raw.get("metadata")).get("uid"))
                     for kind in KINDS.values()
@@ -138,7 +145,13 @@ class Controller:
         if phase is None:
             return
         plan = entry.assumed or entry.plan
-        view = view_of(entry.job, phase=phase, verdict=verdict, nodes=plan.nodes if plan else ())
+        view = view_of(
+            entry.job,
+            phase=phase,
+            verdict=verdict,
+            nodes=plan.nodes if plan else (),
+            invalid=self.settings.of(entry.job).invalid,
+        )
         if phase == QUEUED and verdict and self.viewer.reason(entry.job) != verdict.reason:
             self._events.record(
                 reference(entry.job),

@@ -163,6 +163,7 @@ class Reconciler:
             now=self._wall(),
             placement=settings.placement,
             colocation=settings.colocation,
+            elastic=settings.elastic,
             managed=settings.managed,
             waited=now - entry.since,
             quiet=now - self._cluster.pod_created_at,

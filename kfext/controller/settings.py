@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kfext.core.settings import resolve
+from kfext.core.validate import Range
 from kfext.model.job import TrainingJob
 from kfext.model.namespace import Namespace
 from kfext.model.policy import Placement, TrainingPolicy, policy_for
@@ -18,6 +19,7 @@ class JobSettings:
     """
 
     colocation: str
+    elastic: Range | None
     placement: Placement
     managed: bool
     invalid: str = ""
@@ -62,6 +64,7 @@ class SettingsSource:
         )
         return JobSettings(
             colocation=settings.colocation,
+            elastic=settings.elastic,
             placement=policy.placement,
             managed=namespace.labels.get(MANAGED) == "true",
             invalid="; ".join(str(error) for error in settings.errors),

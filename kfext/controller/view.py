@@ -4,12 +4,12 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import structlog
 
+from kfext.controller.conditions import Conditions, Mark, decode_marks
 from kfext.core.explain import listed
 from kfext.errors import ApiError, Conflict, NotFound
 from kfext.kube import paths
@@ -21,6 +21,7 @@ from kfext.names import (
     API_GROUP,
     API_VERSION,
     PLACED,
+    REASON_SETTINGS_INVALID,
     TRAINING_GROUP,
     TRAINING_VERSION,
 )
@@ -45,6 +46,8 @@ class View:
     network: str = ""
     reason: str = ""
     message: str = ""
+    invalid: str = ""
+    """What of the job's settings an edit spoilt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +56,14 @@ class WrittenView:
 
     job_uid: str
     view: View
-    placed_since: str = ""
+    marks: tuple[Mark, ...] = ()
 
 
 def decode_view(raw: bytes) -> WrittenView:
     """Return a TrainingPlan from its JSON; raises msgspec.DecodeError."""
     decoded = mapping(msgspec.json.decode(raw))
     status = mapping(decoded.get("status"))
-    conditions = sequence(status.get("conditions"))
+    written = {one.get("type"): one for one in map(mapping, sequence(status.get("conditions")))}
     workers = status.get("workers")
     return WrittenView(
         job_uid=text(mapping(mapping(decoded.get("spec")).get("job")).get("uid")),
@@ -71,8 +74,9 @@ def decode_view(raw: bytes) -> WrittenView:
             network=text(status.get("network")),
             reason=text(status.get("reason")),
             message=text(status.get("message")),
+            invalid=text(written.get(REASON_SETTINGS_INVALID, {}).get("message")),
         ),
-        placed_since=text(mapping(conditions[0]).get("lastTransitionTime")) if conditions else "",
+        marks=decode_marks(status.get("conditions")),
     )
 
 
@@ -94,10 +98,9 @@ class Viewer:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
-        self._wall = wall
         self._wanted: dict[str, tuple[TrainingJob, View]] = {}
         self._written: dict[str, View] = {}
-        self._placed_since: dict[str, tuple[bool, str]] = {}
+        self._conditions = Conditions(wall)
         self._news: asyncio.Queue[str] = asyncio.Queue()
         self._refreshes: asyncio.Queue[str] = asyncio.Queue()
         self._queued: dict[str, asyncio.Queue[str]] = {}
@@ -106,9 +109,7 @@ class Viewer:
         """Take in a TrainingPlan as it stands; a deleted one is made again."""
         if new is not None:
             self._written[new.job_uid] = new.view
-            if new.placed_since:
-                placed = new.view.phase == PLACED
-                self._placed_since[new.job_uid] = (placed, new.placed_since)
+            self._conditions.observe(new.job_uid, new.marks)
         elif old is not None:
             self._written.pop(old.job_uid, None)
             self._enqueue(old.job_uid)
@@ -126,8 +127,9 @@ class Viewer:
 
     def forget(self, uid: str) -> None:
         """Take in that a job is gone: its TrainingPlan goes with it."""
-        for memory in (self._wanted, self._written, self._placed_since):
+        for memory in (self._wanted, self._written):
             memory.pop(uid, None)
+        self._conditions.forget(uid)
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -183,11 +185,17 @@ class Viewer:
         return _is_of(job, await self._client.merge_patch(path, status))
 
     def _status(self, uid: str, view: View) -> dict[str, Any]:
-        placed = view.phase == PLACED
-        known, since = self._placed_since.get(uid, (None, ""))
-        if known is not placed:
-            since = datetime.fromtimestamp(self._wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            self._placed_since[uid] = (placed, since)
+        placed = self._conditions.state(
+            uid,
+            "Placed",
+            holds=view.phase == PLACED,
+            reason=view.reason or view.phase,
+            message=view.message,
+        )
+        reason = REASON_SETTINGS_INVALID
+        invalid = self._conditions.state(
+            uid, reason, holds=bool(view.invalid), reason=reason, message=view.invalid
+        )
         return {
             "phase": view.phase,
             "nodes": list(view.nodes),
@@ -196,15 +204,7 @@ class Viewer:
             "network": view.network,
             "reason": view.reason,
             "message": view.message,
-            "conditions": [
-                {
-                    "type": "Placed",
-                    "status": "True" if placed else "False",
-                    "reason": view.reason or view.phase,
-                    "message": view.message,
-                    "lastTransitionTime": since,
-                }
-            ],
+            "conditions": [placed, *([invalid] if view.invalid else [])],
         }
 
 
@@ -237,7 +237,12 @@ def _body(job: TrainingJob) -> dict[str, Any]:
 
 
 def view_of(
-    job: TrainingJob, *, phase: str, verdict: Verdict | None, nodes: tuple[str, ...]
+    job: TrainingJob,
+    *,
+    phase: str,
+    verdict: Verdict | None,
+    nodes: tuple[str, ...],
+    invalid: str = "",
 ) -> View:
     """Return the view of a job in a phase."""
     return View(
@@ -247,4 +252,5 @@ def view_of(
         network="pod",
         reason=verdict.reason if verdict else "",
         message=verdict.message[:1024] if verdict else "",
+        invalid=invalid[:1024],
     )

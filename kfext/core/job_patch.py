@@ -5,13 +5,15 @@ resource version: the operator's status writes would make it conflict for ever.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from kfext.core.elastic import WORKER, workers_of
 from kfext.core.patch import Changes, Operation, operations, pointer
 from kfext.model.constraints import NAME_FIELD
 from kfext.model.job import TrainingJob
 from kfext.model.plan import Plan
-from kfext.model.state import JobState
+from kfext.model.state import JobState, decode_state
 from kfext.model.tolerant import mapping, sequence
 from kfext.model.verdict import Verdict
 from kfext.names import (
@@ -33,8 +35,21 @@ def start_patch(raw: Raw, job: TrainingJob, plan: Plan) -> list[Operation]:
     """Unsuspend the job under a plan; its templates lean towards the planned nodes.
 
     The preference is for what our webhook misses, and for pods replaced while kfext is away: they
-    go elsewhere if the planned node has died.
+    go elsewhere if the planned node has died. A plan for fewer workers makes the job that small,
+    and what the user asked for is remembered.
     """
+    templates = _templates(
+        raw,
+        job,
+        annotations={PLAN_GENERATION: str(plan.generation)},
+        affinity=lambda current: _leaning(current, plan),
+    )
+    annotations: Changes = {PLAN: plan.encode(), HELD: None}
+    admitted = sum(key.type == WORKER.lower() for key in plan.assignment)
+    if admitted < (asked := workers_of(job)):
+        templates = _resized(templates, job, workers=admitted)
+        state = decode_state(job.annotations.get(STATE))
+        annotations[STATE] = replace(state, asked=asked).encode()
     return [
         *_tests(raw, job),
         {"op": "test", "path": pointer("metadata", "annotations", HELD),
@@ -43,16 +58,8 @@ def start_patch(raw: Raw, job: TrainingJob, plan: Plan) -> list[Operation]:
             raw,
             {
                 # Without the mark, the next suspend is known to be somebody else's.
-                "metadata": {"annotations": {PLAN: plan.encode(), HELD: None}},
-                "spec": {
-                    "runPolicy": {"suspend": False},
-                    job.kind.replica_specs: _templates(
-                        raw,
-                        job,
-                        annotations={PLAN_GENERATION: str(plan.generation)},
-                        affinity=lambda current: _leaning(current, plan),
-                    ),
-                },
+                "metadata": {"annotations": annotations},
+                "spec": {"runPolicy": {"suspend": False}, job.kind.replica_specs: templates},
             },
         ),
     ]  # fmt: skip
@@ -65,16 +72,19 @@ def amend_patch(raw: Raw, job: TrainingJob, plan: Plan) -> list[Operation]:
 
 
 def stop_patch(raw: Raw, job: TrainingJob, state: JobState) -> list[Operation]:
-    """Suspend the job, mark it as ours to resume, and forget its plan."""
+    """Suspend the job, mark it as ours to resume, and forget its plan and that it was short."""
+    spec: Changes = {"runPolicy": {"suspend": True}}
+    if state.asked:
+        spec[job.kind.replica_specs] = _resized({}, job, workers=state.asked)
     changes: Changes = {
         "metadata": {
             "annotations": {
                 HELD: job.annotations.get(HELD, "true"),
                 PLAN: None,
-                STATE: state.encode(),
+                STATE: replace(state, asked=0).encode(),
             }
         },
-        "spec": {"runPolicy": {"suspend": True}},
+        "spec": spec,
     }
     return [*_tests(raw, job), *operations(raw, changes)]
 
@@ -140,6 +150,12 @@ def _templates(
             }
         }
     return changes
+
+
+def _resized(changes: Changes, job: TrainingJob, *, workers: int) -> Changes:
+    """Return changes of the replica specs with another number of workers."""
+    keys = {group.key for group in job.groups if group.type == WORKER}
+    return {**changes, **{key: {**changes.get(key, {}), "replicas": workers} for key in keys}}
 
 
 def _leaning(affinity: Raw, plan: Plan | None) -> Changes:

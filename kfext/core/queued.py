@@ -59,8 +59,10 @@ def _start(situation: Situation, ledger: Ledger, refusals: Refusals) -> Step:
     if isinstance(found, Refusal):
         return _keep_waiting(situation, found)
     plan = situation.planned(found)
-    pods = situation.job.pods
-    return Start(plan, Verdict(REASON_PLANNED, f"{pods} pods go to {listed(plan.nodes)}"))
+    pods, fewer = len(found), situation.job.pods - len(found)
+    message = f"{pods} pods go to {listed(plan.nodes)}"
+    message += f", {fewer} workers fewer than asked for" if fewer else ""
+    return Start(plan, Verdict(REASON_PLANNED, message))
 
 
 def _forbidden(situation: Situation) -> Verdict | None:

@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Collection, Hashable
+from dataclasses import replace
 
+from kfext.core.elastic import fewest_workers, with_workers, workers_of
 from kfext.core.gang import members_of
 from kfext.core.ledger import Claim, Ledger
 from kfext.core.plan import place
@@ -28,6 +30,8 @@ def find_room(situation: Situation, ledger: Ledger, refusals: Refusals) -> Assig
     if refusal is not None:
         return refusal
     found = _place(situation, ledger, ignoring=situation.open_claims)
+    if isinstance(found, Verdict):
+        found = _short(situation, ledger) or found
     if not isinstance(found, Verdict):
         return found
     refusal = Refusal(
@@ -35,6 +39,22 @@ def find_room(situation: Situation, ledger: Ledger, refusals: Refusals) -> Assig
     )
     refusals.note(shape, refusal)
     return refusal
+
+
+def _short(situation: Situation, ledger: Ledger) -> Assignment | None:
+    """Return a place for as many workers of an elastic job as fit, None if its minimum does not."""
+    job = situation.job
+    fewest, most = fewest_workers(job, situation.elastic), workers_of(job) - 1
+    best: Assignment | None = None
+    while fewest <= most:
+        middle = (fewest + most + 1) // 2 if best else fewest
+        smaller = replace(situation, job=with_workers(job, middle))
+        found = _place(smaller, ledger, ignoring=situation.open_claims)
+        if isinstance(found, Verdict):
+            most = middle - 1
+        else:
+            best, fewest = found, middle + 1
+    return best
 
 
 def _shape(situation: Situation) -> Hashable:
@@ -46,6 +66,7 @@ def _shape(situation: Situation) -> Hashable:
         placement.topology_keys,
         tuple(placement.assumed_requests.items()),
         bool(situation.open_claims),
+        fewest_workers(situation.job, situation.elastic),
         around.priority if around.preempts else None,
     )
 

@@ -86,7 +86,7 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
     bound = {key: pod.home for key, pod in live.items() if pod.home and not pod.finished}
     everyone = members_of(job, live.values())
     members = [member for member in everyone if member.key in gated]
-    own = [plan_key(job.uid, key) for key in gated]
+    own = [*(plan_key(job.uid, key) for key in gated), *situation.open_claims]
     if plan is not None and still_fits(
         members,
         ledger,
@@ -133,7 +133,9 @@ def _binding(situation: Situation, live: Live) -> Step:
     waiting = [pod for pod in live.values() if not pod.node_name and not pod.finished]
     total, state = situation.job.pods, situation.state
     if not waiting:
-        placed = JobState(suspended_at=state.suspended_at, generation=state.generation)
+        placed = JobState(
+            suspended_at=state.suspended_at, generation=state.generation, asked=state.asked
+        )
         if state != placed:
             return Remember(placed)
         nodes = sorted({pod.node_name for pod in live.values()})

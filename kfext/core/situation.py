@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from kfext.core.quota import Demand
 from kfext.core.reservation import Reservation
+from kfext.core.validate import Range
 from kfext.model.job import TrainingJob
 from kfext.model.plan import Assignment, Plan
 from kfext.model.pod import Pod
@@ -65,6 +66,7 @@ class Situation:
     now: float
     placement: Placement = field(default_factory=Placement)
     colocation: str = "preferred"
+    elastic: Range | None = None
     managed: bool = True
     waited: float = 0.0
     quiet: float = 0.0

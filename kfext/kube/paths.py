@@ -62,6 +62,11 @@ def resource_quotas(namespace: str = "", name: str = "") -> str:
     return resource_path("resourcequotas", namespace=namespace, name=name)
 
 
+def config_map(namespace: str, name: str) -> str:
+    """Return the path of a config map."""
+    return resource_path("configmaps", namespace=namespace, name=name)
+
+
 def limit_ranges(namespace: str = "") -> str:
     """Return the path of limit ranges."""
     return resource_path("limitranges", namespace=namespace)

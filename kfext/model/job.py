@@ -73,7 +73,9 @@ class Condition:
 class TrainingJob:
     """A PyTorchJob or TFJob as it stands in the cluster. Times are seconds since the epoch.
 
-    `deadline` is activeDeadlineSeconds: after so many seconds the operator ends the job.
+    `deadline` is activeDeadlineSeconds: after so many seconds the operator ends the job. `elastic`
+    says that the job runs with fewer workers too, at least `fewest`: a PyTorchJob with an
+    elasticPolicy and no Master, a TFJob with parameter servers and dynamic workers.
     `template_settings` are the annotations of ours in the templates, as admission left them.
     """
 
@@ -92,6 +94,8 @@ class TrainingJob:
     created: float = 0.0
     deadline: float | None = None
     started: float = 0.0
+    elastic: bool = False
+    fewest: int = 1
     conditions: Mapping[str, Condition] = field(default_factory=dict)
     template_settings: Mapping[str, str] = field(default_factory=dict)
 
@@ -174,6 +178,8 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
         created=timestamp(metadata.get("creationTimestamp")),
         deadline=_positive(policy.get("activeDeadlineSeconds")),
         started=timestamp(mapping(raw.get("status")).get("startTime")),
+        elastic=_is_elastic(spec),
+        fewest=int(_positive(mapping(spec.get("elasticPolicy")).get("minReplicas")) or 1),
         conditions={
             text(item.get("type")): Condition(
                 status=item.get("status") == "True",
@@ -197,6 +203,16 @@ def _template_settings(specs: Mapping[str, Any]) -> Mapping[str, str]:
 
 def _positive(value: object) -> float | None:
     return float(value) if type(value) is int and value > 0 else None
+
+
+def _is_elastic(spec: Mapping[str, Any]) -> bool:
+    if isinstance(spec.get("elasticPolicy"), Mapping):
+        types = mapping(spec.get(PYTORCH.replica_specs))
+        return not any(str(type_).lower() == "master" for type_ in types)
+    types = mapping(spec.get(TENSORFLOW.replica_specs))
+    return spec.get("enableDynamicWorker") is True and any(
+        str(type_).lower() == "ps" for type_ in types
+    )
 
 
 def _groups(kind: Kind, specs: Mapping[str, Any]) -> tuple[ReplicaGroup, ...]:

@@ -17,7 +17,8 @@ class Placement:
 
     `release_after` None is `auto`: release after 60 s only a job that no empty node set holds, or
     that others would make room for: an autoscaler, or preemption. `reserve_after` is how long the
-    first job of the queue waits before room is kept for it.
+    first job of the queue waits before room is kept for it. `topology_keys` are labels of nodes
+    that say how near two nodes are, the widest first.
     """
 
     bind_timeout: float = 60.0
@@ -89,7 +90,7 @@ def parse_policy(raw: Mapping[str, Any]) -> TrainingPolicy:
             create_timeout=_seconds(placement.get("createTimeout"), default=30.0),
             release_after=_release_after(placement.get("releaseAfter")),
             reserve_after=_seconds(placement.get("reserveAfter"), default=300.0),
-            topology_keys=tuple(text(key) for key in sequence(placement.get("topologyKeys"))),
+            topology_keys=tuple(filter(None, map(text, sequence(placement.get("topologyKeys"))))),
             assumed_requests=parse_resources(placement.get("assumedRequests")),
         ),
     )

@@ -22,7 +22,8 @@ class JobState:
     out; `excluded` says until when a node is out of the question for this job; `suspended_at` is
     when kfext last suspended a job that had pods; `retry_at` is the end of a back-off, and of a job
     that goes on the earliest next strike; `reason`, `message` say what it is for. `generation` is
-    the number of the last plan that was taken off the job.
+    the number of the last plan that was taken off the job; `asked` is how many workers the user
+    asked for while the job runs with fewer, else 0.
     """
 
     strikes: int = 0
@@ -32,6 +33,7 @@ class JobState:
     reason: str = ""
     message: str = ""
     generation: int = 0
+    asked: int = 0
 
     def encode(self) -> str:
         """Return compact JSON of what differs from the start, within LIMIT bytes."""
@@ -46,6 +48,7 @@ class JobState:
                 "reason": self.reason,
                 "message": message,
                 "generation": self.generation,
+                "asked": self.asked,
             }
             written = json.dumps(
                 {key: value for key, value in values.items() if value}, separators=(",", ":")
@@ -70,6 +73,7 @@ def decode_state(written: str | None) -> JobState:
         reason=text(raw.get("reason")),
         message=text(raw.get("message")),
         generation=int(_number(raw.get("generation"))),
+        asked=int(_number(raw.get("asked"))),
     )
 
 

@@ -1,0 +1,114 @@
+"""The queue on the real cluster: priority, kept room, and what a job is told while it waits."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.harness.jobs import workers
+from e2e.harness.space import Object, Space
+
+GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
+
+
+@pytest.fixture
+def high(space: Space) -> Iterator[str]:
+    """A PriorityClass that preempts nobody."""
+    path, name = "/apis/scheduling.k8s.io/v1/priorityclasses", f"{space.name}-high"
+    made = {"metadata": {"name": name}, "value": 1000, "preemptionPolicy": "Never"}
+    space.kube.create(path, made)
+    yield name
+    space.kube.delete(f"{path}/{name}")
+
+
+def told(space: Space, job: str, words: str) -> str:
+    """Wait until a queued job is told some words; return the whole sentence."""
+
+    def sentence() -> str:
+        view = space.view(job)
+        message = view.get("message", "") if view.get("phase") == "Queued" else ""
+        return message if words in message else ""
+
+    found: str = space.until(sentence, f"{job} is told: {words}")
+    return found
+
+
+def with_policy(made: Object, **policy: object) -> Object:
+    made["spec"].setdefault("runPolicy", {}).update(policy)
+    return made
+
+
+def test_of_the_jobs_that_wait_the_highest_priority_goes_first(space: Space, high: str) -> None:
+    space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    space.submit(workers("runs", 4, each=GPU))
+    space.phase("runs", "Placed")
+    space.submit(workers("older", 4, each=GPU))
+    space.phase("older", "Queued")
+    urgent = workers("urgent", 4, each=GPU)
+    space.submit(with_policy(urgent, schedulingPolicy={"priorityClass": high}))
+    told(space, "urgent", "it is the first in the queue")
+    told(space, "older", "1 job is ahead in the queue")
+    space.kube.delete(space.path("pytorchjobs", "runs"))
+    space.phase("urgent", "Placed")
+    assert space.view("older")["phase"] == "Queued"
+
+
+def test_D5_room_is_kept_for_the_head_and_younger_jobs_go_around_it(space: Space) -> None:
+    space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    space.policy(placement={"reserveAfter": "1s"})
+    space.submit(workers("runs", 2, each=GPU))
+    space.phase("runs", "Placed")
+    space.submit(workers("head", 4, each=GPU))
+    sentence = told(space, "head", "is kept for it until PyTorchJob")
+    assert f"{space.name}/runs" in sentence
+    space.submit(workers("young", 1, each=GPU))
+    assert f"kept for PyTorchJob {space.name}/head" in told(space, "young", "kept for")
+    (elsewhere,) = space.nodes(1, cpu="32", memory="64Gi", gpu="1")
+    assert set(space.bound("young", 1).values()) == {elsewhere}
+    space.kube.delete(space.path("pytorchjobs", "runs"))
+    space.phase("head", "Placed")
+
+
+def test_a_job_with_a_deadline_starts_in_kept_room_and_ends_before_the_head(space: Space) -> None:
+    space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    space.policy(placement={"reserveAfter": "1s"})
+    space.submit(with_policy(workers("runs", 3, each=GPU), activeDeadlineSeconds=600))
+    space.phase("runs", "Placed")
+    space.submit(workers("head", 4, each=GPU))
+    told(space, "head", "is kept for it until PyTorchJob")
+    space.submit(workers("endless", 1, each=GPU))
+    told(space, "endless", "runPolicy.activeDeadlineSeconds of at most that")
+    space.submit(with_policy(workers("short", 1, each=GPU), activeDeadlineSeconds=60))
+    space.phase("short", "Placed")
+    assert space.view("endless")["phase"] == "Queued"
+    assert space.view("head")["phase"] == "Queued"
+
+
+def test_each_change_of_the_reason_is_one_event(space: Space) -> None:
+    (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    space.policy(placement={"releaseAfter": "10m"})
+    space.submit(workers("first", 4, each=GPU))
+    space.phase("first", "Placed")
+    space.submit(workers("waits", 4, each=GPU))
+    told(space, "waits", "short")
+    space.kube.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
+    space.until(lambda: space.view("waits").get("reason") == "NoEligibleNode", "it says why")
+    reasons = [event["reason"] for event in space.events("waits") if event.get("action") == "Wait"]
+    assert sorted(reasons) == ["NoEligibleNode", "NoRoom"]
+
+
+def test_two_gangs_are_not_both_half_created_under_one_quota(space: Space) -> None:
+    space.nodes(1, cpu="32", memory="64Gi", gpu="8")
+    space.quota(pods=6)
+    space.submit(workers("one", 4, each=GPU))
+    space.submit(workers("two", 4, each=GPU))
+    space.until(
+        lambda: {space.view(name).get("phase") for name in ("one", "two")} == {"Placed", "Queued"},
+        "one is placed and the other waits",
+    )
+    waits = next(name for name in ("one", "two") if space.view(name)["phase"] == "Queued")
+    other = ({"one", "two"} - {waits}).pop()
+    assert space.view(waits)["reason"] == "QuotaExceeded"
+    assert "2 short" in space.view(waits)["message"]
+    assert not space.pods(waits, ending=True)
+    space.kube.delete(space.path("pytorchjobs", other))
+    space.phase(waits, "Placed")

@@ -1,0 +1,62 @@
+"""The conditions of TrainingPlans, each with the time since when it is as it is."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from kfext.model.tolerant import mapping, sequence, text
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One condition as it stands in the cluster; `since` is a time as the API writes it."""
+
+    type: str
+    holds: bool
+    since: str
+
+
+def decode_marks(written: object) -> tuple[Mark, ...]:
+    """Return the conditions of a status; total, whatever the input."""
+    return tuple(
+        Mark(
+            type=text(one.get("type")),
+            holds=one.get("status") == "True",
+            since=text(one.get("lastTransitionTime")),
+        )
+        for one in map(mapping, sequence(written))
+    )
+
+
+class Conditions:
+    """Remembers per job since when each condition is as it is; `wall` returns epoch seconds."""
+
+    def __init__(self, wall: Callable[[], float]) -> None:
+        self._wall = wall
+        self._known: dict[str, dict[str, Mark]] = {}
+
+    def observe(self, uid: str, marks: Iterable[Mark]) -> None:
+        """Take in the conditions of a job's TrainingPlan as they stand."""
+        self._known.setdefault(uid, {}).update({one.type: one for one in marks if one.since})
+
+    def forget(self, uid: str) -> None:
+        """Take in that a job is gone."""
+        self._known.pop(uid, None)
+
+    def state(
+        self, uid: str, type_: str, *, holds: bool, reason: str, message: str
+    ) -> dict[str, Any]:
+        """Return a condition as the API wants it; its time changes only with its status."""
+        known = self._known.setdefault(uid, {})
+        mark = known.get(type_)
+        if mark is None or mark.holds is not holds:
+            now = datetime.fromtimestamp(self._wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            mark = known[type_] = Mark(type_, holds, now)
+        return {
+            "type": type_,
+            "status": "True" if holds else "False",
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": mark.since,
+        }

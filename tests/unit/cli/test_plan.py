@@ -1,0 +1,162 @@
+"""`kubectl kfext plan -f`: the controller's own decisions, on what the API server says."""
+
+from typing import Any
+
+import pytest
+
+from kfext.cli.plan import Answer, answered, in_words, written
+from kfext.errors import UserError
+from kfext.model.job import TrainingJob
+from kfext.model.namespace import Namespace
+from kfext.model.node import Node
+from kfext.model.plan import Plan
+from kfext.model.pod import ReplicaKey
+from kfext.model.policy import parse_policy
+from kfext.model.priority import PriorityClass
+from kfext.model.quota import parse_quota
+from kfext.model.snapshot import Snapshot
+from kfext.names import MANAGED, PLAN
+from tests.builders import JobBuilder, job, node
+
+NOW = 1_000.0
+MANAGED_TEAM = {"team": Namespace("team", labels={MANAGED: "true"})}
+
+
+def snapshot(*nodes: Node, jobs: tuple[TrainingJob, ...] = (), **more: Any) -> Snapshot:
+    more.setdefault("namespaces", MANAGED_TEAM)
+    return Snapshot(nodes=nodes, jobs=jobs, **more)
+
+
+def document(made: JobBuilder) -> dict[str, Any]:
+    """A manifest as a person writes it."""
+    kept = {key: made.raw["metadata"][key] for key in ("name", "annotations", "labels")}
+    return {**made.raw, "metadata": kept}
+
+
+def runs(uid: str, on: str, *, workers: int, cpu: str = "1") -> TrainingJob:
+    """A job that was started, and whose pods do not exist yet."""
+    places = {ReplicaKey("worker", index): on for index in range(workers)}
+    plan = Plan(uid, 1, places).encode()
+    return job(name=uid, uid=uid).worker(workers, cpu=cpu).resumed().annotated(PLAN, plan).build()
+
+
+def waits(uid: str, *, workers: int, created: float = 0, **more: Any) -> TrainingJob:
+    made = job(name=uid, uid=uid).worker(workers, cpu="1", **more).held()
+    return made.created(created).build()
+
+
+def ask(of: Snapshot, made: JobBuilder) -> Answer:
+    return answered(of, document(made), home="team", uid="planned-0", now=NOW)[0]
+
+
+def test_a_job_that_fits_would_start_and_where() -> None:
+    found = ask(snapshot(node("a", cpu="2"), node("b", cpu="4")), job().worker(3, cpu="1"))
+    assert found.starts
+    assert found.nodes == {f"train-worker-{index}": "b" for index in range(3)}
+
+
+def test_a_started_job_holds_its_room_before_its_pods_exist() -> None:
+    of = snapshot(node("a", cpu="4"), jobs=(runs("first", "a", workers=3),))
+    found = ask(of, job().worker(2, cpu="1"))
+    assert not found.starts
+    assert found.reason == "NoRoom"
+    assert "1 cpu free, 1 cpu short" in found.message
+
+
+def test_jobs_before_it_in_the_queue_take_their_room_first() -> None:
+    of = snapshot(node("a", cpu="4"), jobs=(waits("older", workers=3),))
+    found = ask(of, job().worker(2, cpu="1"))
+    assert not found.starts
+    assert "it is the first in the queue" in found.message  # the older one is about to start
+
+
+def test_it_is_told_how_many_are_before_it() -> None:
+    of = snapshot(
+        node("a", cpu="4"),
+        jobs=(runs("runs", "a", workers=4), waits("x", workers=1), waits("y", workers=1)),
+    )
+    assert "2 jobs are ahead in the queue" in ask(of, job().worker(1, cpu="1")).message
+
+
+def test_room_kept_for_the_head_is_not_planned() -> None:
+    of = snapshot(node("a", cpu="4"), jobs=(runs("runs", "a", workers=3), waits("head", workers=4)))
+    found = ask(of, job().worker(1, cpu="1"))
+    assert (found.starts, found.reason) == (False, "Reserved")
+    assert "kept for PyTorchJob team/head, which waits for PyTorchJob team/runs" in found.message
+
+
+def test_a_higher_priority_goes_before_the_head() -> None:
+    of = snapshot(
+        node("a", cpu="4"),
+        jobs=(runs("runs", "a", workers=3), waits("head", workers=4)),
+        classes={"high": PriorityClass("high", 10, preempts=False)},
+    )
+    urgent = job().worker(1, cpu="1")
+    urgent.raw["spec"]["runPolicy"]["schedulingPolicy"] = {"priorityClass": "high"}
+    assert ask(of, urgent).starts
+
+
+def test_a_quota_counts() -> None:
+    quota = {
+        "metadata": {"namespace": "team", "name": "q"},
+        "status": {"hard": {"pods": "4"}, "used": {"pods": "3"}},
+    }
+    of = snapshot(node("a", cpu="8"), quotas=(parse_quota(quota),))
+    found = ask(of, job().worker(2, cpu="1"))
+    assert (found.starts, found.reason) == (False, "QuotaExceeded")
+
+
+def test_settings_of_policies_and_namespaces_hold() -> None:
+    policy = {"metadata": {"name": "p"}, "spec": {"settings": {"colocation": "required"}}}
+    of = snapshot(node("a", cpu="2"), node("b", cpu="2"), policies=(parse_policy(policy),))
+    found = ask(of, job().worker(3, cpu="1"))
+    assert not found.starts
+    assert "on one node" in found.message
+
+
+def test_in_a_namespace_that_is_not_managed_it_starts_as_on_plain_kubernetes() -> None:
+    of = snapshot(node("a", cpu="1"), namespaces={"team": Namespace("team")})
+    found = ask(of, job().worker(3, cpu="1"))
+    assert (found.starts, found.nodes) == (True, {})
+    assert "not labelled kfext.dev/managed=true" in found.message
+
+
+def test_the_second_of_a_file_is_planned_as_if_the_first_had_started() -> None:
+    of = snapshot(node("a", cpu="4"))
+    first, after = answered(
+        of, document(job(name="one").worker(3, cpu="1")), home="team", uid="1", now=NOW
+    )
+    second, _ = answered(
+        after, document(job(name="two").worker(2, cpu="1")), home="team", uid="2", now=NOW
+    )
+    assert (first.starts, second.starts) == (True, False)
+
+
+def test_what_admission_would_refuse_is_refused_with_the_same_words() -> None:
+    wrong = job().worker(1).annotated("kfext.dev/colocation", "perhaps")
+    with pytest.raises(UserError, match="colocation"):
+        ask(snapshot(node("a")), wrong)
+
+
+def test_what_is_no_job_is_refused() -> None:
+    with pytest.raises(UserError, match="only a PyTorchJob or TFJob can be planned"):
+        answered(
+            snapshot(), {"kind": "Pod", "metadata": {"name": "x"}}, home="team", uid="1", now=NOW
+        )
+
+
+ANSWER = Answer("PyTorchJob team/a", True, "Planned", "1 pods go to n", {"a-worker-0": "n"})
+
+
+def test_the_answer_in_words() -> None:
+    assert in_words([ANSWER]) == (
+        "PyTorchJob team/a: would start now\n"
+        "  why      Planned: 1 pods go to n\n"
+        "  pod      a-worker-0 on n\n"
+    )
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_the_answer_for_programs(output: str) -> None:
+    assert "would" not in written([ANSWER], output=output)
+    assert "a-worker-0" in written([ANSWER], output=output)

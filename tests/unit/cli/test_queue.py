@@ -1,0 +1,50 @@
+"""`kubectl kfext queue`: what it prints of the jobs that wait."""
+
+import json
+
+import pytest
+import yaml
+
+from kfext.cli.queue import queue_of, written
+from kfext.model.priority import PriorityClass
+from tests.builders import job
+
+NOW = 10_000.0
+CLASSES = {"high": PriorityClass("high", 1000)}
+
+
+def waiting() -> list[dict[str, object]]:
+    old = job(name="old", uid="1").worker(2, cpu="1", gpus=1).held().created(0).build()
+    urgent = job("TFJob", name="urgent", uid="2").ps(1).worker(1, cpu="500m").held().created(9_940)
+    urgent.raw["spec"]["runPolicy"]["schedulingPolicy"] = {"priorityClass": "high"}
+    runs = job(name="runs", uid="3").worker(1).build()
+    statuses = {
+        "1": {"phase": "Queued", "reason": "NoRoom", "message": "1 cpu short"},
+        "2": {"phase": "Queued", "reason": "NoRoom", "message": ""},
+        "3": {"phase": "Placed"},
+    }
+    return queue_of([old, urgent.build(), runs], statuses=statuses, classes=CLASSES, now=NOW)
+
+
+def test_only_what_waits_is_listed_the_highest_priority_first() -> None:
+    assert [line["name"] for line in waiting()] == ["urgent", "old"]
+
+
+def test_the_queue_as_a_table() -> None:
+    assert written(waiting(), output="text") == (
+        "#  PRIORITY   AGE  PODS  ASKS                     JOB                  REASON\n"
+        "1  1000 high  60s  2     0.5 cpu                  TFJob team/urgent    NoRoom\n"
+        "2  0          2h   2     2 cpu, 2 nvidia.com/gpu  PyTorchJob team/old  NoRoom\n"
+        "    1 cpu short\n"
+    )
+
+
+def test_an_empty_queue() -> None:
+    assert written([], output="text") == "no job waits\n"
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_the_queue_for_programs(output: str) -> None:
+    printed = written(waiting(), output=output)
+    read = json.loads(printed) if output == "json" else yaml.safe_load(printed)
+    assert [line["priority"] for line in read] == [1000, 0]
