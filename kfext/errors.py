@@ -14,7 +14,8 @@ KfextError
     ├── Gone               410: the resource version is too old; list again
     ├── Invalid            422: a failed `test` of a JSON patch, or a schema violation
     ├── TooManyRequests    429, with the seconds to wait
-    └── Unavailable        no connection, no answer in time, or 5xx
+    ├── Unavailable        no connection, no answer in time, or 5xx
+    └── NotLeading         a write that was not sent: this process may not act any more
 """
 
 
@@ -101,3 +102,7 @@ class TooManyRequests(ApiError):  # noqa: N818
 
 class Unavailable(ApiError):  # noqa: N818
     """No connection, no answer in time, or a 5xx."""
+
+
+class NotLeading(ApiError):  # noqa: N818
+    """Not sent: another controller may lead by now."""

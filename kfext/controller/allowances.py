@@ -2,7 +2,8 @@
 
 from collections import Counter
 
-from kfext.controller.cluster import Cluster, Entry
+from kfext.controller.cluster import Cluster
+from kfext.controller.entry import Entry
 from kfext.core.queue import Classes
 from kfext.core.quota import demand
 from kfext.core.situation import Allowance

@@ -5,62 +5,24 @@ watch event, so that the next decision does not rest on what we have just change
 """
 
 import time
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from kfext.controller.settings import JobSettings
+from kfext.controller.entry import Entry
 from kfext.core.claims import plan_claims, plan_key, pod_claim, pod_key
-from kfext.core.ledger import Claim, Ledger
+from kfext.core.ledger import Ledger
 from kfext.core.queued import MOST_OUTSTANDING
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.node import Node
-from kfext.model.plan import Plan, decode_plan
+from kfext.model.plan import decode_plan
 from kfext.model.pod import Pod
-from kfext.model.state import JobState, decode_state
+from kfext.model.state import decode_state
 from kfext.model.tolerant import mapping, text
-from kfext.model.verdict import Verdict
 from kfext.names import PLAN, STATE
 
 _GONE_KEPT = 10_000
 """How many uids of jobs that are gone are remembered; answers are late by seconds at most."""
-
-
-@dataclass(slots=True)
-class Entry:
-    """A job and what the controller keeps beside it while it lives. Times are monotonic seconds.
-
-    `assumed` is a plan that is being written to the job: it holds room until the answer is in.
-    `phase` and `verdict` are what the TrainingPlan says; phase None for a job that is not ours.
-    `ahead` is how many jobs it was told to come before it in the queue; `missing` counts the pods
-    that the operator has yet to create under the plan.
-    """
-
-    raw: Mapping[str, Any]
-    job: TrainingJob
-    plan: Plan | None
-    state: JobState
-    assumed: Plan | None = None
-    busy: bool = False
-    failures: int = 0
-    phase: str | None = None
-    phase_since: float = 0.0
-    verdict: Verdict | None = None
-    ahead: int | None = None
-    settings: tuple[int, TrainingJob, JobSettings] | None = None
-    missing: int = 0
-    marker: tuple[object, ...] = ()
-    since: float = 0.0
-    settled_at: float = 0.0
-    hopeless_since: float | None = None
-    gated: bool = False
-    claimed: dict[Hashable, Claim] = field(default_factory=dict)
-
-    @property
-    def waiting(self) -> bool:
-        """Whether the job waits for room: in the queue, or with pods behind the gate."""
-        queued = self.job.suspend and self.job.held
-        return (queued or self.gated) and not self.job.finished
 
 
 class Cluster:

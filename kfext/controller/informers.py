@@ -6,7 +6,8 @@ from typing import Any
 from kfext.controller.cluster import Cluster
 from kfext.controller.line import Line
 from kfext.controller.settings import SettingsSource
-from kfext.controller.view import Viewer, decode_view
+from kfext.controller.view import decode_view
+from kfext.controller.viewer import Viewer
 from kfext.kube import paths, wire
 from kfext.kube.client import Client
 from kfext.kube.informer import Informer

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kfext.controller.allowances import Allowances
-from kfext.controller.cluster import Cluster, Entry
+from kfext.controller.cluster import Cluster
+from kfext.controller.entry import Entry
 from kfext.controller.settings import JobSettings
 from kfext.core import queue
 from kfext.core.backfill import reserve

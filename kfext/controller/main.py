@@ -13,12 +13,14 @@ import structlog
 
 from kfext.controller.autoscaler import has_autoscaler
 from kfext.controller.checks import missing_requirements
-from kfext.controller.cluster import Cluster, Entry
+from kfext.controller.cluster import Cluster
+from kfext.controller.entry import Entry
 from kfext.controller.informers import informers
 from kfext.controller.metrics import Metrics
 from kfext.controller.reconciler import Reconciler
 from kfext.controller.settings import SettingsSource
-from kfext.controller.view import Viewer, view_of
+from kfext.controller.view import view_of
+from kfext.controller.viewer import Viewer
 from kfext.controller.watches import login_with, operator_settings, registry
 from kfext.controller.writer import Writer, reference
 from kfext.errors import ApiError, KfextError, LeaseLost
@@ -43,9 +45,14 @@ _SWEEP_SECONDS = 300.0
 
 
 class Controller:
-    """One controller process. `identity` must be unique among the replicas."""
+    """One controller process. `identity` must be unique among the replicas.
 
-    def __init__(self, *, client: Client, identity: str, metrics: Metrics) -> None:
+    The Lease has a client of its own: its renewal must not queue behind the pins of a big gang.
+    """
+
+    def __init__(
+        self, *, client: Client, lease_client: Client, identity: str, metrics: Metrics
+    ) -> None:
         self._wake = asyncio.Event()
         self._client = client
         self._metrics = metrics
@@ -71,7 +78,7 @@ class Controller:
         )
         for name, informer in self._informers.items():
             metrics.follow_watch(name, informer.last_event_age)
-        self._lease = LeaseHolder(client, identity=identity, healthy=self._healthy)
+        self._lease = LeaseHolder(lease_client, identity=identity, healthy=self._healthy)
         self._listed = False
 
     async def run(self) -> None:
@@ -87,6 +94,7 @@ class Controller:
             tasks.create_task(self._events.run())
             tasks.create_task(self._lease.run())
             await self._lease.held.wait()
+            self._client.write_only_while(self._lease.may_act)
             self._metrics.leading.set(1)
             _log.info("leading", jobs=len(self.cluster.jobs), claims=len(self.cluster.ledger))
             tasks.create_task(self.viewer.run())
@@ -167,10 +175,16 @@ async def run(*, kubeconfig: Path | None = None, probe_port: int = 8080) -> None
     access = find_access(kubeconfig=kubeconfig)
     metrics = Metrics()
     identity = f"{socket.gethostname()}_{os.getpid()}"
-    async with Client(access, observe=metrics.observe_request) as client:
+    observe = metrics.observe_request
+    async with (
+        Client(access, observe=observe) as client,
+        Client(access, connections=2, observe=observe) as lease_client,
+    ):
         if missing := await missing_requirements(client):
             raise KfextError("; ".join(missing))
-        controller = Controller(client=client, identity=identity, metrics=metrics)
+        controller = Controller(
+            client=client, lease_client=lease_client, identity=identity, metrics=metrics
+        )
         handlers = registry(
             cluster=controller.cluster,
             settings=controller.settings,

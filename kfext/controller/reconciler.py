@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 import structlog
 
-from kfext.controller.cluster import Cluster, Entry
+from kfext.controller.cluster import Cluster
+from kfext.controller.entry import Entry
 from kfext.controller.line import Line
 from kfext.controller.metrics import Metrics
 from kfext.controller.settings import JobSettings, SettingsSource

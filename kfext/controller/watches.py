@@ -12,7 +12,7 @@ import kopf
 
 from kfext.controller.cluster import Cluster
 from kfext.controller.settings import SettingsSource
-from kfext.controller.view import Viewer
+from kfext.controller.viewer import Viewer
 from kfext.kube.access import Access
 from kfext.model.job import KINDS
 from kfext.model.policy import parse_policy

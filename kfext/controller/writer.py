@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Iterable
 from dataclasses import replace
 
-from kfext.controller.cluster import Cluster, Entry
+from kfext.controller.cluster import Cluster
+from kfext.controller.entry import Entry
 from kfext.core import job_patch, pod_patch
 from kfext.core.patch import Operation
 from kfext.core.steps import Amend, Bind, Evict, Release, Remember, Start, Step, Stop, Ungate, Wait

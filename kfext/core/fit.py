@@ -1,6 +1,7 @@
 """Whether a node is possible for a pod, free resources aside: selectors, affinity, taints.
 
-Follows kube-scheduler's filters NodeUnschedulable, NodeAffinity and TaintToleration.
+Follows kube-scheduler's filters NodeUnschedulable, NodeAffinity and TaintToleration. A pod that
+names its node is not seen by kube-scheduler; it follows what the kubelet asks before it starts one.
 """
 
 import re
@@ -8,21 +9,26 @@ import re
 from kfext.model.constraints import NAME_FIELD, Constraints, Requirement, Term, Toleration
 from kfext.model.node import Node, Taint
 
-_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")  # Python would read 1_0 as a number too
+_INTEGER = re.compile(r"[+-]?[0-9]{1,63}")  # Python would read 1_0 as a number too
+_LARGEST = 2**63 - 1
 _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
 def why_not(constraints: Constraints, node: Node) -> str | None:
     """Return None if a pod may run on the node, else what keeps it away, in a few words."""
-    if node.unschedulable and not _tolerated(_UNSCHEDULABLE, constraints.tolerations):
+    named = constraints.node_name
+    if named and node.name != named:
+        return "nodeName"
+    if node.unschedulable and not named and not _tolerated(_UNSCHEDULABLE, constraints.tolerations):
         return "cordoned"
     for key, value in constraints.node_selector:
         if node.labels.get(key) != value:
             return "nodeSelector"
     if constraints.terms is not None and not any(_matches(t, node) for t in constraints.terms):
         return "node affinity"
+    barring = {"NoExecute"} if named else {"NoSchedule", "NoExecute"}
     for taint in node.taints:
-        if taint.effect != "PreferNoSchedule" and not _tolerated(taint, constraints.tolerations):
+        if taint.effect in barring and not _tolerated(taint, constraints.tolerations):
             return f"taint {taint.key}"
     return None
 
@@ -68,7 +74,12 @@ def _compares(requirement: Requirement, value: str | None) -> bool:
     """Compare as 64-bit integers; a label that is none never holds."""
     if value is None or len(requirement.values) != 1:
         return False
-    if not all(_INTEGER.fullmatch(text) for text in (value, requirement.values[0])):
+    have, want = _integer(value), _integer(requirement.values[0])
+    if have is None or want is None:
         return False
-    have, want = int(value), int(requirement.values[0])
     return have > want if requirement.operator == "Gt" else have < want
+
+
+def _integer(text: str) -> int | None:
+    number = int(text) if _INTEGER.fullmatch(text) else None
+    return number if number is not None and -_LARGEST - 1 <= number <= _LARGEST else None

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kfext.core.eligible import Eligibility, Mask
+from kfext.core.topology import Domains, Topology
 from kfext.model.constraints import Constraints
 from kfext.model.node import Node
 from kfext.model.quantity import CPU, MEMORY, Resources
@@ -63,6 +64,7 @@ class Ledger:
         self._on_node: dict[str, set[Hashable]] = {}
         self._on_port: dict[tuple[str, int], set[Hashable]] = {}
         self._eligible = Eligibility()
+        self._topology = Topology()
         self._name_order: NDArray[np.int64] | None = None
         for node in nodes:
             self.set_node(node)
@@ -85,6 +87,7 @@ class Ledger:
             self._allocatable[column, row] = min(number, LARGEST)
         if known is None or _shape(known) != _shape(node):
             self._eligible.set(row, node)
+            self._topology.forget()
         if known is None or _shape(known) != _shape(node) or _grew(known, node):
             self.gains += 1
 
@@ -97,6 +100,7 @@ class Ledger:
         self._allocatable[:, row] = self._claimed[:, row] = 0
         self._assumed[:, row] = 0
         self._eligible.set(row, None)
+        self._topology.forget()
         self._unused.append(row)
         self._name_order = None
 
@@ -233,6 +237,10 @@ class Ledger:
                 if row is not None:
                     left._book(row, claim, -1)
         return left
+
+    def domains(self, keys: tuple[str, ...]) -> tuple[Domains, ...]:
+        """Return the topology domain of each row on each level of labels, the widest first."""
+        return self._topology.of(keys, self.nodes) if keys else ()
 
     # --- inside -----------------------------------------------------------------------------
 

@@ -1,20 +1,23 @@
 """The solver: where every pod of a gang goes. The one used by controller, CLI and simulator.
 
 Two stages, as in CMS-DL: stage A chooses one node for the whole gang, or the smallest good set
-of nodes; stage B gives each pod its node.
+of nodes; stage B gives each pod its node (core.solve). This is what surrounds them: what the gang
+asks, what the nodes have, and the answer with its reason.
 """
 
+from collections import Counter
 from collections.abc import Collection, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 
+from kfext.core.division import DEFAULT, FEWEST, Weights, instead
 from kfext.core.eligible import Mask
 from kfext.core.explain import no_place
 from kfext.core.gang import Gang, Member, gang
-from kfext.core.ledger import ASSUMED, Amounts, Ledger
-from kfext.core.nodeset import divide
-from kfext.core.score import Ranking, Rows, ranking
+from kfext.core.ledger import ASSUMED, Ledger
+from kfext.core.score import Rows, ranking
+from kfext.core.solve import Task, solve
 from kfext.model.plan import Assignment
 from kfext.model.quantity import Resources
 from kfext.model.verdict import Verdict
@@ -28,8 +31,9 @@ def place(
     bound: Assignment | None = None,
     excluded: Collection[str] = (),
     ignoring: Collection[Hashable] = (),
-    topology_keys: Sequence[str] = (),
     assumed: Resources = ASSUMED,
+    topology_keys: Sequence[str] = (),
+    weights: Weights = DEFAULT,
 ) -> Assignment | Verdict:
     """Return the node of every member, or why there is no place.
 
@@ -37,78 +41,79 @@ def place(
     the question; `ignoring` are claims of the gang itself, which count as free. With `one_node`
     only a single node will do (colocation: required). A pod that requests no CPU or memory counts
     as `assumed` in scores, never in what fits. Deterministic: equal nodes go by name.
+
+    A gang that no node holds goes into the narrowest topology domain that does, else the next
+    wider, else anywhere; `topology_keys` are labels of nodes, the widest domain first, such as a
+    zone and then a rack. `weights` say which division over several nodes is best.
     """
     bound = bound or {}
     moving = gang(member for member in members if member.key not in bound)
     if not moving.members:
         return dict(bound)
     possible = _masks(moving, ledger, excluded=excluded)
-    task = _Task(
+    task = Task(
         gang=moving,
         masks=_without_taken_ports(moving, ledger, possible, ignoring=ignoring),
         ranking=ranking(moving, ledger, assumed=assumed),
+        weights=weights,
         homes=_rows(bound.values(), ledger),
+        levels=ledger.domains(tuple(topology_keys)),
         one_node=one_node,
     )
     free = ledger.free(moving.resources, ignoring=ignoring)
-    rows = _solve(task, free)
+    rows = solve(task, free)
     if rows is not None:
         return {**bound, **_named(moving, rows, ledger)}
-    empty = _Task(moving, possible, task.ranking, task.homes, one_node)
+    empty = replace(task, masks=possible, levels=())
     return no_place(
         moving,
         ledger,
         possible=possible,
         free=free,
         one_node=one_node,
-        ever=_solve(empty, ledger.allocatable(moving.resources)) is not None,
+        ever=solve(empty, ledger.allocatable(moving.resources)) is not None,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """What is asked: `masks` are per batch of the gang, `homes` the rows of its bound members."""
+def why_more_nodes(
+    found: Assignment,
+    members: Sequence[Member],
+    ledger: Ledger,
+    *,
+    one_node: bool,
+    bound: Assignment | None = None,
+    excluded: Collection[str] = (),
+    ignoring: Collection[Hashable] = (),
+    assumed: Resources = ASSUMED,
+    topology_keys: Sequence[str] = (),
+) -> str:
+    """Return why a place that `place` found has more nodes than it must, or an empty string.
 
-    gang: Gang
-    masks: Sequence[Mask]
-    ranking: Ranking
-    homes: Rows
-    one_node: bool
-
-
-def _solve(task: _Task, free: Amounts) -> Rows | None:
-    """Return the row of each member within `free`, shape (resources, rows), or None."""
-    if len(task.homes):
-        beside = _solve_within(task, [_only(mask, task.homes) for mask in task.masks], free)
-        if beside is not None or task.one_node:
-            return beside
-    return _solve_within(task, task.masks, free)
-
-
-def _solve_within(task: _Task, masks: Sequence[Mask], free: Amounts) -> Rows | None:
-    """Return the row of each member: one row for all, else the smallest good set of rows."""
-    fits = np.logical_and.reduce(masks)
-    for amounts, wanted in zip(free, task.gang.total, strict=True):
-        fits &= amounts >= wanted
-    rows = np.flatnonzero(fits)
-    if len(rows) and not task.gang.ports_clash:
-        best = rows[task.ranking(rows).argmin()]
-        return np.full(len(task.gang.members), best)
-    if task.one_node and len(task.homes) <= 1:
-        return None
-    return divide(task.gang, free=free, masks=masks, ranking=task.ranking)
-
-
-def _only(mask: Mask, rows: Rows) -> Mask:
-    """Return the mask without all other rows."""
-    limited: Mask = np.zeros_like(mask)
-    limited[rows] = mask[rows]
-    return limited
+    The arguments are those of `place`, on the ledger as it was then. Costs another plan if the
+    place has several nodes, so it is for when a person reads it.
+    """
+    taken = Counter(found.values())
+    if len(taken) == 1:
+        return ""
+    fewest = place(
+        members,
+        ledger,
+        one_node=one_node,
+        bound=bound,
+        excluded=excluded,
+        ignoring=ignoring,
+        assumed=assumed,
+        topology_keys=topology_keys,
+        weights=FEWEST,
+    )
+    if isinstance(fewest, Verdict):
+        return ""
+    return instead(list(taken.values()), list(Counter(fewest.values()).values()))
 
 
 def _rows(nodes: Collection[str], ledger: Ledger) -> Rows:
-    """Return the rows of those nodes that are still there."""
-    rows = {row for node in nodes if (row := ledger.row(node)) is not None}
+    """Return the rows of those nodes that are still there, one for each time a node is named."""
+    rows = [row for node in nodes if (row := ledger.row(node)) is not None]
     return np.array(sorted(rows), dtype=np.intp)
 
 
@@ -169,7 +174,8 @@ def still_fits(
         return False
     possible = _masks(moving, ledger, excluded=excluded)
     masks = _without_taken_ports(moving, ledger, possible, ignoring=ignoring)
-    left = ledger.free(moving.resources, ignoring=ignoring)
+    free = ledger.free(moving.resources, ignoring=ignoring)
+    left = free.copy()
     ports: set[tuple[int, tuple[str, int]]] = set()
     start = 0
     for batch, mask in zip(moving.batches, masks, strict=True):
@@ -181,4 +187,5 @@ def still_fits(
         if not mask[own].all() or clash or not ports.isdisjoint(wanted):
             return False
         ports |= wanted
-    return bool((left[:, rows] >= 0).all())
+    # Of what nobody here requests others may have taken more than there is.
+    return bool(((left >= 0) | (left == free)).all())

@@ -1,5 +1,8 @@
 """A job that kfext holds suspended: it waits until it is safe to resume and there is room."""
 
+from dataclasses import replace
+
+from kfext.core.elastic import fewest_workers, with_workers, workers_of
 from kfext.core.explain import listed
 from kfext.core.ledger import Ledger
 from kfext.core.quota import demand, shortage
@@ -54,8 +57,10 @@ def _start(situation: Situation, ledger: Ledger, refusals: Refusals) -> Step:
     if to_create >= MOST_OUTSTANDING:
         message = f"the operator has yet to create {to_create} pods of jobs before this one"
         return Wait(QUEUED, Verdict(REASON_WAITING_FOR_OPERATOR, message))
-    forbidden = _forbidden(situation)
-    found = Refusal(forbidden) if forbidden else find_room(situation, ledger, refusals)
+    allowed = _within_quota(situation)
+    if isinstance(allowed, Verdict):
+        return _keep_waiting(situation, Refusal(allowed))
+    found = find_room(allowed, ledger, refusals)
     if isinstance(found, Refusal):
         return _keep_waiting(situation, found)
     plan = situation.planned(found)
@@ -65,18 +70,25 @@ def _start(situation: Situation, ledger: Ledger, refusals: Refusals) -> Step:
     return Start(plan, Verdict(REASON_PLANNED, message))
 
 
-def _forbidden(situation: Situation) -> Verdict | None:
-    """Return which quota would stop the operator half-way, None if all leave room."""
-    allowance = situation.around.allowance
+def _within_quota(situation: Situation) -> Situation | Verdict:
+    """Return the situation with as many workers as the quotas let be created, or which stops it."""
+    allowance, job = situation.around.allowance, situation.job
     if not allowance.quotas:
-        return None
-    return shortage(
-        demand(situation.job),
-        allowance.quotas,
-        pending=allowance.pending,
-        default_class=allowance.default_class,
-        defaulted=allowance.defaulted,
-    )
+        return situation
+    whole: Verdict | None = None
+    for count in range(workers_of(job), fewest_workers(job, situation.elastic) - 1, -1):
+        fewer = with_workers(job, count)
+        stopped = shortage(
+            demand(fewer),
+            allowance.quotas,
+            pending=allowance.pending,
+            default_class=allowance.default_class,
+            defaulted=allowance.defaulted,
+        )
+        if stopped is None:
+            return replace(situation, job=fewer)
+        whole = whole or stopped
+    return whole or situation
 
 
 def _keep_waiting(situation: Situation, refusal: Refusal) -> Step:

@@ -108,6 +108,7 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
         bound=bound,
         excluded=situation.excluded,
         ignoring=own,
+        topology_keys=situation.placement.topology_keys,
         assumed=situation.placement.assumed_requests,
     )
     if not isinstance(found, Verdict):

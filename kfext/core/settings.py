@@ -1,6 +1,7 @@
 """The settings that hold for a job, and where each comes from (DESIGN §2)."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fractions import Fraction
@@ -29,6 +30,7 @@ _LONGEST_KEY = 80
 NEVER = "never"
 AUTO = Progress(source="auto")
 DEFAULT = "the default"
+LAST_GOOD = "the last good value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +72,13 @@ def resolve(
     job_annotations: Mapping[str, str],
     namespace_annotations: Mapping[str, str],
     policy: TrainingPolicy,
+    *,
+    last_good: Mapping[str, str] | None = None,
 ) -> Settings:
     """Return what holds: the job's annotation, else the namespace's, else the policy's, else ours.
 
-    Total: what is malformed is left out and told in `errors` or `warnings`.
+    Total: what is malformed is left out and told in `errors` or `warnings`. In place of what an
+    edit spoilt on the job holds its value in `last_good`, which admission left in the templates.
     """
     layers = (
         _Layer(place="the job", written=job_annotations, strict=True),
@@ -98,6 +103,7 @@ def resolve(
             except SettingError as error:
                 if layer.strict:
                     errors.append(error)
+                    _keep_last_good(key, last_good or {}, values=values, sources=sources)
                 else:
                     warnings.append(f"ignored: {error}")
                 continue
@@ -110,6 +116,19 @@ def resolve(
             warnings.append(f"ignored: {too_low}")
         del values[key], sources[key]
     return _settings(values, sources=sources, warnings=warnings, errors=errors)
+
+
+def _keep_last_good(
+    key: str,
+    last_good: Mapping[str, str],
+    *,
+    values: dict[str, Value],
+    sources: dict[str, str],
+) -> None:
+    """Enter the last good value of a key, if there is one: a template is anybody's to edit too."""
+    with suppress(KeyError, SettingError):
+        values[key] = parse_setting(key, last_good[key], field="the template")
+        sources[key] = LAST_GOOD
 
 
 def _settings(

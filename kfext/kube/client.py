@@ -12,7 +12,7 @@ import aiohttp
 import orjson
 from yarl import URL
 
-from kfext.errors import ApiError, TooManyRequests, Unauthorized, Unavailable
+from kfext.errors import ApiError, NotLeading, TooManyRequests, Unauthorized, Unavailable
 from kfext.kube import request as build
 from kfext.kube.access import Access, find_access
 from kfext.kube.paths import resource_of
@@ -33,6 +33,11 @@ def _ignore(verb: str, resource: str, status: int, seconds: float) -> None:
     """Observe nothing."""
 
 
+def _always() -> bool:
+    """Let every write pass."""
+    return True
+
+
 class Client:
     """One connection pool to one API server. Objects are plain dicts.
 
@@ -44,6 +49,7 @@ class Client:
     def __init__(self, access: Access, *, connections: int = 64, observe: Observe = _ignore):
         self._access = access
         self._observe = observe
+        self._may_write: Callable[[], bool] = _always
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=connections,
@@ -66,6 +72,10 @@ class Client:
         """Return a client for the cluster we run in, or for a kubeconfig. Raises NoAccess."""
         access = await asyncio.to_thread(find_access, kubeconfig=kubeconfig, context=context)
         return cls(access, connections=connections, observe=observe)
+
+    def write_only_while(self, may_write: Callable[[], bool]) -> None:
+        """Ask `may_write` before each write from now on; NotLeading if it says no."""
+        self._may_write = may_write
 
     async def __aenter__(self) -> Self:
         return self
@@ -200,6 +210,9 @@ class Client:
             headers = await self._access.token.header()
             if request.body is not None:
                 headers["Content-Type"] = request.content_type
+            if request.method != "GET" and not self._may_write():
+                message = "not sent: another controller may lead by now"
+                raise NotLeading(status=0, reason="NotLeading", message=message)
             async with self._session.request(
                 request.method,
                 URL(self._access.server + request.target, encoded=True),

@@ -8,10 +8,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from kfext.errors import ApiError, LeaseLost, NotFound
+from kfext.errors import ApiError, Conflict, LeaseLost, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.request import Object
@@ -39,7 +40,7 @@ class LeaseHolder:
 
     `identity` must be unique among the replicas. It acquires and renews only while `healthy()` is
     true, so that a controller which cannot place jobs is not taken for one that can. `held` is set
-    from acquisition to the end of `run`.
+    from acquisition to the end of `run`; `may_act` is to be asked before every write.
     """
 
     def __init__(
@@ -64,18 +65,27 @@ class LeaseHolder:
         self._monotonic = monotonic
         self._wall = wall
         self._observed: Object = {}
+        self._version = ""
         self._observed_at = float("-inf")
+        self._renewed_at = float("-inf")
+
+    def may_act(self) -> bool:
+        """Return whether nobody else can hold the Lease yet.
+
+        False at once in a process that stood still for too long, before `run` gets to say so.
+        """
+        return self.held.is_set() and not self._overdue()
 
     async def run(self) -> None:
         """Acquire, then renew for ever. Raises LeaseLost; cancelling releases the Lease.
 
         After LeaseLost nothing is released: the caller may still be acting, and must end first.
         """
-        renewed_at = await self._acquire()
+        self._renewed_at = await self._acquire()
         _log.info("lease %s/%s acquired by %s", self._namespace, self._name, self._identity)
         self.held.set()
         try:
-            await self._renew(renewed_at)
+            await self._renew()
         except asyncio.CancelledError:
             await self._release()
             raise
@@ -94,31 +104,40 @@ class LeaseHolder:
                     _log.warning("lease not acquired: %s", error)
             await asyncio.sleep(self._timing.retry)
 
-    async def _renew(self, renewed_at: float) -> None:
+    async def _renew(self) -> None:
         while True:
             await asyncio.sleep(self._timing.retry)
             began = self._monotonic()
-            left = renewed_at + self._timing.deadline - began
-            if self._healthy():
+            left = self._renewed_at + self._timing.deadline - began
+            if self._healthy() and left > 0:
                 try:
                     async with asyncio.timeout(left):
                         if not await self._take():
                             holder = self._observed.get("holderIdentity")
                             raise LeaseLost(f"the lease is held by {holder} now")
                     # Others count from when the server wrote, which is after we began.
-                    renewed_at = began
+                    self._renewed_at = began
                 except TimeoutError:
                     _log.warning("lease not renewed: no answer in %.1f s", left)
                 except ApiError as error:
                     _log.warning("lease not renewed: %s", error)
-            if (silence := self._monotonic() - renewed_at) >= self._timing.deadline:
+            if self._overdue():
+                silence = self._monotonic() - self._renewed_at
                 raise LeaseLost(
                     f"the lease was not renewed for {silence:.1f} s"
                     f" (limit {self._timing.deadline:g} s, healthy: {self._healthy()})"
                 )
 
+    def _overdue(self) -> bool:
+        return self._monotonic() - self._renewed_at >= self._timing.deadline
+
     async def _take(self) -> bool:
         """Make or keep the Lease ours; False if another holds it. Conflict if another is faster."""
+        if self._observed.get("holderIdentity") == self._identity:
+            # One request as long as nobody else writes: a renewal must get through a busy time.
+            with suppress(Conflict, NotFound):
+                await self._write(self._version, self._spec(self._observed))
+                return True
         path = paths.leases(self._namespace, self._name)
         try:
             lease = await self._client.get(path)
@@ -137,7 +156,7 @@ class LeaseHolder:
             duration = self._observed.get("leaseDurationSeconds") or self._timing.duration
             if self._monotonic() < self._observed_at + duration:
                 return False
-        await self._write(lease, self._spec(self._observed))
+        await self._write(self._version, self._spec(self._observed))
         return True
 
     def _spec(self, old: Object) -> Object:
@@ -152,8 +171,7 @@ class LeaseHolder:
             spec |= {"acquireTime": now, "leaseTransitions": transitions + bool(old)}
         return spec
 
-    async def _write(self, lease: Object, spec: Object) -> None:
-        version = lease["metadata"]["resourceVersion"]
+    async def _write(self, version: str, spec: Object) -> None:
         patch = {"metadata": {"resourceVersion": version}, "spec": spec}
         self._observe(
             await self._client.merge_patch(paths.leases(self._namespace, self._name), patch)
@@ -161,6 +179,7 @@ class LeaseHolder:
 
     def _observe(self, lease: Object) -> None:
         spec = lease.get("spec") or {}
+        self._version = lease["metadata"]["resourceVersion"]
         if spec != self._observed:
             self._observed, self._observed_at = spec, self._monotonic()
 
@@ -170,7 +189,8 @@ class LeaseHolder:
             async with asyncio.timeout(_RELEASE_SECONDS):
                 lease = await self._client.get(paths.leases(self._namespace, self._name))
                 if (lease.get("spec") or {}).get("holderIdentity") == self._identity:
-                    await self._write(lease, {"holderIdentity": "", "leaseDurationSeconds": 1})
+                    version = lease["metadata"]["resourceVersion"]
+                    await self._write(version, {"holderIdentity": "", "leaseDurationSeconds": 1})
         except (ApiError, TimeoutError) as error:
             _log.warning("lease not released, a successor waits until it expires: %s", error)
 

@@ -112,5 +112,13 @@ def human(resource: str, number: int) -> str:
     if resource == CPU:
         return f"{number / 1000:g} cpu"
     if resource in {MEMORY, "ephemeral-storage"}:
-        return f"{number / 2**30:.3g} Gi {resource}"
+        return f"{_in_bytes(number)} {resource}"
     return f"{number} {resource}"
+
+
+def _in_bytes(number: int) -> str:
+    """Return a number of bytes in the largest unit of which there is one."""
+    for unit, size in (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
+        if abs(number) >= size:
+            return f"{number / size:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{number} bytes of"

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import signal
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,6 +76,7 @@ async def _serve(config: Config, *, client: Client, folder: Path, stop: asyncio.
         return f"not read yet: {missing}" if missing else None
 
     app = make_app(watched, metrics)
+    app.on_response_prepare.append(_last_answers(stop))
     reviews = web.AppRunner(app, access_log=None, shutdown_timeout=_LONGEST_REVIEW_SECONDS)
     await reviews.setup()
     await web.TCPSite(reviews, port=config.port, ssl_context=certificate.context).start()
@@ -101,6 +102,22 @@ async def _serve(config: Config, *, client: Client, folder: Path, stop: asyncio.
     finally:
         await reviews.cleanup()
         await probes.cleanup()
+
+
+def _last_answers(
+    stop: asyncio.Event,
+) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
+    """Have API servers take their connections elsewhere once we are about to end.
+
+    A review that is sent on a kept connection in the moment in which it is closed would be lost.
+    """
+
+    async def part(request: web.Request, response: web.StreamResponse) -> None:
+        if stop.is_set():
+            response.headers["Connection"] = "close"
+            response.force_close()
+
+    return part
 
 
 async def _settle(trusted: asyncio.Event) -> None:

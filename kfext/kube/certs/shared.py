@@ -24,14 +24,16 @@ class Trust:
 async def ensure_authority(client: Client, *, now: datetime) -> Trust:
     """Return the authority of the Secret; make it if absent, replace it if unusable or due.
 
-    Of several replicas that do so at once one wins, and all return the winner's. Raises ApiError.
+    Of several replicas that do so at once one wins, and all return the winner's. What the API
+    servers trust already stays trusted: other replicas still serve certificates of it. Raises
+    ApiError.
     """
     while True:
         try:
             try:
                 secret = await client.get(paths.secrets(NAMESPACE, CA_SECRET))
             except NotFound:
-                trust = _renewed(b"", now=now)
+                trust = _renewed(await _trusted_now(client), now=now)
                 await client.create(paths.secrets(NAMESPACE), _secret(trust))
                 return trust
             trust = _stored(secret)
@@ -67,6 +69,16 @@ async def inject_bundle(client: Client, trusted: bytes) -> bool:
     return bool(operations)
 
 
+async def _trusted_now(client: Client) -> bytes:
+    """Return the caBundle of the webhook configuration; empty without one."""
+    try:
+        configuration = await client.get(paths.mutating_webhooks(WEBHOOK_CONFIGURATION))
+    except NotFound:
+        return b""
+    hooks = configuration.get("webhooks") or ()
+    return b"\n".join(_decoded(hook["clientConfig"].get("caBundle")) for hook in hooks)
+
+
 def _renewed(old_bundle: bytes, *, now: datetime) -> Trust:
     authority = new_authority(now=now)
     return Trust(authority, bundle(authority.certificate, old_bundle, now=now))
@@ -78,14 +90,15 @@ def _certificates(trust: Trust) -> tuple[bytes, bytes]:
 
 def _stored(secret: Object) -> Trust:
     data = secret.get("data") or {}
+    pair = Pair(_decoded(data.get("tls.crt")), _decoded(data.get("tls.key")))
+    return Trust(pair, _decoded(data.get("ca.crt")))
 
-    def value(key: str) -> bytes:
-        try:
-            return base64.b64decode(data.get(key) or "")
-        except binascii.Error:
-            return b""
 
-    return Trust(Pair(value("tls.crt"), value("tls.key")), value("ca.crt"))
+def _decoded(value: str | None) -> bytes:
+    try:
+        return base64.b64decode(value or "")
+    except binascii.Error:
+        return b""
 
 
 def _secret(trust: Trust) -> Object:

@@ -215,6 +215,24 @@ async def test_a_replaced_secret_is_followed_at_once(cluster: Client, tmp_path: 
     await served(serving, trusted=trusted)
 
 
+async def test_a_deleted_secret_takes_no_trust_from_replicas_that_have_not_noticed(
+    cluster: Client, tmp_path: Path
+) -> None:
+    one = ServingCertificate(cluster, folder=tmp_path)
+    await one.check()
+    (old, _) = await ca_bundles(cluster)
+    await cluster.delete(paths.secrets("kfext-system", CA_SECRET))
+
+    other = ServingCertificate(cluster, folder=tmp_path)
+    await other.check()
+
+    (trusted, _) = await ca_bundles(cluster)
+    assert issued(await served(one, trusted=trusted), old)
+    assert not issued(await served(other, trusted=trusted), old)
+    assert not await one.check()
+    assert not issued(await served(one, trusted=trusted), old)
+
+
 async def test_an_unusable_secret_is_replaced(cluster: Client) -> None:
     first = await ensure_authority(cluster, now=START)
     garbage = base64.b64encode(b"garbage").decode()

@@ -234,3 +234,29 @@ async def test_a_server_that_is_gone_is_unavailable() -> None:
             await client.get("/api/v1/nodes/a")
 
     assert seen == [0]
+
+
+async def test_who_may_not_write_any_more_reads_only(
+    testbed: Testbed, client: Client, namespace: str
+) -> None:
+    leading = True
+    await client.create(configmaps(namespace), configmap("a", x="1"))
+    path = configmaps(namespace, "a")
+    async with await Client.connect(testbed.kubeconfig) as ours:
+        ours.write_only_while(lambda: leading)
+        await ours.merge_patch(path, {"data": {"x": "2"}})
+
+        leading = False
+        acts: tuple[Awaitable[object], ...] = (
+            ours.merge_patch(path, {"data": {"x": "3"}}),
+            ours.json_patch(path, [{"op": "add", "path": "/data/x", "value": "3"}]),
+            ours.create(configmaps(namespace), configmap("b")),
+            ours.apply(configmaps(namespace, "b"), configmap("b")),
+            ours.delete(path),
+        )
+        for act in acts:
+            with pytest.raises(errors.NotLeading):
+                await act
+
+        assert (await ours.get(path))["data"] == {"x": "2"}
+    assert "b" not in [one["metadata"]["name"] for one in await client.list_all(path[:-2])]

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import pytest
 
+from e2e.testbed.cluster import Testbed
 from kfext.errors import LeaseLost
 from kfext.kube import paths
 from kfext.kube.client import Client
@@ -136,6 +137,19 @@ async def test_a_deleted_lease_is_made_again(contest: Contest) -> None:
     assert first.held.is_set()
 
 
+async def test_a_renewal_is_one_request(testbed: Testbed, namespace: str) -> None:
+    verbs: list[str] = []
+    observed = await Client.connect(testbed.kubeconfig, observe=lambda verb, *_: verbs.append(verb))
+    async with observed:
+        contest = Contest(observed, namespace)
+        holder = contest.enter("one", Timing(retry=0.02))
+        await until(holder.held.is_set, what="it holds the lease")
+        verbs.clear()
+        await until(lambda: len(verbs) > 5, what="renewals")
+        assert set(verbs) == {"patch"}
+        await contest.stop("one")
+
+
 async def test_a_lease_that_cannot_be_renewed_is_lost(
     faulty: FaultyServer, faulty_client: Client
 ) -> None:
@@ -148,6 +162,31 @@ async def test_a_lease_that_cannot_be_renewed_is_lost(
 
     assert not holder.held.is_set()
     assert len(faulty.read_queries) > 5, "it gave up at the first failure"
+
+
+async def test_a_holder_that_stood_still_for_too_long_may_not_act_any_more(
+    client: Client, namespace: str
+) -> None:
+    now = 1000.0
+    timing = Timing(retry=0.05)
+    holder = LeaseHolder(
+        client,
+        identity="me",
+        healthy=lambda: True,
+        namespace=namespace,
+        timing=timing,
+        monotonic=lambda: now,
+    )
+    assert not holder.may_act()
+    task = asyncio.create_task(holder.run())
+    await until(holder.held.is_set, what="it holds the lease")
+    assert holder.may_act()
+
+    now += timing.deadline  # at once, before `run` had its turn
+    assert not holder.may_act()
+    with pytest.raises(LeaseLost, match=r"not renewed for 10\.0 s"):
+        await asyncio.wait_for(task, 30)
+    assert not holder.may_act()
 
 
 async def test_another_is_believed_by_our_own_clock_only(client: Client, namespace: str) -> None:

@@ -148,11 +148,14 @@ def test_every_field_that_the_model_reads_is_on_the_wire() -> None:
     assert len(gated.constraints.tolerations) == 1
 
 
-@given(place=st.sampled_from(places(GATED)[1:]), value=ODD)
+@given(
+    at=st.sampled_from([(base, place) for base in (POD, GATED) for place in places(base)[1:]]),
+    value=ODD,
+)
 def test_an_odd_field_changes_nothing_about_how_a_pod_is_read(
-    place: tuple[str | int, ...], value: object
+    at: tuple[Any, tuple[str | int, ...]], value: object
 ) -> None:
-    odd = changed(GATED, place, value)
+    odd = changed(*at, value)
 
     assert decode_pod(json.dumps(odd).encode()) == parse_pod(odd)
 
@@ -177,6 +180,15 @@ def test_equal_parts_of_different_objects_are_one_object() -> None:
         decode_node(json.dumps(NODE).encode()).allocatable
         is decode_node(json.dumps(changed(NODE, ("metadata", "name"), "b")).encode()).allocatable
     )
+
+
+def test_pods_that_differ_only_in_their_node_share_what_they_ask_for() -> None:
+    one = decode_pod(json.dumps(POD).encode())
+    other = decode_pod(json.dumps(changed(POD, ("spec", "nodeName"), "node-2")).encode())
+
+    assert (one.node_name, other.node_name) == ("node-1", "node-2")
+    assert one.requests is other.requests
+    assert one.host_ports is other.host_ports
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"null", b'"text"'])

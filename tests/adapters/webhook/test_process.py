@@ -1,5 +1,6 @@
 """`kfext webhook` as a process, called by a true API server."""
 
+import http.client
 import signal
 import socket
 import ssl
@@ -9,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -186,6 +188,10 @@ def test_the_certificate_names_the_service_too(webhook: Webhook) -> None:
     assert pem.startswith("-----BEGIN CERTIFICATE-----")
 
 
+def test_a_connection_is_kept_for_the_next_review(webhook: Webhook) -> None:
+    assert _review(webhook).get("connection", "keep-alive") == "keep-alive"
+
+
 def test_metrics_count_the_reviews(webhook: Webhook, namespaces: dict[str, str]) -> None:
     status, text = webhook.probe("/metrics")
     assert status == 200
@@ -208,6 +214,18 @@ def test_X1_without_a_controller_jobs_start_as_on_plain_kubernetes(
     assert names.HELD in create(testbed, namespaces["managed"], "kept")["metadata"]["annotations"]
 
 
+def _review(webhook: Webhook) -> dict[str, str]:
+    """Send a review that is none, past the certificate; return the headers of the answer."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    connection = http.client.HTTPSConnection("127.0.0.1", webhook.port, context=context, timeout=5)
+    try:
+        connection.request("POST", "/mutate-job", body=b"{}")
+        return {key.lower(): value for key, value in connection.getresponse().getheaders()}
+    finally:
+        connection.close()
+
+
 @pytest.fixture
 def stopped(webhook: Webhook) -> Webhook:
     webhook.process.send_signal(signal.SIGTERM)
@@ -216,6 +234,8 @@ def stopped(webhook: Webhook) -> Webhook:
 
 def test_sigterm_makes_it_unready_then_ends_it_in_order(stopped: Webhook) -> None:
     until(lambda: stopped.probe("/readyz")[0] in {503, 0}, what="not ready")
+    with suppress(OSError):  # it may have ended on a busy machine
+        assert _review(stopped)["connection"] == "close"
     assert stopped.process.wait(timeout=30) == 0, stopped.output.read_text()
     assert "Traceback" not in stopped.output.read_text()
 

@@ -366,6 +366,7 @@ def test_what_restarts_the_clock_of_a_step(
 ) -> None:
     cluster.observe_job(planned("a", "a").raw)
     cluster.observe_pod(None, worker(0, pinned="a"))
+    cluster.settle()
     clock.now = 50.0
     cluster.observe_pod(worker(0, pinned="a"), after)
     cluster.settle()

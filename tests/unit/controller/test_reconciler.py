@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from kfext.controller import reconciler as reconciler_module
-from kfext.controller.cluster import Cluster, Entry
+from kfext.controller.cluster import Cluster
+from kfext.controller.entry import Entry
 from kfext.controller.metrics import Metrics
 from kfext.controller.reconciler import Reconciler
 from kfext.controller.settings import SettingsSource

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from kfext.controller import view as module
-from kfext.controller.view import View, Viewer, decode_view, view_name, view_of
+from kfext.controller import viewer as module
+from kfext.controller.view import View, decode_view, view_name, view_of
+from kfext.controller.viewer import Viewer
 from kfext.errors import Conflict, NotFound, Unavailable
 from kfext.model.verdict import Verdict
 from kfext.names import PLACED, QUEUED
@@ -155,6 +156,42 @@ def test_what_is_written_is_read_back() -> None:
     }
     assert decode_view(json.dumps(written).encode()).view == RUNS
     assert decode_view(b"{}").view == View()
+
+
+SPOILT = view_of(JOB, phase=QUEUED, verdict=Verdict("NoRoom", "full"), nodes=(), invalid="bad")
+
+
+async def test_a_spoilt_setting_is_a_condition_until_it_is_mended(api: FakeApi) -> None:
+    made = viewer(api)
+    seen = []
+    for view in (SPOILT, WAITS):
+        made.show(JOB, view)
+        await run(made)
+        plan = api.plans["pytorchjob-train"]
+        seen.append([(one["type"], one["status"]) for one in plan["status"]["conditions"]])
+        plan["spec"] = {"job": {"uid": JOB.uid}}
+        assert decode_view(json.dumps(plan).encode()).view == view
+    assert seen == [
+        [("Placed", "False"), ("SettingsInvalid", "True")],
+        [("Placed", "False")],
+    ]
+
+
+async def test_the_time_of_a_condition_changes_only_with_its_status(api: FakeApi) -> None:
+    made = viewer(api)
+    made.show(JOB, WAITS)
+    await run(made)
+    before = api.plans["pytorchjob-train"]
+    before["status"]["conditions"][0]["lastTransitionTime"] = "2020-01-01T00:00:00Z"
+    successor = viewer(api)
+    successor.observe(None, decode_view(json.dumps(before).encode()))
+    times = []
+    for view in (SPOILT, RUNS):
+        successor.show(JOB, view)
+        await run(successor)
+        (placed, *_) = api.plans["pytorchjob-train"]["status"]["conditions"]
+        times.append(placed["lastTransitionTime"][:4])
+    assert times == ["2020", "1970"]
 
 
 def test_a_pytorchjob_and_a_tfjob_of_one_name_have_two_views() -> None:

@@ -8,10 +8,11 @@ import pytest
 from kfext.core import job_patch
 from kfext.core.elastic import fewest_workers, workers_of
 from kfext.core.lifecycle import next_step
-from kfext.core.situation import Situation
+from kfext.core.situation import Allowance, Around, Situation
 from kfext.core.steps import Start, Wait
 from kfext.core.validate import Range
 from kfext.model.job import TrainingJob, parse_job
+from kfext.model.quota import parse_quota
 from kfext.model.state import JobState, decode_state
 from kfext.names import STATE
 from tests.builders import JobBuilder, job, ledger, node
@@ -101,3 +102,19 @@ def test_a_short_job_that_is_stopped_asks_for_all_of_its_workers_again() -> None
     assert found is not None
     assert (found.suspend, workers_of(found)) == (True, 8)
     assert decode_state(stopped["metadata"]["annotations"][STATE]).asked == 0
+
+
+def test_a_quota_that_does_not_hold_all_workers_makes_an_elastic_job_start_short() -> None:
+    quota = parse_quota(
+        {
+            "metadata": {"namespace": "team", "name": "q"},
+            "status": {"hard": {"pods": "5"}, "used": {"pods": "1"}},
+        }
+    )
+    around = Around(allowance=Allowance(quotas=(quota,)))
+    room = ledger(node("a", cpu="8"))
+    step = next_step(situation(torch(8).build(), Range(2, 8), around=around), room)
+    assert isinstance(step, Start)
+    assert len(step.plan.assignment) == 4
+    rigid = next_step(situation(torch(8).build(), None, around=around), room)
+    assert isinstance(rigid, Wait)

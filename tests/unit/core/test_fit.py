@@ -6,12 +6,19 @@ from kfext.core.fit import why_not
 from kfext.model.constraints import parse_constraints
 from tests.builders import PINNED, node
 
+LABELS = {
+    "zone": "a",
+    "generation": "7",
+    "odd": "1_0",
+    "large": "9" * 30,
+    "most": f"{2**63 - 1}",
+}
 GPU_NODE = node(
     "gpu-1",
-    labels={"zone": "a", "generation": "7", "odd": "1_0", "large": "9" * 30},
+    labels=LABELS,
     taints=[{"key": "team", "value": "vision", "effect": "NoSchedule"}],
 )
-PLAIN = node("plain", labels={"zone": "a", "generation": "7", "odd": "1_0", "large": "9" * 30})
+PLAIN = node("plain", labels=LABELS)
 
 
 def affinity(*terms: dict[str, Any]) -> dict[str, Any]:
@@ -50,6 +57,10 @@ AFFINITY: dict[str, tuple[dict[str, Any], bool]] = {
     "Gt, the label is no number": (label("zone", "Gt", "1"), False),
     "Gt, the label is a number for Python only": (label("odd", "Gt", "1"), False),
     "Gt, the label does not fit 64 bits": (label("large", "Gt", "1"), False),
+    "Gt, the last number of 64 bits": (label("most", "Gt", f"{2**63 - 2}"), True),
+    "Lt, one beyond 64 bits": (label("generation", "Lt", f"{2**63}"), False),
+    "Gt, leading zeros": (label("generation", "Gt", "0" * 30 + "6"), True),
+    "Gt, a number as long as nobody can write it": (label("generation", "Gt", "9" * 5000), False),
     "Gt, nothing to compare with": (label("generation", "Gt"), False),
     "Gt, two values": (label("generation", "Gt", "1", "2"), False),
     "an operator that nobody knows": (label("zone", "Near", "a"), False),
@@ -162,3 +173,28 @@ CORDON: dict[str, tuple[list[dict[str, str]], str | None]] = {
 def test_cordon(tolerations: list[dict[str, str]], want: str | None) -> None:
     cordoned = node("n", cordoned=True)
     assert why_not(parse_constraints({"tolerations": tolerations}), cordoned) == want
+
+
+NAMED: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
+    "its node": ({}, {}, None),
+    "another node": ({"nodeName": "b"}, {}, "nodeName"),
+    "a cordon is kube-scheduler's affair": ({}, {"cordoned": True}, None),
+    "so is a taint that keeps new pods away": (
+        {},
+        {"taints": [{"key": "team", "effect": "NoSchedule"}]},
+        None,
+    ),
+    "a taint that drives pods away does so here too": (
+        {},
+        {"taints": [{"key": "team", "effect": "NoExecute"}]},
+        "taint team",
+    ),
+    "the kubelet asks for the labels": ({"nodeSelector": {"rack": "1"}}, {}, "nodeSelector"),
+}
+
+
+@pytest.mark.parametrize(("spec", "state", "want"), NAMED.values(), ids=NAMED)
+def test_a_pod_that_names_its_node(
+    spec: dict[str, Any], state: dict[str, Any], want: str | None
+) -> None:
+    assert why_not(parse_constraints({"nodeName": "a", **spec}), node("a", **state)) == want

@@ -132,6 +132,12 @@ QUEUE: dict[str, Case] = {
         plan=plan("a", "a", "a", generation=4),
         check=lambda step: step.plan.generation == 5,
     ),
+    "a start after a stop counts on from the plan that the stop took away": Case(
+        Start,
+        three().held(),
+        state=JobState(generation=4),
+        check=lambda step: step.plan.generation == 5,
+    ),
     "stopped for a cause and not yet safe to resume: the cause is said first": Case(
         Wait,
         was_suspended(),
@@ -361,15 +367,52 @@ BARRIER: dict[str, Case] = {
         three().resumed().queued_by_kueue(),
         workers(gated=True)[:2],
         more={"waited": 9e9, "quiet": 9e9},
-        check=phase(PLANNED),
+        check=lambda step: phase(PLANNED)(step) and step.again is None,
     ),
-    "a member does not come back, others run": Case(
+    "a stop keeps the number of the plan that it takes away": Case(
+        Stop,
+        three().resumed(),
+        workers(gated=True)[:2],
+        plan("a", "a", "a", generation=7),
+        more={"waited": 30.0, "quiet": 30.0},
+        check=lambda step: step.state.generation == 7,
+    ),
+    "a member does not come back, others run, and nothing is held back": Case(
         Wait,
         three().resumed(),
         workers(bound="a")[:2],
         plan("a", "a", "a"),
         more={"waited": 9e9, "quiet": 9e9},
-        check=phase(PLACED),
+        check=lambda step: phase(PLACED)(step) and step.again is None,
+    ),
+    "a member does not come back, one runs and one is held back: a strike": Case(
+        Remember,
+        three().resumed(),
+        [worker(0, bound="a"), worker(1, gated=True)],
+        plan("a", "a", "a"),
+        more={"waited": 30.0, "quiet": 30.0},
+        check=lambda step: (
+            (step.state.strikes, step.state.retry_at) == (1, NOW + 30)
+            and "2 of 3 pods exist" in step.state.message
+        ),
+    ),
+    "the third time: the one held back is let go": Case(
+        Release,
+        three().resumed(),
+        [worker(0, bound="a"), worker(1, gated=True)],
+        plan("a", "a", "a"),
+        JobState(strikes=2, retry_at=NOW),
+        more={"waited": 90.0, "quiet": 90.0},
+        check=lambda step: step.pods == () and step.verdict.reason == REASON_CREATE_TIMEOUT,
+    ),
+    "the third time of a required job: stopped": Case(
+        Stop,
+        three().resumed(),
+        [worker(0, bound="a"), worker(1, gated=True)],
+        plan("a", "a", "a"),
+        JobState(strikes=2, retry_at=NOW),
+        more={"waited": 90.0, "quiet": 90.0, "colocation": "required"},
+        check=stopped(REASON_CREATE_TIMEOUT, 3),
     ),
     "one of two lost members is back, behind the gate": Case(
         Wait,
@@ -477,6 +520,31 @@ BARRIER: dict[str, Case] = {
         [worker(0, bound="b"), *workers(gated=True)[1:]],
         check=moved_to("b", "b", "b"),
     ),
+    "half of the gang came ungated and is not bound, the plan holds": Case(
+        Bind,
+        three().resumed(),
+        [worker(0), *workers(gated=True)[1:]],
+        plan("a", "a", "a"),
+        check=lambda step: [to for _, to in step.pins] == ["a", "a"],
+    ),
+    "half of the gang came ungated and is not bound, the room is gone: first see where it goes": (
+        Case(
+            Wait,
+            three().resumed(),
+            [worker(0), *workers(gated=True)[1:]],
+            plan("gone", "gone", "gone"),
+            more={"waited": 20.0},
+            check=lambda step: phase(GATED)(step) and step.again == 40.0,
+        )
+    ),
+    "half of the gang came ungated and is never bound: the rest is not held for ever": Case(
+        Amend,
+        three().resumed(),
+        [worker(0), *workers(gated=True)[1:]],
+        plan("gone", "gone", "gone"),
+        more={"waited": 60.0},
+        check=lambda step: len(step.plan.assignment) == 2,
+    ),
     "half of the pins were written when we died": Case(
         Bind,
         three().resumed(),
@@ -490,7 +558,79 @@ BARRIER: dict[str, Case] = {
         [worker(0, bound="b"), *workers(gated=True)[1:]],
         plan("b", "b", "b"),
         on=full(),
-        check=phase(GATED, REASON_NO_ROOM),
+        check=lambda step: phase(GATED, REASON_NO_ROOM)(step) and step.again == 60.0,
+    ),
+    **{
+        f"one runs, no room for the rest, {said}": Case(
+            want,
+            three().resumed(),
+            [worker(0, bound="b"), *workers(gated=True)[1:]],
+            plan("b", "b", "b"),
+            state,
+            full(),
+            check,
+            more,
+        )
+        for said, want, state, more, check in [
+            (
+                "for bindTimeout: a strike",
+                Remember,
+                JobState(),
+                {"waited": 60.0},
+                lambda step: (step.state.strikes, step.state.retry_at) == (1, NOW + 60),
+            ),
+            (
+                "and the last strike is not bindTimeout ago: it does not count twice",
+                Wait,
+                JobState(strikes=1, retry_at=NOW + 1),
+                {"waited": 9e9},
+                lambda step: phase(GATED, REASON_NO_ROOM)(step) and step.again == 1.0,
+            ),
+            (
+                "and the clock was set back an hour: the wait is no longer for it",
+                Remember,
+                JobState(strikes=1, retry_at=NOW + 3600),
+                {"waited": 60.0},
+                lambda step: step.state.strikes == 2,
+            ),
+            (
+                "for the third time: the rest is left to kube-scheduler",
+                Release,
+                JobState(strikes=2, retry_at=NOW),
+                {"waited": 180.0},
+                lambda step: (
+                    step.pods == ()
+                    and step.verdict.reason == REASON_NO_ROOM
+                    and "3 attempts: no room for the rest" in step.verdict.message
+                ),
+            ),
+            (
+                "for the third time, required: stopped",
+                Stop,
+                JobState(strikes=2, retry_at=NOW),
+                {"waited": 180.0, "colocation": "required"},
+                stopped(REASON_NO_ROOM, 3),
+            ),
+        ]
+    },
+    "no room for the rest of a required job that Kueue started: never stopped by us": Case(
+        Wait,
+        three().resumed().queued_by_kueue(),
+        [worker(0, bound="b"), *workers(gated=True)[1:]],
+        plan("b", "b", "b"),
+        JobState(strikes=2),
+        on=full(),
+        more={"waited": 9e9, "colocation": "required"},
+        check=lambda step: phase(GATED, REASON_NO_ROOM)(step) and step.again is None,
+    ),
+    "no room for a preferred job that Kueue started, for the third time: let go": Case(
+        Release,
+        three().resumed().queued_by_kueue(),
+        workers(gated=True),
+        state=JobState(strikes=2),
+        on=full(),
+        more={"waited": 60.0},
+        check=lambda step: step.verdict.reason == REASON_NO_ROOM,
     ),
     "a member of a running gang came back: next to the survivors": Case(
         Amend,
@@ -539,8 +679,8 @@ BINDS: dict[str, Case] = {
         three().resumed(),
         workers(bound="b"),
         plan("b", "b", "b"),
-        JobState(strikes=2, excluded={"a": NOW + 9}, suspended_at=5.0),
-        check=lambda step: step.state == JobState(suspended_at=5.0),
+        JobState(strikes=2, excluded={"a": NOW + 9}, suspended_at=5.0, generation=3),
+        check=lambda step: step.state == JobState(suspended_at=5.0, generation=3),
     ),
     "one is not bound in time: moved, the bound ones stay": Case(
         Evict,
@@ -563,6 +703,60 @@ BINDS: dict[str, Case] = {
         plan("a", "a", "a"),
         more={"waited": 9e9},
         check=phase(BINDING),
+    ),
+    "two are pinned as an earlier plan said: deleted at once, and no strike": Case(
+        Evict,
+        three().resumed(),
+        [worker(0, bound="b"), worker(1, pinned="a"), worker(2, pinned="a")],
+        plan("b", "b", "b", generation=2),
+        JobState(strikes=1),
+        more={"waited": 2.0},
+        check=lambda step: (
+            [p.replica.index for p in step.pods] == [1, 2]
+            and step.state.strikes == 1
+            and step.state.excluded == {}
+            and "earlier plan" in step.state.message
+        ),
+    ),
+    "pinned as an earlier plan said, or by a plan that we are about to see": Case(
+        Wait,
+        three().resumed(),
+        workers(pinned="a"),
+        plan("b", "b", "b", generation=2),
+        more={"waited": 1.5},
+        check=lambda step: phase(BINDING)(step) and step.again == 0.5,
+    ),
+    "bound where an earlier plan said: a fact": Case(
+        Wait,
+        three().resumed(),
+        [worker(0, bound="a"), *workers(bound="b")[1:]],
+        plan("b", "b", "b", generation=2),
+        check=phase(PLACED),
+    ),
+    "the last strike is not bindTimeout ago: it does not count twice": Case(
+        Wait,
+        three().resumed(),
+        workers(pinned="a"),
+        plan("a", "a", "a"),
+        JobState(strikes=1, retry_at=NOW + 60),
+        more={"waited": 60.0},
+        check=lambda step: phase(BINDING)(step) and step.again == 60.0,
+    ),
+    "one of a required job is not bound in time: its node stays in question": Case(
+        Evict,
+        three().resumed(),
+        [*workers(bound="a")[:2], worker(2, pinned="a")],
+        plan("a", "a", "a"),
+        more={"waited": 60.0, "colocation": "required"},
+        check=lambda step: step.state.strikes == 1 and step.state.excluded == {},
+    ),
+    "none of a required job is bound in time: another node": Case(
+        Evict,
+        three().resumed(),
+        workers(pinned="a"),
+        plan("a", "a", "a"),
+        more={"waited": 60.0, "colocation": "required"},
+        check=lambda step: step.state.excluded == {"a": NOW + 300},
     ),
     "the third failure: released": Case(
         Release,

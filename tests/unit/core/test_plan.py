@@ -4,11 +4,10 @@ import random
 import re
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kfext.core.gang import Member, members_of
@@ -41,23 +40,7 @@ def placed(of: JobBuilder, on: Ledger, *, one_node: bool = False) -> list[str]:
     return nodes_of(place(of.members(), on, one_node=one_node))
 
 
-# --- C1: one node if one node holds the job ---------------------------------------------------
-
-
-def test_C1_whole_job_on_one_node_although_others_can_hold_a_part() -> None:
-    # Pod by pod, with affinity to the first, the job would start on a node with too little room:
-    # `a` and `b` are the best for one pod by every measure, and hold only three of four.
-    on = ledger(
-        node("a", gpus=3), node("b", gpus=3), node("c", gpus=8), used={"c": {GPU: "4", "cpu": "20"}}
-    )
-    four = job().master(gpus=1).worker(replicas=3, gpus=1)
-    assert placed(four, on) == ["c"] * 4
-    assert placed(four, on, one_node=True) == ["c"] * 4
-
-
-def test_C1_of_several_nodes_that_hold_the_job_all_pods_take_the_same() -> None:
-    on = ledger(*(node(name, cpu="8") for name in "abcd"))
-    assert len(set(placed(job().master(cpu="1").worker(replicas=3, cpu="1"), on))) == 1
+# --- required ---------------------------------------------------------------------------------
 
 
 def test_required_never_takes_a_second_node() -> None:
@@ -73,72 +56,7 @@ def test_required_with_pods_that_want_one_host_port_has_no_place() -> None:
     assert "same host port" in verdict.message
 
 
-# --- C2: the smallest good set of nodes -------------------------------------------------------
-
-SETS: dict[str, tuple[Mapping[str, int], int, list[int]]] = {
-    "two halves": ({"a": 4, "b": 4}, 8, [4, 4]),
-    "balanced before lopsided": ({"a": 10, "b": 2, "c": 6}, 12, [6, 6]),
-    "lopsided where two nodes are not enough otherwise": ({"a": 10, "b": 2}, 12, [10, 2]),
-    "no third node for the sake of balance": ({"a": 7, "b": 5, "c": 4, "d": 4}, 12, [7, 5]),
-    "as many as it takes": ({"a": 1, "b": 1, "c": 1}, 3, [1, 1, 1]),
-    "the roomiest of many small ones": ({"a": 1, "b": 3, "c": 1, "d": 3}, 6, [3, 3]),
-}
-
-
-@pytest.mark.parametrize(("room", "pods", "want_shares"), SETS.values(), ids=SETS.keys())
-def test_C2_node_sets(room: Mapping[str, int], pods: int, want_shares: list[int]) -> None:
-    on = ledger(*(node(name, gpus=count) for name, count in room.items()))
-    found = placed(job().worker(pods, gpus=1), on)
-    assert sorted(Counter(found).values(), reverse=True) == want_shares
-    changes = sum(one != other for one, other in pairwise(found))
-    assert changes == len(want_shares) - 1, "consecutive ranks stay together"
-
-
-@settings(deadline=None)
-@given(
-    room=st.lists(st.integers(0, 8), min_size=1, max_size=8),
-    pods=st.integers(1, 20),
-    size=st.integers(1, 3),
-)
-def test_C2_minimum_number_of_nodes_for_equal_pods(room: list[int], pods: int, size: int) -> None:
-    on = ledger(*(node(f"n{number}", gpus=gpus) for number, gpus in enumerate(room)))
-    found = place(job().worker(pods, gpus=size).members(), on, one_node=False)
-    holds = sorted((gpus // size for gpus in room), reverse=True)
-    minimum = next((n for n in range(1, len(holds) + 1) if sum(holds[:n]) >= pods), None)
-    if minimum is None:
-        assert isinstance(found, Verdict)
-    else:
-        assert len(set(nodes_of(found))) == minimum
-
-
-def first_fit_decreasing(sizes: Sequence[int], room: Sequence[int]) -> int | None:
-    """How many bins first-fit-decreasing takes, the roomiest first; None if it fails."""
-    left = sorted(room, reverse=True)
-    used = set()
-    for size in sorted(sizes, reverse=True):
-        bin_ = next((number for number, free in enumerate(left) if free >= size), None)
-        if bin_ is None:
-            return None
-        left[bin_] -= size
-        used.add(bin_)
-    return len(used)
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    room=st.lists(st.integers(1, 12), min_size=1, max_size=6),
-    groups=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 5)), min_size=1, max_size=3),
-)
-def test_C2_never_more_nodes_than_first_fit_decreasing(
-    room: list[int], groups: list[tuple[int, int]]
-) -> None:
-    want = first_fit_decreasing([size for size, count in groups for _ in range(count)], room)
-    assume(want is not None)
-    made = job("TFJob")
-    for type_, (size, count) in zip(("Chief", "PS", "Worker"), groups, strict=False):
-        made.group(type_, count, gpus=size)
-    on = ledger(*(node(f"n{number}", gpus=gpus) for number, gpus in enumerate(room)))
-    assert len(set(placed(made, on))) <= want
+# --- unlike members on unlike nodes -----------------------------------------------------------
 
 
 def test_a_small_first_rank_does_not_take_the_room_of_a_large_second() -> None:
@@ -201,6 +119,18 @@ def test_jobs_without_requests_do_not_crowd_one_node() -> None:
         for key, where in place(job().worker(3).members(), on, one_node=False).items():
             on.claim((number, key), Claim(where, {"pods": 1}))
     assert Counter(claim.node for claim in on.claims().values()) == dict.fromkeys("abcde", 6)
+
+
+def test_what_others_overcommit_is_no_matter_to_pods_that_do_not_request_it() -> None:
+    on = ledger(node("a", gpus=4), node("b", gpus=4), used={"a": {"cpu": "99"}, "b": {"cpu": "99"}})
+    for pods in (4, 8):
+        members = job().worker(pods, gpus=1).members()
+        found = place(members, on, one_node=False)
+        assert not isinstance(found, Verdict)
+        assert still_fits(members, on, assignment=found)
+    assert isinstance(
+        place(job().worker(4, gpus=1, cpu="1").members(), on, one_node=False), Verdict
+    )
 
 
 # --- host ports -------------------------------------------------------------------------------

@@ -77,6 +77,23 @@ def test_a_malformed_edit_keeps_the_value_from_the_next_place() -> None:
     assert found.colocation == "required"
 
 
+LAST_GOOD = {
+    "the value that admission wrote holds on": ({C: "x"}, {C: "required"}, "required"),
+    "a good edit beats it": ({C: "off"}, {C: "required"}, "off"),
+    "an annotation that is taken away leaves it to the next place": ({}, {C: "required"}, "off"),
+    "somebody spoilt the template too": ({C: "x"}, {C: "y"}, "off"),
+}
+
+
+@pytest.mark.parametrize(("job", "last_good", "want"), LAST_GOOD.values(), ids=LAST_GOOD)
+def test_a_malformed_edit_keeps_the_last_good_value(
+    job: Annotations, last_good: Annotations, want: str
+) -> None:
+    found = resolve(job, {C: "off"}, NO_POLICY, last_good=last_good)
+    assert found.colocation == want
+    assert bool(found.errors) is (job.get(C) == "x")
+
+
 UNKNOWN = {
     "a typing error is recognised": ({"kfext.dev/colocatoin": "off"}, "mean kfext.dev/colocation?"),
     "a key far from all": ({"kfext.dev/zzz": "1"}, "kfext.dev/zzz of the job is unknown"),

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from kfext.model.charge import PodCharge, pod_charge
-from tests.unit.objects import odd_jobs, odd_pods
+from tests.unit.objects import json_values, scalars
 
 GI = 2**30
 
@@ -153,14 +154,22 @@ def test_what_decides_the_scope(spec: dict[str, Any], want: PodCharge) -> None:
         assert getattr(charge, field) == getattr(want, field), field
 
 
-def specs_in(value: object) -> list[dict[str, Any]]:
-    found = value.get("spec") if isinstance(value, dict) else None
-    return [found] if isinstance(found, dict) else []
+_FIELDS = ("containers", "initContainers", "resources", "overhead", "affinity", "priorityClassName")
+_amounts = scalars | st.dictionaries(st.sampled_from(["cpu", "a/b"]), scalars, max_size=2)
+_resources = scalars | st.fixed_dictionaries(
+    {}, optional={"requests": _amounts, "limits": _amounts}
+)
+_container = scalars | st.fixed_dictionaries({}, optional={"resources": _resources})
 
 
-@given(odd_pods | odd_jobs)
-def test_any_spec_can_be_charged(raw: dict[str, Any]) -> None:
-    for spec in specs_in(raw):
-        charge = pod_charge(spec)
-        assert isinstance(hash(charge), int)
-        assert all(number > 0 for _, number in charge.usage)
+@given(
+    st.dictionaries(st.sampled_from(_FIELDS), json_values, max_size=3),
+    st.lists(_container, max_size=2),
+    scalars,
+)
+def test_any_spec_can_be_charged(
+    spec: dict[str, Any], containers: list[Any], deadline: object
+) -> None:
+    charge = pod_charge({"containers": containers, "activeDeadlineSeconds": deadline, **spec})
+    assert isinstance(hash(charge), int)
+    assert all(number > 0 for _, number in charge.usage)

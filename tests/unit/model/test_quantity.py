@@ -107,6 +107,9 @@ def test_multiples_are_taken_per_resource() -> None:
 WORDS = {
     "cores": ("cpu", 1500, "1.5 cpu"),
     "memory": ("memory", 3 * 2**30, "3 Gi memory"),
+    "memory of many terabytes": ("memory", 1500 * 2**30, "1.5 Ti memory"),
+    "little memory": ("memory", 5 * 2**20, "5 Mi memory"),
+    "no memory": ("memory", 0, "0 bytes of memory"),
     "devices": ("nvidia.com/gpu", 4, "4 nvidia.com/gpu"),
 }
 

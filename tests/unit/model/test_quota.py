@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kfext.model.charge import PodCharge
 from kfext.model.quota import ScopeRule, parse_quota
-from tests.unit.objects import json_values
+from tests.unit.objects import json_values, scalars
 
 RAW: dict[str, Any] = {
     "metadata": {"namespace": "team", "name": "compute"},
@@ -124,7 +124,7 @@ def test_every_rule_must_cover_the_pod() -> None:
     assert not quota.covers(PodCharge(priority_class="high", best_effort=True))
 
 
-_odd_amounts = json_values | st.dictionaries(st.sampled_from(["pods", "cpu", "x"]), json_values)
+_odd_amounts = scalars | st.dictionaries(st.sampled_from(["pods", "cpu", "x"]), scalars)
 _odd_rules = json_values | st.lists(
     st.dictionaries(st.sampled_from(["scopeName", "operator", "values"]), json_values), max_size=2
 )

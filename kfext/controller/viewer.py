@@ -1,0 +1,160 @@
+"""Keep one TrainingPlan per job: what a person reads. It is derived, so losing it loses nothing."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from kfext.controller.conditions import Conditions
+from kfext.controller.view import View, WrittenView, body_of, view_name
+from kfext.core.explain import listed
+from kfext.errors import ApiError, Conflict, NotFound
+from kfext.kube import paths
+from kfext.kube.client import Client
+from kfext.model.job import TrainingJob
+from kfext.model.tolerant import mapping, text
+from kfext.names import PLACED, REASON_SETTINGS_INVALID
+
+_log = structlog.get_logger(__name__)
+
+_CALM_SECONDS = 1.0
+"""Between two writes of one TrainingPlan: the pods of a big gang are not counted one by one."""
+_WORKERS = 16
+_REFRESH_SECONDS = 0.05
+"""Between two writes that only bring numbers in a sentence up to date: when room comes and goes,
+the sentences of all jobs that wait change, and the API server has better to do."""
+
+
+class Viewer:
+    """Writes views in the background; only the newest view of a job is ever written.
+
+    What is new goes first; a sentence whose numbers alone have changed waits for its turn.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._client = client
+        self._wanted: dict[str, tuple[TrainingJob, View]] = {}
+        self._written: dict[str, View] = {}
+        self._conditions = Conditions(wall)
+        self._news: asyncio.Queue[str] = asyncio.Queue()
+        self._refreshes: asyncio.Queue[str] = asyncio.Queue()
+        self._queued: dict[str, asyncio.Queue[str]] = {}
+
+    def observe(self, old: WrittenView | None, new: WrittenView | None) -> None:
+        """Take in a TrainingPlan as it stands; a deleted one is made again."""
+        if new is not None:
+            self._written[new.job_uid] = new.view
+            self._conditions.observe(new.job_uid, new.marks)
+        elif old is not None:
+            self._written.pop(old.job_uid, None)
+            self._enqueue(old.job_uid)
+
+    def show(self, job: TrainingJob, view: View) -> None:
+        """Have the job's TrainingPlan say `view`."""
+        self._wanted[job.uid] = (job, view)
+        if self._written.get(job.uid) != view:
+            self._enqueue(job.uid)
+
+    def reason(self, job: TrainingJob) -> str:
+        """Return the reason that a job was last told, empty if none."""
+        _, view = self._wanted.get(job.uid, (job, self._written.get(job.uid)))
+        return view.reason if view else ""
+
+    def forget(self, uid: str) -> None:
+        """Take in that a job is gone: its TrainingPlan goes with it."""
+        for memory in (self._wanted, self._written):
+            memory.pop(uid, None)
+        self._conditions.forget(uid)
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(_WORKERS):
+                workers.create_task(self._work(self._news, pause=0.0))
+            workers.create_task(self._work(self._refreshes, pause=_REFRESH_SECONDS))
+
+    def _enqueue(self, uid: str) -> None:
+        if uid not in self._wanted:
+            return
+        _, view = self._wanted[uid]
+        queue = self._refreshes if _same_but_words(view, self._written.get(uid)) else self._news
+        if self._queued.get(uid) not in {self._news, queue}:
+            self._queued[uid] = queue
+            queue.put_nowait(uid)
+
+    async def _work(self, queue: asyncio.Queue[str], *, pause: float) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            uid = await queue.get()
+            job, view = self._wanted.get(uid, (None, None))
+            if job is not None and view is not None and self._written.get(uid) != view:
+                try:
+                    if await self._write(job, view):
+                        self._written[uid] = view
+                except ApiError as error:
+                    _log.warning("view not written", job=job.name, error=str(error))
+            # Until then the job counts as queued, so that what changes meanwhile waits too.
+            loop.call_later(_CALM_SECONDS, self._calm_again, uid)
+            await asyncio.sleep(pause)
+
+    def _calm_again(self, uid: str) -> None:
+        self._queued.pop(uid, None)
+        job, view = self._wanted.get(uid, (None, None))
+        if job is not None and self._written.get(uid) != view:
+            self._enqueue(uid)
+
+    async def _write(self, job: TrainingJob, view: View) -> bool:
+        """Write a view; return whether it stands, and not on what an earlier namesake left."""
+        path = paths.plans(job.namespace, view_name(job), "status")
+        status = {"status": self._status(job.uid, view)}
+        try:
+            return _is_of(job, await self._client.merge_patch(path, status))
+        except NotFound:
+            pass
+        try:
+            await self._client.create(paths.plans(job.namespace), body_of(job))
+        except Conflict:
+            pass  # made meanwhile, by ourselves before a restart
+        except NotFound:
+            return True  # the namespace is going away
+        return _is_of(job, await self._client.merge_patch(path, status))
+
+    def _status(self, uid: str, view: View) -> dict[str, Any]:
+        placed = self._conditions.state(
+            uid,
+            "Placed",
+            holds=view.phase == PLACED,
+            reason=view.reason or view.phase,
+            message=view.message,
+        )
+        reason = REASON_SETTINGS_INVALID
+        invalid = self._conditions.state(
+            uid, reason, holds=bool(view.invalid), reason=reason, message=view.invalid
+        )
+        return {
+            "phase": view.phase,
+            "nodes": list(view.nodes),
+            "nodeSummary": listed(view.nodes),
+            "workers": view.workers,
+            "network": view.network,
+            "reason": view.reason,
+            "message": view.message,
+            "conditions": [placed, *([invalid] if view.invalid else [])],
+        }
+
+
+def _same_but_words(view: View, written: View | None) -> bool:
+    return written is not None and replace(view, message=written.message) == written
+
+
+def _is_of(job: TrainingJob, written: Mapping[str, Any]) -> bool:
+    """Return whether a TrainingPlan is of this very job; a namesake's is about to be collected."""
+    return text(mapping(mapping(written.get("spec")).get("job")).get("uid")) == job.uid
