@@ -337,7 +337,6 @@ FORBIDDEN = {
     "webhook": {"pods", "nodes", "pytorchjobs", "tfjobs", "trainingplans", "events"},
     "controller": {
         "secrets",
-        "configmaps",
         "mutatingwebhookconfigurations",
         "serviceaccounts",
         "customresourcedefinitions",
@@ -390,6 +389,16 @@ RIGHTS: dict[str, tuple[str, str, dict[tuple[str, str], set[str]]]] = {
     "the controller reads quotas and changes none": (
         "controller",
         "resourcequotas",
+        {("ClusterRole", ""): {"list", "watch"}},
+    ),
+    "of config maps the controller reads the one that shows an autoscaler": (
+        "controller",
+        "configmaps",
+        {("ClusterRole", "cluster-autoscaler-status"): {"get"}},
+    ),
+    "the controller reads where containers get default requests": (
+        "controller",
+        "limitranges",
         {("ClusterRole", ""): {"list", "watch"}},
     ),
     "the controller reads priority classes": (

@@ -1,0 +1,80 @@
+"""The alerts: every metric and label value that a rule names is one that the code gives out."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from kfext.controller.metrics import Metrics as ControllerMetrics
+from kfext.names import PHASES
+from kfext.webhook import metrics as webhook
+from tests.contract.manifests import MANIFESTS, Object, pods, read
+
+RULES = MANIFESTS / "components" / "monitoring" / "prometheusrule.yaml"
+MONITOR = MANIFESTS / "components" / "monitoring" / "podmonitor.yaml"
+_METRIC = re.compile(r"\bkfext_[a-z0-9_]+\b")
+_MATCHER = re.compile(r'(\w+)(=~?)"([^"]*)"')
+_VALUES = {
+    "phase": set(PHASES),
+    "outcome": {
+        *(webhook.PATCHED, webhook.UNCHANGED, webhook.REFUSED, webhook.FAILED, webhook.REJECTED),
+        "done",
+    },
+}
+
+
+def _rules() -> list[Object]:
+    groups = read(RULES)["spec"]["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def _exported() -> set[str]:
+    """Return the names of all samples of both processes, without their values."""
+    synced = webhook.Metrics(synced=lambda: True, controller_alive=lambda: True)
+    return {name for registry in (_controller(), synced.registry) for name in _samples(registry)}
+
+
+def _controller() -> CollectorRegistry:
+    """Return the controller's registry; what it has of the queue is not for alerts."""
+    return ControllerMetrics().registry
+
+
+def _samples(registry: CollectorRegistry) -> Iterator[str]:
+    endings = {"counter": ["_total"], "histogram": ["_bucket", "_count", "_sum"]}
+    for family in registry.collect():
+        yield from (family.name + ending for ending in endings.get(family.type, [""]))
+
+
+@pytest.mark.parametrize("rule", _rules(), ids=lambda rule: str(rule["alert"]))
+def test_an_alert_names_only_metrics_that_exist(rule: Object) -> None:
+    named = set(_METRIC.findall(rule["expr"]))
+    assert named
+    assert named <= _exported()
+
+
+@pytest.mark.parametrize("rule", _rules(), ids=lambda rule: str(rule["alert"]))
+def test_an_alert_asks_for_label_values_that_exist(rule: Object) -> None:
+    for label, _, value in _MATCHER.findall(rule["expr"]):
+        assert set(value.split("|")) <= _VALUES[label], (label, value)
+
+
+@pytest.mark.parametrize("rule", _rules(), ids=lambda rule: str(rule["alert"]))
+def test_an_alert_is_balanced_and_tells_what_to_do(rule: Object) -> None:
+    assert rule["expr"].count("(") == rule["expr"].count(")")
+    assert rule["labels"]["severity"] in {"critical", "warning"}
+    assert rule["annotations"].keys() == {"summary", "description"}
+    assert re.fullmatch(r"\d+m", rule["for"])
+
+
+def test_held_jobs_without_a_leader_raise_an_alarm() -> None:
+    (rule,) = (rule for rule in _rules() if rule["alert"] == "KfextJobsHeldWithoutLeader")
+    assert {"kfext_waiting_jobs", "kfext_leading"} <= set(_METRIC.findall(rule["expr"]))
+    assert rule["labels"]["severity"] == "critical"
+
+
+def test_the_monitor_reads_the_port_that_every_pod_has() -> None:
+    (endpoint,) = read(MONITOR)["spec"]["podMetricsEndpoints"]
+    for name, template in pods():
+        ports = [port["name"] for c in template["spec"]["containers"] for port in c["ports"]]
+        assert endpoint["port"] in ports, name
