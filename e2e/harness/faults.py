@@ -173,6 +173,19 @@ class Hold(Fault):
         return await send()
 
 
+@dataclass
+class HoldAnswer(Hold):
+    """Have the API server carry out the matches at once, and its answers wait until `go` is set."""
+
+    async def apply(
+        self, exchange: Exchange, send: Callable[[], Awaitable[Answer]], kill: Callable[[], None]
+    ) -> Answer:
+        answer = await send()
+        self.seen += 1
+        await asyncio.to_thread(self.go.wait, _LONGEST_HOLD_SECONDS)
+        return answer
+
+
 def _refusal(status: int) -> bytes:
     return json.dumps(
         {

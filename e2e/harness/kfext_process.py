@@ -1,83 +1,103 @@
-"""kfext as two local processes beside the testbed, installed from the project's own manifests."""
+"""kfext as local processes beside the testbed, installed from the project's own manifests."""
 
 import ssl
-import subprocess
-import sys
-from pathlib import Path
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-import urllib3
-
-from e2e.harness.installed import manifests, plain_kubeconfig, read
+from e2e.harness.balancer import Balancer
+from e2e.harness.controller_process import COMMAND, ControllerProcess
+from e2e.harness.faults import Exchange, Match
+from e2e.harness.installed import manifests, read
 from e2e.harness.kube import Kube
 from e2e.harness.proxy import Proxy
 from e2e.harness.trial import Trial
 from e2e.harness.wait import until
+from e2e.harness.webhook_process import WebhookProcess
 from e2e.testbed.cluster import Testbed
 from kfext import names
 
-COMMAND = Path(sys.executable).with_name("kfext")
+__all__ = ["COMMAND", "Kfext"]
+
 _SYSTEM = names.NAMESPACE
 _LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{_SYSTEM}/leases/{names.LEASE}"
 _HOOKS = (
     "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
     f"/{names.WEBHOOK_CONFIGURATION}"
 )
+_LOOK_SECONDS = 1.0
 _DEAD_URL = "https://127.0.0.1:1/"  # nobody listens there
 
 
 class Kfext:
     """The controller and the webhook; each may be killed, stopped and started again.
 
-    Both run under the identity and RBAC rules of their Deployments. The controller speaks to the
-    API server through `proxy`.
+    Both run under the identity and RBAC rules of their Deployments. A controller speaks to the API
+    server through a proxy. Most cases need one replica of each; `start_standby` and
+    `start_webhooks` bring the second. `environment` is added to that of processes started from now
+    on: a PYTHONPATH makes them run other code.
     """
 
     def __init__(self, testbed: Testbed) -> None:
         self.testbed = testbed
         self.kube = Kube(testbed)
         self.trial = Trial(self.kube)
-        self._controller: subprocess.Popen[bytes] | None = None
-        self._webhook: subprocess.Popen[bytes] | None = None
-        self._hooks: tuple[str, ...] | None = None
-        self._hook_port, self._hook_probe = testbed.new_port(), testbed.new_port()
-        self._probe_port = testbed.new_port()
+        self.environment: dict[str, str] = {}
         service = "system:serviceaccount:" + _SYSTEM
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{_SYSTEM}")
         user = testbed.pki.client(f"{service}:kfext-controller", groups=groups)
         tls = ssl.create_default_context(cafile=str(testbed.pki.authority.certificate))
         tls.load_cert_chain(user.certificate, user.key)
-        self.proxy = Proxy(testbed.server, tls, testbed.new_port(), kill=self.kill_controller)
-        folder = testbed.folder / "kubeconfigs"
-        self._webhook_config = testbed.pki.kubeconfig(
-            folder / "kfext-webhook.yaml",
+        self.controller = ControllerProcess(testbed, tls, name="kfext-controller")
+        self.standby = ControllerProcess(testbed, tls, name="kfext-standby")
+        config = testbed.pki.kubeconfig(
+            testbed.folder / "kubeconfigs" / "kfext-webhook.yaml",
             server=testbed.server,
             user=f"{service}:kfext-webhook",
             groups=groups,
         )
-        self._controller_config = plain_kubeconfig(
-            folder / "kfext-controller.yaml", self.proxy.server
-        )
+        self.webhook = WebhookProcess(testbed, name="kfext-webhook", kubeconfig=config)
+        self.second_webhook = WebhookProcess(testbed, name="kfext-webhook-2", kubeconfig=config)
+        self.balancer = Balancer(testbed.new_port(), self._endpoints)
+        self._hooks: tuple[tuple[str, ...], int] | None = None
+
+    @property
+    def proxy(self) -> Proxy:
+        """What the controller's requests pass; the standby has another."""
+        return self.controller.proxy
 
     def install(self) -> None:
         """Apply what `kubectl apply -k` would, without the Deployments, and start everything."""
-        for manifest in manifests():
-            self.testbed.api.apply(manifest)
-        self.proxy.start()
+        self.apply_manifests()
+        for part in (self.controller.proxy, self.standby.proxy, self.balancer):
+            part.start()
         self.trial.create()
         self.ensure()
 
+    def apply_manifests(self) -> None:
+        for manifest in manifests():
+            self.testbed.api.apply(manifest)
+
     def ensure(self) -> None:
-        """Bring both processes to work if they do not, and wait until they do."""
+        """Bring one process of each to work if they do not, and wait until they do."""
         restarted = False
-        if self._hooks != ():
+        self.second_webhook.kill()
+        if self.standby.pid is not None:
+            self.standby.thaw()
+            self.standby.stop()
+        self.standby.proxy.heal()
+        if self._hooks != ((), self.webhook.port):
             self.configure_hooks()
             restarted = True
-        if self._webhook is None or self._webhook.poll() is not None:
+        if not self.webhook.alive:
             self.start_webhook()
             restarted = True
-        if self._controller is None or self._controller.poll() is not None:
+        if self.controller.pid is None:
             self.restart_killed_controller()
+            restarted = True
+        if not self.leads(self.controller):
+            self.wait_leading()
             restarted = True
         if restarted:
             self.wait_hooks()
@@ -85,8 +105,11 @@ class Kfext:
     @property
     def controller_pid(self) -> int | None:
         """The id of the controller's process, None if it does not run."""
-        alive = self._controller is not None and self._controller.poll() is None
-        return self._controller.pid if alive and self._controller else None
+        return self.controller.pid
+
+    def writes(self, match: Match = lambda _: True) -> list[Exchange]:
+        """Return the writes of both controllers that the API server carried out."""
+        return [*self.controller.proxy.writes(match), *self.standby.proxy.writes(match)]
 
     # --- the controller ---------------------------------------------------------------------------
 
@@ -96,41 +119,58 @@ class Kfext:
         self.wait_leading()
 
     def launch_controller(self) -> None:
-        self._controller = self.testbed.start_process(
-            [
-                *(str(COMMAND), "controller", "--log-level=debug"),
-                f"--kubeconfig={self._controller_config}",
-                f"--probe-port={self._probe_port}",
-            ],
-            name="kfext-controller",
-        )
+        self.controller.launch(environment=self.environment)
 
-    def wait_leading(self) -> None:
-        controller = self._controller
-        assert controller is not None
+    def start_standby(self) -> ControllerProcess:
+        """Start a second controller and wait until it could lead."""
+        self.standby.launch(environment=self.environment)
+        until(self.standby.ready, what="the standby is ready", account=self.tail)
+        return self.standby
+
+    @contextmanager
+    def restarted(self) -> Iterator[None]:
+        """Start controllers that have ended again until the block ends, as the kubelet does."""
+        ending = threading.Event()
+
+        def look() -> None:
+            while not ending.wait(_LOOK_SECONDS):
+                for one in (self.controller, self.standby):
+                    if one.pid is None:
+                        one.wait_dead()
+                        one.launch(environment=self.environment)
+
+        looking = threading.Thread(target=look)
+        looking.start()
+        try:
+            yield
+        finally:
+            ending.set()
+            looking.join()
+
+    def leads(self, controller: ControllerProcess) -> bool:
+        """Say whether a controller holds the Lease."""
+        return controller.is_holder((self.lease() or {}).get("holderIdentity") or "")
+
+    def wait_leading(self, controller: ControllerProcess | None = None) -> None:
+        """Wait until a controller leads: the first, unless told which."""
+        awaited = controller or self.controller
 
         def leads() -> bool:
-            assert controller.poll() is None, f"the controller ended\n{self.tail()}"
-            holder = (self.lease() or {}).get("holderIdentity") or ""
-            return bool(holder.endswith(f"_{controller.pid}"))
+            assert awaited.pid is not None, f"the controller ended\n{self.tail()}"
+            return self.leads(awaited)
 
-        until(leads, what="the controller leads", account=self.tail)
+        until(leads, what=f"{awaited.name} leads", account=self.tail)
 
     def kill_controller(self) -> None:
         """SIGKILL: it gets no chance to say or finish anything."""
-        if self._controller is not None:
-            self._controller.kill()
+        self.controller.kill()
 
     def stop_controller(self) -> None:
         """SIGTERM, and wait for the end."""
-        if self._controller is not None and self._controller.poll() is None:
-            self._controller.terminate()
-        self.wait_controller_dead()
+        self.controller.stop()
 
     def wait_controller_dead(self) -> None:
-        if self._controller is not None:
-            self._controller.wait(30)
-            self._controller = None
+        self.controller.wait_dead()
 
     def restart_killed_controller(self) -> None:
         """Start a successor of a dead controller and wait until it leads."""
@@ -141,7 +181,7 @@ class Kfext:
         """Wait for the dead controller's end, let its Lease go, and launch a successor.
 
         A successor has to wait until the dead holder's Lease runs out, 15 s. Writing what a holder
-        writes that goes in order saves that time in every case but one, which waits it out.
+        writes that goes in order saves that time in the cases that are not about it.
         """
         self.wait_controller_dead()
         if self.lease() is not None:
@@ -153,59 +193,80 @@ class Kfext:
         found = self.kube.find(_LEASE)
         return found["spec"] if found else None
 
+    def steal_lease(self, thief: str) -> None:
+        """Make another the holder, whatever the one that holds it says."""
+        spec = {"holderIdentity": thief, "leaseDurationSeconds": 15}
+        self.kube.patch(_LEASE, {"spec": spec})
+
+    def delete_lease(self) -> None:
+        self.kube.delete(_LEASE)
+
     def controller_absent(self) -> None:
         """Stop the controller and take its Lease away: as on a cluster where it never ran."""
         self.stop_controller()
-        self.kube.delete(_LEASE)
+        self.delete_lease()
         self.wait_hooks(job="seen", pod="untouched")
 
     # --- the webhook ------------------------------------------------------------------------------
 
     def start_webhook(self) -> None:
         """Start the webhook process and wait until it is ready to answer."""
-        self._webhook = self.testbed.start_process(
-            [
-                *(str(COMMAND), "webhook", "--tls-ip=127.0.0.1", "--drain-seconds=0"),
-                f"--kubeconfig={self._webhook_config}",
-                f"--port={self._hook_port}",
-                f"--probe-port={self._hook_probe}",
-            ],
-            name="kfext-webhook",
-        )
-        until(self._webhook_ready, what="the webhook is ready", account=self.tail)
+        self.webhook.start(environment=self.environment)
+
+    def start_webhooks(self, *, drain_seconds: float) -> tuple[WebhookProcess, WebhookProcess]:
+        """Have two replicas behind a balancer, as behind their Service; wait until both answer."""
+        self.webhook.kill()
+        both = (self.webhook, self.second_webhook)
+        for replica in both:
+            replica.start(drain_seconds=drain_seconds, environment=self.environment)
+        self.configure_hooks(port=self.balancer.port)
+        self.wait_hooks()
+        return both
+
+    def _endpoints(self) -> list[int]:
+        """Return the ports to which a Service would send new connections."""
+        return [one.port for one in (self.webhook, self.second_webhook) if one.in_service]
 
     def kill_webhook(self) -> None:
-        if self._webhook is not None:
-            self._webhook.kill()
-            self._webhook.wait(10)
-            self._webhook = None
+        self.webhook.kill()
 
-    def configure_hooks(self, *, dead: tuple[str, ...] = ()) -> None:
+    def configure_hooks(self, *, dead: tuple[str, ...] = (), port: int | None = None) -> None:
         """Register the webhooks of manifests/base/webhook with one change: where they are called.
 
         Each `clientConfig.service` becomes a `url` on this machine, since the process runs in no
         pod. Webhooks named in `dead` get a URL where nobody listens. kfext injects its own CA.
         """
         configuration = read("base/webhook/configuration.yaml")[0]
+        at = port or self.webhook.port
         old = self.kube.find(_HOOKS)
         for index, hook in enumerate(configuration["webhooks"]):
             path = hook["clientConfig"].pop("service")["path"]
-            url = f"https://127.0.0.1:{self._hook_port}{path}"
+            url = f"https://127.0.0.1:{at}{path}"
             hook["clientConfig"]["url"] = _DEAD_URL if hook["name"] in dead else url
             if old:
                 bundle = old["webhooks"][index]["clientConfig"].get("caBundle")
                 hook["clientConfig"]["caBundle"] = bundle
         self.kube.delete(_HOOKS)
         self.kube.create(_HOOKS.rsplit("/", 1)[0], configuration)
-        self._hooks = dead
+        self._hooks = (dead, at)
 
     def remove_everything(self) -> None:
-        """End both processes and unregister the webhooks: the cluster as it was before kfext."""
-        self.stop_controller()
-        self.kill_webhook()
+        """End all processes and unregister the webhooks: the cluster as it was before kfext."""
+        self.end_processes()
         self.kube.delete(_HOOKS)
-        self._hooks = None
+        self.forget_hooks()
         self.wait_hooks(job="untouched", pod="untouched")
+
+    def end_processes(self) -> None:
+        """End what runs, as the deletion of the Deployments would."""
+        self.standby.stop()
+        self.stop_controller()
+        self.webhook.kill()
+        self.second_webhook.kill()
+
+    def forget_hooks(self) -> None:
+        """Take note that the webhook configuration is gone or belongs to nobody now."""
+        self._hooks = None
 
     def wait_hooks(self, *, job: str = "held", pod: str = "gated") -> None:
         """Wait until the API server treats a job and a pod on trial as said."""
@@ -216,26 +277,15 @@ class Kfext:
                 account=lambda: f"it is {probe()}\n{self.tail()}",  # noqa: B023
             )
 
-    def _webhook_ready(self) -> bool:
-        assert self._webhook is not None
-        assert self._webhook.poll() is None, f"the webhook ended\n{self.tail()}"
-        url = f"http://127.0.0.1:{self._hook_probe}/readyz"
-        try:
-            return urllib3.request("GET", url, retries=False, timeout=2).status == 200
-        except urllib3.exceptions.HTTPError:
-            return False
-
     def metric(self, name: str) -> float:
         """Return a gauge of the controller."""
-        url = f"http://127.0.0.1:{self._probe_port}/metrics"
-        lines = urllib3.request("GET", url).data.decode().splitlines()
-        return next(float(line.split()[-1]) for line in lines if line.startswith(f"{name} "))
+        return self.controller.metric(name)
 
     def tail(self, lines: int = 25) -> str:
-        """Return the last log lines of both processes."""
+        """Return the last log lines of all processes."""
         told = []
-        for name in ("kfext-controller", "kfext-webhook"):
-            log = self.testbed.log(name)
+        for one in (self.controller, self.standby, self.webhook, self.second_webhook):
+            log = self.testbed.log(one.name)
             last = log.read_text(errors="replace").splitlines()[-lines:] if log.exists() else []
-            told += [f"--- last lines of {name}", *last]
+            told += [f"--- last lines of {one.name}", *last]
         return "\n".join(told)

@@ -33,6 +33,12 @@ def pinned_to(pod: Object) -> list[str]:
     ]
 
 
+def conditions(job: Object) -> set[str]:
+    """Return the conditions that are true of a job."""
+    found = job.get("status", {}).get("conditions") or []
+    return {one["type"] for one in found if one["status"] == "True"}
+
+
 def told_of_pod(pod: Object) -> str:
     """Return a line about a pod."""
     conditions = pod["status"].get("conditions", [])

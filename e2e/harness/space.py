@@ -169,12 +169,12 @@ class Space:
 
     def pins(self) -> Counter[str]:
         """Return how many writes of the controller each pod took that were carried out."""
-        done = self.kfext.proxy.writes(pod_patch(self.name))
+        done = self.kfext.writes(pod_patch(self.name))
         return Counter(one.path.rsplit("/", 1)[-1] for one in done)
 
     def starts(self) -> int:
         """Return how many times a job was unsuspended under a plan."""
-        return len(self.kfext.proxy.writes(start_patch(self.name)))
+        return len(self.kfext.writes(start_patch(self.name)))
 
     # --- waiting ----------------------------------------------------------------------------------
 

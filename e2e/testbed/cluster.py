@@ -123,12 +123,17 @@ class Testbed:
         """End one process that this object started, for instance to see how others take it."""
         process.stop(self._processes.pop(name))
 
-    def restart_process(self, name: str) -> subprocess.Popen[bytes]:
-        """Start a process again as it was started before; end it first if it runs."""
+    def restart_process(self, name: str, *, more: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+        """Start a process again as it was started before; end it first if it runs.
+
+        `more` are arguments for this time only.
+        """
         if name in self._processes:
             self.stop_process(name)
         command, variables = self._commands[name]
-        return self.start_process(command, name=name, environment=variables)
+        started = self.start_process([*command, *more], name=name, environment=variables)
+        self._commands[name] = (command, variables)
+        return started
 
     def wait_for(
         self,

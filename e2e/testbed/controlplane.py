@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from e2e.testbed import scheduler
 
 if TYPE_CHECKING:
     from e2e.testbed.cluster import Testbed
 
 BINARIES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _READY_SECONDS = 120.0
-# By default (50 requests a second) the scheduler binds no more than 55 pods a second.
-_FAST_SCHEDULER = ["--kube-api-qps=2000", "--kube-api-burst=4000"]
 # By default (20 requests a second) opening 200 new nodes to pods takes 45 s; it is not what anybody
 # measures here, so it is raised in every testbed.
 _MANAGER = ["--kube-api-qps=500", "--kube-api-burst=1000"]
@@ -92,32 +93,41 @@ def _start_apiserver(testbed: Testbed, etcd: int) -> None:
 
 
 def _start_clients(testbed: Testbed) -> None:
-    authority = testbed.pki.authority.certificate
+    manager, planner = (
+        testbed.pki.kubeconfig(
+            testbed.folder / "kubeconfigs" / f"{name}.yaml",
+            server=testbed.server,
+            user=f"system:{name}",
+        )
+        for name in ("kube-controller-manager", "kube-scheduler")
+    )
     grace = [f"--node-monitor-grace-period={_FAST_GRACE_SECONDS}s"] if testbed.fast else []
-    for name, own in (
-        (
-            "kube-controller-manager",
-            [
-                f"--root-ca-file={authority}",
-                f"--service-account-private-key-file={testbed.pki.service_account_key()}",
-                "--use-service-account-credentials=true",
-                *_MANAGER,
-                *grace,
-            ],
-        ),
-        ("kube-scheduler", _FAST_SCHEDULER if testbed.fast else []),
-    ):
-        config = testbed.folder / "kubeconfigs" / f"{name}.yaml"
-        testbed.pki.kubeconfig(config, server=testbed.server, user=f"system:{name}")
-        arguments = [
-            f"--kubeconfig={config}",
-            f"--authentication-kubeconfig={config}",
-            f"--authorization-kubeconfig={config}",
-            f"--secure-port={testbed.new_port()}",
-            "--bind-address=127.0.0.1",
-            "--leader-elect=false",
-            # Who may read metrics: bearers of our certificates; the cluster publishes nothing else.
-            f"--client-ca-file={authority}",
-            "--authentication-skip-lookup=true",
-        ]
-        testbed.start_process([str(testbed.binary(name)), *arguments, *own], name=name)
+    _start_client(
+        testbed,
+        "kube-controller-manager",
+        manager,
+        [
+            f"--kubeconfig={manager}",
+            f"--root-ca-file={testbed.pki.authority.certificate}",
+            f"--service-account-private-key-file={testbed.pki.service_account_key()}",
+            "--use-service-account-credentials=true",
+            *_MANAGER,
+            *grace,
+        ],
+    )
+    configuration = scheduler.write_configuration(testbed, kubeconfig=planner)
+    _start_client(testbed, "kube-scheduler", planner, [f"--config={configuration}"])
+
+
+def _start_client(testbed: Testbed, name: str, kubeconfig: Path, own: list[str]) -> None:
+    arguments = [
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+        f"--secure-port={testbed.new_port()}",
+        "--bind-address=127.0.0.1",
+        "--leader-elect=false",
+        # Who may read metrics: bearers of our certificates; the cluster publishes nothing else.
+        f"--client-ca-file={testbed.pki.authority.certificate}",
+        "--authentication-skip-lookup=true",
+    ]
+    testbed.start_process([str(testbed.binary(name)), *arguments, *own], name=name)

@@ -1,0 +1,181 @@
+"""Of a gang a part is there, runs, or has gone already: the rest follows, or the wait ends."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from e2e.harness import nodes
+from e2e.harness.faults import Hold, pod_patch
+from e2e.harness.jobs import job, workers
+from e2e.harness.kfext_process import Kfext
+from e2e.harness.look import conditions, gated, pinned_to, suspended
+from e2e.harness.pods import end_now, end_slowly, occupy, succeed, uids
+from e2e.harness.space import Space
+
+GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
+REQUIRED = {"kfext.dev/colocation": "required"}
+
+
+def half_created(space: Space) -> list[str]:
+    """Have two of four pods of a gang wait behind the gate; return what keeps the others out."""
+    space.policy(placement={"createTimeout": "10m"})
+    squatters = [space.path("pods", f"gang-worker-{index}") for index in (1, 2)]
+    for path in squatters:
+        occupy(space, path)
+    space.submit(workers("gang", 4, each=GPU, annotations=REQUIRED))
+    space.until(lambda: len(space.pods("gang")) == 2, "half of the pods exist")
+    return squatters
+
+
+def create_rest(space: Space, squatters: list[str]) -> None:
+    for path in squatters:
+        space.kube.delete(path, grace=0)
+    space.patch_job("gang", {"metadata": {"labels": {"seen": "again"}}})  # else it waits long
+
+
+def test_half_of_a_gang_that_came_without_our_gate_draws_the_rest_to_it(
+    new_space: Callable[..., Space], kfext: Kfext
+) -> None:
+    space = new_space()
+    planned, other = space.nodes(2, cpu="32", memory="64Gi", gpu="4")
+    # What two pods by themselves would choose; kube-scheduler would rather not.
+    (tight,) = space.nodes(1, cpu="32", memory="64Gi", gpu="2")
+    nodes.taint(space.kube, tight, "PreferNoSchedule")
+    squatters = half_created(space)
+    assert space.plan("gang")["nodes"] == [planned]  # type: ignore[index]
+    new_space().thief("thief", planned, 4)
+    kfext.configure_hooks(dead=("pods.kfext.dev",))
+    kfext.wait_hooks(job="held", pod="untouched")
+    create_rest(space, squatters)
+    assert set(space.bound("gang", 4).values()) == {other}
+    assert sorted(space.pins().values()) == [1, 1]
+    assert space.starts() == 1
+
+
+@pytest.mark.long
+def test_a_lease_that_is_stale_for_the_second_half_of_a_gang_splits_no_gang(
+    space: Space, kfext: Kfext
+) -> None:
+    space.nodes(3, cpu="32", memory="64Gi", gpu="4")
+    squatters = half_created(space)
+    kfext.kill_controller()
+    kfext.wait_controller_dead()
+    kfext.wait_hooks(job="seen", pod="untouched")
+    create_rest(space, squatters)
+    space.until(lambda: any(space.homes("gang").values()), "a part of it runs")
+    assert any(gated(pod) for pod in space.pods("gang"))
+    kfext.ensure()
+    assert len(set(space.bound("gang", 4).values())) == 1
+    assert sorted(space.pins().values()) == [1, 1]
+    space.phase("gang", "Placed")
+
+
+def all_but_one_bound(space: Space, kfext: Kfext, last: str) -> str:
+    """Wait until all pods but the last are bound, and have a thief take the room of the last."""
+    late = Hold(lambda one: pod_patch(space.name)(one) and one.path.endswith(f"/{last}"))
+    kfext.proxy.arm(late)
+    bound = space.until(
+        lambda: [home for home in space.homes("gang").values() if home][:3][2:], "three are bound"
+    )
+    space.until(lambda: late.seen, "the last pin is on its way")
+    space.thief("thief", bound[0], 1)
+    late.go.set()
+    return str(bound[0])
+
+
+def test_the_rest_of_a_gang_that_finds_no_room_is_left_to_kube_scheduler_in_the_end(
+    space: Space, kfext: Kfext
+) -> None:
+    (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    space.policy(placement={"bindTimeout": "1s"})
+    space.submit(workers("gang", 4, each=GPU))
+    all_but_one_bound(space, kfext, "gang-worker-2")
+    before = uids(space, "gang")
+    space.phase("gang", "Released")
+    notes = [e["note"] for e in space.events("gang")]
+    assert any("3 attempts: no room for the rest of the gang" in note for note in notes)
+    space.until(
+        lambda: (
+            len(pods := space.pods("gang")) == 4
+            and not any(gated(pod) for pod in pods)
+            and sum(not pinned_to(pod) for pod in pods) == 1
+        ),
+        "the last pod is let go without a pin",
+    )
+    after = uids(space, "gang")
+    assert {n for n in before if before[n] == after[n]} == before.keys() - {"gang-worker-2"}
+    assert not suspended(space.job("gang"))
+    space.kube.delete(space.path("pods", "thief"), grace=0)
+    assert set(space.bound("gang", 4).values()) == {node}
+
+
+def test_a_required_tfjob_that_runs_in_part_is_stopped_whole_and_resumed_only_when_all_is_quiet(
+    space: Space, kfext: Kfext
+) -> None:
+    """A TFJob of which running pods end while it is not suspended has failed, for ever."""
+    (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    space.policy(placement={"bindTimeout": "1s"})
+    manifest = job("gang", {"PS": 1, "Worker": 3}, kind="TFJob", each=GPU, annotations=REQUIRED)
+    space.submit(manifest)
+    all_but_one_bound(space, kfext, "gang-worker-2")
+    running = [name for name, home in space.homes("gang").items() if home]
+    space.until(lambda: _running(space) == 3, "three pods run")
+    end_slowly(space, running)
+    space.until(lambda: suspended(space.job("gang", "TFJob")), "the gang is stopped")
+    state = json.loads(space.job("gang", "TFJob")["metadata"]["annotations"]["kfext.dev/state"])
+    assert (state["strikes"], state["reason"]) == (3, "NoRoom")
+    # There is room from now on, and no back-off to wait out.
+    space.kube.delete(space.path("pods", "thief"), grace=0)
+    written = json.dumps({**state, "retryAt": 0})
+    annotations = {"metadata": {"annotations": {"kfext.dev/state": written}}}
+    space.patch_job("gang", annotations, "TFJob")
+    view = space.until(
+        lambda: "still end" in (v := space.view("gang", "TFJob")).get("message", "") and v,
+        "kfext says what it waits for",
+    )
+    assert view["reason"] == "WaitingForSuspend"
+    space.submit(workers("quick", 1, each=GPU))  # whatever kfext does meanwhile, not this
+    space.until(lambda: space.view("quick").get("phase"), "another job was looked at")
+    assert suspended(space.job("gang", "TFJob"))
+    space.kube.delete(space.path("pytorchjobs", "quick"))
+    end_now(space, running)
+    assert set(running) < set(space.bound("gang", 4))
+    assert set(space.homes("gang").values()) == {node}
+    assert "Failed" not in conditions(space.job("gang", "TFJob"))
+    assert space.starts() == 3  # twice this one, once the other
+
+
+def _running(space: Space) -> int:
+    return sum(pod["status"].get("phase") == "Running" for pod in space.pods("gang"))
+
+
+def test_a_lost_member_is_not_held_back_for_another_that_never_comes(space: Space) -> None:
+    space.policy(placement={"createTimeout": "1s"})
+    space.submit(workers("gang", 4, each=GPU))
+    space.bound("gang", 4)
+    space.phase("gang", "Placed")
+    space.quota(pods=3)
+    for name in ("gang-worker-0", "gang-worker-1"):
+        space.kube.delete(space.path("pods", name), grace=0)
+    space.phase("gang", "Released")
+    homes = space.bound("gang", 3)
+    assert {"gang-master-0", "gang-worker-2"} < set(homes)
+    assert not suspended(space.job("gang"))
+
+
+def test_workers_that_outlive_their_job_keep_their_room(space: Space) -> None:
+    (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    space.submit(workers("done", 4, each=GPU, policy={"cleanPodPolicy": "None"}))
+    space.bound("done", 4)
+    space.phase("done", "Placed")
+    succeed(space, "done-master-0")
+    space.phase("done", "Finished")
+    assert len(space.pods("done")) == 4
+    space.submit(workers("next", 2, each=GPU))
+    view = space.phase("next", "Queued")
+    assert view["reason"] == "NoRoom"
+    assert "1 nvidia.com/gpu free, 1 nvidia.com/gpu short" in view["message"]
+    assert space.pods("next") == []
+    space.kube.delete(space.path("pytorchjobs", "done"))
+    assert set(space.bound("next", 2).values()) == {node}

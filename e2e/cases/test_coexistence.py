@@ -1,0 +1,436 @@
+"""kfext beside other systems: each keeps to its own part, and no job is left hanging."""
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from e2e.harness.jobs import job, specs, workers
+from e2e.harness.kfext_process import Kfext
+from e2e.harness.kube import Object
+from e2e.harness.look import gated, held, pinned_to, suspended
+from e2e.harness.refusing import admit_pods, refuse_pods
+from e2e.harness.space import CASE, Space
+from e2e.harness.stand_in import standing_in
+from e2e.testbed import training_operator
+from e2e.testbed.cluster import Testbed
+from kfext.names import KUEUE_QUEUE, RELEASED
+
+GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
+JOBS = {"apiGroups": ["kubeflow.org"], "apiVersions": ["v1"], "resources": ["pytorchjobs"]}
+POOL = "example.com/flavor"
+
+
+# --- Kueue ----------------------------------------------------------------------------------------
+
+
+def default_queue(made: Object) -> list[Object]:
+    """Do as Kueue's webhook does in a namespace with a default LocalQueue: label, and suspend."""
+    if KUEUE_QUEUE in made["metadata"].get("labels", {}):
+        return []
+    labels = {**made["metadata"].get("labels", {}), KUEUE_QUEUE: "default"}
+    policy = {**made["spec"].get("runPolicy", {}), "suspend": True}
+    return [
+        {"op": "add", "path": "/metadata/labels", "value": labels},
+        {"op": "add", "path": "/spec/runPolicy", "value": policy},
+    ]
+
+
+@pytest.fixture
+def queueing(space: Space, kfext: Kfext) -> Iterator[Space]:
+    """A namespace whose jobs get Kueue's label after our webhook has seen them."""
+
+    def labelled() -> bool:
+        answer = space.try_submit(workers("trial", 1), query="?dryRun=All")
+        return KUEUE_QUEUE in answer.body["metadata"].get("labels", {})
+
+    with standing_in(
+        kfext.testbed,
+        kfext.kube,
+        name="kueue-mutating-webhook-configuration",
+        namespace=space.name,
+        rule=JOBS,
+        mutate=default_queue,
+        effective=labelled,
+    ):
+        yield space
+
+
+def admit(space: Space, name: str, *, flavor: str) -> None:
+    """Do as Kueue does when it admits a job: node labels into the templates, and unsuspend."""
+    stored = space.job(name)
+    for spec in specs(stored).values():
+        spec["template"]["spec"].setdefault("nodeSelector", {})[POOL] = flavor
+    patch = {"runPolicy": {"suspend": False}, "pytorchReplicaSpecs": specs(stored)}
+    space.patch_job(name, {"spec": patch})
+
+
+def evict(space: Space, name: str) -> None:
+    """Do as Kueue does when it takes a job's quota back."""
+    space.patch_job(name, {"spec": {"runPolicy": {"suspend": True}}})
+
+
+def paint(space: Space, nodes: list[str], flavor: str) -> None:
+    for node in nodes:
+        space.kube.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {POOL: flavor}}})
+
+
+def test_kueue_s_label_that_comes_after_our_webhook_takes_our_hold_back(queueing: Space) -> None:
+    stored = queueing.submit(workers("late", 4, each=GPU))
+    assert suspended(stored), "Kueue suspends it"
+    assert not held(stored), "and kfext takes no part in that"
+    queueing.phase("late", "Suspended")
+    other = workers("plain", 2, each=GPU, labels={KUEUE_QUEUE: "mine"})
+    assert not suspended(queueing.submit(other))  # the stand-in leaves labelled jobs alone
+    queueing.bound("plain", 2)
+    assert suspended(queueing.job("late"))
+    assert queueing.starts() == 0
+
+
+def test_a_job_that_kueue_admits_is_placed_together_on_the_nodes_that_kueue_chose(
+    queueing: Space,
+) -> None:
+    space = queueing
+    wide, chosen = space.nodes(3, cpu="32", memory="64Gi", gpu="8"), None
+    chosen = space.nodes(2, cpu="32", memory="64Gi", gpu="4")
+    paint(space, wide, "spot")
+    paint(space, chosen, "reserved")
+    asked = space.submit(workers("late", 4, each=GPU))
+    space.phase("late", "Suspended")
+    admit(space, "late", flavor="reserved")
+    homes = space.bound("late", 4)
+    assert len(set(homes.values())) == 1
+    assert set(homes.values()) <= set(chosen)
+    assert space.pins() == dict.fromkeys(homes, 1)
+    space.phase("late", "Placed")
+    # Kueue compares: replicas and resources are as they were asked for.
+    for type_, spec in specs(space.job("late")).items():
+        before = specs(asked)[type_]
+        assert spec["replicas"] == before["replicas"]
+        for one, other in zip(
+            spec["template"]["spec"]["containers"],
+            before["template"]["spec"]["containers"],
+            strict=True,
+        ):
+            assert one["resources"] == other["resources"]
+    assert space.starts() == 0
+
+
+def test_a_job_that_kueue_admits_without_room_waits_behind_the_gate_and_is_not_suspended(
+    queueing: Space,
+) -> None:
+    space = queueing
+    (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    paint(space, [node], "only")
+    space.thief("thief", node, 3)
+    space.submit(workers("late", 4, each=GPU))
+    space.phase("late", "Suspended")
+    admit(space, "late", flavor="only")
+    space.phase("late", "Gated")
+    assert not suspended(space.job("late"))
+    assert all(gated(pod) for pod in space.pods("late"))
+    space.kube.delete(space.path("pods", "thief"), grace=0)
+    homes = space.bound("late", 4)
+    assert set(homes.values()) == {node}
+    assert space.pins() == dict.fromkeys(homes, 1)
+
+
+def test_a_job_that_kueue_evicts_waits_for_kueue_and_is_placed_anew(queueing: Space) -> None:
+    space = queueing
+    paint(space, space.nodes(1, cpu="32", memory="64Gi", gpu="4"), "first")
+    paint(space, space.nodes(1, cpu="32", memory="64Gi", gpu="4"), "second")
+    space.submit(workers("late", 4, each=GPU))
+    space.phase("late", "Suspended")
+    admit(space, "late", flavor="first")
+    first = set(space.bound("late", 4).values())
+    evict(space, "late")
+    space.until(lambda: not space.pods("late", ending=True), "its pods are gone")
+    space.phase("late", "Suspended")
+    # There is room, and kfext starts other jobs into it, but not this one.
+    space.submit(workers("other", 2, each=GPU, labels={KUEUE_QUEUE: "mine"}))
+    space.bound("other", 2)
+    assert suspended(space.job("late"))
+    space.kube.delete(space.path("pytorchjobs", "other"))
+    space.until(lambda: not space.pods("other", ending=True), "the other has left")
+    admit(space, "late", flavor="second")
+    second = set(space.bound("late", 4).values())
+    assert first.isdisjoint(second)
+    assert not suspended(space.job("late"))
+
+
+# --- other schedulers -----------------------------------------------------------------------------
+
+
+GANG_SCHEDULER = "scheduler-plugins-scheduler"
+POD_GROUPS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {
+        "name": "podgroups.scheduling.x-k8s.io",
+        "annotations": {"api-approved.kubernetes.io": "unapproved, a stand-in"},
+    },
+    "spec": {
+        "group": "scheduling.x-k8s.io",
+        "scope": "Namespaced",
+        "names": {"kind": "PodGroup", "plural": "podgroups"},
+        "versions": [
+            {
+                "name": "v1alpha1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "x-kubernetes-preserve-unknown-fields": True,
+                    }
+                },
+            }
+        ],
+    },
+}
+
+
+@pytest.fixture
+def gang_mode(testbed: Testbed) -> Iterator[str]:
+    """The training-operator makes PodGroups and gives its pods to another scheduler."""
+    testbed.api.apply(POD_GROUPS)
+    testbed.restart_process("training-operator", more=[f"--gang-scheduler-name={GANG_SCHEDULER}"])
+    training_operator.wait_ready(testbed)
+    yield GANG_SCHEDULER
+    testbed.restart_process("training-operator")
+    training_operator.wait_ready(testbed)
+
+
+def bind(space: Space, pods: list[Object], node: str) -> None:
+    """Do as any scheduler does that has chosen a node."""
+    for pod in pods:
+        name = pod["metadata"]["name"]
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+        space.kube.create(space.path("pods", f"{name}/binding"), body)
+
+
+@pytest.mark.parametrize("held_before", [True, False], ids=["a held job", "a job of plain pods"])
+def test_pods_that_the_operator_gives_to_a_gang_scheduler_are_left_to_it(
+    space: Space, gang_mode: str, held_before: bool
+) -> None:
+    (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    settings = {} if held_before else {"kfext.dev/colocation": "off"}
+    stored = space.submit(workers("gang", 4, each=GPU, annotations=settings))
+    assert held(stored) is held_before
+    pods = space.until(lambda: len(p := space.pods("gang")) == 4 and p, "its pods exist")
+    assert {pod["spec"]["schedulerName"] for pod in pods} == {gang_mode}
+    assert not any(gated(pod) or pinned_to(pod) for pod in pods)
+    # A job of the same namespace goes its way meanwhile: the other scheduler's wait costs no tick.
+    bind(space, pods, node)
+    assert set(space.bound("gang", 4).values()) == {node}
+    if held_before:
+        space.phase("gang", "Placed")
+    assert space.pins() == {}
+    assert {p["metadata"]["uid"] for p in space.pods("gang")} == {
+        p["metadata"]["uid"] for p in pods
+    }
+
+
+def test_a_job_of_two_schedulers_is_not_held_and_ours_of_its_pods_are_bound(space: Space) -> None:
+    (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="8")
+    mixed = job("mixed", {"PS": 1, "Worker": 3}, kind="TFJob", each=GPU)
+    specs(mixed)["PS"]["template"]["spec"]["schedulerName"] = "volcano"
+    assert not suspended(space.submit(mixed))
+    pods = space.until(lambda: len(p := space.pods("mixed")) == 4 and p, "its pods exist")
+    (foreign,) = (pod for pod in pods if pod["spec"]["schedulerName"] == "volcano")
+    assert not gated(foreign)
+    assert not pinned_to(foreign)
+
+    def bound_workers() -> int:
+        homes = space.homes("mixed")
+        return sum(bool(home) for name, home in homes.items() if "worker" in name)
+
+    space.until(lambda: bound_workers() == 3, "the workers are bound without waiting for the PS")
+    bind(space, [foreign], node)
+    space.bound("mixed", 4)
+
+
+# --- rules of the cluster -------------------------------------------------------------------------
+
+
+def test_what_we_inject_is_refused_neither_by_pod_security_nor_by_a_quota(
+    new_space: Callable[..., Space],
+) -> None:
+    space = new_space()
+    strict = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
+    space.kube.patch(f"/api/v1/namespaces/{space.name}", {"metadata": {"labels": strict}})
+    each = {"cpu": "1", "memory": "1Gi"}
+    limits = {"pods": 3, "requests.cpu": 3, "limits.cpu": 3}
+    limits |= {"requests.memory": "3Gi", "limits.memory": "3Gi"}  # type: ignore[dict-item]
+    body = {"metadata": {"name": "exact"}, "spec": {"hard": limits}}
+    path = f"/api/v1/namespaces/{space.name}/resourcequotas"
+    space.kube.create(path, {"apiVersion": "v1", "kind": "ResourceQuota", **body})
+    space.until(lambda: space.kube.get(f"{path}/exact").get("status"), "the quota holds")
+
+    manifest = job("strict", {"PS": 1, "Worker": 2}, kind="TFJob", each=each)
+    for spec in specs(manifest).values():
+        pod = spec["template"]["spec"]
+        pod["securityContext"] = {
+            "runAsNonRoot": True,
+            "runAsUser": 1000,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }
+        pod["containers"][0]["securityContext"] = {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        }
+    answer = space.try_submit(manifest)
+    assert answer.ok
+    assert answer.warnings == ()
+    homes = space.bound("strict", 3)
+    assert space.pins() == dict.fromkeys(homes, 1)
+    events = space.kube.items(f"/api/v1/namespaces/{space.name}/events")
+    assert [one["message"] for one in events if one["reason"] == "FailedCreatePod"] == []
+    assert space.starts() == 1
+
+
+# --- the label of the namespace -------------------------------------------------------------------
+
+
+def set_managed(space: Space, value: str | None) -> None:
+    """Label the namespace, or take the label away, and wait until the webhooks know."""
+    labels = {"kfext.dev/managed": value}
+    space.kube.patch(f"/api/v1/namespaces/{space.name}", {"metadata": {"labels": labels}})
+    trial = workers("trial", 1, each=GPU)
+    space.until(
+        lambda: suspended(space.try_submit(trial, query="?dryRun=All").body) is (value is not None),
+        "the webhooks know the label",
+    )
+
+
+def test_a_namespace_that_is_switched_off_finishes_jobs_of_every_phase_and_takes_no_new_ones(
+    space: Space,
+) -> None:
+    (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="8")
+    foreign = {"schedulingGates": [{"name": "example.com/gate"}]}
+    space.submit(workers("running", 2, each=GPU))
+    space.phase("running", "Placed")
+    space.submit(workers("gated", 2, each=GPU, pod=foreign))
+    space.phase("gated", "Gated")
+    refuse_pods(space)
+    space.submit(workers("planned", 2, each=GPU))
+    space.phase("planned", "Planned")
+    space.submit(workers("queued", 8, each=GPU))
+    space.phase("queued", "Queued")
+
+    set_managed(space, None)
+    for pod in space.pods("gated"):
+        kept = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
+        space.kube.patch(space.path("pods", pod["metadata"]["name"]), kept, kind="json")
+    space.bound("gated", 2)
+    admit_pods(space, "planned")
+    # No webhook sees these pods any more: they are not gated, and lean to their plan.
+    assert set(space.bound("planned", 2).values()) == {node}
+    for name in ("running", "gated", "planned"):
+        space.kube.delete(space.path("pytorchjobs", name))
+    assert set(space.bound("queued", 8).values()) == {node}
+    space.phase("queued", "Placed")
+
+
+def test_a_namespace_that_is_switched_on_leaves_running_jobs_where_they_are(
+    new_space: Callable[..., Space],
+) -> None:
+    space = new_space(managed=False)
+    space.nodes(2, cpu="32", memory="64Gi", gpu="8")
+    space.submit(workers("before", 4, each=GPU))
+    homes = space.bound("before", 4)
+    set_managed(space, "true")
+    space.submit(workers("after", 4, each=GPU))
+    space.phase("after", "Placed")
+    assert space.bound("before", 4) == homes
+    assert space.view("before") == {}
+    # A pod that is made again is gated now, like any; it must not wait for ever.
+    (victim,) = (name for name in homes if "master" not in name and name.endswith("-0"))
+    old = space.kube.get(space.path("pods", victim))["metadata"]["uid"]
+    space.kube.delete(space.path("pods", victim), grace=0)
+    space.until(
+        lambda: (p := space.kube.find(space.path("pods", victim))) and p["metadata"]["uid"] != old,
+        "the operator makes it again",
+    )
+    now = space.bound("before", 4)
+    assert {n: h for n, h in now.items() if n != victim} == {
+        n: h for n, h in homes.items() if n != victim
+    }
+
+
+def test_switching_off_and_on_again_changes_nothing_for_a_queued_job(space: Space) -> None:
+    space.nodes(1, cpu="32", memory="64Gi", gpu="2")
+    space.submit(workers("queued", 4, each=GPU))
+    space.phase("queued", "Queued")
+    set_managed(space, None)
+    set_managed(space, "true")
+    assert suspended(space.job("queued"))
+    assert held(space.job("queued"))
+    space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    homes = space.bound("queued", 4)
+    assert space.pins() == dict.fromkeys(homes, 1)
+
+
+# --- autoscalers ----------------------------------------------------------------------------------
+
+
+def test_a_node_that_arrives_before_the_release_takes_the_gang(space: Space) -> None:
+    space.policy(placement={"releaseAfter": "10m"})
+    space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    space.submit(workers("big", 8, each=GPU))
+    view = space.phase("big", "Queued")
+    assert "released to plain Kubernetes after 600 s" in view["message"]
+    (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="8")
+    homes = space.bound("big", 8)
+    assert set(homes.values()) == {node}
+    assert space.pins() == dict.fromkeys(homes, 1)
+    assert RELEASED not in space.job("big")["metadata"]["annotations"]
+
+
+def test_after_the_release_an_autoscaler_sees_pods_that_it_can_make_room_for(space: Space) -> None:
+    space.policy(placement={"releaseAfter": "1s"})
+    space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    space.submit(workers("big", 8, each=GPU))
+    space.phase("big", "Released")
+
+    def refused(pod: Object) -> bool:
+        conditions = pod["status"].get("conditions", [])
+        return any(c["reason"] == "Unschedulable" for c in conditions if c["status"] == "False")
+
+    pods = space.until(
+        lambda: len(pods := space.pods("big")) == 8 and sum(map(refused, pods)) == 4 and pods,
+        "kube-scheduler has taken what it could and says that of the rest",
+    )
+    # What an autoscaler would compute with: our nodeSelector of the test, and nothing of kfext's
+    # that only one node could fulfil.
+    assert not any(gated(pod) or pinned_to(pod) for pod in pods)
+    for pod in pods:
+        required = json.dumps(pod["spec"].get("affinity", {})).count('"requiredDuring')
+        assert required == 0
+        assert pod["spec"]["nodeSelector"] == {CASE: space.name}
+    (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="8")
+    homes = space.bound("big", 8)
+    assert sum(home == node for home in homes.values()) == 4
+    assert space.pins() == {}
+
+
+def test_where_an_autoscaler_runs_a_job_that_finds_no_room_is_released_in_time(
+    space: Space, kfext: Kfext
+) -> None:
+    maps = "/api/v1/namespaces/kube-system/configmaps"
+    status = {"metadata": {"name": "cluster-autoscaler-status"}}
+    kfext.kube.create(maps, {"apiVersion": "v1", "kind": "ConfigMap", **status})
+    try:
+        kfext.stop_controller()  # it looks for autoscalers when it starts
+        kfext.start_controller()
+        (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+        space.thief("thief", node, 3)
+        space.submit(workers("big", 4, each=GPU))
+        view = space.phase("big", "Queued")
+        assert view["reason"] == "NoRoom"  # the empty cluster would hold it
+        assert "an autoscaler may add nodes" in view["message"]
+        assert "released to plain Kubernetes after 60 s" in view["message"]
+    finally:
+        kfext.kube.delete(f"{maps}/cluster-autoscaler-status")
+        kfext.stop_controller()

@@ -1,0 +1,101 @@
+"""Two jobs that each need more than half of the cluster: a deadlock on plain Kubernetes only.
+
+Both see the same: a quota of their namespace lets five of their six pods come, then is lifted. So
+each holds half of the cluster where nobody decides for the job as a whole.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from e2e.harness.jobs import workers
+from e2e.harness.space import CASE, Space
+from e2e.harness.wait import until
+
+GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
+_PODS, _HALF = 6, 5  # of a cluster of ten GPUs
+NewSpace = Callable[..., Space]
+
+
+def _submit_both(
+    new_space: NewSpace, *, managed: bool, halfway: Callable[[Space], bool]
+) -> tuple[Space, Space]:
+    """Submit a job in each of two namespaces; lift their quotas once both are `halfway`."""
+    spaces = first, _ = new_space(managed=managed), new_space(managed=managed)
+    first.nodes(5, cpu="32", memory="64Gi", gpu="2")
+    quotas = [space.quota(pods=_HALF) for space in spaces]
+    for space in spaces:
+        pod = {"nodeSelector": {CASE: first.name}}
+        ends = {"cleanPodPolicy": "All"}
+        space.submit(workers("job", _PODS, each=GPU, pod=pod, policy=ends))
+    for space in spaces:
+        space.until(partial(halfway, space), "the job is halfway")
+    for space, quota in zip(spaces, quotas, strict=True):
+        space.lift(quota)
+    return spaces
+
+
+def _bound(space: Space) -> int:
+    return sum(home != "" for home in space.homes("job").values())
+
+
+def _refused(space: Space) -> bool:
+    """Say whether all pods are there and kube-scheduler finds no room for the last."""
+    pods = space.pods("job")
+    said = [
+        condition.get("message", "")
+        for pod in pods
+        for condition in pod["status"].get("conditions", [])
+        if condition["type"] == "PodScheduled" and condition["status"] == "False"
+    ]
+    return len(pods) == _PODS and len(said) == 1 and "Insufficient nvidia.com/gpu" in said[0]
+
+
+def _end(space: Space) -> None:
+    """Let the job's master succeed, as when the training is done."""
+    path = space.path("pods", "job-master-0") + "/status"
+    space.kube.patch(path, {"status": {"phase": "Succeeded"}})
+
+
+def test_D1_two_jobs_that_each_need_60_percent_deadlock_on_plain_kubernetes(
+    new_space: NewSpace,
+) -> None:
+    one, other = _submit_both(
+        new_space, managed=False, halfway=lambda space: _bound(space) == _HALF
+    )
+    for space in (one, other):
+        space.until(partial(_refused, space), "the last pod finds no room")
+    # It is not that kube-scheduler would need longer: it places what comes after them.
+    pod = {"nodeSelector": {CASE: one.name}}
+    one.submit(workers("bystander", 1, each={"cpu": "1"}, pod=pod))
+    one.bound("bystander", 1)
+    assert [_bound(one), _bound(other)] == [_HALF, _HALF]
+    assert _refused(one)
+    assert _refused(other)
+    # One must be sacrificed for the other.
+    one.kube.delete(one.path("pytorchjobs", "job"))
+    other.bound("job", _PODS)
+
+
+def test_D1_two_jobs_that_each_need_60_percent_run_one_after_the_other_with_kfext(
+    new_space: NewSpace,
+) -> None:
+    one, other = _submit_both(
+        new_space, managed=True, halfway=lambda space: "phase" in space.view("job")
+    )
+    seen: set[tuple[int, int]] = set()
+
+    def placed() -> Space | None:
+        seen.add((_bound(one), _bound(other)))
+        whole = [space for space in (one, other) if space.view("job").get("phase") == "Placed"]
+        return whole[0] if whole else None
+
+    first = one.patiently(placed, seconds=180)
+    second = other if first is one else one
+    assert _bound(first) == _PODS
+    waiting = second.phase("job", "Queued")
+    assert _bound(second) == 0
+    assert waiting["message"]
+    _end(first)
+    until(lambda: _bound(second) == _PODS, what="the other job runs", account=second.account)
+    second.phase("job", "Placed")
+    assert not [both for both in seen if all(both)], "both held a part of the cluster"

@@ -1,0 +1,53 @@
+"""Contract: what kfext calls fitting is what the real kube-scheduler and API server take."""
+
+import pytest
+
+from e2e.bench import fits
+from e2e.harness import quota_verdicts, verdicts
+from e2e.testbed.cluster import Testbed
+
+COVERED = (
+    "node(s) didn't match Pod's node affinity/selector",
+    "node(s) had untolerated taint(s)",
+    "node(s) were unschedulable",
+    "node(s) didn't have free ports for the requested pod ports",
+    "Too many pods",
+    "Insufficient cpu",
+    "Insufficient memory",
+    "Insufficient ephemeral-storage",
+    "Insufficient nvidia.com/gpu",
+    "Insufficient example.com/card",
+    "Insufficient hugepages-2Mi",
+)
+
+
+@pytest.fixture(scope="module")
+def compared(testbed: Testbed) -> list[verdicts.Compared]:
+    return verdicts.compare(testbed, seed=1, nodes=60, pinned_rounds=5, free_rounds=4)
+
+
+def test_kfext_and_kube_scheduler_differ_in_documented_classes_only(
+    compared: list[verdicts.Compared],
+) -> None:
+    differing = [one for one in compared if not (one.agreed and one.template_agreed)]
+    for word, of in fits.by_class(compared):
+        agreed, early = (sum(one.agreed for one in of), sum(one.template_agreed for one in of))
+        print(f"{word or 'modelled'}: {len(of)} pods, {agreed} agreed, {early} by their template")
+    assert [str(one) for one in differing if not fits.explained(one)] == []
+
+
+def test_pods_were_bound_and_were_refused_for_every_cause_that_kfext_models(
+    compared: list[verdicts.Compared],
+) -> None:
+    causes = fits.causes(compared)
+    assert [cause for cause in COVERED if not causes[cause]] == []
+    assert sum(bool(one.bound) for one in compared) > len(compared) // 5
+    assert len(compared) == 360
+
+
+def test_kfext_and_the_api_server_agree_on_every_quota(testbed: Testbed) -> None:
+    found = quota_verdicts.compare(testbed, seed=1, namespaces=15, pods=12)
+    assert [str(one) for one in found if not one.agreed] == []
+    assert any("exceeded quota" in one.theirs for one in found)
+    assert any("must specify" in one.theirs for one in found)
+    assert sum(one.taken for one in found) > len(found) // 5

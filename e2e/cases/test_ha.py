@@ -1,0 +1,132 @@
+"""Two controllers and one Lease: whoever leads may end in any way, and no job notices."""
+
+import pytest
+
+from e2e.harness.faults import KillAfter, pod_patch, start_patch
+from e2e.harness.jobs import workers
+from e2e.harness.kfext_process import Kfext
+from e2e.harness.moving import PODS, Moving
+from e2e.harness.space import Space
+from e2e.harness.wait import until
+
+GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("jobs", "deadly"),
+    [(200, start_patch), (40, pod_patch)],
+    ids=["200 jobs, among the plans", "40 jobs, among the pins"],
+)
+def test_a_leader_killed_among_moving_jobs_loses_none_and_places_none_twice(
+    space: Space, kfext: Kfext, jobs: int, deadly: object
+) -> None:
+    standby = kfext.start_standby()
+    moving = Moving(space, jobs)
+    fault = KillAfter(deadly(space.name), nth=jobs // 3)  # type: ignore[operator]
+    kfext.proxy.arm(fault)
+    moving.submit()
+    space.until(lambda: fault.fired, "the leader is killed on its way")
+    kfext.wait_controller_dead()
+    kfext.proxy.heal()
+    assert moving.started()
+    assert len(space.pins()) < PODS * jobs
+    with kfext.restarted():  # as a Deployment would; on a busy machine a Lease may be lost again
+        moving.wait_placed()
+    moving.check()
+    left = standby.proxy.writes(lambda one: f"/namespaces/{space.name}/" in one.path)
+    assert left, "the standby had nothing to do"
+
+
+def test_a_leader_that_ends_in_order_hands_over_at_once(space: Space, kfext: Kfext) -> None:
+    standby = kfext.start_standby()
+    leader = str((kfext.lease() or {})["holderIdentity"])
+    moving = Moving(space, 24)
+    moving.submit(moving.names[:16])
+    space.until(lambda: len(space.pins()) > 4, "some are placed, some on their way")
+    kfext.stop_controller()
+    # The Lease is given back, so nobody waits until it runs out.
+    lease = kfext.lease() or {}
+    assert lease["holderIdentity"] != leader
+    kfext.wait_leading(standby)
+    moving.submit(moving.names[16:])
+    moving.wait_placed()
+    moving.check()
+
+
+@pytest.mark.long
+def test_a_leader_that_stood_still_writes_nothing_when_it_moves_again_and_ends(
+    space: Space, kfext: Kfext
+) -> None:
+    standby = kfext.start_standby()
+    moving = Moving(space, 24)
+    moving.submit(moving.names[:16])
+    space.until(lambda: len(moving.started()) > 4, "some are started")
+    kfext.controller.freeze()
+    # It will hear of these in the moment in which it moves again.
+    moving.submit(moving.names[16:])
+    kfext.wait_leading(standby)
+    with kfext.restarted():
+        moving.wait_placed()
+    before = len(kfext.proxy.log)
+    kfext.controller.thaw()
+    assert kfext.controller.wait_dead() == 1
+    late = [one for one in kfext.proxy.log[before:] if one.is_write]
+    assert [(one.method, one.path, one.status) for one in late] == []
+    kfext.wait_leading(standby)
+    moving.check()
+
+
+def test_a_leader_whose_lease_another_took_ends_and_takes_nothing_back(
+    space: Space, kfext: Kfext
+) -> None:
+    kfext.steal_lease("thief")
+    assert kfext.controller.wait_dead() == 1
+    assert (kfext.lease() or {})["holderIdentity"] == "thief"
+    assert "held by thief" in kfext.tail()
+    space.submit(workers("one", 2, each=GPU))
+    kfext.restart_killed_controller()
+    homes = space.bound("one", 2)
+    assert space.pins() == dict.fromkeys(homes, 1)
+
+
+def test_of_two_controllers_that_start_at_once_one_leads_and_both_could(
+    space: Space, kfext: Kfext
+) -> None:
+    kfext.stop_controller()
+    kfext.delete_lease()
+    both = (kfext.controller, kfext.standby)
+    for one in both:
+        one.proxy.log.clear()
+    for one in both:
+        one.launch(environment=kfext.environment)
+    for one in both:
+        until(one.ready, what=f"{one.name} is ready", account=kfext.tail)
+    until(lambda: any(map(kfext.leads, both)), what="one leads", account=kfext.tail)
+    moving = Moving(space, 8)
+    moving.submit()
+    moving.wait_placed()
+    moving.check()
+    assert sum(one.metric("kfext_leading") for one in both) == 1
+    (idle,) = (one for one in both if not kfext.leads(one))
+    assert idle.pid is not None
+    # It follows all the same: what it would have to know is what the leader knows.
+    (busy,) = (one for one in both if kfext.leads(one))
+    until(
+        lambda: idle.metric("kfext_ledger_claims") == busy.metric("kfext_ledger_claims"),
+        what="the standby's ledger is the leader's",
+    )
+    assert idle.proxy.writes() == []
+
+
+def test_a_lease_that_is_deleted_is_made_again_and_jobs_are_placed(
+    space: Space, kfext: Kfext
+) -> None:
+    standby = kfext.start_standby()
+    kfext.delete_lease()
+    both = (kfext.controller, standby)
+    until(lambda: any(map(kfext.leads, both)), what="one leads", account=kfext.tail)
+    kfext.wait_hooks()
+    space.submit(workers("one", 2, each=GPU))
+    homes = space.bound("one", 2)
+    assert space.pins() == dict.fromkeys(homes, 1)

@@ -1,0 +1,173 @@
+"""A node goes, at any moment of a gang: deleted, tainted, shrunk, or only quiet for a while."""
+
+from collections.abc import Callable
+
+import pytest
+
+from e2e.harness import nodes
+from e2e.harness.faults import Hold, pod_patch
+from e2e.harness.jobs import workers
+from e2e.harness.kfext_process import Kfext
+from e2e.harness.look import conditions
+from e2e.harness.pods import FOREIGN_GATE, take_foreign_gate, uids
+from e2e.harness.space import CASE, Space
+
+GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
+Loss = Callable[[Space, str], None]
+
+
+def deleted(space: Space, node: str) -> None:
+    space.lose_node(node)
+
+
+def tainted_no_execute(space: Space, node: str) -> None:
+    nodes.taint(space.kube, node, "NoExecute")
+
+
+def tainted_no_schedule(space: Space, node: str) -> None:
+    nodes.taint(space.kube, node, "NoSchedule")
+
+
+def shrunk(space: Space, node: str) -> None:
+    nodes.shrink(space.kube, node, 3)
+
+
+def no_longer_labelled(space: Space, node: str) -> None:
+    space.kube.patch(nodes.path(node), {"metadata": {"labels": {CASE: None}}})
+
+
+def quiet(space: Space, node: str) -> None:
+    nodes.go_quiet(space.kube, node)
+
+
+def named(losses: list[Loss]) -> list[str]:
+    return [loss.__name__.replace("_", " ") for loss in losses]
+
+
+WHILE_GATED: list[Loss] = [
+    tainted_no_execute,
+    tainted_no_schedule,
+    shrunk,
+    no_longer_labelled,
+    quiet,
+]
+
+
+@pytest.mark.parametrize("lose", WHILE_GATED, ids=named(WHILE_GATED))
+def test_a_gang_behind_its_gates_goes_elsewhere_whole(space: Space, lose: Loss) -> None:
+    space.nodes(2, cpu="32", memory="64Gi", gpu="4")
+    space.submit(workers("gang", 4, each=GPU, pod=FOREIGN_GATE))
+    (node,) = space.phase("gang", "Gated")["nodes"]
+    lose(space, node)
+    take_foreign_gate(space, "gang")
+    homes = space.bound("gang", 4)
+    assert len(set(homes.values())) == 1
+    assert node not in homes.values()
+    assert space.pins() == dict.fromkeys(homes, 1)
+    assert space.starts() == 1
+
+
+PINNED: list[Loss] = [deleted, tainted_no_execute]
+
+
+@pytest.mark.parametrize("lose", PINNED, ids=named(PINNED))
+def test_pods_pinned_to_a_node_that_is_gone_are_freed_for_another(
+    space: Space, kfext: Kfext, lose: Loss
+) -> None:
+    space.nodes(2, cpu="32", memory="64Gi", gpu="4")
+    space.policy(placement={"bindTimeout": "2s"})
+    pins = Hold(pod_patch(space.name))
+    kfext.proxy.arm(pins)
+    space.submit(workers("gang", 4, each=GPU))
+    space.until(lambda: pins.seen == 4, "the pins are on their way")
+    (node,) = space.plan("gang")["nodes"]  # type: ignore[index]
+    first = uids(space, "gang")
+    lose(space, node)
+    pins.go.set()
+    space.until(lambda: len(_new(space, first)) == 4, "other pods have taken their places")
+    homes = space.bound("gang", 4)
+    assert len(set(homes.values())) == 1
+    assert node not in homes.values()
+    assert space.starts() == 1
+    assert any(e["reason"] == "BindTimeout" for e in space.events("gang"))
+
+
+def _new(space: Space, first: dict[str, str]) -> list[str]:
+    return [name for name, uid in uids(space, "gang").items() if uid != first.get(name)]
+
+
+RUNNING = [
+    pytest.param(tainted_no_execute, id="tainted no execute"),
+    # The pod garbage collector looks every 20 s and waits 40 s for a node to come back.
+    pytest.param(deleted, id="deleted", marks=pytest.mark.long),
+]
+
+
+@pytest.mark.parametrize("lose", RUNNING)
+def test_a_gang_whose_node_dies_under_it_runs_again_on_another(space: Space, lose: Loss) -> None:
+    space.nodes(2, cpu="32", memory="64Gi", gpu="4")
+    space.submit(workers("gang", 4, each=GPU))
+    first = space.bound("gang", 4)
+    space.phase("gang", "Placed")
+    (node,) = set(first.values())
+    lose(space, node)
+    space.patiently(lambda: _all_off(space, node), seconds=180)
+    homes = space.bound("gang", 4)
+    assert len(set(homes.values())) == 1
+    assert space.phase("gang", "Placed")["nodes"] == sorted(set(homes.values()))
+    assert space.pins() == dict.fromkeys(homes, 2)  # the first ones, and those that came for them
+    assert space.starts() == 1
+    assert "Failed" not in conditions(space.job("gang"))
+
+
+def _all_off(space: Space, node: str) -> bool:
+    homes = space.homes("gang").values()
+    return len(homes) == 4 and all(homes) and node not in homes
+
+
+def test_members_lost_with_a_node_come_back_beside_those_that_run(space: Space) -> None:
+    (tight,) = space.nodes(1, cpu="32", memory="64Gi", gpu="2")
+    nodes.cordon(space.kube, tight)
+    roomy, dying = space.nodes(2, cpu="32", memory="64Gi", gpu="8")
+    space.thief("early", roomy, 5)
+    space.thief("late", dying, 6)
+    space.submit(workers("gang", 5, each=GPU))
+    first = space.bound("gang", 5)
+    space.phase("gang", "Placed")
+    assert sorted(first.values()) == sorted([roomy] * 3 + [dying] * 2)
+    space.kube.delete(space.path("pods", "early"), grace=0)
+    survivors = {name: uids(space, "gang")[name] for name in first if first[name] == roomy}
+    # Two pods would fill this node to the last GPU, which is what a gang on its own looks for.
+    nodes.cordon(space.kube, tight, shut=False)
+    nodes.taint(space.kube, dying, "NoExecute")
+    space.until(lambda: dying not in space.homes("gang").values(), "its pods have gone")
+    assert set(space.bound("gang", 5).values()) == {roomy}
+    after = uids(space, "gang")
+    assert {name: after[name] for name in survivors} == survivors
+    assert space.starts() == 1
+
+
+def test_a_node_that_is_only_not_ready_costs_a_running_gang_nothing(
+    space: Space, kfext: Kfext
+) -> None:
+    space.nodes(2, cpu="32", memory="64Gi", gpu="4")
+    space.submit(workers("gang", 3, each=GPU))
+    before = space.bound("gang", 3)
+    space.phase("gang", "Placed")
+    (node,) = set(before.values())
+    known = uids(space, "gang")
+    written = len(kfext.proxy.log)
+    nodes.go_quiet(space.kube, node)
+    # Another gang goes its whole way meanwhile, and not to that node.
+    space.submit(workers("other", 4, each=GPU))
+    assert node not in space.bound("other", 4).values()
+    space.phase("other", "Placed")
+    space.submit(workers("late", 2, each=GPU))
+    space.phase("late", "Queued")
+    assert not [one for one in kfext.proxy.log[written:] if one.is_write and "gang" in one.path]
+    assert (space.homes("gang"), uids(space, "gang")) == (before, known)
+    nodes.speak_again(space.kube, node)
+    # What runs there still counts: one GPU is free, two are wanted.
+    space.submit(workers("small", 1, each=GPU))
+    assert set(space.bound("small", 1).values()) == {node}
+    assert space.phase("late", "Queued")["reason"] == "NoRoom"

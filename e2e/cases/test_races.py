@@ -1,0 +1,168 @@
+"""Something changes while a write of kfext is on its way, or while kfext cannot see it."""
+
+import json
+
+from e2e.harness.faults import Exchange, Hold, HoldAnswer, pod_patch, start_patch
+from e2e.harness.jobs import job, workers
+from e2e.harness.kfext_process import Kfext
+from e2e.harness.look import conditions, gated, pinned_to
+from e2e.harness.pods import uids
+from e2e.harness.space import Space
+
+GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
+
+
+def attempts(space: Space, kfext: Kfext) -> list[Exchange]:
+    """Return the patches of pods that the API server answered, refused ones included."""
+    match = pod_patch(space.name)
+    return [one for one in list(kfext.proxy.log) if match(one)]
+
+
+def test_a_job_that_shrinks_while_its_start_is_on_its_way_is_planned_anew(
+    space: Space, kfext: Kfext
+) -> None:
+    start = Hold(start_patch(space.name))
+    kfext.proxy.arm(start)
+    space.submit(workers("gang", 4, each=GPU))
+    space.until(lambda: start.seen, "the start is on its way")
+    spec = {"pytorchReplicaSpecs": {"Worker": {"replicas": 1}}}
+    space.patch_job("gang", {"spec": spec})
+    start.go.set()
+    space.bound("gang", 2)
+    space.phase("gang", "Placed")
+    plan = space.plan("gang")
+    assert plan is not None
+    assert {kind: len(places) for kind, places in plan["replicas"].items()} == {
+        "master": 1,
+        "worker": 1,
+    }
+    assert space.starts() == 1
+
+
+def test_a_start_that_is_late_does_not_start_the_next_job_of_that_name(
+    space: Space, kfext: Kfext
+) -> None:
+    start = Hold(start_patch(space.name))
+    kfext.proxy.arm(start)
+    space.submit(workers("gang", 4, each=GPU))
+    space.until(lambda: start.seen, "the start is on its way")
+    kfext.proxy.heal()
+    again = Hold(start_patch(space.name))
+    kfext.proxy.arm(again)
+    space.kube.delete(space.path("pytorchjobs", "gang"))
+    uid = space.submit(workers("gang", 4, each=GPU))["metadata"]["uid"]
+    space.until(lambda: again.seen, "the next job's start is on its way too")
+    start.go.set()
+    space.until(lambda: _refused(space, kfext), "the late one is refused")
+    again.go.set()
+    space.bound("gang", 4)
+    (started,) = kfext.proxy.writes(start_patch(space.name))
+    assert uid in started.body.decode()
+    assert set(space.pins().values()) == {1}
+
+
+def _refused(space: Space, kfext: Kfext) -> list[Exchange]:
+    match = start_patch(space.name)
+    return [one for one in list(kfext.proxy.log) if match(one) and one.status == 422]
+
+
+def test_pins_that_are_late_do_not_touch_the_pods_of_the_next_job_of_that_name(
+    space: Space, kfext: Kfext
+) -> None:
+    space.nodes(2, cpu="32", memory="64Gi", gpu="4")
+    pins = Hold(pod_patch(space.name))
+    kfext.proxy.arm(pins)
+    space.submit(workers("gang", 4, each=GPU))
+    space.until(lambda: pins.seen == 4, "four pins are on their way")
+    (node,) = space.plan("gang")["nodes"]  # type: ignore[index]
+    kfext.proxy.heal()
+    later = Hold(pod_patch(space.name))
+    kfext.proxy.arm(later)
+    space.kube.delete(space.path("pytorchjobs", "gang"))
+    space.until(lambda: not space.pods("gang", ending=True), "its pods are gone")
+    space.thief("thief", node, 4)
+    space.submit(workers("gang", 4, each=GPU))
+    space.until(lambda: later.seen == 4, "the pins of the next job are on their way too")
+    pins.go.set()
+    space.until(lambda: len(attempts(space, kfext)) == 4, "the late pins are answered")
+    assert all(gated(pod) and not pinned_to(pod) for pod in space.pods("gang"))
+    later.go.set()
+    homes = space.bound("gang", 4)
+    assert node not in homes.values()
+    assert space.pins() == dict.fromkeys(homes, 1)
+
+
+def test_pins_of_a_dead_controller_that_come_after_a_new_plan_are_undone(
+    space: Space, kfext: Kfext
+) -> None:
+    space.nodes(2, cpu="32", memory="64Gi", gpu="4")
+    space.policy(placement={"bindTimeout": "10m"})
+    pins = Hold(pod_patch(space.name))
+    kfext.proxy.arm(pins)
+    space.submit(workers("gang", 4, each=GPU))
+    space.until(lambda: pins.seen == 4, "four pins are on their way")
+    (node,) = space.plan("gang")["nodes"]  # type: ignore[index]
+    kfext.kill_controller()
+    kfext.wait_controller_dead()
+    kfext.proxy.heal()
+    later = Hold(pod_patch(space.name))
+    kfext.proxy.arm(later)
+    space.thief("thief", node, 4)
+    kfext.restart_killed_controller()
+    space.until(lambda: later.seen == 4, "the successor has a new plan and pins")
+    assert space.plan("gang")["generation"] == 2  # type: ignore[index]
+    pins.go.set()
+    space.until(lambda: len(attempts(space, kfext)) == 4, "the late pins are carried out")
+    astray = uids(space, "gang")
+    assert all(pinned_to(pod) == [node] for pod in space.pods("gang"))
+    later.go.set()
+    space.until(
+        lambda: len(found := uids(space, "gang")) == 4 and not _common(found, astray),
+        "other pods have taken their places",
+    )
+    homes = space.bound("gang", 4)
+    assert len(set(homes.values())) == 1
+    assert node not in homes.values()
+    assert space.starts() == 1
+    assert not [e for e in space.events("gang") if e["reason"] == "BindTimeout"]
+
+
+def _common(one: dict[str, str], other: dict[str, str]) -> set[str]:
+    return set(one.values()) & set(other.values())
+
+
+def test_an_answer_that_comes_after_the_news_of_the_watch_is_not_taken_for_news(
+    space: Space, kfext: Kfext
+) -> None:
+    answers = HoldAnswer(lambda one: pod_patch(space.name)(one) and "/pods/gang-" in one.path)
+    kfext.proxy.arm(answers)
+    space.submit(workers("gang", 4, each=GPU))
+    space.bound("gang", 4)
+    assert answers.seen == 4
+    space.submit(workers("other", 2, each=GPU))
+    space.phase("other", "Placed")  # so the watch has told all that was before
+    answers.go.set()  # the pods were not bound yet when these were written
+    space.phase("gang", "Placed")
+    assert set(space.pins().values()) == {1}
+
+
+def test_a_pytorchjob_and_a_tfjob_of_one_name_do_not_share_pods(space: Space) -> None:
+    """Both kinds name their pods alike, so the operator can create those of one job only."""
+    space.policy(placement={"createTimeout": "2s"})
+    space.submit(job("twin", {"Master": 1, "Worker": 2}, each=GPU))
+    homes = space.bound("twin", 3)
+    space.phase("twin", "Placed")
+    first = uids(space, "twin")
+    space.submit(job("twin", {"PS": 1, "Worker": 2}, kind="TFJob", each=GPU))
+    state = space.until(
+        lambda: json.loads(
+            space.job("twin", "TFJob")["metadata"]["annotations"].get("kfext.dev/state", "{}")
+        ).get("message"),
+        "the second is stopped",
+    )
+    assert "1 of 3 pods exist" in state
+    assert "already exists" in state
+    space.until(lambda: uids(space, "twin") == first, "the pods of the first are all there are")
+    assert space.view("twin")["phase"] == "Placed"
+    assert space.homes("twin") == homes
+    assert conditions(space.job("twin")).isdisjoint({"Failed", "Restarting"})

@@ -1,0 +1,124 @@
+"""Two replicas of the webhook behind a balancer: one ends, certificates change, reviews go on."""
+
+import base64
+import ssl
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+
+from e2e.harness.kfext_process import Kfext
+from e2e.harness.reviews import running_reviews
+from e2e.harness.wait import until
+from e2e.harness.webhook_process import WebhookProcess
+from kfext.kube.certs.authority import Pair, due, new_authority
+from kfext.names import CA_SECRET, NAMESPACE, WEBHOOK_CONFIGURATION
+
+_SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
+_HOOKS = (
+    f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{WEBHOOK_CONFIGURATION}"
+)
+_ROTATION_SECONDS = 240.0  # each replica looks once a minute
+
+
+def test_a_replica_that_is_ended_in_order_costs_no_review(kfext: Kfext) -> None:
+    one, other = kfext.start_webhooks(drain_seconds=3)
+    with running_reviews(kfext) as reviews:
+        assert {port for port, count in kfext.balancer.taken.items() if count} >= {
+            one.port,
+            other.port,
+        }
+        for replica in (one, other):  # as in a rolling update, both ways
+            assert replica.stop() == 0
+            reviews.wait_more()
+            replica.start(drain_seconds=3, environment=kfext.environment)
+            reviews.wait_more()
+    assert reviews.outcomes.keys() == {"held"}
+    assert reviews.failed_open == 0
+
+
+def test_when_a_replica_is_killed_the_other_answers(kfext: Kfext) -> None:
+    one, _ = kfext.start_webhooks(drain_seconds=0)
+    with running_reviews(kfext) as reviews:
+        one.kill()
+        reviews.wait_more()
+        noticed = reviews.outcomes
+        reviews.wait_more(40)
+        # Those on their way to it passed untouched: a dead webhook blocks nobody.
+        assert reviews.outcomes - noticed == Counter({"held": (reviews.outcomes - noticed).total()})
+    assert noticed.keys() <= {"held", "untouched"}
+    assert reviews.failed_open == reviews.outcomes["untouched"]
+
+
+def test_a_secret_that_is_deleted_to_renew_the_authority_costs_no_review(kfext: Kfext) -> None:
+    one, other = kfext.start_webhooks(drain_seconds=3)
+    old = authority(kfext)
+    with running_reviews(kfext) as reviews:
+        kfext.kube.delete(f"{_SECRETS}/{CA_SECRET}")
+        for replica in (one, other):  # kubectl rollout restart
+            assert replica.stop() == 0
+            replica.start(drain_seconds=3, environment=kfext.environment)
+            reviews.wait_more()
+    assert authority(kfext) != old
+    assert served_by(one, authority(kfext))
+    assert served_by(other, authority(kfext))
+    assert reviews.outcomes.keys() == {"held"}
+    assert reviews.failed_open == 0
+
+
+@pytest.mark.long
+def test_an_authority_that_comes_of_age_is_replaced_without_a_failed_review(kfext: Kfext) -> None:
+    kfext.webhook.kill()
+    old = _due_in(timedelta(seconds=30))
+    values = {"tls.crt": old.certificate, "tls.key": old.key, "ca.crt": old.certificate}
+    data = {key: base64.b64encode(value).decode() for key, value in values.items()}
+    kfext.kube.patch(f"{_SECRETS}/{CA_SECRET}", {"data": data})
+    one, other = kfext.start_webhooks(drain_seconds=0)
+    assert authority(kfext) == old.certificate
+    assert served_by(one, old.certificate)
+    with running_reviews(kfext) as reviews:
+        until(
+            lambda: not any(served_by(each, old.certificate) for each in (one, other)),
+            what="both serve a certificate of the new authority",
+            account=kfext.tail,
+            seconds=_ROTATION_SECONDS,
+        )
+        reviews.wait_more()
+    assert served_by(one, authority(kfext))
+    assert served_by(other, authority(kfext))
+    # The old one is trusted until it ends: nothing that is still out there is refused.
+    for hook in kfext.kube.get(_HOOKS)["webhooks"]:
+        trusted = base64.b64decode(hook["clientConfig"]["caBundle"])
+        assert trusted == authority(kfext) + old.certificate
+    assert reviews.outcomes.keys() == {"held"}
+    assert reviews.failed_open == 0
+
+
+def _due_in(left: timedelta) -> Pair:
+    """Return an authority that was made so long ago that it is due for replacement soon."""
+    now = datetime.now(UTC)
+    young, old = timedelta(days=365), timedelta()
+    while (young - old) > timedelta(seconds=1):  # the life of one is not ours to know
+        middle = old + (young - old) / 2
+        made = new_authority(now=now - middle)
+        young, old = (middle, old) if due(made.certificate, now=now + left) else (young, middle)
+    return new_authority(now=now - old)
+
+
+def authority(kfext: Kfext) -> bytes:
+    """Return the certificate that signs now."""
+    return base64.b64decode(kfext.kube.get(f"{_SECRETS}/{CA_SECRET}")["data"]["tls.crt"])
+
+
+def served_by(replica: WebhookProcess, issuer: bytes) -> bool:
+    """Say whether a replica's certificate is of an authority."""
+    leaf = x509.load_pem_x509_certificate(
+        ssl.get_server_certificate(("127.0.0.1", replica.port)).encode()
+    )
+    try:
+        leaf.verify_directly_issued_by(x509.load_pem_x509_certificate(issuer))
+    except (ValueError, InvalidSignature):
+        return False
+    return True

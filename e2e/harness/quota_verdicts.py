@@ -1,0 +1,155 @@
+"""Two verdicts on the same pods and quotas: kfext's and the real API server's, pod by pod."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from e2e.harness.kube import Kube, Object
+from e2e.harness.wait import until
+from e2e.testbed.cluster import Testbed
+from kfext.core.quota import shortage
+from kfext.model.charge import pod_charge
+from kfext.model.quota import parse_quota
+
+_HARD = {
+    "pods": ("1", "3", "6"),
+    "count/pods": ("2", "5"),
+    "cpu": ("2", "4500m", "0"),
+    "requests.cpu": ("2500m", "5"),
+    "limits.cpu": ("3", "5"),
+    "memory": ("2Gi", "5Gi"),
+    "limits.memory": ("3Gi", "6Gi"),
+    "requests.ephemeral-storage": ("1Gi", "3Gi"),
+    "requests.nvidia.com/gpu": ("0", "2", "4"),
+    "requests.hugepages-2Mi": ("4Mi", "8Mi"),
+}
+_SCOPED = ("pods", "cpu", "requests.cpu", "limits.cpu", "memory", "limits.memory")
+"""What a quota with a scope may count; one of best effort pods may only count pods."""
+_SCOPES = ("BestEffort", "NotBestEffort", "Terminating", "NotTerminating", "PriorityClass")
+_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+_MOST_QUOTAS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """One pod: whether the API server took it, its sentence if not, and kfext's if any."""
+
+    pod: Object
+    quotas: tuple[Object, ...]
+    taken: bool
+    theirs: str
+    ours: str
+
+    @property
+    def agreed(self) -> bool:
+        """Whether both let the pod pass, or neither."""
+        return self.taken == (not self.ours)
+
+    def __str__(self) -> str:
+        limits = [{**quota["spec"], **quota["status"]} for quota in self.quotas]
+        return (
+            f"kfext: {self.ours or 'room'}; API server: {self.theirs or 'taken'}\n"
+            f"  {self.pod['spec']}\n  {limits}"
+        )
+
+
+def compare(testbed: Testbed, *, seed: int, namespaces: int, pods: int) -> list[Admitted]:
+    """Create random pods one by one under random quotas; return both verdicts on each."""
+    kube, draw = Kube(testbed), random.Random(seed)
+    found = []
+    classes = [f"quota-{seed}-{word}" for word in ("high", "low")]
+    for name in classes:
+        kube.create(
+            "/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": name}, "value": 0}
+        )
+    for number in range(namespaces):
+        found += _one_namespace(kube, draw, f"quota-{seed}-{number}", classes=classes, pods=pods)
+    for name in classes:
+        kube.delete(f"/apis/scheduling.k8s.io/v1/priorityclasses/{name}")
+    return found
+
+
+def _one_namespace(
+    kube: Kube, draw: random.Random, name: str, *, classes: list[str], pods: int
+) -> Iterator[Admitted]:
+    kube.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    at = f"/api/v1/namespaces/{name}"
+    until(lambda: kube.find(f"{at}/serviceaccounts/default"), what="the account exists")
+    for number in range(draw.randrange(1, _MOST_QUOTAS + 1)):
+        body = {"metadata": {"name": f"limit-{number}"}, "spec": _quota(draw, classes)}
+        kube.create(f"{at}/resourcequotas", body)
+
+    def counted() -> bool:
+        quotas = kube.items(f"{at}/resourcequotas")
+        return all(quota["status"].get("used") for quota in quotas)
+
+    until(counted, what="the quotas hold")
+    for number in range(pods):
+        pod = {"metadata": {"name": f"pod-{number}"}, "spec": _pod(draw, classes)}
+        quotas = kube.items(f"{at}/resourcequotas")
+        verdict = shortage({pod_charge(pod["spec"]): 1}, map(parse_quota, quotas), defaulted=False)
+        answer = kube.ask("POST", f"{at}/pods", pod)
+        if answer.status not in {201, 403}:
+            raise AssertionError(f"{answer.status} {answer.message}: {pod['spec']}")
+        yield Admitted(
+            pod,
+            tuple(quotas),
+            taken=answer.ok,
+            theirs="" if answer.ok else answer.message,
+            ours=verdict.message if verdict else "",
+        )
+    kube.delete(at)
+
+
+def _quota(draw: random.Random, classes: list[str]) -> Object:
+    scope = draw.choice((*_SCOPES, "", "", ""))
+    allowed = ("pods",) if scope == "BestEffort" else _SCOPED if scope else tuple(_HARD)
+    keys = draw.sample(allowed, draw.randrange(1, min(3, len(allowed)) + 1))
+    spec: Object = {"hard": {key: draw.choice(_HARD[key]) for key in keys}}
+    if scope == "PriorityClass":
+        operator = draw.choice(_OPERATORS)
+        values = draw.sample(classes, draw.choice((1, 2))) if operator.endswith("In") else []
+        line = {"scopeName": scope, "operator": operator, "values": values}
+        spec["scopeSelector"] = {"matchExpressions": [line]}
+    elif scope:
+        spec["scopes"] = [scope]
+    return spec
+
+
+def _pod(draw: random.Random, classes: list[str]) -> Object:
+    spec: Object = {
+        "containers": [_container(draw, f"main-{n}") for n in range(draw.choice((1, 1, 2)))],
+        "initContainers": [
+            {**_container(draw, f"init-{n}"), **draw.choice(({}, {"restartPolicy": "Always"}))}
+            for n in range(draw.choice((0, 0, 0, 1, 2)))
+        ],
+    }
+    if draw.randrange(4) == 0:
+        spec["activeDeadlineSeconds"] = 3600
+    if draw.randrange(3) == 0:
+        spec["priorityClassName"] = draw.choice(classes)
+    if draw.randrange(6) == 0:  # the pod as a whole, so that its containers need say nothing
+        spec["containers"] = [{"name": "main", "image": "trainer"}]
+        spec["initContainers"] = []
+        spec["resources"] = {draw.choice(("requests", "limits")): {"cpu": "300m", "memory": "64Mi"}}
+    return spec
+
+
+def _container(draw: random.Random, name: str) -> Object:
+    requests: dict[str, str] = {}
+    limits: dict[str, str] = {}
+    if draw.randrange(6):
+        amounts = {
+            "cpu": f"{draw.randrange(7) * 100}m",
+            "memory": f"{draw.randrange(1, 6) * 128}Mi",
+        }
+        for key in draw.sample(tuple(amounts), draw.choice((1, 2, 2, 2))):
+            draw.choice((requests, limits, limits))[key] = amounts[key]
+    if draw.randrange(6) == 0:
+        draw.choice((requests, limits))["ephemeral-storage"] = f"{draw.randrange(1, 3)}Gi"
+    if draw.randrange(5) == 0:
+        limits["nvidia.com/gpu"] = str(draw.randrange(1, 3))
+    if draw.randrange(10) == 0:
+        limits.update({"memory": "256Mi", "hugepages-2Mi": "2Mi"})
+        requests.pop("memory", None)
+    return {"name": name, "image": "trainer", "resources": {"requests": requests, "limits": limits}}

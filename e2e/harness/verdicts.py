@@ -1,0 +1,247 @@
+"""Two verdicts on the same pods and nodes: kfext's and the real kube-scheduler's.
+
+Rounds: every node gets one pod that is pinned to it, or every group of nodes one free pod; both
+sides judge; what was bound stays and takes its room from the next round. A few pods end in
+between, which gives their room back.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import quote
+
+from e2e.harness.kube import Kube, Object
+from e2e.harness.odd_objects import ODD, Odd, OddPod, runtime_classes
+from e2e.harness.wait import until
+from e2e.testbed import fakenodes
+from e2e.testbed.cluster import Testbed
+from kfext.core.claims import pod_claim, pod_key
+from kfext.core.gang import Member
+from kfext.core.ledger import Ledger
+from kfext.core.plan import place, still_fits
+from kfext.model.constraints import parse_constraints
+from kfext.model.node import parse_node
+from kfext.model.pod import ReplicaKey, parse_pod
+from kfext.model.podspec import is_guaranteed, pod_requests
+from kfext.model.verdict import Verdict
+
+_IN_FLIGHT = 16
+_GROUP = 4
+"""Nodes of a group."""
+_SECOND_THOUGHT_SECONDS = 15.0
+"""kube-scheduler may see that a pod has ended later than we do; it then tries again."""
+_CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
+_COUNT = re.compile(r"^\d+ ")
+_NOT_ASKED = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
+"""Of the nodes that a pin rules out."""
+_ONLY = ReplicaKey("pod", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One pod: where kfext says that it fits, by the pod and by its template, and what came of it.
+
+    `fits` are all nodes that do; `words` is kube-scheduler's sentence or kfext's, if one refused.
+    """
+
+    pod: OddPod
+    fits: frozenset[str]
+    fits_template: frozenset[str]
+    bound: str
+    words: str
+
+    @property
+    def agreed(self) -> bool:
+        """Whether both say yes, and to the node that kube-scheduler chose, or both say no."""
+        return self.bound in self.fits if self.bound else not self.fits
+
+    @property
+    def template_agreed(self) -> bool:
+        """The same for what kfext knows before there is a pod."""
+        return self.bound in self.fits_template if self.bound else not self.fits_template
+
+    @property
+    def causes(self) -> frozenset[str]:
+        """What kube-scheduler names as causes of its refusal, without its counts of nodes."""
+        listed = self.words.partition("nodes are available: ")[2].partition(". ")[0]
+        found = (_COUNT.sub("", part.strip(" .")) for part in listed.split(", "))
+        return frozenset(cause for cause in found if cause and cause != _NOT_ASKED)
+
+    def __str__(self) -> str:
+        ours = ", ".join(sorted(self.fits)) or "nowhere"
+        theirs = self.bound or "nowhere"
+        return (
+            f"kfext: {ours}; kube-scheduler: {theirs}; known: {self.pod.known or 'nothing'}; "
+            f"{self.words}\n  {self.pod.body['spec']}"
+        )
+
+
+def compare(
+    testbed: Testbed, *, seed: int, nodes: int, pinned_rounds: int, free_rounds: int
+) -> list[Compared]:
+    """Draw nodes and pods, let both sides judge, and return every verdict."""
+    with _Arena(testbed, seed=seed, nodes=nodes) as arena:
+        found = []
+        for number in range(pinned_rounds + free_rounds):
+            free = number >= pinned_rounds
+            found += arena.round(number, free=free)
+            arena.end_some(number)
+        return found
+
+
+class _Arena:
+    """A namespace and nodes for one comparison; both go when the `with` block ends."""
+
+    def __init__(self, testbed: Testbed, *, seed: int, nodes: int) -> None:
+        self._kube = Kube(testbed)
+        self.name = f"fits-{seed}"
+        self._odd = Odd(seed, self.name)
+        self._names = [f"{self.name}-{number:03}" for number in range(nodes)]
+        self._pods = f"/api/v1/namespaces/{self.name}/pods"
+
+    def __enter__(self) -> "_Arena":
+        space = {"metadata": {"name": self.name}}
+        self._kube.create("/api/v1/namespaces", space)
+        account = f"/api/v1/namespaces/{self.name}/serviceaccounts/default"
+        until(lambda: self._kube.find(account), what="the service account exists")
+        for one in runtime_classes(self.name):
+            self._kube.create(_CLASSES, one)
+        bodies = [self._odd.node(name, self._group(name)) for name in self._names]
+        _at_once(lambda body: self._kube.create("/api/v1/nodes", body), bodies)
+        until(
+            lambda: sum(map(fakenodes.is_ready, self._nodes())) == len(self._names),
+            what="all odd nodes are ready",
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kube.delete(f"/api/v1/namespaces/{self.name}")
+        for one in runtime_classes(self.name):
+            self._kube.delete(f"{_CLASSES}/{one['metadata']['name']}")
+        _at_once(lambda name: self._kube.delete(f"/api/v1/nodes/{name}"), self._names)
+
+    def _group(self, name: str) -> str:
+        return f"{self.name}-{self._names.index(name) // _GROUP}"
+
+    def _nodes(self) -> list[Object]:
+        return self._kube.items(f"/api/v1/nodes?labelSelector={quote(ODD)}%3D{self.name}")
+
+    # --- rounds -----------------------------------------------------------------------------------
+
+    def round(self, number: int, *, free: bool) -> list[Compared]:
+        """Judge one pod per node or group; unbound pods are gone afterwards, bound ones stay."""
+        ledger = self._ledger()
+        drawn = list(self._drawn(number, free=free))
+        stored = _at_once(lambda pod: self._kube.create(self._pods, pod.body), drawn)
+        expected = [
+            Compared(
+                pod,
+                fits=_fits(pod, body["spec"], ledger),
+                fits_template=_fits(pod, pod.body["spec"], ledger),
+                bound="",
+                words=_why_not(pod, body["spec"], ledger),
+            )
+            for pod, body in zip(drawn, stored, strict=True)
+        ]
+        found = self._verdicts(expected)
+        unbound = [one.pod.body["metadata"]["name"] for one in found if not one.bound]
+        _at_once(lambda name: self._kube.delete(f"{self._pods}/{name}", grace=0), unbound)
+        return found
+
+    def _drawn(self, number: int, *, free: bool) -> Iterator[OddPod]:
+        if not free:
+            for name in self._names:
+                yield self._odd.pinned(f"pinned-{number}-{name}", name)
+            return
+        for start in range(0, len(self._names), _GROUP):
+            among = tuple(self._names[start : start + _GROUP])
+            yield self._odd.free(f"free-{number}-{start}", self._group(among[0]), among)
+
+    def _ledger(self) -> Ledger:
+        """Return what kfext would know: the nodes and every pod on them."""
+        ledger = Ledger(map(parse_node, self._nodes()))
+        for body in self._kube.items(self._pods):
+            pod = parse_pod(body)
+            claim = pod_claim(pod)
+            if claim is not None:
+                ledger.claim(pod_key(pod.uid), claim)
+        return ledger
+
+    def _verdicts(self, expected: Sequence[Compared]) -> list[Compared]:
+        """Wait for kube-scheduler's word on every pod; it may think again where kfext says yes."""
+        latest: list[Compared] = []
+
+        def all_judged(*, agreed: bool) -> bool:
+            pods = {pod["metadata"]["name"]: pod for pod in self._kube.items(self._pods)}
+            known = [_judged(one, pods[one.pod.body["metadata"]["name"]]) for one in expected]
+            latest[:] = [one for one in known if one is not None]
+            if len(latest) < len(expected):
+                return False
+            return not agreed or all(one.agreed or one.bound or one.pod.known for one in latest)
+
+        until(lambda: all_judged(agreed=False), what="kube-scheduler has judged every pod")
+        with _in_vain():
+            until(
+                lambda: all_judged(agreed=True), what="both agree", seconds=_SECOND_THOUGHT_SECONDS
+            )
+        return latest
+
+    def end_some(self, number: int) -> None:
+        """Have every third pod end as a finished one does: it is there and takes nothing."""
+        running = [
+            pod["metadata"]["name"]
+            for pod in self._kube.items(self._pods)
+            if pod["status"].get("phase") == "Running"
+            and not pod["metadata"].get("deletionTimestamp")
+        ]
+        for name in sorted(running)[number % 3 :: 3]:
+            self._kube.patch(f"{self._pods}/{name}/status", {"status": {"phase": "Succeeded"}})
+
+
+@contextmanager
+def _in_vain() -> Iterator[None]:
+    """Go on after a wait that ended without its condition: the caller looks at what there is."""
+    try:
+        yield
+    except AssertionError:
+        return
+
+
+def _judged(one: Compared, pod: Object) -> Compared | None:
+    """Return kube-scheduler's word on a pod, None while there is none."""
+    node = pod["spec"].get("nodeName", "")
+    if node:
+        return replace(one, bound=node)
+    for condition in pod["status"].get("conditions", ()):
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            said = f"{condition.get('reason')}: {condition.get('message')}"
+            return replace(one, bound="", words=said)
+    return None
+
+
+def _member(spec: Object) -> Member:
+    return Member(_ONLY, pod_requests(spec), parse_constraints(spec), is_guaranteed(spec))
+
+
+def _fits(pod: OddPod, spec: Object, ledger: Ledger) -> frozenset[str]:
+    """Return the nodes on which kfext would let a pod of this spec go."""
+    member = _member(spec)
+    fitting = {node for node in pod.among if still_fits([member], ledger, assignment={_ONLY: node})}
+    placed = place([member], ledger, one_node=False)
+    chosen = set() if isinstance(placed, Verdict) else set(placed.values())
+    if not chosen <= fitting or bool(chosen) != bool(fitting):
+        raise AssertionError(f"place says {placed}, still_fits says {fitting}: {spec}")
+    return frozenset(fitting)
+
+
+def _why_not(pod: OddPod, spec: Object, ledger: Ledger) -> str:
+    placed = place([_member(spec)], ledger, one_node=False)
+    return placed.message if isinstance(placed, Verdict) else ""
+
+
+def _at_once(act: Any, items: Iterable[Any]) -> list[Any]:
+    with ThreadPoolExecutor(_IN_FLIGHT) as pool:
+        return list(pool.map(act, items))
