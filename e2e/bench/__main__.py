@@ -1,46 +1,81 @@
-"""The command line: python -m e2e.bench [review|gang|plan|first-bind|all] [--quick]."""
+"""The command line: python -m e2e.bench [NAME|all] [--quick]."""
 
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import click
 
-from e2e.bench import first_bind, gang, plan, review
-from e2e.bench.cluster import Bench, kfext_cluster
+from e2e.bench import (
+    first_bind,
+    fits,
+    gang,
+    plan,
+    quality,
+    review,
+    scale_idle,
+    scale_live,
+    scale_queue,
+)
+from e2e.bench.bed import kfext_cluster
+from e2e.bench.cluster import compare
+from e2e.bench.peers import measure as peers
 from e2e.bench.report import conditions
 from e2e.testbed import preflight
 from e2e.testbed.cluster import NotReadyError
 from e2e.testbed.progress import say, step
 
+_PURE: dict[str, Callable[..., str]] = {"plan": plan.measure, "quality": quality.measure}
 _ON_A_CLUSTER: dict[str, Callable[..., str]] = {
     "review": review.measure,
     "first-bind": first_bind.measure,
     "gang": gang.measure,
+    "fits": fits.measure,
 }
+_SCALE: dict[str, Callable[..., str]] = {
+    "scale-queue": scale_queue.measure,
+    "scale-live": scale_live.measure,
+    "scale-idle": scale_idle.measure,
+}
+"""Each on a cluster of its own; `scale` is all three."""
 
 
 @click.command(help=__doc__)
-@click.argument("what", type=click.Choice(["all", "plan", *_ON_A_CLUSTER]), default="all")
+@click.argument(
+    "what",
+    type=click.Choice(["all", *_PURE, "cluster", "peers", *_ON_A_CLUSTER, "scale", *_SCALE]),
+    default="all",
+)
 @click.option("--quick", is_flag=True, help="Few repeats: to see that it works, not for figures.")
-def main(what: str, quick: bool) -> None:
+@click.option("--minutes", default=10.0, show_default=True, help="cluster: until all jobs came.")
+@click.option(
+    "--link", type=click.Choice(compare.LINKS), default="1gbit", help="cluster: the nodes' links."
+)
+@click.option(
+    "--network", type=click.Choice(compare.NETWORKS), default="pod", help="cluster: under kfext."
+)
+def main(what: str, quick: bool, minutes: float, link: str, network: str) -> None:
 
-    def run(name: str, bench: Bench | None) -> None:
+    def run(name: str, measure: Callable[[], str]) -> None:
         with step(f"benchmark {name}"):
-            measured = (
-                _ON_A_CLUSTER[name](bench, quick=quick) if bench else plan.measure(quick=quick)
-            )
+            measured = measure()
         print(f"{measured}\n", flush=True)
 
-    chosen = ["plan", *_ON_A_CLUSTER] if what == "all" else [what]
-    if "plan" in chosen:
-        run("plan", None)
-    on_a_cluster = [name for name in chosen if name in _ON_A_CLUSTER]
+    for name in [name for name in _PURE if what in ("all", name)]:
+        run(name, partial(_PURE[name], quick=quick))
+    on_a_cluster = [name for name in _ON_A_CLUSTER if what in ("all", name)]
     if on_a_cluster:
         with kfext_cluster() as bench:
             for name in on_a_cluster:
-                run(name, bench)
-    command = " ".join(["python -m e2e.bench", what, *(["--quick"] if quick else [])])
-    print(conditions(command))
+                run(name, partial(_ON_A_CLUSTER[name], bench, quick=quick))
+    for name in [name for name in _SCALE if what in ("all", "scale", name)]:
+        run(name, partial(_SCALE[name], quick=quick))
+    if what in ("all", "cluster"):
+        measure = partial(compare.measure, minutes=minutes, link=link, network=network)
+        run("cluster", partial(measure, quick=quick))
+    if what in ("all", "peers"):
+        run("peers", lambda: peers.measure(quick=quick))
+    print(conditions(" ".join(["python -m e2e.bench", *sys.argv[1:]])))
 
 
 if __name__ == "__main__":

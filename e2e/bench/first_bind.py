@@ -17,7 +17,7 @@ from contextlib import suppress
 from statistics import median
 from typing import Any
 
-from e2e.bench.cluster import Bench, with_client
+from e2e.bench.bed import Bench, with_client
 from e2e.bench.gang_objects import job_body, pod_names
 from e2e.bench.report import spread, table
 from e2e.bench.targets import FIRST_BIND_RATIO

@@ -24,7 +24,7 @@ import jsonpatch
 import urllib3
 
 from e2e.bench import targets
-from e2e.bench.cluster import Bench
+from e2e.bench.bed import Bench
 from e2e.bench.report import quantile, spread, table
 from e2e.bench.review_bodies import write_bodies
 from e2e.harness.wait import until

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from e2e.bench.cluster import Bench
+from e2e.bench.bed import Bench
 from e2e.bench.gang_objects import job_body, pod_body
 
 _SIZES = {"job": 11_000, "pod": 5_000}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A bound on one figure; `sense` is `<=`, `>=` or `==`."""
+    """A bound on one figure; `sense` is `<=`, `<`, `>=` or `==`."""
 
     sense: str
     bound: float
@@ -18,6 +18,7 @@ class Target:
         """Return the cell of a table: the bound, and whether the figure keeps it."""
         kept = {
             "<=": figure <= self.bound,
+            "<": figure < self.bound,
             ">=": figure >= self.bound,
             "==": figure == self.bound,
         }[self.sense]
@@ -41,3 +42,25 @@ PLAN_RATE = {1000: Target(">=", 1000.0, "/s"), 5000: Target(">=", 300.0, "/s")}
 
 FIRST_BIND_RATIO = Target("<=", 1.5)
 """Submit to first pod bound, with kfext divided by without."""
+
+QUEUE_CPU = Target("<=", 10.0, "s")
+"""Controller time until 1,000 queued jobs are planned and all of their pods released."""
+LIVE_MEMORY = Target("<", 300.0, "MB")
+"""Of the controller at 5,000 nodes, 50,000 pods and 1,000 live jobs."""
+LIVE_PLAN_RATE = Target(">=", 300.0, "/s")
+"""Decisions a second on 5,000 nodes, by the controller's own histogram."""
+IDLE_CPU = Target("<", 1.0, "%")
+"""Of the controller with 1,000 queued jobs that do not fit, once calm."""
+IDLE_WRITES = Target("==", 0.0)
+"""API writes meanwhile, the Lease apart."""
+WHY_NOT = Target("<=", 1.0, "s")
+"""Submit of a job that does not fit to the sentence that says why."""
+
+GANGS_TO_PLAIN = Target(">=", 0.75)
+"""Gangs a second with kfext divided by plain Kubernetes', 50 gangs of 8 at once."""
+GANGS_TO_KUEUE = Target(">=", 1.0)
+"""The same divided by Kueue's."""
+WAIT_TO_KUEUE = Target(">=", 4.0)
+"""Last pod created to last ungated, 64 pods: the time of Kueue divided by kfext's."""
+WHY_NOT = Target("<=", 1.0, "s")
+"""Submit to a truthful reason why a job does not start."""

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from kfext.kube.client import Client
-from kfext.names import GATE
 
 _PATIENCE_SECONDS = 60.0
 
@@ -44,26 +43,33 @@ _decode = msgspec.json.Decoder(_Line).decode
 
 
 class Seen:
-    """When each object (by name) was first seen in some state, in monotonic seconds."""
+    """When each object (by name) was first seen in some state, in monotonic seconds.
+
+    A pod is ungated when it has no scheduling gate, whoever may have set one. `nodes` has the node
+    of each pod that is bound.
+    """
 
     def __init__(self) -> None:
         self.added: dict[str, float] = {}
         self.ungated: dict[str, float] = {}
         self.bound: dict[str, float] = {}
+        self.nodes: dict[str, str] = {}
         self.resumed: dict[str, float] = {}
         self.specs: dict[str, bytes] = {}
         self.gone: set[str] = set()
         self._news = asyncio.Event()
 
-    async def until(self, condition: Callable[[], bool], *, what: str) -> None:
+    async def until(
+        self, condition: Callable[[], bool], *, what: str, seconds: float = _PATIENCE_SECONDS
+    ) -> None:
         """Wait until what was seen fulfils a condition. Raises TimeoutError that says `what`."""
         try:
-            async with asyncio.timeout(_PATIENCE_SECONDS):
+            async with asyncio.timeout(seconds):
                 while not condition():
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
-            raise TimeoutError(f"waited {_PATIENCE_SECONDS:.0f} s for {what}") from None
+            raise TimeoutError(f"waited {seconds:.0f} s for {what}") from None
 
     def take(self, line: bytes) -> str:
         """Take in one line of a watch; return its resource version."""
@@ -74,10 +80,11 @@ class Seen:
             self.gone.add(name)
         elif change.type in {"ADDED", "MODIFIED"}:
             self.added.setdefault(name, now)
-            if not any(gate.get("name") == GATE for gate in spec.scheduling_gates):
+            if not spec.scheduling_gates:
                 self.ungated.setdefault(name, now)
             if spec.node_name:
                 self.bound.setdefault(name, now)
+                self.nodes[name] = spec.node_name
             if spec.run_policy.get("suspend") is False:
                 self.resumed.setdefault(name, now)
             self.specs[name] = bytes(spec.pytorch_replica_specs)

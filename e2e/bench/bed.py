@@ -2,8 +2,8 @@
 
 import asyncio
 import os
-import sys
-from collections.abc import Awaitable, Callable, Iterator
+import ssl
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,47 +11,61 @@ from typing import Any
 import urllib3
 from prometheus_client.parser import text_string_to_metric_families
 
+from e2e.harness.controller_process import COMMAND, ControllerProcess
 from e2e.harness.kfext_process import Kfext
 from e2e.testbed import lifecycle
 from e2e.testbed.cluster import Testbed
 from kfext.kube.client import Client
 
 NODES = 200
-_COMMAND = Path(sys.executable).with_name("kfext")
 _SYSTEM = "system:serviceaccount:kfext-system"
 
 
-class Bench(Kfext):
-    """kfext as the harness installs it, but the controller speaks to the API server directly.
+class _Direct(ControllerProcess):
+    """A controller that speaks to the API server itself, and logs as in production."""
 
-    Both log as in production.
-    """
+    def __init__(self, testbed: Testbed, config: Path) -> None:
+        super().__init__(testbed, ssl.create_default_context(), name="kfext-controller")
+        self._config = config
+
+    def launch(self, *, environment: Mapping[str, str]) -> None:
+        self._process = self._testbed.start_process(
+            [
+                *(str(COMMAND), "controller", "--log-level=info"),
+                f"--kubeconfig={self._config}",
+                f"--probe-port={self._probe_port}",
+            ],
+            name=self.name,
+            environment=environment,
+        )
+
+    @property
+    def metrics_url(self) -> str:
+        """Where its metrics are read."""
+        return f"http://127.0.0.1:{self._probe_port}/metrics"
+
+
+class Bench(Kfext):
+    """kfext as the harness installs it, but the controller speaks to the API server directly."""
+
+    controller: _Direct
 
     def __init__(self, testbed: Testbed) -> None:
         super().__init__(testbed)
-        self._controller_config = testbed.pki.kubeconfig(
+        config = testbed.pki.kubeconfig(
             testbed.folder / "kubeconfigs" / "kfext-controller-direct.yaml",
             server=testbed.server,
             user=f"{_SYSTEM}:kfext-controller",
             groups=("system:serviceaccounts", "system:serviceaccounts:kfext-system"),
         )
-
-    def launch_controller(self) -> None:
-        self._controller = self.testbed.start_process(
-            [
-                *(str(_COMMAND), "controller", "--log-level=info"),
-                f"--kubeconfig={self._controller_config}",
-                f"--probe-port={self._probe_port}",
-            ],
-            name="kfext-controller",
-        )
+        self.controller = _Direct(testbed, config)
 
     @property
     def controller_pid(self) -> int:
         """The process id of the controller."""
-        if self._controller is None:
+        if (pid := self.controller.pid) is None:
             raise RuntimeError("the controller does not run")
-        return self._controller.pid
+        return pid
 
     def controller_cpu(self) -> float:
         """Return the CPU seconds that the controller has used so far."""
@@ -61,12 +75,11 @@ class Bench(Kfext):
     @property
     def reviews_url(self) -> str:
         """Where the webhook takes reviews."""
-        return f"https://127.0.0.1:{self._hook_port}"
+        return f"https://127.0.0.1:{self.webhook.port}"
 
     def requests(self) -> dict[tuple[str, str], int]:
         """Return how many requests the controller has made so far, by verb and resource."""
-        url = f"http://127.0.0.1:{self._probe_port}/metrics"
-        page = urllib3.request("GET", url, timeout=5).data.decode()
+        page = urllib3.request("GET", self.controller.metrics_url, timeout=5).data.decode()
         counts: dict[tuple[str, str], int] = {}
         for family in text_string_to_metric_families(page):
             for sample in family.samples:

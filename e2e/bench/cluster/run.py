@@ -1,0 +1,139 @@
+"""All jobs once, under one arm."""
+
+import json
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import urllib3
+
+from e2e.bench.cluster.arms import Arm, Outcome
+from e2e.bench.cluster.story import Story
+from e2e.bench.cluster.workload import PLURAL, Arrival
+from e2e.harness.install import create_namespace, kubectl
+from e2e.testbed.api import ApiError
+from e2e.testbed.cluster import Testbed
+from e2e.testbed.progress import say
+from e2e.testbed.realnodes import Node
+from kfext import names
+
+Object = dict[str, Any]
+_LOOK_SECONDS = 1.0
+_UNANSWERED = (ApiError, urllib3.exceptions.HTTPError)
+_NAME = "training.kubeflow.org/job-name"
+
+
+def run(
+    bed: Testbed,
+    arm: Arm,
+    coming: Sequence[Arrival],
+    nodes: Sequence[Node],
+    *,
+    minutes: float,
+    network: str = "",
+) -> Outcome:
+    """Submit the jobs as they come, watch them to their end, and leave the nodes empty.
+
+    Gives up on jobs that are not done after twice the time and ten minutes.
+    """
+    namespace = f"bench-{arm.name}"
+    create_namespace(bed, namespace, managed=arm.managed)
+    if network:
+        kubectl(bed, "annotate", "namespace", namespace, f"{names.NETWORK}={network}")
+    outcome = _Run(bed, arm, list(coming), nodes, minutes=minutes).follow()
+    kubectl(bed, "delete", "namespace", namespace, "--timeout=180s")
+    return outcome
+
+
+class _Run:
+    """One arm while it runs."""
+
+    def __init__(
+        self,
+        bed: Testbed,
+        arm: Arm,
+        coming: list[Arrival],
+        nodes: Sequence[Node],
+        *,
+        minutes: float,
+    ) -> None:
+        self._bed, self._coming, self._minutes = bed, coming, minutes
+        self._nodes = {node.name: node for node in nodes}
+        self._namespace = f"bench-{arm.name}"
+        self._outcome = Outcome(arm)
+        self._began = time.monotonic()
+        self._meters = self._read_meters()
+
+    def follow(self) -> Outcome:
+        """Look once a second until every job has ended."""
+        deadline = 120 * self._minutes + 600
+        while (now := self._now()) < deadline and (self._coming or self._unfinished()):
+            busy = bool(self._unfinished())
+            self._submit_due(now)
+            with suppress(*_UNANSWERED):  # the next look sees it as well
+                self._look()
+            self._read_on(count=busy)
+            time.sleep(max(0.0, _LOOK_SECONDS - (self._now() - now)))
+        self._outcome.until = self._now()
+        for story in self._outcome.stories:
+            story.totals = self._totals(story)
+        return self._outcome
+
+    def _submit_due(self, now: float) -> None:
+        while self._coming and self._coming[0].seconds <= now:
+            job = self._coming.pop(0).job
+            body = job.manifest(minutes=self._minutes, scheduler=self._outcome.arm.scheduler)
+            self._bed.api.create(self._path(PLURAL[job.kind]), body)
+            self._outcome.stories.append(Story(job, self._now()))
+            say(f"    {self._now():4.0f} s: {job.name} submitted")
+
+    def _look(self) -> None:
+        pods = self._bed.api.get(f"/api/v1/namespaces/{self._namespace}/pods")["items"]
+        jobs = {
+            body["metadata"]["name"]: body
+            for plural in PLURAL.values()
+            for body in self._bed.api.get(self._path(plural))["items"]
+        }
+        for story in self._unfinished():
+            own = [pod for pod in pods if pod["metadata"]["labels"].get(_NAME) == story.job.name]
+            story.see(jobs[story.job.name], own, now=self._now())
+            story.see_cpu(own, self._nodes)
+            if story.ended is not None:
+                where = ", ".join(sorted(set(story.homes.values())))
+                say(f"    {story.ended:4.0f} s: {story.job.name} {story.outcome} on {where}")
+
+    def _read_on(self, *, count: bool) -> None:
+        """Read the nodes' meters; what they advanced counts if there was a job meanwhile."""
+        then, self._meters = self._meters, self._read_meters()
+        seconds, cpu, wire = (new - old for new, old in zip(self._meters, then, strict=True))
+        if count:
+            self._outcome.cpu_seconds += cpu
+            self._outcome.wire_bytes += int(wire)
+            cores = sum(node.millicores for node in self._nodes.values()) / 1000
+            self._outcome.capacity += seconds * cores
+
+    def _read_meters(self) -> tuple[float, float, float]:
+        nodes = self._nodes.values()
+        cpu = sum(node.cpu_seconds() for node in nodes)
+        return time.monotonic(), cpu, float(sum(node.bytes_on_wire() for node in nodes))
+
+    def _totals(self, story: Story) -> dict[str, float]:
+        """Return what the job printed at its end; nothing for one that came to none."""
+        path = f"/api/v1/namespaces/{self._namespace}/pods/{story.job.first_pod}/log?tailLines=5"
+        try:
+            lines = str(self._bed.api.get(path)).splitlines()
+        except _UNANSWERED:
+            return {}
+        found = [line[start:] for line in lines if (start := line.find('{"steps"')) >= 0]
+        totals: dict[str, float] = json.loads(found[-1]) if found else {}
+        return totals
+
+    def _unfinished(self) -> list[Story]:
+        return [story for story in self._outcome.stories if story.ended is None]
+
+    def _path(self, plural: str) -> str:
+        return f"/apis/kubeflow.org/v1/namespaces/{self._namespace}/{plural}"
+
+    def _now(self) -> float:
+        return time.monotonic() - self._began

@@ -1,0 +1,110 @@
+"""The jobs: half PyTorch with DDP, half TensorFlow with a parameter server, and when they come."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kubernetes.client import ApiClient
+
+from e2e.harness.sdk_jobs import pytorch_job, tf_job
+
+Object = dict[str, Any]
+SEED = 1
+_REPLICA_SPECS = {"PyTorchJob": "pytorchReplicaSpecs", "TFJob": "tfReplicaSpecs"}
+PLURAL = {"PyTorchJob": "pytorchjobs", "TFJob": "tfjobs"}
+# A program that is a container's first process ignores SIGTERM: do not wait for it to obey.
+_GRACE_SECONDS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingJob:
+    """One job; `steps` are those of a 10-minute benchmark, about two minutes of training.
+
+    `megabytes` is what one computing pod sends, and gets, in one step. A TFJob's steps are counted
+    over all its tasks together: one that starts short of a worker has the same work to do.
+    """
+
+    name: str
+    kind: str
+    model: str
+    megabytes: float
+    pods: int
+    millicores: int
+    steps: int
+
+    @property
+    def first_pod(self) -> str:
+        """The pod whose log ends with the totals."""
+        return f"{self.name}-{'master' if self.kind == 'PyTorchJob' else 'chief'}-0"
+
+    @property
+    def size(self) -> str:
+        """Pods and their CPU, for a table."""
+        return f"{self.pods} x {self.millicores}m"
+
+    def manifest(self, *, minutes: float, scheduler: str) -> Object:
+        """Return what is submitted, with the steps scaled to a benchmark of `minutes`."""
+        steps = max(5, round(self.steps * minutes / 10))
+        arguments = ("--model", self.model, "--steps", str(steps))
+        cpu = f"{self.millicores}m"
+        if self.kind == "PyTorchJob":
+            made = pytorch_job(self.name, workers=self.pods - 1, cpu=cpu, arguments=arguments)
+        else:
+            shared = (*arguments, "--shared")
+            made = tf_job(self.name, workers=self.pods - 2, cpu=cpu, arguments=shared)
+        body: Object = ApiClient().sanitize_for_serialization(made)
+        specs = body["spec"][_REPLICA_SPECS[self.kind]]
+        for name in [name for name, spec in specs.items() if spec["replicas"] == 0]:
+            del specs[name]
+        for spec in specs.values():
+            pod = spec["template"]["spec"]
+            pod["terminationGracePeriodSeconds"] = _GRACE_SECONDS
+            pod["schedulerName"] = scheduler
+        return body
+
+
+def _ddp(name: str, model: str, megabytes: float, size: tuple[int, int], steps: int) -> TrainingJob:
+    return TrainingJob(name, "PyTorchJob", model, megabytes, *size, steps)
+
+
+def _ps(name: str, model: str, megabytes: float, size: tuple[int, int], steps: int) -> TrainingJob:
+    return TrainingJob(name, "TFJob", model, megabytes, *size, steps)
+
+
+# From hardly any communication to hardly anything else.
+JOBS = (
+    _ddp("ddp-cnn", "cnn", 0.1, (2, 150), 5200),
+    _ddp("ddp-resnet-2", "resnet", 1.2, (2, 150), 620),
+    _ddp("ddp-resnet-3", "resnet", 1.2, (3, 100), 350),
+    _ddp("ddp-embedding", "embedding", 5.1, (2, 75), 900),
+    _ddp("ddp-mlp-2", "mlp", 16.8, (2, 150), 145),
+    _ddp("ddp-mlp-3", "mlp", 16.8, (3, 100), 90),
+    _ps("ps-small-2", "small", 0.04, (2, 150), 5000),
+    _ps("ps-small-3", "small", 0.04, (3, 100), 5400),
+    _ps("ps-medium-2", "medium", 0.3, (2, 75), 1700),
+    _ps("ps-medium-3", "medium", 0.3, (3, 100), 4700),
+    _ps("ps-mlp-2", "mlp", 4.5, (2, 150), 1150),
+    _ps("ps-mlp-3", "mlp", 4.5, (3, 100), 1260),
+)
+# One of each kind, and both kinds of network need.
+FEW = tuple(job for job in JOBS if job.name in ("ddp-cnn", "ddp-mlp-3", "ps-small-3", "ps-mlp-3"))
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A job and when it is submitted, in seconds since the start."""
+
+    seconds: float
+    job: TrainingJob
+
+
+def arrivals(jobs: Sequence[TrainingJob], *, seconds: float, seed: int = SEED) -> list[Arrival]:
+    """Return the jobs in a random order, as they arrive within `seconds`; the first one at once.
+
+    Times are those of a Poisson process that is known to bring so many jobs in that time.
+    """
+    chance = random.Random(seed)
+    order = chance.sample(jobs, len(jobs))
+    times = [0.0, *sorted(chance.uniform(0, seconds) for _ in jobs[1:])]
+    return [Arrival(time, job) for time, job in zip(times, order, strict=True)]

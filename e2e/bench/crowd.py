@@ -1,0 +1,149 @@
+"""Thousands of objects in a minute or two: nodes, jobs and bound pods that nobody runs.
+
+Nodes are nothing but their objects: no kwok, no Lease. What keeps pods from a new node (a taint
+that admission adds and the node lifecycle controller takes away) is taken away here, because on a
+testbed for this the controller-manager does not run.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Iterator
+from typing import Any
+
+from e2e.bench.gang_objects import affinity_of, job_body, pod_body
+from e2e.testbed.fakenodes import CAPACITY, node
+from kfext import names
+from kfext.kube import paths
+from kfext.kube.client import Client
+from kfext.model.plan import Plan
+from kfext.model.pod import ReplicaKey
+
+Object = dict[str, Any]
+IN_FLIGHT = 32
+_BORN = "2026-01-01T00:00:00Z"
+
+
+async def in_flight(requests: Iterable[Awaitable[Any]], count: int = IN_FLIGHT) -> None:
+    """Carry out requests in their order, `count` at once; they are made as they are needed."""
+    waiting = iter(requests)
+
+    async def work() -> None:
+        for request in waiting:
+            await request
+
+    async with asyncio.TaskGroup() as workers:
+        for _ in range(count):
+            workers.create_task(work())
+
+
+def node_name(index: int) -> str:
+    """Return the name of a node of the crowd."""
+    return f"fake-{index:05}"
+
+
+async def create_namespace(client: Client, name: str) -> None:
+    """Create a namespace with the account that pods need; kfext does not manage it.
+
+    The driver does what the webhooks do, so that they do not share the processor.
+    """
+    labels = {names.MANAGED: "false"}
+    await client.create(paths.namespaces(), {"metadata": {"name": name, "labels": labels}})
+    accounts = paths.resource_path("serviceaccounts", namespace=name)
+    await client.create(accounts, {"metadata": {"name": "default"}})
+
+
+async def create_nodes(client: Client, count: int, *, gpus: int) -> None:
+    """Create nodes of 32 CPUs that are ready and take pods."""
+    capacity = {**CAPACITY, "nvidia.com/gpu": str(gpus)}
+
+    async def create(name: str) -> None:
+        body = node(name, capacity=capacity, labels={}, taints=[])
+        body["status"]["conditions"] = [
+            {
+                "type": "Ready",
+                "status": "True",
+                "reason": "KubeletReady",
+                "lastHeartbeatTime": _BORN,
+                "lastTransitionTime": _BORN,
+            }
+        ]
+        await client.create(paths.nodes(), body)
+        await client.merge_patch(paths.nodes(name), {"spec": {"taints": None}})
+
+    await in_flight(create(node_name(index)) for index in range(count))
+
+
+def bound_pod(namespace: str, name: str, *, node: str, requests: dict[str, str]) -> Object:
+    """Return a pod of nobody, on its node already, so that no scheduler has to look at it."""
+    gpus = {key: value for key, value in requests.items() if "/" in key}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {"app": "other", "pod-template-hash": "7c9f8d6b5"},
+        },
+        "spec": {
+            "nodeName": node,
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "none",
+                    "resources": {"requests": requests, "limits": gpus},
+                }
+            ],
+        },
+    }
+
+
+async def create_pods(client: Client, pods: Iterable[Object]) -> None:
+    """Create pods in the namespaces they name."""
+    await in_flight(client.create(paths.pods(pod["metadata"]["namespace"]), pod) for pod in pods)
+
+
+async def create_jobs(client: Client, namespace: str, bodies: Iterable[Object]) -> list[Object]:
+    """Create jobs; return them as they are stored, in no certain order."""
+    stored: list[Object] = []
+
+    async def create(body: Object) -> None:
+        stored.append(await client.create(paths.jobs("pytorchjobs", namespace), body))
+
+    await in_flight(create(body) for body in bodies)
+    return stored
+
+
+def gated_pods(job: Object, *, affinity: Object) -> Iterator[Object]:
+    """Yield the pods of a job as operator and pod webhook make them."""
+    for rank in range(size_of(job)):
+        pod = pod_body(job, rank, affinity=affinity)
+        pod["metadata"]["namespace"] = job["metadata"]["namespace"]
+        yield pod
+
+
+def size_of(job: Object) -> int:
+    """Return how many pods a job has."""
+    specs: dict[str, Object] = job["spec"]["pytorchReplicaSpecs"]
+    return sum(spec["replicas"] for spec in specs.values())
+
+
+async def create_live_job(client: Client, namespace: str, name: str, *, homes: list[str]) -> None:
+    """Create a job that kfext has placed long ago, and its pods, each on its node in `homes`."""
+    body = job_body(name, len(homes), held=False)
+    body["spec"]["runPolicy"]["suspend"] = False
+    collection = paths.jobs("pytorchjobs", namespace)
+    job = await client.create(collection, body)
+    keys = [ReplicaKey("master", 0), *(ReplicaKey("worker", i) for i in range(len(homes) - 1))]
+    plan = Plan(job["metadata"]["uid"], 1, dict(zip(keys, homes, strict=True)))
+    annotations = {"annotations": {names.PLAN: plan.encode()}}
+    await client.merge_patch(f"{collection}/{name}", {"metadata": annotations})
+    affinity = affinity_of(sorted(set(homes)))
+    for pod, home in zip(gated_pods(job, affinity=affinity), homes, strict=True):
+        del pod["spec"]["schedulingGates"]
+        pod["spec"]["nodeName"] = home
+        await client.create(paths.pods(namespace), pod)
+
+
+async def clear(client: Client, namespace: str) -> None:
+    """Delete the jobs and pods of a namespace, the jobs first, and wait until they are gone."""
+    for collection in (paths.jobs("pytorchjobs", namespace), paths.pods(namespace)):
+        listed = await client.list_all(collection)
+        names_ = [item["metadata"]["name"] for item in listed]
+        await in_flight(client.delete(f"{collection}/{name}", grace=0) for name in names_)

@@ -1,0 +1,167 @@
+"""The four that are compared. Only the one that is measured runs; the others leave no trace.
+
+plain     plain Kubernetes with the training-operator.
+affinity  plain Kubernetes; both templates prefer (weight 100) the node where a pod of their job is.
+          Preferred, since a gang of 64 on nodes of 8 GPUs could never start if it were required.
+kueue     Kueue's topology-aware scheduling, preferred topology: one node.
+kfext     webhook and controller, as in the other benchmarks.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from e2e.bench.bed import Bench
+from e2e.bench.peers import kueue_objects
+from e2e.bench.peers.jobs import with_templates
+from e2e.bench.peers.kueue import Kueue
+from e2e.testbed.cluster import Testbed
+from kfext.kube import paths
+from kfext.names import HOSTNAME, JOB_NAME, MANAGED, QUEUED
+
+Object = dict[str, Any]
+_LAST_LINES = 25
+
+
+class Arm:
+    """One way to get gangs placed, with a namespace of its own; as it stands, plain Kubernetes."""
+
+    name = "plain"
+    program = ""
+    """What its own processes are called."""
+
+    def __init__(self, testbed: Testbed) -> None:
+        self.testbed = testbed
+        labels = {MANAGED: "true"} if self.name == "kfext" else {}
+        metadata = {"name": self.namespace, "labels": labels}
+        testbed.api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+
+    @property
+    def namespace(self) -> str:
+        """Where its jobs go."""
+        return f"peers-{self.name}"
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run its processes and webhooks for the time of a `with` block."""
+        try:
+            self.start()
+            yield
+        finally:
+            self.stop()
+
+    def start(self) -> None:
+        """Start what belongs to it, and wait until it works."""
+
+    def stop(self) -> None:
+        """End what belongs to it, also what has not started whole."""
+
+    def job(self, job: Object) -> Object:
+        """Return the job as its user would submit it."""
+        return job
+
+    def tail(self) -> str:
+        """Return the last lines that its processes logged."""
+        return ""
+
+    @property
+    def explains(self) -> str:
+        """The collection (URL path) in which it says why a job waits."""
+        return paths.pods(self.namespace)
+
+    def reason(self, explained: Object) -> str:
+        """Return why a job waits, as an object of that collection says it; empty if it does not."""
+        return _message(explained, "PodScheduled", {"Unschedulable"})
+
+
+class Affinity(Arm):
+    """Pods attract those of their own job."""
+
+    name = "affinity"
+
+    def job(self, job: Object) -> Object:
+        mates = {"matchLabels": {JOB_NAME: job["metadata"]["name"]}}
+        term = {
+            "weight": 100,
+            "podAffinityTerm": {"labelSelector": mates, "topologyKey": HOSTNAME},
+        }
+        affinity = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
+        return with_templates(
+            job, lambda template: {**template, "spec": {**template["spec"], "affinity": affinity}}
+        )
+
+
+class ByKueue(Arm):
+    """Kueue."""
+
+    name = program = "kueue"
+
+    def __init__(self, testbed: Testbed) -> None:
+        super().__init__(testbed)
+        self._kueue = Kueue(testbed, namespace=self.namespace)
+        self._kueue.install()
+
+    def start(self) -> None:
+        self._kueue.start()
+
+    def stop(self) -> None:
+        self._kueue.stop()
+
+    def tail(self) -> str:
+        return "\n".join(self.testbed.log("kueue").read_text().splitlines()[-_LAST_LINES:])
+
+    def job(self, job: Object) -> Object:
+        return kueue_objects.queued(job)
+
+    @property
+    def explains(self) -> str:
+        return f"/apis/{kueue_objects.API}/namespaces/{self.namespace}/workloads"
+
+    def reason(self, explained: Object) -> str:
+        return _message(explained, "QuotaReserved", {"Pending"})
+
+
+class ByKfext(Arm):
+    """kfext."""
+
+    name = program = "kfext"
+
+    def __init__(self, testbed: Testbed) -> None:
+        super().__init__(testbed)
+        self._bench = Bench(testbed)
+        self._installed = False
+
+    def start(self) -> None:
+        if self._installed:
+            self._bench.ensure()
+        else:
+            self._installed = True
+            self._bench.install()
+
+    def stop(self) -> None:
+        if self._installed:
+            self._bench.remove_everything()
+
+    def tail(self) -> str:
+        return self._bench.tail(_LAST_LINES)
+
+    @property
+    def explains(self) -> str:
+        return paths.plans(self.namespace)
+
+    def reason(self, explained: Object) -> str:
+        status = explained.get("status") or {}
+        return str(status.get("message") or "") if status.get("phase") == QUEUED else ""
+
+
+def all_of(testbed: Testbed) -> list[Arm]:
+    """Return the four, none of which runs yet."""
+    return [Arm(testbed), Affinity(testbed), ByKueue(testbed), ByKfext(testbed)]
+
+
+def _message(explained: Object, type_: str, reasons: set[str]) -> str:
+    """Return the message of a condition that is False for one of these reasons."""
+    for condition in (explained.get("status") or {}).get("conditions") or []:
+        if condition["type"] == type_ and condition["status"] == "False":
+            return str(condition["message"]) if condition["reason"] in reasons else ""
+    return ""

@@ -1,0 +1,70 @@
+"""The jobs and pods of the comparison, alike for all."""
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from e2e.bench.gang_objects import job_body
+
+Object = dict[str, Any]
+_FILLED_MEAN, _FILLED_DEVIATION = 4.0, 2.0
+
+
+def gang(name: str, pods: int, *, gpus: int = 1) -> Object:
+    """Return a PyTorchJob of one master and `pods` - 1 workers with `gpus` GPUs each."""
+    job = job_body(name, pods, held=False)
+    job["spec"]["runPolicy"] = {}
+    if gpus == 1:
+        return job
+    return with_templates(job, lambda template: _sized(template, {"nvidia.com/gpu": str(gpus)}))
+
+
+def with_templates(job: Object, change: Callable[[Object], Object]) -> Object:
+    """Return the job with `change` made to the pod template of every replica type."""
+    specs = {
+        type_: {**replicas, "template": change(replicas["template"])}
+        for type_, replicas in job["spec"]["pytorchReplicaSpecs"].items()
+    }
+    return {**job, "spec": {**job["spec"], "pytorchReplicaSpecs": specs}}
+
+
+def fillers(nodes: int, *, gpus: int, seed: int) -> Iterator[Object]:
+    """Yield single-GPU pods of nobody, bound already, that take about half of all GPUs.
+
+    Nodes have 4 of them in the mean, of the 8 that fit (standard deviation 2): few are empty.
+    """
+    draw = random.Random(seed)
+    for node in range(nodes):
+        wanted = round(draw.gauss(_FILLED_MEAN, _FILLED_DEVIATION))
+        for number in range(min(gpus, max(0, wanted))):
+            yield _filler(f"filler-{node:03}-{number}", f"fake-{node:03}")
+
+
+def _filler(name: str, node: str) -> Object:
+    gpu = {"nvidia.com/gpu": "1"}
+    requests = {"cpu": "2", "memory": "8Gi", **gpu}
+    resources = {"requests": requests, "limits": gpu}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "nodeName": node,
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "main", "image": "none", "resources": resources}],
+        },
+    }
+
+
+def _sized(template: Object, gpu: Object) -> Object:
+    containers = [
+        {
+            **container,
+            "resources": {
+                "requests": {**container["resources"]["requests"], **gpu},
+                "limits": gpu,
+            },
+        }
+        for container in template["spec"]["containers"]
+    ]
+    return {**template, "spec": {**template["spec"], "containers": containers}}

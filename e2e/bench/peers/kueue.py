@@ -1,0 +1,161 @@
+"""Kueue with topology-aware scheduling, as a process beside the testbed: built, started, stopped.
+
+The newest version that the Go module proxy has whole. Only benchmarks need it. It starts with all
+that it needs, and leaves no webhook behind when it stops, so that others may run without it.
+"""
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import urllib3
+import yaml
+
+from e2e.bench.peers import kueue_objects
+from e2e.bench.peers.jobs import gang
+from e2e.testbed import golang, paths, preflight
+from e2e.testbed.cluster import Testbed
+from e2e.testbed.progress import step
+
+VERSION = "v0.15.2"
+_MODULE = Path(__file__).with_name("module")
+_READY_SECONDS = 60.0
+_PROCESS = "kueue"
+
+Object = dict[str, Any]
+
+
+class Kueue:
+    """Kueue on one testbed; `install` once, then `start` and `stop` as often as one likes.
+
+    Needs root: Kueue reads a certificate from a fixed path under /etc, which it gets to see in a
+    mount namespace of its own.
+    """
+
+    def __init__(self, testbed: Testbed, *, namespace: str) -> None:
+        if os.geteuid() != 0:
+            raise preflight.Unavailable(
+                "Kueue reads a certificate from a fixed path under /etc, which it gets to see in a "
+                "mount namespace of its own: run `python -m e2e.bench peers` as root"
+            )
+        self._testbed = testbed
+        self._namespace = namespace
+        self._folder = testbed.folder / "kueue"
+        self._port, self._probe = testbed.new_port(), testbed.new_port()
+        self._running: subprocess.Popen[bytes] | None = None
+        self._hooks: list[Object] = []
+
+    def install(self) -> None:
+        """Put Kueue's definitions into the cluster, and write what the process reads."""
+        api = self._testbed.api
+        for name in (kueue_objects.NAMESPACE, self._namespace):
+            api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        definitions = [_documents(file)[0] for file in (_files() / "crd" / "bases").iterdir()]
+        for definition in definitions:
+            api.apply(kueue_objects.newest_only(definition))
+        kinds = {definition["spec"]["names"]["kind"] for definition in definitions}
+        # Kueue ends at once if it does not find its own kinds.
+        self._wait(lambda: kinds <= self._served(), "Kueue's kinds to be served")
+        pair = self._testbed.pki.server("kueue", hosts=["127.0.0.1"])
+        certificates = self._folder / "etc" / "kueue" / "metrics" / "certs"
+        certificates.mkdir(parents=True)
+        shutil.copy(pair.certificate, certificates / "tls.crt")
+        shutil.copy(pair.key, certificates / "tls.key")
+        shipped = _documents(_files() / "manager" / "controller_manager_config.yaml")[0]
+        config = kueue_objects.configuration(
+            port=self._port, probe=self._probe, certificates=str(certificates), shipped=shipped
+        )
+        (self._folder / "config.yaml").write_text(json.dumps(config))
+        authority = self._testbed.pki.authority.certificate.read_bytes()
+        self._hooks = list(
+            kueue_objects.webhooks(
+                _documents(_files() / "webhook" / "manifests.yaml"),
+                url=f"https://127.0.0.1:{self._port}",
+                authority=base64.b64encode(authority).decode(),
+            )
+        )
+
+    def start(self) -> None:
+        """Start the process, register its webhooks, and wait until a job on trial is suspended."""
+        etc, config = self._folder / "etc", self._folder / "config.yaml"
+        binary = resolve()
+        self._running = self._testbed.start_process(
+            [
+                *("unshare", "--mount", "sh", "-c", 'mount --bind "$1" /etc && shift && exec "$@"'),
+                *("sh", str(etc), str(binary), f"--config={config}", "--zap-log-level=2"),
+            ],
+            name=_PROCESS,
+            environment={"KUBECONFIG": str(self._testbed.kubeconfig)},
+        )
+        for configuration in self._hooks:
+            self._testbed.api.apply(configuration)
+        for manifest in kueue_objects.queues(self._namespace):
+            self._wait(lambda: self._testbed.api.apply(manifest), "Kueue to take its queues")  # noqa: B023
+        self._wait(self._ready, "Kueue to be ready")
+        self._wait(self._suspends, "Kueue to suspend a job on trial")
+
+    def stop(self) -> None:
+        """End the process if it runs, and take its webhooks out of the way of all others."""
+        for configuration in self._hooks:
+            self._testbed.api.delete(self._testbed.api.path(configuration))
+        if self._running is not None:
+            self._testbed.stop_process(_PROCESS)
+            self._running = None
+
+    def _wait(self, condition: Any, what: str) -> None:
+        self._testbed.wait_for(condition, what=what, seconds=_READY_SECONDS, needs=(_PROCESS,))
+
+    def _served(self) -> set[str]:
+        """Return the kinds of Kueue that discovery names."""
+        group, _ = kueue_objects.API.split("/")
+        if group not in {found["name"] for found in self._testbed.api.get("/apis")["groups"]}:
+            return set()
+        resources = self._testbed.api.get(f"/apis/{kueue_objects.API}")["resources"]
+        return {resource["kind"] for resource in resources}
+
+    def _ready(self) -> bool:
+        url = f"http://127.0.0.1:{self._probe}/readyz"
+        return urllib3.request("GET", url, retries=False, timeout=5).status == 200
+
+    def _suspends(self) -> bool:
+        path = f"/apis/kubeflow.org/v1/namespaces/{self._namespace}/pytorchjobs?dryRun=All"
+        answer = self._testbed.api.create(path, kueue_objects.queued(gang("trial", 2)))
+        return bool(answer["spec"]["runPolicy"].get("suspend"))
+
+
+def resolve() -> Path:
+    """Return the program, built now if it is nowhere; raise Unavailable if it cannot be."""
+    target = _cached() / "kueue"
+    if not target.exists():
+        with step(f"building kueue {VERSION}", expect="3 minutes"):
+            golang.build(_MODULE, "sigs.k8s.io/kueue/cmd/kueue", target)
+    return target
+
+
+def _files() -> Path:
+    """Return the folder with Kueue's own manifests, copied beside the program once."""
+    folder = _cached() / "files"
+    if not folder.exists():
+        source = golang.download(_MODULE, f"sigs.k8s.io/kueue@{VERSION}") / "config" / "components"
+        unfinished = folder.with_name("files.unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        for part in ("crd/bases", "manager", "webhook"):
+            (unfinished / part).mkdir(parents=True)
+            for file in (source / part).glob("*.yaml"):
+                # The module cache is read-only; its modes are not copied.
+                (unfinished / part / file.name).write_bytes(file.read_bytes())
+        unfinished.rename(folder)
+    return folder
+
+
+def _cached() -> Path:
+    return paths.cache() / "bin" / f"kueue-{VERSION}"
+
+
+def _documents(file: Path) -> list[Object]:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return [document for document in yaml.load_all(file.read_text(), Loader=loader) if document]

@@ -1,0 +1,163 @@
+"""One run of one arm: gangs submitted at once, timed by the driver's watch, and cleared away."""
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from e2e.bench.gang_objects import pod_names
+from e2e.bench.peers.arms import Arm
+from e2e.bench.peers.jobs import gang
+from e2e.bench.watching import Seen, watching
+from e2e.testbed import process
+from e2e.testbed.cluster import Testbed
+from kfext.errors import NotFound, Unavailable
+from kfext.kube import paths
+from kfext.kube.client import Client
+
+_PATIENCE_SECONDS = 300.0
+_CALM_SECONDS = 2.0
+_LOOK_SECONDS = 0.2
+_IN_FLIGHT = 64
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What became of `gangs` gangs; times in seconds from the first submission.
+
+    `waits` are per gang, from its last pod created to its last pod ungated. `nodes` is the mean
+    over gangs. CPU seconds are of the arm's own processes, and of all of the testbed, until two
+    seconds after the end.
+    """
+
+    gangs: int
+    created: float
+    ungated: float
+    bound: float
+    waits: tuple[float, ...]
+    nodes: float
+    own_cpu: float
+    all_cpu: float
+
+    @property
+    def rate(self) -> float:
+        """Gangs a second, from the first submission to the last pod bound."""
+        return self.gangs / self.bound
+
+
+async def one(client: Client, arm: Arm, *, name: str, gangs: int, pods: int) -> Run:
+    """Submit gangs at once and wait until all of their pods are bound; then clear them away."""
+    names = [f"{name}-{number:03}" for number in range(gangs)]
+    bodies = [arm.job(gang(each, pods)) for each in names]
+    jobs = paths.jobs("pytorchjobs", arm.namespace)
+    before = _cpu(arm.testbed)
+    async with watching(client, paths.pods(arm.namespace)) as seen:
+        submitted = time.monotonic()
+        await _in_flight(client.create(jobs, body) for body in bodies)
+        try:
+            await seen.until(
+                lambda: len(seen.bound) >= gangs * pods,
+                what=f"{gangs * pods} pods of {arm.name} to be bound",
+                seconds=_PATIENCE_SECONDS,
+            )
+        except TimeoutError as error:
+            said = f"{len(seen.added)} created, {len(seen.bound)} bound\n{arm.tail()}"
+            raise TimeoutError(f"{error}: {said}") from None
+        await asyncio.sleep(_CALM_SECONDS)
+    used = {
+        pid: (program, seconds - before.get(pid, (program, 0.0))[1])
+        for pid, (program, seconds) in _cpu(arm.testbed).items()
+    }
+    run = _run(seen, names, pods, submitted=submitted, used=used, program=arm.program)
+    await clear(client, arm)
+    return run
+
+
+def _run(
+    seen: Seen,
+    names: Sequence[str],
+    pods: int,
+    *,
+    submitted: float,
+    used: Mapping[int, tuple[str, float]],
+    program: str,
+) -> Run:
+    members = [pod_names(name, pods) for name in names]
+    waits = [
+        max(seen.ungated[pod] for pod in gang_) - max(seen.added[pod] for pod in gang_)
+        for gang_ in members
+    ]
+    return Run(
+        gangs=len(names),
+        created=max(seen.added.values()) - submitted,
+        ungated=max(seen.ungated.values()) - submitted,
+        bound=max(seen.bound.values()) - submitted,
+        waits=tuple(waits),
+        nodes=sum(len({seen.nodes[pod] for pod in gang_}) for gang_ in members) / len(names),
+        own_cpu=sum(seconds for name, seconds in used.values() if name == program),
+        all_cpu=sum(seconds for _, seconds in used.values()),
+    )
+
+
+async def clear(client: Client, arm: Arm) -> None:
+    """Delete all jobs of an arm, and wait until nothing that belonged to them is left."""
+    # Pods of a job that still lives would be made again.
+    await _remove(client, paths.jobs("pytorchjobs", arm.namespace))
+    await _remove(client, paths.pods(arm.namespace))
+    await _remove(client, paths.resource_path("services", namespace=arm.namespace))
+    await _until(lambda: client.list_all(arm.explains), what=f"{arm.explains} to be empty")
+    await asyncio.sleep(_CALM_SECONDS)
+
+
+async def _remove(client: Client, collection: str) -> None:
+    """Delete what is in a collection, without grace, until nothing is left."""
+
+    async def delete(name: str) -> None:
+        with suppress(NotFound, Unavailable):  # gone, or to be tried again
+            await client.delete(f"{collection}/{name}", grace=0)
+
+    async def deleted() -> list[str]:
+        left = [found["metadata"]["name"] for found in await client.list_all(collection)]
+        await _in_flight(delete(name) for name in left)
+        return left
+
+    await _until(deleted, what=f"{collection} to be empty")
+
+
+async def _until(left: Callable[[], Awaitable[Sequence[object]]], *, what: str) -> None:
+    """Look again and again until nothing is left."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while found := await left():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {_PATIENCE_SECONDS:.0f} s for {what}: {len(found)} left")
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def _in_flight(requests: Iterable[Awaitable[object]]) -> None:
+    """Send requests, 64 at once: the client has as many connections."""
+    room = asyncio.Semaphore(_IN_FLIGHT)
+
+    async def one_of(request: Awaitable[object]) -> None:
+        async with room:
+            await request
+
+    await asyncio.gather(*map(one_of, requests))
+
+
+def _cpu(testbed: Testbed) -> dict[int, tuple[str, float]]:
+    """Return program and CPU seconds so far of every process of the testbed, by process id."""
+    used = {}
+    for pid in process.marked(testbed.name):
+        folder = Path("/proc", str(pid))
+        with suppress(OSError):  # ended meanwhile
+            stat = (folder / "stat").read_text().rpartition(")")[2].split()
+            words = (folder / "cmdline").read_bytes().decode().split("\0")
+            # A script's first word is its interpreter.
+            names = [Path(word).name for word in words[:2]]
+            program = names[1] if names[0].startswith("python") else names[0]
+            used[pid] = (program, (int(stat[11]) + int(stat[12])) / _TICK)
+    return used

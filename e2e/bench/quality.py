@@ -1,0 +1,187 @@
+"""How good the chosen nodes are, next to how fast they are chosen. Pure, one core.
+
+Small cases: random gangs on three to five partly taken nodes, against every division there is. The
+fewest nodes are the yardstick for nodes and refusals; for the cost of the division (kfext's own
+weights: one node, then balanced, then fewest) it is the cheapest of all. Regret is what a way takes
+more than the best.
+
+A cluster over time: 64 nodes of 8 GPUs in racks of 8; jobs of 1 to 24 pods with one GPU each come
+and go at about three quarters load, the same for every way, each way on its own cluster. A pair is
+two pods of a job on two nodes, so traffic that leaves a node. A free GPU is stranded if its node is
+not empty: a job with 8 GPUs on one node cannot have it. A job that finds no place is turned away.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from e2e.bench.packers import PACKERS, RACK, Amounts, Packer, every_way, kfext_in_racks, minus
+from e2e.bench.report import spread, table
+from kfext.core.division import cost
+
+_NODE: Amounts = (32, 8)
+_NODES = 64
+_SIZES = {1: 30, 2: 20, 4: 15, 8: 15, 12: 10, 16: 7, 24: 3}
+"""Pods of a job -> how often of a hundred."""
+_LIVE = 70
+"""Jobs at a time, in the mean: about three quarters of all GPUs."""
+
+
+def measure(*, quick: bool) -> str:
+    """Return the tables."""
+    cases, repeats, jobs = (60, 2, 200) if quick else (400, 5, 600)
+    small = [_against_all(kind, cases) for kind in ("alike", "unlike")]
+    return "\n\n".join([*small, _over_time(repeats, jobs)])
+
+
+# --- small cases ------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Regret:
+    """What one way took more than the best, case by case."""
+
+    nodes: list[int] = field(default_factory=list)
+    costs: list[float] = field(default_factory=list)
+    pairs: list[int] = field(default_factory=list)
+    refused: int = 0
+
+
+def _against_all(kind: str, cases: int) -> str:
+    draw = random.Random(1)
+    regrets = {name: _Regret() for name in PACKERS}
+    done = several = 0
+    while done < cases:
+        pods, free = _case(kind, draw)
+        ways = set(every_way(pods, free))
+        if not ways:
+            continue
+        done += 1
+        fewest = min(map(len, ways))
+        several += fewest > 1
+        allowed = [way for way in ways if len(way) <= 2 * fewest]
+        for name, packer in PACKERS.items():
+            _judge(regrets[name], packer(pods, free), fewest, min(map(cost, allowed)))
+    return table(
+        f"Small cases against all divisions: {done} gangs of pods that are {kind}, "
+        f"{several} of which need several nodes",
+        ("way", "nodes too many", "at most", "cost regret", "cross-node pairs", "refused"),
+        [_regret_row(name, regret, done) for name, regret in regrets.items()],
+    )
+
+
+def _case(kind: str, draw: random.Random) -> tuple[list[Amounts], list[Amounts]]:
+    """Return pods and the free room of nodes."""
+    free = [(draw.randint(4, 32), draw.randint(0, 8)) for _ in range(draw.randint(3, 5))]
+    if kind == "alike":
+        return [(draw.choice((1, 2, 4)), 1)] * draw.randint(2, 12), free
+    servers = [(draw.randint(2, 8), 0)] * draw.randint(1, 2)
+    chief = [(draw.randint(1, 8), draw.randint(0, 2))]
+    return [
+        *chief,
+        *servers,
+        *[(draw.randint(1, 6), draw.randint(1, 3))] * draw.randint(1, 4),
+    ], free
+
+
+def _judge(regret: _Regret, answer: list[int] | None, fewest: int, cheapest: float) -> None:
+    if answer is None:
+        regret.refused += 1
+        return
+    shares = _shares(answer)
+    regret.nodes.append(len(shares) - fewest)
+    regret.costs.append(cost(shares) - cheapest)
+    regret.pairs.append(_pairs(shares))
+
+
+def _regret_row(name: str, regret: _Regret, cases: int) -> tuple[str, ...]:
+    return (
+        name,
+        f"{fmean(regret.nodes):.2f}",
+        str(max(regret.nodes)),
+        f"{fmean(regret.costs):.2f}",
+        f"{fmean(regret.pairs):.1f}",
+        f"{regret.refused / cases:.1%}",
+    )
+
+
+def _shares(answer: Sequence[int]) -> list[int]:
+    return [answer.count(node) for node in sorted(set(answer))]
+
+
+def _pairs(shares: Sequence[int]) -> int:
+    return (sum(shares) ** 2 - sum(share**2 for share in shares)) // 2
+
+
+# --- a cluster over time ----------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Run:
+    """One repeat of one way; means over the jobs that need more than one pod."""
+
+    nodes: list[int] = field(default_factory=list)
+    pairs: list[int] = field(default_factory=list)
+    racks: list[int] = field(default_factory=list)
+    lopsided: list[float] = field(default_factory=list)
+    stranded: list[float] = field(default_factory=list)
+    away: int = 0
+
+
+def _over_time(repeats: int, jobs: int) -> str:
+    packers = {**PACKERS, "kfext, racks known": kfext_in_racks}
+    runs = {name: [_run(packer, jobs, seed) for seed in range(repeats)]
+            for name, packer in packers.items()}  # fmt: skip
+    return table(
+        f"{_NODES} nodes of 8 GPUs over time; {repeats} repeats of {jobs} jobs",
+        ("way", "nodes per job", "cross-node pairs per job", "racks per job",
+         "fullest node / even share", "stranded free GPUs %", "turned away %"),
+        [_run_row(name, of, jobs) for name, of in runs.items()],
+    )  # fmt: skip
+
+
+def _run(packer: Packer, jobs: int, seed: int) -> _Run:
+    draw, run = random.Random(seed), _Run()
+    free = [_NODE] * _NODES
+    ends: dict[int, list[tuple[list[Amounts], list[int]]]] = {}
+    for now in range(jobs):
+        for pods, answer in ends.pop(now, ()):
+            for pod, node in zip(pods, answer, strict=True):
+                free[node] = minus(free[node], (-pod[0], -pod[1]))
+        (count,) = draw.choices(list(_SIZES), weights=list(_SIZES.values()))
+        end = now + 1 + int(draw.expovariate(1 / _LIVE))
+        pods = [(draw.choice((1, 2, 4)), 1)] * count
+        found = packer(pods, free)
+        if found is None:
+            run.away += 1
+        else:
+            ends.setdefault(end, []).append((pods, found))
+            for pod, node in zip(pods, found, strict=True):
+                free[node] = minus(free[node], pod)
+            if now >= _LIVE and count > 1:  # the cluster has filled
+                _note(run, found)
+        if now >= _LIVE:
+            idle = [gpus for _, gpus in free]
+            run.stranded.append(sum(g for g in idle if g < _NODE[1]) / max(sum(idle), 1))
+    return run
+
+
+def _note(run: _Run, answer: list[int]) -> None:
+    shares = _shares(answer)
+    run.nodes.append(len(shares))
+    run.pairs.append(_pairs(shares))
+    run.racks.append(len({node // RACK for node in answer}))
+    run.lopsided.append(max(shares) / -(-len(answer) // len(shares)))
+
+
+def _run_row(name: str, runs: Sequence[_Run], jobs: int) -> tuple[str, ...]:
+    return (
+        name,
+        spread([fmean(run.nodes) for run in runs]),
+        spread([fmean(run.pairs) for run in runs], digits=1),
+        spread([fmean(run.racks) for run in runs]),
+        spread([fmean(run.lopsided) for run in runs]),
+        spread([fmean(run.stranded) * 100 for run in runs], digits=0),
+        spread([run.away / jobs * 100 for run in runs], digits=1),
+    )

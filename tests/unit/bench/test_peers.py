@@ -1,0 +1,126 @@
+"""The comparison with Kueue: everybody gets the same jobs, and the tables say what was measured."""
+
+from typing import Any
+
+import pytest
+
+from e2e.bench.peers import kueue_objects
+from e2e.bench.peers.jobs import fillers, gang
+from e2e.bench.peers.runs import Run
+from e2e.bench.peers.tables import Workload, of
+from e2e.bench.peers.whynot import Answer
+from kfext.names import KUEUE_QUEUE
+
+_NODES, _GPUS = 450, 8
+
+
+def _without_metadata(job: dict[str, Any]) -> dict[str, Any]:
+    specs = job["spec"]["pytorchReplicaSpecs"]
+    return {type_: specs[type_]["template"]["spec"] for type_ in specs}
+
+
+def test_kueue_gets_the_same_pods_in_its_queue_and_near_each_other() -> None:
+    plain = gang("some", 8)
+    queued = kueue_objects.queued(plain)
+    assert _without_metadata(queued) == _without_metadata(plain)
+    assert queued["metadata"]["labels"] == {KUEUE_QUEUE: kueue_objects.QUEUE}
+    for replicas in queued["spec"]["pytorchReplicaSpecs"].values():
+        assert list(replicas["template"]["metadata"]["annotations"].values()) == [
+            "kubernetes.io/hostname"
+        ]
+
+
+def test_a_pod_of_a_wide_gang_asks_for_all_of_a_node() -> None:
+    for template in _without_metadata(gang("wide", 3, gpus=8)).values():
+        (container,) = template["containers"]
+        assert container["resources"]["limits"] == {"nvidia.com/gpu": "8"}
+        assert container["resources"]["requests"]["nvidia.com/gpu"] == "8"
+        assert container["resources"]["requests"]["cpu"] == "2"
+
+
+def test_fillers_take_about_half_and_leave_few_nodes_empty_and_room_for_200_gangs() -> None:
+    pods = list(fillers(_NODES, gpus=_GPUS, seed=7))
+    assert pods == list(fillers(_NODES, gpus=_GPUS, seed=7))
+    per_node: dict[str, int] = {}
+    for pod in pods:
+        node = pod["spec"]["nodeName"]
+        per_node[node] = per_node.get(node, 0) + 1
+    assert max(per_node.values()) <= _GPUS
+    assert 0.45 <= len(pods) / (_NODES * _GPUS) <= 0.55
+    assert _NODES - len(per_node) <= 0.1 * _NODES
+    assert _NODES * _GPUS - len(pods) >= 200 * 8
+
+
+def test_only_the_version_that_kueue_speaks_is_stored_and_served() -> None:
+    versions = [
+        {"name": "v1beta1", "served": True, "storage": True},
+        {"name": "v1beta2", "served": True, "storage": False},
+    ]
+    changed = kueue_objects.newest_only({"spec": {"versions": versions, "group": "x"}})
+    assert changed["spec"] == {
+        "group": "x",
+        "versions": [
+            {"name": "v1beta1", "served": False, "storage": False},
+            {"name": "v1beta2", "served": True, "storage": True},
+        ],
+    }
+
+
+def test_webhooks_are_called_on_this_machine_and_only_those_that_matter() -> None:
+    shipped = {
+        "metadata": {"name": "mutating"},
+        "webhooks": [
+            {"name": name, "clientConfig": {"service": {"name": "s", "path": f"/{name}"}}}
+            for name in ("mpod.kb.io", "mpytorchjob.kb.io")
+        ],
+    }
+    (configured,) = kueue_objects.webhooks([shipped], url="https://127.0.0.1:1", authority="X")
+    assert configured["webhooks"] == [
+        {
+            "name": "mpytorchjob.kb.io",
+            "clientConfig": {"url": "https://127.0.0.1:1/mpytorchjob.kb.io", "caBundle": "X"},
+        }
+    ]
+
+
+def _run(**changed: Any) -> Run:
+    figures: dict[str, Any] = {
+        "gangs": 50, "created": 5.0, "ungated": 6.0, "bound": 10.0, "waits": (1.0, 2.0),
+        "nodes": 1.0, "own_cpu": 3.0, "all_cpu": 20.0,
+    }  # fmt: skip
+    return Run(**{**figures, **changed})
+
+
+def _printed(**of_kfext: Any) -> str:
+    def workload(gangs: int) -> Workload:
+        runs = {name: [_run()] for name in ("plain", "affinity", "kueue")}
+        return Workload(f"{gangs} gangs", gangs, 8, {**runs, "kfext": [_run(**of_kfext)]})
+
+    answers = {name: [Answer(0.5, "no room", 0)] for name in ("plain", "affinity", "kueue")}
+    answers["kfext"] = [Answer(of_kfext.get("said", 0.5), "no room", 0)]
+    return of(workload(1), workload(50), workload(200), answers)
+
+
+def test_plain_kubernetes_has_no_figures_of_gates() -> None:
+    row = next(line for line in _printed().splitlines() if "| plain Kubernetes" in line)
+    cells = [cell.strip() for cell in row.split("|")[1:-1]]
+    assert cells[1] == "5.00 (5.00-5.00)"
+    assert [cells[2], cells[4], cells[5], cells[8]] == ["-"] * 4
+    assert cells[6] == "5.00 (5.00-5.00)"  # 50 gangs in 10 s
+
+
+@pytest.mark.parametrize(
+    ("changed", "line"),
+    [
+        ({}, "Where Kueue is better than kfext: nowhere."),
+        ({"created": 5.5}, "1 x 8: created s 5.00 against 5.50"),
+        ({"bound": 20.0}, "50 x 8: gangs/s 5.00 against 2.50"),
+        ({"created": 4.0, "nodes": 0.5}, "Where Kueue is better than kfext: nowhere."),
+        ({"bound": 12.0}, "gangs/s, kfext / plain: 0.83 (>= 0.75: PASS)"),
+        ({"bound": 20.0}, "gangs/s, kfext / Kueue: 0.50 (>= 1: MISS)"),
+        ({"waits": (0.1, 0.2)}, "Kueue / kfext: 10.00 (>= 4: PASS)"),
+        ({"waits": (1.0, 2.0)}, "Kueue / kfext: 1.00 (>= 4: MISS)"),
+    ],
+)
+def test_the_words_follow_from_the_figures(changed: dict[str, Any], line: str) -> None:
+    assert line in _printed(**changed)
