@@ -6,6 +6,7 @@ from typing import Any
 
 from kfext.controller.settings import JobSettings
 from kfext.core.ledger import Claim
+from kfext.core.queue import Turn
 from kfext.model.job import TrainingJob
 from kfext.model.plan import Plan
 from kfext.model.state import JobState
@@ -32,6 +33,7 @@ class Entry:
     phase: str | None = None
     phase_since: float = 0.0
     verdict: Verdict | None = None
+    turn: tuple[TrainingJob, int, Turn] | None = None
     ahead: int | None = None
     settings: tuple[int, TrainingJob, JobSettings] | None = None
     missing: int = 0

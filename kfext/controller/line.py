@@ -48,6 +48,7 @@ class Line:
         self._wall = wall
         self._queued: dict[str, Entry] = {}
         self._moved = False
+        self._version = 0
         self._gains = -1
 
     def observe_class(self, old: PriorityClass | None, new: PriorityClass | None) -> None:
@@ -56,12 +57,17 @@ class Line:
             self.classes.pop(old.name, None)
         if new is not None:
             self.classes[new.name] = new
+        self._version += 1
         self._moved = True
         self._cluster.mark_queue()
 
     def turn(self, entry: Entry) -> queue.Turn:
-        """Return the place of a job in the order."""
-        return queue.turn(entry.job, self.classes)
+        """Return the place of a job in the order, found anew only if it may have changed."""
+        known = entry.turn
+        if known is None or known[0] is not entry.job or known[1] != self._version:
+            turn = queue.turn(entry.job, self.classes)
+            known = entry.turn = (entry.job, self._version, turn)
+        return known[2]
 
     def note(self, entry: Entry) -> None:
         """Take in what has just been decided for a job."""

@@ -115,17 +115,21 @@ class Viewer:
         """Write a view; return whether it stands, and not on what an earlier namesake left."""
         path = paths.plans(job.namespace, view_name(job), "status")
         status = {"status": self._status(job.uid, view)}
-        try:
-            return _is_of(job, await self._client.merge_patch(path, status))
-        except NotFound:
-            pass
-        try:
-            await self._client.create(paths.plans(job.namespace), body_of(job))
-        except Conflict:
-            pass  # made meanwhile, by ourselves before a restart
-        except NotFound:
-            return True  # the namespace is going away
-        return _is_of(job, await self._client.merge_patch(path, status))
+        made = job.uid in self._written
+        while True:
+            if not made:
+                try:
+                    await self._client.create(paths.plans(job.namespace), body_of(job))
+                except Conflict:
+                    pass  # made before, by ourselves before a restart
+                except NotFound:
+                    return True  # the namespace is going away
+            try:
+                return _is_of(job, await self._client.merge_patch(path, status))
+            except NotFound:
+                if not made:
+                    return False
+                made = False
 
     def _status(self, uid: str, view: View) -> dict[str, Any]:
         placed = self._conditions.state(

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kfext.core.columns import Amounts
 from kfext.core.eligible import Mask
 from kfext.core.gang import Gang, Member, gang
-from kfext.core.ledger import Amounts, Ledger
+from kfext.core.ledger import Ledger
 from kfext.core.reservation import Ends, Needs, Reservation, keep
 
 

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kfext.core.columns import Amounts
 from kfext.core.eligible import Mask
 from kfext.core.fit import why_not
 from kfext.core.gang import Batch, Gang
-from kfext.core.ledger import Amounts, Ledger
+from kfext.core.ledger import Ledger
 from kfext.model.quantity import PODS, human
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_NO_ELIGIBLE_NODE, REASON_NO_ROOM, REASON_TOO_BIG

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kfext.core.ledger import LARGEST
+from kfext.core.columns import LARGEST
 from kfext.model.constraints import Constraints
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod, ReplicaKey

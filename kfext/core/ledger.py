@@ -1,32 +1,26 @@
 """The ledger: what is free on every node, after everything that occupies or will occupy it.
 
 A claim is one pod's share of one node: a pod that is bound or pinned, or a replica of a plan whose
-pod is not there yet. The columns are NumPy arrays over all nodes, so that a question about 5,000
-nodes costs microseconds. All amounts are integers in the units of model.quantity.
+pod is not there yet. The amounts are columns of NumPy arrays (core.columns), so that a question
+about 5,000 nodes costs microseconds; they are integers in the units of model.quantity.
 """
 
 import copy
 from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kfext.core.columns import LARGEST, Amounts, Columns
 from kfext.core.eligible import Eligibility, Mask
 from kfext.core.topology import Domains, Topology
 from kfext.model.constraints import Constraints
 from kfext.model.node import Node
-from kfext.model.quantity import CPU, MEMORY, Resources
+from kfext.model.quantity import Resources
 
-Amounts = NDArray[np.int64]
 K = TypeVar("K")
-
-ASSUMED = {CPU: 100, MEMORY: 200 * 2**20}
-"""What a pod without requests counts as in scores; kube-scheduler assumes the same."""
-
-LARGEST = 2**52
-"""Amounts beyond it (4 PiB) count as it, so that no sum of what people write leaves 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +50,7 @@ class Ledger:
         self.nodes: list[Node | None] = []
         self._row: dict[str, int] = {}
         self._unused: list[int] = []
-        self._column: dict[str, int] = {}
-        self._allocatable: Amounts = np.zeros((4, 16), dtype=np.int64)
-        self._claimed: Amounts = np.zeros((4, 16), dtype=np.int64)
-        self._assumed: Amounts = np.zeros((2, 16), dtype=np.int64)
+        self._columns = Columns()
         self._claims: dict[Hashable, Claim] = {}
         self._on_node: dict[str, set[Hashable]] = {}
         self._on_port: dict[tuple[str, int], set[Hashable]] = {}
@@ -79,12 +70,9 @@ class Ledger:
             row = self._new_row(node.name)
             self.nodes[row] = node
             for key in self._on_node.get(node.name, ()):
-                self._book(row, self._claims[key], +1)
+                self._columns.book(row, self._claims[key].requests, +1)
         self.nodes[row] = node
-        self._allocatable[:, row] = 0
-        for resource, number in node.allocatable.items():
-            column = self._column_of(resource)  # may grow the arrays, so it comes first
-            self._allocatable[column, row] = min(number, LARGEST)
+        self._columns.set_allocatable(row, node.allocatable)
         if known is None or _shape(known) != _shape(node):
             self._eligible.set(row, node)
             self._topology.forget()
@@ -97,8 +85,7 @@ class Ledger:
         if row is None:
             return
         self.nodes[row] = None
-        self._allocatable[:, row] = self._claimed[:, row] = 0
-        self._assumed[:, row] = 0
+        self._columns.clear(row)
         self._eligible.set(row, None)
         self._topology.forget()
         self._unused.append(row)
@@ -134,7 +121,7 @@ class Ledger:
             self._on_port.setdefault(port, set()).add(key)
         row = self._row.get(claim.node)
         if row is not None:
-            self._book(row, claim, +1)
+            self._columns.book(row, claim.requests, +1)
 
     def drop(self, key: Hashable) -> bool:
         """Remove the claim of `key`; return whether there was one."""
@@ -163,9 +150,7 @@ class Ledger:
 
     def free(self, resources: Collection[str], *, ignoring: Collection[Hashable] = ()) -> Amounts:
         """Return what is free, shape (resources, rows), as if the `ignoring` claims were not."""
-        columns = [self._column_of(resource) for resource in resources]
-        count = len(self.nodes)
-        free: Amounts = self._allocatable[columns, :count] - self._claimed[columns, :count]
+        free = self._columns.free(resources, len(self.nodes))
         for key in set(ignoring):
             claim = self._claims.get(key)
             row = self._row.get(claim.node) if claim else None
@@ -176,20 +161,15 @@ class Ledger:
 
     def allocatable(self, resources: Collection[str]) -> Amounts:
         """Return what pods may request in all, shape (resources, rows)."""
-        columns = [self._column_of(resource) for resource in resources]
-        return self._allocatable[columns, : len(self.nodes)]
+        return self._columns.allocatable(resources, len(self.nodes))
 
     def scored_load(self) -> Amounts:
         """Return claimed CPU and memory for scores, shape (2, rows): no pod counts as nothing."""
-        columns = [self._column_of(resource) for resource in ASSUMED]
-        count = len(self.nodes)
-        loads: Amounts = self._claimed[columns, :count] + self._assumed[:, :count]
-        return loads
+        return self._columns.scored_load(len(self.nodes))
 
     def eligible(self, constraints: Constraints) -> Mask:
         """Return which rows are possible for a pod, whatever is free. Do not write to it."""
-        width = self._claimed.shape[1]
-        mask = self._eligible.of(constraints, self.nodes, width=width)
+        mask = self._eligible.of(constraints, self.nodes, width=self._columns.width)
         possible: Mask = mask[: len(self.nodes)]
         return possible
 
@@ -223,8 +203,7 @@ class Ledger:
         It shares with this ledger what is known of the nodes.
         """
         left = copy.copy(self)
-        left._claimed = self._claimed.copy()
-        left._assumed = self._assumed.copy()
+        left._columns = self._columns.copy()
         left._claims = dict(self._claims)
         left._on_port = {port: set(keys) for port, keys in self._on_port.items()}
         left._on_node = {}  # nobody asks a copy what is on a node
@@ -235,7 +214,7 @@ class Ledger:
                     left._on_port[port].discard(key)
                 row = self._row.get(claim.node)
                 if row is not None:
-                    left._book(row, claim, -1)
+                    left._columns.book(row, claim.requests, -1)
         return left
 
     def domains(self, keys: tuple[str, ...]) -> tuple[Domains, ...]:
@@ -251,22 +230,7 @@ class Ledger:
             _discard(self._on_port, port, key)
         row = self._row.get(claim.node)
         if row is not None:
-            self._book(row, claim, -1)
-
-    def _book(self, row: int, claim: Claim, sign: int) -> None:
-        for resource, number in claim.requests.items():
-            column = self._column_of(resource)  # may grow the arrays, so it comes first
-            self._claimed[column, row] += sign * min(number, LARGEST)
-        for line, (resource, number) in enumerate(ASSUMED.items()):
-            if not claim.requests.get(resource):
-                self._assumed[line, row] += sign * number
-
-    def _column_of(self, resource: str) -> int:
-        column = self._column.setdefault(resource, len(self._column))
-        if column >= self._claimed.shape[0]:
-            self._allocatable = _grown(self._allocatable, axis=0)
-            self._claimed = _grown(self._claimed, axis=0)
-        return column
+            self._columns.book(row, claim.requests, -1)
 
     def _new_row(self, name: str) -> int:
         if self._unused:
@@ -274,11 +238,9 @@ class Ledger:
         else:
             row = len(self.nodes)
             self.nodes.append(None)
-            if row >= self._claimed.shape[1]:
-                self._allocatable = _grown(self._allocatable, axis=1)
-                self._claimed = _grown(self._claimed, axis=1)
-                self._assumed = _grown(self._assumed, axis=1)
-                self._eligible.widen(self._claimed.shape[1])
+            if row >= self._columns.width:
+                self._columns.widen()
+                self._eligible.widen(self._columns.width)
         self._row[name] = row
         self._name_order = None
         return row
@@ -313,8 +275,3 @@ def _discard(index: dict[K, set[Hashable]], at: K, key: Hashable) -> None:
     index[at].discard(key)
     if not index[at]:
         del index[at]
-
-
-def _grown(array: NDArray[Any], *, axis: int) -> NDArray[Any]:
-    """Return an array of twice the length along `axis`, the new part zero."""
-    return np.concatenate((array, np.zeros_like(array)), axis=axis)

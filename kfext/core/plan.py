@@ -11,11 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from kfext.core.columns import ASSUMED
 from kfext.core.division import DEFAULT, FEWEST, Weights, instead
 from kfext.core.eligible import Mask
 from kfext.core.explain import no_place
 from kfext.core.gang import Gang, Member, gang
-from kfext.core.ledger import ASSUMED, Ledger
+from kfext.core.ledger import Ledger
 from kfext.core.score import Rows, ranking
 from kfext.core.solve import Task, solve
 from kfext.model.plan import Assignment

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kfext.core.columns import LARGEST, Amounts
 from kfext.core.division import Counts
 from kfext.core.eligible import Mask
 from kfext.core.gang import Batch, Gang
-from kfext.core.ledger import LARGEST, Amounts
 from kfext.core.score import Rows
 
 

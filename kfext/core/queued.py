@@ -8,7 +8,7 @@ from kfext.core.ledger import Ledger
 from kfext.core.quota import demand, shortage
 from kfext.core.refusals import Refusal, Refusals
 from kfext.core.resume import unsafe_to_resume
-from kfext.core.room import WAITS_FOR_ROOM, find_room
+from kfext.core.room import WAITS_FOR_ROOM, find_room, why_spread
 from kfext.core.situation import Situation
 from kfext.core.steps import Release, Start, Step, Wait
 from kfext.model.verdict import Verdict
@@ -67,6 +67,8 @@ def _start(situation: Situation, ledger: Ledger, refusals: Refusals) -> Step:
     pods, fewer = len(found), situation.job.pods - len(found)
     message = f"{pods} pods go to {listed(plan.nodes)}"
     message += f", {fewer} workers fewer than asked for" if fewer else ""
+    spread = why_spread(situation, found, ledger)
+    message += f"; {spread}" if spread else ""
     return Start(plan, Verdict(REASON_PLANNED, message))
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from kfext.core.elastic import fewest_workers, with_workers, workers_of
 from kfext.core.gang import members_of
 from kfext.core.ledger import Claim, Ledger
-from kfext.core.plan import place
+from kfext.core.plan import place, why_more_nodes
 from kfext.core.refusals import Refusal, Refusals, shape_of
 from kfext.core.reservation import Reservation
 from kfext.core.situation import Situation
@@ -39,6 +39,22 @@ def find_room(situation: Situation, ledger: Ledger, refusals: Refusals) -> Assig
     )
     refusals.note(shape, refusal)
     return refusal
+
+
+def why_spread(situation: Situation, found: Assignment, ledger: Ledger) -> str:
+    """Return why a place has more nodes than it must, or an empty string."""
+    if len(set(found.values())) <= 2:
+        return ""  # two are the fewest where one does not do
+    return why_more_nodes(
+        found,
+        members_of(with_workers(situation.job, sum(key.type == "worker" for key in found))),
+        ledger,
+        one_node=situation.one_node,
+        excluded=situation.excluded,
+        ignoring=situation.open_claims,
+        topology_keys=situation.placement.topology_keys,
+        assumed=situation.placement.assumed_requests,
+    )
 
 
 def _short(situation: Situation, ledger: Ledger) -> Assignment | None:

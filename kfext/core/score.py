@@ -8,8 +8,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from kfext.core.columns import ASSUMED, Amounts
 from kfext.core.gang import Gang
-from kfext.core.ledger import ASSUMED, Amounts, Ledger
+from kfext.core.ledger import Ledger
 from kfext.model.quantity import CPU, MEMORY, PODS, Resources
 
 COMMON = frozenset({CPU, MEMORY, PODS, "ephemeral-storage"})

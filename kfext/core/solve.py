@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from kfext.core.columns import Amounts
 from kfext.core.division import Weights, cost
 from kfext.core.domains import side_by_side, surroundings
 from kfext.core.eligible import Mask
 from kfext.core.gang import Gang
-from kfext.core.ledger import Amounts
 from kfext.core.nodeset import divide
 from kfext.core.pack import fill
 from kfext.core.pool import pool

@@ -887,3 +887,12 @@ def test_deciding_twice_changes_nothing() -> None:
     situation = Situation(three().held().build(), (), None, JobState(), NOW)
     assert next_step(situation, TWO_NODES) == next_step(situation, TWO_NODES)
     assert TWO_NODES.claims() == before
+
+
+def test_C2_a_start_on_more_nodes_than_it_must_says_why() -> None:
+    room = ledger(node("a", cpu="7"), node("b", cpu="5"), node("c", cpu="4"), node("d", cpu="4"))
+    held = job().worker(12, cpu="1").held().build()
+    step = next_step(Situation(held, (), None, JobState(), NOW), room)
+    assert isinstance(step, Start)
+    assert len(step.plan.nodes) == 3
+    assert "instead of 2 with" in step.verdict.message

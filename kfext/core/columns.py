@@ -1,0 +1,97 @@
+"""The numbers of the ledger: one column per node, one line per resource, as NumPy arrays."""
+
+import copy
+from collections.abc import Collection
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kfext.model.quantity import CPU, MEMORY, Resources
+
+Amounts = NDArray[np.int64]
+
+ASSUMED = {CPU: 100, MEMORY: 200 * 2**20}
+"""What a pod without requests counts as in scores; kube-scheduler assumes the same."""
+
+LARGEST = 2**52
+"""Amounts beyond it (4 PiB) count as it, so that no sum of what people write leaves 64 bits."""
+
+
+class Columns:
+    """What each row has, and what is claimed of it; rows and resources are added as they come."""
+
+    def __init__(self) -> None:
+        self._line: dict[str, int] = {}
+        self._allocatable: Amounts = np.zeros((4, 16), dtype=np.int64)
+        self._claimed: Amounts = np.zeros((4, 16), dtype=np.int64)
+        self._assumed: Amounts = np.zeros((2, 16), dtype=np.int64)
+
+    @property
+    def width(self) -> int:
+        """How many rows there is space for."""
+        return int(self._claimed.shape[1])
+
+    def copy(self) -> Self:
+        """Return columns whose claims can be changed apart from these."""
+        copied = copy.copy(self)
+        copied._line = dict(self._line)
+        copied._claimed = self._claimed.copy()
+        copied._assumed = self._assumed.copy()
+        return copied
+
+    def widen(self) -> None:
+        """Make space for twice as many rows."""
+        self._allocatable = _grown(self._allocatable, axis=1)
+        self._claimed = _grown(self._claimed, axis=1)
+        self._assumed = _grown(self._assumed, axis=1)
+
+    def set_allocatable(self, row: int, amounts: Resources) -> None:
+        """Set what there is on a row."""
+        self._allocatable[:, row] = 0
+        for resource, number in amounts.items():
+            line = self._line_of(resource)  # may grow the arrays, so it comes first
+            self._allocatable[line, row] = min(number, LARGEST)
+
+    def clear(self, row: int) -> None:
+        """Forget everything of a row."""
+        self._allocatable[:, row] = self._claimed[:, row] = 0
+        self._assumed[:, row] = 0
+
+    def book(self, row: int, requests: Resources, sign: int) -> None:
+        """Add the requests of a pod to what is claimed of a row, or take them away."""
+        for resource, number in requests.items():
+            line = self._line_of(resource)  # may grow the arrays, so it comes first
+            self._claimed[line, row] += sign * min(number, LARGEST)
+        for line, (resource, number) in enumerate(ASSUMED.items()):
+            if not requests.get(resource):
+                self._assumed[line, row] += sign * number
+
+    def free(self, resources: Collection[str], count: int) -> Amounts:
+        """Return what is left of the first `count` rows, shape (resources, count)."""
+        lines = [self._line_of(resource) for resource in resources]
+        free: Amounts = self._allocatable[lines, :count] - self._claimed[lines, :count]
+        return free
+
+    def allocatable(self, resources: Collection[str], count: int) -> Amounts:
+        """Return what there is on the first `count` rows, shape (resources, count)."""
+        lines = [self._line_of(resource) for resource in resources]
+        return self._allocatable[lines, :count]
+
+    def scored_load(self, count: int) -> Amounts:
+        """Return claimed CPU and memory of the first rows, no pod counting as nothing."""
+        lines = [self._line_of(resource) for resource in ASSUMED]
+        loads: Amounts = self._claimed[lines, :count] + self._assumed[:, :count]
+        return loads
+
+    def _line_of(self, resource: str) -> int:
+        line = self._line.setdefault(resource, len(self._line))
+        if line >= self._claimed.shape[0]:
+            self._allocatable = _grown(self._allocatable, axis=0)
+            self._claimed = _grown(self._claimed, axis=0)
+        return line
+
+
+def _grown(array: NDArray[Any], *, axis: int) -> NDArray[Any]:
+    """Return an array of twice the length along `axis`, the new part zero."""
+    return np.concatenate((array, np.zeros_like(array)), axis=axis)
