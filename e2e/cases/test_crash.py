@@ -11,6 +11,7 @@ from e2e.harness.jobs import job, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
 from e2e.harness.look import gated, suspended
+from e2e.harness.refusing import admit_pods, refuse_pods
 from e2e.harness.space import Space
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
@@ -103,7 +104,7 @@ def test_a_controller_that_restarts_among_twenty_jobs_in_every_phase_places_each
     space, starved = new_space(), new_space()
     space.nodes(2, cpu="64", memory="256Gi", gpu="16")  # room for eight gangs of four
     starved.nodes(1, cpu="64", memory="256Gi", gpu="16")
-    quota = starved.quota(pods=0)
+    refuse_pods(starved)
     foreign = {"schedulingGates": [{"name": "example.com/gate"}]}
     for number in range(3):
         space.submit(workers(f"gated-{number}", 4, each=GPU, pod=foreign))
@@ -122,7 +123,7 @@ def test_a_controller_that_restarts_among_twenty_jobs_in_every_phase_places_each
     kfext.proxy.heal()
     kfext.restart_killed_controller()
 
-    starved.lift(quota)
+    admit_pods(starved, *(f"planned-{number}" for number in range(3)))
     for pod in space.pods():
         if pod["metadata"]["name"].startswith("gated-"):
             gates = [gate["name"] for gate in pod["spec"]["schedulingGates"]]

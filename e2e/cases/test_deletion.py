@@ -8,6 +8,7 @@ from e2e.harness.faults import Hold, Refuse, pod_patch
 from e2e.harness.jobs import workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.look import gated
+from e2e.harness.refusing import admit_pods, refuse_pods
 from e2e.harness.space import Space
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
@@ -24,11 +25,11 @@ def while_queued(space: Space, kfext: Kfext) -> None:
 
 
 def while_planned(space: Space, kfext: Kfext) -> None:
-    quota = space.quota(pods=0)
+    refuse_pods(space)
     space.submit(workers("doomed", 4, each=GPU))
     space.phase("doomed", "Planned")
     space.kube.delete(space.path("pytorchjobs", "doomed"))
-    space.lift(quota)
+    admit_pods(space)
 
 
 def while_gated(space: Space, kfext: Kfext) -> None:

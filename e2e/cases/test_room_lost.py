@@ -3,29 +3,19 @@
 from e2e.harness.faults import Hold, pod_patch
 from e2e.harness.jobs import workers
 from e2e.harness.kfext_process import Kfext
-from e2e.harness.look import suspended
+from e2e.harness.look import conditions, suspended
+from e2e.harness.pods import FOREIGN_GATE, take_foreign_gate
 from e2e.harness.space import Space
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
-FOREIGN = "example.com/gate"
-
-
-def ungate(space: Space, job: str) -> None:
-    """Play the other system that takes its own gate away."""
-    for pod in space.pods(job):
-        gates = [gate["name"] for gate in pod["spec"].get("schedulingGates", [])]
-        if FOREIGN in gates:
-            operation = {"op": "remove", "path": f"/spec/schedulingGates/{gates.index(FOREIGN)}"}
-            path = space.path("pods", pod["metadata"]["name"])
-            space.kube.patch(path, [operation], kind="json")
 
 
 def test_room_stolen_before_the_barrier_sends_the_whole_gang_elsewhere(space: Space) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
-    space.submit(workers("gang", 4, each=GPU, pod={"schedulingGates": [{"name": FOREIGN}]}))
+    space.submit(workers("gang", 4, each=GPU, pod=FOREIGN_GATE))
     (node,) = space.phase("gang", "Gated")["nodes"]
     space.thief("thief", node, 2)
-    ungate(space, "gang")
+    take_foreign_gate(space, "gang")
     homes = space.bound("gang", 4)
     assert len(set(homes.values())) == 1
     assert node not in homes.values()
@@ -36,32 +26,32 @@ def test_room_stolen_before_the_barrier_sends_the_whole_gang_elsewhere(space: Sp
 
 def test_room_stolen_for_good_suspends_the_gang_until_it_is_free_again(space: Space) -> None:
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
-    space.submit(workers("gang", 4, each=GPU, pod={"schedulingGates": [{"name": FOREIGN}]}))
+    space.submit(workers("gang", 4, each=GPU, pod=FOREIGN_GATE))
     space.phase("gang", "Gated")
     space.thief("thief", node, 2)
-    ungate(space, "gang")
+    take_foreign_gate(space, "gang")
     view = space.phase("gang", "Queued")
     assert suspended(space.job("gang"))
     assert view["nodes"] == []
     space.until(lambda: not space.pods("gang", ending=True), "its pods are gone")
     space.kube.delete(space.path("pods", "thief"), grace=0)
     space.phase("gang", "Gated")  # resumed, and its new pods wait for the other system again
-    ungate(space, "gang")
+    take_foreign_gate(space, "gang")
     assert set(space.bound("gang", 4).values()) == {node}
-    assert "Failed" not in _conditions(space, "gang")
+    assert "Failed" not in conditions(space.job("gang"))
     assert space.starts() == 2
 
 
 def test_a_suspended_gang_is_not_resumed_while_its_old_pods_still_end(space: Space) -> None:
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
-    space.submit(workers("gang", 3, each=GPU, pod={"schedulingGates": [{"name": FOREIGN}]}))
+    space.submit(workers("gang", 3, each=GPU, pod=FOREIGN_GATE))
     space.phase("gang", "Gated")
     finalizer = {"metadata": {"finalizers": ["example.com/slow"]}}
     slow = [pod["metadata"]["name"] for pod in space.pods("gang")]
     for name in slow:
         space.kube.patch(space.path("pods", name), finalizer)
     space.thief("thief", node, 2)
-    ungate(space, "gang")
+    take_foreign_gate(space, "gang")
     space.until(lambda: suspended(space.job("gang")), "the gang is suspended again")
     space.kube.delete(space.path("pods", "thief"), grace=0)  # there is room from now on
     view = space.until(
@@ -78,17 +68,17 @@ def test_a_suspended_gang_is_not_resumed_while_its_old_pods_still_end(space: Spa
         space.kube.patch(space.path("pods", name), {"metadata": {"finalizers": None}})
     space.until(lambda: not suspended(space.job("gang")), "the gang is resumed")
     space.until(lambda: len(space.pods("gang")) == 3, "its pods exist anew")
-    ungate(space, "gang")
+    take_foreign_gate(space, "gang")
     space.bound("gang", 3)
-    assert "Failed" not in _conditions(space, "gang")
+    assert "Failed" not in conditions(space.job("gang"))
 
 
 def test_a_node_deleted_while_its_gang_is_gated_is_replaced_by_another(space: Space) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
-    space.submit(workers("gang", 4, each=GPU, pod={"schedulingGates": [{"name": FOREIGN}]}))
+    space.submit(workers("gang", 4, each=GPU, pod=FOREIGN_GATE))
     (node,) = space.phase("gang", "Gated")["nodes"]
     space.kube.delete(f"/api/v1/nodes/{node}")
-    ungate(space, "gang")
+    take_foreign_gate(space, "gang")
     homes = space.bound("gang", 4)
     assert len(set(homes.values())) == 1
     assert node not in homes.values()
@@ -97,10 +87,10 @@ def test_a_node_deleted_while_its_gang_is_gated_is_replaced_by_another(space: Sp
 
 def test_a_node_cordoned_while_its_gang_is_gated_is_replaced_by_another(space: Space) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
-    space.submit(workers("gang", 4, each=GPU, pod={"schedulingGates": [{"name": FOREIGN}]}))
+    space.submit(workers("gang", 4, each=GPU, pod=FOREIGN_GATE))
     (node,) = space.phase("gang", "Gated")["nodes"]
     space.kube.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
-    ungate(space, "gang")
+    take_foreign_gate(space, "gang")
     assert node not in space.bound("gang", 4).values()
 
 
@@ -139,8 +129,3 @@ def test_a_member_lost_while_its_node_is_cordoned_comes_back_when_the_node_does(
     assert len(space.pods("gang")) == 4  # the others run on
     space.kube.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": None}})
     assert set(space.bound("gang", 4).values()) == {node}
-
-
-def _conditions(space: Space, job: str) -> set[str]:
-    conditions = space.job(job)["status"].get("conditions") or []
-    return {one["type"] for one in conditions if one["status"] == "True"}

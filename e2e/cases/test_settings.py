@@ -35,7 +35,6 @@ MALFORMED = {
 }
 WELL_FORMED = {
     "network": "host",
-    "elastic": "2-8",
     "resize": "cpu",
     "migrate": "checkpointed",
     "metrics": r"stdout:loss=(?P<value>[0-9.]+)",

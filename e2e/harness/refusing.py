@@ -5,16 +5,17 @@ from e2e.harness.space import Space
 _ENFORCE = "pod-security.kubernetes.io/enforce"
 
 
-def refuse_pods(space: Space) -> None:
-    """Have the API server refuse pods of our tests, and kfext wait for them all the same."""
-    space.policy(placement={"createTimeout": "30m"})
+def refuse_pods(space: Space, *, create_timeout: str = "30m") -> None:
+    """Have the API server refuse pods of our tests; kfext waits for them for `create_timeout`."""
+    space.policy(placement={"createTimeout": create_timeout})
     _set_level(space, "restricted")
 
 
-def admit_pods(space: Space, job: str) -> None:
-    """Let pods in again, and have the operator look at a job at once."""
+def admit_pods(space: Space, *jobs: str) -> None:
+    """Let pods in again, and have the operator look at some jobs at once."""
     _set_level(space, None)
-    space.patch_job(job, {"metadata": {"labels": {"looked-at": "again"}}})
+    for job in jobs:
+        space.patch_job(job, {"metadata": {"labels": {"looked-at": "again"}}})
 
 
 def _set_level(space: Space, level: str | None) -> None:

@@ -109,7 +109,29 @@ def _unlike(
     found += decreasing(gang, pool, ranking=ranking)
     if not found:
         return searched(gang, pool, ranking=ranking)
+    least = _at_least(gang, pool)
+    most = min(len(np.unique(placed)) for placed in found)
+    tighter = _tighter(gang, pool, least=least, most=most, ranking=ranking)
+    found += [] if tighter is None else [tighter]
     divisions = [np.unique(placed, return_counts=True)[1].tolist() for placed in found]
-    most = MOST_NODES * min(map(len, divisions))
+    # More nodes than are proved to be needed are balance too dearly bought.
+    most = max(MOST_NODES * least, min(map(len, divisions)))
     allowed = [number for number, shares in enumerate(divisions) if len(shares) <= most]
     return found[min(allowed, key=lambda number: cost(divisions[number], weights))]
+
+
+def _at_least(gang: Gang, pool: Pool) -> int:
+    """Return how many nodes the gang needs at the very least: by number and by each resource."""
+    bounds = [fewest_nodes(pool.room, len(gang.members))]
+    for amounts, wanted in zip(pool.free, gang.total, strict=True):
+        bounds.append(fewest_nodes(np.maximum(amounts, 0), int(wanted)))
+    return max(bounds)
+
+
+def _tighter(gang: Gang, pool: Pool, *, least: int, most: int, ranking: Ranking) -> Rows | None:
+    """Return a place on less than half as many nodes as `most`, None if there is none."""
+    for size in range(least, (most - 1) // MOST_NODES + 1):
+        placed = searched(gang, pool, ranking=ranking, most_nodes=size)
+        if placed is not None:
+            return placed
+    return None

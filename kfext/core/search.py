@@ -15,10 +15,12 @@ _DEPTH = 400
 """Batches times nodes of a search; the roomiest nodes take part."""
 
 
-def searched(gang: Gang, pool: Pool, *, ranking: Ranking) -> Rows | None:
+def searched(
+    gang: Gang, pool: Pool, *, ranking: Ranking, most_nodes: int | None = None
+) -> Rows | None:
     """Return the position in the pool of each member, or None if none was found within the bound.
 
-    Complete for small pools: there it finds a place if there is one.
+    Complete for small pools: there it finds a place, on at most `most_nodes`, if there is one.
     """
     batches = gang.batches
     in_all = np.maximum(pool.free, 0).sum(axis=1, dtype=np.float64)
@@ -31,7 +33,7 @@ def searched(gang: Gang, pool: Pool, *, ranking: Ranking) -> Rows | None:
         return None
     sizes = [float((batch.requests[:, None] / most).max(initial=0)) for batch in batches]
     order = sorted(range(len(sizes)), key=lambda number: -sizes[number])
-    search = _Search(gang, pool.only(turn), order)
+    search = _Search(gang, pool.only(turn), order, most_nodes=most_nodes or len(turn))
     if not search.batch(0):
         return None
     return np.concatenate([np.repeat(turn, search.shares[number]) for number in range(len(order))])
@@ -43,7 +45,8 @@ class _Search:
     `shares[b][n]` is how many members of batch b node n has; `left[n]` what is free there.
     """
 
-    def __init__(self, gang: Gang, pool: Pool, order: Sequence[int]) -> None:
+    def __init__(self, gang: Gang, pool: Pool, order: Sequence[int], *, most_nodes: int) -> None:
+        self.most_nodes = most_nodes
         self.batches = gang.batches
         self.requests = [batch.requests.tolist() for batch in gang.batches]
         self.masks = [mask.tolist() for mask in pool.masks]
@@ -85,11 +88,18 @@ class _Search:
             self.steps += 1
             if self.steps > _STEPS:
                 return False
+            if share and not self._may_use(at):
+                continue
             self._book(self.order[depth], at, share)
             if self._node(depth, at + 1, count - share, nodes=nodes):
                 return True
             self._book(self.order[depth], at, -share)
         return False
+
+    def _may_use(self, node: int) -> bool:
+        """Return whether a node is in use already, or one more may be."""
+        used = [any(at) for at in zip(*self.shares, strict=True)]
+        return used[node] or sum(used) < self.most_nodes
 
     def _room(self, number: int, node: int) -> int:
         """Return how many members of a batch a node holds now."""

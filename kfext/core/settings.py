@@ -161,7 +161,6 @@ def _without_effect(settings: Settings) -> Iterator[str]:
     """Yield a sentence for each setting that is well-formed but does nothing in this version."""
     asked = {
         names.NETWORK: settings.network != POD,
-        names.ELASTIC: settings.elastic is not None,
         names.RESIZE: settings.resize != OFF,
         names.MIGRATE: settings.migrate != NEVER,
         names.METRICS: settings.metrics.source not in {AUTO.source, OFF},
@@ -170,6 +169,9 @@ def _without_effect(settings: Settings) -> Iterator[str]:
     for key, wanted in asked.items():
         if wanted:
             yield f"{key} of {settings.source(key)} has no effect yet in this version of kfext"
+    if settings.elastic is not None:
+        source = settings.source(names.ELASTIC)
+        yield f"{names.ELASTIC} of {source} decides only how many workers start in this version"
 
 
 def _unknown(key: str, place: str) -> str:

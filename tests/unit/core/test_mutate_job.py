@@ -162,7 +162,7 @@ WARNED = {
         "of the Worker template is overwritten with preferred",
     ),
     "a feature that has not landed": (
-        job(annotations={names.ELASTIC: "1-4"}),
+        job(annotations={names.RESIZE: "cpu"}),
         FACTS,
         "has no effect yet",
     ),

@@ -121,7 +121,6 @@ def test_many_unknown_keys_do_not_flood_the_terminal() -> None:
 
 WITHOUT_EFFECT = {
     names.NETWORK: "host",
-    names.ELASTIC: "1-4",
     names.RESIZE: "cpu",
     names.MIGRATE: "checkpointed",
     names.METRICS: "push",
@@ -139,6 +138,11 @@ def test_a_setting_whose_feature_has_not_landed_warns(key: str, place: str) -> N
     where = ["the job", "the namespace", "TrainingPolicy gold"].index(place)
     found = settings(*[written if i == where else {} for i in range(3)])
     assert found.warnings == (f"{key} of {place} has no effect yet in this version of kfext",)
+
+
+def test_that_elastic_acts_only_at_the_start_is_a_warning() -> None:
+    (warning,) = settings({names.ELASTIC: "1-4"}, {}, {}).warnings
+    assert warning.endswith("decides only how many workers start in this version")
 
 
 def test_settings_that_ask_for_nothing_do_not_warn() -> None:
