@@ -58,8 +58,8 @@ test-long: $(READY) ## everything, with all cases of real training
 	@$(BIN)/pytest tests e2e/cases
 
 .PHONY: soak
-soak: $(READY) ## random submits, deletes and kills: MINUTES=5 SEED=1
-	@$(BIN)/python -m e2e.soak --minutes $(or $(MINUTES),5) --seed $(or $(SEED),1)
+soak: $(READY) ## random work, node failures and kills, and the books: MINUTES=30 NODES=200 SEED=1
+	@$(BIN)/python -m e2e.soak --minutes $(or $(MINUTES),30) --nodes $(or $(NODES),200) --seed $(or $(SEED),1)
 
 bench: $(READY) ## the figures of docs/performance.md
 	@$(BIN)/python -m e2e.bench all

@@ -114,7 +114,13 @@ def test_a_gang_whose_node_dies_under_it_runs_again_on_another(space: Space, los
     space.patiently(lambda: _all_off(space, node), seconds=180)
     homes = space.bound("gang", 4)
     assert len(set(homes.values())) == 1
-    assert space.phase("gang", "Placed")["nodes"] == sorted(set(homes.values()))
+    space.until(
+        lambda: (
+            (view := space.view("gang")).get("phase") == "Placed"
+            and view["nodes"] == sorted(set(homes.values()))
+        ),
+        "it is told where it is now",
+    )
     assert space.pins() == dict.fromkeys(homes, 2)  # the first ones, and those that came for them
     assert space.starts() == 1
     assert "Failed" not in conditions(space.job("gang"))

@@ -44,11 +44,11 @@ def test_a_job_that_fits_one_node_lands_on_one_node(
     [
         pytest.param([4, 4, 4], 8, [4, 4], id="two nodes of three"),
         pytest.param([2, 6, 4], 6, [6], id="the one node that holds it"),
-        pytest.param([2, 2, 2, 6], 8, [2, 6], id="the big one and a small one"),
-        pytest.param([4, 4, 4], 10, [2, 4, 4], id="all three, in rank order"),
+        pytest.param([2, 2, 2, 6], 8, [2, 2, 2, 2], id="four alike rather than a big and a small"),
+        pytest.param([4, 4, 4], 10, [3, 3, 4], id="all three, in rank order"),
     ],
 )
-def test_a_job_uses_the_fewest_nodes_that_hold_it(
+def test_a_job_uses_one_node_else_the_balanced_set_that_holds_it(
     space: Space, sizes: list[int], pods: int, used: list[int]
 ) -> None:
     for size in sizes:

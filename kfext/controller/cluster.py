@@ -51,6 +51,11 @@ class Cluster:
         """Return the pods whose controller is the job, terminating ones included."""
         return tuple(self._pods.get(job_uid, {}).values())
 
+    def homes(self, job_uid: str) -> tuple[str, ...]:
+        """Return the nodes where pods of a job are bound, in name order."""
+        pods = self._pods.get(job_uid, {}).values()
+        return tuple(sorted({p.node_name for p in pods if p.node_name and not p.deleting}))
+
     def count(self, phase: str) -> int:
         """Return how many jobs were last seen in a phase."""
         return sum(entry.phase == phase for entry in self.jobs.values())

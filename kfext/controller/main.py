@@ -33,7 +33,7 @@ from kfext.model.job import KINDS
 from kfext.model.policy import parse_policy
 from kfext.model.tolerant import mapping, text
 from kfext.model.verdict import Verdict
-from kfext.names import QUEUED
+from kfext.names import PLACED, QUEUED
 from kfext.probes import serve_probes
 
 _log = structlog.get_logger(__name__)
@@ -153,11 +153,13 @@ class Controller:
         if phase is None:
             return
         plan = entry.assumed or entry.plan
+        planned = plan.nodes if plan else ()
         view = view_of(
             entry.job,
             phase=phase,
             verdict=verdict,
-            nodes=plan.nodes if plan else (),
+            # Pods that our webhook missed may be elsewhere than the plan says.
+            nodes=self.cluster.homes(entry.job.uid) if phase == PLACED else planned,
             invalid=self.settings.of(entry.job).invalid,
         )
         if phase == QUEUED and verdict and self.viewer.reason(entry.job) != verdict.reason:

@@ -1,0 +1,25 @@
+"""Two minutes of random work and random faults, one seed: `make soak` does the same for longer."""
+
+import os
+
+from e2e.harness.kfext_process import Kfext
+from e2e.harness.testbeds import running_or_skipped
+from e2e.soak.run import Soak
+
+_SECONDS = 120.0
+_NODES = 12
+_SEED = 1
+
+
+def test_the_books_balance_after_random_work_and_random_faults() -> None:
+    # A testbed of its own: what a soak leaves behind is nothing that another case should meet.
+    with running_or_skipped(f"soak-{os.getpid()}", fake_nodes=1, fast=True) as bed:
+        kfext = Kfext(bed)
+        kfext.install()
+        try:
+            soak = Soak(kfext, seed=_SEED, nodes=_NODES)
+            wrong = soak.run(_SECONDS)
+        finally:
+            kfext.proxy.stop()
+    assert not wrong, "\n".join([soak.summary(), *wrong])
+    assert soak.checker.looks

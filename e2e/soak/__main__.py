@@ -1,0 +1,36 @@
+"""Run a soak: `make soak` (MINUTES=30 NODES=200 SEED=1)."""
+
+import os
+import sys
+
+import click
+
+from e2e.harness.kfext_process import Kfext
+from e2e.soak.run import Soak
+from e2e.testbed import lifecycle
+from e2e.testbed.progress import say
+
+
+@click.command(
+    help="Random submits, deletes, node failures and kills; then the books must balance."
+)
+@click.option("--minutes", default=30.0, show_default=True)
+@click.option("--seed", default=1, show_default=True)
+@click.option("--nodes", default=200, show_default=True, help="Fake nodes of 8 GPUs.")
+def main(*, minutes: float, seed: int, nodes: int) -> None:
+    """Run the soak; exit 1 with what did not hold."""
+    with lifecycle.running(f"soak-{os.getpid()}", fake_nodes=1, fast=True) as bed:
+        kfext = Kfext(bed)
+        kfext.install()
+        try:
+            soak = Soak(kfext, seed=seed, nodes=nodes)
+            wrong = soak.run(minutes * 60)
+        finally:
+            kfext.proxy.stop()
+    if wrong:
+        sys.exit(f"seed {seed}: what did not hold:\n" + "\n".join(wrong))
+    say("the books balance")
+
+
+if __name__ == "__main__":
+    main()

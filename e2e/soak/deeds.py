@@ -1,0 +1,173 @@
+"""Carry out what the script says of jobs, pods and nodes, as people and machines would do it."""
+
+from typing import Any
+
+from e2e.harness.jobs import PLURAL
+from e2e.harness.kube import Answer, Kube, Object
+from e2e.soak import manifests
+from e2e.soak.facts import BY_PERSON, COLOCATION, RESUMED, SUSPENDED
+from e2e.testbed import fakenodes
+
+CAPACITY = {"cpu": "64", "memory": "256Gi", "nvidia.com/gpu": "8", "pods": "110"}
+_OUT = {"key": "soak.example.com/out", "effect": "NoExecute"}
+_KWOK = "kwok.x-k8s.io/node"
+_GONE = {404, 409, 422}
+
+
+class Deeds:
+    """One method per action. What no longer makes sense is left, as a person would leave it."""
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+        self._unlocked: set[tuple[str, str]] = set()
+        self._to_resume: set[tuple[str, str, str]] = set()
+        self._arrived = 0
+
+    # --- jobs -------------------------------------------------------------------------------------
+
+    def submit(self, namespace: str, manifest: Object) -> None:
+        self._ask("POST", _jobs(namespace, manifest["kind"]), manifest)
+
+    def delete(self, namespace: str, kind: str, name: str) -> None:
+        self._unlocked.discard((namespace, name))
+        self._to_resume.discard((namespace, kind, name))
+        self._ask("DELETE", f"{_jobs(namespace, kind)}/{name}")
+
+    sweep = delete
+
+    def resubmit(self, kind: str, namespace: str, manifest: Object) -> None:
+        self.delete(namespace, kind, manifest["metadata"]["name"])
+        self.submit(namespace, manifest)
+
+    def finish(self, namespace: str, _kind: str, name: str, everyone: bool) -> None:
+        for pod in self._pods(namespace, name):
+            first = pod["metadata"]["labels"].get("training.kubeflow.org/job-role") == "master"
+            if pod["spec"].get("nodeName") and (everyone or first):
+                path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}/status"
+                self._patch(path, {"status": {"phase": "Succeeded"}})
+
+    def suspend(self, namespace: str, kind: str, name: str) -> None:
+        """Suspend a job that runs, as a person would who sees it run."""
+        path = f"{_jobs(namespace, kind)}/{name}"
+        job = self._kube.find(path)
+        if job is not None and job["spec"]["runPolicy"].get("suspend") is not True:
+            patch = {"metadata": {"annotations": {BY_PERSON: SUSPENDED},
+                                  "resourceVersion": job["metadata"]["resourceVersion"]},
+                     "spec": {"runPolicy": {"suspend": True}}}  # fmt: skip
+            self._patch(path, patch)
+
+    def resume(self, namespace: str, kind: str, name: str) -> None:
+        """Resume a job once its pods are gone: earlier, the operator would fail it."""
+        self._to_resume.add((namespace, kind, name))
+
+    def colocation(self, namespace: str, kind: str, name: str, value: str) -> None:
+        patch = {"metadata": {"annotations": {COLOCATION: value}}}
+        self._patch(f"{_jobs(namespace, kind)}/{name}", patch)
+
+    def lift_gate(self, namespace: str, _kind: str, name: str) -> None:
+        self._unlocked.add((namespace, name))
+
+    def tend(self) -> None:
+        """Do what takes more than one moment: open gates of new pods, resume what is ready."""
+        for namespace, name in sorted(self._unlocked):
+            for pod in self._pods(namespace, name):
+                self._open(pod)
+        for namespace, kind, name in sorted(self._to_resume):
+            path = f"{_jobs(namespace, kind)}/{name}"
+            job = self._kube.find(path)
+            marks = job["metadata"].get("annotations", {}) if job else {}
+            suspended = marks.get(BY_PERSON) == SUSPENDED
+            if suspended and (self._pods(namespace, name) or not _is_suspended(job)):
+                continue
+            self._to_resume.discard((namespace, kind, name))
+            if suspended:
+                annotations = {BY_PERSON: RESUMED}
+                patch = {"metadata": {"annotations": annotations},
+                         "spec": {"runPolicy": {"suspend": False}}}  # fmt: skip
+                self._patch(path, patch)
+
+    def unlock(self, jobs: dict[str, tuple[str, str]]) -> None:
+        """Lift the foreign gates of all jobs (namespace and kind by name)."""
+        self._unlocked |= {(namespace, name) for name, (namespace, _) in jobs.items()}
+
+    def _open(self, pod: Object) -> None:
+        gates = [gate["name"] for gate in pod["spec"].get("schedulingGates", ())]
+        if manifests.FOREIGN_GATE in gates:
+            where = f"/spec/schedulingGates/{gates.index(manifests.FOREIGN_GATE)}"
+            tests = [{"op": "test", "path": f"{where}/name", "value": manifests.FOREIGN_GATE}]
+            metadata = pod["metadata"]
+            path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+            self._patch(path, [*tests, {"op": "remove", "path": where}], kind="json")
+
+    # --- nodes and what else is on them -----------------------------------------------------------
+
+    def thief(self, namespace: str, name: str, node: str, gpus: int) -> None:
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        self._ask("POST", path, manifests.thief(name, node, gpus))
+
+    def catch_thief(self, namespace: str, name: str) -> None:
+        self._ask("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}")
+
+    def add_node(self, name: str) -> None:
+        """Bring a new machine; its zone goes round."""
+        self._arrived += 1
+        zone = manifests.ZONES[self._arrived % len(manifests.ZONES)]
+        labels = {manifests.ZONE: zone}
+        body = fakenodes.node(name, capacity=CAPACITY, labels=labels, taints=[])
+        self._ask("POST", "/api/v1/nodes", body)
+
+    def lose_node(self, name: str) -> None:
+        self._ask("DELETE", f"/api/v1/nodes/{name}")
+
+    def trouble_node(self, name: str, how: str) -> None:
+        """Cordon a node, taint it NoExecute, or let its kubelet fall silent."""
+        path = f"/api/v1/nodes/{name}"
+        if how == "cordon":
+            self._patch(path, {"spec": {"unschedulable": True}})
+        elif how == "taint":
+            self._patch(path, {"spec": {"taints": [_OUT]}})
+        else:
+            self._patch(path, {"metadata": {"annotations": {_KWOK: None}}})
+            ready = {"type": "Ready", "status": "False", "reason": "KubeletNotReady"}
+            kind = "application/strategic-merge-patch+json"
+            body = {"status": {"conditions": [ready]}}
+            self._expect(self._kube.ask("PATCH", f"{path}/status", body, kind=kind), path)
+
+    def heal_node(self, name: str, how: str) -> None:
+        path = f"/api/v1/nodes/{name}"
+        if how == "cordon":
+            self._patch(path, {"spec": {"unschedulable": None}})
+        elif how == "taint":
+            self._patch(path, {"spec": {"taints": None}})
+        else:
+            self._patch(path, {"metadata": {"annotations": {_KWOK: "fake"}}})
+
+    # --- the API server ---------------------------------------------------------------------------
+
+    def _pods(self, namespace: str, job: str) -> list[Object]:
+        selector = f"?labelSelector=training.kubeflow.org/job-name%3D{job}"
+        return self._kube.items(f"/api/v1/namespaces/{namespace}/pods{selector}")
+
+    def _patch(self, path: str, body: Any, *, kind: str = "merge") -> None:
+        media = f"application/{'merge-patch' if kind == 'merge' else 'json-patch'}+json"
+        self._expect(self._kube.ask("PATCH", path, body, kind=media), path)
+
+    def _ask(self, method: str, path: str, body: Any = None) -> None:
+        self._expect(self._kube.ask(method, path, body), path)
+
+    @staticmethod
+    def _expect(answer: Answer, path: str) -> None:
+        """Take a refusal because something changed meanwhile; no other."""
+        quota = answer.status == 403 and "exceeded quota" in answer.message
+        if not answer.ok and answer.status not in _GONE and not quota:
+            raise AssertionError(f"{path}: {answer.status} {answer.message}")
+
+
+def _jobs(namespace: str, kind: str) -> str:
+    return f"/apis/kubeflow.org/v1/namespaces/{namespace}/{PLURAL[kind]}"
+
+
+def _is_suspended(job: Object) -> bool:
+    """Say whether the operator confirms that a job is suspended."""
+    conditions = job.get("status", {}).get("conditions") or ()
+    return any(one["type"] == "Suspended" and one["status"] == "True" for one in conditions)

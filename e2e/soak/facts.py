@@ -1,0 +1,153 @@
+"""The cluster as the checker sees it: nodes, pods and gangs, as values; `reading` makes them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from e2e.soak.amounts import Amounts
+
+Object = dict[str, Any]
+Replica = tuple[str, int]
+
+GATE = "kfext.dev/placement"
+HELD, PLAN, STATE = "kfext.dev/held", "kfext.dev/plan", "kfext.dev/state"
+RELEASED, COLOCATION = "kfext.dev/released", "kfext.dev/colocation"
+BY_PERSON = "soak.example.com/by-person"
+"""The soak's own annotation on a job that a person has SUSPENDED, or resumed since."""
+SUSPENDED, RESUMED = "suspended", "resumed"
+OVER = {"Succeeded", "Failed"}
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node; `open` says that a pod without tolerations may start there, `ready` its kubelet."""
+
+    name: str
+    offers: Amounts
+    labels: Mapping[str, str]
+    open: bool
+    ready: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod; `pins` are the nodes that its required affinity names, `ending` is its deletion."""
+
+    uid: str
+    name: str
+    namespace: str
+    owner: str
+    replica: Replica
+    node: str
+    pins: frozenset[str]
+    gates: frozenset[str]
+    ending: bool
+    over: bool
+    asks: Amounts
+    selector: Mapping[str, str]
+
+    @property
+    def gated(self) -> bool:
+        """Whether our gate holds it."""
+        return GATE in self.gates
+
+    @property
+    def home(self) -> str:
+        """The node it has or will have, whatever kube-scheduler thinks; empty while it is open."""
+        pinned = "" if self.gates or len(self.pins) != 1 else next(iter(self.pins))
+        return self.node or pinned
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """A job with its pods (terminating ones included) and its TrainingPlan's status."""
+
+    uid: str
+    name: str
+    namespace: str
+    kind: str
+    sizes: Mapping[str, int]
+    templates: Mapping[str, Object]
+    annotations: Mapping[str, str]
+    suspended: bool
+    ending: bool
+    conditions: Mapping[str, str]
+    pods: tuple[Pod, ...]
+    view: Object
+
+    @property
+    def size(self) -> int:
+        return sum(self.sizes.values())
+
+    @property
+    def over(self) -> bool:
+        return not OVER.isdisjoint(self.conditions)
+
+    @property
+    def held(self) -> bool:
+        return HELD in self.annotations
+
+    @property
+    def live(self) -> tuple[Pod, ...]:
+        """Its pods that are not being deleted."""
+        return tuple(pod for pod in self.pods if not pod.ending)
+
+    @property
+    def handled(self) -> bool:
+        """Whether kfext has the job in hand: not before, nor after it let go, nor at its end."""
+        marked = self.held or PLAN in self.annotations or STATE in self.annotations
+        touched = any(pod.gated or pod.pins for pod in self.live)
+        return (marked or touched) and not (self.over or self.ending or self.released)
+
+    @property
+    def released(self) -> bool:
+        return RELEASED in self.annotations
+
+    @property
+    def foreign(self) -> bool:
+        """Whether another system's gate holds a pod."""
+        return any(pod.gates - {GATE} for pod in self.live)
+
+    @property
+    def escaped(self) -> bool:
+        """Whether a pod started without us: neither gated nor pinned."""
+        return any(not pod.gated and not pod.pins for pod in self.live)
+
+    @property
+    def plan(self) -> dict[Replica, str]:
+        """The node of each replica in the plan that is written on the job; empty without one."""
+        written = _decoded(self.annotations.get(PLAN))
+        if written.get("uid") != self.uid:
+            return {}
+        return {
+            (kind, index): written["nodes"][place]
+            for kind, places in written["replicas"].items()
+            for index, place in enumerate(places)
+            if place >= 0
+        }
+
+    @property
+    def state(self) -> Object:
+        """What kfext remembers of the job."""
+        return _decoded(self.annotations.get(STATE))
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.kind}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Everything at one time. `at` counts seconds in which kfext was there to work."""
+
+    at: float
+    nodes: Mapping[str, Node]
+    pods: tuple[Pod, ...]
+    gangs: Mapping[str, Gang]
+    limited: frozenset[str] = field(default_factory=frozenset)
+    """Namespaces with a ResourceQuota."""
+
+
+def _decoded(written: str | None) -> Object:
+    found: Object = json.loads(written) if written else {}
+    return found

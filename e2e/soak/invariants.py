@@ -1,0 +1,137 @@
+"""The checker: every rule of `gangs` and `rooms`, and how long each may be broken.
+
+It reads what the API server says and nothing else, and shares no code with kfext.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from e2e.soak import gangs, rooms
+from e2e.soak.facts import Cluster
+from e2e.soak.memory import Memory
+from e2e.soak.rooms import Found
+
+STRIKES = 3
+"""Placements in a row that kfext may lose to kube-scheduler before it lets go (DESIGN 3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long kfext may take, in seconds in which it was there to work.
+
+    `bind` and `create` are the timeouts of the policy in force. `slack` is for what the operator,
+    kube-scheduler and a busy machine add, `word` for a reason to appear, `steady` for watches of
+    different kinds to tell the same story.
+    """
+
+    bind: float
+    create: float
+    slack: float = 45.0
+    word: float = 45.0
+    steady: float = 10.0
+
+    @property
+    def gang(self) -> float:
+        """The longest that a gang may hold nodes without being whole."""
+        return STRIKES * self.bind + self.create + self.slack
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What must not be for longer than `seconds`; `look` tells where it is now."""
+
+    name: str
+    seconds: float
+    look: Callable[[Cluster], Found]
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A rule that was broken for too long; `key` is the uid of a job or pod, or names a node."""
+
+    rule: str
+    key: str
+    at: float
+    lasted: float
+    told: str
+
+    def __str__(self) -> str:
+        return f"[{self.rule}] at {self.at:.0f} s, for {self.lasted:.1f} s: {self.told}"
+
+
+@dataclass
+class Checker:
+    """Looks at clusters one after the other; `violations` grows, each key once per rule."""
+
+    limits: Limits
+    violations: list[Violation] = field(default_factory=list)
+    looks: int = 0
+    worst: dict[str, float] = field(default_factory=dict)
+    seen: Counter[str] = field(default_factory=Counter)
+    """How often a rule was found broken, for however short."""
+
+    def __post_init__(self) -> None:
+        self.memory = Memory(create_timeout=self.limits.create)
+        self._rules = _rules(self.limits, self.memory)
+        self._since: dict[tuple[str, str], float] = {}
+        self._told: set[tuple[str, str]] = set()
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        return self._rules
+
+    def pod(self, raw: dict[str, Any]) -> None:
+        """Take in a state of a pod that may be gone before the next look."""
+        self.memory.pod(raw)
+
+    def look(self, cluster: Cluster) -> list[Violation]:
+        """Judge a cluster; return what is newly wrong for too long."""
+        self.looks += 1
+        self.memory.cluster(cluster)
+        fresh = [one for rule in self._rules for one in self._judge(rule, cluster)]
+        self.violations += fresh
+        return fresh
+
+    def _judge(self, rule: Rule, cluster: Cluster) -> list[Violation]:
+        now = rule.look(cluster)
+        self.seen[rule.name] += len(now)
+        for known in [one for one in self._since if one[0] == rule.name and one[1] not in now]:
+            del self._since[known]
+        fresh = []
+        for key, told in now.items():
+            since = self._since.setdefault((rule.name, key), cluster.at)
+            lasted = cluster.at - since
+            self.worst[rule.name] = max(self.worst.get(rule.name, 0.0), lasted)
+            if lasted >= rule.seconds and (rule.name, key) not in self._told:
+                self._told.add((rule.name, key))
+                fresh.append(Violation(rule.name, key, cluster.at, lasted, told))
+        return fresh
+
+
+def _rules(limits: Limits, memory: Memory) -> tuple[Rule, ...]:
+    def of_gangs(look: Callable[[Cluster, Memory], Found], seconds: float) -> Rule:
+        return Rule(look.__name__, seconds, lambda cluster: look(cluster, memory))
+
+    def of_rooms(look: Callable[[Cluster], Found], seconds: float) -> Rule:
+        return Rule(look.__name__, seconds, look)
+
+    return (
+        of_rooms(rooms.overcommitted, 0.0),
+        of_rooms(rooms.overpromised, limits.gang),
+        of_rooms(rooms.double_booked, limits.steady),
+        of_rooms(rooms.idle_room, limits.slack),
+        of_gangs(gangs.elsewhere, 0.0),
+        of_gangs(gangs.failed, limits.steady),
+        of_gangs(gangs.half_held, limits.gang),
+        of_gangs(gangs.survivors_alone, limits.gang),
+        of_gangs(gangs.never_created, limits.slack),
+        of_gangs(gangs.unbound, limits.bind + limits.slack),
+        of_gangs(gangs.two_plans, limits.steady),
+        of_gangs(gangs.torn_apart, limits.steady),
+        of_gangs(gangs.gated_in_silence, limits.slack),
+        of_gangs(gangs.queued_in_silence, limits.word),
+        of_gangs(gangs.misreported, limits.word),
+        of_gangs(gangs.suspended_by_nobody, limits.steady),
+    )

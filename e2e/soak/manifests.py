@@ -1,0 +1,110 @@
+"""A random training job, and what else the soak puts into the cluster."""
+
+import random
+from typing import Any
+
+from e2e.harness.jobs import job, specs
+
+Object = dict[str, Any]
+FOREIGN_GATE = "soak.example.com/gate"
+PRIORITIES = {"soak-low": -10, "soak-high": 10}
+ZONE = "soak.example.com/zone"
+ZONES = ("a", "b", "c")
+
+_JOB_NAME = "training.kubeflow.org/job-name"
+_SHAPES: tuple[tuple[int, dict[str, str]], ...] = (
+    (10, {"nvidia.com/gpu": "1", "cpu": "1", "memory": "4Gi"}),
+    (3, {"nvidia.com/gpu": "2", "cpu": "2", "memory": "8Gi"}),
+    (3, {"cpu": "4", "memory": "8Gi"}),
+    (1, {"cpu": "500m", "memory": "100Gi"}),
+)
+_SIZES = {1: 4, 2: 4, 3: 2, 4: 6, 6: 3, 8: 6, 10: 1, 12: 2, 20: 1}
+_PART = {"cpu": "2", "memory": "4Gi"}
+
+
+def random_job(dice: random.Random, name: str) -> Object:
+    """Return a job of any of the kinds, sizes, wishes and oddities that a cluster sees."""
+    (size,) = dice.choices(list(_SIZES), weights=list(_SIZES.values()))
+    (each,) = dice.choices([one for _, one in _SHAPES], weights=[much for much, _ in _SHAPES])
+    annotations = {}
+    if (dice.random() < 0.35 and size <= 8) or dice.random() < 0.02:
+        annotations["kfext.dev/colocation"] = "required"
+    made = _kind(dice, name, size=size, each=each, annotations=annotations)
+    policy = made["spec"]["runPolicy"]
+    if dice.random() < 0.15:
+        policy["activeDeadlineSeconds"] = dice.randint(20, 300)
+    if dice.random() < 0.3:
+        policy["schedulingPolicy"] = {"priorityClass": dice.choice(list(PRIORITIES))}
+    elif dice.random() < 0.2:
+        _each_pod(made, priorityClassName=dice.choice(list(PRIORITIES)))
+    if dice.random() < 0.08:
+        _each_pod(made, schedulingGates=[{"name": FOREIGN_GATE}])
+    if dice.random() < 0.1:
+        _each_pod(made, affinity=_zones(dice.sample(ZONES, 2)))
+    elif dice.random() < 0.08:
+        _each_pod(made, affinity=_refused(dice.choice(("podAffinity", "podAntiAffinity"))))
+    elif dice.random() < 0.1:
+        _each_pod(made, nodeSelector={ZONE: dice.choice(ZONES)})
+    return made
+
+
+def _kind(
+    dice: random.Random, name: str, *, size: int, each: Object, annotations: Object
+) -> Object:
+    if dice.random() < 0.7:
+        replicas = {"Master": 1, "Worker": size - 1} if size > 1 else {"Master": 1}
+        return job(name, replicas, each=each, annotations=annotations)
+    parts = {"PS": dice.randint(1, 2), "Chief": 1} if size > 3 else {}
+    replicas = {**parts, "Worker": max(1, size - sum(parts.values()))}
+    made = job(name, replicas, kind="TFJob", each=each, annotations=annotations)
+    made["spec"]["enableDynamicWorker"] = dice.random() < 0.5
+    if "PS" in parts:
+        container = specs(made)["PS"]["template"]["spec"]["containers"][0]
+        container["resources"] = {"requests": dict(_PART)}
+    return made
+
+
+def _each_pod(made: Object, **fields: Any) -> None:
+    for replica in specs(made).values():
+        replica["template"]["spec"].update(fields)
+
+
+def _zones(zones: list[str]) -> Object:
+    """Return two terms of which a node must fulfil one; a pin must go into both."""
+    terms = [
+        {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]} for zone in zones
+    ]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return {"nodeAffinity": required}
+
+
+def _refused(kind: str) -> Object:
+    """Return terms that kfext does not count with: only kube-scheduler refuses the pods.
+
+    With podAffinity all of them, for nothing has that label; with podAntiAffinity all but one on
+    each node.
+    """
+    there = {"podAffinity": "soak.example.com/nobody", "podAntiAffinity": _JOB_NAME}[kind]
+    selector = {"matchExpressions": [{"key": there, "operator": "Exists"}]}
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}
+    return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def thief(name: str, node: str, gpus: int) -> Object:
+    """Return a pod of nobody's job, for one node or for any; kube-scheduler gives it its place."""
+    resources = {"limits": {"nvidia.com/gpu": str(gpus)}}
+    spec: Object = {"containers": [{"name": "main", "image": "none", "resources": resources}]}
+    if node:
+        spec["nodeSelector"] = {"kubernetes.io/hostname": node}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+def priority_class(name: str) -> Object:
+    """Return a PriorityClass; its pods go before others and take no room from them."""
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name},
+        "value": PRIORITIES[name],
+        "preemptionPolicy": "Never",
+    }

@@ -1,0 +1,122 @@
+"""A mirror of the cluster for the checker, kept by watches of its own."""
+
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import urllib3
+
+from e2e.soak import facts, reading
+from e2e.testbed.cluster import Testbed
+
+Object = dict[str, Any]
+_PATHS = {
+    "nodes": "/api/v1/nodes",
+    "pods": "/api/v1/pods",
+    "PyTorchJob": "/apis/kubeflow.org/v1/pytorchjobs",
+    "TFJob": "/apis/kubeflow.org/v1/tfjobs",
+    "views": "/apis/kfext.dev/v1alpha1/trainingplans",
+    "quotas": "/api/v1/resourcequotas",
+}
+_READ = {"nodes": reading.node_of, "pods": reading.pod_of}
+_SERVER_SECONDS = 300
+_PAUSE_SECONDS = 1.0
+
+
+class Mirror:
+    """Objects by kind and uid. `on_pod` hears every state of a pod, in order, from one thread."""
+
+    def __init__(self, testbed: Testbed, *, on_pod: Callable[[Object], None]) -> None:
+        user = testbed.pki.client("soak", groups=("system:masters",))
+        self._server = testbed.server
+        self._pool = urllib3.PoolManager(
+            maxsize=2 * len(_PATHS),
+            ca_certs=str(testbed.pki.authority.certificate),
+            cert_file=str(user.certificate),
+            key_file=str(user.key),
+            timeout=urllib3.Timeout(connect=5, read=_SERVER_SECONDS + 30),
+            retries=False,
+        )
+        self._on_pod = on_pod
+        self._objects: dict[str, dict[str, Any]] = {kind: {} for kind in _PATHS}
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+
+    def start(self) -> None:
+        """List everything, then follow it in the background until `stop`."""
+        for kind in _PATHS:
+            version = self._list(kind)
+            follow = threading.Thread(target=self._follow, args=(kind, version), daemon=True)
+            follow.start()
+
+    def stop(self) -> None:
+        """Take in no more; the threads end with the API server."""
+        self._ended.set()
+
+    def cluster(self, at: float) -> facts.Cluster:
+        """Return the cluster as last seen."""
+        with self._lock:
+            seen = {kind: list(objects.values()) for kind, objects in self._objects.items()}
+        jobs = [(kind, raw) for kind in ("PyTorchJob", "TFJob") for raw in seen[kind]]
+        return reading.cluster_of(
+            at=at,
+            nodes=seen["nodes"],
+            pods=seen["pods"],
+            jobs=jobs,
+            views=seen["views"],
+            quotas=seen["quotas"],
+        )
+
+    # --- the threads ------------------------------------------------------------------------------
+
+    def _list(self, kind: str) -> str:
+        answer = self._pool.request("GET", self._server + _PATHS[kind])
+        listed = json.loads(answer.data)
+        if answer.status != 200:
+            raise RuntimeError(f"list of {kind}: {answer.status} {listed.get('message')}")
+        fresh = {raw["metadata"]["uid"]: self._read(kind, raw) for raw in listed["items"]}
+        with self._lock:
+            self._objects[kind] = fresh
+        return str(listed["metadata"]["resourceVersion"])
+
+    def _follow(self, kind: str, version: str) -> None:
+        while not self._ended.is_set():
+            try:
+                version = self._watch(kind, version) or self._list(kind)
+            except (urllib3.exceptions.HTTPError, ValueError):
+                self._ended.wait(_PAUSE_SECONDS)  # a cut line; what was taken in stands
+
+    def _watch(self, kind: str, version: str) -> str:
+        """Follow one watch to its end; return the last version, empty if it must list again."""
+        query = f"?watch=true&resourceVersion={version}&timeoutSeconds={_SERVER_SECONDS}"
+        answer = self._pool.request(
+            "GET", self._server + _PATHS[kind] + query, preload_content=False
+        )
+        try:
+            if answer.status != 200:
+                return ""
+            for line in answer:
+                change = json.loads(line)
+                if self._ended.is_set() or change["type"] == "ERROR":
+                    return ""
+                self._take(kind, change["type"], change["object"])
+                version = change["object"]["metadata"]["resourceVersion"]
+        finally:
+            answer.release_conn()
+        return version
+
+    def _take(self, kind: str, change: str, raw: Object) -> None:
+        seen = self._read(kind, raw)
+        uid = raw["metadata"]["uid"]
+        with self._lock:
+            if change == "DELETED":
+                self._objects[kind].pop(uid, None)
+            else:
+                self._objects[kind][uid] = seen
+
+    def _read(self, kind: str, raw: Object) -> Any:
+        if kind == "pods":
+            self._on_pod(raw)
+        read = _READ.get(kind)
+        return read(raw) if read else raw

@@ -1,0 +1,108 @@
+"""Read nodes, pods and jobs from the API server's JSON, for the checker."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from e2e.soak.amounts import amounts, requests
+from e2e.soak.facts import OVER, Cluster, Gang, Node, Object, Pod
+
+_LABEL = "training.kubeflow.org/replica-"
+
+
+def node_of(raw: Object) -> Node:
+    spec, metadata = raw.get("spec") or {}, raw["metadata"]
+    shut = spec.get("unschedulable", False) or any(
+        taint["effect"] != "PreferNoSchedule" for taint in spec.get("taints") or ()
+    )
+    status = raw.get("status", {})
+    conditions = {one["type"]: one["status"] for one in status.get("conditions", ())}
+    return Node(
+        name=metadata["name"],
+        offers=amounts(status.get("allocatable")),
+        labels=metadata.get("labels") or {},
+        open=not shut,
+        ready=conditions.get("Ready") == "True",
+    )
+
+
+def pod_of(raw: Object) -> Pod:
+    metadata, spec = raw["metadata"], raw["spec"]
+    owners = [one["uid"] for one in metadata.get("ownerReferences", ()) if one.get("controller")]
+    labels = metadata.get("labels") or {}
+    kind, index = labels.get(_LABEL + "type", ""), labels.get(_LABEL + "index", "")
+    return Pod(
+        uid=metadata["uid"],
+        name=metadata["name"],
+        namespace=metadata["namespace"],
+        owner=owners[0] if owners else "",
+        replica=(kind, int(index)) if index.isdigit() else ("", -1),
+        node=spec.get("nodeName", ""),
+        pins=_pins(spec),
+        gates=frozenset(gate["name"] for gate in spec.get("schedulingGates", ())),
+        ending="deletionTimestamp" in metadata,
+        over=raw.get("status", {}).get("phase") in OVER,
+        asks=requests(spec),
+        selector=spec.get("nodeSelector") or {},
+    )
+
+
+def gang_of(raw: Object, kind: str, pods: Iterable[Pod], view: Object | None) -> Gang:
+    """Return a job with its pods; a view of an earlier job of the name counts as none."""
+    metadata, spec = raw["metadata"], raw["spec"]
+    replicas = spec.get("pytorchReplicaSpecs") or spec.get("tfReplicaSpecs") or {}
+    conditions = (raw.get("status") or {}).get("conditions") or ()
+    mine = view and view.get("spec", {}).get("job", {}).get("uid") == metadata["uid"]
+    return Gang(
+        uid=metadata["uid"],
+        name=metadata["name"],
+        namespace=metadata["namespace"],
+        kind=kind,
+        sizes={name.lower(): one.get("replicas", 1) for name, one in replicas.items()},
+        templates={name.lower(): one["template"]["spec"] for name, one in replicas.items()},
+        annotations=metadata.get("annotations") or {},
+        suspended=spec.get("runPolicy", {}).get("suspend") is True,
+        ending="deletionTimestamp" in metadata,
+        conditions={c["type"]: c.get("message", "") for c in conditions if c["status"] == "True"},
+        pods=tuple(pods),
+        view=(view or {}).get("status", {}) if mine else {},
+    )
+
+
+def cluster_of(
+    *,
+    at: float,
+    nodes: Iterable[Node],
+    pods: Iterable[Pod],
+    jobs: Iterable[tuple[str, Object]],
+    views: Iterable[Object] = (),
+    quotas: Iterable[Object] = (),
+) -> Cluster:
+    """Put together what was read, and jobs (each with its kind), TrainingPlans and quotas."""
+    members = defaultdict(list)
+    everyone = tuple(pods)
+    for pod in everyone:
+        members[pod.owner].append(pod)
+    by_name = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in views}
+    gangs = {}
+    for kind, raw in jobs:
+        metadata = raw["metadata"]
+        view = by_name.get((metadata["namespace"], f"{kind.lower()}-{metadata['name']}"))
+        gangs[metadata["uid"]] = gang_of(raw, kind, members[metadata["uid"]], view)
+    return Cluster(
+        at=at,
+        nodes={node.name: node for node in nodes},
+        pods=everyone,
+        gangs=gangs,
+        limited=frozenset(one["metadata"]["namespace"] for one in quotas),
+    )
+
+
+def _pins(spec: Object) -> frozenset[str]:
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    fields = [one for term in required.get("nodeSelectorTerms", ()) for one in _fields(term)]
+    return frozenset(name for one in fields for name in one["values"])
+
+
+def _fields(term: Object) -> list[Object]:
+    return [one for one in term.get("matchFields", ()) if one["key"] == "metadata.name"]

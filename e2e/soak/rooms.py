@@ -1,0 +1,136 @@
+"""What must hold of the room on nodes."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from e2e.soak.amounts import Amounts, excess, requests, total
+from e2e.soak.facts import BY_PERSON, Cluster, Gang, Node
+
+Found = dict[str, str]
+"""What is wrong now: a key that stays the same while it lasts, and a sentence about it."""
+
+_ONLY_WAIT = {"NoRoom", "TooBig", "NoEligibleNode"}
+_RESERVED = "reserv"
+"""A job that must leave room for the head of the queue says so with this word."""
+
+
+def overcommitted(cluster: Cluster) -> Found:
+    """No node has more bound to it than it offers."""
+    on = _by_node((pod.node, pod.asks) for pod in cluster.pods if not pod.over)
+    return _beyond(cluster, on, "are bound")
+
+
+def overpromised(cluster: Cluster) -> Found:
+    """No pods are pinned to a node, and left there, that it cannot take."""
+    on = _by_node((pod.home, pod.asks) for pod in cluster.pods if not pod.over)
+    return _beyond(cluster, on, "are bound or pinned")
+
+
+def double_booked(cluster: Cluster) -> Found:
+    """No two plans of kfext promise the same room, what else runs there left aside.
+
+    The plan of a gang that lost members is no promise: it is made anew for where there is room.
+    Nor is that of a job that a person suspended and resumed: its room may have been given away.
+    """
+    claims: list[tuple[str, Amounts]] = []
+    for gang in cluster.gangs.values():
+        promised = gang.handled and not gang.suspended and BY_PERSON not in gang.annotations
+        if promised and not gang.foreign and not gang.escaped:
+            claims += [(pod.home, pod.asks) for pod in gang.pods if not pod.over]
+            claims += [] if any(pod.node for pod in gang.live) else planned(gang)
+    return _beyond(cluster, _by_node(claims), "are promised")
+
+
+def idle_room(cluster: Cluster) -> Found:
+    """No job waits for room although one node could take all of it.
+
+    Jobs in a namespace with a quota, and those with terms of their own, are left out: this
+    counts nothing but the requests and a selector of labels.
+    """
+    waiting = [gang for gang in cluster.gangs.values() if _waits_for_room_only(cluster, gang)]
+    if not waiting:
+        return {}
+    free = what_is_free(cluster)
+    found = {}
+    for gang in waiting:
+        wanted = total(_asked(gang, kind) for kind, size in gang.sizes.items() for _ in range(size))
+        shut = set(gang.state.get("excluded", {}))
+        for name, room in free.items():
+            selected = all(_selects(spec, cluster.nodes[name]) for spec in gang.templates.values())
+            if name not in shut and selected and not excess(wanted, room):
+                found[gang.uid] = f"{gang} waits ({gang.view.get('message')}), but fits on {name}"
+                break
+    return found
+
+
+def what_is_free(cluster: Cluster) -> dict[str, Amounts]:
+    """Return what is left on every open node after all that is bound, pinned or planned."""
+    claims = [(pod.home, pod.asks) for pod in cluster.pods if not pod.over]
+    for gang in cluster.gangs.values():
+        if not gang.suspended and not (gang.over or gang.ending or gang.released):
+            claims += planned(gang)
+    on = _by_node(claims)
+    return {
+        node.name: {
+            name: much - on.get(node.name, {}).get(name, 0) for name, much in node.offers.items()
+        }
+        for node in cluster.nodes.values()
+        if node.open
+    }
+
+
+def planned(gang: Gang) -> list[tuple[str, Amounts]]:
+    """Return what the plan of a job holds for replicas whose pods have no node yet."""
+    settled = {pod.replica for pod in gang.live if pod.home or pod.over}
+    return [
+        (node, _asked(gang, replica[0]))
+        for replica, node in gang.plan.items()
+        if replica not in settled and replica[1] < gang.sizes.get(replica[0], 0)
+    ]
+
+
+def _asked(gang: Gang, kind: str) -> Amounts:
+    return requests(gang.templates[kind])
+
+
+def _selects(spec: Mapping[str, Mapping[str, str]], node: Node) -> bool:
+    return all(node.labels.get(k) == v for k, v in spec.get("nodeSelector", {}).items())
+
+
+def _waits_for_room_only(cluster: Cluster, gang: Gang) -> bool:
+    said = str(gang.view.get("message", ""))
+    return (
+        gang.held
+        and gang.suspended
+        and not (gang.over or gang.ending or gang.released or gang.pods)
+        and gang.namespace not in cluster.limited
+        and gang.view.get("reason") in _ONLY_WAIT
+        and _RESERVED not in said
+        and not has_own_terms(gang)
+    )
+
+
+def has_own_terms(gang: Gang) -> bool:
+    """Say whether a template of a job has more of an affinity than a preference."""
+    parts = [part for spec in gang.templates.values() for part in spec.get("affinity", {}).values()]
+    return any("required" in key for part in parts for key in part)
+
+
+def _by_node(claims: Iterable[tuple[str, Amounts]]) -> dict[str, Amounts]:
+    on: dict[str, list[Amounts]] = defaultdict(list)
+    for node, asked in claims:
+        if node:
+            on[node].append(asked)
+    return {node: total(asked) for node, asked in on.items()}
+
+
+def _beyond(cluster: Cluster, on: Mapping[str, Amounts], how: str) -> Found:
+    found = {}
+    for name, wanted in on.items():
+        node = cluster.nodes.get(name)  # a node that is gone can no longer be too full
+        for resource, much in (excess(wanted, node.offers) if node else {}).items():
+            offered = float(node.offers.get(resource, 0)) if node else 0.0
+            found[f"{name} {resource}"] = (
+                f"{offered + float(much):g} {resource} {how} on {name}, which offers {offered:g}"
+            )
+    return found

@@ -1,0 +1,79 @@
+"""What the script believes there is, and what it therefore leans to do next."""
+
+from dataclasses import dataclass, field
+
+SEATS = 8
+"""GPUs of a node: about what decides how many jobs fill the cluster."""
+_PODS_PER_JOB = 6
+_CROWD = 1.7
+_SHARE_TROUBLED = 0.15
+_WEIGHTS = {
+    "submit": 0, "resubmit": 3, "delete": 6, "finish": 8, "sweep": 0, "suspend": 3, "resume": 0,
+    "colocation": 3, "lift_gate": 0, "thief": 4, "catch_thief": 0,
+    "lose_node": 1.5, "add_node": 0, "trouble_node": 3, "heal_node": 0,
+    "kill_controller": 1, "pause_controller": 1, "kill_webhook": 0.7, "cut_watches": 1.5,
+    "refuse": 2,
+}  # fmt: skip
+_OF_JOBS = ("delete", "resubmit", "finish", "suspend", "colocation")
+_OF_PROCESSES = ("kill_controller", "pause_controller", "kill_webhook")
+
+
+@dataclass
+class Roster:
+    """Jobs by name (namespace and kind), and which of them are in which state; nodes; thieves.
+
+    `ended` have succeeded, `suspended` were by a person, `locked` bear a foreign gate.
+    """
+
+    nodes: list[str]
+    jobs: dict[str, tuple[str, str]] = field(default_factory=dict)
+    ended: set[str] = field(default_factory=set)
+    suspended: set[str] = field(default_factory=set)
+    locked: set[str] = field(default_factory=set)
+    thieves: list[tuple[str, str]] = field(default_factory=list)
+    troubled: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._wanted_nodes = len(self.nodes)
+        self._crowd = max(4, int(_CROWD * len(self.nodes) * SEATS / _PODS_PER_JOB))
+
+    @property
+    def alive(self) -> list[str]:
+        """The jobs that have not ended."""
+        return sorted(self.jobs.keys() - self.ended)
+
+    @property
+    def sound(self) -> list[str]:
+        """The nodes that are not in trouble."""
+        return [name for name in self.nodes if name not in self.troubled]
+
+    def drop(self, job: str) -> tuple[str, str]:
+        """Forget a job; return its namespace and kind."""
+        for names in (self.ended, self.suspended, self.locked):
+            names.discard(job)
+        return self.jobs.pop(job)
+
+    def weights(self, *, busy: bool) -> dict[str, float]:
+        """Return how likely each action is: towards a full cluster that always changes.
+
+        While a process of kfext is down (`busy`), no other is brought down.
+        """
+        alive = len(self.alive)
+        room_for = self._crowd - alive
+        weights = {
+            **_WEIGHTS,
+            "submit": 60 if room_for > self._crowd // 2 else 26 if room_for > 0 else 4,
+            "sweep": len(self.ended) / 3,
+            "resume": len(self.suspended),
+            "lift_gate": 2 * len(self.locked),
+            "catch_thief": len(self.thieves),
+            "add_node": 3 * max(0, self._wanted_nodes - len(self.nodes)),
+            "heal_node": 2 * len(self.troubled),
+        }
+        if not alive:
+            weights |= dict.fromkeys(_OF_JOBS, 0)
+        if len(self.sound) <= self._wanted_nodes * (1 - _SHARE_TROUBLED):
+            weights |= dict.fromkeys(("trouble_node", "lose_node"), 0)
+        if busy:
+            weights |= dict.fromkeys(_OF_PROCESSES, 0)
+        return {name: weight for name, weight in weights.items() if weight > 0}

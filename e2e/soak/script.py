@@ -1,0 +1,179 @@
+"""What a soak does, one action after the other: of the dice alone, never of what the cluster says.
+
+The script keeps its own idea of which jobs and nodes there are; whether an action still makes sense
+when it is carried out is for `deeds` to see. So one seed is one sequence of actions.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from e2e.soak.manifests import random_job
+from e2e.soak.roster import Roster
+
+Object = dict[str, Any]
+NAMESPACES = ("soak-a", "soak-b", "soak-quota")
+_STATUSES = (409, 429, 500)
+
+
+@dataclass(frozen=True)
+class Action:
+    """One thing to do: a method of Deeds or Trouble, and its arguments."""
+
+    name: str
+    arguments: tuple[Any, ...] = ()
+
+    def __str__(self) -> str:
+        told = [str(one if isinstance(one, str | int | float) else "...") for one in self.arguments]
+        return f"{self.name}({', '.join(told)})"
+
+
+@dataclass
+class Script:
+    """An endless iterator of actions; `until` are those that must follow, by their step."""
+
+    dice: random.Random
+    roster: Roster
+    until: list[tuple[int, Action]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._step = self._made = 0
+
+    def __iter__(self) -> Iterator[Action]:
+        return self
+
+    def __next__(self) -> Action:
+        self._step += 1
+        for step, action in self.until:
+            if step <= self._step:
+                self.until.remove((step, action))
+                return action
+        weights = self.roster.weights(busy=bool(self.until))
+        (name,) = self.dice.choices(list(weights), weights=list(weights.values()))
+        return Action(name, getattr(self, f"_{name}")())
+
+    # --- jobs -------------------------------------------------------------------------------------
+
+    def _submit(self) -> tuple[Any, ...]:
+        self._made += 1
+        (namespace,) = self.dice.choices(NAMESPACES, weights=(5, 3, 1))
+        return self._submitted(f"job-{self._made}", namespace)
+
+    def _submitted(self, name: str, namespace: str) -> tuple[Any, ...]:
+        manifest = random_job(self.dice, name)
+        self.roster.jobs[name] = (namespace, manifest["kind"])
+        (
+            self.roster.locked.add
+            if "schedulingGates" in str(manifest)
+            else self.roster.locked.discard
+        )(name)
+        return namespace, manifest
+
+    def _job(self) -> tuple[str, str, str]:
+        name = self.dice.choice(self.roster.alive)
+        return name, *self.roster.jobs[name]
+
+    def _delete(self) -> tuple[Any, ...]:
+        return self._without(self._job()[0])
+
+    def _sweep(self) -> tuple[Any, ...]:
+        """Delete a job that has ended."""
+        return self._without(self.dice.choice(sorted(self.roster.ended)))
+
+    def _without(self, name: str) -> tuple[Any, ...]:
+        namespace, kind = self.roster.drop(name)
+        return namespace, kind, name
+
+    def _resubmit(self) -> tuple[Any, ...]:
+        """Delete a job and submit another under its name at once, perhaps of the other kind."""
+        namespace, kind, name = self._delete()
+        return kind, *self._submitted(name, namespace)
+
+    def _finish(self) -> tuple[Any, ...]:
+        """End a job's first pod, or all; the job stays until it is deleted."""
+        name, namespace, kind = self._job()
+        everyone = self.dice.random() < 0.7
+        if everyone:
+            self.roster.ended.add(name)
+        return namespace, kind, name, everyone
+
+    def _suspend(self) -> tuple[Any, ...]:
+        name, namespace, kind = self._job()
+        self.roster.suspended.add(name)
+        return namespace, kind, name
+
+    def _resume(self) -> tuple[Any, ...]:
+        name = self.dice.choice(sorted(self.roster.suspended))
+        self.roster.suspended.discard(name)
+        namespace, kind = self.roster.jobs[name]
+        return namespace, kind, name
+
+    def _colocation(self) -> tuple[Any, ...]:
+        name, namespace, kind = self._job()
+        (value,) = self.dice.choices(("preferred", "required", "off"), weights=(5, 4, 1))
+        return namespace, kind, name, value
+
+    def _lift_gate(self) -> tuple[Any, ...]:
+        name = self.dice.choice(sorted(self.roster.locked))
+        self.roster.locked.discard(name)
+        namespace, kind = self.roster.jobs[name]
+        return namespace, kind, name
+
+    # --- nodes ------------------------------------------------------------------------------------
+
+    def _thief(self) -> tuple[Any, ...]:
+        self._made += 1
+        thief = (self.dice.choice(NAMESPACES), f"thief-{self._made}")
+        self.roster.thieves.append(thief)
+        return *thief, self.dice.choice((*self.roster.nodes, "")), self.dice.randint(1, 6)
+
+    def _catch_thief(self) -> tuple[Any, ...]:
+        return self.roster.thieves.pop(self.dice.randrange(len(self.roster.thieves)))
+
+    def _lose_node(self) -> tuple[Any, ...]:
+        name = self.dice.choice(self.roster.nodes)
+        self.roster.nodes.remove(name)
+        self.roster.troubled.pop(name, None)
+        return (name,)
+
+    def _add_node(self) -> tuple[Any, ...]:
+        self._made += 1
+        self.roster.nodes.append(f"new-{self._made}")
+        return (self.roster.nodes[-1],)
+
+    def _trouble_node(self) -> tuple[Any, ...]:
+        name = self.dice.choice(self.roster.sound)
+        (how,) = self.dice.choices(("cordon", "taint", "not_ready"), weights=(4, 2, 2))
+        self.roster.troubled[name] = how
+        return name, how
+
+    def _heal_node(self) -> tuple[Any, ...]:
+        name = self.dice.choice(sorted(self.roster.troubled))
+        return name, self.roster.troubled.pop(name)
+
+    # --- kfext itself -----------------------------------------------------------------------------
+
+    def _later(self, steps: int, name: str) -> None:
+        self.until.append((self._step + steps, Action(name)))
+
+    def _kill_controller(self) -> tuple[Any, ...]:
+        return (self.dice.random() < 0.3,)
+
+    def _pause_controller(self) -> tuple[Any, ...]:
+        # Now and then for longer than the webhooks trust a Lease that nobody renews.
+        steps = self.dice.randint(80, 110) if self.dice.random() < 0.2 else self.dice.randint(4, 20)
+        self._later(steps, "continue_controller")
+        return ()
+
+    def _kill_webhook(self) -> tuple[Any, ...]:
+        self._later(self.dice.randint(3, 12), "start_webhook")
+        return ()
+
+    def _cut_watches(self) -> tuple[Any, ...]:
+        return ()
+
+    def _refuse(self) -> tuple[Any, ...]:
+        """Answer some writes with an error, carried out or not."""
+        status = self.dice.choice(_STATUSES)
+        return status, self.dice.randint(1, 12), self.dice.random() < 0.3

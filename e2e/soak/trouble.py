@@ -1,0 +1,111 @@
+"""Trouble for kfext itself: its processes die, stop, or cannot speak to the API server."""
+
+import time
+
+import urllib3
+
+from e2e.harness.controller_process import ControllerProcess
+from e2e.harness.faults import Exchange, Refuse
+from e2e.harness.kfext_process import Kfext
+from e2e.harness.wait import until
+
+_BURST_SECONDS = 3.0
+
+
+class Trouble:
+    """One method per action. `tick` brings back what has died, and counts kfext's time at work.
+
+    There are two controllers, one of them a warm standby; what happens, happens to the leader.
+    """
+
+    def __init__(self, kfext: Kfext) -> None:
+        self._kfext = kfext
+        self._both = (kfext.controller, kfext.standby)
+        self._frozen: ControllerProcess | None = None
+        self._heal_at: float | None = None
+        self._last = time.monotonic()
+        self.worked = 0.0
+        """Seconds in which a controller led and was not stopped."""
+        self.kills = 0
+
+    def kill_controller(self, both: bool) -> None:
+        """SIGKILL the leader; with `both`, the standby too."""
+        for one in self._both if both else (self.leader or self._both[0],):
+            one.kill()
+            self.kills += 1
+
+    def pause_controller(self) -> None:
+        """SIGSTOP: it looks alive and does nothing, and later goes on with what it knew."""
+        self._frozen = self.leader
+        if self._frozen is not None:
+            self._frozen.freeze()
+
+    def continue_controller(self) -> None:
+        if self._frozen is not None and self._frozen.pid is not None:
+            self._frozen.thaw()
+        self._frozen = None
+
+    def kill_webhook(self) -> None:
+        self._kfext.kill_webhook()
+        self.kills += 1
+
+    def start_webhook(self) -> None:
+        self._kfext.start_webhook()
+
+    def cut_watches(self) -> None:
+        for one in self._both:
+            one.proxy.drop_watches()
+
+    def refuse(self, status: int, times: int, carried_out: bool) -> None:
+        """Answer some writes with an error status, whether they took place or not."""
+        for one in self._both:
+            fault = Refuse(_is_write, status=status, times=times, carried_out=carried_out)
+            one.proxy.arm(fault)
+        self._heal_at = time.monotonic() + _BURST_SECONDS
+
+    def tick(self) -> float:
+        """Mend what is over, and return `worked`."""
+        now = time.monotonic()
+        if self._heal_at is not None and now > self._heal_at:
+            self._heal()
+        for one in self._both:
+            if one.pid is None:  # killed, or it lost its Lease and ended, as it should
+                one.wait_dead()
+                one.launch(environment=self._kfext.environment)
+        leader = self.leader
+        if leader is not None and leader is not self._frozen:
+            self.worked += now - self._last
+        self._last = now
+        return self.worked
+
+    def end(self) -> None:
+        """End all trouble, and wait until kfext is at work."""
+        self.continue_controller()
+        self._heal()
+        if not self._kfext.webhook.alive:
+            self.start_webhook()
+        self.tick()
+        until(lambda: self.leader, what="a controller leads", account=self._kfext.tail)
+
+    def gauge(self, name: str) -> float:
+        """Return a gauge of the leader; -1 while nobody is there to ask."""
+        leader = self.leader
+        try:
+            return leader.metric(name) if leader else -1.0
+        except (urllib3.exceptions.HTTPError, StopIteration):
+            return -1.0
+
+    @property
+    def leader(self) -> ControllerProcess | None:
+        """The controller that holds the Lease, as far as anybody can see."""
+        holder = (self._kfext.lease() or {}).get("holderIdentity") or ""
+        return next((one for one in self._both if one.is_holder(holder)), None)
+
+    def _heal(self) -> None:
+        for one in self._both:
+            one.proxy.heal()
+        self._heal_at = None
+
+
+def _is_write(one: Exchange) -> bool:
+    return one.is_write

@@ -1,0 +1,248 @@
+"""Each rule of the soak's checker has a cluster that breaks it, and none breaks another's."""
+
+from typing import Any
+
+import pytest
+
+from e2e.soak import facts
+from e2e.soak.invariants import Checker, Limits
+from tests.unit.soak.raw import Raw, cluster, job, node, pod, view
+
+OURS = (facts.GATE,)
+BOTH = (facts.GATE, "example.com/gate")
+LONG = 1000.0
+
+
+def gang(**options: Any) -> dict[str, tuple[Raw, ...]]:
+    """Two workers on one node, as planned and as told; `options` replace parts of it."""
+    whole = {
+        "nodes": (node("n1"), node("n2")),
+        "jobs": (job(plan=["n1", "n1"]),),
+        "pods": (pod(0, node="n1"), pod(1, node="n1")),
+        "views": (view("job", "Placed", "n1"),),
+    }
+    return {**whole, **options}
+
+
+def queued(**options: Any) -> dict[str, tuple[Raw, ...]]:
+    """A job of two workers that waits for room which is not there."""
+    full = pod(9, job="other", node="n1", gpus=8)
+    whole = {
+        "nodes": (node("n1"), node("n2", unschedulable=True)),
+        "jobs": (job(held=True, suspend=True),),
+        "pods": (full,),
+        "views": (view("job", "Queued", reason="NoRoom"),),
+    }
+    return {**whole, **options}
+
+
+HEALTHY = {
+    "a gang on one node": gang(),
+    "a job that waits because the nodes are full": queued(),
+    "a job that waits while there is room that its namespace's quota denies it": queued(
+        pods=(), quotas=({"metadata": {"namespace": "team"}},)
+    ),
+    "a job that waits while another system's gate holds its pods": gang(
+        pods=(pod(0, gates=BOTH), pod(1, gates=BOTH)),
+        views=(view("job", "Gated", reason="ForeignGate"),),
+    ),
+    "a gang of which kube-scheduler took one pod that had escaped us": gang(
+        pods=(
+            {**pod(0, node="n1"), "spec": {**pod(0)["spec"], "nodeName": "n1"}},
+            pod(1, gates=OURS),
+        ),
+        views=(view("job", "Gated", reason="NoRoom"),),
+    ),
+    "a job that its own deadline ended": gang(
+        jobs=(job(conditions={"Failed": "it was active longer than specified deadline"}),),
+        pods=(),
+    ),
+    "a job that a person suspended": gang(
+        jobs=(job(suspend=True),), pods=(), views=(view("job", "Suspended", reason="ByUser"),)
+    )
+    | {"jobs": ({**job(suspend=True), "metadata": {
+        **job()["metadata"], "annotations": {facts.BY_PERSON: facts.SUSPENDED}}},)},
+    "pods that have ended take no room": gang(
+        pods=(
+            pod(0, node="n1"),
+            pod(1, node="n1"),
+            pod(9, job="past", node="n1", gpus=8, phase="Succeeded"),
+        )
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("objects", HEALTHY.values(), ids=HEALTHY.keys())
+def test_what_may_last_for_ever(objects: dict[str, tuple[Raw, ...]]) -> None:
+    checker = Checker(Limits(bind=5, create=5))
+    assert checker.look(cluster(at=0.0, **objects)) == []
+    assert checker.look(cluster(at=LONG, **objects)) == []
+
+
+BROKEN = {
+    "more GPUs are bound to a node than it has": (
+        "overcommitted",
+        gang(nodes=(node("n1", gpus=1),)),
+    ),
+    "more pods are bound to a node than it takes": (
+        "overcommitted",
+        gang(nodes=(node("n1", pods=1),)),
+    ),
+    "a pod that is being deleted still takes its room": (
+        "overcommitted",
+        gang(
+            pods=(
+                pod(0, node="n1"),
+                pod(1, node="n1"),
+                pod(2, job="", node="n1", gpus=7, ending=True),
+            )
+        ),
+    ),
+    "a pod is pinned to a node that is full": (
+        "overpromised",
+        gang(pods=(pod(0, node="n1"), pod(1, pinned="n1"), pod(5, job="", node="n1", gpus=7))),
+    ),
+    "two plans promise the same room": (
+        "double_booked",
+        gang(
+            jobs=(job(plan=["n1", "n1"]), job("late", plan=["n1"], size=1, gpus=7)),
+            views=(view("job", "Placed", "n1"), view("late", "Planned")),
+        ),
+    ),
+    "a job waits though a node could take all of it": ("idle_room", queued(pods=())),
+    "a pod runs elsewhere than where it is pinned": (
+        "elsewhere",
+        gang(
+            pods=(pod(0, node="n1"), pod(1, node="n2", pinned="n1")),
+            views=(view("job", "Placed", "n1", "n2"),),
+        ),
+    ),
+    "the plan was changed under a pod that is bound": (
+        "two_plans",
+        gang(jobs=(job(plan=["n1", "n2"]),)),
+    ),
+    "a gang that must be on one node is on two": (
+        "torn_apart",
+        gang(
+            jobs=(job(plan=["n1", "n2"], colocation="required"),),
+            pods=(pod(0, node="n1"), pod(1, node="n2")),
+            views=(view("job", "Placed", "n1", "n2"),),
+        ),
+    ),
+    "half of a gang holds a node and the other half waits": (
+        "half_held",
+        gang(
+            pods=(pod(0, node="n1"), pod(1, gates=OURS)),
+            views=(view("job", "Gated", reason="NoRoom"),),
+        ),
+    ),
+    "a gang is bound but for one pod that the scheduler does not take": (
+        "half_held",
+        gang(
+            pods=(pod(0, node="n1"), pod(1, pinned="n1")),
+            views=(view("job", "Binding", reason="WaitingForBind"),),
+        ),
+    ),
+    "a pod is pinned to a node that is gone": (
+        "unbound",
+        gang(
+            pods=(pod(0, pinned="n9"), pod(1, pinned="n9")),
+            jobs=(job(plan=["n9", "n9"]),),
+            views=(view("job", "Binding", reason="WaitingForBind"),),
+        ),
+    ),
+    "the operator creates no more pods, and the room stays reserved": (
+        "never_created",
+        gang(pods=(pod(0, gates=OURS),), views=(view("job", "Planned", reason="WaitingForPods"),)),
+    ),
+    "pods are gated and nobody says why": (
+        "gated_in_silence",
+        gang(pods=(pod(0, gates=OURS), pod(1, gates=OURS)), views=()),
+    ),
+    "pods are gated and only a job of the same name earlier was explained": (
+        "gated_in_silence",
+        gang(
+            pods=(pod(0, gates=OURS), pod(1, gates=OURS)),
+            views=({**view("job", "Gated"), "spec": {"job": {"uid": "earlier"}}},),
+        ),
+    ),
+    "a pod is gated and its job is gone": (
+        "gated_in_silence",
+        gang(pods=(pod(0, job="gone", gates=OURS),), jobs=(), views=()),
+    ),
+    "a pod is gated and its job is released": (
+        "gated_in_silence",
+        gang(pods=(pod(0, gates=OURS),), jobs=(job(released="NoRoom"),), views=()),
+    ),
+    "a job is held and nobody says why": ("queued_in_silence", queued(views=())),
+    "a job is told to be placed on a node where it is not": (
+        "misreported",
+        gang(views=(view("job", "Placed", "n2"),)),
+    ),
+    "a job is told to be queued and runs": (
+        "misreported",
+        gang(views=(view("job", "Queued", reason="NoRoom"),)),
+    ),
+    "a job failed for no reason of its own": (
+        "failed",
+        gang(jobs=(job(conditions={"Failed": "1 Worker replica(s) failed"}),), pods=()),
+    ),
+    "a job is suspended, and nobody has done it": (
+        "suspended_by_nobody",
+        gang(jobs=(job(suspend=True),), pods=(), views=()),
+    ),
+    "a job runs again though a person suspended it": (
+        "suspended_by_nobody",
+        gang(jobs=({**job(), "metadata": {
+            **job()["metadata"], "annotations": {facts.BY_PERSON: facts.SUSPENDED}}},), views=()),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "objects"), BROKEN.values(), ids=BROKEN.keys())
+def test_a_broken_rule_is_found_once_it_lasts(rule: str, objects: dict[str, Any]) -> None:
+    checker = Checker(Limits(bind=5, create=5))
+    checker.look(cluster(at=0.0, **objects))
+    checker.look(cluster(at=LONG, **objects))  # pods that nobody has seen before are new ones
+    checker.look(cluster(at=2 * LONG, **objects))
+    assert rule in {one.rule for one in checker.violations}
+    assert len({(one.rule, one.key) for one in checker.violations}) == len(checker.violations)
+
+
+def test_every_rule_has_a_case() -> None:
+    tested = {rule for rule, _ in BROKEN.values()} | {"survivors_alone"}
+    assert tested == {rule.name for rule in Checker(Limits(bind=5, create=5)).rules}
+
+
+def test_what_is_mended_in_time_counts_from_the_start_again() -> None:
+    checker, limits = Checker(Limits(bind=5, create=5)), Limits(bind=5, create=5)
+    half = gang(pods=(pod(0, node="n1"), pod(1, gates=OURS)), views=(view("job", "Gated"),))
+    for at in (0.0, limits.gang - 1):
+        assert not checker.look(cluster(at=at, **half))
+    checker.look(cluster(at=limits.gang - 0.5, **gang(pods=())))
+    for at in (limits.gang, limits.gang + limits.bind):
+        assert not checker.look(cluster(at=at, **half))
+
+
+def test_a_gang_that_ran_whole_and_lost_a_member_waits_only_while_there_is_no_room() -> None:
+    checker = Checker(Limits(bind=5, create=5))
+    checker.look(cluster(at=0.0, **gang()))
+    survivors = gang(
+        pods=(pod(0, node="n1"), pod(1, gates=OURS)), views=(view("job", "Gated", "n1"),)
+    )
+    full = {**survivors, "nodes": (node("n1", gpus=1),)}
+    for at in (0.0, LONG):
+        assert not checker.look(cluster(at=at, **full))
+    for at in (LONG, 2 * LONG):
+        checker.look(cluster(at=at, **survivors))
+    assert {one.rule for one in checker.violations} == {"survivors_alone"}
+
+
+def test_a_job_may_fail_once_a_node_took_a_pod_from_it() -> None:
+    checker = Checker(Limits(bind=5, create=5))
+    lost = pod(0, node="n1", ending=True)
+    reason = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
+    checker.pod({**lost, "status": {"conditions": [reason]}})
+    objects = gang(jobs=(job(conditions={"Failed": "1 Worker replica(s) failed"}),), pods=())
+    for at in (0.0, LONG):
+        assert not checker.look(cluster(at=at, **objects))

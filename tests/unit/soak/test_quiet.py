@@ -1,0 +1,52 @@
+"""What the soak asks of a cluster in which nothing happens any more."""
+
+import pytest
+
+from e2e.soak.facts import GATE
+from e2e.soak.quiet import Reserved, unbalanced, unsettled
+from tests.unit.soak.raw import Raw, cluster, job, pod, view
+
+PLACED = (pod(0, node="n1"), pod(1, node="n1"))
+GATED = (pod(0, node="n1"), pod(1, gates=(GATE,)))
+JOBS = {
+    "all pods are bound": (job(plan=["n1", "n1"]), PLACED, view(), True),
+    "the job waits with a reason": (job(suspend=True, held=True), (), view("job", "Queued"), True),
+    "a survivor waits for room beside the others": (
+        job(plan=["n1", "n1"]),
+        GATED,
+        view("job", "Gated", reason="NoRoom"),
+        True,
+    ),
+    "a gang is bound by half and has no reason for it": (
+        job(plan=["n1", "n1"]),
+        GATED,
+        view("job", "Gated", reason="WaitingForPods"),
+        False,
+    ),
+    "pods of a suspended job still stand": (
+        job(suspend=True, held=True),
+        PLACED[:1],
+        view("job", "Queued"),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("job", "pods", "view", "settled"), JOBS.values(), ids=JOBS.keys())
+def test_settled(job: Raw, pods: tuple[Raw, ...], view: Raw, settled: bool) -> None:
+    assert (unsettled(cluster(jobs=(job,), pods=pods, views=(view,))) == []) is settled
+
+
+CLAIMS = {
+    "one of each pod with a node and each replica without": (2, 0, True),
+    "one more, for nobody": (3, 0, False),
+    "one more, kept for the head of the queue": (3, 1, True),
+    "one less: a pod that takes its room unseen": (1, 1, False),
+    "no answer": (-1, -1, False),
+}
+
+
+@pytest.mark.parametrize(("claims", "kept", "balanced"), CLAIMS.values(), ids=CLAIMS.keys())
+def test_claims_balance(claims: float, kept: float, balanced: bool) -> None:
+    half = cluster(jobs=(job(plan=["n1", "n1"]),), pods=GATED)
+    assert (unbalanced(half, Reserved(claims, kept)) == []) is balanced

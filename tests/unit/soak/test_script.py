@@ -1,0 +1,51 @@
+"""The soak's script depends on its dice alone, and speaks of what is there."""
+
+import random
+from itertools import islice
+
+import pytest
+
+from e2e.soak.deeds import Deeds
+from e2e.soak.roster import Roster
+from e2e.soak.script import Action, Script
+from e2e.soak.trouble import Trouble
+
+STEPS = 1500
+
+
+def actions(seed: int, nodes: int = 12) -> list[Action]:
+    roster = Roster([f"node-{number}" for number in range(nodes)])
+    return list(islice(Script(random.Random(seed), roster), STEPS))
+
+
+def test_one_seed_is_one_sequence() -> None:
+    assert actions(7) == actions(7)
+    assert actions(7) != actions(8)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_kind_of_action_comes_and_somebody_carries_it_out(seed: int) -> None:
+    names = {action.name for action in actions(seed)}
+    assert all(hasattr(Deeds, name) or hasattr(Trouble, name) for name in names)
+    assert len(names) == 22
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_process_that_is_brought_down_comes_back_before_another_goes(seed: int) -> None:
+    down = None
+    back = {"pause_controller": "continue_controller", "kill_webhook": "start_webhook"}
+    for action in actions(seed):
+        if action.name in {*back, "kill_controller"}:
+            assert down is None
+        if action.name in back:
+            down = back[action.name]
+        elif action.name == down:
+            down = None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_most_nodes_stay_and_are_sound(seed: int) -> None:
+    roster = Roster([f"node-{number}" for number in range(20)])
+    for _ in islice(Script(random.Random(seed), roster), STEPS):
+        assert len(roster.sound) >= 16
+        assert len(roster.nodes) <= 20
