@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 from kfext import names
+from kfext.core.claim import Claim
 from kfext.core.gang import Member, members_of
-from kfext.core.ledger import Claim, Ledger
+from kfext.core.ledger import Ledger
 from kfext.model.job import KINDS, TrainingJob, parse_job
 from kfext.model.node import Node, parse_node
 from kfext.model.pod import Pod, parse_pod

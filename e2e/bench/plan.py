@@ -21,8 +21,9 @@ from typing import Any
 
 from e2e.bench.report import quantile, spread, table
 from e2e.bench.targets import PLAN_RATE
+from kfext.core.claim import Claim
 from kfext.core.claims import plan_claims
-from kfext.core.ledger import Claim, Ledger
+from kfext.core.ledger import Ledger
 from kfext.core.lifecycle import next_step
 from kfext.core.situation import Situation
 from kfext.core.steps import Start

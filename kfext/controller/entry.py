@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kfext.controller.settings import JobSettings
-from kfext.core.ledger import Claim
+from kfext.core.claim import Claim
 from kfext.core.queue import Turn
 from kfext.model.job import TrainingJob
 from kfext.model.plan import Plan

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Iterable, Mapping
 
-from kfext.core.ledger import Claim
+from kfext.core.claim import Claim
 from kfext.model.job import TrainingJob
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey

@@ -7,35 +7,17 @@ about 5,000 nodes costs microseconds; they are integers in the units of model.qu
 
 import copy
 from collections.abc import Callable, Collection, Hashable, Iterable
-from dataclasses import dataclass
-from typing import Self, TypeVar
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kfext.core.claim import Claim, Claims
 from kfext.core.columns import LARGEST, Amounts, Columns
 from kfext.core.eligible import Eligibility, Mask
 from kfext.core.topology import Domains, Topology
 from kfext.model.constraints import Constraints
 from kfext.model.node import Node
-from kfext.model.quantity import Resources
-
-K = TypeVar("K")
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What one pod, present or planned, takes from a node.
-
-    `job` is the uid of the training job that the pod belongs to, empty for all other pods;
-    `priority` is the pod's, None without a pod that could be preempted.
-    """
-
-    node: str
-    requests: Resources
-    host_ports: tuple[tuple[str, int], ...] = ()
-    job: str = ""
-    priority: int | None = None
 
 
 class Ledger:
@@ -51,9 +33,7 @@ class Ledger:
         self._row: dict[str, int] = {}
         self._unused: list[int] = []
         self._columns = Columns()
-        self._claims: dict[Hashable, Claim] = {}
-        self._on_node: dict[str, set[Hashable]] = {}
-        self._on_port: dict[tuple[str, int], set[Hashable]] = {}
+        self._claims = Claims()
         self._eligible = Eligibility()
         self._topology = Topology()
         self._name_order: NDArray[np.int64] | None = None
@@ -69,8 +49,8 @@ class Ledger:
         if row is None:
             row = self._new_row(node.name)
             self.nodes[row] = node
-            for key in self._on_node.get(node.name, ()):
-                self._columns.book(row, self._claims[key].requests, +1)
+            for claim in self._claims.on(node.name):
+                self._columns.book(row, claim.requests, +1)
         self.nodes[row] = node
         self._columns.set_allocatable(row, node.allocatable)
         if known is None or _shape(known) != _shape(node):
@@ -113,22 +93,18 @@ class Ledger:
         if earlier == claim:
             return
         if earlier is not None:
-            self._take_away(key, earlier)
-            self.gains += not _covers(claim, earlier)
-        self._claims[key] = claim
-        self._on_node.setdefault(claim.node, set()).add(key)
-        for port in claim.host_ports:
-            self._on_port.setdefault(port, set()).add(key)
+            self._take_away(key)
+            self.gains += not claim.covers(earlier)
+        self._claims.add(key, claim)
         row = self._row.get(claim.node)
         if row is not None:
             self._columns.book(row, claim.requests, +1)
 
     def drop(self, key: Hashable) -> bool:
         """Remove the claim of `key`; return whether there was one."""
-        claim = self._claims.get(key)
-        if claim is None:
+        if self._claims.get(key) is None:
             return False
-        self._take_away(key, claim)
+        self._take_away(key)
         self.gains += 1
         return True
 
@@ -136,12 +112,12 @@ class Ledger:
         """Drop the claim of `key`, whose room the claim of `to` holds from now on."""
         claim, heir = self._claims.get(key), self._claims.get(to)
         if claim is not None:
-            self._take_away(key, claim)
-            self.gains += heir is None or not _covers(heir, claim)
+            self._take_away(key)
+            self.gains += heir is None or not heir.covers(claim)
 
     def claims(self) -> dict[Hashable, Claim]:
         """Return a copy of every claim."""
-        return dict(self._claims)
+        return self._claims.all()
 
     def __len__(self) -> int:
         return len(self._claims)
@@ -177,9 +153,8 @@ class Ledger:
         self, ports: Iterable[tuple[str, int]], *, ignoring: Collection[Hashable] = ()
     ) -> list[int]:
         """Return the rows where a claim, other than the `ignoring` ones, has one of the ports."""
-        takers = {key for port in ports for key in self._on_port.get(port, ())}
-        takers.difference_update(ignoring)
-        rows = {self._row.get(self._claims[key].node) for key in takers}
+        takers = self._claims.with_port(ports, ignoring=ignoring)
+        rows = {self._row.get(claim.node) for claim in takers}
         return sorted(row for row in rows if row is not None)
 
     def name_order(self) -> NDArray[np.int64]:
@@ -194,8 +169,7 @@ class Ledger:
         self, nodes: Iterable[str], *, ignoring: Collection[Hashable] = ()
     ) -> list[Claim]:
         """Return the claims on some nodes."""
-        keys = (key for node in nodes for key in self._on_node.get(node, ()))
-        return [self._claims[key] for key in keys if key not in ignoring]
+        return [claim for node in nodes for claim in self._claims.on(node, ignoring=ignoring)]
 
     def without(self, leaves: Callable[[Claim], bool]) -> Self:
         """Return a copy without the claims that leave, to ask at once and not to keep.
@@ -204,17 +178,11 @@ class Ledger:
         """
         left = copy.copy(self)
         left._columns = self._columns.copy()
-        left._claims = dict(self._claims)
-        left._on_port = {port: set(keys) for port, keys in self._on_port.items()}
-        left._on_node = {}  # nobody asks a copy what is on a node
-        for key, claim in self._claims.items():
-            if leaves(claim):
-                del left._claims[key]
-                for port in claim.host_ports:
-                    left._on_port[port].discard(key)
-                row = self._row.get(claim.node)
-                if row is not None:
-                    left._columns.book(row, claim.requests, -1)
+        left._claims, gone = self._claims.parted(leaves)
+        for claim in gone:
+            row = self._row.get(claim.node)
+            if row is not None:
+                left._columns.book(row, claim.requests, -1)
         return left
 
     def domains(self, keys: tuple[str, ...]) -> tuple[Domains, ...]:
@@ -223,11 +191,8 @@ class Ledger:
 
     # --- inside -----------------------------------------------------------------------------
 
-    def _take_away(self, key: Hashable, claim: Claim) -> None:
-        del self._claims[key]
-        _discard(self._on_node, claim.node, key)
-        for port in claim.host_ports:
-            _discard(self._on_port, port, key)
+    def _take_away(self, key: Hashable) -> None:
+        claim = self._claims.remove(key)
         row = self._row.get(claim.node)
         if row is not None:
             self._columns.book(row, claim.requests, -1)
@@ -251,15 +216,6 @@ def _shape(node: Node) -> tuple[object, ...]:
     return node.labels, node.taints, node.unschedulable
 
 
-def _covers(claim: Claim, earlier: Claim) -> bool:
-    """Return whether a claim takes at least what an earlier one took."""
-    return (
-        claim.node == earlier.node
-        and set(earlier.host_ports) <= set(claim.host_ports)
-        and all(claim.requests.get(name, 0) >= n for name, n in earlier.requests.items())
-    )
-
-
 def _grew(known: Node, node: Node) -> bool:
     """Return whether a node has more of anything than before."""
     had = known.allocatable
@@ -268,10 +224,3 @@ def _grew(known: Node, node: Node) -> bool:
 
 def _name(node: Node | None) -> str:
     return node.name if node else ""
-
-
-def _discard(index: dict[K, set[Hashable]], at: K, key: Hashable) -> None:
-    """Remove a key from an index that keeps no empty sets."""
-    index[at].discard(key)
-    if not index[at]:
-        del index[at]

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from kfext.core.claim import Claim
 from kfext.core.gang import Gang
-from kfext.core.ledger import Claim, Ledger
+from kfext.core.ledger import Ledger
 
 Ends = Mapping[str, float]
 """Uid of a running job -> when it ends at the latest, in epoch seconds; unknown if not in it."""

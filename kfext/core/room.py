@@ -4,9 +4,10 @@ import math
 from collections.abc import Collection, Hashable
 from dataclasses import replace
 
+from kfext.core.claim import Claim
 from kfext.core.elastic import fewest_workers, with_workers, workers_of
 from kfext.core.gang import members_of
-from kfext.core.ledger import Claim, Ledger
+from kfext.core.ledger import Ledger
 from kfext.core.plan import place, why_more_nodes
 from kfext.core.refusals import Refusal, Refusals, shape_of
 from kfext.core.reservation import Reservation

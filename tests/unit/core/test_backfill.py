@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.core.backfill import reserve
+from kfext.core.claim import Claim
 from kfext.core.gang import members_of
-from kfext.core.ledger import Claim, Ledger
+from kfext.core.ledger import Ledger
 from kfext.core.plan import place
 from kfext.core.reservation import Reservation
 from kfext.model.verdict import Verdict

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kfext.core.ledger import Claim, Ledger
+from kfext.core.claim import Claim
+from kfext.core.ledger import Ledger
 from kfext.core.plan import place
 from kfext.model.node import Node
 from kfext.model.pod import ReplicaKey

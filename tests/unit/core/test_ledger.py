@@ -2,8 +2,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from kfext.core.claim import Claim
 from kfext.core.columns import ASSUMED, LARGEST
-from kfext.core.ledger import Claim, Ledger
+from kfext.core.ledger import Ledger
 from kfext.model.constraints import Constraints
 from kfext.model.node import Node
 from tests.builders import ledger, node

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kfext.core.claim import Claim
 from kfext.core.gang import Member, members_of
-from kfext.core.ledger import Claim, Ledger
+from kfext.core.ledger import Ledger
 from kfext.core.plan import place, still_fits
 from kfext.core.pod_patch import pin
 from kfext.model.constraints import Constraints

@@ -1,0 +1,162 @@
+"""One controller: it follows the cluster, holds the Lease, and has the loop place jobs."""
+
+import asyncio
+from contextlib import suppress
+
+import structlog
+
+from kfext.controller.autoscaler import has_autoscaler
+from kfext.controller.cluster import Cluster
+from kfext.controller.entry import Entry
+from kfext.controller.informers import informers
+from kfext.controller.metrics import Metrics
+from kfext.controller.reconciler import Reconciler
+from kfext.controller.settings import SettingsSource
+from kfext.controller.view import view_of
+from kfext.controller.viewer import Viewer
+from kfext.controller.writer import Writer, reference
+from kfext.errors import ApiError
+from kfext.kube import paths
+from kfext.kube.client import Client
+from kfext.kube.events import EventRecorder
+from kfext.kube.lease import LeaseHolder
+from kfext.model.job import KINDS
+from kfext.model.policy import parse_policy
+from kfext.model.tolerant import mapping, text
+from kfext.model.verdict import Verdict
+from kfext.names import PLACED, QUEUED
+
+_log = structlog.get_logger(__name__)
+
+_STALE_SECONDS = 150.0
+"""Without an event or a bookmark for so long, what we know is too old to act on."""
+_TICK_LIMIT_SECONDS = 15.0
+_SWEEP_SECONDS = 300.0
+
+
+class Controller:
+    """One controller process. `identity` must be unique among the replicas.
+
+    The Lease has a client of its own: its renewal must not queue behind the pins of a big gang.
+    """
+
+    def __init__(
+        self, *, client: Client, lease_client: Client, identity: str, metrics: Metrics
+    ) -> None:
+        self._wake = asyncio.Event()
+        self._client = client
+        self._metrics = metrics
+        self.cluster = Cluster(wake=self._wake.set)
+        self.settings = SettingsSource()
+        self.viewer = Viewer(client=client)
+        self._events = EventRecorder(client, reporter="kfext-controller", instance=identity)
+        self._reconciler = Reconciler(
+            cluster=self.cluster,
+            wake=self._wake,
+            settings=self.settings,
+            writer=Writer(client=client, cluster=self.cluster, events=self._events),
+            report=self._report,
+            metrics=metrics,
+        )
+        metrics.follow(self.cluster, self._reconciler.line)
+        self._informers = informers(
+            client,
+            cluster=self.cluster,
+            line=self._reconciler.line,
+            settings=self.settings,
+            viewer=self.viewer,
+        )
+        for name, informer in self._informers.items():
+            metrics.follow_watch(name, informer.last_event_age)
+        self._lease = LeaseHolder(lease_client, identity=identity, healthy=self._healthy)
+        self._listed = False
+
+    async def run(self) -> None:
+        """Follow the cluster; place jobs while the Lease is ours. Raises LeaseLost, ApiError."""
+        async with asyncio.TaskGroup() as tasks:
+            for informer in self._informers.values():
+                tasks.create_task(informer.run())
+            for informer in self._informers.values():
+                await informer.synced.wait()
+            await self._list_people_kinds()
+            self._reconciler.line.autoscaler = await has_autoscaler(self._client)
+            self._listed = True
+            tasks.create_task(self._events.run())
+            tasks.create_task(self._lease.run())
+            await self._lease.held.wait()
+            self._client.write_only_while(self._lease.may_act)
+            self._metrics.leading.set(1)
+            _log.info("leading", jobs=len(self.cluster.jobs), claims=len(self.cluster.ledger))
+            tasks.create_task(self.viewer.run())
+            tasks.create_task(self._sweep())
+            tasks.create_task(self._reconciler.run())
+
+    def wrong(self) -> str | None:
+        """Return what keeps us from placing jobs, None if nothing does."""
+        if not self._listed:
+            return "jobs, pods and nodes are not listed yet"
+        for name, informer in self._informers.items():
+            if informer.last_event_age() > _STALE_SECONDS:
+                return f"the watch of {name} has been silent for too long"
+        return None
+
+    def stuck(self) -> str | None:
+        """Return why the process should be restarted, None while the loop turns."""
+        if not self._lease.held.is_set():
+            return None
+        age = self._reconciler.since_tick()
+        return f"the loop has not turned for {age:.0f} s" if age > _TICK_LIMIT_SECONDS else None
+
+    def _healthy(self) -> bool:
+        return self.wrong() is None and self.stuck() is None
+
+    async def _list_people_kinds(self) -> None:
+        """List what kopf watches: kopf does not say when its first list is complete."""
+        for raw in await self._client.list_all(paths.policies()):
+            self.settings.observe_policy(parse_policy(raw))
+        for kind in KINDS.values():
+            for raw in await self._client.list_all(paths.jobs(kind.plural)):
+                self.cluster.observe_job({"kind": kind.name, **raw})
+
+    async def _sweep(self) -> None:
+        """Forget jobs that ended unseen: kopf says nothing of what vanished before a new list.
+
+        Look for an autoscaler too, which may come and go.
+        """
+        line = self._reconciler.line
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            known = set(self.cluster.jobs)
+            with suppress(ApiError):
+                line.autoscaler = await has_autoscaler(self._client)
+                present = {
+                    text(mapping(raw.get("metadata")).get("uid"))
+                    for kind in KINDS.values()
+                    for raw in await self._client.list_all(paths.jobs(kind.plural))
+                }
+                for uid in known - present:
+                    self.cluster.forget_job(uid)
+                    self.viewer.forget(uid)
+
+    def _report(self, entry: Entry, phase: str | None, verdict: Verdict | None) -> None:
+        """Show what became of a job on its TrainingPlan, and a new reason to wait as an event."""
+        if phase is None:
+            return
+        plan = entry.assumed or entry.plan
+        planned = plan.nodes if plan else ()
+        view = view_of(
+            entry.job,
+            phase=phase,
+            verdict=verdict,
+            # Pods that our webhook missed may be elsewhere than the plan says.
+            nodes=self.cluster.homes(entry.job.uid) if phase == PLACED else planned,
+            invalid=entry.settings[2].invalid if entry.settings else "",
+        )
+        if phase == QUEUED and verdict and self.viewer.reason(entry.job) != verdict.reason:
+            self._events.record(
+                reference(entry.job),
+                reason=verdict.reason,
+                message=verdict.message,
+                action="Wait",
+            )
+        self.viewer.show(entry.job, view)

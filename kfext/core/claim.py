@@ -1,0 +1,98 @@
+"""A claim: one pod's share of one node; and all claims, to be found by key, node and host port."""
+
+from collections.abc import Callable, Collection, Hashable, Iterable
+from dataclasses import dataclass
+from typing import Self, TypeVar
+
+from kfext.model.quantity import Resources
+
+K = TypeVar("K")
+Port = tuple[str, int]
+"""Protocol and number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one pod, present or planned, takes from a node.
+
+    `job` is the uid of the training job that the pod belongs to, empty for all other pods;
+    `priority` is the pod's, None without a pod that could be preempted.
+    """
+
+    node: str
+    requests: Resources
+    host_ports: tuple[Port, ...] = ()
+    job: str = ""
+    priority: int | None = None
+
+    def covers(self, other: "Claim") -> bool:
+        """Return whether this claim takes at least what another takes."""
+        return (
+            self.node == other.node
+            and set(other.host_ports) <= set(self.host_ports)
+            and all(self.requests.get(name, 0) >= n for name, n in other.requests.items())
+        )
+
+
+class Claims:
+    """Every claim, by its key."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[Hashable, Claim] = {}
+        self._on_node: dict[str, set[Hashable]] = {}
+        self._on_port: dict[Port, set[Hashable]] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def get(self, key: Hashable) -> Claim | None:
+        """Return the claim of a key."""
+        return self._by_key.get(key)
+
+    def all(self) -> dict[Hashable, Claim]:
+        """Return a copy of every claim."""
+        return dict(self._by_key)
+
+    def add(self, key: Hashable, claim: Claim) -> None:
+        """Add a claim under a key that has none."""
+        self._by_key[key] = claim
+        self._on_node.setdefault(claim.node, set()).add(key)
+        for port in claim.host_ports:
+            self._on_port.setdefault(port, set()).add(key)
+
+    def remove(self, key: Hashable) -> Claim:
+        """Remove the claim of a key and return it. Raises KeyError."""
+        claim = self._by_key.pop(key)
+        _discard(self._on_node, claim.node, key)
+        for port in claim.host_ports:
+            _discard(self._on_port, port, key)
+        return claim
+
+    def on(self, node: str, *, ignoring: Collection[Hashable] = ()) -> list[Claim]:
+        """Return the claims on a node."""
+        keys = self._on_node.get(node, ())
+        return [self._by_key[key] for key in keys if key not in ignoring]
+
+    def with_port(
+        self, ports: Iterable[Port], *, ignoring: Collection[Hashable] = ()
+    ) -> list[Claim]:
+        """Return the claims that have one of the host ports."""
+        keys = {key for port in ports for key in self._on_port.get(port, ())}
+        return [self._by_key[key] for key in keys.difference(ignoring)]
+
+    def parted(self, leaves: Callable[[Claim], bool]) -> tuple[Self, list[Claim]]:
+        """Return a copy without the claims that leave, and those."""
+        stay, gone = type(self)(), []
+        for key, claim in self._by_key.items():
+            if leaves(claim):
+                gone.append(claim)
+            else:
+                stay.add(key, claim)
+        return stay, gone
+
+
+def _discard(index: dict[K, set[Hashable]], at: K, key: Hashable) -> None:
+    """Remove a key from an index that keeps no empty sets."""
+    index[at].discard(key)
+    if not index[at]:
+        del index[at]
