@@ -1,5 +1,6 @@
 """What must hold of the room on nodes."""
 
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
@@ -106,6 +107,7 @@ def _waits_for_room_only(cluster: Cluster, gang: Gang) -> bool:
         and gang.namespace not in cluster.limited
         and gang.view.get("reason") in _ONLY_WAIT
         and _RESERVED not in said
+        and gang.state.get("retryAt", 0.0) <= time.time()  # else it backs off after failures
         and not has_own_terms(gang)
     )
 

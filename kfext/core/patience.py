@@ -7,9 +7,13 @@ from kfext.core.steps import Release, Remember, Step, Stop, Wait
 from kfext.model.pod import Pod
 from kfext.model.state import JobState
 from kfext.model.verdict import Verdict
+from kfext.names import REASON_NO_ELIGIBLE_NODE, REASON_NO_ROOM, REASON_TOO_BIG
 
 STRIKES = 3
 """Placements in a row that may fail before kfext gives up on placing the job."""
+FORESEEN = frozenset({REASON_NO_ROOM, REASON_TOO_BIG, REASON_NO_ELIGIBLE_NODE})
+"""Reasons that the planner knows of by itself: whole, the gang may have room elsewhere at once, and
+else it waits for that in the queue. There is nothing to back off from."""
 
 
 def patience(
@@ -42,6 +46,8 @@ def give_up(situation: Situation, late: Verdict, *, stuck: tuple[Pod, ...] = ())
     """Leave a preferred job to plain Kubernetes, and suspend a required one for some time."""
     state = situation.after_strike(late.reason, late.message)
     if situation.one_node:
+        if late.reason in FORESEEN:
+            state = replace(state, retry_at=0.0)
         return stop(situation, state)
     return Release(stuck, Verdict(late.reason, f"{state.strikes} attempts: {late.message}"))
 

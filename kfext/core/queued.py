@@ -1,6 +1,7 @@
 """A job that kfext holds suspended: it waits until it is safe to resume and there is room."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from kfext.core.elastic import fewest_workers, with_workers, workers_of
 from kfext.core.explain import listed
@@ -32,6 +33,9 @@ MOST_OUTSTANDING = 500
 """Pods that the operator may have to create before more are planned: at ten a second, what is
 planned beyond that would only keep room from those who could use it now."""
 
+_FAR = 4e9
+"""A time that has a date, for what anybody may have written into an annotation."""
+
 
 def queued_step(situation: Situation, ledger: Ledger, refusals: Refusals) -> Step:
     """Return what to do for a suspended job."""
@@ -46,7 +50,9 @@ def queued_step(situation: Situation, ledger: Ledger, refusals: Refusals) -> Ste
     if situation.colocation == "off":
         return Release((), Verdict(REASON_RELEASED, "colocation was switched off"))
     if state.retry_at > now:
-        reason, message = state.reason or REASON_BACKING_OFF, state.message
+        until = datetime.fromtimestamp(min(state.retry_at, _FAR), UTC).strftime("%H:%M:%S UTC")
+        message = f"{state.message}; it backs off until {until}"
+        reason = state.reason or REASON_BACKING_OFF
         return Wait(QUEUED, Verdict(reason, message), again=state.retry_at - now)
     return _start(situation, ledger, refusals)
 

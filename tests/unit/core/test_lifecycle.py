@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kfext.core.claim import Claim
 from kfext.core.claims import plan_claims
 from kfext.core.ledger import Ledger
 from kfext.core.lifecycle import next_step
@@ -896,3 +897,32 @@ def test_C2_a_start_on_more_nodes_than_it_must_says_why() -> None:
     assert isinstance(step, Start)
     assert len(step.plan.nodes) == 3
     assert "instead of 2 with" in step.verdict.message
+
+
+@pytest.mark.parametrize("until", [NOW + 65, 2.0**62])
+def test_a_job_that_backs_off_says_until_when(until: float) -> None:
+    state = JobState(strikes=3, retry_at=until, reason=REASON_BIND_TIMEOUT, message="not bound")
+    step = next_step(Situation(three().held().build(), (), None, state, NOW), TWO_NODES)
+    assert isinstance(step, Wait)
+    assert step.verdict is not None
+    assert step.verdict.message.startswith("not bound; it backs off until ")
+    assert until > 2 * NOW or step.verdict.message.endswith("00:17:45 UTC")
+
+
+def test_a_required_gang_without_room_for_its_rest_does_not_back_off_from_what_is_foreseen() -> (
+    None
+):
+    on = ledger(node("a", cpu="2"), node("b", cpu="4"))
+    members = [worker(0, bound="a"), worker(1, bound="a"), worker(2, gated=True)]
+    state = JobState(strikes=2, retry_at=NOW - 1, reason=REASON_NO_ROOM, message="no room")
+    claims = {
+        ("pod", pod.uid): Claim("a", pod.requests, job="uid-1") for pod in members if pod.node_name
+    }
+    for key, claim in claims.items():
+        on.claim(key, claim)
+    situation = Situation(
+        RUNNING, tuple(members), plan("a", "a", "a"), state, NOW, colocation="required", waited=61
+    )
+    step = next_step(situation, on)
+    assert isinstance(step, Stop)
+    assert step.state.retry_at == 0.0
