@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from kfext.errors import NotFound, UserError
+from kfext.errors import Forbidden, NotFound, UserError
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.model.job import KINDS, Kind, TrainingJob, parse_job
@@ -86,10 +86,20 @@ async def find_job(
 async def all_jobs(
     client: Client, *, namespace: str, kind: str | None
 ) -> list[tuple[TrainingJob, Raw]]:
-    """Return all jobs of a namespace, or of the cluster for an empty one."""
+    """Return all jobs of a namespace, or of the cluster for an empty one.
+
+    Raises UserError if we may not see them, ApiError.
+    """
     found = []
     for candidate in kinds(kind):
-        for raw in await client.list_all(paths.jobs(candidate.plural, namespace)):
+        try:
+            listed = await client.list_all(paths.jobs(candidate.plural, namespace))
+        except Forbidden as error:
+            where = f"in namespace {namespace!r}" if namespace else "in the whole cluster"
+            raise UserError(
+                f"you may not list {candidate.plural} {where}; say -n and a namespace where you may"
+            ) from error
+        for raw in listed:
             # Items of a list do not repeat their kind.
             raw["kind"] = candidate.name
             found.append((_parsed(raw), raw))

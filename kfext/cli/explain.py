@@ -8,13 +8,16 @@ import yaml
 
 from kfext import names
 from kfext.cli.cluster import ClusterOptions, Raw, find_job
+from kfext.core.validate import OFF
 from kfext.errors import Forbidden, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
-from kfext.model.job import TrainingJob
+from kfext.model.job import ReplicaGroup, TrainingJob
 from kfext.model.plan import decode_plan
 from kfext.model.pod import Pod, parse_pod
 from kfext.model.tolerant import mapping, sequence, strings, text
+
+_UNPLACED = "not placed by kfext"
 
 
 async def explain_job(name: str, *, kind: str | None, output: str, cluster: ClusterOptions) -> str:
@@ -51,13 +54,15 @@ def explained(
 ) -> dict[str, Any]:
     """Return what can be said of a job, from the job, its plan's status and its pods."""
     plan = decode_plan(job.annotations.get(names.PLAN), job_uid=job.uid)
+    changed = list(_changed(job, raw))
+    left = "" if status or job.held else _left_alone(job, raw, touched=bool(changed))
     return {
         "kind": job.kind.name,
         "namespace": job.namespace,
         "name": job.name,
-        "phase": text(status.get("phase")) or _phase(job, pods),
+        "phase": text(status.get("phase")) or (_UNPLACED if left else _phase(job, pods)),
         "reason": text(status.get("reason")),
-        "message": text(status.get("message")) or _message(job, status),
+        "message": text(status.get("message")) or _message(job, status) or left,
         "conditions": [
             {key: text(mapping(item).get(key)) for key in ("type", "status", "reason", "message")}
             for item in sequence(status.get("conditions"))
@@ -72,7 +77,7 @@ def explained(
             }
             for pod in sorted(pods, key=_order)
         ],
-        "changed": list(_changed(job, raw)),
+        "changed": changed,
     }
 
 
@@ -89,13 +94,15 @@ def in_words(explanation: Mapping[str, Any]) -> str:
     ]
     if explanation["plannedNodes"]:
         lines.append(f"  planned  {', '.join(explanation['plannedNodes'])}")
+    told = ""
     for pod in explanation["pods"]:
         where = f"on {pod['node']}" if pod["node"] else "has no node yet"
-        why = f" ({pod['why']})" if pod["why"] else ""
-        lines.append(f"  pod      {pod['name']} {where}, {pod['state']}{why}")
-    lines += [f"  changed  {line}" for line in explanation["changed"]] or [
-        "  changed  nothing: the namespace is not managed, or the webhook was away at submission"
-    ]
+        why = "as above" if pod["why"] == told else pod["why"]
+        told = pod["why"]
+        lines.append(
+            f"  pod      {pod['name']} {where}, {pod['state']}{f' ({why})' if told else ''}"
+        )
+    lines += [f"  changed  {line}" for line in explanation["changed"]] or ["  changed  nothing"]
     return "\n".join(lines) + "\n"
 
 
@@ -127,15 +134,36 @@ def _message(job: TrainingJob, status: Mapping[str, Any]) -> str:
     return ""
 
 
+def _left_alone(job: TrainingJob, raw: Raw, *, touched: bool) -> str:
+    """Return why kfext does not place a job; empty if it does, or if the job says why itself."""
+    if job.released or job.suspend or job.finished:
+        return ""
+    if not job.run_by_operator:
+        return f"runPolicy.managedBy is {job.managed_by}: kfext leaves the job to that"
+    if any(_annotations(job, raw, group).get(names.COLOCATION) == OFF for group in job.groups):
+        return "colocation is off: the job runs as on plain Kubernetes"
+    if not touched:
+        return (
+            f"kfext does not place this job: its namespace is not labelled {names.MANAGED}=true or "
+            "was not when the job was created, its pods name another scheduler, or kfext was down"
+        )
+    return ""
+
+
+def _annotations(job: TrainingJob, raw: Raw, group: ReplicaGroup) -> Mapping[str, str]:
+    """Return the annotations of a template."""
+    specs = mapping(mapping(raw.get("spec")).get(job.kind.replica_specs))
+    template = mapping(mapping(specs.get(group.key)).get("template"))
+    return strings(mapping(template.get("metadata")).get("annotations"))
+
+
 def _changed(job: TrainingJob, raw: Raw) -> Iterator[str]:
     """Yield what kfext wrote on the job, in words."""
     if job.held:
         state = "and waits for a place" if job.suspend else "until it had a place"
         yield f"suspended when it was submitted, {state} ({names.HELD})"
-    specs = mapping(mapping(raw.get("spec")).get(job.kind.replica_specs))
     for group in job.groups:
-        template = mapping(mapping(specs.get(group.key)).get("template"))
-        written = strings(mapping(template.get("metadata")).get("annotations"))
+        written = _annotations(job, raw, group)
         ours = (names.COLOCATION, names.NETWORK, names.PLAN_GENERATION, names.ISTIO_INJECT)
         found = [f"{key}={written[key]}" for key in ours if key in written]
         if found:

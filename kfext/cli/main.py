@@ -163,13 +163,15 @@ def queue(*, all_namespaces: bool, output: str, cluster: ClusterOptions) -> None
 def plan(*, files: tuple[IO[bytes], ...], output: str, cluster: ClusterOptions) -> None:
     """Tell whether the jobs in files (- is stdin) would start now, where, and if not why.
 
-    Nothing is submitted. Needs the right to list nodes, pods and jobs in the whole cluster. Exit
-    code 3 if one of them would wait.
+    Nothing is submitted. Needs the right to list nodes, pods, jobs and what else decides in the
+    whole cluster; without it, the answer says what is missing. Exit code 3 if a job would wait.
     """
     documents = [item for file in files for item in rendering.load(file)]
-    answers = asyncio.run(planning.plan_jobs(documents, cluster=cluster))
+    answers, notes = asyncio.run(planning.plan_jobs(documents, cluster=cluster))
+    for note in notes:
+        click.echo(note, err=True)
     click.echo(planning.written(answers, output=output), nl=False)
-    if not all(one.starts for one in answers):
+    if any(one.outcome == planning.WAITS for one in answers):
         sys.exit(3)
 
 

@@ -10,14 +10,14 @@ import yaml
 from kfext.cli.cluster import ClusterOptions, all_jobs
 from kfext.cli.snapshot import read_classes
 from kfext.core.queue import Classes, priority_class, turn
-from kfext.errors import UserError
+from kfext.errors import Forbidden
 from kfext.kube import paths
 from kfext.model.job import TrainingJob
 from kfext.model.quantity import PODS, human
 from kfext.model.tolerant import mapping, text
-from kfext.names import QUEUED
 
-_HEAD = ("#", "PRIORITY", "AGE", "PODS", "ASKS", "JOB", "REASON")
+_HEAD = ("PRIORITY", "AGE", "PODS", "ASKS", "JOB", "REASON")
+_NO_PLAN = "no TrainingPlan tells why it waits: is the controller running?"
 
 
 async def list_queue(
@@ -25,10 +25,10 @@ async def list_queue(
 ) -> tuple[str, str]:
     """Return the queue as text, json or yaml, and what is to be said beside it.
 
-    Raises ApiError, NoAccess.
+    Raises UserError, ApiError, NoAccess.
     """
     namespace = "" if all_namespaces else cluster.in_namespace()
-    note = ""
+    note, classes = "", None
     async with cluster.connect() as client:
         jobs = [job for job, _ in await all_jobs(client, namespace=namespace, kind=None)]
         statuses = {
@@ -39,33 +39,36 @@ async def list_queue(
         }
         try:
             classes = await read_classes(client)
-        except UserError:
-            classes = {}
+        except Forbidden:
             note = "note: you may not list priorityclasses, so the order is by age alone"
     lines = queue_of(jobs, statuses=statuses, classes=classes, now=time.time())
-    return written(lines, output=output), note
+    return written(lines, output=output, namespace=namespace), note
 
 
 def queue_of(
     jobs: Sequence[TrainingJob],
     *,
     statuses: Mapping[str, Mapping[str, Any]],
-    classes: Classes,
+    classes: Classes | None,
     now: float,
 ) -> list[dict[str, Any]]:
-    """Return what is to be told of each waiting job; `statuses` of TrainingPlans are by job uid."""
-    waiting = [job for job in jobs if statuses.get(job.uid, {}).get("phase") == QUEUED]
+    """Return what is to be told of each waiting job; `statuses` of TrainingPlans are by job uid.
+
+    Without `classes`, which we may not see, nothing is known of priorities but their names.
+    """
+    waiting = [job for job in jobs if _waits(job)]
     lines = []
-    for job in sorted(waiting, key=lambda job: turn(job, classes)):
-        status, priority = statuses[job.uid], priority_class(job, classes)
+    for job in sorted(waiting, key=lambda job: turn(job, classes or {})):
+        status = statuses.get(job.uid) or {"message": _NO_PLAN}
+        priority = priority_class(job, classes or {})
         asks = [human(name, number) for name, number in job.requests.items() if name != PODS]
         lines.append(
             {
                 "kind": job.kind.name,
                 "namespace": job.namespace,
                 "name": job.name,
-                "priorityClass": priority.name,
-                "priority": priority.value,
+                "priorityClass": priority.name if classes is not None else job.priority_class,
+                "priority": priority.value if classes is not None else None,
                 "ageSeconds": max(int(now - job.created), 0),
                 "pods": job.pods,
                 "asks": asks,
@@ -76,16 +79,26 @@ def queue_of(
     return lines
 
 
-def written(lines: Sequence[Mapping[str, Any]], *, output: str) -> str:
-    """Return the queue as text, json or yaml."""
+def _waits(job: TrainingJob) -> bool:
+    ours = job.held and job.suspend and not job.kueue_managed
+    return ours and not (job.finished or job.deleting or job.released)
+
+
+def written(lines: Sequence[Mapping[str, Any]], *, output: str, namespace: str) -> str:
+    """Return the queue as text, json or yaml; `namespace` is empty for that of the whole cluster.
+
+    Only there is the number of a line the place in the queue.
+    """
     if output == "json":
         return orjson.dumps(lines, option=orjson.OPT_INDENT_2).decode() + "\n"
     if output == "yaml":
         return yaml.safe_dump([dict(line) for line in lines], sort_keys=False, width=10_000)
     if not lines:
-        return "no job waits\n"
-    rows = [_HEAD, *(_row(number, line) for number, line in enumerate(lines, 1))]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
+        return f"no job waits in namespace {namespace}\n" if namespace else "no job waits\n"
+    rows = [_HEAD, *map(_row, lines)]
+    if not namespace:
+        rows = [(str(number) if number else "#", *row) for number, row in enumerate(rows)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     printed = []
     for row, line in zip(rows, (None, *lines), strict=True):
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
@@ -95,10 +108,10 @@ def written(lines: Sequence[Mapping[str, Any]], *, output: str) -> str:
     return "\n".join(printed) + "\n"
 
 
-def _row(number: int, line: Mapping[str, Any]) -> tuple[str, ...]:
+def _row(line: Mapping[str, Any]) -> tuple[str, ...]:
+    priority = "?" if line["priority"] is None else line["priority"]
     return (
-        str(number),
-        f"{line['priority']} {line['priorityClass']}".rstrip(),
+        f"{priority} {line['priorityClass']}".rstrip(),
         _age(line["ageSeconds"]),
         str(line["pods"]),
         ", ".join(line["asks"]) or "nothing",

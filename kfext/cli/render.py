@@ -30,12 +30,16 @@ _Loader.yaml_implicit_resolvers = {
 
 @dataclass(slots=True)
 class Rendered:
-    """Documents and the patch of each (empty where nothing changes); `notes` are for stderr."""
+    """Documents and the patch of each (empty where nothing changes); `notes` are for stderr.
+
+    `warnings` are those of the notes that the API server would send with its answer.
+    """
 
     documents: list[Any] = field(default_factory=list)
     patches: list[Sequence[Operation]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     refused: bool = False
 
 
@@ -90,23 +94,23 @@ def written(rendered: Rendered, *, output: str) -> str:
     return _json({"apiVersion": "v1", "kind": "List", "items": rendered.documents})
 
 
-def admitted(document: Any, facts: Facts) -> tuple[Any, Sequence[Verdict]]:
-    """Return a document as admission would store it, and what was done. Raises UserError."""
+def admitted(document: Any, facts: Facts) -> Rendered:
+    """Return one document as admission would store it. Raises UserError if it is refused."""
     rendered = Rendered()
     _add(rendered, document, facts)
     if rendered.refused:
         raise UserError(rendered.notes[0])
-    return rendered.documents[0], rendered.verdicts
+    return rendered
 
 
 def _facts(policies: list[Any], namespace: Any) -> Facts:
     parsed: list[TrainingPolicy] = []
     for policy in policies:
         if mapping(policy).get("kind") != "TrainingPolicy":
-            raise UserError(f"--policy wants a TrainingPolicy, not {_title(policy)}")
+            raise UserError(f"--policy wants a TrainingPolicy, not {title_of(policy)}")
         parsed.append(parse_policy(policy))
     if namespace is not None and mapping(namespace).get("kind") != "Namespace":
-        raise UserError(f"--namespace-file wants a Namespace, not {_title(namespace)}")
+        raise UserError(f"--namespace-file wants a Namespace, not {title_of(namespace)}")
     metadata = mapping(mapping(namespace).get("metadata"))
     return Facts(
         namespace_labels=strings(metadata.get("labels")) if namespace else {MANAGED: "true"},
@@ -117,7 +121,7 @@ def _facts(policies: list[Any], namespace: Any) -> Facts:
 
 
 def _add(rendered: Rendered, document: Any, facts: Facts) -> None:
-    title = _title(document)
+    title = title_of(document)
     mutation = Mutation()
     if mapping(document).get("kind") not in KINDS:
         rendered.notes.append(f"{title}: not a training job, left as it is")
@@ -131,7 +135,9 @@ def _add(rendered: Rendered, document: Any, facts: Facts) -> None:
     else:
         rendered.verdicts += mutation.verdicts
         rendered.notes += [f"{title}: {v.reason}: {v.message}" for v in mutation.verdicts]
-    rendered.notes += [f"{title}: warning: {warning}" for warning in mutation.warnings]
+    warnings = [f"{title}: warning: {warning}" for warning in mutation.warnings]
+    rendered.warnings += warnings
+    rendered.notes += warnings
     rendered.patches.append(mutation.ops)
     rendered.documents.append(_applied(document, mutation.ops))
 
@@ -163,7 +169,8 @@ def _applied(document: Any, operations: Sequence[Operation]) -> Any:
     return document
 
 
-def _title(document: Any) -> str:
+def title_of(document: Any) -> str:
+    """Return kind and name of a document, for a message."""
     fields = mapping(document)
     kind = text(fields.get("kind")) or "a document without kind"
     name = text(mapping(fields.get("metadata")).get("name"))

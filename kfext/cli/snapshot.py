@@ -15,51 +15,56 @@ from kfext.model.quota import parse_quota
 from kfext.model.snapshot import Snapshot
 from kfext.model.tolerant import mapping, text
 
+_NEEDED = {
+    **{kind.plural: paths.jobs(kind.plural) for kind in KINDS.values()},
+    "limitranges": paths.limit_ranges(),
+    "namespaces": paths.namespaces(),
+    "nodes": paths.nodes(),
+    "pods": paths.pods(),
+    "priorityclasses": paths.priority_classes(),
+    "resourcequotas": paths.resource_quotas(),
+    "trainingpolicies": paths.policies(),
+}
+
 
 async def read_snapshot(client: Client) -> Snapshot:
-    """Return the cluster as it stands. Raises UserError for a right that is missing, ApiError."""
+    """Return the cluster as it stands. Raises UserError naming all missing rights, ApiError."""
+    listed: dict[str, list[dict[str, Any]]] = {}
+    forbidden = []
+    for what, path in _NEEDED.items():
+        try:
+            listed[what] = await client.list_all(path)
+        except Forbidden:
+            forbidden.append(what)
+        except NotFound as error:
+            raise UserError(f"the cluster serves no {what}: is kfext installed?") from error
+    if forbidden:
+        raise UserError(
+            f"to plan, you need the right to list in the whole cluster: {', '.join(forbidden)}; "
+            f"ask whoever gives out rights, or submit the job and see `kubectl kfext explain`"
+        )
     jobs: list[TrainingJob] = []
     for kind in KINDS.values():
-        listed = await _needed(client, kind.plural, paths.jobs(kind.plural))
-        parsed = (parse_job({"kind": kind.name, **raw}) for raw in listed)
+        parsed = (parse_job({"kind": kind.name, **raw}) for raw in listed[kind.plural])
         jobs += [job for job in parsed if job is not None]
-    ranges = await _needed(client, "limitranges", paths.limit_ranges())
     return Snapshot(
-        nodes=tuple(map(parse_node, await _needed(client, "nodes", paths.nodes()))),
-        pods=tuple(map(parse_pod, await _needed(client, "pods", paths.pods()))),
+        nodes=tuple(map(parse_node, listed["nodes"])),
+        pods=tuple(map(parse_pod, listed["pods"])),
         jobs=tuple(jobs),
-        policies=tuple(
-            map(parse_policy, await _needed(client, "trainingpolicies", paths.policies()))
-        ),
-        namespaces={
-            found.name: found
-            for found in map(
-                parse_namespace, await _needed(client, "namespaces", paths.namespaces())
-            )
-        },
-        classes=await read_classes(client),
-        quotas=tuple(
-            map(parse_quota, await _needed(client, "resourcequotas", paths.resource_quotas()))
-        ),
+        policies=tuple(map(parse_policy, listed["trainingpolicies"])),
+        namespaces={one.name: one for one in map(parse_namespace, listed["namespaces"])},
+        classes=_by_name(listed["priorityclasses"]),
+        quotas=tuple(map(parse_quota, listed["resourcequotas"])),
         limit_ranges=frozenset(
-            text(mapping(one.get("metadata")).get("namespace")) for one in ranges
+            text(mapping(one.get("metadata")).get("namespace")) for one in listed["limitranges"]
         ),
     )
 
 
 async def read_classes(client: Client) -> dict[str, PriorityClass]:
-    """Return the priority classes by name. Raises UserError, ApiError."""
-    listed = await _needed(client, "priorityclasses", paths.priority_classes())
+    """Return the priority classes by name. Raises ApiError."""
+    return _by_name(await client.list_all(paths.priority_classes()))
+
+
+def _by_name(listed: list[dict[str, Any]]) -> dict[str, PriorityClass]:
     return {one.name: one for one in map(parse_priority_class, listed)}
-
-
-async def _needed(client: Client, what: str, path: str) -> list[dict[str, Any]]:
-    try:
-        return await client.list_all(path)
-    except Forbidden as error:
-        raise UserError(
-            f"to plan, you need the right to list {what} in the whole cluster; ask whoever gives "
-            f"out rights, or submit the job and see `kubectl kfext explain`"
-        ) from error
-    except NotFound as error:
-        raise UserError(f"the cluster serves no {what}: is kfext installed?") from error

@@ -30,6 +30,12 @@ def replica(index: int, *, node: str = "", gates: Any = ()) -> Pod:
     return parse_pod(pod(name=f"train-worker-{index}", labels=labels, spec=spec))
 
 
+def ours(colocation: str = "preferred") -> Raw:
+    """A job whose templates the webhook has written to."""
+    metadata = {"annotations": {names.COLOCATION: colocation}}
+    return job(specs={"Worker": {"replicas": 3, "template": {"metadata": metadata}}})
+
+
 HELD = {names.HELD: "true"}
 SUSPENDED = {"suspend": True}
 PHASES: dict[str, tuple[Raw, list[Pod], str]] = {
@@ -40,10 +46,13 @@ PHASES: dict[str, tuple[Raw, list[Pod], str]] = {
     ),
     "suspended by a person": (job(run_policy=SUSPENDED), [], "Suspended"),
     "released": (job(annotations={names.RELEASED: "NoRoom"}), [], "Released"),
-    "the operator makes pods": (job(), [replica(0)], "Planned"),
-    "pods wait behind the gate": (job(), [replica(i, gates=GATE) for i in range(3)], "Gated"),
-    "pods wait for kube-scheduler": (job(), [replica(i) for i in range(3)], "Binding"),
-    "placed": (job(), [replica(i, node="n") for i in range(3)], "Placed"),
+    "the operator makes pods": (ours(), [replica(0)], "Planned"),
+    "pods wait behind the gate": (ours(), [replica(i, gates=GATE) for i in range(3)], "Gated"),
+    "pods wait for kube-scheduler": (ours(), [replica(i) for i in range(3)], "Binding"),
+    "placed": (ours(), [replica(i, node="n") for i in range(3)], "Placed"),
+    "of a namespace that is not managed": (job(), [replica(0, node="n")], "not placed by kfext"),
+    "colocation off": (ours("off"), [replica(0, node="n")], "not placed by kfext"),
+    "run by another": (job(run_policy={"managedBy": "o.dev/x"}), [], "not placed by kfext"),
     "ended": (
         {**job(), "status": {"conditions": [{"type": "Succeeded", "status": "True"}]}},
         [],
@@ -92,4 +101,15 @@ def test_it_tells_what_was_changed() -> None:
 
 
 def test_it_tells_that_nothing_was_changed() -> None:
-    assert "changed  nothing: the namespace is not managed" in words(job())
+    found = words(job())
+    assert "why      kfext does not place this job: its namespace is not labelled" in found
+    assert found.endswith("changed  nothing\n")
+
+
+def test_a_sentence_that_all_pods_share_is_said_once() -> None:
+    why = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/4"}
+    pods = [
+        parse_pod({**pod(name=f"p-{index}"), "status": {"conditions": [why]}}) for index in range(3)
+    ]
+    found = words(ours(), *pods)
+    assert (found.count("(0/4)"), found.count("(as above)")) == (1, 2)

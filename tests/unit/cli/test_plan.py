@@ -51,14 +51,14 @@ def ask(of: Snapshot, made: JobBuilder) -> Answer:
 
 def test_a_job_that_fits_would_start_and_where() -> None:
     found = ask(snapshot(node("a", cpu="2"), node("b", cpu="4")), job().worker(3, cpu="1"))
-    assert found.starts
+    assert found.outcome == "starts"
     assert found.nodes == {f"train-worker-{index}": "b" for index in range(3)}
 
 
 def test_a_started_job_holds_its_room_before_its_pods_exist() -> None:
     of = snapshot(node("a", cpu="4"), jobs=(runs("first", "a", workers=3),))
     found = ask(of, job().worker(2, cpu="1"))
-    assert not found.starts
+    assert found.outcome == "waits"
     assert found.reason == "NoRoom"
     assert "1 cpu free, 1 cpu short" in found.message
 
@@ -66,7 +66,7 @@ def test_a_started_job_holds_its_room_before_its_pods_exist() -> None:
 def test_jobs_before_it_in_the_queue_take_their_room_first() -> None:
     of = snapshot(node("a", cpu="4"), jobs=(waits("older", workers=3),))
     found = ask(of, job().worker(2, cpu="1"))
-    assert not found.starts
+    assert found.outcome == "waits"
     assert "it is the first in the queue" in found.message  # the older one is about to start
 
 
@@ -81,7 +81,7 @@ def test_it_is_told_how_many_are_before_it() -> None:
 def test_room_kept_for_the_head_is_not_planned() -> None:
     of = snapshot(node("a", cpu="4"), jobs=(runs("runs", "a", workers=3), waits("head", workers=4)))
     found = ask(of, job().worker(1, cpu="1"))
-    assert (found.starts, found.reason) == (False, "Reserved")
+    assert (found.outcome, found.reason) == ("waits", "Reserved")
     assert "kept for PyTorchJob team/head, which waits for PyTorchJob team/runs" in found.message
 
 
@@ -93,7 +93,7 @@ def test_a_higher_priority_goes_before_the_head() -> None:
     )
     urgent = job().worker(1, cpu="1")
     urgent.raw["spec"]["runPolicy"]["schedulingPolicy"] = {"priorityClass": "high"}
-    assert ask(of, urgent).starts
+    assert ask(of, urgent).outcome == "starts"
 
 
 def test_a_quota_counts() -> None:
@@ -103,21 +103,21 @@ def test_a_quota_counts() -> None:
     }
     of = snapshot(node("a", cpu="8"), quotas=(parse_quota(quota),))
     found = ask(of, job().worker(2, cpu="1"))
-    assert (found.starts, found.reason) == (False, "QuotaExceeded")
+    assert (found.outcome, found.reason) == ("waits", "QuotaExceeded")
 
 
 def test_settings_of_policies_and_namespaces_hold() -> None:
     policy = {"metadata": {"name": "p"}, "spec": {"settings": {"colocation": "required"}}}
     of = snapshot(node("a", cpu="2"), node("b", cpu="2"), policies=(parse_policy(policy),))
     found = ask(of, job().worker(3, cpu="1"))
-    assert not found.starts
+    assert found.outcome == "waits"
     assert "on one node" in found.message
 
 
 def test_in_a_namespace_that_is_not_managed_it_starts_as_on_plain_kubernetes() -> None:
     of = snapshot(node("a", cpu="1"), namespaces={"team": Namespace("team")})
     found = ask(of, job().worker(3, cpu="1"))
-    assert (found.starts, found.nodes) == (True, {})
+    assert (found.outcome, found.nodes) == ("not-held", {})
     assert "not labelled kfext.dev/managed=true" in found.message
 
 
@@ -129,7 +129,7 @@ def test_the_second_of_a_file_is_planned_as_if_the_first_had_started() -> None:
     second, _ = answered(
         after, document(job(name="two").worker(2, cpu="1")), home="team", uid="2", now=NOW
     )
-    assert (first.starts, second.starts) == (True, False)
+    assert (first.outcome, second.outcome) == ("starts", "waits")
 
 
 def test_what_admission_would_refuse_is_refused_with_the_same_words() -> None:
@@ -138,14 +138,54 @@ def test_what_admission_would_refuse_is_refused_with_the_same_words() -> None:
         ask(snapshot(node("a")), wrong)
 
 
-def test_what_is_no_job_is_refused() -> None:
-    with pytest.raises(UserError, match="only a PyTorchJob or TFJob can be planned"):
+UNDECIDED: dict[str, tuple[dict[str, Any], str, str]] = {
+    "suspended by its author": ({"suspend": True}, "waits", "suspend was set by whoever sent"),
+    "run by another system": ({"managedBy": "other.dev/x"}, "not-held", "managedBy is other.dev/x"),
+}
+
+
+@pytest.mark.parametrize(("policy", "outcome", "why"), UNDECIDED.values(), ids=UNDECIDED)
+def test_a_job_that_kfext_does_not_start_is_not_said_to_start(
+    policy: dict[str, Any], outcome: str, why: str
+) -> None:
+    made = job().worker(1)
+    made.raw["spec"]["runPolicy"] = policy
+    found = ask(snapshot(node("a")), made)
+    assert found.outcome == outcome
+    assert why in found.message
+
+
+IMPOSSIBLE: dict[str, tuple[dict[str, str], str]] = {
+    "no name": ({"name": ""}, "no metadata.name"),
+    "no such namespace": ({"name": "x", "namespace": "nowhere"}, "there is no namespace 'nowhere'"),
+    "a name that is taken": (
+        {"name": "runs"},
+        "exists already: see `kubectl kfext explain -n team",
+    ),
+}
+
+
+@pytest.mark.parametrize(("metadata", "words"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_what_could_not_be_created_is_no_answer(metadata: dict[str, str], words: str) -> None:
+    of = snapshot(node("a", cpu="4"), jobs=(runs("runs", "a", workers=1),))
+    with pytest.raises(UserError, match=words):
         answered(
-            snapshot(), {"kind": "Pod", "metadata": {"name": "x"}}, home="team", uid="1", now=NOW
+            of, {**document(job().worker(1)), "metadata": metadata}, home="team", uid="1", now=NOW
         )
 
 
-ANSWER = Answer("PyTorchJob team/a", True, "Planned", "1 pods go to n", {"a-worker-0": "n"})
+def test_a_generated_name_is_shown_as_one() -> None:
+    made = {**document(job().worker(1)), "metadata": {"generateName": "run-"}}
+    found, _ = answered(snapshot(node("a")), made, home="team", uid="1", now=NOW)
+    assert found.job == "PyTorchJob team/run-xxxxx"
+
+
+def test_the_warnings_of_admission_are_told() -> None:
+    made = job().worker(1).annotated("kfext.dev/network", "host")
+    assert "warning: " in "".join(ask(snapshot(node("a")), made).warnings)
+
+
+ANSWER = Answer("PyTorchJob team/a", "starts", "Planned", "1 pods go to n", {"a-worker-0": "n"})
 
 
 def test_the_answer_in_words() -> None:
