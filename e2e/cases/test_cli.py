@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from e2e.harness.jobs import job, template, workers
+from e2e.harness.jobs import Object, job, template, workers
 from e2e.harness.kfext_process import COMMAND
-from e2e.harness.space import Object, Space
+from e2e.harness.space import Space
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 REQUIRED = {"kfext.dev/colocation": "required"}

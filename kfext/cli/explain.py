@@ -8,6 +8,8 @@ import yaml
 
 from kfext import names
 from kfext.cli.cluster import ClusterOptions, Raw, find_job
+from kfext.core.elastic import workers_of
+from kfext.core.explain import listed
 from kfext.core.validate import OFF
 from kfext.errors import Forbidden, NotFound
 from kfext.kube import paths
@@ -15,6 +17,7 @@ from kfext.kube.client import Client
 from kfext.model.job import ReplicaGroup, TrainingJob
 from kfext.model.plan import decode_plan
 from kfext.model.pod import Pod, parse_pod
+from kfext.model.state import decode_state
 from kfext.model.tolerant import mapping, sequence, strings, text
 
 _UNPLACED = "not placed by kfext"
@@ -152,9 +155,23 @@ def _left_alone(job: TrainingJob, raw: Raw, *, touched: bool) -> str:
 
 def _annotations(job: TrainingJob, raw: Raw, group: ReplicaGroup) -> Mapping[str, str]:
     """Return the annotations of a template."""
+    return strings(mapping(_template(job, raw, group).get("metadata")).get("annotations"))
+
+
+def _template(job: TrainingJob, raw: Raw, group: ReplicaGroup) -> Mapping[str, Any]:
     specs = mapping(mapping(raw.get("spec")).get(job.kind.replica_specs))
-    template = mapping(mapping(specs.get(group.key)).get("template"))
-    return strings(mapping(template.get("metadata")).get("annotations"))
+    return mapping(mapping(specs.get(group.key)).get("template"))
+
+
+def _preferred(template: Mapping[str, Any]) -> list[str]:
+    """Return the nodes that a template prefers by name, as only kfext writes it."""
+    affinity = mapping(mapping(mapping(template.get("spec")).get("affinity")).get("nodeAffinity"))
+    return [
+        text(value)
+        for term in sequence(affinity.get("preferredDuringSchedulingIgnoredDuringExecution"))
+        for field in sequence(mapping(mapping(term).get("preference")).get("matchFields"))
+        for value in sequence(mapping(field).get("values"))
+    ]
 
 
 def _changed(job: TrainingJob, raw: Raw) -> Iterator[str]:
@@ -168,6 +185,10 @@ def _changed(job: TrainingJob, raw: Raw) -> Iterator[str]:
         found = [f"{key}={written[key]}" for key in ours if key in written]
         if found:
             yield f"{group.type} template: {', '.join(found)}"
+        if preferred := _preferred(_template(job, raw, group)):
+            yield f"{group.type} template: prefers {listed(preferred)} (affinity)"
+    if asked := decode_state(job.annotations.get(names.STATE)).asked:
+        yield f"started with {workers_of(job)} workers, for {asked} had no room ({names.STATE})"
     if job.released:
         yield f"marked as released: {job.annotations[names.RELEASED]}"
 

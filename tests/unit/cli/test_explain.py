@@ -9,6 +9,7 @@ from kfext.cli.explain import explained, in_words
 from kfext.model.job import parse_job
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey, parse_pod
+from kfext.model.state import JobState
 from tests.unit.objects import Raw, job, pod
 
 GATE = [{"name": names.GATE}]
@@ -98,6 +99,19 @@ def test_it_tells_what_was_changed() -> None:
     metadata = {"annotations": {names.COLOCATION: "required", "other": "x"}}
     raw = job(specs={"Worker": {"template": {"metadata": metadata}}})
     assert "changed  Worker template: kfext.dev/colocation=required\n" in words(raw)
+
+
+def test_it_tells_that_an_elastic_job_was_made_smaller() -> None:
+    raw = job(annotations={names.STATE: JobState(asked=12).encode()})
+    assert "workers, for 12 had no room (kfext.dev/state)" in words(raw)
+
+
+def test_it_tells_which_nodes_a_template_prefers() -> None:
+    field = {"key": "metadata.name", "operator": "In", "values": ["node-a"]}
+    term = {"weight": 100, "preference": {"matchFields": [field]}}
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
+    raw = job(specs={"Worker": {"template": {"spec": {"affinity": affinity}}}})
+    assert "changed  Worker template: prefers node-a (affinity)\n" in words(raw)
 
 
 def test_it_tells_that_nothing_was_changed() -> None:
