@@ -22,9 +22,10 @@ class Allowances:
     def observe_quota(self, old: Quota | None, new: Quota | None) -> None:
         """Take in a quota as it stands; None for `new` when it is gone."""
         if old is not None:
-            self._quotas.get(old.namespace, {}).pop(old.name, None)
+            self._quotas[old.namespace].pop(old.name, None)
         if new is not None:
             self._quotas.setdefault(new.namespace, {})[new.name] = new
+        self._cluster.limited = {name for name, quotas in self._quotas.items() if quotas}
         if old is not None and (new is None or _looser(old, new)):
             self._cluster.mark_queue(old.namespace)
 
@@ -34,6 +35,7 @@ class Allowances:
             self._ranges[old] -= 1
         if new is not None:
             self._ranges[new] += 1
+        self._cluster.mark_queue(new or old or "")
 
     def of(self, entry: Entry, classes: Classes) -> Allowance:
         """Return what holds for a job."""

@@ -29,7 +29,8 @@ class Cluster:
     """Jobs by uid, pods by job, the ledger; `changed` holds the uids of jobs to look at again.
 
     `outstanding` counts the pods that the operator has yet to create, over all jobs; `incomplete`
-    are those jobs.
+    are those jobs, and `crowded` says that there are too many for more to be planned. `limited` are
+    the namespaces with a quota; `ends_version` counts what changed of when jobs end.
     """
 
     def __init__(
@@ -40,6 +41,9 @@ class Cluster:
         self.changed: set[str] = set()
         self.pod_created_at = monotonic()
         self.outstanding = 0
+        self.crowded = False
+        self.limited: set[str] = set()
+        self.ends_version = 0
         self.incomplete: dict[str, Entry] = {}
         self._pods: dict[str, dict[str, Pod]] = {}
         self._gone: dict[str, None] = {}
@@ -97,7 +101,10 @@ class Cluster:
             entry = Entry(raw, job, plan, state, since=now, settled_at=now)
             self.jobs[job.uid] = entry
         else:
+            if entry.job.ends != job.ends:
+                self.ends_version += 1
             entry.raw, entry.job, entry.plan, entry.state = raw, job, plan, state
+            entry.not_before = 0.0
         self.sync_claims(entry)
         self.mark(job.uid)
 
@@ -109,6 +116,7 @@ class Cluster:
         entry = self.jobs.pop(uid, None)
         if entry is None:
             return
+        self._unsettled.pop(uid, None)
         self._expect(entry, 0)
         for key in entry.claimed:
             self.ledger.drop(key)
@@ -177,6 +185,12 @@ class Cluster:
             self.mark_queue()
         elif old is not None:
             self.ledger.remove_node(old.name)
+            self.mark_queue()  # why a job waits may be another reason now
+
+    def stand_by(self) -> None:
+        """Keep what waits for the loop small while another process leads."""
+        self.settle()
+        self.changed.intersection_update(self.jobs)
 
     def settle(self) -> None:
         """Bring the ledger to what is known of all jobs; before anything is decided."""
@@ -192,7 +206,8 @@ class Cluster:
             return  # gone while its step was written
         pods = self.pods(entry.job.uid)
         job = entry.job if entry.assumed is None else replace(entry.job, suspend=False)
-        wanted = plan_claims(job, entry.assumed or entry.plan, pods)
+        priority = -entry.turn[2][0] if entry.turn else None
+        wanted = plan_claims(job, entry.assumed or entry.plan, pods, priority=priority)
         for key in entry.claimed.keys() - wanted.keys():
             self.ledger.drop(key)
         for key, claim in wanted.items():
@@ -205,7 +220,7 @@ class Cluster:
         entry.claimed = dict(wanted)
         entry.gated = any(pod.gated for pod in pods)
         alive = sum(not pod.deleting for pod in pods)
-        self._expect(entry, max(entry.job.pods - alive, 0) if wanted else 0)
+        self._expect(entry, self._still_to_come(entry, pods) if wanted else 0)
         if freed:
             self.mark_queue()
         marker = (
@@ -218,19 +233,30 @@ class Cluster:
         if marker != entry.marker:
             entry.marker, entry.since = marker, self._monotonic()
 
+    def _still_to_come(self, entry: Entry, pods: tuple[Pod, ...]) -> int:
+        """Return how many pods the operator is creating: not those that a running gang has lost."""
+        if any(pod.node_name and not pod.deleting for pod in pods):
+            return 0
+        return max(entry.job.pods - len(pods), 0)
+
     def _expect(self, entry: Entry, missing: int) -> None:
         """Take in how many pods of a job are still to come; with few to come, more may be planned.
 
-        Those who wait for that are looked at once per half of the bound, not once per pod.
+        Once there are too many nothing more is planned until half of them are there, so that who
+        waits is looked at once per half, not once per pod, and nobody slips in between.
         """
-        before = self.outstanding
         self.outstanding += missing - entry.missing
+        if entry.missing and not missing and entry.job.namespace in self.limited:
+            self.mark_queue(entry.job.namespace)  # its quota knows all of them now
         entry.missing = missing
         if missing:
             self.incomplete[entry.job.uid] = entry
         else:
             self.incomplete.pop(entry.job.uid, None)
-        if before > MOST_OUTSTANDING // 2 >= self.outstanding:
+        if self.outstanding >= MOST_OUTSTANDING:
+            self.crowded = True
+        elif self.crowded and self.outstanding <= MOST_OUTSTANDING // 2:
+            self.crowded = False
             self.mark_queue()
 
 

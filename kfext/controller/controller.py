@@ -32,6 +32,7 @@ _STALE_SECONDS = 150.0
 """Without an event or a bookmark for so long, what we know is too old to act on."""
 _TICK_LIMIT_SECONDS = 15.0
 _SWEEP_SECONDS = 300.0
+_STAND_BY_SECONDS = 10.0
 
 
 class Controller:
@@ -83,6 +84,7 @@ class Controller:
             self._listed = True
             tasks.create_task(self._events.run())
             tasks.create_task(self._lease.run())
+            tasks.create_task(self._stand_by())
             await self._lease.held.wait()
             self._client.write_only_while(self._lease.may_act)
             self._metrics.leading.set(1)
@@ -125,10 +127,12 @@ class Controller:
         """
         line = self._reconciler.line
         while True:
-            await asyncio.sleep(_SWEEP_SECONDS)
             known = set(self.cluster.jobs)
             with suppress(ApiError):
-                line.autoscaler = await has_autoscaler(self._client)
+                found = await has_autoscaler(self._client)
+                if found != line.autoscaler:
+                    line.autoscaler = found
+                    self.cluster.mark_queue()
                 present = {
                     text(mapping(raw.get("metadata")).get("uid"))
                     for kind in KINDS.values()
@@ -137,6 +141,13 @@ class Controller:
                 for uid in known - present:
                     self.cluster.forget_job(uid)
                     self.viewer.forget(uid)
+            await asyncio.sleep(_SWEEP_SECONDS)
+
+    async def _stand_by(self) -> None:
+        """Keep what is noted for the loop small until it runs."""
+        while not self._lease.held.is_set():
+            await asyncio.sleep(_STAND_BY_SECONDS)
+            self.cluster.stand_by()
 
     def _report(self, entry: Entry, phase: str | None, verdict: Verdict | None) -> None:
         """Show what became of a job on its TrainingPlan, and a new reason to wait as an event."""

@@ -30,6 +30,7 @@ class Entry:
     assumed: Plan | None = None
     busy: bool = False
     failures: int = 0
+    not_before: float = 0.0
     phase: str | None = None
     phase_since: float = 0.0
     verdict: Verdict | None = None

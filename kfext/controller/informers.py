@@ -11,6 +11,7 @@ from kfext.controller.viewer import Viewer
 from kfext.kube import paths, wire
 from kfext.kube.client import Client
 from kfext.kube.informer import Informer
+from kfext.model.namespace import Namespace
 
 
 def informers(
@@ -18,10 +19,16 @@ def informers(
 ) -> Mapping[str, Informer[Any]]:
     """Return the informers, not yet running; the kinds that people write come through kopf."""
     allowances = line.allowances
+
+    def observe_namespace(old: Namespace | None, new: Namespace | None) -> None:
+        settings.observe_namespace(old, new)
+        if new is not None:
+            cluster.mark_queue(new.name)  # its settings may be others now
+
     followed = {
         "nodes": (paths.nodes(), wire.decode_node, cluster.observe_node),
         "pods": (paths.pods(), wire.decode_pod, cluster.observe_pod),
-        "namespaces": (paths.namespaces(), wire.decode_namespace, settings.observe_namespace),
+        "namespaces": (paths.namespaces(), wire.decode_namespace, observe_namespace),
         "priorityclasses": (
             paths.priority_classes(),
             wire.decode_priority_class,

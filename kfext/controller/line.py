@@ -10,14 +10,12 @@ from typing import Any
 from kfext.controller.allowances import Allowances
 from kfext.controller.cluster import Cluster
 from kfext.controller.entry import Entry
+from kfext.controller.keeper import Keeper
 from kfext.controller.settings import JobSettings
 from kfext.core import queue
-from kfext.core.backfill import reserve
 from kfext.core.explain import in_line, listed
-from kfext.core.gang import members_of
 from kfext.core.refusals import Refusals
 from kfext.core.reservation import Reservation
-from kfext.core.room import WAITS_FOR_ROOM
 from kfext.core.situation import Around
 from kfext.model.priority import PriorityClass
 from kfext.model.verdict import Verdict
@@ -41,15 +39,12 @@ class Line:
         self.classes: dict[str, PriorityClass] = {}
         self.allowances = Allowances(cluster)
         self.refusals = Refusals()
-        self.reservation: Reservation | None = None
+        self._keeper = Keeper(cluster=cluster, settings=settings, wall=wall)
         self.autoscaler = False
         self._cluster = cluster
-        self._settings = settings
-        self._wall = wall
         self._queued: dict[str, Entry] = {}
         self._moved = False
         self._version = 0
-        self._gains = -1
 
     def observe_class(self, old: PriorityClass | None, new: PriorityClass | None) -> None:
         """Take in a PriorityClass as it stands; None for `new` when it is gone."""
@@ -90,54 +85,24 @@ class Line:
 
     # --- the reservation ------------------------------------------------------------------------
 
+    @property
+    def reservation(self) -> Reservation | None:
+        """The room that is kept for a job of the queue."""
+        return self._keeper.kept
+
     def keep_room(self) -> Entry | None:
         """Bring the reservation to whom it is due now; return who has to be told of it."""
-        holder = self._first_in_need()
-        kept = self.reservation
-        same = (kept.job_uid if kept else "") == (holder.job.uid if holder else "")
-        if same and self._cluster.ledger.gains == self._gains:
+        needy = sorted(filter(self._keeper.needs, self._queued.values()), key=self.turn)
+        return self._keeper.holder if self._keeper.renew(needy) else None
+
+    def keep_room_after(self, entry: Entry) -> Entry | None:
+        """Do so after a decision for one job, before the next in the order may take its room."""
+        holder = self._keeper.holder
+        if self._keeper.holds(entry):
+            return self.keep_room()
+        if not self._keeper.needs(entry) or (holder and self.turn(holder) < self.turn(entry)):
             return None
-        ledger, gains = self._cluster.ledger, self._cluster.ledger.gains
-        self.reservation = self._reserve(holder) if holder else None
-        old = kept.claims if kept else {}
-        new = self.reservation.claims if self.reservation else {}
-        for key in old.keys() - new.keys():
-            ledger.drop(key)
-        for key, claim in new.items():
-            ledger.claim(key, claim)
-        if ledger.gains != gains:
-            self._cluster.mark_queue()  # what is no longer kept is room for others
-        self._gains = ledger.gains
-        return holder if self.reservation != kept else None
-
-    def holds(self, entry: Entry) -> bool:
-        """Return whether it is this job that room is kept for."""
-        return self.reservation is not None and self.reservation.job_uid == entry.job.uid
-
-    def needs_room(self, entry: Entry) -> bool:
-        """Return whether room must be kept for a job, unless one before it needs it too."""
-        if entry.busy or entry.phase != QUEUED or entry.verdict is None:
-            return False
-        if entry.verdict.reason not in WAITS_FOR_ROOM:
-            return False
-        waited = self._wall() - max(entry.job.created, entry.state.suspended_at)
-        return waited >= self._settings(entry).placement.reserve_after
-
-    def _first_in_need(self) -> Entry | None:
-        return min(filter(self.needs_room, self._queued.values()), key=self.turn, default=None)
-
-    def _reserve(self, holder: Entry) -> Reservation | None:
-        settings, now = self._settings(holder), self._wall()
-        entries = self._cluster.jobs.values()
-        return reserve(
-            holder.job.uid,
-            members_of(holder.job),
-            self._cluster.ledger,
-            ends={e.job.uid: ends for e in entries if (ends := e.job.ends) is not None},
-            one_node=settings.colocation == "required",
-            excluded=[node for node, until in holder.state.excluded.items() if until > now],
-            ignoring=self.reservation.claims if self.reservation else (),
-        )
+        return self._keeper.holder if self._keeper.renew([entry]) else None
 
     # --- what a job is told -----------------------------------------------------------------------
 
@@ -146,7 +111,7 @@ class Line:
         own = queue.priority_class(entry.job, self.classes)
         around: dict[str, Any] = {}
         if self.reservation is not None:
-            holder = self._cluster.jobs.get(self.reservation.job_uid)
+            holder = self._keeper.holder
             around = {
                 "reservation": self.reservation,
                 "reserved_for": _named(holder) if holder else "another job",
@@ -157,6 +122,7 @@ class Line:
             priority=own.value,
             preempts=own.preempts,
             outstanding=self._cluster.outstanding,
+            crowded=self._cluster.crowded,
             autoscaler=self.autoscaler,
             allowance=self.allowances.of(entry, self.classes),
             **around,
@@ -177,7 +143,7 @@ class Line:
         if entry.phase != QUEUED or entry.verdict is None or entry.ahead is None:
             return entry.verdict
         kept, nodes, awaited = self.reservation, "", ""
-        if kept is not None and kept.job_uid == entry.job.uid:
+        if kept is not None and self._keeper.holds(entry):
             nodes, awaited = listed(kept.nodes), self._awaited(kept)
         return in_line(
             entry.verdict, ahead=entry.ahead, exact=_EXACT, kept_nodes=nodes, awaited=awaited

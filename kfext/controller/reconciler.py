@@ -96,23 +96,19 @@ class Reconciler:
                 self.line.forget(uid)
         told: dict[str, Entry] = {}
         for entry in sorted(entries, key=self.line.turn):
-            if entry.busy:
-                continue  # it is marked again when its write is done
+            if entry.busy or self._monotonic() < entry.not_before:
+                continue  # it is marked again when its write is done, or is to be tried again
             self._decide(entry, writes)
             self.line.note(entry)
             told[entry.job.uid] = entry
-            if self.line.needs_room(entry) or self.line.holds(entry):
-                self._keep_room(told)  # before the next in the order may take it
-        self._keep_room(told)
+            if holder := self.line.keep_room_after(entry):
+                told[holder.job.uid] = holder
+        if holder := self.line.keep_room():
+            told[holder.job.uid] = holder
         told.update((entry.job.uid, entry) for entry in self.line.moved())
         for entry in told.values():
             if not entry.busy:
                 self._report(entry, entry.phase, self.line.sentence(entry))
-
-    def _keep_room(self, told: dict[str, Entry]) -> None:
-        holder = self.line.keep_room()
-        if holder is not None:
-            told[holder.job.uid] = holder
 
     def _decide(self, entry: Entry, writes: asyncio.TaskGroup) -> None:
         try:
@@ -196,7 +192,8 @@ class Reconciler:
             log.warning("step failed", step=type(step).__name__, error=str(error))
             self._metrics.steps.labels(step=type(step).__name__, outcome="failed").inc()
             again = min(_RETRY_SECONDS * 2**entry.failures, _LONGEST_RETRY_SECONDS)
-            entry.failures += 1
+            entry.failures = min(entry.failures + 1, 10)
+            entry.not_before = self._monotonic() + again
         finally:
             entry.assumed = None
             entry.busy = False
@@ -221,4 +218,7 @@ class Reconciler:
 
     def _ring(self, uid: str) -> None:
         self._alarms.pop(uid, None)
+        entry = self._cluster.jobs.get(uid)
+        if entry is not None:
+            entry.not_before = 0.0
         self._cluster.mark(uid)

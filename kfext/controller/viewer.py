@@ -55,6 +55,8 @@ class Viewer:
             self._conditions.observe(new.job_uid, new.marks)
         elif old is not None:
             self._written.pop(old.job_uid, None)
+            if old.job_uid not in self._wanted:
+                self._conditions.forget(old.job_uid)
             self._enqueue(old.job_uid)
 
     def show(self, job: TrainingJob, view: View) -> None:

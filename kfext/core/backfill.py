@@ -52,8 +52,8 @@ def reserve(
     prospect = _Prospect(
         wanted=wanted,
         ledger=ledger,
-        free=np.maximum(ledger.free(wanted.resources, ignoring=ignoring), 0),
-        later=np.maximum(emptied.free(wanted.resources), 0),
+        free=ledger.free(wanted.resources, ignoring=ignoring),
+        later=emptied.free(wanted.resources),
         masks=[ledger.eligible(batch.constraints) & open_ for batch in wanted.batches],
     )
     needs = [_on_one_node(prospect), None if one_node else _on_many(prospect)]
@@ -89,13 +89,16 @@ def _on_many(prospect: _Prospect) -> Needs | None:
     order = np.lexsort((ledger.name_order(), np.round(freest, 9)))
     used = np.zeros_like(prospect.later)
     for batch, mask in zip(wanted.batches, prospect.masks, strict=True):
-        left = batch.count
+        left, most = batch.count, 1 if batch.constraints.host_ports else batch.count
+        taken = np.zeros(used.shape[1], dtype=np.int64)
         for amounts in (prospect.free, prospect.later):
             for row in order[mask[order]]:
                 if not left:
                     break
-                some = min(left, _copies(amounts[:, row] - used[:, row], batch.requests))
+                room = _copies(amounts[:, row] - used[:, row], batch.requests)
+                some = min(left, room, most - int(taken[row]))
                 used[:, row] += some * batch.requests
+                taken[row] += some
                 left -= some
         if left:
             return None

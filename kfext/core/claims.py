@@ -32,11 +32,12 @@ def pod_claim(pod: Pod) -> Claim | None:
 
 
 def plan_claims(
-    job: TrainingJob, plan: Plan | None, pods: Iterable[Pod]
+    job: TrainingJob, plan: Plan | None, pods: Iterable[Pod], *, priority: int | None = None
 ) -> Mapping[Hashable, Claim]:
     """Return the claims of the replicas of a plan whose pods do not claim for themselves.
 
-    A plan holds room only while the job runs under it: not after its end, nor while suspended.
+    `priority` is what the pods will have, None if that is not known. A plan holds room only while
+    the job runs under it: not after its end, nor while suspended.
     """
     if plan is None or job.suspend or job.finished or job.deleting or job.released:
         return {}
@@ -53,6 +54,6 @@ def plan_claims(
         requests = pod.requests if pod else group.requests
         ports = pod.host_ports if pod else group.constraints.host_ports
         claims[plan_key(job.uid, key)] = Claim(
-            node=node, requests=requests, host_ports=ports, job=job.uid
+            node=node, requests=requests, host_ports=ports, job=job.uid, priority=priority
         )
     return claims

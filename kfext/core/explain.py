@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from kfext.model.quantity import PODS, human
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_NO_ELIGIBLE_NODE, REASON_NO_ROOM, REASON_TOO_BIG
 
+_FAR = 4e9
 _CAUSES = 3
 """How many causes a sentence names, most frequent first."""
 
@@ -121,6 +123,11 @@ def in_line(verdict: Verdict, *, ahead: int, exact: int, kept_nodes: str, awaite
         )
         place += f" until {awaited} have ended" if awaited else ""
     return Verdict(verdict.reason, f"{verdict.message}; {place}")
+
+
+def clock(seconds: float) -> str:
+    """Return a time of day, in UTC; anybody may have written any number where it comes from."""
+    return datetime.fromtimestamp(min(max(seconds, 0.0), _FAR), UTC).strftime("%H:%M:%S UTC")
 
 
 def listed(names: Sequence[str], *, of: str = "nodes") -> str:

@@ -49,7 +49,7 @@ def start_patch(raw: Raw, job: TrainingJob, plan: Plan) -> list[Operation]:
     if admitted < (asked := workers_of(job)):
         templates = _resized(templates, job, workers=admitted)
         state = decode_state(job.annotations.get(STATE))
-        annotations[STATE] = replace(state, asked=asked).encode()
+        annotations[STATE] = replace(state, asked=asked, admitted=admitted).encode()
     return [
         *_tests(raw, job),
         {"op": "test", "path": pointer("metadata", "annotations", HELD),
@@ -74,14 +74,14 @@ def amend_patch(raw: Raw, job: TrainingJob, plan: Plan) -> list[Operation]:
 def stop_patch(raw: Raw, job: TrainingJob, state: JobState) -> list[Operation]:
     """Suspend the job, mark it as ours to resume, and forget its plan and that it was short."""
     spec: Changes = {"runPolicy": {"suspend": True}}
-    if state.asked:
+    if state.asked and workers_of(job) == state.admitted:  # else the user has changed it since
         spec[job.kind.replica_specs] = _resized({}, job, workers=state.asked)
     changes: Changes = {
         "metadata": {
             "annotations": {
                 HELD: job.annotations.get(HELD, "true"),
                 PLAN: None,
-                STATE: replace(state, asked=0).encode(),
+                STATE: replace(state, asked=0, admitted=0).encode(),
             }
         },
         "spec": spec,

@@ -23,8 +23,8 @@ from kfext.model.node import Node
 class Ledger:
     """Nodes and the claims on them. A claim on an unknown node waits until the node appears.
 
-    `gains` counts how often there may have come to be more room: while it stands, what did not fit
-    does not fit.
+    `gains` counts what may end a refusal or change its reason: room that came free, and nodes that
+    changed. While it stands, what did not fit does not fit, for the same reason.
     """
 
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
@@ -56,7 +56,7 @@ class Ledger:
         if known is None or _shape(known) != _shape(node):
             self._eligible.set(row, node)
             self._topology.forget()
-        if known is None or _shape(known) != _shape(node) or _grew(known, node):
+        if known is None or _shape(known) != _shape(node) or known.allocatable != node.allocatable:
             self.gains += 1
 
     def remove_node(self, name: str) -> None:
@@ -70,6 +70,7 @@ class Ledger:
         self._topology.forget()
         self._unused.append(row)
         self._name_order = None
+        self.gains += 1
 
     def node(self, name: str) -> Node | None:
         """Return a node by name."""
@@ -214,12 +215,6 @@ class Ledger:
 def _shape(node: Node) -> tuple[object, ...]:
     """Return what of a node decides eligibility."""
     return node.labels, node.taints, node.unschedulable
-
-
-def _grew(known: Node, node: Node) -> bool:
-    """Return whether a node has more of anything than before."""
-    had = known.allocatable
-    return any(number > had.get(resource, 0) for resource, number in node.allocatable.items())
 
 
 def _name(node: Node | None) -> str:

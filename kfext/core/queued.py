@@ -1,10 +1,9 @@
 """A job that kfext holds suspended: it waits until it is safe to resume and there is room."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from kfext.core.elastic import fewest_workers, with_workers, workers_of
-from kfext.core.explain import listed
+from kfext.core.explain import clock, listed
 from kfext.core.ledger import Ledger
 from kfext.core.quota import demand, shortage
 from kfext.core.refusals import Refusal, Refusals
@@ -33,9 +32,6 @@ MOST_OUTSTANDING = 500
 """Pods that the operator may have to create before more are planned: at ten a second, what is
 planned beyond that would only keep room from those who could use it now."""
 
-_FAR = 4e9
-"""A time that has a date, for what anybody may have written into an annotation."""
-
 
 def queued_step(situation: Situation, ledger: Ledger, refusals: Refusals) -> Step:
     """Return what to do for a suspended job."""
@@ -50,8 +46,7 @@ def queued_step(situation: Situation, ledger: Ledger, refusals: Refusals) -> Ste
     if situation.colocation == "off":
         return Release((), Verdict(REASON_RELEASED, "colocation was switched off"))
     if state.retry_at > now:
-        until = datetime.fromtimestamp(min(state.retry_at, _FAR), UTC).strftime("%H:%M:%S UTC")
-        message = f"{state.message}; it backs off until {until}"
+        message = f"{state.message}; it backs off until {clock(state.retry_at)}"
         reason = state.reason or REASON_BACKING_OFF
         return Wait(QUEUED, Verdict(reason, message), again=state.retry_at - now)
     return _start(situation, ledger, refusals)
@@ -59,8 +54,8 @@ def queued_step(situation: Situation, ledger: Ledger, refusals: Refusals) -> Ste
 
 def _start(situation: Situation, ledger: Ledger, refusals: Refusals) -> Step:
     """Start the job if there is room for it."""
-    to_create = situation.around.outstanding
-    if to_create >= MOST_OUTSTANDING:
+    if situation.around.crowded:
+        to_create = situation.around.outstanding
         message = f"the operator has yet to create {to_create} pods of jobs before this one"
         return Wait(QUEUED, Verdict(REASON_WAITING_FOR_OPERATOR, message))
     allowed = _within_quota(situation)
@@ -105,7 +100,7 @@ def _keep_waiting(situation: Situation, refusal: Refusal) -> Step:
     bound = situation.placement.release_after
     waited = situation.in_line
     others = _others(situation, refusal)
-    if bound is None and verdict.reason in HOPELESS:
+    if bound is None and verdict.reason in HOPELESS and not situation.excluded:
         # From when it became so: a node that is away for a moment must not cost a job its place.
         bound, waited = RELEASE_SECONDS, situation.hopeless
     elif bound is None and others:
@@ -113,13 +108,13 @@ def _keep_waiting(situation: Situation, refusal: Refusal) -> Step:
     message = f"{verdict.message}; {others}" if others else verdict.message
     if situation.one_node:
         message = f"{message}; colocation is required, so it is never released"
-        return Wait(QUEUED, Verdict(verdict.reason, message), again=_reserving(situation, verdict))
+        return Wait(QUEUED, Verdict(verdict.reason, message), again=_look_again(situation, verdict))
     if bound is None:
-        return Wait(QUEUED, verdict, again=_reserving(situation, verdict))
+        return Wait(QUEUED, verdict, again=_look_again(situation, verdict))
     if waited < bound:
         message = f"{message}; released to plain Kubernetes after {bound:g} s of this"
         left = bound - waited
-        again = min(left, _reserving(situation, verdict) or left)
+        again = min(left, _look_again(situation, verdict) or left)
         return Wait(QUEUED, Verdict(verdict.reason, message), again=again)
     message = f"no place within {bound:g} s: {message}"
     return Release((), Verdict(verdict.reason, message))
@@ -132,7 +127,12 @@ def _others(situation: Situation, refusal: Refusal) -> str:
     return "an autoscaler may add nodes" if situation.around.autoscaler else ""
 
 
-def _reserving(situation: Situation, verdict: Verdict) -> float | None:
-    """Return in how many seconds room may be kept for the job, None if that is no question."""
-    left = situation.placement.reserve_after - situation.in_line
-    return left if left > 0 and verdict.reason in WAITS_FOR_ROOM else None
+def _look_again(situation: Situation, verdict: Verdict) -> float | None:
+    """Return in how many seconds time alone may change something for the job, None if never.
+
+    Room may be kept for it, or a node be no longer out of the question.
+    """
+    times = [until - situation.now for until in situation.state.excluded.values()]
+    if verdict.reason in WAITS_FOR_ROOM:
+        times.append(situation.placement.reserve_after - situation.in_line)
+    return min((seconds for seconds in times if seconds > 0), default=None)

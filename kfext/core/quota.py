@@ -31,9 +31,9 @@ _CAUSES = 3
 def demand(job: TrainingJob, pods: Iterable[Pod] = ()) -> Counter[PodCharge]:
     """Return what the operator has yet to create of a job that has these pods.
 
-    A terminating pod will be replaced; one that has ended will not.
+    A terminating pod counts in `used` until it is gone, and its successor only then.
     """
-    present = Counter(pod.replica.type for pod in pods if pod.replica and not pod.deleting)
+    present = Counter(pod.replica.type for pod in pods if pod.replica)
     due: Counter[PodCharge] = Counter()
     for group in job.groups:
         due[group.charge] += max(group.replicas - present[group.type.lower()], 0)

@@ -76,7 +76,7 @@ def keep(
 
 def _gaps(wanted: Gang, ledger: Ledger, *, needs: Needs, ignoring: Collection[Hashable]) -> Needs:
     """Return what is still missing on each of the nodes."""
-    free = np.maximum(ledger.free(wanted.resources, ignoring=ignoring), 0)
+    free = ledger.free(wanted.resources, ignoring=ignoring)
     rows = {node: ledger.row(node) for node in needs}
     return {
         node: np.maximum(needs[node] - free[:, row], 0)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from kfext.core.claim import Claim
 from kfext.core.elastic import fewest_workers, with_workers, workers_of
+from kfext.core.explain import clock
 from kfext.core.gang import members_of
 from kfext.core.ledger import Ledger
 from kfext.core.plan import place, why_more_nodes
@@ -118,10 +119,9 @@ def _kept_words(situation: Situation, kept: Reservation) -> str:
     words += around.awaited or "room"
     if math.isinf(kept.until):
         return f"{words}; nobody knows when that ends, so nothing may start in its place"
-    seconds = max(int(kept.until - situation.now), 0)
     return (
-        f"{words}, {seconds} s from now at the latest; a job may start in its place only with "
-        f"runPolicy.activeDeadlineSeconds of at most that"
+        f"{words}, at {clock(kept.until)} at the latest; a job may start in its place only if its "
+        f"runPolicy.activeDeadlineSeconds ends it before"
     )
 
 

@@ -12,7 +12,6 @@ from kfext.core.plan import place, still_fits
 from kfext.core.situation import Situation
 from kfext.core.steps import Amend, Bind, Evict, Remember, Step, Wait
 from kfext.model.pod import Pod, ReplicaKey
-from kfext.model.state import JobState
 from kfext.model.verdict import Verdict
 from kfext.names import (
     BINDING,
@@ -134,9 +133,7 @@ def _binding(situation: Situation, live: Live) -> Step:
     waiting = [pod for pod in live.values() if not pod.node_name and not pod.finished]
     total, state = situation.job.pods, situation.state
     if not waiting:
-        placed = JobState(
-            suspended_at=state.suspended_at, generation=state.generation, asked=state.asked
-        )
+        placed = replace(state, strikes=0, excluded={}, retry_at=0.0, reason="", message="")
         if state != placed:
             return Remember(placed)
         nodes = sorted({pod.node_name for pod in live.values()})

@@ -35,7 +35,7 @@ class Around:
     `priority` is the job's, `preempts` whether kube-scheduler would evict lower ones for it.
     `reservation` is the room that is kept for `reserved_for`, until `awaited` have ended; `ahead`
     says that the job comes before that one in the queue, or is it. `outstanding` counts the pods
-    that the operator has yet to create, over all jobs.
+    that the operator has yet to create, over all jobs; `crowded`, that they are too many for more.
     """
 
     priority: int = 0
@@ -45,6 +45,7 @@ class Around:
     awaited: str = ""
     ahead: bool = False
     outstanding: int = 0
+    crowded: bool = False
     autoscaler: bool = False
     allowance: Allowance = field(default_factory=Allowance)
 

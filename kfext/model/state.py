@@ -23,7 +23,7 @@ class JobState:
     when kfext last suspended a job that had pods; `retry_at` is the end of a back-off, and of a job
     that goes on the earliest next strike; `reason`, `message` say what it is for. `generation` is
     the number of the last plan that was taken off the job; `asked` is how many workers the user
-    asked for while the job runs with fewer, else 0.
+    asked for while the job runs with the fewer that kfext `admitted`, else 0.
     """
 
     strikes: int = 0
@@ -34,6 +34,7 @@ class JobState:
     message: str = ""
     generation: int = 0
     asked: int = 0
+    admitted: int = 0
 
     def encode(self) -> str:
         """Return compact JSON of what differs from the start, within LIMIT bytes."""
@@ -49,6 +50,7 @@ class JobState:
                 "message": message,
                 "generation": self.generation,
                 "asked": self.asked,
+                "admitted": self.admitted,
             }
             written = json.dumps(
                 {key: value for key, value in values.items() if value}, separators=(",", ":")
@@ -74,6 +76,7 @@ def decode_state(written: str | None) -> JobState:
         message=text(raw.get("message")),
         generation=int(_number(raw.get("generation"))),
         asked=int(_number(raw.get("asked"))),
+        admitted=int(_number(raw.get("admitted"))),
     )
 
 

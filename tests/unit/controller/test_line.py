@@ -97,8 +97,8 @@ async def test_a_job_known_to_end_in_time_starts_in_kept_room(bench: Bench) -> N
     bench.submit(early)
     await bench.tick()
     assert bench.started() == ["early"]
-    assert "activeDeadlineSeconds of at most that" in told(bench, "late")[1]
-    assert "700 s from now" in told(bench, "late")[1]
+    assert "at 00:16:40 UTC at the latest" in told(bench, "late")[1]
+    assert "activeDeadlineSeconds ends it before" in told(bench, "late")[1]
 
 
 async def test_the_head_starts_in_its_own_room_which_then_is_no_longer_kept(bench: Bench) -> None:

@@ -118,3 +118,13 @@ def test_a_quota_that_does_not_hold_all_workers_makes_an_elastic_job_start_short
     assert len(step.plan.assignment) == 4
     rigid = next_step(situation(torch(8).build(), None, around=around), room)
     assert isinstance(rigid, Wait)
+
+
+def test_a_person_who_resizes_a_short_job_is_not_overruled_when_it_stops() -> None:
+    raw = start(torch(8), cpus=5)
+    raw["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 3
+    edited = parse_job(raw)
+    assert edited is not None
+    state = decode_state(raw["metadata"]["annotations"][STATE])
+    stopped = applied(job_patch.stop_patch(raw, edited, state), raw)
+    assert stopped["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 3

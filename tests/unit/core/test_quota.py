@@ -237,7 +237,7 @@ DUE: dict[str, tuple[list[dict[str, Any]], int]] = {
     "no pod": ([], 3),
     "a pod that runs": ([{"phase": "Running"}], 2),
     "a pod that has ended will not come again": ([{"phase": "Succeeded"}], 2),
-    "a pod that ends will be replaced": ([{"deleting": True}], 3),
+    "a pod that ends is still counted as used": ([{"deleting": True}], 2),
     "more pods than the job has now": ([{}, {}, {}, {}], 0),
 }
 

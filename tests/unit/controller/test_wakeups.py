@@ -1,0 +1,239 @@
+"""Nothing that can start waits unseen, and nothing that waits spins."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from kfext.controller import keeper as keeper_module
+from kfext.controller.cluster import Cluster
+from kfext.controller.entry import Entry
+from kfext.core.lifecycle import next_step
+from kfext.core.situation import Situation
+from kfext.core.steps import Step, Wait
+from kfext.errors import Invalid
+from kfext.model.node import Node
+from kfext.model.pod import parse_pod
+from kfext.model.quota import Quota, parse_quota
+from kfext.model.state import JobState
+from kfext.names import REASON_NO_ROOM, REASON_TOO_BIG
+from tests.builders import ledger, node, pod, raw_pod
+from tests.unit.controller.test_line import line, running, told
+from tests.unit.controller.test_reconciler import Bench, gang
+
+LATE = 1000.0
+"""Longer after the submits than reserveAfter."""
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    made = Bench()
+    yield made
+    for alarm in made.reconciler._alarms.values():
+        alarm.cancel()
+
+
+def quota(used: int, **hard: str) -> Quota:
+    hard = hard or {"pods": "8"}
+    status = {"hard": hard, "used": {"pods": str(used)}}
+    return parse_quota({"metadata": {"namespace": "team", "name": "q"}, "status": status})
+
+
+def of_nobody(uid: str, on: str, cpu: str) -> Any:
+    spec = {"nodeName": on, "containers": [{"resources": {"requests": {"cpu": cpu}}}]}
+    return parse_pod({"metadata": {"namespace": "x", "name": uid, "uid": uid}, "spec": spec})
+
+
+async def test_a_step_that_is_refused_is_not_tried_again_before_its_time(bench: Bench) -> None:
+    async def refused(entry: Entry, step: Step) -> bool:
+        raise Invalid(status=422, reason="Invalid", message="denied")
+
+    bench.writer.answer = refused
+    bench.submit(gang("one"))
+    for _ in range(10):
+        await bench.tick()
+    assert len(bench.writer.steps) == 1
+    assert "one" in bench.reconciler._alarms
+
+
+async def test_a_new_version_of_a_job_is_looked_at_at_once_after_a_refusal(bench: Bench) -> None:
+    async def refused(entry: Entry, step: Step) -> bool:
+        raise Invalid(status=422, reason="Invalid", message="denied")
+
+    bench.writer.answer = refused
+    bench.submit(gang("one"))
+    await bench.tick()
+    bench.submit(gang("one").version(2))
+    await bench.tick()
+    assert len(bench.writer.steps) == 2
+
+
+async def test_pods_that_a_running_gang_has_lost_keep_nobody_waiting(bench: Bench) -> None:
+    bench.cluster.observe_node(None, node("big", cpu="2000"))
+    made = running("lost", "big", cpu="1", workers=600)
+    bench.submit(made)
+    for index in range(600):
+        raw = raw_pod(made.build(), "worker", index, bound="big")
+        if index:
+            raw["metadata"]["deletionTimestamp"] = "1970-01-01T00:00:00Z"
+        bench.cluster.observe_pod(None, parse_pod(raw))
+    bench.submit(gang("one"))
+    await bench.tick()
+    assert bench.started() == ["one"]
+
+
+async def test_a_quota_that_was_counted_twice_for_a_moment_is_looked_at_again(bench: Bench) -> None:
+    bench.cluster.observe_node(None, node("b", cpu="8"))
+    allowances = line(bench).allowances
+    allowances.observe_quota(None, quota(0))
+    first = running("first", "b", cpu="1", workers=4)
+    bench.submit(first)
+    await bench.tick()
+    allowances.observe_quota(quota(0), quota(1))  # the quota's event comes before the pod's
+    bench.submit(gang("second", workers=4, created=1))
+    await bench.tick()
+    assert bench.started() == []
+    for index in range(4):
+        bench.cluster.observe_pod(None, pod(first.build(), "worker", index, bound="b"))
+        allowances.observe_quota(quota(index), quota(index + 1))
+        await bench.tick()
+    assert set(bench.started()) == {"second"}
+
+
+async def test_a_limit_range_that_comes_is_noticed(bench: Bench) -> None:
+    allowances = line(bench).allowances
+    allowances.observe_quota(None, quota(0, **{"limits.cpu": "100"}))
+    bench.submit(gang("one"))
+    await bench.tick()
+    assert bench.started() == []
+    allowances.observe_limit_range(None, "team")
+    await bench.tick()
+    assert bench.started() == ["one"]
+
+
+def test_the_end_of_an_exclusion_is_waited_for_and_nobody_is_released_before() -> None:
+    held = gang("one").build()
+    state = JobState(excluded={"a": 400.0})
+    step = next_step(Situation(held, (), None, state, 100.0, hopeless=90.0), ledger(node("a")))
+    assert isinstance(step, Wait)
+    assert step.again is not None
+    assert step.again <= 300
+
+
+async def test_a_head_that_no_job_can_help_does_not_keep_the_next_from_its_room(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    reserve = keeper_module.reserve
+
+    def counting(uid: str, *more: Any, **named: Any) -> Any:
+        asked.append(uid)
+        return reserve(uid, *more, **named)
+
+    monkeypatch.setattr(keeper_module, "reserve", counting)
+    bench.cluster.observe_node(None, node("b", cpu="4"))
+    bench.cluster.observe_pod(None, of_nobody("svc", "a", "2"))
+    bench.cluster.observe_pod(None, of_nobody("svc2", "b", "1"))
+    bench.submit(running("runs", "b", cpu="2"))
+    bench.submit(gang("head", cpu="4", workers=1))
+    for number in range(20):
+        bench.submit(gang(f"next-{number:02}", cpu="3", workers=1, created=1 + number))
+    bench.now = LATE
+    await bench.tick()
+    assert line(bench).reservation is not None
+    assert line(bench).reservation.job_uid == "next-00"  # type: ignore[union-attr]
+    assert len(asked) <= 3
+
+
+async def test_a_reservation_leaves_a_node_that_goes(bench: Bench) -> None:
+    for name in "bc":
+        bench.cluster.observe_node(None, node(name, cpu="4"))
+    for name in "abc":
+        bench.submit(running(f"on-{name}", name, cpu="3"))
+    bench.submit(gang("head", cpu="4", workers=1))
+    bench.now = LATE
+    await bench.tick()
+    (kept,) = line(bench).reservation.nodes  # type: ignore[union-attr]
+    bench.cluster.observe_node(bench.cluster.ledger.node(kept), None)
+    await bench.tick()
+    assert kept not in line(bench).reservation.nodes  # type: ignore[union-attr]
+
+
+async def test_the_reason_follows_a_node_that_goes(bench: Bench) -> None:
+    big: Node = node("big", cpu="16")
+    bench.cluster.observe_node(None, big)
+    bench.submit(running("runs", "big", cpu="9"))
+    bench.submit(gang("one", cpu="8", workers=1))
+    await bench.tick()
+    assert told(bench, "one")[0] == REASON_NO_ROOM
+    bench.cluster.observe_node(big, None)
+    await bench.tick()
+    assert told(bench, "one")[0] == REASON_TOO_BIG
+
+
+async def test_who_waited_for_the_operator_goes_before_who_comes_later(bench: Bench) -> None:
+    bench.cluster.observe_node(None, node("big", cpu="5000"))
+    made = running("huge", "big", cpu="1", workers=600)
+    bench.submit(made)
+    bench.submit(gang("old", workers=2, created=1))
+    await bench.tick()
+    for index in range(150):
+        bench.cluster.observe_pod(None, pod(made.build(), "worker", index))
+    await bench.tick()
+    bench.submit(gang("new", workers=2, created=100))
+    await bench.tick()
+    assert bench.started() == []
+
+
+async def test_the_head_keeps_its_room_while_the_operator_is_busy(bench: Bench) -> None:
+    bench.submit(running("runs", "a", cpu="3"))
+    bench.submit(gang("head", workers=4))
+    bench.now = LATE
+    await bench.tick()
+    bench.cluster.crowded = True
+    bench.cluster.mark_queue()
+    await bench.tick()
+    bench.cluster.crowded = False
+    bench.submit(gang("young", workers=1, created=500))
+    await bench.tick()
+    assert bench.started() == []
+
+
+async def test_a_reservation_follows_an_edit_of_its_holder(bench: Bench) -> None:
+    bench.cluster.observe_node(None, node("b", cpu="8"))
+    bench.submit(running("on-a", "a", cpu="4"))
+    bench.submit(running("on-b", "b", cpu="8"))
+    bench.submit(gang("head", cpu="3", workers=1))
+    bench.now = LATE
+    await bench.tick()
+    assert line(bench).reservation.nodes == ("a",)  # type: ignore[union-attr]
+    bench.submit(gang("head", cpu="8", workers=1).version(2))
+    await bench.tick()
+    assert line(bench).reservation.nodes == ("b",)  # type: ignore[union-attr]
+
+
+async def test_a_reservation_learns_when_a_job_ends(bench: Bench) -> None:
+    runs = running("runs", "a", cpu="3", deadline=2000)
+    status = runs.raw.pop("status")
+    bench.submit(runs)
+    bench.submit(gang("head", workers=4))
+    bench.now = LATE
+    await bench.tick()
+    runs.raw["status"] = status
+    bench.submit(runs.version(2))
+    await bench.tick()
+    assert line(bench).reservation.until == 2001  # type: ignore[union-attr]
+
+
+def test_a_standby_keeps_nothing_of_jobs_that_are_gone() -> None:
+    cluster = Cluster(wake=lambda: None)
+    cluster.observe_node(None, node("a"))
+    for number in range(50):
+        made = running(f"job-{number}", "a", cpu="1")
+        cluster.observe_job(made.raw)
+        there = pod(made.build(), "worker", 0, bound="a")
+        cluster.observe_pod(None, there)
+        cluster.observe_pod(there, None)
+        cluster.forget_job(f"job-{number}")
+    cluster.stand_by()
+    assert (len(cluster.changed), len(cluster._unsettled)) == (0, 0)
