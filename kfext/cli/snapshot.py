@@ -4,6 +4,7 @@ from typing import Any
 
 from kfext.errors import Forbidden, NotFound, UserError
 from kfext.kube import paths
+from kfext.kube.autoscaler import has_autoscaler
 from kfext.kube.client import Client
 from kfext.model.job import KINDS, TrainingJob, parse_job
 from kfext.model.namespace import parse_namespace
@@ -55,6 +56,7 @@ async def read_snapshot(client: Client) -> Snapshot:
         namespaces={one.name: one for one in map(parse_namespace, listed["namespaces"])},
         classes=_by_name(listed["priorityclasses"]),
         quotas=tuple(map(parse_quota, listed["resourcequotas"])),
+        autoscaler=await has_autoscaler(client),
         limit_ranges=frozenset(
             text(mapping(one.get("metadata")).get("namespace")) for one in listed["limitranges"]
         ),

@@ -5,7 +5,6 @@ from contextlib import suppress
 
 import structlog
 
-from kfext.controller.autoscaler import has_autoscaler
 from kfext.controller.cluster import Cluster
 from kfext.controller.entry import Entry
 from kfext.controller.informers import informers
@@ -17,6 +16,7 @@ from kfext.controller.viewer import Viewer
 from kfext.controller.writer import Writer, reference
 from kfext.errors import ApiError
 from kfext.kube import paths
+from kfext.kube.autoscaler import has_autoscaler
 from kfext.kube.client import Client
 from kfext.kube.events import EventRecorder
 from kfext.kube.lease import LeaseHolder

@@ -45,7 +45,8 @@ def no_place(
     ]
     where = "on one node" if one_node else "together"
     message = (
-        f"{len(gang.members)} pods need {_amounts(gang)} {where}; "
+        f"{pods(len(gang.members))} {'needs' if len(gang.members) == 1 else 'need'} "
+        f"{_amounts(gang)} {where}; "
         f"{np.count_nonzero(anywhere)} of {nodes} nodes are possible; "
         + ("; ".join(shortages) or _in_pieces(gang, one_node=one_node))
     )
@@ -99,9 +100,9 @@ def _no_node(gang: Gang, batch: Batch, ledger: Ledger, *, nodes: int) -> str:
         for node in ledger.nodes
         if node is not None
     )
-    named = ", ".join(f"{count} by {cause}" for cause, count in causes.most_common(_CAUSES))
+    named = ", ".join(f"{cause} ({count})" for cause, count in causes.most_common(_CAUSES))
     whose = "" if len(gang.batches) == 1 else f" for {batch.count} of {len(gang.members)} pods"
-    return f"none of {nodes} nodes is possible{whose}: {named}"
+    return f"none of {nodes} nodes is possible{whose}; excluded by {named}"
 
 
 def in_line(verdict: Verdict, *, ahead: int, exact: int, kept_nodes: str, awaited: str) -> Verdict:
@@ -121,8 +122,14 @@ def in_line(verdict: Verdict, *, ahead: int, exact: int, kept_nodes: str, awaite
             if " " in kept_nodes
             else (f"; {kept_nodes} is kept for it")
         )
-        place += f" until {awaited} have ended" if awaited else ""
+        have = "have" if " and " in awaited else "has"
+        place += f" until {awaited} {have} ended" if awaited else ""
     return Verdict(verdict.reason, f"{verdict.message}; {place}")
+
+
+def pods(number: int) -> str:
+    """Return a number of pods in words."""
+    return f"{number} pod" if number == 1 else f"{number} pods"
 
 
 def clock(seconds: float) -> str:
@@ -133,5 +140,5 @@ def clock(seconds: float) -> str:
 def listed(names: Sequence[str], *, of: str = "nodes") -> str:
     """Return names as a person would say them, at most three of them."""
     if len(names) <= 3:
-        return " and ".join(names)
+        return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
     return f"{names[0]}, {names[1]} and {len(names) - 2} more {of}"

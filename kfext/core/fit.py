@@ -20,7 +20,7 @@ def why_not(constraints: Constraints, node: Node) -> str | None:
     if named and node.name != named:
         return "nodeName"
     if node.unschedulable and not named and not _tolerated(_UNSCHEDULABLE, constraints.tolerations):
-        return "cordoned"
+        return "cordon"
     for key, value in constraints.node_selector:
         if node.labels.get(key) != value:
             return "nodeSelector"

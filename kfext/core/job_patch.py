@@ -97,9 +97,10 @@ def remember_patch(raw: Raw, job: TrainingJob, state: JobState) -> list[Operatio
 
 def release_patch(raw: Raw, job: TrainingJob, verdict: Verdict) -> list[Operation]:
     """Let go of the job for good; on plain Kubernetes its pods still prefer one node."""
+    state = replace(decode_state(job.annotations.get(STATE)), message=verdict.message)
+    annotations: Changes = {RELEASED: verdict.reason, PLAN: None, STATE: state.encode()}
     if job.kueue_managed:
-        changes: Changes = {"metadata": {"annotations": {RELEASED: verdict.reason, PLAN: None}}}
-        return [*_tests(raw, job), *operations(raw, changes)]
+        return [*_tests(raw, job), *operations(raw, {"metadata": {"annotations": annotations}})]
     spec: Changes = {
         job.kind.replica_specs: _templates(
             raw,
@@ -110,10 +111,7 @@ def release_patch(raw: Raw, job: TrainingJob, verdict: Verdict) -> list[Operatio
     }
     if job.held:
         spec["runPolicy"] = {"suspend": False}
-    changes = {
-        "metadata": {"annotations": {RELEASED: verdict.reason, PLAN: None, HELD: None}},
-        "spec": spec,
-    }
+    changes = {"metadata": {"annotations": {**annotations, HELD: None}}, "spec": spec}
     return [*_tests(raw, job), *operations(raw, changes)]
 
 

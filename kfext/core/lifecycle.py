@@ -45,7 +45,8 @@ def _released_step(situation: Situation) -> Step:
         if pod.pinned_to and not (pod.node_name or pod.deleting or pod.finished)
         if pod.replica and pod.pinned_to != own.get(pod.replica.type)
     )
-    message = "kfext let go of the job; it runs as on plain Kubernetes"
+    why = f" ({job.annotations[RELEASED]}: {said})" if (said := situation.state.message) else ""
+    message = f"kfext let go of the job{why}; it runs as on plain Kubernetes"
     if not stuck or job.suspend:
         return Wait(PHASE_RELEASED, Verdict(REASON_RELEASED, message))
     if situation.waited < timeout:

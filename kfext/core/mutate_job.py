@@ -178,6 +178,11 @@ def _warnings(
         return
     if not facts.controller_alive:
         yield "kfext's controller does not answer: the job runs as on plain Kubernetes"
+    if settings.elastic is not None and not job.elastic:
+        yield (
+            f"{names.ELASTIC} has no effect on this job: only a PyTorchJob with an elasticPolicy "
+            f"and no Master, or a TFJob with PS and enableDynamicWorker, runs with fewer workers"
+        )
     for group in job.groups:
         written = strings(_metadata(job, body, group).get("annotations")).get(names.COLOCATION)
         if written not in {None, settings.colocation}:

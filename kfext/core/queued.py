@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from kfext.core.elastic import fewest_workers, with_workers, workers_of
-from kfext.core.explain import clock, listed
+from kfext.core.explain import clock, listed, pods
 from kfext.core.ledger import Ledger
 from kfext.core.quota import demand, shortage
 from kfext.core.refusals import Refusal, Refusals
@@ -65,8 +65,8 @@ def _start(situation: Situation, ledger: Ledger, refusals: Refusals) -> Step:
     if isinstance(found, Refusal):
         return _keep_waiting(situation, found)
     plan = situation.planned(found)
-    pods, fewer = len(found), situation.job.pods - len(found)
-    message = f"{pods} pods go to {listed(plan.nodes)}"
+    fewer = situation.job.pods - len(found)
+    message = f"{pods(len(found))} {'goes' if len(found) == 1 else 'go'} to {listed(plan.nodes)}"
     message += f", {fewer} workers fewer than asked for" if fewer else ""
     spread = why_spread(situation, found, ledger)
     message += f"; {spread}" if spread else ""

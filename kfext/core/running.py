@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from kfext.core.claims import plan_key
-from kfext.core.explain import listed
+from kfext.core.explain import listed, pods
 from kfext.core.gang import members_of
 from kfext.core.ledger import Ledger
 from kfext.core.patience import STRIKES, after_strike, give_up, patience, stop, until_strike
@@ -137,7 +137,8 @@ def _binding(situation: Situation, live: Live) -> Step:
         if state != placed:
             return Remember(placed)
         nodes = sorted({pod.node_name for pod in live.values()})
-        return Wait(PLACED, Verdict(REASON_PLACED, f"{total} pods are on {listed(nodes)}"))
+        message = f"{pods(total)} {'is' if total == 1 else 'are'} on {listed(nodes)}"
+        return Wait(PLACED, Verdict(REASON_PLACED, message))
     stuck = tuple(pod for pod in waiting if pod.pinned_to)
     astray = _astray(situation, stuck)
     if astray and situation.waited >= ASTRAY_SECONDS:

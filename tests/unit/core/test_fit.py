@@ -159,8 +159,8 @@ def test_every_taint_must_be_tolerated() -> None:
 
 
 CORDON: dict[str, tuple[list[dict[str, str]], str | None]] = {
-    "nothing tolerated": ([], "cordoned"),
-    "another taint tolerated": ([{"key": "team", "operator": "Exists"}], "cordoned"),
+    "nothing tolerated": ([], "cordon"),
+    "another taint tolerated": ([{"key": "team", "operator": "Exists"}], "cordon"),
     "the cordon tolerated": (
         [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}],
         None,

@@ -288,9 +288,9 @@ def test_no_possible_node_says_what_excludes_how_many() -> None:
     verdict = verdict_of(found)
     assert verdict.reason == REASON_NO_ELIGIBLE_NODE
     assert "none of 4 nodes" in verdict.message
-    assert numbers(r"(\d) by taint team", verdict.message) == (2,)
-    assert numbers(r"(\d) by cordoned", verdict.message) == (1,)
-    assert numbers(r"(\d) by failed attempts", verdict.message) == (1,)
+    assert numbers(r"taint team \((\d)\)", verdict.message) == (2,)
+    assert numbers(r"cordon \((\d)\)", verdict.message) == (1,)
+    assert numbers(r"failed attempts \((\d)\)", verdict.message) == (1,)
 
 
 def test_an_empty_cluster() -> None:
