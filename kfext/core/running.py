@@ -50,6 +50,9 @@ def running_step(situation: Situation, ledger: Ledger) -> Step:
     gated = [pod for pod in live.values() if pod.gated]
     if situation.plan is None and not gated:
         return Wait(None)  # not placed by kfext
+    left_over = _left_over(situation, live)
+    if left_over:
+        return Evict(left_over, situation.state)
     if len(live) < job.pods:
         return _incomplete(situation, live, missing=job.pods - len(live))
     if gated:
@@ -156,6 +159,18 @@ def _binding(situation: Situation, live: Live) -> Step:
     message = f"{message} after {limit:g} s; kube-scheduler says: {said}"
     homes = {pod.node_name for pod in live.values() if pod.node_name}
     return _unbound(situation, stuck, homes, late=Verdict(REASON_BIND_TIMEOUT, message))
+
+
+def _left_over(situation: Situation, live: Live) -> tuple[Pod, ...]:
+    """Return the pods that were to be evicted from a node and are still pinned there.
+
+    kube-scheduler had written to them in the moment of their deletion, so that it was refused.
+    """
+    return tuple(
+        pod
+        for pod in live.values()
+        if pod.pinned_to in situation.excluded and not (pod.node_name or pod.finished)
+    )
 
 
 def _astray(situation: Situation, stuck: tuple[Pod, ...]) -> tuple[Pod, ...]:

@@ -926,3 +926,18 @@ def test_a_required_gang_without_room_for_its_rest_does_not_back_off_from_what_i
     step = next_step(situation, on)
     assert isinstance(step, Stop)
     assert step.state.retry_at == 0.0
+
+
+def test_what_an_eviction_has_left_over_is_evicted_before_the_rest_is_planned() -> None:
+    state = JobState(strikes=1, excluded={"a": NOW + 300}, retry_at=NOW + 60)
+    members = [worker(0, pinned="a"), worker(1, gated=True), worker(2, gated=True)]
+    situation = Situation(RUNNING, tuple(members), plan("a", "a", "a"), state, NOW)
+    step = next_step(situation, TWO_NODES)
+    assert step == Evict((members[0],), state)
+
+
+def test_a_pod_that_was_bound_after_all_to_an_excluded_node_stays() -> None:
+    state = JobState(strikes=1, excluded={"a": NOW + 300}, retry_at=NOW + 60)
+    members = [worker(0, pinned="a", bound="a"), worker(1, gated=True), worker(2, gated=True)]
+    situation = Situation(RUNNING, tuple(members), plan("a", "a", "a"), state, NOW)
+    assert isinstance(next_step(situation, TWO_NODES), Amend)
