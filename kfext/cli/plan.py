@@ -86,7 +86,7 @@ def answered(
     rendered = admitted(raw, _facts(snapshot, namespace))
     raw, warnings = rendered.documents[0], tuple(rendered.warnings)
     job = _parsed(raw, uid=uid, now=now)
-    title = f"{job.kind.name} {job.namespace}/{job.name}"
+    title = job.title
     if not job.held:
         said = rendered.verdicts[0]
         outcome = WAITS if said.reason == REASON_SUSPENDED_BY_USER else NOT_HELD

@@ -39,7 +39,7 @@ async def release_jobs(
 
 async def _release(client: Client, job: TrainingJob, raw: Raw) -> str:
     """Release one job; return a sentence about it."""
-    title = f"{job.kind.name} {job.namespace}/{job.name}"
+    title = job.title
     if job.finished:
         return f"{title}: has ended, nothing to release"
     done = []

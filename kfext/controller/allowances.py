@@ -4,7 +4,7 @@ from collections import Counter
 
 from kfext.controller.cluster import Cluster
 from kfext.controller.entry import Entry
-from kfext.core.queue import Classes
+from kfext.core.queue import Classes, default_class
 from kfext.core.quota import demand
 from kfext.core.situation import Allowance
 from kfext.model.charge import PodCharge
@@ -25,7 +25,8 @@ class Allowances:
             self._quotas[old.namespace].pop(old.name, None)
         if new is not None:
             self._quotas.setdefault(new.namespace, {})[new.name] = new
-        self._cluster.limited = {name for name, quotas in self._quotas.items() if quotas}
+        if old is None or new is None:
+            self._cluster.limited = {name for name, quotas in self._quotas.items() if quotas}
         if old is not None and (new is None or _looser(old, new)):
             self._cluster.mark_queue(old.namespace)
 
@@ -43,11 +44,10 @@ class Allowances:
         quotas = self._quotas.get(namespace)
         if not quotas:
             return Allowance()
-        defaults = sorted(one.name for one in classes.values() if one.default)
         return Allowance(
             quotas=tuple(quotas.values()),
             pending=self._pending(namespace, but=entry),
-            default_class=defaults[0] if defaults else "",
+            default_class=default_class(classes).name,
             defaulted=self._ranges[namespace] > 0,
         )
 

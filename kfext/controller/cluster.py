@@ -12,7 +12,6 @@ from typing import Any
 from kfext.controller.entry import Entry
 from kfext.core.claims import plan_claims, plan_key, pod_claim, pod_key
 from kfext.core.ledger import Ledger
-from kfext.core.queued import MOST_OUTSTANDING
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.node import Node
 from kfext.model.plan import decode_plan
@@ -21,6 +20,9 @@ from kfext.model.state import decode_state
 from kfext.model.tolerant import mapping, text
 from kfext.names import PLAN, STATE
 
+MOST_OUTSTANDING = 500
+"""Pods that the operator may have to create before more are planned: at ten a second, what is
+planned beyond that would only keep room from those who could use it now."""
 _GONE_KEPT = 10_000
 """How many uids of jobs that are gone are remembered; answers are late by seconds at most."""
 

@@ -114,7 +114,7 @@ class Line:
             holder = self._keeper.holder
             around = {
                 "reservation": self.reservation,
-                "reserved_for": _named(holder) if holder else "another job",
+                "reserved_for": holder.job.title if holder else "another job",
                 "awaited": self._awaited(self.reservation),
                 "ahead": holder is None or self.turn(entry) <= self.turn(holder),
             }
@@ -152,9 +152,4 @@ class Line:
     def _awaited(self, kept: Reservation) -> str:
         """Return the names of the jobs that a reservation waits for."""
         known = (self._cluster.jobs.get(uid) for uid in kept.waits_for)
-        return listed(sorted(_named(entry) for entry in known if entry), of="jobs")
-
-
-def _named(entry: Entry) -> str:
-    job = entry.job
-    return f"{job.kind.name} {job.namespace}/{job.name}"
+        return listed(sorted(entry.job.title for entry in known if entry), of="jobs")

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 
 from kfext.core.backfill import reserve
 from kfext.core.claims import plan_claims, pod_claim, pod_key
+from kfext.core.explain import listed
 from kfext.core.gang import members_of
 from kfext.core.ledger import Ledger
-from kfext.core.queue import priority_class, turn
+from kfext.core.queue import default_class, priority_class, turn
 from kfext.core.queued import queued_step
 from kfext.core.quota import demand
 from kfext.core.refusals import Refusals
@@ -120,8 +121,8 @@ class _Queue:
             priority=own.value,
             preempts=own.preempts,
             reservation=kept,
-            reserved_for=_named(holder) if holder else "",
-            awaited=" and ".join(sorted(map(_named, awaited))),
+            reserved_for=holder.title if holder else "",
+            awaited=listed(sorted(one.title for one in awaited), of="jobs"),
             autoscaler=self._snapshot.autoscaler,
             allowance=self._allowance(job),
         )
@@ -132,11 +133,10 @@ class _Queue:
         for started in self._started:
             if started.namespace == job.namespace:
                 pending += demand(started, self._pods.get(started.uid, ()))
-        defaults = sorted(one.name for one in snapshot.classes.values() if one.default)
         return Allowance(
             quotas=tuple(one for one in snapshot.quotas if one.namespace == job.namespace),
             pending=pending,
-            default_class=defaults[0] if defaults else "",
+            default_class=default_class(snapshot.classes).name,
             defaulted=job.namespace in snapshot.limit_ranges,
         )
 
@@ -154,10 +154,6 @@ def outlook(snapshot: Snapshot, uid: str, *, now: float) -> Outlook:
             return Outlook(step, ahead)
         ahead += isinstance(step, Wait)
     raise KeyError(uid)
-
-
-def _named(job: TrainingJob) -> str:
-    return f"{job.kind.name} {job.namespace}/{job.name}"
 
 
 def _waits(job: TrainingJob) -> bool:

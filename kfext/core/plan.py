@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from kfext.core.columns import ASSUMED
-from kfext.core.division import DEFAULT, FEWEST, Weights, instead
+from kfext.core.division import DEFAULT, Weights, instead
 from kfext.core.eligible import Mask
 from kfext.core.explain import no_place
 from kfext.core.gang import Gang, Member, gang
@@ -76,40 +76,15 @@ def place(
     )
 
 
-def why_more_nodes(
-    found: Assignment,
-    members: Sequence[Member],
-    ledger: Ledger,
-    *,
-    one_node: bool,
-    bound: Assignment | None = None,
-    excluded: Collection[str] = (),
-    ignoring: Collection[Hashable] = (),
-    assumed: Resources = ASSUMED,
-    topology_keys: Sequence[str] = (),
-) -> str:
-    """Return why a place that `place` found has more nodes than it must, or an empty string.
+def why_more_nodes(found: Assignment, fewest: Assignment | Verdict) -> str:
+    """Return why a place has more nodes than it must, or an empty string.
 
-    The arguments are those of `place`, on the ledger as it was then. Costs another plan if the
-    place has several nodes, so it is for when a person reads it.
+    `fewest` is what `place` says to the same question with the weights FEWEST.
     """
-    taken = Counter(found.values())
-    if len(taken) == 1:
-        return ""
-    fewest = place(
-        members,
-        ledger,
-        one_node=one_node,
-        bound=bound,
-        excluded=excluded,
-        ignoring=ignoring,
-        assumed=assumed,
-        topology_keys=topology_keys,
-        weights=FEWEST,
-    )
     if isinstance(fewest, Verdict):
         return ""
-    return instead(list(taken.values()), list(Counter(fewest.values()).values()))
+    taken, least = (list(Counter(of.values()).values()) for of in (found, fewest))
+    return "" if len(taken) == 1 else instead(taken, least)
 
 
 def _rows(nodes: Collection[str], ledger: Ledger) -> Rows:

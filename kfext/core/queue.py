@@ -27,6 +27,11 @@ def priority_class(job: TrainingJob, classes: Classes) -> PriorityClass:
     known = [found for group in job.groups if (found := classes.get(group.priority_class))]
     if known:
         return max(known, key=lambda one: (one.value, one.name))
+    return default_class(classes)
+
+
+def default_class(classes: Classes) -> PriorityClass:
+    """Return the class of pods that name none; if there is no default, one without a name."""
     defaults = [one for one in classes.values() if one.default]
     # Kubernetes takes the lowest when an administrator has made two.
     return min(defaults, key=lambda one: (one.value, one.name), default=_NONE)

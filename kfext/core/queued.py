@@ -28,9 +28,6 @@ RELEASE_SECONDS = 60.0
 """releaseAfter `auto`, for a job for which others may make room that kfext cannot make."""
 HOPELESS = frozenset({REASON_TOO_BIG, REASON_NO_ELIGIBLE_NODE})
 """Reasons to wait that no end of another job removes."""
-MOST_OUTSTANDING = 500
-"""Pods that the operator may have to create before more are planned: at ten a second, what is
-planned beyond that would only keep room from those who could use it now."""
 
 
 def queued_step(situation: Situation, ledger: Ledger, refusals: Refusals) -> Step:

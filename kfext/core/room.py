@@ -5,7 +5,8 @@ from collections.abc import Collection, Hashable
 from dataclasses import replace
 
 from kfext.core.claim import Claim
-from kfext.core.elastic import fewest_workers, with_workers, workers_of
+from kfext.core.division import DEFAULT, FEWEST, Weights
+from kfext.core.elastic import WORKER, fewest_workers, with_workers, workers_of
 from kfext.core.explain import clock
 from kfext.core.gang import members_of
 from kfext.core.ledger import Ledger
@@ -17,6 +18,8 @@ from kfext.model.plan import Assignment
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_NO_ROOM, REASON_RESERVED, REASON_TOO_BIG
 
+WAITS_FOR_ROOM = frozenset({REASON_NO_ROOM, REASON_RESERVED})
+"""Reasons that a reservation can end."""
 LARGEST_GANG = 10_000
 """Pods of the largest gang that is planned: its plan must fit into an annotation."""
 
@@ -47,16 +50,10 @@ def why_spread(situation: Situation, found: Assignment, ledger: Ledger) -> str:
     """Return why a place has more nodes than it must, or an empty string."""
     if len(set(found.values())) <= 2:
         return ""  # two are the fewest where one does not do
-    return why_more_nodes(
-        found,
-        members_of(with_workers(situation.job, sum(key.type == "worker" for key in found))),
-        ledger,
-        one_node=situation.one_node,
-        excluded=situation.excluded,
-        ignoring=situation.open_claims,
-        topology_keys=situation.placement.topology_keys,
-        assumed=situation.placement.assumed_requests,
-    )
+    workers = sum(key.type == WORKER.lower() for key in found)
+    placed = replace(situation, job=with_workers(situation.job, workers))
+    fewest = _place(placed, ledger, ignoring=situation.open_claims, weights=FEWEST)
+    return why_more_nodes(found, fewest)
 
 
 def _short(situation: Situation, ledger: Ledger) -> Assignment | None:
@@ -90,7 +87,11 @@ def _shape(situation: Situation) -> Hashable:
 
 
 def _place(
-    situation: Situation, ledger: Ledger, *, ignoring: Collection[Hashable]
+    situation: Situation,
+    ledger: Ledger,
+    *,
+    ignoring: Collection[Hashable],
+    weights: Weights = DEFAULT,
 ) -> Assignment | Verdict:
     return place(
         members_of(situation.job),
@@ -100,6 +101,7 @@ def _place(
         ignoring=ignoring,
         topology_keys=situation.placement.topology_keys,
         assumed=situation.placement.assumed_requests,
+        weights=weights,
     )
 
 
@@ -138,7 +140,3 @@ def _would_preempt(situation: Situation, ledger: Ledger) -> bool:
     if len(left) == len(ledger):
         return False
     return not isinstance(_place(situation, left, ignoring=situation.open_claims), Verdict)
-
-
-WAITS_FOR_ROOM = frozenset({REASON_NO_ROOM, REASON_RESERVED})
-"""Reasons that a reservation can end."""

@@ -166,10 +166,11 @@ def _left_over(situation: Situation, live: Live) -> tuple[Pod, ...]:
 
     kube-scheduler had written to them in the moment of their deletion, so that it was refused.
     """
+    excluded = situation.excluded
     return tuple(
         pod
         for pod in live.values()
-        if pod.pinned_to in situation.excluded and not (pod.node_name or pod.finished)
+        if pod.pinned_to in excluded and not (pod.node_name or pod.finished)
     )
 
 

@@ -100,6 +100,11 @@ class TrainingJob:
     template_settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def title(self) -> str:
+        """How a sentence names the job: kind, namespace and name."""
+        return f"{self.kind.name} {self.namespace}/{self.name}"
+
+    @property
     def held(self) -> bool:
         """Whether kfext suspended the job, so that kfext may unsuspend it."""
         return HELD in self.annotations

@@ -1,6 +1,5 @@
 """The queue as the loop sees it: order, kept room, shared verdicts, and what jobs are told."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -23,14 +22,6 @@ from tests.builders import JobBuilder, node
 from tests.unit.controller.test_reconciler import Bench, gang
 
 RESERVE_AFTER = 300.0
-
-
-@pytest.fixture
-async def bench() -> AsyncIterator[Bench]:
-    made = Bench()
-    yield made
-    for alarm in made.reconciler._alarms.values():
-        alarm.cancel()
 
 
 def line(bench: Bench) -> Line:

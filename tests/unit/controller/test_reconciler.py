@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -68,14 +68,6 @@ class Bench:
 
     def started(self) -> list[str]:
         return [uid for uid, step in self.writer.steps if isinstance(step, Start)]
-
-
-@pytest.fixture
-async def bench() -> AsyncIterator[Bench]:
-    made = Bench()
-    yield made
-    for alarm in made.reconciler._alarms.values():
-        alarm.cancel()
 
 
 def gang(uid: str, *, cpu: str = "1", workers: int = 3, created: float = 0) -> JobBuilder:

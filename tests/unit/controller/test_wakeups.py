@@ -1,6 +1,5 @@
 """Nothing that can start waits unseen, and nothing that waits spins."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -23,14 +22,6 @@ from tests.unit.controller.test_reconciler import Bench, gang
 
 LATE = 1000.0
 """Longer after the submits than reserveAfter."""
-
-
-@pytest.fixture
-async def bench() -> AsyncIterator[Bench]:
-    made = Bench()
-    yield made
-    for alarm in made.reconciler._alarms.values():
-        alarm.cancel()
 
 
 def quota(used: int, **hard: str) -> Quota:
