@@ -44,6 +44,7 @@ class Line:
         self._cluster = cluster
         self._queued: dict[str, Entry] = {}
         self._moved = False
+        self._looked_at: tuple[int, int] | None = None
         self._version = 0
 
     def observe_class(self, old: PriorityClass | None, new: PriorityClass | None) -> None:
@@ -67,9 +68,12 @@ class Line:
     def note(self, entry: Entry) -> None:
         """Take in what has just been decided for a job."""
         uid = entry.job.uid
-        if (entry.phase == QUEUED) != (uid in self._queued):
+        was, now = uid in self._queued, entry.phase == QUEUED
+        if now != was:
             self._moved = True
-        if entry.phase == QUEUED:
+        if now or was:
+            self._looked_at = None
+        if now:
             self._queued[uid] = entry
         else:
             self._queued.pop(uid, None)
@@ -78,6 +82,7 @@ class Line:
         """Take in that a job is gone."""
         if self._queued.pop(uid, None) is not None:
             self._moved = True
+            self._looked_at = None
 
     def queued(self) -> list[Entry]:
         """Return the jobs in the queue, first who comes first."""
@@ -91,7 +96,15 @@ class Line:
         return self._keeper.kept
 
     def keep_room(self) -> Entry | None:
-        """Bring the reservation to whom it is due now; return who has to be told of it."""
+        """Bring the reservation to whom it is due now; return who has to be told of it.
+
+        That changes only when a queued job was decided on, as it is when its time has come, or with
+        the room there is.
+        """
+        basis = (self._cluster.ledger.gains, self._cluster.ends_version)
+        if basis == self._looked_at:
+            return None
+        self._looked_at = basis
         needy = sorted(filter(self._keeper.needs, self._queued.values()), key=self.turn)
         return self._keeper.holder if self._keeper.renew(needy) else None
 

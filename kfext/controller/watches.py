@@ -22,6 +22,22 @@ from kfext.names import API_GROUP, API_VERSION, TRAINING_GROUP, TRAINING_VERSION
 Raw = Mapping[str, Any]
 
 
+class _NoDiffs(kopf.DiffBaseStorage):
+    """Remembers nothing of an object: no handler here asks kopf what has changed.
+
+    kopf would copy each object, twice, to have something to compare the next one with.
+    """
+
+    def build(self, **_: Any) -> kopf.BodyEssence:
+        return cast(kopf.BodyEssence, {})
+
+    def fetch(self, **_: Any) -> kopf.BodyEssence | None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        """Keep nothing."""
+
+
 def registry(
     *, cluster: Cluster, settings: SettingsSource, viewer: Viewer, login: Any
 ) -> kopf.OperatorRegistry:
@@ -60,6 +76,7 @@ def operator_settings() -> kopf.OperatorSettings:
     settings.peering.standalone = True
     settings.posting.enabled = False
     settings.scanning.disabled = True
+    settings.persistence.diffbase_storage = _NoDiffs()
     settings.watching.chunk_size = 500
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 330

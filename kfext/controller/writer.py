@@ -13,8 +13,9 @@ from kfext.errors import ApiError, Conflict, Invalid, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.events import EventRecorder, Reference
+from kfext.kube.wire import decode_pod
 from kfext.model.job import TrainingJob
-from kfext.model.pod import Pod, parse_pod
+from kfext.model.pod import Pod
 from kfext.model.state import JobState
 from kfext.model.tolerant import mapping, text
 from kfext.model.verdict import Verdict
@@ -87,8 +88,9 @@ class Writer:
             self._cluster.observe_job(await self._client.json_patch(path, operations))
 
     async def _pin(self, pod: Pod, operations: list[Operation]) -> None:
-        answer = await self._client.json_patch(paths.pods(pod.namespace, pod.name), operations)
-        self._cluster.observe_pod(pod, parse_pod(answer))
+        path = paths.pods(pod.namespace, pod.name)
+        answer = await self._client.json_patch_as(path, operations, decode=decode_pod)
+        self._cluster.observe_pod(pod, answer)
 
     async def _delete(self, pod: Pod) -> None:
         """Delete a pod that is not bound; the preconditions fail if it was bound meanwhile."""

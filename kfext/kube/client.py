@@ -6,9 +6,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self, TypeVar, cast
 
 import aiohttp
+import msgspec
 import orjson
 from yarl import URL
 
@@ -17,6 +18,8 @@ from kfext.kube import request as build
 from kfext.kube.access import Access, find_access
 from kfext.kube.paths import resource_of
 from kfext.kube.request import Object, Request, error_of
+
+T = TypeVar("T")
 
 Observe = Callable[[str, str, int, float], None]
 """Called after each request with verb, resource, HTTP status (0: no answer) and seconds."""
@@ -118,7 +121,13 @@ class Client:
 
     async def json_patch(self, path: str, operations: Sequence[Mapping[str, Any]]) -> Object:
         """Apply JSON-patch operations, all or none; Invalid if a `test` among them fails."""
-        return _object(await self._send(build.json_patch(path, operations)))
+        return await self.json_patch_as(path, operations, decode=orjson.loads)
+
+    async def json_patch_as(
+        self, path: str, operations: Sequence[Mapping[str, Any]], *, decode: Callable[[bytes], T]
+    ) -> T:
+        """Do so; the answer is as `decode` reads it, which need not be all of it."""
+        return _decoded(await self._send(build.json_patch(path, operations)), decode)
 
     async def merge_patch(self, path: str, patch: Object) -> Object:
         """Merge `patch` into an object; with metadata.resourceVersion in it, Conflict if stale."""
@@ -242,8 +251,12 @@ async def _refusal(response: aiohttp.ClientResponse) -> ApiError:
 
 
 def _object(body: bytes) -> Object:
+    return cast(Object, _decoded(body, orjson.loads))
+
+
+def _decoded(body: bytes, decode: Callable[[bytes], T]) -> T:
     try:
-        return cast(Object, orjson.loads(body))
-    except orjson.JSONDecodeError as error:
+        return decode(body)
+    except (msgspec.DecodeError, ValueError, TypeError) as error:
         message = f"the answer is not JSON: {error}"
         raise Unavailable(status=0, reason="Garbled", message=message) from error

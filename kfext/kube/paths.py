@@ -3,6 +3,7 @@
 Without a namespace a path names the objects of the whole cluster, without a name the collection.
 """
 
+from functools import lru_cache
 from urllib.parse import quote
 
 from kfext.names import API_GROUP, API_VERSION, TRAINING_GROUP, TRAINING_VERSION
@@ -30,7 +31,12 @@ def resource_path(
     parts += [part for part in (plural, name, *subresource.split("/")) if part]
     if any(part.strip(".") == "" for part in parts):
         raise ValueError(f"{parts!r} holds a name made of dots only")
-    return "/" + "/".join(quote(part, safe="") for part in parts)
+    return "/" + "/".join(_escaped(part) for part in parts)
+
+
+@lru_cache(maxsize=4096)
+def _escaped(part: str) -> str:
+    return quote(part, safe="")
 
 
 def resource_of(path: str) -> str:

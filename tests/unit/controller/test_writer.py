@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +9,7 @@ from kfext.controller.writer import Writer
 from kfext.core.steps import Bind, Evict, Release, Remember, Start, Step, Stop, Ungate, Wait
 from kfext.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from kfext.model.plan import Plan
-from kfext.model.pod import ReplicaKey
+from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.state import JobState
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_BIND_TIMEOUT, REASON_CREATE_TIMEOUT, REASON_PLANNED
@@ -30,10 +31,16 @@ class FakeClient:
     async def json_patch(self, path: str, operations: Any) -> dict[str, Any]:
         self.requests.append(("patch", path))
         self.fail(path)
-        if "/pods/" in path:
-            index = int(path[-1])
-            return raw_pod(OF, "worker", index, pinned="a", version=9)
         return job().worker(2, cpu="1").resumed().version(9).raw
+
+    async def json_patch_as(
+        self, path: str, operations: Any, *, decode: Callable[[bytes], Pod]
+    ) -> Pod:
+        self.requests.append(("patch", path))
+        self.fail(path)
+        return decode(
+            json.dumps(raw_pod(OF, "worker", int(path[-1]), pinned="a", version=9)).encode()
+        )
 
     async def delete(self, path: str, *, uid: str, resource_version: str) -> None:
         self.requests.append(("delete", path))
