@@ -15,6 +15,8 @@ from kubernetes import client
 
 from e2e.testbed.images import TENSORFLOW_IMAGE, TRAINING_IMAGE
 
+_GRACE_SECONDS = 2
+
 
 def pytorch_job(
     name: str, *, workers: int = 1, cpu: str = "200m", arguments: tuple[str, ...] = ()
@@ -67,6 +69,8 @@ def _replicas(
         restart_policy="OnFailure",
         template=client.V1PodTemplateSpec(
             spec=client.V1PodSpec(
+                # A parameter server never ends by itself, and has nothing to save.
+                termination_grace_period_seconds=_GRACE_SECONDS,
                 containers=[
                     client.V1Container(
                         name=container,
@@ -75,7 +79,7 @@ def _replicas(
                         command=command,
                         resources=client.V1ResourceRequirements(requests=limits, limits=limits),
                     )
-                ]
+                ],
             )
         ),
     )
