@@ -22,12 +22,24 @@ _TRIES = 12
 """How many sizes of a set are tried for members that differ; for equal ones the first is right."""
 
 
-def divide(gang: Gang, pool: Pool, *, ranking: Ranking, weights: Weights = DEFAULT) -> Rows | None:
-    """Return the row of each member, or None if no set of nodes was found to hold the gang."""
+def divide(
+    gang: Gang,
+    pool: Pool,
+    *,
+    ranking: Ranking,
+    weights: Weights = DEFAULT,
+    most: int | None = None,
+) -> Rows | None:
+    """Return the row of each member, or None if no set of nodes was found to hold the gang.
+
+    `most` is how many nodes balance may cost, None: so many as the pool itself makes right.
+    """
     if not pool.may_hold(gang):
         return None
     count = len(gang.members)
     sizes, _ = divisions(pool.room, count, weights=weights)
+    if most is not None:
+        sizes = sizes[sizes <= max(most, sizes.min())]
     if len(gang.batches) == 1:
         spots, shares = _nodes(pool, count, int(sizes[0]), ranking=ranking)
         return np.repeat(pool.rows[spots], shares)

@@ -10,7 +10,7 @@ from kfext.core.division import Weights, cost
 from kfext.core.domains import side_by_side, surroundings
 from kfext.core.eligible import Mask
 from kfext.core.gang import Gang
-from kfext.core.nodeset import divide
+from kfext.core.nodeset import MOST_NODES, divide, fewest_nodes
 from kfext.core.pack import fill
 from kfext.core.pool import pool
 from kfext.core.score import Ranking, Rows
@@ -77,8 +77,11 @@ def _divided(task: Task, free: Amounts) -> Rows | None:
     gang, nodes = task.gang, pool(task.gang, free=free, masks=task.masks)
     if not nodes.may_hold(gang):
         return None
+    # Of all nodes, not of a domain's: balance within a rack of small nodes must not cost more.
+    most = MOST_NODES * fewest_nodes(nodes.room, len(gang.members))
     for near in surroundings(gang, nodes, task.levels, weights=task.weights):
-        rows = divide(gang, nodes.only(near), ranking=task.ranking, weights=task.weights)
+        place = nodes.only(near)
+        rows = divide(gang, place, ranking=task.ranking, weights=task.weights, most=most)
         if rows is not None:
             return side_by_side(gang, rows, task.levels) if task.levels else rows
     return None

@@ -64,6 +64,9 @@ NEAR: dict[str, tuple[Mapping[str, Where], int, str]] = {
     "not a rack of many small nodes instead of two large ones": (
         {**dict.fromkeys("abcdefgh", ("z", "1", 1)), "i": ("z", "2", 4), "j": ("z", "3", 4)},
         8, "ij"),
+    "nor are more of them taken for balance than twice those": (
+        {"f": ("", "", 5), **dict.fromkeys("abc", ("y", "", 1)), "d": ("y", "", 3),
+         "e": ("y", "", 6)}, 11, "abde"),
     "nodes without labels are in no domain": (
         {"a": ("", "", 4), "b": ("", "", 4), "c": ("z", "1", 4), "d": ("z", "1", 5)}, 8, "cd"),
     "nodes without labels are used if it takes them": (
