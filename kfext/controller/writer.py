@@ -72,7 +72,7 @@ class Writer:
                 return await self._each(self._pin(pod, pod_patch.ungate(pod)) for pod in pods)
             case Evict(pods, state):
                 await self._patch_job(job, job_patch.remember_patch(entry.raw, job, state))
-                self._say(job, Verdict(state.reason, state.message), action="Replan", bad=True)
+                self._say(job, Verdict(state.reason, state.message), action="Evict", bad=True)
                 return await self._each(self._delete(pod) for pod in pods)
             case Release(pods, verdict):
                 await self._patch_job(job, job_patch.release_patch(entry.raw, job, verdict))

@@ -4,12 +4,16 @@ Every step is safe to repeat and every phase is recognised from the objects alon
 controller that dies anywhere is continued by its successor (DESIGN section 3).
 """
 
+from dataclasses import replace
+
+from kfext.core.explain import pods
 from kfext.core.ledger import Ledger
 from kfext.core.queued import queued_step
 from kfext.core.refusals import Refusals
 from kfext.core.running import running_step
 from kfext.core.situation import Situation
-from kfext.core.steps import Release, Step, Ungate, Wait
+from kfext.core.steps import Evict, Release, Step, Ungate, Wait
+from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.names import FINISHED, PHASE_RELEASED, REASON_FINISHED, REASON_RELEASED, RELEASED
 
@@ -18,8 +22,7 @@ def next_step(situation: Situation, ledger: Ledger, refusals: Refusals | None = 
     """Return what to do for a job now; `refusals` are those of earlier jobs on the same ledger."""
     job = situation.job
     if job.deleting or job.finished:
-        ours = situation.plan is not None or job.held or job.released
-        return Wait(FINISHED if ours else None, Verdict(REASON_FINISHED, "the job has ended"))
+        return _finished_step(situation)
     if not job.run_by_operator:
         return Wait(None)
     if job.released:
@@ -27,6 +30,34 @@ def next_step(situation: Situation, ledger: Ledger, refusals: Refusals | None = 
     if job.suspend:
         return queued_step(situation, ledger, refusals or Refusals())
     return running_step(situation, ledger)
+
+
+def _finished_step(situation: Situation) -> Step:
+    """Free the room of pods that were pinned and never bound: they would keep it for ever.
+
+    The operator leaves them there if the job's cleanPodPolicy says so.
+    """
+    job, timeout = situation.job, situation.placement.bind_timeout
+    ours = situation.plan is not None or job.held or job.released
+    phase, verdict = FINISHED if ours else None, Verdict(REASON_FINISHED, "the job has ended")
+    stuck = _stuck(situation)
+    if not (ours and stuck) or job.deleting:
+        return Wait(phase, verdict)
+    if situation.waited < timeout:
+        return Wait(phase, verdict, again=timeout - situation.waited)
+    message = f"the job has ended before {pods(len(stuck))} were bound"
+    return Evict(stuck, replace(situation.state, reason=REASON_FINISHED, message=message))
+
+
+def _stuck(situation: Situation) -> tuple[Pod, ...]:
+    """Return the pods that kfext has pinned and kube-scheduler has not bound."""
+    own = {group.type.lower(): group.constraints.pinned_to for group in situation.job.groups}
+    return tuple(
+        pod
+        for pod in situation.pods
+        if pod.pinned_to and not (pod.node_name or pod.deleting or pod.finished)
+        if pod.replica and pod.pinned_to != own.get(pod.replica.type)
+    )
 
 
 def _released_step(situation: Situation) -> Step:
@@ -38,13 +69,7 @@ def _released_step(situation: Situation) -> Step:
     gated = tuple(pod for pod in situation.pods if pod.gated and not pod.deleting)
     if gated:
         return Ungate(gated)
-    own = {group.type.lower(): group.constraints.pinned_to for group in job.groups}
-    stuck = tuple(
-        pod
-        for pod in situation.pods
-        if pod.pinned_to and not (pod.node_name or pod.deleting or pod.finished)
-        if pod.replica and pod.pinned_to != own.get(pod.replica.type)
-    )
+    stuck = _stuck(situation)
     why = f" ({job.annotations[RELEASED]}: {said})" if (said := situation.state.message) else ""
     message = f"kfext let go of the job{why}; it runs as on plain Kubernetes"
     if not stuck or job.suspend:
