@@ -53,6 +53,11 @@ class Cluster:
         self._wake = wake
         self._monotonic = monotonic
 
+    @property
+    def crowd(self) -> int:
+        """The least number of pods yet to be created while that is too many for more, else 0."""
+        return MOST_OUTSTANDING // 2 if self.crowded else 0
+
     def pods(self, job_uid: str) -> tuple[Pod, ...]:
         """Return the pods whose controller is the job, terminating ones included."""
         return tuple(self._pods.get(job_uid, {}).values())

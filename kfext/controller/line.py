@@ -134,8 +134,7 @@ class Line:
         return Around(
             priority=own.value,
             preempts=own.preempts,
-            outstanding=self._cluster.outstanding,
-            crowded=self._cluster.crowded,
+            crowded=self._cluster.crowd,
             autoscaler=self.autoscaler,
             allowance=self.allowances.of(entry, self.classes),
             **around,

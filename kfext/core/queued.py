@@ -51,9 +51,10 @@ def queued_step(situation: Situation, ledger: Ledger, refusals: Refusals) -> Ste
 
 def _start(situation: Situation, ledger: Ledger, refusals: Refusals) -> Step:
     """Start the job if there is room for it."""
-    if situation.around.crowded:
-        to_create = situation.around.outstanding
-        message = f"the operator has yet to create {to_create} pods of jobs before this one"
+    if crowd := situation.around.crowded:
+        # Not how many exactly: that changes with each pod, and with it would the TrainingPlan of
+        # every job in the queue.
+        message = f"the operator has yet to create more than {crowd} pods of jobs before this one"
         return Wait(QUEUED, Verdict(REASON_WAITING_FOR_OPERATOR, message))
     allowed = _within_quota(situation)
     if isinstance(allowed, Verdict):

@@ -34,8 +34,8 @@ class Around:
 
     `priority` is the job's, `preempts` whether kube-scheduler would evict lower ones for it.
     `reservation` is the room that is kept for `reserved_for`, until `awaited` have ended; `ahead`
-    says that the job comes before that one in the queue, or is it. `outstanding` counts the pods
-    that the operator has yet to create, over all jobs; `crowded`, that they are too many for more.
+    says that the job comes before that one in the queue, or is it. `crowded`: the operator has
+    yet to create more pods than that, over all jobs, and so no more are planned; 0 if it has not.
     """
 
     priority: int = 0
@@ -44,8 +44,7 @@ class Around:
     reserved_for: str = ""
     awaited: str = ""
     ahead: bool = False
-    outstanding: int = 0
-    crowded: bool = False
+    crowded: int = 0
     autoscaler: bool = False
     allowance: Allowance = field(default_factory=Allowance)
 
