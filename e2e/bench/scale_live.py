@@ -34,7 +34,10 @@ _OTHER = {"cpu": "500m", "memory": "1Gi"}
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured. `pods` counts those of the jobs too."""
+    """How much is measured. `pods` counts those of the jobs too.
+
+    All `new_jobs` together have fewer pods than may be outstanding, since nobody creates them.
+    """
 
     nodes: int
     pods: int
@@ -44,8 +47,8 @@ class Size:
     new_jobs: int
 
 
-_FULL = Size(nodes=5000, pods=50_000, jobs=1000, starts=3, events=3000, new_jobs=200)
-_QUICK = Size(nodes=1000, pods=5000, jobs=100, starts=2, events=500, new_jobs=50)
+_FULL = Size(nodes=5000, pods=50_000, jobs=1000, starts=3, events=3000, new_jobs=36)
+_QUICK = Size(nodes=1000, pods=5000, jobs=100, starts=2, events=500, new_jobs=36)
 
 
 @dataclass(frozen=True, slots=True)
