@@ -64,6 +64,14 @@ GATE = f"{DOMAIN}/placement"
 PLAN_GENERATION = f"{DOMAIN}/plan-generation"
 """Annotation on templates and pods: the number of the plan under which the pod was created."""
 
+PORT_BASE = f"{DOMAIN}/port-base"
+"""Annotation on templates and pods: the first port of a job whose pods use their node's network;
+its absence means that they have their own. Written in the patch that starts the job."""
+
+INTERFACES = f"{DOMAIN}/interfaces"
+"""Annotation on templates and pods beside PORT_BASE: the interfaces for training traffic, as the
+policy names them, with commas."""
+
 ISTIO_INJECT = "sidecar.istio.io/inject"
 """A sidecar never ends, so the training pod would not either. Set to "false" where unset."""
 
@@ -72,6 +80,7 @@ ISTIO_INJECT = "sidecar.istio.io/inject"
 TRAINING_GROUP = "kubeflow.org"
 TRAINING_VERSION = "v1"
 JOB_NAME = "training.kubeflow.org/job-name"
+JOB_ROLE = "training.kubeflow.org/job-role"
 REPLICA_TYPE = "training.kubeflow.org/replica-type"
 REPLICA_INDEX = "training.kubeflow.org/replica-index"
 OPERATOR_NAME = "training.kubeflow.org/operator-name"
@@ -139,6 +148,13 @@ REASON_SETTINGS_INVALID = "SettingsInvalid"
 REASON_FOREIGN_GATE = "ForeignGate"
 """A scheduling gate of another system holds a pod of the gang."""
 REASON_FINISHED = "Finished"
+REASON_HOST_NETWORK = "HostNetwork"
+"""The job's pods use the network of their node."""
+REASON_NETWORK_POLICIES_BYPASSED = "NetworkPoliciesBypassed"
+"""The job's pods use the network of their node, where NetworkPolicies that select them do not hold.
+"""
+REASON_POD_NETWORK = "PodNetwork"
+"""The host network was asked for and the job's pods have their own; the sentence says why."""
 
 # Verdicts of admission: what was done to a job or pod, or why it was left alone.
 REASON_HELD = "Held"

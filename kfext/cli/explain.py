@@ -10,6 +10,7 @@ from kfext import names
 from kfext.cli.cluster import ClusterOptions, Raw, find_job
 from kfext.core.elastic import workers_of
 from kfext.core.explain import listed
+from kfext.core.pod_network import edits_of
 from kfext.core.validate import OFF
 from kfext.errors import Forbidden, NotFound
 from kfext.kube import paths
@@ -181,12 +182,18 @@ def _changed(job: TrainingJob, raw: Raw) -> Iterator[str]:
         yield f"suspended when it was submitted, {state} ({names.HELD})"
     for group in job.groups:
         written = _annotations(job, raw, group)
-        ours = (names.COLOCATION, names.NETWORK, names.PLAN_GENERATION, names.ISTIO_INJECT)
+        ours = (
+            *(names.COLOCATION, names.NETWORK, names.PORT_BASE, names.INTERFACES),
+            *(names.PLAN_GENERATION, names.ISTIO_INJECT),
+        )
         found = [f"{key}={written[key]}" for key in ours if key in written]
         if found:
             yield f"{group.type} template: {', '.join(found)}"
         if preferred := _preferred(_template(job, raw, group)):
             yield f"{group.type} template: prefers {listed(preferred)} (affinity)"
+    plan = decode_plan(job.annotations.get(names.PLAN), job_uid=job.uid)
+    if plan is not None and plan.port:
+        yield from (f"its pods: {what}, because {why}" for what, why in edits_of(job.kind))
     if asked := decode_state(job.annotations.get(names.STATE)).asked:
         yield f"started with {workers_of(job)} workers, for {asked} had no room ({names.STATE})"
     if job.released:

@@ -102,8 +102,9 @@ def answered(
             f"{job.name}-{key.type}-{key.index}": node
             for key, node in found.step.plan.assignment.items()
         }
-        why = found.step.verdict
-        answer = Answer(title, STARTS, why.reason, why.message, nodes, warnings)
+        why, network = found.step.verdict, found.step.network
+        message = f"{why.message}; {network.message}" if network else why.message
+        answer = Answer(title, STARTS, why.reason, message, nodes, warnings)
         return answer, replace(snapshot, jobs=(*others, started))
     assert isinstance(found.step, Wait | Release)
     verdict = found.step.verdict

@@ -242,9 +242,12 @@ class Cluster:
 
     def _still_to_come(self, entry: Entry, pods: tuple[Pod, ...]) -> int:
         """Return how many pods the operator is creating: not those that a running gang has lost."""
+        job = entry.job
+        if (job.suspend and entry.assumed is None) or job.finished or job.deleting:
+            return 0  # what it still holds are ports
         if any(pod.node_name and not pod.deleting for pod in pods):
             return 0
-        return max(entry.job.pods - len(pods), 0)
+        return max(job.pods - len(pods), 0)
 
     def _expect(self, entry: Entry, missing: int) -> None:
         """Take in how many pods of a job are still to come; with few to come, more may be planned.

@@ -14,6 +14,8 @@ from kfext.controller.settings import SettingsSource
 from kfext.controller.view import view_of
 from kfext.controller.viewer import Viewer
 from kfext.controller.writer import Writer, reference
+from kfext.core.host_network import why_network
+from kfext.core.validate import HOST, POD
 from kfext.errors import ApiError
 from kfext.kube import paths
 from kfext.kube.autoscaler import has_autoscaler
@@ -21,6 +23,7 @@ from kfext.kube.client import Client
 from kfext.kube.events import EventRecorder
 from kfext.kube.lease import LeaseHolder
 from kfext.model.job import KINDS
+from kfext.model.plan import Plan
 from kfext.model.policy import parse_policy
 from kfext.model.tolerant import mapping, text
 from kfext.model.verdict import Verdict
@@ -149,19 +152,28 @@ class Controller:
             await asyncio.sleep(_STAND_BY_SECONDS)
             self.cluster.stand_by()
 
+    def _network(self, entry: Entry, plan: Plan | None) -> str:
+        """Return the network that a job's pods have, or will have while there are none."""
+        pods = self.cluster.pods(entry.job.uid)
+        on_host = any(pod.on_host for pod in pods) if pods else plan is not None and plan.port > 0
+        return HOST if on_host else POD
+
     def _report(self, entry: Entry, phase: str | None, verdict: Verdict | None) -> None:
         """Show what became of a job on its TrainingPlan, and a new reason to wait as an event."""
         if phase is None:
             return
         plan = entry.assumed or entry.plan
         planned = plan.nodes if plan else ()
+        settings = entry.settings[2] if entry.settings else None
         view = view_of(
             entry.job,
             phase=phase,
             verdict=verdict,
             # Pods that our webhook missed may be elsewhere than the plan says.
             nodes=self.cluster.homes(entry.job.uid) if phase == PLACED else planned,
-            invalid=entry.settings[2].invalid if entry.settings else "",
+            network=self._network(entry, plan),
+            asked=why_network(settings.host_network if settings else None, plan, entry.state),
+            invalid=settings.invalid if settings else "",
         )
         if phase == QUEUED and verdict and self.viewer.reason(entry.job) != verdict.reason:
             self._events.record(

@@ -36,6 +36,11 @@ def informers(
         ),
         "resourcequotas": (paths.resource_quotas(), wire.decode_quota, allowances.observe_quota),
         "limitranges": (paths.limit_ranges(), wire.decode_home, allowances.observe_limit_range),
+        "networkpolicies": (
+            paths.network_policies(),
+            wire.decode_network_policy,
+            settings.observe_network_policy,
+        ),
         "trainingplans": (paths.plans(), decode_view, viewer.observe),
     }
     made: dict[str, Informer[Any]] = {}

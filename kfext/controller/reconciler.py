@@ -162,6 +162,7 @@ class Reconciler:
             colocation=settings.colocation,
             elastic=settings.elastic,
             managed=settings.managed,
+            host_network=settings.host_network,
             waited=now - entry.since,
             quiet=now - self._cluster.pod_created_at,
             settled=now - entry.settled_at,

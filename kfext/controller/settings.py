@@ -3,10 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from kfext.core.host_network import Wish, wish
 from kfext.core.settings import resolve
 from kfext.core.validate import Range
 from kfext.model.job import TrainingJob
 from kfext.model.namespace import Namespace
+from kfext.model.network_policy import NetworkPolicy
 from kfext.model.policy import Placement, TrainingPolicy, policy_for
 from kfext.names import MANAGED
 
@@ -15,12 +17,14 @@ from kfext.names import MANAGED
 class JobSettings:
     """What of the settings and the policy decides placement.
 
-    `invalid` says what an edit spoilt on the job after its admission, empty if nothing.
+    `host_network` is None for a job that does not ask for it; `invalid` says what an edit spoilt on
+    the job after its admission, empty if nothing.
     """
 
     colocation: str
     elastic: Range | None
     placement: Placement
+    host_network: Wish | None
     managed: bool
     invalid: str = ""
 
@@ -32,6 +36,7 @@ class SettingsSource:
         self.version = 0
         self._namespaces: dict[str, Namespace] = {}
         self._policies: dict[str, TrainingPolicy] = {}
+        self._network_policies: dict[str, dict[str, NetworkPolicy]] = {}
 
     def observe_namespace(self, old: Namespace | None, new: Namespace | None) -> None:
         """Take in a namespace as it stands; None for `new` when it is gone."""
@@ -40,6 +45,14 @@ class SettingsSource:
             self._namespaces[new.name] = new
         elif old is not None:
             self._namespaces.pop(old.name, None)
+
+    def observe_network_policy(self, old: NetworkPolicy | None, new: NetworkPolicy | None) -> None:
+        """Take in a network policy as it stands; None for `new` when it is gone."""
+        self.version += 1
+        if old is not None:
+            self._network_policies.get(old.namespace, {}).pop(old.name, None)
+        if new is not None:
+            self._network_policies.setdefault(new.namespace, {})[new.name] = new
 
     def observe_policy(self, policy: TrainingPolicy) -> None:
         """Take in a policy as it stands."""
@@ -66,6 +79,13 @@ class SettingsSource:
             colocation=settings.colocation,
             elastic=settings.elastic,
             placement=policy.placement,
+            host_network=wish(
+                job,
+                settings,
+                namespace_labels=namespace.labels,
+                network=policy.network,
+                network_policies=self._network_policies.get(job.namespace, {}).values(),
+            ),
             managed=namespace.labels.get(MANAGED) == "true",
             invalid="; ".join(str(error) for error in settings.errors),
         )

@@ -6,12 +6,14 @@ from typing import Any
 import msgspec
 
 from kfext.controller.conditions import Mark, decode_marks
+from kfext.core.validate import POD
 from kfext.model.job import TrainingJob
 from kfext.model.tolerant import mapping, sequence, text
 from kfext.model.verdict import Verdict
 from kfext.names import (
     API_GROUP,
     API_VERSION,
+    REASON_HOST_NETWORK,
     REASON_SETTINGS_INVALID,
     TRAINING_GROUP,
     TRAINING_VERSION,
@@ -30,6 +32,8 @@ class View:
     message: str = ""
     invalid: str = ""
     """What of the job's settings an edit spoilt."""
+    asked: str = ""
+    """Why the host network, which was asked for, is or is not what the pods have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,7 @@ def decode_view(raw: bytes) -> WrittenView:
             network=text(status.get("network")),
             reason=text(status.get("reason")),
             message=text(status.get("message")),
+            asked=text(written.get(REASON_HOST_NETWORK, {}).get("message")),
             invalid=text(written.get(REASON_SETTINGS_INVALID, {}).get("message")),
         ),
         marks=decode_marks(status.get("conditions")),
@@ -93,6 +98,8 @@ def view_of(
     phase: str,
     verdict: Verdict | None,
     nodes: tuple[str, ...],
+    network: str = POD,
+    asked: str = "",
     invalid: str = "",
 ) -> View:
     """Return the view of a job in a phase."""
@@ -100,8 +107,9 @@ def view_of(
         phase=phase,
         nodes=nodes,
         workers=job.pods,
-        network="pod",
+        network=network,
         reason=verdict.reason if verdict else "",
         message=verdict.message[:1024] if verdict else "",
+        asked=asked[:1024],
         invalid=invalid[:1024],
     )

@@ -11,12 +11,13 @@ import structlog
 from kfext.controller.conditions import Conditions
 from kfext.controller.view import View, WrittenView, body_of, view_name
 from kfext.core.explain import listed
+from kfext.core.validate import HOST
 from kfext.errors import ApiError, Conflict, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.model.job import TrainingJob
 from kfext.model.tolerant import mapping, text
-from kfext.names import PLACED, REASON_SETTINGS_INVALID
+from kfext.names import PLACED, REASON_HOST_NETWORK, REASON_POD_NETWORK, REASON_SETTINGS_INVALID
 
 _log = structlog.get_logger(__name__)
 
@@ -145,6 +146,15 @@ class Viewer:
         invalid = self._conditions.state(
             uid, reason, holds=bool(view.invalid), reason=reason, message=view.invalid
         )
+        on_host = view.network == HOST
+        network = self._conditions.state(
+            uid,
+            REASON_HOST_NETWORK,
+            holds=on_host,
+            reason=REASON_HOST_NETWORK if on_host else REASON_POD_NETWORK,
+            message=view.asked,
+        )
+        more = [(network, view.asked), (invalid, view.invalid)]
         return {
             "phase": view.phase,
             "nodes": list(view.nodes),
@@ -153,7 +163,7 @@ class Viewer:
             "network": view.network,
             "reason": view.reason,
             "message": view.message,
-            "conditions": [placed, *([invalid] if view.invalid else [])],
+            "conditions": [placed, *(condition for condition, said in more if said)],
         }
 
 

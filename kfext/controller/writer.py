@@ -19,7 +19,7 @@ from kfext.model.pod import Pod
 from kfext.model.state import JobState
 from kfext.model.tolerant import mapping, text
 from kfext.model.verdict import Verdict
-from kfext.names import REASON_CREATE_TIMEOUT, TRAINING_GROUP, TRAINING_VERSION
+from kfext.names import REASON_CREATE_TIMEOUT, REASON_HOST_NETWORK, TRAINING_GROUP, TRAINING_VERSION
 
 
 def reference(job: TrainingJob) -> Reference:
@@ -54,9 +54,13 @@ class Writer:
         """
         job = entry.job
         match step:
-            case Start(plan, verdict):
-                await self._patch_job(job, job_patch.start_patch(entry.raw, job, plan))
+            case Start(plan, verdict, network, interfaces):
+                patch = job_patch.start_patch(entry.raw, job, plan, interfaces=interfaces)
+                await self._patch_job(job, patch)
                 self._say(job, verdict, action="Unsuspend")
+                if network:
+                    fine = network.reason == REASON_HOST_NETWORK
+                    self._say(job, network, action="Unsuspend", bad=not fine)
             case Amend(plan, verdict):
                 await self._patch_job(job, job_patch.amend_patch(entry.raw, job, plan))
                 self._say(job, verdict, action="Replan")
@@ -129,8 +133,11 @@ class Writer:
             return state
         said = [text(mapping(event).get("note")) for event in events]
         if not said:
-            return state
-        return replace(state, message=f"{state.message}; the operator says: {said[-1]}")
+            return replace(state, no_host_network="")  # then it was not the network
+        message = f"{state.message}; the operator says: {said[-1]}"
+        return replace(
+            state, message=message, no_host_network=message if state.no_host_network else ""
+        )
 
     def _say(self, job: TrainingJob, verdict: Verdict, *, action: str, bad: bool = False) -> None:
         self._events.record(

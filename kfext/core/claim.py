@@ -4,11 +4,10 @@ from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Self, TypeVar
 
+from kfext.model.networking import Port
 from kfext.model.quantity import Resources
 
 K = TypeVar("K")
-Port = tuple[str, int]
-"""Protocol and number."""
 
 
 @dataclass(frozen=True, slots=True)

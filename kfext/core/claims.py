@@ -3,6 +3,8 @@
 from collections.abc import Hashable, Iterable, Mapping
 
 from kfext.core.claim import Claim
+from kfext.core.host_network import hosted
+from kfext.core.ports import port_claims
 from kfext.model.job import TrainingJob
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
@@ -37,13 +39,24 @@ def plan_claims(
     """Return the claims of the replicas of a plan whose pods do not claim for themselves.
 
     `priority` is what the pods will have, None if that is not known. A plan holds room only while
-    the job runs under it: not after its end, nor while suspended.
+    the job runs under it: not after its end, nor while suspended. Its ports it holds until the last
+    pod has ended, as long as it is there: who is late must not find another job at their number.
     """
-    if plan is None or job.suspend or job.finished or job.deleting or job.released:
+    if plan is None:
         return {}
+    pods = tuple(pods)
+    job = hosted(job) if plan.port else job
+    runs = not (job.suspend or job.finished or job.deleting or job.released)
+    ports = port_claims(job, plan) if runs or not all(pod.finished for pod in pods) else {}
+    return {**ports, **_replica_claims(job, plan, pods, priority=priority)} if runs else ports
+
+
+def _replica_claims(
+    job: TrainingJob, plan: Plan, pods: Iterable[Pod], *, priority: int | None
+) -> dict[Hashable, Claim]:
     present = {pod.replica: pod for pod in pods if not pod.deleting}
     groups = {group.type.lower(): group for group in job.groups}
-    claims = {}
+    claims: dict[Hashable, Claim] = {}
     # By the plan, which has a bound; a person may write any number of replicas.
     for key, node in plan.assignment.items():
         pod, group = present.get(key), groups.get(key.type)

@@ -59,12 +59,15 @@ class Columns:
         self._assumed[:, row] = 0
 
     def book(self, row: int, requests: Resources, sign: int) -> None:
-        """Add the requests of a pod to what is claimed of a row, or take them away."""
+        """Add the requests of a pod to what is claimed of a row, or take them away.
+
+        A claim without any, on ports alone, is no pod.
+        """
         for resource, number in requests.items():
             line = self._line_of(resource)  # may grow the arrays, so it comes first
             self._claimed[line, row] += sign * min(number, LARGEST)
         for line, (resource, number) in enumerate(ASSUMED.items()):
-            if not requests.get(resource):
+            if requests and not requests.get(resource):
                 self._assumed[line, row] += sign * number
 
     def free(self, resources: Collection[str], count: int) -> Amounts:

@@ -4,24 +4,27 @@ Each patch tests what the decision was based on (uid, suspend, held, replicas), 
 resource version: the operator's status writes would make it conflict for ever.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from kfext.core.elastic import WORKER, workers_of
+from kfext.core.network_patch import port_operations
 from kfext.core.patch import Changes, Operation, operations, pointer
 from kfext.model.constraints import NAME_FIELD
 from kfext.model.job import TrainingJob
-from kfext.model.plan import Plan
+from kfext.model.plan import Plan, decode_plan
 from kfext.model.state import JobState, decode_state
 from kfext.model.tolerant import mapping, sequence
 from kfext.model.verdict import Verdict
 from kfext.names import (
     HELD,
     HOSTNAME,
+    INTERFACES,
     JOB_NAME,
     PLAN,
     PLAN_GENERATION,
+    PORT_BASE,
     RELEASED,
     STATE,
 )
@@ -31,17 +34,23 @@ _WEIGHT = 100
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def start_patch(raw: Raw, job: TrainingJob, plan: Plan) -> list[Operation]:
+def start_patch(
+    raw: Raw, job: TrainingJob, plan: Plan, *, interfaces: Sequence[str] = ()
+) -> list[Operation]:
     """Unsuspend the job under a plan; its templates lean towards the planned nodes.
 
     The preference is for what our webhook misses, and for pods replaced while kfext is away: they
     go elsewhere if the planned node has died. A plan for fewer workers makes the job that small,
-    and what the user asked for is remembered.
+    and what the user asked for is remembered. `interfaces` are for training on the host network.
     """
     templates = _templates(
         raw,
         job,
-        annotations={PLAN_GENERATION: str(plan.generation)},
+        annotations={
+            PLAN_GENERATION: str(plan.generation),
+            PORT_BASE: str(plan.port) if plan.port else None,
+            INTERFACES: ",".join(interfaces) if plan.port and interfaces else None,
+        },
         affinity=lambda current: _leaning(current, plan),
     )
     annotations: Changes = {PLAN: plan.encode(), HELD: None}
@@ -62,6 +71,7 @@ def start_patch(raw: Raw, job: TrainingJob, plan: Plan) -> list[Operation]:
                 "spec": {"runPolicy": {"suspend": False}, job.kind.replica_specs: templates},
             },
         ),
+        *(port_operations(raw, job, base=plan.port) if plan.port else ()),
     ]  # fmt: skip
 
 
@@ -105,7 +115,7 @@ def release_patch(raw: Raw, job: TrainingJob, verdict: Verdict) -> list[Operatio
         job.kind.replica_specs: _templates(
             raw,
             job,
-            annotations={RELEASED: verdict.reason},
+            annotations={RELEASED: verdict.reason, **_network_left(job)},
             affinity=lambda current: _together(current, job.name),
         )
     }
@@ -113,6 +123,17 @@ def release_patch(raw: Raw, job: TrainingJob, verdict: Verdict) -> list[Operatio
         spec["runPolicy"] = {"suspend": False}
     changes = {"metadata": {"annotations": {**annotations, HELD: None}}, "spec": spec}
     return [*_tests(raw, job), *operations(raw, changes)]
+
+
+def _network_left(job: TrainingJob) -> dict[str, str | None]:
+    """Return what becomes of the network of a job that is let go.
+
+    Pods that run keep theirs, and those that replace them must find them.
+    """
+    plan = decode_plan(job.annotations.get(PLAN), job_uid=job.uid)
+    if plan is not None and plan.port and not job.suspend:
+        return {}
+    return {PORT_BASE: None, INTERFACES: None}
 
 
 def _tests(raw: Raw, job: TrainingJob) -> list[Operation]:
@@ -133,7 +154,7 @@ def _tests(raw: Raw, job: TrainingJob) -> list[Operation]:
 
 
 def _templates(
-    raw: Raw, job: TrainingJob, *, annotations: dict[str, str], affinity: Any
+    raw: Raw, job: TrainingJob, *, annotations: dict[str, str | None], affinity: Any
 ) -> Changes:
     """Return the changes of every template."""
     specs = mapping(mapping(raw.get("spec")).get(job.kind.replica_specs))

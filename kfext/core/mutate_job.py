@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kfext import names
+from kfext.core.host_network import obstacle
 from kfext.core.mutation import Mutation
 from kfext.core.patch import Changes, Operation, Unpatchable, operations
+from kfext.core.pod_network import edits_of
 from kfext.core.settings import Settings, resolve
-from kfext.core.validate import OFF, POD
+from kfext.core.validate import HOST, OFF
 from kfext.model.job import ReplicaGroup, TrainingJob, parse_job
 from kfext.model.policy import TrainingPolicy, policy_for
 from kfext.model.tolerant import mapping, strings, text
@@ -66,7 +68,7 @@ def mutate_job(raw: object, facts: Facts) -> Mutation:
     return Mutation(
         ops=tuple(ops),
         warnings=(*settings.warnings, *_warnings(job, body, settings=settings, facts=facts)),
-        verdicts=(verdict, *_edits(job, settings, ops=ops)),
+        verdicts=(verdict, *_edits(job, settings, facts, ops=ops)),
     )
 
 
@@ -157,8 +159,10 @@ def _template(
     changes: Changes = {
         "annotations": {
             names.COLOCATION: settings.colocation,
-            # The host network has not landed; pods are told what they really get.
-            names.NETWORK: POD,
+            names.NETWORK: settings.network,
+            # Pods go to the host network only under a plan, which has ports for them.
+            names.PORT_BASE: None,
+            names.INTERFACES: None,
             names.PLAN_GENERATION: None,
         }
     }
@@ -178,6 +182,8 @@ def _warnings(
         return
     if not facts.controller_alive:
         yield "kfext's controller does not answer: the job runs as on plain Kubernetes"
+    if settings.network == HOST and (why := _pod_network(job, settings, facts)):
+        yield f"the pods will have their own network, not that of their node: {why}"
     if settings.elastic is not None and not job.elastic:
         yield (
             f"{names.ELASTIC} has no effect on this job: only a PyTorchJob with an elasticPolicy "
@@ -192,7 +198,17 @@ def _warnings(
             )
 
 
-def _edits(job: TrainingJob, settings: Settings, *, ops: Sequence[Operation]) -> Iterator[Verdict]:
+def _pod_network(job: TrainingJob, settings: Settings, facts: Facts) -> str:
+    """Return why a job that asks for the host network will not have it, as far as is known."""
+    by_hand = job.suspend and not job.held
+    if settings.colocation == OFF or by_hand or not facts.controller_alive:
+        return "only a job that kfext starts has ports there"
+    return obstacle(job, facts.namespace_labels)
+
+
+def _edits(
+    job: TrainingJob, settings: Settings, facts: Facts, *, ops: Sequence[Operation]
+) -> Iterator[Verdict]:
     """Yield what was written besides the suspension."""
     brought = sorted(names.WRITTEN_BY_KFEXT & job.annotations.keys())
     if brought and any(op["op"] == "remove" for op in ops):
@@ -201,11 +217,18 @@ def _edits(job: TrainingJob, settings: Settings, *, ops: Sequence[Operation]) ->
             f"the manifest brought {', '.join(brought)} of another job",
         )
     paths = [op["path"] for op in ops if "/template" in op["path"]]
+    if paths and settings.network == HOST and not _pod_network(job, settings, facts):
+        edits = "; ".join(f"{what}, because {why}" for what, why in edits_of(job.kind))
+        yield Verdict(
+            names.REASON_HOST_NETWORK,
+            f"asked for; with its place the job gets ports of its own, and on its pods {edits}",
+        )
     if paths:
         yield Verdict(
             names.REASON_TEMPLATES_EDITED,
-            f"{len(job.groups)} templates carry colocation {settings.colocation}, network {POD}, "
-            "and no Istio sidecar unless they ask for one: a sidecar never ends",
+            f"{len(job.groups)} templates carry colocation {settings.colocation}, network "
+            f"{settings.network}, and no Istio sidecar unless they ask for one: a sidecar never "
+            f"ends",
         )
 
 

@@ -1,4 +1,7 @@
-"""The pod webhook's decision: gate the pods of a gang until all of them have a node."""
+"""The pod webhook's decision: gate a gang's pods until all have a node, and set up their network.
+
+The network is set up without a controller too: the other pods of the job are set up for it.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,8 +10,9 @@ from kfext import names
 from kfext.core.mutate_job import DEFAULT_SCHEDULERS
 from kfext.core.mutation import Mutation
 from kfext.core.patch import Operation, pointer
+from kfext.core.pod_network import host_network
 from kfext.core.validate import OFF
-from kfext.model.job import KINDS
+from kfext.model.job import KINDS, Kind
 from kfext.model.tolerant import mapping, sequence, strings, text
 from kfext.model.verdict import Verdict
 
@@ -18,42 +22,47 @@ _GROUP_VERSION = f"{names.TRAINING_GROUP}/{names.TRAINING_VERSION}"
 def mutate_pod(raw: object, *, controller_alive: bool) -> Mutation:
     """Return what admission does to a new pod; total, whatever the input.
 
-    A pod is gated only while a controller is there to take the gate away again.
+    A pod is gated only while a controller is there to take the gate away again; it goes to its
+    node's network if its template bears the base of the job's ports.
     """
     body = mapping(raw)
     metadata, spec = mapping(body.get("metadata")), body.get("spec")
-    if not isinstance(spec, Mapping) or not controller_alive:
+    kind = _kind_of_owner(metadata)
+    if not isinstance(spec, Mapping) or kind is None or not _ours(spec):
         return Mutation()
-    if not _of_training_job(metadata) or not _ours(metadata, spec):
-        return Mutation()
+    ops: list[Operation] = []
+    verdicts = []
+    if controller_alive and not _let_go(metadata) and (gate := _gate(spec)):
+        ops.append(gate)
+        verdicts.append(Verdict(names.REASON_GATED, "waits for the other pods of its gang"))
+    if moved := host_network(kind, metadata, spec):
+        ops += moved
+        verdicts.append(Verdict(names.REASON_HOST_NETWORK, "uses the network of its node"))
+    return Mutation(ops=tuple(ops), verdicts=tuple(verdicts))
+
+
+def _gate(spec: Mapping[str, Any]) -> Operation | None:
+    """Return the operation that adds our gate, None if it is there."""
     gates, gate = spec.get("schedulingGates"), {"name": names.GATE}
-    op: Operation
     if gates is None:
-        op = {"op": "add", "path": pointer("spec", "schedulingGates"), "value": [gate]}
-    elif isinstance(gates, list) and gate not in gates:
-        op = {"op": "add", "path": pointer("spec", "schedulingGates", "-"), "value": gate}
-    else:
-        return Mutation()
-    return Mutation(
-        ops=(op,),
-        verdicts=(Verdict(names.REASON_GATED, "waits for the other pods of its gang"),),
-    )
+        return {"op": "add", "path": pointer("spec", "schedulingGates"), "value": [gate]}
+    if isinstance(gates, list) and gate not in gates:
+        return {"op": "add", "path": pointer("spec", "schedulingGates", "-"), "value": gate}
+    return None
 
 
-def _of_training_job(metadata: Mapping[str, Any]) -> bool:
-    return any(
-        owner.get("controller") is True
-        and owner.get("apiVersion") == _GROUP_VERSION
-        and text(owner.get("kind")) in KINDS
-        for owner in map(mapping, sequence(metadata.get("ownerReferences")))
-    )
+def _kind_of_owner(metadata: Mapping[str, Any]) -> Kind | None:
+    for owner in map(mapping, sequence(metadata.get("ownerReferences"))):
+        if owner.get("controller") is True and owner.get("apiVersion") == _GROUP_VERSION:
+            return KINDS.get(text(owner.get("kind")))
+    return None
 
 
-def _ours(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
+def _ours(spec: Mapping[str, Any]) -> bool:
+    return not spec.get("nodeName") and text(spec.get("schedulerName")) in DEFAULT_SCHEDULERS
+
+
+def _let_go(metadata: Mapping[str, Any]) -> bool:
+    """Whether kfext does not place the pod; its network is still that of its peers."""
     annotations = strings(metadata.get("annotations"))
-    return (
-        not spec.get("nodeName")
-        and text(spec.get("schedulerName")) in DEFAULT_SCHEDULERS
-        and names.RELEASED not in annotations
-        and annotations.get(names.COLOCATION) != OFF
-    )
+    return names.RELEASED in annotations or annotations.get(names.COLOCATION) == OFF

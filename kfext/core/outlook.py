@@ -11,6 +11,7 @@ from kfext.core.backfill import reserve
 from kfext.core.claims import plan_claims, pod_claim, pod_key
 from kfext.core.explain import listed
 from kfext.core.gang import members_of
+from kfext.core.host_network import wish
 from kfext.core.ledger import Ledger
 from kfext.core.queue import default_class, priority_class, turn
 from kfext.core.queued import queued_step
@@ -109,6 +110,9 @@ class _Queue:
             colocation=settings.colocation,
             elastic=settings.elastic,
             managed=namespace.labels.get(MANAGED) == "true",
+            host_network=wish(
+                job, settings, namespace_labels=namespace.labels, network=policy.network
+            ),
             around=self._around(job),
         )
 

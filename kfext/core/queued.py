@@ -8,7 +8,7 @@ from kfext.core.ledger import Ledger
 from kfext.core.quota import demand, shortage
 from kfext.core.refusals import Refusal, Refusals
 from kfext.core.resume import unsafe_to_resume
-from kfext.core.room import WAITS_FOR_ROOM, find_room, why_spread
+from kfext.core.room import WAITS_FOR_ROOM, room_on_network, why_spread
 from kfext.core.situation import Situation
 from kfext.core.steps import Release, Start, Step, Wait
 from kfext.model.verdict import Verdict
@@ -59,16 +59,18 @@ def _start(situation: Situation, ledger: Ledger, refusals: Refusals) -> Step:
     allowed = _within_quota(situation)
     if isinstance(allowed, Verdict):
         return _keep_waiting(situation, Refusal(allowed))
-    found = find_room(allowed, ledger, refusals)
+    found, port, network = room_on_network(allowed, ledger, refusals)
     if isinstance(found, Refusal):
         return _keep_waiting(situation, found)
-    plan = situation.planned(found)
+    plan = situation.planned(found, port=port)
     fewer = situation.job.pods - len(found)
     message = f"{pods(len(found))} {'goes' if len(found) == 1 else 'go'} to {listed(plan.nodes)}"
     message += f", {fewer} workers fewer than asked for" if fewer else ""
     spread = why_spread(situation, found, ledger)
     message += f"; {spread}" if spread else ""
-    return Start(plan, Verdict(REASON_PLANNED, message))
+    wish = situation.host_network
+    interfaces = wish.interfaces if wish and port else ()
+    return Start(plan, Verdict(REASON_PLANNED, message), network, interfaces)
 
 
 def _within_quota(situation: Situation) -> Situation | Verdict:

@@ -7,21 +7,71 @@ from dataclasses import replace
 from kfext.core.claim import Claim
 from kfext.core.division import DEFAULT, FEWEST, Weights
 from kfext.core.elastic import WORKER, fewest_workers, with_workers, workers_of
-from kfext.core.explain import clock
+from kfext.core.explain import clock, listed
 from kfext.core.gang import members_of
+from kfext.core.host_network import Wish, hosted
 from kfext.core.ledger import Ledger
 from kfext.core.plan import place, why_more_nodes
+from kfext.core.ports import block, free_base
 from kfext.core.refusals import Refusal, Refusals, shape_of
 from kfext.core.reservation import Reservation
 from kfext.core.situation import Situation
+from kfext.model.job import PYTORCH
 from kfext.model.plan import Assignment
 from kfext.model.verdict import Verdict
-from kfext.names import REASON_NO_ROOM, REASON_RESERVED, REASON_TOO_BIG
+from kfext.names import (
+    REASON_HOST_NETWORK,
+    REASON_NETWORK_POLICIES_BYPASSED,
+    REASON_NO_ROOM,
+    REASON_POD_NETWORK,
+    REASON_RESERVED,
+    REASON_TOO_BIG,
+)
 
 WAITS_FOR_ROOM = frozenset({REASON_NO_ROOM, REASON_RESERVED})
 """Reasons that a reservation can end."""
 LARGEST_GANG = 10_000
 """Pods of the largest gang that is planned: its plan must fit into an annotation."""
+
+
+def room_on_network(
+    situation: Situation, ledger: Ledger, refusals: Refusals
+) -> tuple[Assignment | Refusal, int, Verdict | None]:
+    """Return a place for a queued job, its first port on the host network, and which network it is.
+
+    The port is 0 on the pod network, and the last is None if nobody asked for another.
+    """
+    wish, job = situation.host_network, situation.job
+    if wish is None:
+        return find_room(situation, ledger, refusals), 0, None
+    why = wish.obstacle or situation.state.no_host_network
+    if not why:
+        found = find_room(replace(situation, job=hosted(job)), ledger, refusals)
+        if isinstance(found, Refusal):
+            why = f"not with its ports: {found.verdict.message}"
+        elif base := free_base(job, found, ledger, ports=wish.ports):
+            return found, base, _on_host(situation, wish, found, base)
+        else:
+            low, high = wish.ports
+            why = f"{len(block(job, low))} ports in {low}-{high} are not free on its nodes"
+    return find_room(situation, ledger, refusals), 0, Verdict(REASON_POD_NETWORK, why)
+
+
+def _on_host(situation: Situation, wish: Wish, places: Assignment, base: int) -> Verdict:
+    """Return that a job uses the host network, and what is to be known of that."""
+    numbers = [str(number) for _, number in block(situation.job, base)]
+    what = f"port {numbers[0]} is" if len(numbers) == 1 else f"ports {listed(numbers)} are"
+    words = "its pods use the network of their nodes"
+    words += f", where {what} theirs" if numbers else ""
+    pytorch = situation.job.kind is PYTORCH
+    if pytorch and len(set(places.values())) > 1 and not wish.interfaces:
+        words += "; Gloo between nodes needs node names that do not resolve to loopback there, or"
+        words += " network.interfaces in a TrainingPolicy"
+    if not wish.bypassed:
+        return Verdict(REASON_HOST_NETWORK, words)
+    policies = listed(wish.bypassed, of="policies")
+    message = f"{words}; NetworkPolicy {policies} does not apply there"
+    return Verdict(REASON_NETWORK_POLICIES_BYPASSED, message)
 
 
 def find_room(situation: Situation, ledger: Ledger, refusals: Refusals) -> Assignment | Refusal:

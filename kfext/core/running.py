@@ -9,8 +9,10 @@ from kfext.core.gang import members_of
 from kfext.core.ledger import Ledger
 from kfext.core.patience import STRIKES, after_strike, give_up, patience, stop, until_strike
 from kfext.core.plan import place, still_fits
+from kfext.core.ports import port_claims
 from kfext.core.situation import Situation
 from kfext.core.steps import Amend, Bind, Evict, Remember, Step, Wait
+from kfext.core.unhosted import never_created, on_two_networks
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.verdict import Verdict
 from kfext.names import (
@@ -55,6 +57,8 @@ def running_step(situation: Situation, ledger: Ledger) -> Step:
         return Evict(left_over, situation.state)
     if len(live) < job.pods:
         return _incomplete(situation, live, missing=job.pods - len(live))
+    if apart := on_two_networks(situation, live):
+        return apart
     if gated:
         return _barrier(situation, ledger, live)
     return _binding(situation, live)
@@ -74,6 +78,8 @@ def _incomplete(situation: Situation, live: Live, *, missing: int) -> Step:
         return patience(situation, Wait(GATED, verdict), late, limit=limit, waited=waited)
     if waited < limit or job.kueue_managed:
         return Wait(PLANNED, verdict, again=limit - waited if waited < limit else None)
+    if situation.plan and situation.plan.port:
+        return never_created(situation, late)
     return stop(situation, situation.after_strike(late.reason, late.message))
 
 
@@ -89,6 +95,8 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
     everyone = members_of(job, live.values())
     members = [member for member in everyone if member.key in gated]
     own = [*(plan_key(job.uid, key) for key in gated), *situation.open_claims]
+    if plan is not None:
+        own += port_claims(job, plan)
     if plan is not None and still_fits(
         members,
         ledger,
@@ -114,7 +122,7 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
         assumed=situation.placement.assumed_requests,
     )
     if not isinstance(found, Verdict):
-        amended = situation.planned(found)
+        amended = situation.planned(found, port=plan.port if plan else 0)
         return Amend(amended, Verdict(REASON_REPLANNED, f"the pods go to {listed(amended.nodes)}"))
     return _without_room(situation, found, some_run=bool(bound))
 

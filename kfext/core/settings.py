@@ -160,7 +160,6 @@ def _settings(
 def _without_effect(settings: Settings) -> Iterator[str]:
     """Yield a sentence for each setting that is well-formed but does nothing in this version."""
     asked = {
-        names.NETWORK: settings.network != POD,
         names.RESIZE: settings.resize != OFF,
         names.MIGRATE: settings.migrate != NEVER,
         names.METRICS: settings.metrics.source not in {AUTO.source, OFF},

@@ -4,6 +4,7 @@ import math
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
+from kfext.core.host_network import Wish
 from kfext.core.quota import Demand
 from kfext.core.reservation import Reservation
 from kfext.core.validate import Range
@@ -73,6 +74,7 @@ class Situation:
     settled: float = math.inf
     hopeless: float = 0.0
     around: Around = field(default_factory=Around)
+    host_network: Wish | None = None
 
     @property
     def open_claims(self) -> tuple[Hashable, ...]:
@@ -106,10 +108,10 @@ class Situation:
         """The number of the last plan of the job, 0 before the first."""
         return max(self.plan.generation if self.plan else 0, self.state.generation)
 
-    def planned(self, assignment: Assignment) -> Plan:
+    def planned(self, assignment: Assignment, *, port: int = 0) -> Plan:
         """Return the next plan of the job."""
         number = self.generation + 1
-        return Plan(job_uid=self.job.uid, generation=number, assignment=assignment)
+        return Plan(job_uid=self.job.uid, generation=number, assignment=assignment, port=port)
 
     def after_strike(self, reason: str, message: str) -> JobState:
         """Return the state after a placement that was not carried out: back off, ever longer."""

@@ -22,10 +22,16 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Unsuspend the job under a plan: one patch of the job."""
+    """Unsuspend the job under a plan: one patch of the job.
+
+    `network` says which network its pods get and why, None if nobody asked; `interfaces` are those
+    for its traffic on the host network.
+    """
 
     plan: Plan
     verdict: Verdict
+    network: Verdict | None = None
+    interfaces: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

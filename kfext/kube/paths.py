@@ -68,6 +68,13 @@ def resource_quotas(namespace: str = "", name: str = "") -> str:
     return resource_path("resourcequotas", namespace=namespace, name=name)
 
 
+def network_policies(namespace: str = "", name: str = "") -> str:
+    """Return the path of network policies."""
+    return resource_path(
+        "networkpolicies", group="networking.k8s.io", namespace=namespace, name=name
+    )
+
+
 def config_map(namespace: str, name: str) -> str:
     """Return the path of a config map."""
     return resource_path("configmaps", namespace=namespace, name=name)

@@ -16,6 +16,7 @@ import msgspec
 
 from kfext.model.constraints import Constraints
 from kfext.model.namespace import Namespace, parse_namespace
+from kfext.model.network_policy import NetworkPolicy, parse_network_policy
 from kfext.model.node import Node, Taint, parse_node
 from kfext.model.pod import Asks, Pod, parse_asks, parse_pod
 from kfext.model.priority import PriorityClass, parse_priority_class
@@ -152,6 +153,11 @@ def decode_home(raw: bytes) -> str:
 def decode_quota(raw: bytes) -> Quota:
     """Return a resource quota; there are few, so it is read whole. Raises msgspec.DecodeError."""
     return parse_quota(mapping(msgspec.json.decode(raw)))
+
+
+def decode_network_policy(raw: bytes) -> NetworkPolicy:
+    """Return a network policy; there are few, so it is read whole. Raises msgspec.DecodeError."""
+    return parse_network_policy(mapping(msgspec.json.decode(raw)))
 
 
 def decode_node(raw: bytes) -> Node:

@@ -6,11 +6,23 @@ from typing import Any
 
 from kfext.model.charge import PodCharge, pod_charge
 from kfext.model.constraints import Constraints, parse_constraints
+from kfext.model.networking import Networking, parse_networking
 from kfext.model.pod import ReplicaKey
 from kfext.model.podspec import is_guaranteed, pod_requests
 from kfext.model.quantity import Resources, add, times
 from kfext.model.tolerant import mapping, sequence, strings, text, timestamp
-from kfext.names import DOMAIN, HELD, KUEUE_QUEUE, RELEASED, TRAINING_OPERATOR
+from kfext.names import (
+    DOMAIN,
+    HELD,
+    JOB_NAME,
+    JOB_ROLE,
+    KUEUE_QUEUE,
+    OPERATOR_NAME,
+    RELEASED,
+    REPLICA_INDEX,
+    REPLICA_TYPE,
+    TRAINING_OPERATOR,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +33,8 @@ class Kind:
     plural: str
     replica_specs: str
     container: str
+    port: str
+    """Name of the port, of that container, on which replicas find each other."""
     types: tuple[str, ...]
     """Replica types in rank order: the first is where the others connect to."""
 
@@ -30,6 +44,7 @@ PYTORCH = Kind(
     plural="pytorchjobs",
     replica_specs="pytorchReplicaSpecs",
     container="pytorch",
+    port="pytorchjob-port",
     types=("Master", "Worker"),
 )
 TENSORFLOW = Kind(
@@ -37,6 +52,7 @@ TENSORFLOW = Kind(
     plural="tfjobs",
     replica_specs="tfReplicaSpecs",
     container="tensorflow",
+    port="tfjob-port",
     types=("Chief", "Master", "PS", "Worker", "Evaluator"),
 )
 KINDS = {kind.name: kind for kind in (PYTORCH, TENSORFLOW)}
@@ -57,7 +73,20 @@ class ReplicaGroup:
     constraints: Constraints
     priority_class: str = ""
     released: bool = False
+    networking: Networking = field(default_factory=Networking)
     charge: PodCharge = field(default_factory=PodCharge)
+
+
+def pod_labels(job: "TrainingJob", group: ReplicaGroup) -> Mapping[str, str]:
+    """Return the labels that the operator puts on the first pod of a type."""
+    role = {JOB_ROLE: "master"} if group.type in {"Master", "Chief"} else {}
+    return {
+        JOB_NAME: job.name,
+        REPLICA_TYPE: group.type.lower(),
+        REPLICA_INDEX: "0",
+        OPERATOR_NAME: f"{job.kind.name.lower()}-controller",
+        **role,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +105,8 @@ class TrainingJob:
     `deadline` is activeDeadlineSeconds: after so many seconds the operator ends the job. `elastic`
     says that the job runs with fewer workers too, at least `fewest`: a PyTorchJob with an
     elasticPolicy and no Master, a TFJob with parameter servers and dynamic workers.
+    `meets_at_worker` says that the workers of an elastic PyTorchJob find each other at the first of
+    them; `told_nowhere`, that the operator tells them nothing: no Master and no elasticPolicy.
     `template_settings` are the annotations of ours in the templates, as admission left them.
     """
 
@@ -96,6 +127,8 @@ class TrainingJob:
     started: float = 0.0
     elastic: bool = False
     fewest: int = 1
+    meets_at_worker: bool = False
+    told_nowhere: bool = False
     conditions: Mapping[str, Condition] = field(default_factory=dict)
     template_settings: Mapping[str, str] = field(default_factory=dict)
 
@@ -185,6 +218,8 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
         started=timestamp(mapping(raw.get("status")).get("startTime")),
         elastic=_is_elastic(spec),
         fewest=int(_positive(mapping(spec.get("elasticPolicy")).get("minReplicas")) or 1),
+        meets_at_worker=_meets_at_worker(spec, name=text(metadata.get("name"))),
+        told_nowhere=_told_nowhere(spec),
         conditions={
             text(item.get("type")): Condition(
                 status=item.get("status") == "True",
@@ -210,10 +245,25 @@ def _positive(value: object) -> float | None:
     return float(value) if type(value) is int and value > 0 else None
 
 
+def _has_master(spec: Mapping[str, Any]) -> bool:
+    return any(str(type_).lower() == "master" for type_ in mapping(spec.get(PYTORCH.replica_specs)))
+
+
+def _meets_at_worker(spec: Mapping[str, Any], *, name: str) -> bool:
+    policy = mapping(spec.get("elasticPolicy"))
+    host = text(policy.get("rdzvHost")).partition(".")[0]
+    at_worker = host in {"", f"{name}-worker-0"}
+    return "elasticPolicy" in spec and at_worker and text(policy.get("rdzvBackend")) in {"", "c10d"}
+
+
+def _told_nowhere(spec: Mapping[str, Any]) -> bool:
+    told = _has_master(spec) or isinstance(spec.get("elasticPolicy"), Mapping)
+    return PYTORCH.replica_specs in spec and not told
+
+
 def _is_elastic(spec: Mapping[str, Any]) -> bool:
     if isinstance(spec.get("elasticPolicy"), Mapping):
-        types = mapping(spec.get(PYTORCH.replica_specs))
-        return not any(str(type_).lower() == "master" for type_ in types)
+        return not _has_master(spec)
     types = mapping(spec.get(TENSORFLOW.replica_specs))
     return spec.get("enableDynamicWorker") is True and any(
         str(type_).lower() == "ps" for type_ in types
@@ -240,6 +290,7 @@ def _groups(kind: Kind, specs: Mapping[str, Any]) -> tuple[ReplicaGroup, ...]:
                 guaranteed=is_guaranteed(pod_spec),
                 constraints=parse_constraints(pod_spec),
                 priority_class=text(pod_spec.get("priorityClassName")),
+                networking=parse_networking(template, port_name=kind.port),
                 released=RELEASED in strings(mapping(template.get("metadata")).get("annotations")),
                 charge=pod_charge(pod_spec),
             )

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kfext.model.networking import LARGEST_PORT
 from kfext.model.pod import ReplicaKey
 from kfext.model.tolerant import mapping, sequence, text
 
@@ -15,13 +16,15 @@ Assignment = Mapping[ReplicaKey, str]
 class Plan:
     """The placement of a whole job.
 
-    `generation` counts the plans of the job from 1. A plan whose `job_uid` is not the job's was
-    copied along with a manifest and is ignored.
+    `generation` counts the plans of the job from 1. `port` is the first of the job's ports if its
+    pods use the network of their node, 0 if they have their own. A plan whose `job_uid` is not the
+    job's was copied along with a manifest and is ignored.
     """
 
     job_uid: str
     generation: int
     assignment: Assignment = field(default_factory=dict)
+    port: int = 0
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -38,6 +41,7 @@ class Plan:
             {
                 "uid": self.job_uid,
                 "generation": self.generation,
+                **({"port": self.port} if self.port else {}),
                 "nodes": list(self.nodes),
                 "replicas": {
                     kind: [places.get(index, -1) for index in range(max(places) + 1)]
@@ -64,4 +68,10 @@ def decode_plan(written: str | None, *, job_uid: str) -> Plan | None:
         for index, place in enumerate(sequence(places))
         if type(place) is int and 0 <= place < len(nodes)
     }
-    return Plan(job_uid=job_uid, generation=generation, assignment=assignment)
+    port = raw.get("port")
+    return Plan(
+        job_uid=job_uid,
+        generation=generation,
+        assignment=assignment,
+        port=port if type(port) is int and 0 < port <= LARGEST_PORT else 0,
+    )

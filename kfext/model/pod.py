@@ -42,6 +42,7 @@ class Asks:
     constraints: Constraints
     affinity: Mapping[str, Any]
     priority: int
+    on_host: bool
 
     @property
     def gated(self) -> bool:
@@ -56,7 +57,8 @@ class Pod:
     `owner_uid` is the uid of the job that controls it, empty if no training job does.
     `affinity` and the full `constraints` are kept only while the pod bears our gate, since only
     then we write to it; `pinned_to` is kept for every pod. `unschedulable` is kube-scheduler's
-    sentence, empty if it has none. Times are seconds since the epoch.
+    sentence, empty if it has none; `on_host` says that the pod uses its node's network. Times are
+    seconds since the epoch.
     """
 
     namespace: str
@@ -80,6 +82,7 @@ class Pod:
     plan_generation: str = ""
     created: float = 0.0
     priority: int = 0
+    on_host: bool = False
 
     @property
     def gated(self) -> bool:
@@ -130,6 +133,7 @@ def parse_pod(raw: Mapping[str, Any], *, asks: Asks | None = None) -> Pod:
         plan_generation=intern(annotations.get(PLAN_GENERATION, "")),
         created=timestamp(metadata.get("creationTimestamp")),
         priority=asks.priority,
+        on_host=asks.on_host,
     )
 
 
@@ -146,6 +150,7 @@ def parse_asks(spec: Mapping[str, Any]) -> Asks:
         constraints=parse_constraints(spec),
         affinity=mapping(spec.get("affinity")),
         priority=priority if type(priority) is int else 0,
+        on_host=spec.get("hostNetwork") is True,
     )
 
 

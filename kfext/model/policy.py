@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kfext.model.networking import LARGEST_PORT
 from kfext.model.quantity import Resources, parse_resources
 from kfext.model.tolerant import mapping, sequence, strings, text
 from kfext.names import DOMAIN
@@ -30,6 +31,18 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
+class HostNetwork:
+    """What jobs on the host network may use of a node.
+
+    `ports` are the first and the last; `interfaces` are for training traffic, the best first; none
+    leaves the choice to the framework.
+    """
+
+    ports: tuple[int, int] = (20000, 29999)
+    interfaces: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class LabelSelector:
     """A Kubernetes label selector; an empty one selects everything."""
 
@@ -51,6 +64,22 @@ class LabelSelector:
         )
 
 
+def parse_selector(raw: object) -> LabelSelector:
+    """Return a label selector from its JSON object; total, whatever the input."""
+    selector = mapping(raw)
+    return LabelSelector(
+        labels=strings(selector.get("matchLabels")),
+        expressions=tuple(
+            (
+                text(line.get("key")),
+                text(line.get("operator")),
+                tuple(text(value) for value in sequence(line.get("values"))),
+            )
+            for line in map(mapping, sequence(selector.get("matchExpressions")))
+        ),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingPolicy:
     """One TrainingPolicy; `settings` has the full annotation keys.
@@ -63,27 +92,18 @@ class TrainingPolicy:
     selector: LabelSelector = field(default_factory=LabelSelector)
     settings: Mapping[str, str] = field(default_factory=dict)
     placement: Placement = field(default_factory=Placement)
+    network: HostNetwork = field(default_factory=HostNetwork)
 
 
 def parse_policy(raw: Mapping[str, Any]) -> TrainingPolicy:
     """Return a policy from its JSON object; total, whatever the input."""
     spec = mapping(raw.get("spec"))
-    selector, placement = mapping(spec.get("namespaceSelector")), mapping(spec.get("placement"))
+    placement = mapping(spec.get("placement"))
     weight = spec.get("weight")
     return TrainingPolicy(
         name=text(mapping(raw.get("metadata")).get("name")),
         weight=weight if type(weight) is int else 0,
-        selector=LabelSelector(
-            labels=strings(selector.get("matchLabels")),
-            expressions=tuple(
-                (
-                    text(line.get("key")),
-                    text(line.get("operator")),
-                    tuple(text(value) for value in sequence(line.get("values"))),
-                )
-                for line in map(mapping, sequence(selector.get("matchExpressions")))
-            ),
-        ),
+        selector=parse_selector(spec.get("namespaceSelector")),
         settings={f"{DOMAIN}/{key}": value for key, value in strings(spec.get("settings")).items()},
         placement=Placement(
             bind_timeout=_seconds(placement.get("bindTimeout"), default=60.0),
@@ -93,6 +113,7 @@ def parse_policy(raw: Mapping[str, Any]) -> TrainingPolicy:
             topology_keys=tuple(filter(None, map(text, sequence(placement.get("topologyKeys"))))),
             assumed_requests=parse_resources(placement.get("assumedRequests")),
         ),
+        network=_host_network(mapping(spec.get("network"))),
     )
 
 
@@ -102,6 +123,17 @@ def policy_for(
     """Return the policy that holds in a namespace; the built-in one if none selects it."""
     selected = [policy for policy in policies if policy.selector.matches(namespace_labels)]
     return min(selected, key=lambda policy: (-policy.weight, policy.name), default=TrainingPolicy())
+
+
+def _host_network(raw: Mapping[str, Any]) -> HostNetwork:
+    low, _, high = text(raw.get("portRange")).partition("-")
+    ports = HostNetwork().ports
+    if low.isdecimal() and high.isdecimal() and 0 < int(low) <= int(high) <= LARGEST_PORT:
+        ports = (int(low), int(high))
+    return HostNetwork(
+        ports=ports,
+        interfaces=tuple(filter(None, map(text, sequence(raw.get("interfaces"))))),
+    )
 
 
 def _release_after(value: object) -> float | None:

@@ -23,7 +23,8 @@ class JobState:
     when kfext last suspended a job that had pods; `retry_at` is the end of a back-off, and of a job
     that goes on the earliest next strike; `reason`, `message` say what it is for. `generation` is
     the number of the last plan that was taken off the job; `asked` is how many workers the user
-    asked for while the job runs with the fewer that kfext `admitted`, else 0.
+    asked for while the job runs with the fewer that kfext `admitted`, else 0. `no_host_network` is
+    why the job is not to be tried on the host network again, empty if nothing speaks against it.
     """
 
     strikes: int = 0
@@ -35,11 +36,12 @@ class JobState:
     generation: int = 0
     asked: int = 0
     admitted: int = 0
+    no_host_network: str = ""
 
     def encode(self) -> str:
         """Return compact JSON of what differs from the start, within LIMIT bytes."""
         excluded = {node: round(until) for node, until in self.excluded.items()}
-        message = _cut(self.message)
+        message, no_host_network = _cut(self.message), _cut(self.no_host_network)
         while True:
             values = {
                 "strikes": self.strikes,
@@ -51,6 +53,7 @@ class JobState:
                 "generation": self.generation,
                 "asked": self.asked,
                 "admitted": self.admitted,
+                "noHostNetwork": no_host_network,
             }
             written = json.dumps(
                 {key: value for key, value in values.items() if value}, separators=(",", ":")
@@ -77,6 +80,7 @@ def decode_state(written: str | None) -> JobState:
         generation=int(_number(raw.get("generation"))),
         asked=int(_number(raw.get("asked"))),
         admitted=int(_number(raw.get("admitted"))),
+        no_host_network=text(raw.get("noHostNetwork")),
     )
 
 

@@ -127,3 +127,16 @@ def test_a_sentence_that_all_pods_share_is_said_once() -> None:
     ]
     found = words(ours(), *pods)
     assert (found.count("(0/4)"), found.count("(as above)")) == (1, 2)
+
+
+def test_on_the_host_network_each_edit_of_a_pod_is_told_with_its_reason() -> None:
+    plan = Plan("u", 1, {ReplicaKey("worker", 0): "n"}, port=20000)
+    metadata = {"annotations": {names.NETWORK: "host", names.PORT_BASE: "20000"}}
+    raw = job(
+        uid="u",
+        annotations={names.PLAN: plan.encode()},
+        specs={"Worker": {"replicas": 1, "template": {"metadata": metadata}}},
+    )
+    said = words(raw)
+    assert f"{names.PORT_BASE}=20000" in said
+    assert "hostNetwork is true, because" in said

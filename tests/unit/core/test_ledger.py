@@ -110,7 +110,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 assert load[line, row] == sum(
                     claim.requests.get(resource, assumed)
                     for claim in self.claims.values()
-                    if claim.node == name
+                    if claim.node == name and claim.requests  # else it is on ports alone
                 )
 
     @invariant()

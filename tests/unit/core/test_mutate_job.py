@@ -349,3 +349,33 @@ def test_a_job_of_500_replicas_and_half_a_megabyte_takes_the_same_patch() -> Non
     assert [op["path"] for op in mutation.ops] == [
         op["path"] for op in mutate_job(job(), FACTS).ops
     ]
+
+
+HOST = {names.NETWORK: "host"}
+KEPT = {
+    "Pod Security": ({}, {"pod-security.kubernetes.io/enforce": "baseline"}, "Pod Security"),
+    "colocation off": ({names.COLOCATION: "off"}, {}, "only a job that kfext starts"),
+}
+
+
+def test_a_job_that_asks_for_the_host_network_is_told_what_becomes_of_it() -> None:
+    mutation = mutate_job(job(annotations=HOST), FACTS)
+    assert mutation.warnings == ()
+    (said,) = [one for one in mutation.verdicts if one.reason == names.REASON_HOST_NETWORK]
+    assert "hostNetwork is true" in said.message
+
+
+@pytest.mark.parametrize(("more", "labels", "why"), KEPT.values(), ids=KEPT)
+def test_a_job_that_will_not_have_it_is_told_at_once(
+    more: dict[str, str], labels: dict[str, str], why: str
+) -> None:
+    facts = replace(FACTS, namespace_labels={**FACTS.namespace_labels, **labels})
+    mutation = mutate_job(job(annotations={**HOST, **more}), facts)
+    assert why in mutation.warnings[0]
+    assert names.REASON_HOST_NETWORK not in [one.reason for one in mutation.verdicts]
+
+
+def test_the_ports_of_a_copied_manifest_are_not_taken_over() -> None:
+    raw = job(specs={"Worker": replica(2, metadata={"annotations": {names.PORT_BASE: "20000"}})})
+    (template,) = templates(admitted(raw))
+    assert names.PORT_BASE not in template["metadata"]["annotations"]

@@ -120,7 +120,6 @@ def test_many_unknown_keys_do_not_flood_the_terminal() -> None:
 
 
 WITHOUT_EFFECT = {
-    names.NETWORK: "host",
     names.RESIZE: "cpu",
     names.MIGRATE: "checkpointed",
     names.METRICS: "push",

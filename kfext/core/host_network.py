@@ -1,0 +1,127 @@
+"""Whether a job's pods may use the network of their node, and what that makes of the job.
+
+Where the host network is asked for and something speaks against it, the job runs on the pod network
+and is told why: nothing here ever keeps a job from starting.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from kfext.core.settings import Settings
+from kfext.core.validate import HOST
+from kfext.model.job import ReplicaGroup, TrainingJob, pod_labels
+from kfext.model.network_policy import NetworkPolicy
+from kfext.model.networking import Port
+from kfext.model.plan import Plan
+from kfext.model.policy import HostNetwork
+from kfext.model.state import JobState
+
+_ENFORCE = "pod-security.kubernetes.io/enforce"
+_NO_HOST = frozenset({"baseline", "restricted"})
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """The host network is asked for: with which `ports` (first and last) and `interfaces`.
+
+    `obstacle` is what keeps the job from it, empty if nothing that is known; `bypassed` are the
+    NetworkPolicies that would apply to its pods and do not on the host network.
+    """
+
+    ports: tuple[int, int]
+    interfaces: tuple[str, ...] = ()
+    obstacle: str = ""
+    bypassed: tuple[str, ...] = ()
+
+
+def wish(
+    job: TrainingJob,
+    settings: Settings,
+    *,
+    namespace_labels: Mapping[str, str],
+    network: HostNetwork,
+    network_policies: Iterable[NetworkPolicy] = (),
+) -> Wish | None:
+    """Return what a job wants of the host network, None if nothing."""
+    if settings.network != HOST:
+        return None
+    return Wish(
+        ports=network.ports,
+        interfaces=network.interfaces,
+        obstacle=obstacle(job, namespace_labels),
+        bypassed=tuple(sorted(one.name for one in network_policies if _selects(one, job))),
+    )
+
+
+def _selects(policy: NetworkPolicy, job: TrainingJob) -> bool:
+    return any(
+        policy.pods.matches({**group.networking.labels, **pod_labels(job, group)})
+        for group in job.groups
+    )
+
+
+def obstacle(job: TrainingJob, namespace_labels: Mapping[str, str]) -> str:
+    """Return what keeps a job's pods from the host network, empty if nothing that is known."""
+    level = namespace_labels.get(_ENFORCE, "")
+    if level in _NO_HOST:
+        return f"Pod Security {level} of namespace {job.namespace} forbids the host network"
+    if job.kueue_managed:
+        return "Kueue decides where the job goes, and does not know of ports"
+    if job.told_nowhere and job.pods > 1:
+        return "it has neither a Master nor an elasticPolicy: its workers meet where nobody knows"
+    return next(filter(None, map(_obstacle_in, job.groups)), "") or _shared_port(job)
+
+
+def _shared_port(job: TrainingJob) -> str:
+    """Return which port of the user's several pods declare, empty if none."""
+    declared: Counter[Port] = Counter()
+    for group in job.groups:
+        declared.update(dict.fromkeys(group.networking.ports, group.replicas))
+    for (protocol, number), pods in sorted(declared.items()):
+        if pods > 1:
+            return (
+                f"{pods} pods declare port {number}/{protocol}, and one node has it only once; "
+                f"remove it from the templates if nobody listens there"
+            )
+    return ""
+
+
+def _obstacle_in(group: ReplicaGroup) -> str:
+    """Return what in one template keeps its pods from the host network."""
+    networking = group.networking
+    if networking.own_host:
+        return f"the {group.type} template asks for the host network or a host port itself"
+    if networking.own_meeting:
+        return f"the {group.type} template says itself where its replicas meet"
+    if networking.mesh:
+        return f"the {group.type} template asks for an Istio sidecar, which needs a pod network"
+    return ""
+
+
+def why_network(asked: Wish | None, plan: Plan | None, state: JobState) -> str:
+    """Return why a job has the network it has, empty if nobody asked for another or it waits."""
+    if asked is None:
+        return ""
+    if plan is not None and plan.port:
+        return f"its pods use their node's network, with ports from {plan.port} on"
+    why = asked.obstacle or state.no_host_network
+    if plan is not None and not why:
+        why = "it was started without ports of its own there"
+    return f"its pods have their own network: {why}" if why else ""
+
+
+def hosted(job: TrainingJob) -> TrainingJob:
+    """Return the job as the solver is to see it on the host network: each port is the node's."""
+    return replace(
+        job,
+        groups=tuple(
+            replace(
+                group,
+                constraints=replace(group.constraints, host_ports=group.networking.ports),
+            )
+            if group.networking.ports
+            else group
+            for group in job.groups
+        ),
+    )

@@ -1,0 +1,60 @@
+"""The part of a job's patch that tells the training-operator the ports of the host network.
+
+The operator derives MASTER_PORT, the rendezvous endpoint and the Services from its own port in the
+templates of a PyTorchJob. The addresses of a TFJob are rewritten pod by pod (core.pod_network).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kfext.core.patch import Operation, pointer
+from kfext.core.slots import slots
+from kfext.model.job import PYTORCH, ReplicaGroup, TrainingJob
+from kfext.model.pod import ReplicaKey
+from kfext.model.tolerant import mapping, sequence
+
+Raw = Mapping[str, Any]
+
+
+def port_operations(raw: Raw, job: TrainingJob, *, base: int) -> list[Operation]:
+    """Return the operations that have the replicas of a job meet within its ports from `base`."""
+    if job.kind is not PYTORCH:
+        return []
+    spec = mapping(raw.get("spec"))
+    operations = []
+    for group in job.groups:
+        replica_spec = mapping(mapping(spec.get(job.kind.replica_specs)).get(group.key))
+        pod = mapping(mapping(replica_spec.get("template")).get("spec"))
+        for number, container in enumerate(map(mapping, sequence(pod.get("containers")))):
+            if container.get("name") == job.kind.container:
+                at = pointer("spec", job.kind.replica_specs, group.key, "template", "spec")
+                at += pointer("containers", str(number))
+                operations += _port(container, job, port=_port_of(job, group, base), at=at)
+    if job.meets_at_worker and "rdzvPort" in mapping(spec.get("elasticPolicy")):
+        port = base + slots(job).get(ReplicaKey("worker", 0), 0)
+        path = pointer("spec", "elasticPolicy", "rdzvPort")
+        operations.append({"op": "replace", "path": path, "value": port})
+    return operations
+
+
+def _port_of(job: TrainingJob, group: ReplicaGroup, base: int) -> int:
+    return base + slots(job).get(ReplicaKey(group.type.lower(), 0), 0)
+
+
+def _port(container: Raw, job: TrainingJob, *, port: int, at: str) -> list[Operation]:
+    """Return the operations that set the operator's port of a container."""
+    ports = sequence(container.get("ports"))
+    # The position is all that says which container is meant.
+    same: Operation = {"op": "test", "path": f"{at}/name", "value": job.kind.container}
+    wanted = {"name": job.kind.port, "containerPort": port, "protocol": "TCP"}
+    if not ports:
+        return [same, {"op": "add", "path": f"{at}/ports", "value": [wanted]}]
+    for number, declared in enumerate(map(mapping, ports)):
+        if declared.get("name") == job.kind.port:
+            path = f"{at}/ports/{number}"
+            return [
+                same,
+                {"op": "test", "path": f"{path}/name", "value": job.kind.port},
+                {"op": "replace", "path": f"{path}/containerPort", "value": port},
+            ]
+    return [same, {"op": "add", "path": f"{at}/ports/-", "value": wanted}]

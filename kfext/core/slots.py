@@ -1,0 +1,40 @@
+"""Which replica of a job listens on which of the job's ports: its slot, counted from the base.
+
+The slot of a replica does not depend on how many workers there are, so that a job may grow.
+PyTorch's own connections use ephemeral ports and need none.
+"""
+
+from collections.abc import Mapping
+
+from kfext.model.job import TENSORFLOW, TrainingJob
+from kfext.model.pod import ReplicaKey
+
+_ONE_OF_A_KIND = {"chief": 0, "master": 1, "evaluator": 2}
+
+
+def slot_of(type_: str, index: int, *, servers: int) -> int | None:
+    """Return the slot of a TFJob's replica, None for one that nobody connects to.
+
+    `type_` is in lower case; `servers` is how many parameter servers the job has.
+    """
+    if type_ in _ONE_OF_A_KIND:
+        return None if index else _ONE_OF_A_KIND[type_]
+    first = len(_ONE_OF_A_KIND) + (servers if type_ == "worker" else 0)
+    return first + index if type_ in {"ps", "worker"} else None
+
+
+def slots(job: TrainingJob) -> Mapping[ReplicaKey, int]:
+    """Return the slot of every replica of a job that others connect to."""
+    sizes = {group.type.lower(): group.replicas for group in job.groups}
+    if job.kind is TENSORFLOW:
+        if job.pods == 1:
+            return {}  # the operator tells a single replica of no cluster
+        found = {
+            key: slot_of(key.type, key.index, servers=sizes.get("ps", 0))
+            for key, _ in job.replicas()
+        }
+        return {key: slot for key, slot in found.items() if slot is not None}
+    listeners = [ReplicaKey("master", 0)] if sizes.get("master") else []
+    if job.meets_at_worker and sizes.get("worker"):
+        listeners.append(ReplicaKey("worker", 0))
+    return {key: slot for slot, key in enumerate(listeners)}

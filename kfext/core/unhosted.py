@@ -1,0 +1,43 @@
+"""Back to the pod network: for a job that cannot have the host network for all of its pods."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from kfext.core.patience import stop
+from kfext.core.situation import Situation
+from kfext.core.steps import Step
+from kfext.model.job import TENSORFLOW
+from kfext.model.pod import Pod, ReplicaKey
+from kfext.model.verdict import Verdict
+from kfext.names import REASON_POD_NETWORK
+
+
+def never_created(situation: Situation, late: Verdict) -> Step:
+    """Suspend a job whose pods were not created there: what refuses them only the API server knows.
+
+    The next try is on the pod network, unless the operator has had nothing to complain of.
+    """
+    state = situation.after_strike(late.reason, late.message)
+    return stop(situation, replace(state, no_host_network=late.message))
+
+
+def on_two_networks(situation: Situation, live: Mapping[ReplicaKey, Pod]) -> Step | None:
+    """Suspend a TFJob whose pods were told different addresses, to be tried at once without.
+
+    Some came past our webhook. The ranks of a PyTorchJob find each other across: they have one
+    port, whichever network.
+    """
+    hosted = situation.plan is not None and situation.plan.port > 0
+    if not hosted or situation.job.kind is not TENSORFLOW:
+        return None
+    if len({pod.on_host for pod in live.values() if not pod.finished}) < 2:
+        return None
+    message = "some of its pods were created while kfext's webhook did not answer"
+    state = replace(
+        situation.state,
+        retry_at=0.0,
+        reason=REASON_POD_NETWORK,
+        message=message,
+        no_host_network=message,
+    )
+    return stop(situation, state)
