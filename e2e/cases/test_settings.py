@@ -34,7 +34,6 @@ MALFORMED = {
     "gpu-limit.chief": ["all"],
 }
 WELL_FORMED = {
-    "network": "host",
     "resize": "cpu",
     "migrate": "checkpointed",
     "metrics": r"stdout:loss=(?P<value>[0-9.]+)",

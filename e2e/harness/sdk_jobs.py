@@ -16,10 +16,16 @@ from kubernetes import client
 from e2e.testbed.images import TENSORFLOW_IMAGE, TRAINING_IMAGE
 
 _GRACE_SECONDS = 2
+_MEMORY = "700Mi"
 
 
 def pytorch_job(
-    name: str, *, workers: int = 1, cpu: str = "200m", arguments: tuple[str, ...] = ()
+    name: str,
+    *,
+    workers: int = 1,
+    cpu: str = "200m",
+    memory: str = _MEMORY,
+    arguments: tuple[str, ...] = (),
 ) -> KubeflowOrgV1PyTorchJob:
     """Return a DDP training job of one master and `workers` workers."""
     command = ["python3", "/jobs/train_ddp.py", *arguments]
@@ -31,7 +37,11 @@ def pytorch_job(
             run_policy=KubeflowOrgV1RunPolicy(clean_pod_policy="None"),
             pytorch_replica_specs={
                 kind: _replicas(
-                    count, container="pytorch", image=TRAINING_IMAGE, command=command, cpu=cpu
+                    count,
+                    container="pytorch",
+                    image=TRAINING_IMAGE,
+                    command=command,
+                    limits={"cpu": cpu, "memory": memory},
                 )
                 for kind, count in (("Master", 1), ("Worker", workers))
             },
@@ -52,7 +62,11 @@ def tf_job(
             run_policy=KubeflowOrgV1RunPolicy(clean_pod_policy="Running"),
             tf_replica_specs={
                 kind: _replicas(
-                    count, container="tensorflow", image=TENSORFLOW_IMAGE, command=command, cpu=cpu
+                    count,
+                    container="tensorflow",
+                    image=TENSORFLOW_IMAGE,
+                    command=command,
+                    limits={"cpu": cpu, "memory": _MEMORY},
                 )
                 for kind, count in (("Chief", 1), ("PS", 1), ("Worker", workers))
             },
@@ -61,9 +75,8 @@ def tf_job(
 
 
 def _replicas(
-    count: int, *, container: str, image: str, command: list[str], cpu: str
+    count: int, *, container: str, image: str, command: list[str], limits: dict[str, str]
 ) -> KubeflowOrgV1ReplicaSpec:
-    limits = {"cpu": cpu, "memory": "700Mi"}
     return KubeflowOrgV1ReplicaSpec(
         replicas=count,
         restart_policy="OnFailure",
