@@ -19,6 +19,7 @@ from e2e.bench import (
 )
 from e2e.bench.bed import kfext_cluster
 from e2e.bench.cluster import compare
+from e2e.bench.network import measure as network_bench
 from e2e.bench.peers import measure as peers
 from e2e.bench.report import conditions
 from e2e.testbed import preflight
@@ -43,7 +44,9 @@ _SCALE: dict[str, Callable[..., str]] = {
 @click.command(help=__doc__)
 @click.argument(
     "what",
-    type=click.Choice(["all", *_PURE, "cluster", "peers", *_ON_A_CLUSTER, "scale", *_SCALE]),
+    type=click.Choice(
+        ["all", *_PURE, "cluster", "network", "peers", *_ON_A_CLUSTER, "scale", *_SCALE]
+    ),
     default="all",
 )
 @click.option("--quick", is_flag=True, help="Few repeats: to see that it works, not for figures.")
@@ -73,6 +76,8 @@ def main(what: str, quick: bool, minutes: float, link: str, network: str) -> Non
     if what in ("all", "cluster"):
         measure = partial(compare.measure, minutes=minutes, link=link, network=network)
         run("cluster", partial(measure, quick=quick))
+    if what in ("all", "network"):
+        run("network", lambda: network_bench.measure(quick=quick))
     if what in ("all", "peers"):
         run("peers", lambda: peers.measure(quick=quick))
     print(conditions(" ".join(["python -m e2e.bench", *sys.argv[1:]])))

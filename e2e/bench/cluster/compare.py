@@ -14,7 +14,7 @@ from e2e.testbed.realnodes.shaping import shape
 NAME = "bench-cluster"
 NODES = 4
 LINKS = ("1gbit", "200mbit", "none")
-NETWORKS = ("pod",)
+NETWORKS = ("pod", "host")
 QUICK_MINUTES = 1.0
 
 

@@ -1,0 +1,90 @@
+"""The jobs, and where each of their pods is put."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from kubernetes.client import ApiClient
+
+from e2e.harness.sdk_jobs import pytorch_job, tf_job
+from kfext import names
+
+Object = dict[str, Any]
+_HOSTNAME = "kubernetes.io/hostname"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the pods of a job are, and on which network; `alone` is one process without any."""
+
+    name: str
+    nodes: int = 1
+    network: str = "pod"
+    alone: bool = False
+
+
+REFERENCE = Placement("spread, overlay", nodes=2)
+HOPED = Placement("together, host", network="host")
+PLACEMENTS = (
+    REFERENCE,
+    Placement("spread, host", nodes=2, network="host"),
+    Placement("together, pod"),
+    HOPED,
+    Placement("one process alone", alone=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What is trained: `megabytes` is what one computing process sends, and gets, in a step."""
+
+    name: str
+    kind: str
+    megabytes: float
+    steps: int
+
+    @property
+    def title(self) -> str:
+        """How a table names it."""
+        framework = "DDP" if self.kind == "PyTorchJob" else "TF with a server"
+        return f"{framework} {self.name}, {self.megabytes:g} MB"
+
+
+# From hardly any communication to hardly anything else; each some ten seconds of work.
+MODELS = (
+    Model("cnn", "PyTorchJob", 0.03, 500),
+    Model("resnet", "PyTorchJob", 1.2, 60),
+    Model("embedding", "PyTorchJob", 5.1, 140),
+    Model("mlp", "PyTorchJob", 16.8, 20),
+    Model("mlp", "TFJob", 4.5, 80),
+)
+PLURAL = {"PyTorchJob": "pytorchjobs", "TFJob": "tfjobs"}
+_CPU, _CPU_OF_SERVER_TOO = "300m", "600m"
+
+
+def manifest(name: str, model: Model, where: Placement, nodes: list[str], *, steps: int) -> Object:
+    """Return the job: its first pod on the first node, all others on the last that is used.
+
+    Alone, a TensorFlow process does what chief and server do together, and gets the CPU of both.
+    """
+    arguments = ("--model", model.name, "--steps", str(steps))
+    if model.kind == "PyTorchJob":
+        made = pytorch_job(name, cpu=_CPU, arguments=arguments)
+    else:
+        cpu = _CPU_OF_SERVER_TOO if where.alone else _CPU
+        made = tf_job(name, workers=0, cpu=cpu, arguments=arguments)
+    body: Object = ApiClient().sanitize_for_serialization(made)
+    body["metadata"]["annotations"] = {names.NETWORK: where.network}
+    specs = next(value for key, value in body["spec"].items() if key.endswith("ReplicaSpecs"))
+    first = next(iter(specs))
+    for type_ in list(specs):
+        if not specs[type_]["replicas"] or (where.alone and type_ != first):
+            del specs[type_]
+            continue
+        node = nodes[0] if type_ == first else nodes[where.nodes - 1]
+        specs[type_]["template"]["spec"]["nodeSelector"] = {_HOSTNAME: node}
+    return body
+
+
+def first_pod(name: str, model: Model) -> str:
+    """Return the pod whose log ends with the totals."""
+    return f"{name}-{'master' if model.kind == 'PyTorchJob' else 'chief'}-0"

@@ -1,0 +1,91 @@
+"""The table of one speed of the links."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from e2e.bench.network.placements import HOPED, MODELS, PLACEMENTS, REFERENCE, Model, Placement
+from e2e.bench.report import spread, table
+from e2e.bench.targets import NETWORK_GAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One job in one placement: steps a second, CPU seconds and bytes per step, the last loss."""
+
+    rate: float
+    cpu: float
+    wire: float
+    loss: float
+
+
+Runs = Mapping[tuple[Model, Placement], list[Run]]
+
+
+def table_of(runs: Runs, *, link: str, millicores: int) -> str:
+    """Return what each job did in each placement, beside the first of them, and the verdict."""
+    rows = [_row(runs, model, where) for model in MODELS for where in PLACEMENTS]
+    repeats = len(next(iter(runs.values())))
+    title = f"links {link}, 2 nodes of {millicores}m, {repeats} repeats"
+    header = (
+        "job", "placement", "steps/s", "ratio", "CPU s/step of the first process",
+        "MB between nodes/step, start-up included", "loss",
+    )  # fmt: skip
+    return f"{table(title, header, rows)}\n\n{_verdict(runs)}"
+
+
+def _row(runs: Runs, model: Model, where: Placement) -> tuple[str, ...]:
+    found = runs[model, where]
+    ratios = [
+        one.rate / reference.rate
+        for one, reference in zip(found, runs[model, REFERENCE], strict=True)
+    ]
+    losses = sorted({one.loss for one in found})
+    return (
+        model.title if where is REFERENCE else "",
+        where.name,
+        spread([one.rate for one in found]),
+        "1" if where is REFERENCE else spread(ratios),
+        f"{median(one.cpu for one in found):.4f}",
+        f"{median(one.wire for one in found) / 1e6:.2f}",
+        " ".join(f"{loss:g}" for loss in losses),
+    )
+
+
+def _verdict(runs: Runs) -> str:
+    """Return whether together on the host network is the fastest way, and the largest gain."""
+    times = {
+        model: 1 - _rate(runs, model, REFERENCE) / _rate(runs, model, HOPED) for model in MODELS
+    }
+    best = max(MODELS, key=lambda model: times[model])
+    beaten = [said for model in MODELS if (said := _beaten(runs, model))]
+    differ = ", ".join(model.title for model in MODELS if not _same_loss(runs, model))
+    lines = [
+        f"- Training time of {HOPED.name} against {REFERENCE.name}, largest gain: "
+        f"-{100 * times[best]:.1f} % ({best.title}), {NETWORK_GAIN.judge(100 * times[best])}.",
+        f"- {HOPED.name} is the fastest placement"
+        + (f", but not of {'; '.join(beaten)}." if beaten else " of every job: PASS."),
+        f"- The losses of the four placements {f'DIFFER: {differ}' if differ else 'are the same'}.",
+    ]
+    return "\n".join(lines)
+
+
+def _shared(runs: Runs, model: Model) -> list[Placement]:
+    return [where for where in PLACEMENTS if not where.alone and (model, where) in runs]
+
+
+def _beaten(runs: Runs, model: Model) -> str:
+    """Return by which other placement the hoped-for one is beaten, empty if by none."""
+    best = max(_shared(runs, model), key=lambda where: _rate(runs, model, where))
+    ratio = _rate(runs, model, HOPED) / _rate(runs, model, best)
+    return "" if best is HOPED else f"{model.title} ({ratio:.2f} of {best.name})"
+
+
+def _same_loss(runs: Runs, model: Model) -> bool:
+    """Return whether all runs came to one loss; a parameter server's steps have no fixed order."""
+    losses = {one.loss for where in _shared(runs, model) for one in runs[model, where]}
+    return model.kind == "TFJob" or len(losses) == 1
+
+
+def _rate(runs: Runs, model: Model, where: Placement) -> float:
+    return median(one.rate for one in runs[model, where])
