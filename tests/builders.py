@@ -14,7 +14,8 @@ from kfext import names
 from kfext.core.claim import Claim
 from kfext.core.gang import Member, members_of
 from kfext.core.ledger import Ledger
-from kfext.model.job import KINDS, TrainingJob, parse_job
+from kfext.model.job import TrainingJob, parse_job
+from kfext.model.kinds import KINDS
 from kfext.model.node import Node, parse_node
 from kfext.model.pod import Pod, parse_pod
 from kfext.model.quantity import parse_resources

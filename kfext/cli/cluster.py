@@ -12,7 +12,8 @@ import click
 from kfext.errors import Forbidden, NotFound, UserError
 from kfext.kube import paths
 from kfext.kube.client import Client
-from kfext.model.job import KINDS, Kind, TrainingJob, parse_job
+from kfext.model.job import TrainingJob, parse_job
+from kfext.model.kinds import KINDS, Kind
 
 Raw = dict[str, Any]
 

@@ -17,7 +17,8 @@ from kfext.core.mutate_job import Facts
 from kfext.core.outlook import outlook
 from kfext.core.steps import Release, Start, Wait
 from kfext.errors import UserError
-from kfext.model.job import KINDS, TrainingJob, parse_job
+from kfext.model.job import TrainingJob, parse_job
+from kfext.model.kinds import KINDS
 from kfext.model.namespace import Namespace
 from kfext.model.snapshot import Snapshot
 from kfext.model.tolerant import mapping, text

@@ -11,7 +11,7 @@ from kfext.core.mutate_job import Facts, mutate_job
 from kfext.core.mutation import Mutation
 from kfext.core.patch import Operation
 from kfext.errors import UserError
-from kfext.model.job import KINDS
+from kfext.model.kinds import KINDS
 from kfext.model.policy import TrainingPolicy, parse_policy
 from kfext.model.tolerant import mapping, sequence, strings, text
 from kfext.model.verdict import Verdict

@@ -6,7 +6,8 @@ from kfext.errors import Forbidden, NotFound, UserError
 from kfext.kube import paths
 from kfext.kube.autoscaler import has_autoscaler
 from kfext.kube.client import Client
-from kfext.model.job import KINDS, TrainingJob, parse_job
+from kfext.model.job import TrainingJob, parse_job
+from kfext.model.kinds import KINDS
 from kfext.model.namespace import parse_namespace
 from kfext.model.node import parse_node
 from kfext.model.pod import parse_pod

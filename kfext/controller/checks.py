@@ -3,7 +3,7 @@
 from kfext.errors import ApiError, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
-from kfext.model.job import KINDS
+from kfext.model.kinds import KINDS
 
 OLDEST = (1, 32)
 

@@ -22,7 +22,7 @@ from kfext.kube.autoscaler import has_autoscaler
 from kfext.kube.client import Client
 from kfext.kube.events import EventRecorder
 from kfext.kube.lease import LeaseHolder
-from kfext.model.job import KINDS
+from kfext.model.kinds import KINDS
 from kfext.model.plan import Plan
 from kfext.model.policy import parse_policy
 from kfext.model.tolerant import mapping, text

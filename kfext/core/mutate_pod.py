@@ -12,7 +12,7 @@ from kfext.core.mutation import Mutation
 from kfext.core.patch import Operation, pointer
 from kfext.core.pod_network import host_network
 from kfext.core.validate import OFF
-from kfext.model.job import KINDS, Kind
+from kfext.model.kinds import KINDS, Kind
 from kfext.model.tolerant import mapping, sequence, strings, text
 from kfext.model.verdict import Verdict
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from kfext.core.patch import Operation, pointer
 from kfext.core.slots import slots
-from kfext.model.job import PYTORCH, ReplicaGroup, TrainingJob
+from kfext.model.job import ReplicaGroup, TrainingJob
+from kfext.model.kinds import PYTORCH
 from kfext.model.pod import ReplicaKey
 from kfext.model.tolerant import mapping, sequence
 

@@ -10,7 +10,7 @@ from typing import Any
 from kfext import names
 from kfext.core import tf_config
 from kfext.core.patch import Operation, pointer
-from kfext.model.job import PYTORCH, TENSORFLOW, Kind
+from kfext.model.kinds import PYTORCH, TENSORFLOW, Kind
 from kfext.model.networking import LARGEST_PORT, TCP
 from kfext.model.tolerant import mapping, sequence, strings, text
 

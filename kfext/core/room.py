@@ -16,7 +16,7 @@ from kfext.core.ports import block, free_base
 from kfext.core.refusals import Refusal, Refusals, shape_of
 from kfext.core.reservation import Reservation
 from kfext.core.situation import Situation
-from kfext.model.job import PYTORCH
+from kfext.model.kinds import PYTORCH
 from kfext.model.plan import Assignment
 from kfext.model.verdict import Verdict
 from kfext.names import (

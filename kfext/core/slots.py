@@ -6,7 +6,8 @@ PyTorch's own connections use ephemeral ports and need none.
 
 from collections.abc import Mapping
 
-from kfext.model.job import TENSORFLOW, TrainingJob
+from kfext.model.job import TrainingJob
+from kfext.model.kinds import TENSORFLOW
 from kfext.model.pod import ReplicaKey
 
 _ONE_OF_A_KIND = {"chief": 0, "master": 1, "evaluator": 2}

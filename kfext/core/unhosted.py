@@ -6,7 +6,7 @@ from dataclasses import replace
 from kfext.core.patience import stop
 from kfext.core.situation import Situation
 from kfext.core.steps import Step
-from kfext.model.job import TENSORFLOW
+from kfext.model.kinds import TENSORFLOW
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_POD_NETWORK

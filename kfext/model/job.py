@@ -6,6 +6,7 @@ from typing import Any
 
 from kfext.model.charge import PodCharge, pod_charge
 from kfext.model.constraints import Constraints, parse_constraints
+from kfext.model.kinds import KINDS, PYTORCH, TENSORFLOW, Kind
 from kfext.model.networking import Networking, parse_networking
 from kfext.model.pod import ReplicaKey
 from kfext.model.podspec import is_guaranteed, pod_requests
@@ -23,39 +24,6 @@ from kfext.names import (
     REPLICA_TYPE,
     TRAINING_OPERATOR,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of training job and where its API differs from the other's."""
-
-    name: str
-    plural: str
-    replica_specs: str
-    container: str
-    port: str
-    """Name of the port, of that container, on which replicas find each other."""
-    types: tuple[str, ...]
-    """Replica types in rank order: the first is where the others connect to."""
-
-
-PYTORCH = Kind(
-    name="PyTorchJob",
-    plural="pytorchjobs",
-    replica_specs="pytorchReplicaSpecs",
-    container="pytorch",
-    port="pytorchjob-port",
-    types=("Master", "Worker"),
-)
-TENSORFLOW = Kind(
-    name="TFJob",
-    plural="tfjobs",
-    replica_specs="tfReplicaSpecs",
-    container="tensorflow",
-    port="tfjob-port",
-    types=("Chief", "Master", "PS", "Worker", "Evaluator"),
-)
-KINDS = {kind.name: kind for kind in (PYTORCH, TENSORFLOW)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from kfext import names
 from kfext.core.mutate_job import Facts, mutate_job
 from kfext.core.mutation import Mutation
-from kfext.model.job import KINDS, parse_job
+from kfext.model.job import parse_job
+from kfext.model.kinds import KINDS
 from kfext.model.policy import TrainingPolicy
 from tests.unit.objects import Raw, job, json_values, odd_jobs, replica
 
