@@ -118,7 +118,7 @@ def test_the_replicas_of_a_tfjob_are_told_where_each_listens(space: Space, spars
 
 
 def test_elastic_workers_are_told_who_hosts_the_rendezvous(space: Space) -> None:
-    space.nodes(1, cpu="32", memory="64Gi")
+    space.nodes(3, cpu="1", memory="64Gi")
     manifest = job("elastic", {"Worker": 3}, each=CPU, annotations=HOST)
     manifest["spec"]["elasticPolicy"] = {
         "minReplicas": 1, "maxReplicas": 3, "rdzvBackend": "c10d", "maxRestarts": 3,

@@ -13,7 +13,7 @@ from kfext.core.validate import HOST
 from kfext.model.job import ReplicaGroup, TrainingJob, pod_labels
 from kfext.model.network_policy import NetworkPolicy
 from kfext.model.networking import Port
-from kfext.model.plan import Plan
+from kfext.model.plan import Assignment, Plan
 from kfext.model.policy import HostNetwork
 from kfext.model.state import JobState
 
@@ -97,6 +97,16 @@ def _obstacle_in(group: ReplicaGroup) -> str:
     if networking.mesh:
         return f"the {group.type} template asks for an Istio sidecar, which needs a pod network"
     return ""
+
+
+def agents_alike(job: TrainingJob, places: Assignment) -> bool:
+    """Return whether agents of an elastic PyTorchJob would take each other for themselves.
+
+    The c10d rendezvous knows an agent by host name, process and a counter (torch's _NodeDesc): on
+    the host network two pods on one node have one host name, and each is process 1 of its own.
+    """
+    workers = [node for key, node in places.items() if key.type == "worker"]
+    return job.meets_at_worker and len(set(workers)) < len(workers)
 
 
 def why_network(asked: Wish | None, plan: Plan | None, state: JobState) -> str:

@@ -174,22 +174,25 @@ def test_nodes_whose_names_resolve_to_loopback_need_the_policys_interface(
     assert all(map(_on_host, pods))
 
 
-@pytest.mark.long
-def test_elastic_workers_on_one_node_meet_on_the_host_network(
-    bed: Testbed, managed: str, homes: tuple[str, str]
-) -> None:
-    job = pytorch_job("elastic", workers=2, arguments=_FEW_STEPS)
+def _elastic(workers: int) -> Any:
+    job = pytorch_job("elastic", workers=workers, cpu="300m", arguments=_FEW_STEPS)
     del job.spec.pytorch_replica_specs["Master"]
-    (container,) = _specs(_steered(job, Worker=homes[0]))["Worker"].template.spec.containers
+    (container,) = _specs(job)["Worker"].template.spec.containers
     container.command = ["torchrun", *container.command[1:]]
     job.spec.nproc_per_node = "1"
     job.spec.elastic_policy = KubeflowOrgV1ElasticPolicy(
-        rdzv_backend="c10d", min_replicas=2, max_replicas=2, max_restarts=3
+        rdzv_backend="c10d", min_replicas=workers, max_replicas=workers, max_restarts=3
     )
-    pods = _train(bed, job, managed)
+    return job
+
+
+@pytest.mark.long
+def test_elastic_workers_on_one_node_keep_the_pod_network(
+    bed: Testbed, managed: str, homes: tuple[str, str]
+) -> None:
+    pods = _train(bed, _steered(_elastic(2), Worker=homes[0]), managed)
     assert {pod["spec"]["nodeName"] for pod in pods} == {homes[0]}
-    assert len(pods) == 2
-    assert all(map(_on_host, pods))
+    assert not any(map(_on_host, pods))
 
 
 @pytest.mark.long

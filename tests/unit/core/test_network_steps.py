@@ -82,6 +82,15 @@ def test_a_job_that_was_refused_there_is_not_tried_there_again() -> None:
     assert refused(step(QUEUED, one_node(), state=state)) == "refused before"
 
 
+def test_elastic_workers_have_the_host_network_only_with_a_node_each() -> None:
+    made = job().worker(2, cpu="2").held()
+    made.raw["spec"]["elasticPolicy"] = {"rdzvBackend": "c10d"}
+    assert "apart" in refused(step(made.build(), one_node()))
+    found = step(made.build(), ledger(node("a", cpu="2"), node("b", cpu="2")))
+    assert isinstance(found, Start)
+    assert found.plan.port
+
+
 def test_without_a_free_port_the_job_does_not_wait_for_one() -> None:
     books = one_node()
     taken = tuple(("TCP", number) for number in range(PORTS[0], PORTS[1] + 1))
