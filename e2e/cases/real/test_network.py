@@ -193,24 +193,3 @@ def test_elastic_workers_on_one_node_keep_the_pod_network(
     pods = _train(bed, _steered(_elastic(2), Worker=homes[0]), managed)
     assert {pod["spec"]["nodeName"] for pod in pods} == {homes[0]}
     assert not any(map(_on_host, pods))
-
-
-@pytest.mark.long
-def test_a_replica_that_dies_is_replaced_on_the_host_network(bed: Testbed, managed: str) -> None:
-    job = tf_job("ps", workers=1, arguments=("--steps", "400"))
-    sdk = _submit(bed, job, managed)
-
-    def first_worker() -> Any:
-        return next(
-            (pod for pod in _pods(bed, managed) if pod["metadata"]["name"] == "ps-worker-0"
-             and pod["status"]["phase"] == "Running"), None,
-        )  # fmt: skip
-
-    before = until(first_worker, what="the worker runs")
-    kubectl(bed, "delete", "pod", "-n", managed, "ps-worker-0", "--force", "--grace-period=0")
-    until(
-        lambda: (now := first_worker()) and now["metadata"]["uid"] != before["metadata"]["uid"],
-        what="another runs in its place",
-    )
-    _wait(sdk, job, managed)
-    assert all(map(_on_host, _pods(bed, managed)))
