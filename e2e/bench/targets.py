@@ -62,8 +62,6 @@ GANGS_TO_KUEUE = Target(">=", 1.0)
 """The same divided by Kueue's."""
 WAIT_TO_KUEUE = Target(">=", 4.0)
 """Last pod created to last ungated, 64 pods: the time of Kueue divided by kfext's."""
-WHY_NOT = Target("<=", 1.0, "s")
-"""Submit to a truthful reason why a job does not start."""
 
 NETWORK_GAIN = Target(">=", 20.1, "%")
 """Training time saved by one node and the host network, against two nodes and the overlay: the

@@ -15,8 +15,8 @@ from kfext.core.validate import OFF
 from kfext.errors import Forbidden, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
-from kfext.model.job import ReplicaGroup, TrainingJob
-from kfext.model.plan import decode_plan
+from kfext.model.job import ReplicaGroup, TrainingJob, template_of
+from kfext.model.plan import Plan, decode_plan
 from kfext.model.pod import Pod, parse_pod
 from kfext.model.state import decode_state
 from kfext.model.tolerant import mapping, sequence, strings, text
@@ -58,7 +58,7 @@ def explained(
 ) -> dict[str, Any]:
     """Return what can be said of a job, from the job, its plan's status and its pods."""
     plan = decode_plan(job.annotations.get(names.PLAN), job_uid=job.uid)
-    changed = list(_changed(job, raw))
+    changed = list(_changed(job, raw, plan))
     left = "" if status or job.held else _left_alone(job, raw, touched=bool(changed))
     return {
         "kind": job.kind.name,
@@ -156,12 +156,7 @@ def _left_alone(job: TrainingJob, raw: Raw, *, touched: bool) -> str:
 
 def _annotations(job: TrainingJob, raw: Raw, group: ReplicaGroup) -> Mapping[str, str]:
     """Return the annotations of a template."""
-    return strings(mapping(_template(job, raw, group).get("metadata")).get("annotations"))
-
-
-def _template(job: TrainingJob, raw: Raw, group: ReplicaGroup) -> Mapping[str, Any]:
-    specs = mapping(mapping(raw.get("spec")).get(job.kind.replica_specs))
-    return mapping(mapping(specs.get(group.key)).get("template"))
+    return strings(mapping(template_of(job, raw, group).get("metadata")).get("annotations"))
 
 
 def _preferred(template: Mapping[str, Any]) -> list[str]:
@@ -175,7 +170,7 @@ def _preferred(template: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _changed(job: TrainingJob, raw: Raw) -> Iterator[str]:
+def _changed(job: TrainingJob, raw: Raw, plan: Plan | None) -> Iterator[str]:
     """Yield what kfext wrote on the job, in words."""
     if job.held:
         state = "and waits for a place" if job.suspend else "until it had a place"
@@ -189,9 +184,8 @@ def _changed(job: TrainingJob, raw: Raw) -> Iterator[str]:
         found = [f"{key}={written[key]}" for key in ours if key in written]
         if found:
             yield f"{group.type} template: {', '.join(found)}"
-        if preferred := _preferred(_template(job, raw, group)):
+        if preferred := _preferred(template_of(job, raw, group)):
             yield f"{group.type} template: prefers {listed(preferred)} (affinity)"
-    plan = decode_plan(job.annotations.get(names.PLAN), job_uid=job.uid)
     if plan is not None and plan.port:
         yield from (f"its pods: {what}, because {why}" for what, why in edits_of(job.kind))
     if asked := decode_state(job.annotations.get(names.STATE)).asked:

@@ -227,7 +227,7 @@ class Cluster:
         entry.claimed = dict(wanted)
         entry.gated = any(pod.gated for pod in pods)
         alive = sum(not pod.deleting for pod in pods)
-        self._expect(entry, self._still_to_come(entry, pods) if wanted else 0)
+        self._expect(entry, _still_to_come(job, pods) if wanted else 0)
         if freed:
             self.mark_queue()
         marker = (
@@ -239,15 +239,6 @@ class Cluster:
         )
         if marker != entry.marker:
             entry.marker, entry.since = marker, self._monotonic()
-
-    def _still_to_come(self, entry: Entry, pods: tuple[Pod, ...]) -> int:
-        """Return how many pods the operator is creating: not those that a running gang has lost."""
-        job = entry.job
-        if (job.suspend and entry.assumed is None) or job.finished or job.deleting:
-            return 0  # what it still holds are ports
-        if any(pod.node_name and not pod.deleting for pod in pods):
-            return 0
-        return max(job.pods - len(pods), 0)
 
     def _expect(self, entry: Entry, missing: int) -> None:
         """Take in how many pods of a job are still to come; with few to come, more may be planned.
@@ -268,6 +259,15 @@ class Cluster:
         elif self.crowded and self.outstanding <= MOST_OUTSTANDING // 2:
             self.crowded = False
             self.mark_queue()
+
+
+def _still_to_come(job: TrainingJob, pods: tuple[Pod, ...]) -> int:
+    """Return how many pods the operator is creating: not those that a running gang has lost."""
+    if job.suspend or job.finished or job.deleting:
+        return 0  # what it still holds are ports
+    if any(pod.node_name and not pod.deleting for pod in pods):
+        return 0
+    return max(job.pods - len(pods), 0)
 
 
 def _place_of(pod: Pod) -> tuple[object, ...]:

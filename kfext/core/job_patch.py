@@ -12,7 +12,7 @@ from kfext.core.elastic import WORKER, workers_of
 from kfext.core.network_patch import port_operations
 from kfext.core.patch import Changes, Operation, operations, pointer
 from kfext.model.constraints import NAME_FIELD
-from kfext.model.job import TrainingJob
+from kfext.model.job import TrainingJob, template_of
 from kfext.model.plan import Plan, decode_plan
 from kfext.model.state import JobState, decode_state
 from kfext.model.tolerant import mapping, sequence
@@ -157,11 +157,10 @@ def _templates(
     raw: Raw, job: TrainingJob, *, annotations: dict[str, str | None], affinity: Any
 ) -> Changes:
     """Return the changes of every template."""
-    specs = mapping(mapping(raw.get("spec")).get(job.kind.replica_specs))
     changes: Changes = {}
     for group in job.groups:
-        template = mapping(mapping(specs.get(group.key)).get("template"))
-        current = mapping(mapping(template.get("spec")).get("affinity"))
+        pod = mapping(template_of(job, raw, group).get("spec"))
+        current = mapping(pod.get("affinity"))
         changes[group.key] = {
             "template": {
                 "metadata": {"annotations": annotations},

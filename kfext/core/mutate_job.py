@@ -17,7 +17,7 @@ from kfext.core.patch import Changes, Operation, Unpatchable, operations
 from kfext.core.pod_network import edits_of
 from kfext.core.settings import Settings, resolve
 from kfext.core.validate import HOST, OFF
-from kfext.model.job import ReplicaGroup, TrainingJob, parse_job
+from kfext.model.job import ReplicaGroup, TrainingJob, parse_job, template_of
 from kfext.model.policy import TrainingPolicy, policy_for
 from kfext.model.tolerant import mapping, strings, text
 from kfext.model.verdict import Verdict
@@ -232,14 +232,9 @@ def _edits(
         )
 
 
-def _template_of(job: TrainingJob, body: Mapping[str, Any], group: ReplicaGroup) -> Any:
-    specs = mapping(mapping(body.get("spec")).get(job.kind.replica_specs))
-    return mapping(mapping(specs.get(group.key)).get("template"))
-
-
 def _metadata(job: TrainingJob, body: Mapping[str, Any], group: ReplicaGroup) -> Mapping[str, Any]:
-    return mapping(_template_of(job, body, group).get("metadata"))
+    return mapping(template_of(job, body, group).get("metadata"))
 
 
 def _scheduler(job: TrainingJob, body: Mapping[str, Any], group: ReplicaGroup) -> str:
-    return text(mapping(_template_of(job, body, group).get("spec")).get("schedulerName"))
+    return text(mapping(template_of(job, body, group).get("spec")).get("schedulerName"))

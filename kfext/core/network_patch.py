@@ -9,7 +9,7 @@ from typing import Any
 
 from kfext.core.patch import Operation, pointer
 from kfext.core.slots import slots
-from kfext.model.job import ReplicaGroup, TrainingJob
+from kfext.model.job import ReplicaGroup, TrainingJob, template_of
 from kfext.model.kinds import PYTORCH
 from kfext.model.pod import ReplicaKey
 from kfext.model.tolerant import mapping, sequence
@@ -24,8 +24,7 @@ def port_operations(raw: Raw, job: TrainingJob, *, base: int) -> list[Operation]
     spec = mapping(raw.get("spec"))
     operations = []
     for group in job.groups:
-        replica_spec = mapping(mapping(spec.get(job.kind.replica_specs)).get(group.key))
-        pod = mapping(mapping(replica_spec.get("template")).get("spec"))
+        pod = mapping(template_of(job, raw, group).get("spec"))
         for number, container in enumerate(map(mapping, sequence(pod.get("containers")))):
             if container.get("name") == job.kind.container:
                 at = pointer("spec", job.kind.replica_specs, group.key, "template", "spec")

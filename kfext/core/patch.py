@@ -37,17 +37,18 @@ def _merge(document: Mapping[str, Any], changes: Changes, *, path: str) -> Itera
         elif not isinstance(wanted, dict):
             # 1 == True in Python, but not in JSON.
             if type(current) is not type(wanted) or current != wanted:
-                yield _write(document, key, here, wanted)
+                yield write(document, key, here, wanted)
         elif current is None:
             if made := _without_removals(wanted):
-                yield _write(document, key, here, made)
+                yield write(document, key, here, made)
         elif isinstance(current, Mapping):
             yield from _merge(current, wanted, path=here)
         else:
             raise Unpatchable(f"{here} is no object")
 
 
-def _write(document: Mapping[str, Any], key: str, path: str, value: object) -> Operation:
+def write(document: Mapping[str, Any], key: str, path: str, value: object) -> Operation:
+    """Return the operation that sets the member `key`, at `path`, of a document."""
     return {"op": "replace" if key in document else "add", "path": path, "value": value}
 
 

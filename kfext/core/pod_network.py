@@ -9,7 +9,7 @@ from typing import Any
 
 from kfext import names
 from kfext.core import tf_config
-from kfext.core.patch import Operation, pointer
+from kfext.core.patch import Operation, pointer, write
 from kfext.model.kinds import PYTORCH, TENSORFLOW, Kind
 from kfext.model.networking import LARGEST_PORT, TCP
 from kfext.model.tolerant import mapping, sequence, strings, text
@@ -199,5 +199,4 @@ def _add(env: Env, name: str, **source: Any) -> None:
 
 
 def _set(holder: Raw, key: str, value: object, *, at: Sequence[str] = ("spec",)) -> Operation:
-    op = "replace" if key in holder else "add"
-    return {"op": op, "path": pointer(*at, key), "value": value}
+    return write(holder, key, pointer(*at, key), value)

@@ -200,6 +200,12 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
     )
 
 
+def template_of(job: TrainingJob, raw: Mapping[str, Any], group: ReplicaGroup) -> Mapping[str, Any]:
+    """Return the pod template of a replica type in the JSON object of a job."""
+    specs = mapping(mapping(raw.get("spec")).get(job.kind.replica_specs))
+    return mapping(mapping(specs.get(group.key)).get("template"))
+
+
 def _template_settings(specs: Mapping[str, Any]) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for value in specs.values():

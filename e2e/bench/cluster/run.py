@@ -10,8 +10,9 @@ import urllib3
 
 from e2e.bench.cluster.arms import Arm, Outcome
 from e2e.bench.cluster.story import Story
-from e2e.bench.cluster.workload import PLURAL, Arrival
+from e2e.bench.cluster.workload import Arrival
 from e2e.harness.install import create_namespace, kubectl
+from e2e.harness.jobs import PLURAL
 from e2e.testbed.api import ApiError
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.progress import say

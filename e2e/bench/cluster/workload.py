@@ -7,14 +7,11 @@ from typing import Any
 
 from kubernetes.client import ApiClient
 
+from e2e.harness.jobs import specs
 from e2e.harness.sdk_jobs import pytorch_job, tf_job
 
 Object = dict[str, Any]
 SEED = 1
-_REPLICA_SPECS = {"PyTorchJob": "pytorchReplicaSpecs", "TFJob": "tfReplicaSpecs"}
-PLURAL = {"PyTorchJob": "pytorchjobs", "TFJob": "tfjobs"}
-# A program that is a container's first process ignores SIGTERM: do not wait for it to obey.
-_GRACE_SECONDS = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +51,11 @@ class TrainingJob:
             shared = (*arguments, "--shared")
             made = tf_job(self.name, workers=self.pods - 2, cpu=cpu, arguments=shared)
         body: Object = ApiClient().sanitize_for_serialization(made)
-        specs = body["spec"][_REPLICA_SPECS[self.kind]]
-        for name in [name for name, spec in specs.items() if spec["replicas"] == 0]:
-            del specs[name]
-        for spec in specs.values():
-            pod = spec["template"]["spec"]
-            pod["terminationGracePeriodSeconds"] = _GRACE_SECONDS
-            pod["schedulerName"] = scheduler
+        types = specs(body)
+        for name in [name for name, spec in types.items() if spec["replicas"] == 0]:
+            del types[name]
+        for spec in types.values():
+            spec["template"]["spec"]["schedulerName"] = scheduler
         return body
 
 

@@ -10,7 +10,6 @@ from e2e.bench.bed import Bench
 from e2e.bench.network.placements import (
     MODELS,
     PLACEMENTS,
-    PLURAL,
     REFERENCE,
     Model,
     Placement,
@@ -19,6 +18,7 @@ from e2e.bench.network.placements import (
 )
 from e2e.bench.network.tables import Run, Runs, table_of
 from e2e.harness.install import create_namespace, kubectl
+from e2e.harness.jobs import PLURAL
 from e2e.harness.wait import TooLateError, until
 from e2e.testbed import lifecycle
 from e2e.testbed.cluster import Testbed

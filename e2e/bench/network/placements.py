@@ -5,11 +5,11 @@ from typing import Any
 
 from kubernetes.client import ApiClient
 
+from e2e.harness.jobs import specs
 from e2e.harness.sdk_jobs import pytorch_job, tf_job
 from kfext import names
 
 Object = dict[str, Any]
-_HOSTNAME = "kubernetes.io/hostname"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,6 @@ MODELS = (
     Model("mlp", "PyTorchJob", 16.8, 20),
     Model("mlp", "TFJob", 4.5, 80),
 )
-PLURAL = {"PyTorchJob": "pytorchjobs", "TFJob": "tfjobs"}
 _CPU, _CPU_OF_SERVER_TOO = "300m", "600m"
 
 
@@ -74,14 +73,14 @@ def manifest(name: str, model: Model, where: Placement, nodes: list[str], *, ste
         made = tf_job(name, workers=0, cpu=cpu, arguments=arguments)
     body: Object = ApiClient().sanitize_for_serialization(made)
     body["metadata"]["annotations"] = {names.NETWORK: where.network}
-    specs = next(value for key, value in body["spec"].items() if key.endswith("ReplicaSpecs"))
-    first = next(iter(specs))
-    for type_ in list(specs):
-        if not specs[type_]["replicas"] or (where.alone and type_ != first):
-            del specs[type_]
+    types = specs(body)
+    first = next(iter(types))
+    for type_ in list(types):
+        if not types[type_]["replicas"] or (where.alone and type_ != first):
+            del types[type_]
             continue
         node = nodes[0] if type_ == first else nodes[where.nodes - 1]
-        specs[type_]["template"]["spec"]["nodeSelector"] = {_HOSTNAME: node}
+        types[type_]["template"]["spec"]["nodeSelector"] = {names.HOSTNAME: node}
     return body
 
 

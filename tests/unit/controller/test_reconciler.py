@@ -22,6 +22,15 @@ from tests.unit.controller.model import FakeApi
 Answer = Callable[[Entry, Step], Awaitable[bool]]
 
 
+def refusing(error: KfextError) -> Answer:
+    """Return what a writer answers when every write fails with that error."""
+
+    async def answer(entry: Entry, step: Step) -> bool:
+        raise error
+
+    return answer
+
+
 class FakeWriter:
     """Notes what is to be written and answers as a test says."""
 
@@ -102,10 +111,7 @@ async def test_what_is_being_written_already_counts(bench: Bench) -> None:
 
 
 async def test_a_step_that_failed_gives_its_room_back_and_is_tried_again(bench: Bench) -> None:
-    async def refused(entry: Entry, step: Step) -> bool:
-        raise Conflict(status=409, reason="Conflict", message="again")
-
-    bench.writer.answer = refused
+    bench.writer.answer = refusing(Conflict(status=409, reason="Conflict", message="again"))
     bench.submit(gang("one"))
     await bench.tick()
     assert len(bench.cluster.ledger) == 0
@@ -114,20 +120,14 @@ async def test_a_step_that_failed_gives_its_room_back_and_is_tried_again(bench: 
 
 
 async def test_a_server_that_is_away_does_not_end_the_loop(bench: Bench) -> None:
-    async def away(entry: Entry, step: Step) -> bool:
-        raise Unavailable(status=0, reason="", message="no connection")
-
-    bench.writer.answer = away
+    bench.writer.answer = refusing(Unavailable(status=0, reason="", message="no connection"))
     bench.submit(gang("one"))
     await bench.tick()
     await bench.tick()
 
 
 async def test_a_mistake_of_ours_does(bench: Bench) -> None:
-    async def mistaken(entry: Entry, step: Step) -> bool:
-        raise KfextError("wrong")
-
-    bench.writer.answer = mistaken
+    bench.writer.answer = refusing(KfextError("wrong"))
     bench.submit(gang("one"))
     with pytest.raises(ExceptionGroup):
         await bench.tick()

@@ -6,10 +6,9 @@ import pytest
 
 from kfext.controller import keeper as keeper_module
 from kfext.controller.cluster import Cluster
-from kfext.controller.entry import Entry
 from kfext.core.lifecycle import next_step
 from kfext.core.situation import Situation
-from kfext.core.steps import Step, Wait
+from kfext.core.steps import Wait
 from kfext.errors import Invalid
 from kfext.model.node import Node
 from kfext.model.pod import parse_pod
@@ -18,8 +17,9 @@ from kfext.model.state import JobState
 from kfext.names import REASON_NO_ROOM, REASON_TOO_BIG
 from tests.builders import ledger, node, pod, raw_pod
 from tests.unit.controller.test_line import line, running, told
-from tests.unit.controller.test_reconciler import Bench, gang
+from tests.unit.controller.test_reconciler import Bench, gang, refusing
 
+DENIED = Invalid(status=422, reason="Invalid", message="denied")
 LATE = 1000.0
 """Longer after the submits than reserveAfter."""
 
@@ -36,10 +36,7 @@ def of_nobody(uid: str, on: str, cpu: str) -> Any:
 
 
 async def test_a_step_that_is_refused_is_not_tried_again_before_its_time(bench: Bench) -> None:
-    async def refused(entry: Entry, step: Step) -> bool:
-        raise Invalid(status=422, reason="Invalid", message="denied")
-
-    bench.writer.answer = refused
+    bench.writer.answer = refusing(DENIED)
     bench.submit(gang("one"))
     for _ in range(10):
         await bench.tick()
@@ -48,10 +45,7 @@ async def test_a_step_that_is_refused_is_not_tried_again_before_its_time(bench: 
 
 
 async def test_a_new_version_of_a_job_is_looked_at_at_once_after_a_refusal(bench: Bench) -> None:
-    async def refused(entry: Entry, step: Step) -> bool:
-        raise Invalid(status=422, reason="Invalid", message="denied")
-
-    bench.writer.answer = refused
+    bench.writer.answer = refusing(DENIED)
     bench.submit(gang("one"))
     await bench.tick()
     bench.submit(gang("one").version(2))
