@@ -19,6 +19,10 @@ from kfext.model.state import JobState
 
 _ENFORCE = "pod-security.kubernetes.io/enforce"
 _NO_HOST = frozenset({"baseline", "restricted"})
+AGENTS_ALIKE = (
+    "torchrun tells its agents apart by host name and process number, which are the same in two "
+    "pods on one node"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,21 @@ def test_elastic_workers_have_the_host_network_only_with_a_node_each() -> None:
     assert found.plan.port
 
 
+def test_nor_are_they_brought_together_once_they_have_started_there() -> None:
+    made = job().worker(2, cpu="2").resumed()
+    made.raw["spec"]["elasticPolicy"] = {"rdzvBackend": "c10d"}
+    of = made.build()
+    apart = {ReplicaKey("worker", 0): "a", ReplicaKey("worker", 1): "b"}
+    plan = Plan("uid-1", 1, apart, port=20000)
+    books = ledger(node("a", cpu="4"), node("b", cpu="2"))
+    books.claim("thief", Claim(node="b", requests={"cpu": 2000}))
+    spec = {**ON_HOST, "containers": [{"resources": {"requests": {"cpu": "2"}}}]}
+    waiting = tuple(pod(of, "worker", n, gated=True, spec=spec) for n in range(2))
+    found = step(of, books, plan=plan, pods=waiting)
+    assert isinstance(found, Stop)
+    assert "apart" in found.state.message
+
+
 def test_without_a_free_port_the_job_does_not_wait_for_one() -> None:
     books = one_node()
     taken = tuple(("TCP", number) for number in range(PORTS[0], PORTS[1] + 1))
