@@ -26,6 +26,8 @@ from e2e.testbed.realnodes.packages import cni_folder
 from e2e.testbed.realnodes.sandbox import Sandbox
 
 SOCKET = "/run/containerd/containerd.sock"
+# It answers on its socket much earlier, with errors. This is what it says last before it can.
+_SERVES = b"Start streaming server"
 _START_SECONDS = 20.0
 _KUBERNETES = "k8s.io"  # containerd's namespace of what kubelet sees
 _SNAPSHOTS = "io.containerd.snapshotter.v1.overlayfs/snapshots"
@@ -69,7 +71,7 @@ _NETWORK = """\
 
 
 def start(sandbox: Sandbox) -> None:
-    """Start the node's containerd."""
+    """Start the node's containerd; return once it serves kubelet, which would give up else."""
     networks = sandbox.folder / "networks"
     networks.mkdir(exist_ok=True)
     subnet = sandbox.testbed.addresses.pod_cidr(sandbox.index)
@@ -77,7 +79,15 @@ def start(sandbox: Sandbox) -> None:
     config = sandbox.folder / "containerd.toml"
     plugins = cni_folder()
     config.write_text(_CONFIG.format(pause=PAUSE_IMAGE, plugins=plugins, networks=networks))
+    log = sandbox.testbed.log(sandbox.process("containerd"))
+    told = log.stat().st_size if log.exists() else 0  # before the node was switched off
     sandbox.start_process(["containerd", f"--config={config}"], name="containerd")
+    sandbox.testbed.wait_for(
+        lambda: _SERVES in log.read_bytes()[told:],
+        what=f"containerd of {sandbox.name} to serve kubelet",
+        seconds=_START_SECONDS,
+        needs=[sandbox.process("containerd")],
+    )
 
 
 def fill_from_template(template: Path, root: Path) -> None:
