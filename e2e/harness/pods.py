@@ -1,5 +1,6 @@
 """What others do to the pods of a job: a second system, a slow end, a program that is done."""
 
+from e2e.harness.kube import Object
 from e2e.harness.space import Space
 
 FOREIGN = "example.com/gate"
@@ -19,11 +20,13 @@ def take_foreign_gate(space: Space, job: str) -> None:
 
 def occupy(space: Space, path: str) -> None:
     """Have a pod of nobody's job bear a name, so that the operator cannot use it."""
-    container = {"name": "squatter", "image": "none"}
-    spec = {"containers": [container], **FOREIGN_GATE}
-    metadata = {"name": path.rsplit("/", 1)[-1]}
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-    space.kube.create(space.path("pods"), body)
+    space.kube.create(space.path("pods"), squatter(path.rsplit("/", 1)[-1]))
+
+
+def squatter(name: str) -> Object:
+    """Return a pod of nobody's job that does nothing but bear a name."""
+    spec = {"containers": [{"name": "squatter", "image": "none"}], **FOREIGN_GATE}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
 def end_slowly(space: Space, names: list[str]) -> None:

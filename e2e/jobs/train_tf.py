@@ -25,15 +25,14 @@ def main() -> None:
     arguments = _arguments()
     config = json.loads(os.environ.get("TF_CONFIG", "{}"))
     task = config.get("task", {"type": "worker", "index": 0})
-    servers = config.get("cluster", {}).get("ps", [])
+    members = {name: _tasks(written) for name, written in config.get("cluster", {}).items()}
     options = tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=1, inter_op_parallelism_threads=2
     )
-    if not servers:
-        return train(arguments, task, target="", device=None, options=options)
-    # An evaluator is none of the training cluster.
-    names = {name: config["cluster"][name] for name in config["cluster"] if name != "evaluator"}
-    cluster = tf.train.ClusterSpec(names)
+    members.pop("evaluator", None)
+    if not members.get("ps") or task["type"] == "evaluator":  # it is none of the training cluster
+        return train(arguments, task, target="", device=None, options=options, first=True)
+    cluster = tf.train.ClusterSpec(members)
     server = tf.distribute.Server(
         cluster, job_name=task["type"], task_index=task["index"], config=options
     )
@@ -43,13 +42,36 @@ def main() -> None:
     # Tasks that compute need the servers only; waiting for each other would undo "asynchronous".
     options.device_filters.extend(["/job:ps", own])
     device = tf.compat.v1.train.replica_device_setter(worker_device=own, cluster=cluster)
-    return train(arguments, task, target=server.target, device=device, options=options)
+    chiefs = [name for name in ("chief", "master") if name in members]
+    first = task["type"] in chiefs if chiefs else task["index"] == 0
+    target = server.target
+    if isinstance(members[task["type"]], dict):
+        # With dynamic workers a server knows none of them and can ask them for nothing, so that
+        # all of the graph is there, and they are its clients.
+        device, target = "/job:ps/task:0", f"grpc://{members['ps'][0]}"
+    return train(arguments, task, target=target, device=device, options=options, first=first)
+
+
+def _tasks(written: list[str] | dict[str, str]) -> list[str] | dict[int, str]:
+    """Return the addresses of a type; with dynamic workers a worker knows no other but itself."""
+    if isinstance(written, list):
+        return written
+    return {int(index): address for index, address in written.items()}
 
 
 def train(
-    arguments: argparse.Namespace, task: dict[str, Any], *, target: str, device: Any, options: Any
+    arguments: argparse.Namespace,
+    task: dict[str, Any],
+    *,
+    target: str,
+    device: Any,
+    options: Any,
+    first: bool,
 ) -> None:
-    """Run this task's steps, printing how fast they go, and the totals as JSON at the end."""
+    """Run this task's steps, printing how fast they go, and the totals as JSON at the end.
+
+    The first task makes the variables: the chief, or worker 0 of a job without one.
+    """
     with tf.Graph().as_default(), tf.compat.v1.device(device):
         tf.compat.v1.set_random_seed(1 + task["index"])
         loss, update = _model(arguments.model, arguments.batch)
@@ -58,20 +80,11 @@ def train(
         initialize = tf.compat.v1.global_variables_initializer()
         missing = tf.compat.v1.report_uninitialized_variables()
         with tf.compat.v1.Session(target, config=options) as session:
-            if _is_first(task):
+            if first:
                 session.run(initialize)
             while len(session.run(missing)) > 0:
                 time.sleep(0.2)
             _loop(arguments, session, loss, update)
-
-
-def _is_first(task: dict[str, Any]) -> bool:
-    """Say whether this task makes the variables: the chief, or worker 0 of a job without one."""
-    cluster = json.loads(os.environ.get("TF_CONFIG", "{}")).get("cluster", {})
-    chiefs = [name for name in ("chief", "master") if name in cluster]
-    if not cluster.get("ps"):
-        return True
-    return task["type"] in chiefs if chiefs else task["index"] == 0
 
 
 def _model(kind: str, batch: int) -> tuple[Any, Any]:

@@ -1,125 +1,115 @@
 """Real training on the host network: real nodes, a real overlay, and every kind of rendezvous."""
 
-import json
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from kubeflow.training import KubeflowOrgV1ElasticPolicy, TrainingClient
+from kubeflow.training import KubeflowOrgV1ElasticPolicy
 from kubernetes import client
 
 from e2e.harness.install import kubectl
+from e2e.harness.pods import squatter
 from e2e.harness.sdk_jobs import pytorch_job, tf_job
+from e2e.harness.training import TRAINED_SECONDS, pods_of, set_suspend, submit, totals, trained
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
+from e2e.testbed.realnodes import Node, nodes
+from kfext import names
 
-_TRAINED_SECONDS = 600
-_HOSTNAME = "kubernetes.io/hostname"
 _FEW_STEPS = ("--model", "cnn", "--steps", "10")
 
 
 @pytest.fixture
-def homes(bed: Testbed) -> tuple[str, str]:
-    """Return the names of the two nodes."""
-    first, second = sorted(
-        node["metadata"]["name"] for node in bed.api.get("/api/v1/nodes")["items"]
-    )
+def members(bed: Testbed) -> tuple[Node, Node]:
+    """Return the two nodes."""
+    first, second = nodes(bed)
     return first, second
 
 
-def _specs(job: Any) -> Mapping[str, Any]:
-    spec = job.spec
-    return getattr(spec, "pytorch_replica_specs", None) or spec.tf_replica_specs
+@pytest.fixture
+def homes(members: tuple[Node, Node]) -> tuple[str, str]:
+    """Return the names of the two nodes."""
+    return members[0].name, members[1].name
 
 
-def _steered(job: Any, **nodes: str) -> Any:
-    """Send the pods of each type to a node."""
-    for type_, node in nodes.items():
-        _specs(job)[type_].template.spec.node_selector = {_HOSTNAME: node}
+def specs(job: Any) -> Any:
+    return getattr(job.spec, "pytorch_replica_specs", None) or job.spec.tf_replica_specs
+
+
+def asking(job: Any, network: str = "host", **places: str) -> Any:
+    """Have a job ask for a network, and send the pods of its types to nodes."""
+    job.metadata.annotations = {names.NETWORK: network}
+    for type_, node in places.items():
+        specs(job)[type_].template.spec.node_selector = {names.HOSTNAME: node}
     return job
 
 
-def _submit(bed: Testbed, job: Any, namespace: str, *, network: str = "host") -> TrainingClient:
-    job.metadata.annotations = {"kfext.dev/network": network}
-    sdk = TrainingClient(config_file=str(bed.kubeconfig), namespace=namespace, job_kind=job.kind)
-    sdk.create_job(job, namespace=namespace)
-    return sdk
+def ddp(name: str, *, workers: int = 1, steps: int = 10, model: str = "cnn") -> Any:
+    """Return a PyTorchJob of which three, or nine small pods, fit one node."""
+    arguments = ("--model", model, "--steps", str(steps))
+    small = {"cpu": "60m", "memory": "280Mi"} if workers > 1 else {}
+    return pytorch_job(name, workers=workers, arguments=arguments, **small)  # type: ignore[arg-type]
 
 
-def _wait(sdk: TrainingClient, job: Any, namespace: str) -> None:
-    sdk.wait_for_job_conditions(
-        job.metadata.name,
-        namespace=namespace,
-        job_kind=job.kind,
-        polling_interval=1,
-        wait_timeout=_TRAINED_SECONDS,
+def elastic(workers: int) -> Any:
+    """Return a PyTorchJob of torchrun's workers, that meet at the first of them."""
+    job = pytorch_job("elastic", workers=workers, arguments=_FEW_STEPS)
+    del specs(job)["Master"]
+    (container,) = specs(job)["Worker"].template.spec.containers
+    container.command = ["torchrun", *container.command[1:]]
+    job.spec.nproc_per_node = "1"
+    job.spec.elastic_policy = KubeflowOrgV1ElasticPolicy(
+        rdzv_backend="c10d", min_replicas=workers, max_replicas=workers, max_restarts=3
     )
+    return job
 
 
-def _pods(bed: Testbed, namespace: str, job: str = "") -> list[Any]:
-    selector = f"?labelSelector=training.kubeflow.org%2Fjob-name%3D{job}" if job else ""
-    found: list[Any] = bed.api.get(f"/api/v1/namespaces/{namespace}/pods{selector}")["items"]
-    return found
-
-
-def _on_host(pod: Any) -> bool:
+def on_host(pod: Any) -> bool:
     return (
         pod["spec"].get("hostNetwork") is True and pod["status"]["podIP"] == pod["status"]["hostIP"]
     )
 
 
-def _loss(bed: Testbed, namespace: str, pod: str) -> float:
-    """Return the loss with which a job ended, from the last line of its first pod."""
-    log = kubectl(bed, "logs", "-n", namespace, pod)
-    loss: float = json.loads(log.strip().splitlines()[-1])["loss"]
-    return loss
-
-
-def _train(bed: Testbed, job: Any, namespace: str, *, network: str = "host") -> list[Any]:
+def train(bed: Testbed, job: Any, namespace: str) -> list[Any]:
     """Train a job to Succeeded; return its pods."""
-    _wait(_submit(bed, job, namespace, network=network), job, namespace)
-    return _pods(bed, namespace, job.metadata.name)
+    trained(submit(bed, job, namespace), job, namespace)
+    return list(pods_of(bed, namespace, job.metadata.name).values())
 
 
-def test_three_jobs_of_three_train_on_one_node_on_the_host_network(
+def test_C4_three_jobs_of_three_train_on_one_node_on_the_host_network(
     bed: Testbed, managed: str, homes: tuple[str, str]
 ) -> None:
-    jobs = [
-        _steered(
-            pytorch_job(name, workers=2, cpu="60m", memory="280Mi", arguments=_FEW_STEPS),
-            Master=homes[0],
-            Worker=homes[0],
-        )
-        for name in ("one", "two", "three")
-    ]
-    clients = [_submit(bed, job, managed) for job in jobs]
+    here = homes[0]
+    jobs = [asking(ddp(name, workers=2), Master=here, Worker=here) for name in ("a", "b", "c")]
+    clients = [submit(bed, job, managed) for job in jobs]
     until(
-        lambda: sum(pod["status"]["phase"] == "Running" for pod in _pods(bed, managed)) == 9,
+        lambda: (
+            sum(pod["status"]["phase"] == "Running" for pod in pods_of(bed, managed).values()) == 9
+        ),
         what="all nine pods run at once",
-        seconds=_TRAINED_SECONDS,
+        seconds=TRAINED_SECONDS,
     )
     for sdk, job in zip(clients, jobs, strict=True):
-        _wait(sdk, job, managed)
-    pods = _pods(bed, managed)
+        trained(sdk, job, managed)
+    pods = pods_of(bed, managed)
     assert len(pods) == 9
-    assert all(map(_on_host, pods))
-    assert {pod["spec"]["nodeName"] for pod in pods} == {homes[0]}
+    assert all(map(on_host, pods.values()))
+    assert {pod["spec"]["nodeName"] for pod in pods.values()} == {here}
 
 
-def test_the_same_without_kfext_stays_pending(
+def test_C4_the_same_without_kfext_stays_pending(
     bed: Testbed, plain: str, homes: tuple[str, str]
 ) -> None:
-    for name in ("one", "two", "three"):
-        job = pytorch_job(name, workers=2, cpu="60m", memory="280Mi", arguments=_FEW_STEPS)
-        for spec in _specs(_steered(job, Master=homes[0], Worker=homes[0])).values():
+    for name in ("a", "b", "c"):
+        job = asking(ddp(name, workers=2), Master=homes[0], Worker=homes[0])
+        for spec in specs(job).values():
             spec.template.spec.host_network = True
-        _submit(bed, job, plain)
+        submit(bed, job, plain)
 
     def refused() -> bool:
-        pods = _pods(bed, plain)
+        pods = pods_of(bed, plain)
         said = [
             condition.get("message", "")
-            for pod in pods
+            for pod in pods.values()
             if not pod["spec"].get("nodeName")
             for condition in pod["status"].get("conditions", [])
         ]
@@ -128,28 +118,29 @@ def test_the_same_without_kfext_stays_pending(
     until(refused, what="eight of nine pods are refused for the port of the first")
 
 
-def test_a_tfjob_with_a_parameter_server_trains_on_the_host_network(
-    bed: Testbed, managed: str
-) -> None:
-    pods = _train(bed, tf_job("ps", arguments=("--steps", "40")), managed)
-    assert pods
-    assert all(map(_on_host, pods))
-
-
 @pytest.mark.long
-def test_a_job_on_two_nodes_comes_to_the_same_loss_on_either_network(
-    bed: Testbed, managed: str, homes: tuple[str, str]
+def test_C6_a_job_comes_to_one_loss_wherever_and_on_whichever_network_it_trains(
+    bed: Testbed, managed: str, members: tuple[Node, Node]
 ) -> None:
-    losses = {}
+    """And what its processes say to each other goes where the network says: 330 MB each."""
+    first, second = members
+    losses, wire, overlay = {}, {}, {}
     for network in ("pod", "host"):
-        job = pytorch_job(network, arguments=("--model", "mlp", "--steps", "10"))
-        pods = _train(
-            bed, _steered(job, Master=homes[0], Worker=homes[1]), managed, network=network
-        )
-        assert {pod["spec"]["nodeName"] for pod in pods} == set(homes)
-        assert {_on_host(pod) for pod in pods} == {network == "host"}
-        losses[network] = _loss(bed, managed, f"{network}-master-0")
-    assert losses["pod"] == losses["host"]
+        for other in members:
+            where = network, "apart" if other is second else "together"
+            job = asking(
+                ddp("-".join(where), model="mlp"), network, Master=first.name, Worker=other.name
+            )
+            before = first.bytes_on_wire(), first.bytes_in_overlay()
+            pods = train(bed, job, managed)
+            wire[where] = first.bytes_on_wire() - before[0] > 100e6
+            overlay[where] = first.bytes_in_overlay() - before[1] > 100e6
+            assert {pod["spec"]["nodeName"] for pod in pods} == {first.name, other.name}
+            assert {on_host(pod) for pod in pods} == {network == "host"}
+            losses[where] = totals(bed, managed, f"{job.metadata.name}-master-0")["loss"]
+    assert len(set(losses.values())) == 1
+    assert [where for where in wire if wire[where]] == [("pod", "apart"), ("host", "apart")]
+    assert [where for where in overlay if overlay[where]] == [("pod", "apart")]
 
 
 @pytest.mark.long
@@ -164,32 +155,154 @@ def test_nodes_whose_names_resolve_to_loopback_need_the_policys_interface(
         "spec": {"namespaceSelector": selector, "network": {"interfaces": ["eth0"]}},
     }
     bed.api.apply(policy)
-    job = pytorch_job("loopback", arguments=_FEW_STEPS)
-    for spec in _specs(_steered(job, Master=homes[0], Worker=homes[1])).values():
+    job = asking(ddp("loopback"), Master=homes[0], Worker=homes[1])
+    for spec in specs(job).values():
         alias = client.V1HostAlias(ip="127.0.1.1", hostnames=list(homes))
         spec.template.spec.host_aliases = [alias]
-    pods = _train(bed, job, managed)
+    pods = train(bed, job, managed)
     bed.api.delete(f"/apis/kfext.dev/v1alpha1/trainingpolicies/{managed}")
     assert {pod["spec"]["nodeName"] for pod in pods} == set(homes)
-    assert all(map(_on_host, pods))
+    assert all(map(on_host, pods))
 
 
-def _elastic(workers: int) -> Any:
-    job = pytorch_job("elastic", workers=workers, cpu="300m", arguments=_FEW_STEPS)
-    del job.spec.pytorch_replica_specs["Master"]
-    (container,) = _specs(job)["Worker"].template.spec.containers
-    container.command = ["torchrun", *container.command[1:]]
-    job.spec.nproc_per_node = "1"
-    job.spec.elastic_policy = KubeflowOrgV1ElasticPolicy(
-        rdzv_backend="c10d", min_replicas=workers, max_replicas=workers, max_restarts=3
-    )
-    return job
+@pytest.mark.long
+def test_a_job_of_one_replica_trains_on_the_host_network(bed: Testbed, managed: str) -> None:
+    (pod,) = train(bed, asking(ddp("single", workers=0)), managed)
+    assert on_host(pod)
+
+
+@pytest.mark.long
+def test_elastic_workers_with_a_node_each_train_on_the_host_network(
+    bed: Testbed, managed: str
+) -> None:
+    job = elastic(2)
+    # More than half a node, so that no node holds both.
+    (container,) = specs(job)["Worker"].template.spec.containers
+    container.resources.requests["cpu"] = container.resources.limits["cpu"] = "400m"
+    pods = train(bed, asking(job), managed)
+    assert len({pod["spec"]["nodeName"] for pod in pods}) == 2
+    assert all(map(on_host, pods))
 
 
 @pytest.mark.long
 def test_elastic_workers_on_one_node_keep_the_pod_network(
     bed: Testbed, managed: str, homes: tuple[str, str]
 ) -> None:
-    pods = _train(bed, _steered(_elastic(2), Worker=homes[0]), managed)
+    pods = train(bed, asking(elastic(2), Worker=homes[0]), managed)
     assert {pod["spec"]["nodeName"] for pod in pods} == {homes[0]}
-    assert not any(map(_on_host, pods))
+    assert not any(map(on_host, pods))
+
+
+@pytest.mark.long
+def test_a_tfjob_of_every_type_trains_on_the_host_network(bed: Testbed, managed: str) -> None:
+    job = tf_job("all", arguments=("--steps", "40"))
+    specs(job)["Evaluator"] = specs(job)["Worker"]
+    pods = train(bed, asking(job), managed)
+    assert pods
+    assert all(map(on_host, pods))
+
+
+def dynamic(name: str, *, steps: int) -> Any:
+    """Return a TFJob whose workers may come and go: each is told of itself and the server only."""
+    job = tf_job(name, workers=2, arguments=("--steps", str(steps)))
+    del specs(job)["Chief"]
+    job.spec.enable_dynamic_worker = True
+    return job
+
+
+@pytest.mark.long
+def test_a_tfjob_with_dynamic_workers_trains_on_the_host_network(
+    bed: Testbed, managed: str
+) -> None:
+    pods = train(bed, asking(dynamic("sparse", steps=40)), managed)
+    assert pods
+    assert all(map(on_host, pods))
+
+
+def until_training(bed: Testbed, namespace: str, pod: str) -> None:
+    """Wait until a pod has told of a step."""
+
+    def stepped() -> bool:
+        found = pods_of(bed, namespace).get(pod, {"status": {}})
+        if found["status"].get("phase") != "Running":
+            return False
+        return "step=" in kubectl(bed, "logs", "-n", namespace, pod)
+
+    until(stepped, what=f"{pod} trains", seconds=TRAINED_SECONDS)
+
+
+REPLACED = {
+    "PyTorchJob": (ddp("replaced", workers=2, steps=400), "replaced-master-0"),
+    "TFJob": (dynamic("replaced", steps=1000), "replaced-worker-1"),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", REPLACED)
+def test_a_job_trains_on_with_a_replaced_worker(bed: Testbed, managed: str, kind: str) -> None:
+    job, observed = REPLACED[kind]
+    sdk = submit(bed, asking(job), managed)
+    until_training(bed, managed, observed)
+    gone = pods_of(bed, managed)["replaced-worker-1"]
+    kubectl(bed, "delete", "pod", "-n", managed, "replaced-worker-1", "--wait=false")
+
+    def back() -> Any:
+        found = pods_of(bed, managed).get("replaced-worker-1", gone)
+        running = found["status"]["phase"] in {"Running", "Succeeded"}
+        return found if found["metadata"]["uid"] != gone["metadata"]["uid"] and running else None
+
+    new = until(back, what="another worker 1 runs", seconds=TRAINED_SECONDS)
+    assert on_host(new)
+    assert new["spec"]["nodeName"] == gone["spec"]["nodeName"]
+    trained(sdk, job, managed)
+
+
+@pytest.mark.long
+def test_a_job_suspended_by_hand_and_resumed_trains_on_the_host_network(
+    bed: Testbed, managed: str
+) -> None:
+    job = asking(ddp("paused", steps=100))
+    sdk = submit(bed, job, managed)
+    until_training(bed, managed, "paused-master-0")
+    set_suspend(bed, job, managed, value=True)
+    until(lambda: not pods_of(bed, managed), what="no pods", seconds=TRAINED_SECONDS)
+    set_suspend(bed, job, managed, value=False)
+    trained(sdk, job, managed)
+    pods = pods_of(bed, managed)
+    assert len(pods) == 2
+    assert all(map(on_host, pods.values()))
+
+
+@pytest.mark.long
+def test_a_pytorchjob_of_which_the_webhook_missed_a_pod_trains_across_both_networks(
+    bed: Testbed, managed: str
+) -> None:
+    webhook = ("deployment", "kfext-webhook", "-n", "kfext-system")
+    job = asking(ddp("missed", workers=2))
+    bed.api.create(f"/api/v1/namespaces/{managed}/pods", squatter("missed-worker-1"))
+    sdk = submit(bed, job, managed)
+    until(lambda: len(pods_of(bed, managed, "missed")) == 2, what="two of its pods exist")
+    kubectl(bed, "scale", *webhook, "--replicas=0")
+    try:
+        kubectl(bed, "rollout", "status", *webhook, "--timeout=120s")
+        kubectl(
+            bed,
+            "wait",
+            "pod",
+            "-n",
+            "kfext-system",
+            "-l",
+            "app.kubernetes.io/component=webhook",
+            "--for=delete",
+            "--timeout=120s",
+        )
+        kubectl(bed, "delete", "pod", "-n", managed, "missed-worker-1")
+        # The operator backs off from a name that is taken; a change of the job wakes it.
+        kubectl(bed, "label", "pytorchjob", "-n", managed, "missed", "seen=again")
+        until(lambda: len(pods_of(bed, managed, "missed")) == 3, what="all of its pods exist")
+    finally:
+        kubectl(bed, "scale", *webhook, "--replicas=2")
+        kubectl(bed, "rollout", "status", *webhook, "--timeout=120s")
+    trained(sdk, job, managed)
+    pods = pods_of(bed, managed, "missed")
+    assert {name for name, pod in pods.items() if not on_host(pod)} == {"missed-worker-1"}

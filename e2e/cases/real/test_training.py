@@ -1,36 +1,13 @@
 """Real jobs, sent with the Kubeflow SDK, train to Succeeded where kfext puts them."""
 
-import json
 from typing import Any
 
 import pytest
-from kubeflow.training import TrainingClient
 
 from e2e.harness.install import kubectl
 from e2e.harness.sdk_jobs import pytorch_job, tf_job
+from e2e.harness.training import set_suspend, submit, trained
 from e2e.testbed.cluster import Testbed
-
-_TRAINED_SECONDS = 600
-
-
-def _submit(bed: Testbed, job: Any, namespace: str) -> TrainingClient:
-    sdk = TrainingClient(config_file=str(bed.kubeconfig), namespace=namespace, job_kind=job.kind)
-    sdk.create_job(job, namespace=namespace)
-    return sdk
-
-
-def _trained(sdk: TrainingClient, job: Any, namespace: str) -> dict[str, str]:
-    """Wait for Succeeded; return the node of each pod."""
-    name = job.metadata.name
-    sdk.wait_for_job_conditions(
-        name,
-        namespace=namespace,
-        job_kind=job.kind,
-        polling_interval=1,
-        wait_timeout=_TRAINED_SECONDS,
-    )
-    pods = sdk.get_job_pods(name, namespace=namespace)
-    return {pod.metadata.name: pod.spec.node_name for pod in pods}
 
 
 def _view(bed: Testbed, name: str, namespace: str) -> Any:
@@ -43,8 +20,8 @@ def test_C1_plain_kubernetes_spreads_a_job_that_kfext_puts_on_one_node(
 ) -> None:
     job = pytorch_job("ddp", arguments=("--model", "cnn", "--steps", "20"))
 
-    spread = _trained(_submit(bed, job, plain), job, plain)
-    together = _trained(_submit(bed, job, managed), job, managed)
+    spread = trained(submit(bed, job, plain), job, plain)
+    together = trained(submit(bed, job, managed), job, managed)
 
     assert len(set(spread.values())) == 2
     assert len(together) == 2
@@ -54,7 +31,7 @@ def test_C1_plain_kubernetes_spreads_a_job_that_kfext_puts_on_one_node(
 def test_a_tfjob_with_a_parameter_server_trains_on_one_node(bed: Testbed, managed: str) -> None:
     job = tf_job("ps", arguments=("--steps", "40"))
 
-    places = _trained(_submit(bed, job, managed), job, managed)
+    places = trained(submit(bed, job, managed), job, managed)
 
     view = _view(bed, "tfjob-ps", managed)
     assert view["workers"] == 3
@@ -67,7 +44,7 @@ def test_a_tfjob_with_a_parameter_server_trains_on_one_node(bed: Testbed, manage
 def test_every_model_trains_on_one_node(bed: Testbed, managed: str, model: str) -> None:
     job = pytorch_job(model, arguments=("--model", model, "--steps", "20"))
 
-    places = _trained(_submit(bed, job, managed), job, managed)
+    places = trained(submit(bed, job, managed), job, managed)
 
     assert len(set(places.values())) == 1
 
@@ -75,40 +52,33 @@ def test_every_model_trains_on_one_node(bed: Testbed, managed: str, model: str) 
 @pytest.mark.long
 def test_a_job_trains_on_although_every_kfext_pod_is_killed(bed: Testbed, managed: str) -> None:
     job = pytorch_job("survivor", arguments=("--model", "cnn", "--steps", "60"))
-    sdk = _submit(bed, job, managed)
+    sdk = submit(bed, job, managed)
 
     kubectl(bed, "delete", "pods", "-n", "kfext-system", "--all", "--force", "--grace-period=0")
 
-    assert len(set(_trained(sdk, job, managed).values())) == 1
+    assert len(set(trained(sdk, job, managed).values())) == 1
 
 
 @pytest.mark.long
 def test_a_person_may_suspend_and_resume_a_training_job(bed: Testbed, managed: str) -> None:
     job = pytorch_job("paused", arguments=("--model", "cnn", "--steps", "60"))
-    sdk = _submit(bed, job, managed)
+    sdk = submit(bed, job, managed)
     bed.wait_for(
         lambda: sdk.is_job_running("paused", namespace=managed), what="Running", seconds=300
     )
 
-    _set_suspend(bed, managed, value=True)
+    set_suspend(bed, job, managed, value=True)
     bed.wait_for(
         lambda: not sdk.get_job_pods("paused", namespace=managed), what="no pods", seconds=300
     )
-    _set_suspend(bed, managed, value=False)
+    set_suspend(bed, job, managed, value=False)
 
-    assert len(set(_trained(sdk, job, managed).values())) == 1
-
-
-def _set_suspend(bed: Testbed, namespace: str, *, value: bool) -> None:
-    patch = json.dumps({"spec": {"runPolicy": {"suspend": value}}})
-    kubectl(
-        bed, "patch", "pytorchjob", "paused", "-n", namespace, "--type=merge", f"--patch={patch}"
-    )
+    assert len(set(trained(sdk, job, managed).values())) == 1
 
 
 def test_the_sdk_gives_up_waiting_but_the_queued_job_lives_on(bed: Testbed, managed: str) -> None:
     job = pytorch_job("too-big", cpu="64")
-    sdk = _submit(bed, job, managed)
+    sdk = submit(bed, job, managed)
 
     with pytest.raises(TimeoutError):
         sdk.wait_for_job_conditions(

@@ -6,6 +6,7 @@ between the nodes, as in a cluster with flannel; so pod traffic pays what it pay
 
 from __future__ import annotations
 
+import json
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,12 @@ def make_network(testbed: Testbed, count: int) -> None:
         _reach_api_server(testbed, index)
         # So that the API server reaches webhooks, and whoever measures reaches pods.
         _ip("route", "add", testbed.addresses.pod_cidr(index), "via", testbed.addresses.node(index))
+
+
+def bytes_in_tunnel(namespace: str) -> int:
+    """Return the bytes that have passed the tunnel of a node, both directions together."""
+    (shown,) = json.loads(_ip("-json", "-statistics", "link", "show", _TUNNEL, inside=namespace))
+    return sum(int(shown["stats64"][way]["bytes"]) for way in ("rx", "tx"))
 
 
 def _make_bridge(testbed: Testbed) -> None:
@@ -107,11 +114,12 @@ def _mac(index: int) -> str:
     return f"02:42:00:00:00:{index:02x}"
 
 
-def _ip(*arguments: str, inside: str | None = None) -> None:
-    _run("ip", *(["-netns", inside] if inside else []), *arguments)
+def _ip(*arguments: str, inside: str | None = None) -> str:
+    return _run("ip", *(["-netns", inside] if inside else []), *arguments)
 
 
-def _run(*command: str) -> None:
+def _run(*command: str) -> str:
     ended = subprocess.run(command, check=False, capture_output=True, text=True)
     if ended.returncode != 0:
         raise RuntimeError(f"`{' '.join(command)}` failed: {ended.stderr.strip()}")
+    return ended.stdout

@@ -99,3 +99,7 @@ class Node:
         """
         counters = Path("/sys/class/net") / self.link / "statistics"
         return sum(int((counters / name).read_text()) for name in ("rx_bytes", "tx_bytes"))
+
+    def bytes_in_overlay(self) -> int:
+        """Return the bytes of pods' packets that have passed the node's tunnel so far."""
+        return network.bytes_in_tunnel(self.namespace)
