@@ -95,10 +95,16 @@ def test_a_job_that_kueue_admits_is_placed_together_on_the_nodes_that_kueue_chos
     chosen = space.nodes(2, cpu="32", memory="64Gi", gpu="4")
     paint(space, wide, "spot")
     paint(space, chosen, "reserved")
-    asked = space.submit(workers("late", 4, each=GPU))
+    asked = space.submit(workers("late", 4, each=GPU, annotations={"kfext.dev/network": "host"}))
     space.phase("late", "Suspended")
     admit(space, "late", flavor="reserved")
     homes = space.bound("late", 4)
+    # Kueue knows nothing of ports.
+    assert not any(pod["spec"].get("hostNetwork") for pod in space.pods("late"))
+    space.until(
+        lambda: "PodNetwork" in {event["reason"] for event in space.events("late")},
+        "who asked for the host network is told",
+    )
     assert len(set(homes.values())) == 1
     assert set(homes.values()) <= set(chosen)
     assert space.pins() == dict.fromkeys(homes, 1)

@@ -9,6 +9,7 @@ from kfext.kube.client import Client
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.kinds import KINDS
 from kfext.model.namespace import parse_namespace
+from kfext.model.network_policy import parse_network_policy
 from kfext.model.node import parse_node
 from kfext.model.pod import parse_pod
 from kfext.model.policy import parse_policy
@@ -21,6 +22,7 @@ _NEEDED = {
     **{kind.plural: paths.jobs(kind.plural) for kind in KINDS.values()},
     "limitranges": paths.limit_ranges(),
     "namespaces": paths.namespaces(),
+    "networkpolicies": paths.network_policies(),
     "nodes": paths.nodes(),
     "pods": paths.pods(),
     "priorityclasses": paths.priority_classes(),
@@ -61,6 +63,7 @@ async def read_snapshot(client: Client) -> Snapshot:
         limit_ranges=frozenset(
             text(mapping(one.get("metadata")).get("namespace")) for one in listed["limitranges"]
         ),
+        network_policies=tuple(map(parse_network_policy, listed["networkpolicies"])),
     )
 
 

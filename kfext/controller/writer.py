@@ -58,12 +58,11 @@ class Writer:
                 patch = job_patch.start_patch(entry.raw, job, plan, interfaces=interfaces)
                 await self._patch_job(job, patch)
                 self._say(job, verdict, action="Unsuspend")
-                if network:
-                    fine = network.reason == REASON_HOST_NETWORK
-                    self._say(job, network, action="Unsuspend", bad=not fine)
-            case Amend(plan, verdict):
+                self._say_network(job, network, action="Unsuspend")
+            case Amend(plan, verdict, network):
                 await self._patch_job(job, job_patch.amend_patch(entry.raw, job, plan))
                 self._say(job, verdict, action="Replan")
+                self._say_network(job, network, action="Replan")
             case Stop(state):
                 state = await self._with_complaint(job, state)
                 await self._patch_job(job, job_patch.stop_patch(entry.raw, job, state))
@@ -138,6 +137,10 @@ class Writer:
         return replace(
             state, message=message, no_host_network=message if state.no_host_network else ""
         )
+
+    def _say_network(self, job: TrainingJob, network: Verdict | None, *, action: str) -> None:
+        if network:
+            self._say(job, network, action=action, bad=network.reason != REASON_HOST_NETWORK)
 
     def _say(self, job: TrainingJob, verdict: Verdict, *, action: str, bad: bool = False) -> None:
         self._events.record(

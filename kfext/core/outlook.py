@@ -111,7 +111,13 @@ class _Queue:
             elastic=settings.elastic,
             managed=namespace.labels.get(MANAGED) == "true",
             host_network=wish(
-                job, settings, namespace_labels=namespace.labels, network=policy.network
+                job,
+                settings,
+                namespace_labels=namespace.labels,
+                network=policy.network,
+                network_policies=[
+                    one for one in snapshot.network_policies if one.namespace == job.namespace
+                ],
             ),
             around=self._around(job),
         )

@@ -13,7 +13,7 @@ from kfext.core.plan import place, still_fits
 from kfext.core.ports import port_claims
 from kfext.core.situation import Situation
 from kfext.core.steps import Amend, Bind, Evict, Remember, Step, Wait
-from kfext.core.unhosted import never_created, on_two_networks
+from kfext.core.unhosted import never_created, on_two_networks, started_without
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.verdict import Verdict
 from kfext.names import (
@@ -126,7 +126,8 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
         found = Verdict(REASON_NO_ROOM, AGENTS_ALIKE) if agents_alike(job, found) else found
     if not isinstance(found, Verdict):
         amended = situation.planned(found, port=plan.port if plan else 0)
-        return Amend(amended, Verdict(REASON_REPLANNED, f"the pods go to {listed(amended.nodes)}"))
+        verdict = Verdict(REASON_REPLANNED, f"the pods go to {listed(amended.nodes)}")
+        return Amend(amended, verdict, started_without(situation, amended))
     return _without_room(situation, found, some_run=bool(bound))
 
 

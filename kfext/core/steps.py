@@ -36,10 +36,14 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Amend:
-    """Replace the plan of a job whose pods still wait behind the gate: one patch of the job."""
+    """Replace the plan of a job whose pods still wait behind the gate: one patch of the job.
+
+    `network` says why its pods keep their own network, of a job that kfext did not start itself.
+    """
 
     plan: Plan
     verdict: Verdict
+    network: Verdict | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from kfext.core.host_network import why_network
 from kfext.core.patience import stop
 from kfext.core.situation import Situation
 from kfext.core.steps import Step
 from kfext.model.kinds import TENSORFLOW
+from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_POD_NETWORK
@@ -41,3 +43,11 @@ def on_two_networks(situation: Situation, live: Mapping[ReplicaKey, Pod]) -> Ste
         no_host_network=message,
     )
     return stop(situation, state)
+
+
+def started_without(situation: Situation, plan: Plan) -> Verdict | None:
+    """Return why a job that others started, and that gets its first plan now, is not hosted."""
+    if situation.plan is not None:
+        return None
+    why = why_network(situation.host_network, plan, situation.state)
+    return Verdict(REASON_POD_NETWORK, why) if why else None

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from kfext.model.job import TrainingJob
 from kfext.model.namespace import Namespace
+from kfext.model.network_policy import NetworkPolicy
 from kfext.model.node import Node
 from kfext.model.pod import Pod
 from kfext.model.policy import TrainingPolicy
@@ -27,4 +28,5 @@ class Snapshot:
     classes: Mapping[str, PriorityClass] = field(default_factory=dict)
     quotas: tuple[Quota, ...] = ()
     limit_ranges: frozenset[str] = frozenset()
+    network_policies: tuple[NetworkPolicy, ...] = ()
     autoscaler: bool = False

@@ -8,6 +8,7 @@ from kfext.cli.plan import Answer, answered, in_words, written
 from kfext.errors import UserError
 from kfext.model.job import TrainingJob
 from kfext.model.namespace import Namespace
+from kfext.model.network_policy import parse_network_policy
 from kfext.model.node import Node
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
@@ -15,7 +16,7 @@ from kfext.model.policy import parse_policy
 from kfext.model.priority import PriorityClass
 from kfext.model.quota import parse_quota
 from kfext.model.snapshot import Snapshot
-from kfext.names import MANAGED, PLAN
+from kfext.names import MANAGED, NETWORK, PLAN
 from tests.builders import JobBuilder, job, node
 
 NOW = 1_000.0
@@ -112,6 +113,17 @@ def test_settings_of_policies_and_namespaces_hold() -> None:
     found = ask(of, job().worker(3, cpu="1"))
     assert found.outcome == "waits"
     assert "on one node" in found.message
+
+
+def test_policies_of_the_network_that_would_not_hold_are_named() -> None:
+    policies = tuple(
+        parse_network_policy({"metadata": {"namespace": where, "name": name}, "spec": {}})
+        for where, name in (("team", "deny-all"), ("others", "elsewhere"))
+    )
+    of = snapshot(node("a", cpu="4"), network_policies=policies)
+    said = ask(of, job().master(cpu="1").worker(2, cpu="1").annotated(NETWORK, "host")).message
+    assert "deny-all" in said
+    assert "elsewhere" not in said
 
 
 def test_in_a_namespace_that_is_not_managed_it_starts_as_on_plain_kubernetes() -> None:

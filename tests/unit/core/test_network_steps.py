@@ -208,6 +208,23 @@ def test_between_nodes_a_job_without_interfaces_is_told_what_gloo_needs() -> Non
     assert ["Gloo" in one.network.message for one in said] == [False, True]  # type: ignore[union-attr]
 
 
+def test_a_job_that_kueue_starts_is_told_once_why_it_has_its_own_network() -> None:
+    of = job().worker(3, cpu="1").resumed().queued_by_kueue().build()
+    waiting = tuple(pod(of, "worker", n, gated=True) for n in range(3))
+    wish = Wish(PORTS, obstacle="Kueue decides")
+    first = step(of, one_node(), wish=wish, pods=waiting)
+    assert isinstance(first, Amend)
+    assert first.network is not None
+    assert first.network.reason == REASON_POD_NETWORK
+    assert "Kueue decides" in first.network.message
+    books = one_node()
+    books.claim("thief", Claim(node="a", requests={"cpu": 4000}))
+    books.set_node(node("b", cpu="4"))
+    again = step(of, books, wish=wish, plan=first.plan, pods=waiting)
+    assert isinstance(again, Amend)
+    assert again.network is None
+
+
 def test_a_pytorchjob_with_such_pods_goes_on() -> None:
     of, plan = started(), planned()
     books = books_of(of, plan)
