@@ -1,25 +1,22 @@
 """`kubectl kfext explain`: why a job waits, where it went, what was changed on it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
 import yaml
 
 from kfext import names
+from kfext.cli.changes import annotations_of, changes
 from kfext.cli.cluster import ClusterOptions, Raw, find_job
-from kfext.core.elastic import workers_of
-from kfext.core.explain import listed
-from kfext.core.pod_network import edits_of
 from kfext.core.validate import OFF
 from kfext.errors import Forbidden, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
-from kfext.model.job import ReplicaGroup, TrainingJob, template_of
-from kfext.model.plan import Plan, decode_plan
+from kfext.model.job import TrainingJob
+from kfext.model.plan import decode_plan
 from kfext.model.pod import Pod, parse_pod
-from kfext.model.state import decode_state
-from kfext.model.tolerant import mapping, sequence, strings, text
+from kfext.model.tolerant import mapping, sequence, text
 
 _UNPLACED = "not placed by kfext"
 
@@ -58,7 +55,7 @@ def explained(
 ) -> dict[str, Any]:
     """Return what can be said of a job, from the job, its plan's status and its pods."""
     plan = decode_plan(job.annotations.get(names.PLAN), job_uid=job.uid)
-    changed = list(_changed(job, raw, plan))
+    changed = list(changes(job, raw, plan))
     left = "" if status or job.held else _left_alone(job, raw, touched=bool(changed))
     return {
         "kind": job.kind.name,
@@ -144,7 +141,7 @@ def _left_alone(job: TrainingJob, raw: Raw, *, touched: bool) -> str:
         return ""
     if not job.run_by_operator:
         return f"runPolicy.managedBy is {job.managed_by}: kfext leaves the job to that"
-    if any(_annotations(job, raw, group).get(names.COLOCATION) == OFF for group in job.groups):
+    if any(annotations_of(job, raw, group).get(names.COLOCATION) == OFF for group in job.groups):
         return "colocation is off: the job runs as on plain Kubernetes"
     if not touched:
         return (
@@ -152,46 +149,6 @@ def _left_alone(job: TrainingJob, raw: Raw, *, touched: bool) -> str:
             "was not when the job was created, its pods name another scheduler, or kfext was down"
         )
     return ""
-
-
-def _annotations(job: TrainingJob, raw: Raw, group: ReplicaGroup) -> Mapping[str, str]:
-    """Return the annotations of a template."""
-    return strings(mapping(template_of(job, raw, group).get("metadata")).get("annotations"))
-
-
-def _preferred(template: Mapping[str, Any]) -> list[str]:
-    """Return the nodes that a template prefers by name, as only kfext writes it."""
-    affinity = mapping(mapping(mapping(template.get("spec")).get("affinity")).get("nodeAffinity"))
-    return [
-        text(value)
-        for term in sequence(affinity.get("preferredDuringSchedulingIgnoredDuringExecution"))
-        for field in sequence(mapping(mapping(term).get("preference")).get("matchFields"))
-        for value in sequence(mapping(field).get("values"))
-    ]
-
-
-def _changed(job: TrainingJob, raw: Raw, plan: Plan | None) -> Iterator[str]:
-    """Yield what kfext wrote on the job, in words."""
-    if job.held:
-        state = "and waits for a place" if job.suspend else "until it had a place"
-        yield f"suspended when it was submitted, {state} ({names.HELD})"
-    for group in job.groups:
-        written = _annotations(job, raw, group)
-        ours = (
-            *(names.COLOCATION, names.NETWORK, names.PORT_BASE, names.INTERFACES),
-            *(names.PLAN_GENERATION, names.ISTIO_INJECT),
-        )
-        found = [f"{key}={written[key]}" for key in ours if key in written]
-        if found:
-            yield f"{group.type} template: {', '.join(found)}"
-        if preferred := _preferred(template_of(job, raw, group)):
-            yield f"{group.type} template: prefers {listed(preferred)} (affinity)"
-    if plan is not None and plan.port:
-        yield from (f"its pods: {what}, because {why}" for what, why in edits_of(job.kind))
-    if asked := decode_state(job.annotations.get(names.STATE)).asked:
-        yield f"started with {workers_of(job)} workers, for {asked} had no room ({names.STATE})"
-    if job.released:
-        yield f"marked as released: {job.annotations[names.RELEASED]}"
 
 
 def _order(pod: Pod) -> tuple[str, int]:

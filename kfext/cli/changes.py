@@ -1,0 +1,54 @@
+"""What kfext wrote on a job, read from the job itself."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kfext import names
+from kfext.cli.cluster import Raw
+from kfext.core.elastic import workers_of
+from kfext.core.explain import listed
+from kfext.core.pod_network import edits_of
+from kfext.model.job import ReplicaGroup, TrainingJob, template_of
+from kfext.model.plan import Plan
+from kfext.model.state import decode_state
+from kfext.model.tolerant import mapping, sequence, strings, text
+
+
+def changes(job: TrainingJob, raw: Raw, plan: Plan | None) -> Iterator[str]:
+    """Yield what kfext wrote on the job, in words."""
+    if job.held:
+        state = "and waits for a place" if job.suspend else "until it had a place"
+        yield f"suspended when it was submitted, {state} ({names.HELD})"
+    for group in job.groups:
+        written = annotations_of(job, raw, group)
+        ours = (
+            *(names.COLOCATION, names.NETWORK, names.PORT_BASE, names.INTERFACES),
+            *(names.PLAN_GENERATION, names.ISTIO_INJECT),
+        )
+        found = [f"{key}={written[key]}" for key in ours if key in written]
+        if found:
+            yield f"{group.type} template: {', '.join(found)}"
+        if preferred := _preferred(template_of(job, raw, group)):
+            yield f"{group.type} template: prefers {listed(preferred)} (affinity)"
+    if plan is not None and plan.port:
+        yield from (f"its pods: {what}, because {why}" for what, why in edits_of(job.kind))
+    if asked := decode_state(job.annotations.get(names.STATE)).asked:
+        yield f"started with {workers_of(job)} workers, for {asked} had no room ({names.STATE})"
+    if job.released:
+        yield f"marked as released: {job.annotations[names.RELEASED]}"
+
+
+def annotations_of(job: TrainingJob, raw: Raw, group: ReplicaGroup) -> Mapping[str, str]:
+    """Return the annotations of a template."""
+    return strings(mapping(template_of(job, raw, group).get("metadata")).get("annotations"))
+
+
+def _preferred(template: Mapping[str, Any]) -> list[str]:
+    """Return the nodes that a template prefers by name, as only kfext writes it."""
+    affinity = mapping(mapping(mapping(template.get("spec")).get("affinity")).get("nodeAffinity"))
+    return [
+        text(value)
+        for term in sequence(affinity.get("preferredDuringSchedulingIgnoredDuringExecution"))
+        for field in sequence(mapping(mapping(term).get("preference")).get("matchFields"))
+        for value in sequence(mapping(field).get("values"))
+    ]
