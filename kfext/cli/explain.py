@@ -1,6 +1,7 @@
 """`kubectl kfext explain`: why a job waits, where it went, what was changed on it."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -9,12 +10,13 @@ import yaml
 from kfext import names
 from kfext.cli.changes import annotations_of, changes
 from kfext.cli.cluster import ClusterOptions, Raw, find_job
+from kfext.core.explain import listed
 from kfext.core.validate import OFF
 from kfext.errors import Forbidden, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
-from kfext.model.job import TrainingJob
-from kfext.model.plan import decode_plan
+from kfext.model.job import TrainingJob, template_of
+from kfext.model.plan import Plan, decode_plan
 from kfext.model.pod import Pod, parse_pod
 from kfext.model.tolerant import mapping, sequence, text
 
@@ -79,6 +81,7 @@ def explained(
             for pod in sorted(pods, key=_order)
         ],
         "changed": changed,
+        "warnings": list(_warnings(job, raw, plan)),
     }
 
 
@@ -104,6 +107,7 @@ def in_words(explanation: Mapping[str, Any]) -> str:
             f"  pod      {pod['name']} {where}, {pod['state']}{f' ({why})' if told else ''}"
         )
     lines += [f"  changed  {line}" for line in explanation["changed"]] or ["  changed  nothing"]
+    lines += [f"  warning  {line}" for line in explanation["warnings"]]
     return "\n".join(lines) + "\n"
 
 
@@ -149,6 +153,30 @@ def _left_alone(job: TrainingJob, raw: Raw, *, touched: bool) -> str:
             "was not when the job was created, its pods name another scheduler, or kfext was down"
         )
     return ""
+
+
+def _warnings(job: TrainingJob, raw: Raw, plan: Plan | None) -> Iterator[str]:
+    """Yield what being together may cost a job: without limits, apart each has a node's CPU."""
+    unlimited = {
+        group.type.lower()
+        for group in job.groups
+        if _only_cpu_and_without_limit(template_of(job, raw, group))
+    }
+    places = plan.assignment if plan else {}
+    together = Counter(node for key, node in places.items() if key.type in unlimited)
+    if crowded := sorted(node for node, pods in together.items() if pods > 1):
+        yield (
+            f"pods without a CPU limit share the CPU of {listed(crowded)}, and apart each could "
+            f"use a whole node's; if CPU is what the job lacks, set {names.COLOCATION}=off"
+        )
+
+
+def _only_cpu_and_without_limit(template: Mapping[str, Any]) -> bool:
+    """Return whether a pod computes on the CPU, as much as there is."""
+    containers = map(mapping, sequence(mapping(template.get("spec")).get("containers")))
+    limits = [mapping(mapping(one.get("resources")).get("limits")) for one in containers]
+    device = any("/" in name for limit in limits for name in limit)
+    return not device and any("cpu" not in limit for limit in limits)
 
 
 def _order(pod: Pod) -> tuple[str, int]:

@@ -140,3 +140,23 @@ def test_on_the_host_network_each_edit_of_a_pod_is_told_with_its_reason() -> Non
     said = words(raw)
     assert f"{names.PORT_BASE}=20000" in said
     assert "hostNetwork is true, because" in said
+
+
+def together(limits: Raw) -> Raw:
+    """A job of two workers on one node."""
+    container = {"name": "pytorch", "resources": {"limits": limits}}
+    plan = Plan("u", 1, {ReplicaKey("worker", index): "node-a" for index in range(2)})
+    specs = {"Worker": {"replicas": 2, "template": {"spec": {"containers": [container]}}}}
+    return job(uid="u", annotations={names.PLAN: plan.encode()}, specs=specs)
+
+
+LIMITS = {
+    "no CPU limit, together": ({"memory": "1Gi"}, True),
+    "a CPU limit": ({"cpu": "1"}, False),
+    "GPUs do the work": ({"nvidia.com/gpu": "1"}, False),
+}
+
+
+@pytest.mark.parametrize(("limits", "warned"), LIMITS.values(), ids=LIMITS)
+def test_who_shares_a_cpu_that_it_could_have_alone_is_warned(limits: Raw, warned: bool) -> None:
+    assert ("warning  pods without a CPU limit" in words(together(limits))) == warned
