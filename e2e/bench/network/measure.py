@@ -1,22 +1,25 @@
 """The benchmark: every job in every placement, in turn, on links of two speeds."""
 
+import itertools
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from e2e.bench.bed import Bench
 from e2e.bench.network.placements import (
+    HOPED,
     MODELS,
     PLACEMENTS,
     REFERENCE,
+    UNLIMITED,
     Model,
     Placement,
     first_pod,
     manifest,
 )
-from e2e.bench.network.tables import Run, Runs, table_of
+from e2e.bench.network.tables import Run, Runs, table_of, verdict
 from e2e.harness.install import create_namespace, kubectl
 from e2e.harness.jobs import PLURAL
 from e2e.harness.wait import TooLateError, until
@@ -33,6 +36,7 @@ _LINKS = ("1gbit", "none")
 _REPEATS = 3
 _TRAINED_SECONDS = 300.0
 _WARM_STEPS = 5
+_numbers = itertools.count()
 
 
 def measure(*, quick: bool) -> str:
@@ -50,27 +54,41 @@ def measure(*, quick: bool) -> str:
         for link in links:
             for node in members:
                 unshape(node) if link == "none" else shape(node, link)
-            with step(f"links {link}", expect=f"{len(MODELS) * len(PLACEMENTS) * repeats} runs"):
-                runs = _all(bed, members, repeats=repeats)
-            tables.append(table_of(runs, link=link, millicores=members[0].millicores))
+            title = f"links {link}, 2 nodes of {members[0].millicores}m, repeats: {repeats}"
+            with step(title, expect=f"{len(MODELS) * len(PLACEMENTS) * repeats} runs"):
+                runs = _all(bed, members, MODELS, PLACEMENTS, repeats=repeats)
+            tables.append(f"{table_of(runs, title)}\n\n{verdict(runs)}")
             say(tables[-1])  # what is measured is not lost if the next fails
+        title = f"the same without a CPU limit, repeats: {repeats}"
+        with step(title, expect=f"{2 * repeats} runs"):
+            runs = _all(bed, members, (UNLIMITED,), (REFERENCE, HOPED), repeats=repeats)
+        tables.append(table_of(runs, title))
     return "\n\n".join(tables)
 
 
-def _all(bed: Testbed, members: list[Node], *, repeats: int) -> Runs:
+def _all(
+    bed: Testbed,
+    members: list[Node],
+    models: Sequence[Model],
+    placements: Sequence[Placement],
+    *,
+    repeats: int,
+) -> Runs:
     """Run every job in every placement, the placements of a job in another order each time."""
-    runs: dict[tuple[Model, Placement], list[Run]] = {}
+    runs: dict[tuple[Model, Placement], list[Run]] = {
+        (model, where): [] for model in models for where in placements
+    }
     order = random.Random(1)
-    for repeat in range(repeats):
-        for number, model in enumerate(MODELS):
-            for where in order.sample(PLACEMENTS, len(PLACEMENTS)):
-                name = f"job-{repeat}-{number}-{PLACEMENTS.index(where)}"
+    for _ in range(repeats):
+        for model in models:
+            for where in order.sample(placements, len(placements)):
+                name = f"job-{next(_numbers)}"
                 try:
                     run = _one(bed, members, name, model, where, steps=model.steps)
                 except (RuntimeError, TooLateError) as error:
                     say(f"    once more, for {name} came to nothing: {error}")
                     run = _one(bed, members, f"{name}-again", model, where, steps=model.steps)
-                runs.setdefault((model, where), []).append(run)
+                runs[model, where].append(run)
                 say(f"    {model.title}, {where.name}: {run.rate:.2f} steps/s")
     return runs
 

@@ -35,18 +35,23 @@ PLACEMENTS = (
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What is trained: `megabytes` is what one computing process sends, and gets, in a step."""
+    """What is trained: `megabytes` is what one computing process sends, and gets, in a step.
+
+    `limited` says whether a pod may use only as much CPU as it requests.
+    """
 
     name: str
     kind: str
     megabytes: float
     steps: int
+    limited: bool = True
 
     @property
     def title(self) -> str:
         """How a table names it."""
         framework = "DDP" if self.kind == "PyTorchJob" else "TF with a server"
-        return f"{framework} {self.name}, {self.megabytes:g} MB"
+        free = "" if self.limited else ", no CPU limit"
+        return f"{framework} {self.name}, {self.megabytes:g} MB{free}"
 
 
 # From hardly any communication to hardly anything else; each some ten seconds of work.
@@ -57,6 +62,8 @@ MODELS = (
     Model("mlp", "PyTorchJob", 16.8, 20),
     Model("mlp", "TFJob", 4.5, 80),
 )
+# The exception: compute is not the same, for apart each process has a whole node's CPU.
+UNLIMITED = Model("cnn", "PyTorchJob", 0.03, 500, limited=False)
 _CPU, _CPU_OF_SERVER_TOO = "300m", "600m"
 
 
@@ -80,7 +87,10 @@ def manifest(name: str, model: Model, where: Placement, nodes: list[str], *, ste
             del types[type_]
             continue
         node = nodes[0] if type_ == first else nodes[where.nodes - 1]
-        types[type_]["template"]["spec"]["nodeSelector"] = {names.HOSTNAME: node}
+        pod = types[type_]["template"]["spec"]
+        pod["nodeSelector"] = {names.HOSTNAME: node}
+        if not model.limited:
+            del pod["containers"][0]["resources"]["limits"]["cpu"]
     return body
 
 

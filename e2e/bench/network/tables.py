@@ -22,16 +22,13 @@ class Run:
 Runs = Mapping[tuple[Model, Placement], list[Run]]
 
 
-def table_of(runs: Runs, *, link: str, millicores: int) -> str:
-    """Return what each job did in each placement, beside the first of them, and the verdict."""
-    rows = [_row(runs, model, where) for model in MODELS for where in PLACEMENTS]
-    repeats = len(next(iter(runs.values())))
-    title = f"links {link}, 2 nodes of {millicores}m, {repeats} repeats"
+def table_of(runs: Runs, title: str) -> str:
+    """Return what each job did in each placement, beside the first of them."""
     header = (
         "job", "placement", "steps/s", "ratio", "CPU s/step of the first process",
         "MB between nodes/step, start-up included", "loss",
     )  # fmt: skip
-    return f"{table(title, header, rows)}\n\n{_verdict(runs)}"
+    return table(title, header, [_row(runs, model, where) for model, where in runs])
 
 
 def _row(runs: Runs, model: Model, where: Placement) -> tuple[str, ...]:
@@ -52,7 +49,7 @@ def _row(runs: Runs, model: Model, where: Placement) -> tuple[str, ...]:
     )
 
 
-def _verdict(runs: Runs) -> str:
+def verdict(runs: Runs) -> str:
     """Return whether together on the host network is the fastest way, and the largest gain."""
     times = {
         model: 1 - _rate(runs, model, REFERENCE) / _rate(runs, model, HOPED) for model in MODELS
