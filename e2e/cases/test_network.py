@@ -229,6 +229,7 @@ def closed(space: Space) -> Iterator[Space]:
         space.kube.delete(f"{path}/{space.name}")
 
 
+@pytest.mark.long
 def test_a_refusal_that_only_the_api_server_knows_is_found_and_the_job_tried_without(
     closed: Space,
 ) -> None:

@@ -52,6 +52,7 @@ def test_when_a_replica_is_killed_the_other_answers(kfext: Kfext) -> None:
     assert reviews.failed_open == reviews.outcomes["untouched"]
 
 
+@pytest.mark.long
 def test_a_secret_that_is_deleted_to_renew_the_authority_costs_no_review(kfext: Kfext) -> None:
     one, other = kfext.start_webhooks(drain_seconds=3)
     old = authority(kfext)
