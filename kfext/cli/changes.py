@@ -8,8 +8,9 @@ from kfext.cli.cluster import Raw
 from kfext.core.elastic import workers_of
 from kfext.core.explain import listed
 from kfext.core.pod_network import edits_of
-from kfext.model.job import ReplicaGroup, TrainingJob, template_of
+from kfext.model.job import TrainingJob, template_of
 from kfext.model.plan import Plan
+from kfext.model.replica_group import ReplicaGroup
 from kfext.model.state import decode_state
 from kfext.model.tolerant import mapping, sequence, strings, text
 

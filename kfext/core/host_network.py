@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 
 from kfext.core.settings import Settings
 from kfext.core.validate import HOST
-from kfext.model.job import ReplicaGroup, TrainingJob, pod_labels
+from kfext.model.job import TrainingJob, pod_labels
 from kfext.model.network_policy import NetworkPolicy
 from kfext.model.networking import Port
 from kfext.model.plan import Assignment, Plan
 from kfext.model.policy import HostNetwork
+from kfext.model.replica_group import ReplicaGroup
 from kfext.model.state import JobState
 
 _ENFORCE = "pod-security.kubernetes.io/enforce"

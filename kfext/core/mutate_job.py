@@ -17,8 +17,9 @@ from kfext.core.patch import Changes, Operation, Unpatchable, operations
 from kfext.core.pod_network import edits_of
 from kfext.core.settings import Settings, resolve
 from kfext.core.validate import HOST, OFF
-from kfext.model.job import ReplicaGroup, TrainingJob, parse_job, template_of
+from kfext.model.job import TrainingJob, parse_job, template_of
 from kfext.model.policy import TrainingPolicy, policy_for
+from kfext.model.replica_group import ReplicaGroup
 from kfext.model.tolerant import mapping, strings, text
 from kfext.model.verdict import Verdict
 

@@ -9,9 +9,10 @@ from typing import Any
 
 from kfext.core.patch import Operation, pointer
 from kfext.core.slots import slots
-from kfext.model.job import ReplicaGroup, TrainingJob, template_of
+from kfext.model.job import TrainingJob, template_of
 from kfext.model.kinds import PYTORCH
 from kfext.model.pod import ReplicaKey
+from kfext.model.replica_group import ReplicaGroup
 from kfext.model.tolerant import mapping, sequence
 
 Raw = Mapping[str, Any]

@@ -4,16 +4,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kfext.model.charge import PodCharge, pod_charge
-from kfext.model.constraints import Constraints, parse_constraints
-from kfext.model.kinds import KINDS, PYTORCH, TENSORFLOW, Kind
-from kfext.model.networking import Networking, parse_networking
+from kfext.model.kinds import KINDS, Kind
 from kfext.model.pod import ReplicaKey
-from kfext.model.podspec import is_guaranteed, pod_requests
 from kfext.model.quantity import Resources, add, times
+from kfext.model.rendezvous import is_elastic, meets_at_worker, told_nowhere
+from kfext.model.replica_group import ReplicaGroup, parse_groups, template_settings
 from kfext.model.tolerant import mapping, sequence, strings, text, timestamp
 from kfext.names import (
-    DOMAIN,
     HELD,
     JOB_NAME,
     JOB_ROLE,
@@ -24,25 +21,6 @@ from kfext.names import (
     REPLICA_TYPE,
     TRAINING_OPERATOR,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaGroup:
-    """All replicas of one type: they share one template.
-
-    `key` is the type as the user spelled it; `requests` and `charge` (to quotas) are of one pod.
-    """
-
-    type: str
-    key: str
-    replicas: int
-    requests: Resources
-    guaranteed: bool
-    constraints: Constraints
-    priority_class: str = ""
-    released: bool = False
-    networking: Networking = field(default_factory=Networking)
-    charge: PodCharge = field(default_factory=PodCharge)
 
 
 def pod_labels(job: "TrainingJob", group: ReplicaGroup) -> Mapping[str, str]:
@@ -173,7 +151,7 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
         namespace=text(metadata.get("namespace")),
         name=text(metadata.get("name")),
         uid=text(metadata.get("uid")),
-        groups=_groups(kind, mapping(spec.get(kind.replica_specs))),
+        groups=parse_groups(kind, mapping(spec.get(kind.replica_specs))),
         annotations=strings(metadata.get("annotations")),
         labels=strings(metadata.get("labels")),
         resource_version=text(metadata.get("resourceVersion")),
@@ -184,10 +162,10 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
         created=timestamp(metadata.get("creationTimestamp")),
         deadline=_positive(policy.get("activeDeadlineSeconds")),
         started=timestamp(mapping(raw.get("status")).get("startTime")),
-        elastic=_is_elastic(spec),
+        elastic=is_elastic(spec),
         fewest=int(_positive(mapping(spec.get("elasticPolicy")).get("minReplicas")) or 1),
-        meets_at_worker=_meets_at_worker(spec, name=text(metadata.get("name"))),
-        told_nowhere=_told_nowhere(spec),
+        meets_at_worker=meets_at_worker(spec, name=text(metadata.get("name"))),
+        told_nowhere=told_nowhere(spec),
         conditions={
             text(item.get("type")): Condition(
                 status=item.get("status") == "True",
@@ -196,7 +174,7 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
             )
             for item in map(mapping, sequence(mapping(raw.get("status")).get("conditions")))
         },
-        template_settings=_template_settings(mapping(spec.get(kind.replica_specs))),
+        template_settings=template_settings(mapping(spec.get(kind.replica_specs))),
     )
 
 
@@ -206,67 +184,5 @@ def template_of(job: TrainingJob, raw: Mapping[str, Any], group: ReplicaGroup) -
     return mapping(mapping(specs.get(group.key)).get("template"))
 
 
-def _template_settings(specs: Mapping[str, Any]) -> Mapping[str, str]:
-    found: dict[str, str] = {}
-    for value in specs.values():
-        metadata = mapping(mapping(mapping(value).get("template")).get("metadata"))
-        written = strings(metadata.get("annotations"))
-        found |= {key: one for key, one in written.items() if key.startswith(f"{DOMAIN}/")}
-    return found
-
-
 def _positive(value: object) -> float | None:
     return float(value) if type(value) is int and value > 0 else None
-
-
-def _has_master(spec: Mapping[str, Any]) -> bool:
-    return any(str(type_).lower() == "master" for type_ in mapping(spec.get(PYTORCH.replica_specs)))
-
-
-def _meets_at_worker(spec: Mapping[str, Any], *, name: str) -> bool:
-    policy = mapping(spec.get("elasticPolicy"))
-    host = text(policy.get("rdzvHost")).partition(".")[0]
-    at_worker = host in {"", f"{name}-worker-0"}
-    return "elasticPolicy" in spec and at_worker and text(policy.get("rdzvBackend")) in {"", "c10d"}
-
-
-def _told_nowhere(spec: Mapping[str, Any]) -> bool:
-    told = _has_master(spec) or isinstance(spec.get("elasticPolicy"), Mapping)
-    return PYTORCH.replica_specs in spec and not told
-
-
-def _is_elastic(spec: Mapping[str, Any]) -> bool:
-    if isinstance(spec.get("elasticPolicy"), Mapping):
-        return not _has_master(spec)
-    types = mapping(spec.get(TENSORFLOW.replica_specs))
-    return spec.get("enableDynamicWorker") is True and any(
-        str(type_).lower() == "ps" for type_ in types
-    )
-
-
-def _groups(kind: Kind, specs: Mapping[str, Any]) -> tuple[ReplicaGroup, ...]:
-    spelling = {known.lower(): known for known in kind.types}
-    rank = {known: number for number, known in enumerate(kind.types)}
-    groups = []
-    for key, value in specs.items():
-        known = spelling.get(str(key).lower())
-        if known is None:
-            continue  # the operator runs no such type either
-        template = mapping(mapping(value).get("template"))
-        pod_spec = mapping(template.get("spec"))
-        count = mapping(value).get("replicas")
-        groups.append(
-            ReplicaGroup(
-                type=known,
-                key=str(key),
-                replicas=count if type(count) is int and count >= 0 else 1,
-                requests=pod_requests(pod_spec),
-                guaranteed=is_guaranteed(pod_spec),
-                constraints=parse_constraints(pod_spec),
-                priority_class=text(pod_spec.get("priorityClassName")),
-                networking=parse_networking(template, port_name=kind.port),
-                released=RELEASED in strings(mapping(template.get("metadata")).get("annotations")),
-                charge=pod_charge(pod_spec),
-            )
-        )
-    return tuple(sorted(groups, key=lambda group: rank[group.type]))

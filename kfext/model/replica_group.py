@@ -1,0 +1,72 @@
+"""All replicas of one type of a job, with the defaults that the training-operator would apply."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kfext.model.charge import PodCharge, pod_charge
+from kfext.model.constraints import Constraints, parse_constraints
+from kfext.model.kinds import Kind
+from kfext.model.networking import Networking, parse_networking
+from kfext.model.podspec import is_guaranteed, pod_requests
+from kfext.model.quantity import Resources
+from kfext.model.tolerant import mapping, strings, text
+from kfext.names import DOMAIN, RELEASED
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaGroup:
+    """All replicas of one type: they share one template.
+
+    `key` is the type as the user spelled it; `requests` and `charge` (to quotas) are of one pod.
+    """
+
+    type: str
+    key: str
+    replicas: int
+    requests: Resources
+    guaranteed: bool
+    constraints: Constraints
+    priority_class: str = ""
+    released: bool = False
+    networking: Networking = field(default_factory=Networking)
+    charge: PodCharge = field(default_factory=PodCharge)
+
+
+def parse_groups(kind: Kind, specs: Mapping[str, Any]) -> tuple[ReplicaGroup, ...]:
+    """Return the replica types of a job in rank order; total, whatever the input."""
+    spelling = {known.lower(): known for known in kind.types}
+    rank = {known: number for number, known in enumerate(kind.types)}
+    groups = []
+    for key, value in specs.items():
+        known = spelling.get(str(key).lower())
+        if known is None:
+            continue  # the operator runs no such type either
+        template = mapping(mapping(value).get("template"))
+        pod_spec = mapping(template.get("spec"))
+        count = mapping(value).get("replicas")
+        groups.append(
+            ReplicaGroup(
+                type=known,
+                key=str(key),
+                replicas=count if type(count) is int and count >= 0 else 1,
+                requests=pod_requests(pod_spec),
+                guaranteed=is_guaranteed(pod_spec),
+                constraints=parse_constraints(pod_spec),
+                priority_class=text(pod_spec.get("priorityClassName")),
+                networking=parse_networking(template, port_name=kind.port),
+                released=RELEASED in strings(mapping(template.get("metadata")).get("annotations")),
+                charge=pod_charge(pod_spec),
+            )
+        )
+    return tuple(sorted(groups, key=lambda group: rank[group.type]))
+
+
+def template_settings(specs: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the annotations of ours in the templates of a job."""
+    found: dict[str, str] = {}
+    for value in specs.values():
+        metadata = mapping(mapping(mapping(value).get("template")).get("metadata"))
+        written = strings(metadata.get("annotations"))
+        found |= {key: one for key, one in written.items() if key.startswith(f"{DOMAIN}/")}
+    return found
