@@ -8,11 +8,10 @@ from kfext.cli.cluster import Raw
 from kfext.core.elastic import workers_of
 from kfext.core.explain import listed
 from kfext.core.pod_network import edits_of
-from kfext.model.job import TrainingJob, template_of
+from kfext.model.job import TrainingJob, annotations_of, template_of
 from kfext.model.plan import Plan
-from kfext.model.replica_group import ReplicaGroup
 from kfext.model.state import decode_state
-from kfext.model.tolerant import mapping, sequence, strings, text
+from kfext.model.tolerant import mapping, sequence, text
 
 
 def changes(job: TrainingJob, raw: Raw, plan: Plan | None) -> Iterator[str]:
@@ -37,11 +36,6 @@ def changes(job: TrainingJob, raw: Raw, plan: Plan | None) -> Iterator[str]:
         yield f"started with {workers_of(job)} workers, for {asked} had no room ({names.STATE})"
     if job.released:
         yield f"marked as released: {job.annotations[names.RELEASED]}"
-
-
-def annotations_of(job: TrainingJob, raw: Raw, group: ReplicaGroup) -> Mapping[str, str]:
-    """Return the annotations of a template."""
-    return strings(mapping(template_of(job, raw, group).get("metadata")).get("annotations"))
 
 
 def _preferred(template: Mapping[str, Any]) -> list[str]:

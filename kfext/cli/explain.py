@@ -8,14 +8,14 @@ import orjson
 import yaml
 
 from kfext import names
-from kfext.cli.changes import annotations_of, changes
+from kfext.cli.changes import changes
 from kfext.cli.cluster import ClusterOptions, Raw, find_job
 from kfext.core.explain import listed
 from kfext.core.validate import OFF
 from kfext.errors import Forbidden, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
-from kfext.model.job import TrainingJob, template_of
+from kfext.model.job import TrainingJob, annotations_of, template_of
 from kfext.model.plan import Plan, decode_plan
 from kfext.model.pod import Pod, parse_pod
 from kfext.model.tolerant import mapping, sequence, text

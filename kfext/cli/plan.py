@@ -13,7 +13,7 @@ from kfext.cli.cluster import ClusterOptions
 from kfext.cli.render import admitted, title_of
 from kfext.cli.snapshot import read_snapshot
 from kfext.core.explain import in_line
-from kfext.core.mutate_job import Facts
+from kfext.core.facts import Facts
 from kfext.core.outlook import outlook
 from kfext.core.steps import Release, Start, Wait
 from kfext.errors import UserError

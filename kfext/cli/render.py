@@ -7,7 +7,8 @@ from typing import IO, Any
 import orjson
 import yaml
 
-from kfext.core.mutate_job import Facts, mutate_job
+from kfext.core.facts import Facts
+from kfext.core.mutate_job import mutate_job
 from kfext.core.mutation import Mutation
 from kfext.core.patch import Operation
 from kfext.errors import UserError

@@ -6,41 +6,25 @@ makes the decision idempotent too, because the API server may show us our own ou
 nothing in a second review tells it from a first one (every review has a uid of its own).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
 from kfext import names
-from kfext.core.host_network import obstacle
+from kfext.core.facts import Facts
+from kfext.core.job_notices import edits, warnings
 from kfext.core.mutation import Mutation
-from kfext.core.patch import Changes, Operation, Unpatchable, operations
-from kfext.core.pod_network import edits_of
+from kfext.core.patch import Changes, Unpatchable, operations
 from kfext.core.settings import Settings, resolve
-from kfext.core.validate import HOST, OFF
+from kfext.core.validate import OFF
 from kfext.model.job import TrainingJob, parse_job, template_of
-from kfext.model.policy import TrainingPolicy, policy_for
+from kfext.model.policy import policy_for
 from kfext.model.replica_group import ReplicaGroup
-from kfext.model.tolerant import mapping, strings, text
+from kfext.model.tolerant import mapping, text
 from kfext.model.verdict import Verdict
 
 DEFAULT_SCHEDULERS = frozenset({"", "default-scheduler"})
 _HELD = "true"
 _UNMANAGED = Verdict(names.REASON_HANDS_OFF, f"the namespace is not labelled {names.MANAGED}=true")
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What a review must know of the cluster; all of it comes from a watched cache."""
-
-    namespace_labels: Mapping[str, str] = field(default_factory=dict)
-    namespace_annotations: Mapping[str, str] = field(default_factory=dict)
-    policies: Sequence[TrainingPolicy] = ()
-    controller_alive: bool = False
-
-    @property
-    def managed(self) -> bool:
-        """Whether an administrator opted the namespace in."""
-        return self.namespace_labels.get(names.MANAGED) == "true"
 
 
 def mutate_job(raw: object, facts: Facts) -> Mutation:
@@ -68,8 +52,8 @@ def mutate_job(raw: object, facts: Facts) -> Mutation:
         return Mutation(warnings=settings.warnings, verdicts=(_malformed(error),))
     return Mutation(
         ops=tuple(ops),
-        warnings=(*settings.warnings, *_warnings(job, body, settings=settings, facts=facts)),
-        verdicts=(verdict, *_edits(job, settings, facts, ops=ops)),
+        warnings=(*settings.warnings, *warnings(job, body, settings=settings, facts=facts)),
+        verdicts=(verdict, *edits(job, settings, facts, ops=ops)),
     )
 
 
@@ -172,65 +156,6 @@ def _template(
         changes["annotations"][names.ISTIO_INJECT] = "false"
         changes["labels"] = {names.ISTIO_INJECT: "false"}
     return changes
-
-
-def _warnings(
-    job: TrainingJob, body: Mapping[str, Any], *, settings: Settings, facts: Facts
-) -> Iterator[str]:
-    """Yield what the user would be surprised by later."""
-    if not job.pods:
-        yield "kfext leaves this job alone: it has no replicas"
-        return
-    if not facts.controller_alive:
-        yield "kfext's controller does not answer: the job runs as on plain Kubernetes"
-    if settings.network == HOST and (why := _pod_network(job, settings, facts)):
-        yield f"the pods will have their own network, not that of their node: {why}"
-    if settings.elastic is not None and not job.elastic:
-        yield (
-            f"{names.ELASTIC} has no effect on this job: only a PyTorchJob with an elasticPolicy "
-            f"and no Master, or a TFJob with PS and enableDynamicWorker, runs with fewer workers"
-        )
-    for group in job.groups:
-        written = strings(_metadata(job, body, group).get("annotations")).get(names.COLOCATION)
-        if written not in {None, settings.colocation}:
-            yield (
-                f"annotation {names.COLOCATION} of the {group.type} template is overwritten with "
-                f"{settings.colocation}: settings are read from the job's own annotations"
-            )
-
-
-def _pod_network(job: TrainingJob, settings: Settings, facts: Facts) -> str:
-    """Return why a job that asks for the host network will not have it, as far as is known."""
-    by_hand = job.suspend and not job.held
-    if settings.colocation == OFF or by_hand or not facts.controller_alive:
-        return "only a job that kfext starts has ports there"
-    return obstacle(job, facts.namespace_labels)
-
-
-def _edits(
-    job: TrainingJob, settings: Settings, facts: Facts, *, ops: Sequence[Operation]
-) -> Iterator[Verdict]:
-    """Yield what was written besides the suspension."""
-    brought = sorted(names.WRITTEN_BY_KFEXT & job.annotations.keys())
-    if brought and any(op["op"] == "remove" for op in ops):
-        yield Verdict(
-            names.REASON_COPIED_MARKS_REMOVED,
-            f"the manifest brought {', '.join(brought)} of another job",
-        )
-    paths = [op["path"] for op in ops if "/template" in op["path"]]
-    if paths and settings.network == HOST and not _pod_network(job, settings, facts):
-        edits = "; ".join(f"{what}, because {why}" for what, why in edits_of(job.kind))
-        yield Verdict(
-            names.REASON_HOST_NETWORK,
-            f"asked for; with its place the job gets ports of its own, and on its pods {edits}",
-        )
-    if paths:
-        yield Verdict(
-            names.REASON_TEMPLATES_EDITED,
-            f"{len(job.groups)} templates carry colocation {settings.colocation}, network "
-            f"{settings.network}, and no Istio sidecar unless they ask for one: a sidecar never "
-            f"ends",
-        )
 
 
 def _metadata(job: TrainingJob, body: Mapping[str, Any], group: ReplicaGroup) -> Mapping[str, Any]:

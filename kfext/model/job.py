@@ -184,5 +184,12 @@ def template_of(job: TrainingJob, raw: Mapping[str, Any], group: ReplicaGroup) -
     return mapping(mapping(specs.get(group.key)).get("template"))
 
 
+def annotations_of(
+    job: TrainingJob, raw: Mapping[str, Any], group: ReplicaGroup
+) -> Mapping[str, str]:
+    """Return the annotations of the pod template of a replica type."""
+    return strings(mapping(template_of(job, raw, group).get("metadata")).get("annotations"))
+
+
 def _positive(value: object) -> float | None:
     return float(value) if type(value) is int and value > 0 else None

@@ -7,7 +7,8 @@ from typing import Protocol
 import structlog
 from aiohttp import web
 
-from kfext.core.mutate_job import Facts, mutate_job
+from kfext.core.facts import Facts
+from kfext.core.mutate_job import mutate_job
 from kfext.core.mutate_pod import mutate_pod
 from kfext.core.mutation import Mutation
 from kfext.webhook import metrics as outcomes

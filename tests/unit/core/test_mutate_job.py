@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kfext import names
-from kfext.core.mutate_job import Facts, mutate_job
+from kfext.core.facts import Facts
+from kfext.core.mutate_job import mutate_job
 from kfext.core.mutation import Mutation
 from kfext.model.job import parse_job
 from kfext.model.kinds import KINDS

@@ -1,0 +1,22 @@
+"""What a review must know of the cluster."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kfext import names
+from kfext.model.policy import TrainingPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The namespace, the policies and the controller; all of it comes from a watched cache."""
+
+    namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    namespace_annotations: Mapping[str, str] = field(default_factory=dict)
+    policies: Sequence[TrainingPolicy] = ()
+    controller_alive: bool = False
+
+    @property
+    def managed(self) -> bool:
+        """Whether an administrator opted the namespace in."""
+        return self.namespace_labels.get(names.MANAGED) == "true"
