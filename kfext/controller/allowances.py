@@ -54,7 +54,7 @@ class Allowances:
     def _pending(self, namespace: str, *, but: Entry) -> Counter[PodCharge]:
         """Return what the operator has yet to create of the jobs of a namespace."""
         total: Counter[PodCharge] = Counter()
-        for entry in self._cluster.incomplete.values():
+        for entry in self._cluster.outstanding.jobs.values():
             if entry.job.namespace == namespace and entry is not but:
                 total += demand(entry.job, self._cluster.pods(entry.job.uid))
         return total

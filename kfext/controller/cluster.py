@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from kfext.controller.entry import Entry
+from kfext.controller.outstanding import Outstanding, still_to_come
 from kfext.core.claims import plan_claims, plan_key, pod_claim, pod_key
 from kfext.core.ledger import Ledger
 from kfext.model.job import TrainingJob, parse_job
@@ -20,9 +21,6 @@ from kfext.model.state import decode_state
 from kfext.model.tolerant import mapping, text
 from kfext.names import PLAN, STATE
 
-MOST_OUTSTANDING = 500
-"""Pods that the operator may have to create before more are planned: at ten a second, what is
-planned beyond that would only keep room from those who could use it now."""
 _GONE_KEPT = 10_000
 """How many uids of jobs that are gone are remembered; answers are late by seconds at most."""
 
@@ -30,9 +28,8 @@ _GONE_KEPT = 10_000
 class Cluster:
     """Jobs by uid, pods by job, the ledger; `changed` holds the uids of jobs to look at again.
 
-    `outstanding` counts the pods that the operator has yet to create, over all jobs; `incomplete`
-    are those jobs, and `crowded` says that there are too many for more to be planned. `limited` are
-    the namespaces with a quota; `ends_version` counts what changed of when jobs end.
+    `outstanding` are the pods that the operator has yet to create; `limited` the namespaces with a
+    quota; `ends_version` counts what changed of when jobs end.
     """
 
     def __init__(
@@ -42,21 +39,14 @@ class Cluster:
         self.ledger = Ledger()
         self.changed: set[str] = set()
         self.pod_created_at = monotonic()
-        self.outstanding = 0
-        self.crowded = False
+        self.outstanding = Outstanding()
         self.limited: set[str] = set()
         self.ends_version = 0
-        self.incomplete: dict[str, Entry] = {}
         self._pods: dict[str, dict[str, Pod]] = {}
         self._gone: dict[str, None] = {}
         self._unsettled: dict[str, Entry] = {}
         self._wake = wake
         self._monotonic = monotonic
-
-    @property
-    def crowd(self) -> int:
-        """The least number of pods yet to be created while that is too many for more, else 0."""
-        return MOST_OUTSTANDING // 2 if self.crowded else 0
 
     def pods(self, job_uid: str) -> tuple[Pod, ...]:
         """Return the pods whose controller is the job, terminating ones included."""
@@ -227,7 +217,7 @@ class Cluster:
         entry.claimed = dict(wanted)
         entry.gated = any(pod.gated for pod in pods)
         alive = sum(not pod.deleting for pod in pods)
-        self._expect(entry, _still_to_come(job, pods) if wanted else 0)
+        self._expect(entry, still_to_come(job, pods) if wanted else 0)
         if freed:
             self.mark_queue()
         marker = (
@@ -241,33 +231,12 @@ class Cluster:
             entry.marker, entry.since = marker, self._monotonic()
 
     def _expect(self, entry: Entry, missing: int) -> None:
-        """Take in how many pods of a job are still to come; with few to come, more may be planned.
-
-        Once there are too many nothing more is planned until half of them are there, so that who
-        waits is looked at once per half, not once per pod, and nobody slips in between.
-        """
-        self.outstanding += missing - entry.missing
-        if entry.missing and not missing and entry.job.namespace in self.limited:
-            self.mark_queue(entry.job.namespace)  # its quota knows all of them now
-        entry.missing = missing
-        if missing:
-            self.incomplete[entry.job.uid] = entry
-        else:
-            self.incomplete.pop(entry.job.uid, None)
-        if self.outstanding >= MOST_OUTSTANDING:
-            self.crowded = True
-        elif self.crowded and self.outstanding <= MOST_OUTSTANDING // 2:
-            self.crowded = False
+        """Take in how many pods of a job are still to come."""
+        all_came = entry.missing and not missing
+        if self.outstanding.expect(entry, missing):
             self.mark_queue()
-
-
-def _still_to_come(job: TrainingJob, pods: tuple[Pod, ...]) -> int:
-    """Return how many pods the operator is creating: not those that a running gang has lost."""
-    if job.suspend or job.finished or job.deleting:
-        return 0  # what it still holds are ports
-    if any(pod.node_name and not pod.deleting for pod in pods):
-        return 0
-    return max(job.pods - len(pods), 0)
+        elif all_came and entry.job.namespace in self.limited:
+            self.mark_queue(entry.job.namespace)  # its quota knows all of them now
 
 
 def _place_of(pod: Pod) -> tuple[object, ...]:

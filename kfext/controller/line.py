@@ -134,7 +134,7 @@ class Line:
         return Around(
             priority=own.value,
             preempts=own.preempts,
-            crowded=self._cluster.crowd,
+            crowded=self._cluster.outstanding.crowd,
             autoscaler=self.autoscaler,
             allowance=self.allowances.of(entry, self.classes),
             **around,

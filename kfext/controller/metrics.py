@@ -89,7 +89,7 @@ class Metrics:
         self.waiting.set_function(lambda: sum(entry.waiting for entry in cluster.jobs.values()))
         self.claims.set_function(lambda: len(cluster.ledger))
         self.nodes.set_function(lambda: cluster.ledger.node_count)
-        self.outstanding.set_function(lambda: cluster.outstanding)
+        self.outstanding.set_function(lambda: cluster.outstanding.pods)
         self.reserved.set_function(lambda: len(line.reservation.nodes) if line.reservation else 0)
         for phase in PHASES:
             self.jobs.labels(phase=phase).set_function(partial(cluster.count, phase))

@@ -175,10 +175,10 @@ async def test_the_head_keeps_its_room_while_the_operator_is_busy(bench: Bench) 
     bench.submit(gang("head", workers=4))
     bench.now = LATE
     await bench.tick()
-    bench.cluster.crowded = True
+    bench.cluster.outstanding.crowded = True
     bench.cluster.mark_queue()
     await bench.tick()
-    bench.cluster.crowded = False
+    bench.cluster.outstanding.crowded = False
     bench.submit(gang("young", workers=1, created=500))
     await bench.tick()
     assert bench.started() == []
