@@ -19,7 +19,7 @@ from e2e.bench.network.placements import (
     first_pod,
     manifest,
 )
-from e2e.bench.network.tables import Run, Runs, table_of, verdict
+from e2e.bench.network.tables import Run, Runs, parts_of, table_of, verdict
 from e2e.harness.install import create_namespace, kubectl
 from e2e.harness.jobs import PLURAL
 from e2e.harness.wait import TooLateError, until
@@ -57,8 +57,8 @@ def measure(*, quick: bool) -> str:
             title = f"links {link}, 2 nodes of {members[0].millicores}m, repeats: {repeats}"
             with step(title, expect=f"{len(MODELS) * len(PLACEMENTS) * repeats} runs"):
                 runs = _all(bed, members, MODELS, PLACEMENTS, repeats=repeats)
-            tables.append(f"{table_of(runs, title)}\n\n{verdict(runs)}")
-            say(tables[-1])  # what is measured is not lost if the next fails
+            tables += [table_of(runs, title), parts_of(runs, title), verdict(runs)]
+            say("\n\n".join(tables))  # what is measured is not lost if the next fails
         title = f"the same without a CPU limit, repeats: {repeats}"
         with step(title, expect=f"{2 * repeats} runs"):
             runs = _all(bed, members, (UNLIMITED,), (REFERENCE, HOPED), repeats=repeats)

@@ -23,13 +23,22 @@ class Placement:
 
 
 REFERENCE = Placement("spread, overlay", nodes=2)
+SPREAD_ON_HOST = Placement("spread, host", nodes=2, network="host")
+TOGETHER = Placement("together, pod")
 HOPED = Placement("together, host", network="host")
 PLACEMENTS = (
     REFERENCE,
-    Placement("spread, host", nodes=2, network="host"),
-    Placement("together, pod"),
+    SPREAD_ON_HOST,
+    TOGETHER,
     HOPED,
     Placement("one process alone", alone=True),
+)
+# What each way of change is worth: name, from, to.
+STEPS = (
+    ("spread: overlay to host", REFERENCE, SPREAD_ON_HOST),
+    ("pod network: spread to together", REFERENCE, TOGETHER),
+    ("together: pod to host", TOGETHER, HOPED),
+    ("both", REFERENCE, HOPED),
 )
 
 

@@ -4,7 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from e2e.bench.network.placements import HOPED, MODELS, PLACEMENTS, REFERENCE, Model, Placement
+from e2e.bench.network.placements import (
+    HOPED,
+    MODELS,
+    PLACEMENTS,
+    REFERENCE,
+    STEPS,
+    Model,
+    Placement,
+)
 from e2e.bench.report import spread, table
 from e2e.bench.targets import NETWORK_GAIN
 
@@ -47,6 +55,21 @@ def _row(runs: Runs, model: Model, where: Placement) -> tuple[str, ...]:
         f"{median(one.wire for one in found) / 1e6:.2f}",
         " ".join(f"{loss:g}" for loss in losses),
     )
+
+
+def parts_of(runs: Runs, title: str) -> str:
+    """Return how much training time each step from the first placement to the hoped-for saves."""
+    rows = [
+        (model.title, *(_saved(runs, model, of, by) for _, of, by in STEPS)) for model in MODELS
+    ]
+    return table(f"Training time, {title}", ("job", *(name for name, _, _ in STEPS)), rows)
+
+
+def _saved(runs: Runs, model: Model, of: Placement, by: Placement) -> str:
+    """Return the change of the time of a step in percent, over pairs of one repeat."""
+    pairs = zip(runs[model, of], runs[model, by], strict=True)
+    changes = [100 * (before.rate / after.rate - 1) for before, after in pairs]
+    return f"{median(changes):+.1f} % ({min(changes):+.1f} to {max(changes):+.1f})"
 
 
 def verdict(runs: Runs) -> str:
