@@ -172,7 +172,13 @@ class Controller:
             # Pods that our webhook missed may be elsewhere than the plan says.
             nodes=self.cluster.homes(entry.job.uid) if phase == PLACED else planned,
             network=self._network(entry, plan),
-            asked=why_network(settings.host_network if settings else None, plan, entry.state),
+            asked=why_network(
+                settings.host_network if settings else None,
+                entry.job,
+                plan,
+                entry.state,
+                self.cluster.pods(entry.job.uid),
+            ),
             invalid=settings.invalid if settings else "",
         )
         if phase == QUEUED and verdict and self.viewer.reason(entry.job) != verdict.reason:

@@ -5,7 +5,7 @@ and is told why: nothing here ever keeps a job from starting.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from kfext.core.settings import Settings
@@ -14,6 +14,7 @@ from kfext.model.job import TrainingJob, pod_labels
 from kfext.model.network_policy import NetworkPolicy
 from kfext.model.networking import Port
 from kfext.model.plan import Assignment, Plan
+from kfext.model.pod import Pod
 from kfext.model.policy import HostNetwork
 from kfext.model.replica_group import ReplicaGroup
 from kfext.model.state import JobState
@@ -114,15 +115,28 @@ def agents_alike(job: TrainingJob, places: Assignment) -> bool:
     return job.meets_at_worker and len(set(workers)) < len(workers)
 
 
-def why_network(asked: Wish | None, plan: Plan | None, state: JobState) -> str:
+def why_network(
+    asked: Wish | None,
+    job: TrainingJob,
+    plan: Plan | None,
+    state: JobState,
+    pods: Collection[Pod] = (),
+) -> str:
     """Return why a job has the network it has, empty if nobody asked for another or it waits."""
     if asked is None:
         return ""
     if plan is not None and plan.port:
+        if missed := sum(not pod.on_host for pod in pods):
+            return (
+                f"{missed} of {len(pods)} pods have their own network: they were created while "
+                f"kfext's webhook did not answer"
+            )
         return f"its pods use their node's network, with ports from {plan.port} on"
     why = asked.obstacle or state.no_host_network
     if plan is not None and not why:
         why = "it was started without ports of its own there"
+    if job.released and not why:
+        why = "kfext let go of it before it had ports there"
     return f"its pods have their own network: {why}" if why else ""
 
 

@@ -10,7 +10,8 @@ from kfext.core.refusals import Refusal, Refusals
 from kfext.core.resume import unsafe_to_resume
 from kfext.core.room import WAITS_FOR_ROOM, room_on_network, why_spread
 from kfext.core.situation import Situation
-from kfext.core.steps import Release, Start, Step, Wait
+from kfext.core.steps import Start, Step, Wait
+from kfext.core.unhosted import let_go
 from kfext.model.verdict import Verdict
 from kfext.names import (
     QUEUED,
@@ -41,7 +42,7 @@ def queued_step(situation: Situation, ledger: Ledger, refusals: Refusals) -> Ste
     if unsafe is not None:
         return unsafe
     if situation.colocation == "off":
-        return Release((), Verdict(REASON_RELEASED, "colocation was switched off"))
+        return let_go(situation, Verdict(REASON_RELEASED, "colocation was switched off"))
     if state.retry_at > now:
         message = f"{state.message}; it backs off until {clock(state.retry_at)}"
         reason = state.reason or REASON_BACKING_OFF
@@ -117,7 +118,7 @@ def _keep_waiting(situation: Situation, refusal: Refusal) -> Step:
         again = min(left, _look_again(situation, verdict) or left)
         return Wait(QUEUED, Verdict(verdict.reason, message), again=again)
     message = f"no place within {bound:g} s: {message}"
-    return Release((), Verdict(verdict.reason, message))
+    return let_go(situation, Verdict(verdict.reason, message))
 
 
 def _others(situation: Situation, refusal: Refusal) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from kfext.core.host_network import why_network
 from kfext.core.patience import stop
 from kfext.core.situation import Situation
-from kfext.core.steps import Step
+from kfext.core.steps import Release, Step
 from kfext.model.kinds import TENSORFLOW
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
@@ -49,5 +49,13 @@ def started_without(situation: Situation, plan: Plan) -> Verdict | None:
     """Return why a job that others started, and that gets its first plan now, is not hosted."""
     if situation.plan is not None:
         return None
-    why = why_network(situation.host_network, plan, situation.state)
+    why = why_network(situation.host_network, situation.job, plan, situation.state)
     return Verdict(REASON_POD_NETWORK, why) if why else None
+
+
+def let_go(situation: Situation, verdict: Verdict) -> Release:
+    """Release a job that waits, and say so if that costs it the host network."""
+    wish = situation.host_network
+    if wish and not wish.obstacle:
+        verdict = replace(verdict, message=f"{verdict.message}; so its pods have their own network")
+    return Release((), verdict)

@@ -9,7 +9,7 @@ from kfext.model.network_policy import parse_network_policy
 from kfext.model.plan import Plan
 from kfext.model.policy import HostNetwork
 from kfext.model.state import JobState
-from tests.builders import JobBuilder, Raw, job
+from tests.builders import JobBuilder, Raw, job, pod
 
 PSS = "pod-security.kubernetes.io/enforce"
 
@@ -106,23 +106,32 @@ def test_a_job_without_other_ports_is_placed_as_it_is() -> None:
 
 
 WISH = Wish(ports=(20000, 29999))
+HOSTED = Plan("u", 1, port=20007)
+WAITS, GONE = job().master().held(), job().master().annotated(names.RELEASED, "NoRoom")
 TOLD = {
-    "nobody asked": (None, None, JobState(), ""),
-    "nothing speaks against it yet": (WISH, None, JobState(), ""),
-    "it is so": (WISH, Plan("u", 1, port=20007), JobState(), "ports from 20007 on"),
-    "an obstacle": (Wish((1, 2), obstacle="no way"), None, JobState(), "own network: no way"),
-    "it was refused before": (WISH, None, JobState(no_host_network="tried"), "network: tried"),
-    "it has none": (WISH, Plan("u", 1), JobState(), "without ports of its own"),
+    "nobody asked": (None, WAITS, None, JobState(), ""),
+    "nothing speaks against it yet": (WISH, WAITS, None, JobState(), ""),
+    "it is so": (WISH, WAITS, HOSTED, JobState(), "ports from 20007 on"),
+    "an obstacle": (Wish((1, 2), obstacle="no way"), WAITS, None, JobState(), "network: no way"),
+    "refused before": (WISH, WAITS, None, JobState(no_host_network="tried"), "network: tried"),
+    "it has none": (WISH, WAITS, Plan("u", 1), JobState(), "without ports of its own"),
+    "it was let go while it waited": (WISH, GONE, None, JobState(), "let go of it"),
 }
 
 
-@pytest.mark.parametrize(("wish", "plan", "state", "want"), TOLD.values(), ids=TOLD)
+@pytest.mark.parametrize(("wish", "made", "plan", "state", "want"), TOLD.values(), ids=TOLD)
 def test_a_job_is_told_its_network(
-    wish: Wish | None, plan: Plan | None, state: JobState, want: str
+    wish: Wish | None, made: JobBuilder, plan: Plan | None, state: JobState, want: str
 ) -> None:
-    said = why_network(wish, plan, state)
+    said = why_network(wish, made.build(), plan, state)
     assert want in said
     assert bool(want) == bool(said)
+
+
+def test_pods_that_the_webhook_missed_are_counted() -> None:
+    of = job().worker(2).resumed().build()
+    pods = [pod(of, "worker", 0, spec={"hostNetwork": True}), pod(of, "worker", 1)]
+    assert "1 of 2 pods have their own network" in why_network(WISH, of, HOSTED, JobState(), pods)
 
 
 POLICIES = {

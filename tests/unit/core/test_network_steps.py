@@ -9,7 +9,7 @@ from kfext.core.ledger import Ledger
 from kfext.core.lifecycle import next_step
 from kfext.core.ports import block
 from kfext.core.situation import Situation
-from kfext.core.steps import Amend, Bind, Start, Step, Stop
+from kfext.core.steps import Amend, Bind, Release, Start, Step, Stop
 from kfext.model.job import TrainingJob
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
@@ -104,6 +104,12 @@ def test_nor_are_they_brought_together_once_they_have_started_there() -> None:
     found = step(of, books, plan=plan, pods=waiting)
     assert isinstance(found, Stop)
     assert "apart" in found.state.message
+
+
+def test_a_job_that_is_let_go_while_it_waits_is_told_that_it_loses_the_host_network() -> None:
+    released = step(QUEUED, one_node(), colocation="off")
+    assert isinstance(released, Release)
+    assert "own network" in released.verdict.message
 
 
 def test_without_a_free_port_the_job_does_not_wait_for_one() -> None:
