@@ -16,7 +16,7 @@ from kfext.errors import Forbidden, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.model.job import TrainingJob, annotations_of, template_of
-from kfext.model.plan import Plan, decode_plan
+from kfext.model.plan import decode_plan
 from kfext.model.pod import Pod, parse_pod
 from kfext.model.tolerant import mapping, sequence, text
 
@@ -81,7 +81,7 @@ def explained(
             for pod in sorted(pods, key=_order)
         ],
         "changed": changed,
-        "warnings": list(_warnings(job, raw, plan)),
+        "warnings": list(_warnings(job, raw, pods)),
     }
 
 
@@ -155,28 +155,37 @@ def _left_alone(job: TrainingJob, raw: Raw, *, touched: bool) -> str:
     return ""
 
 
-def _warnings(job: TrainingJob, raw: Raw, plan: Plan | None) -> Iterator[str]:
+def _warnings(job: TrainingJob, raw: Raw, pods: Sequence[Pod]) -> Iterator[str]:
     """Yield what being together may cost a job: without limits, apart each has a node's CPU."""
     unlimited = {
         group.type.lower()
         for group in job.groups
-        if _only_cpu_and_without_limit(template_of(job, raw, group))
+        if _computes_on_all_cpu(template_of(job, raw, group), job.kind.container)
     }
-    places = plan.assignment if plan else {}
-    together = Counter(node for key, node in places.items() if key.type in unlimited)
-    if crowded := sorted(node for node, pods in together.items() if pods > 1):
+    together = Counter(
+        pod.node_name
+        for pod in pods
+        if pod.replica and pod.replica.type in unlimited and pod.node_name
+        # A LimitRange may have given it limits.
+        if not (pod.finished or pod.deleting or pod.guaranteed)
+    )
+    if crowded := sorted(node for node, count in together.items() if count > 1):
         yield (
             f"pods without a CPU limit share the CPU of {listed(crowded)}, and apart each could "
-            f"use a whole node's; if CPU is what the job lacks, set {names.COLOCATION}=off"
+            f"use a whole node's; if CPU is what the job lacks, submit it with "
+            f"{names.COLOCATION}=off"
         )
 
 
-def _only_cpu_and_without_limit(template: Mapping[str, Any]) -> bool:
-    """Return whether a pod computes on the CPU, as much as there is."""
-    containers = map(mapping, sequence(mapping(template.get("spec")).get("containers")))
-    limits = [mapping(mapping(one.get("resources")).get("limits")) for one in containers]
-    device = any("/" in name for limit in limits for name in limit)
-    return not device and any("cpu" not in limit for limit in limits)
+def _computes_on_all_cpu(template: Mapping[str, Any], name: str) -> bool:
+    """Return whether the training container of a pod has no CPU limit and no device."""
+    spec = mapping(template.get("spec"))
+    containers = map(mapping, sequence(spec.get("containers")))
+    training = next((one for one in containers if one.get("name") == name), {})
+    limits = [mapping(mapping(of.get("resources")).get("limits")) for of in (spec, training)]
+    devices = any("/" in resource for limit in limits for resource in limit)
+    claims = mapping(training.get("resources")).get("claims")
+    return not (devices or claims) and not any("cpu" in limit for limit in limits)
 
 
 def _order(pod: Pod) -> tuple[str, int]:

@@ -131,12 +131,13 @@ class Writer:
         except ApiError:
             return state
         said = [text(mapping(event).get("note")) for event in events]
+        # Only what is told of this attempt can be the network's fault, or turn out not to be.
+        tried_there = state.no_host_network == state.message
         if not said:
-            return replace(state, no_host_network="")  # then it was not the network
+            return replace(state, no_host_network="") if tried_there else state
         message = f"{state.message}; the operator says: {said[-1]}"
-        return replace(
-            state, message=message, no_host_network=message if state.no_host_network else ""
-        )
+        because = message if tried_there else state.no_host_network
+        return replace(state, message=message, no_host_network=because)
 
     def _say_network(self, job: TrainingJob, network: Verdict | None, *, action: str) -> None:
         if network:

@@ -21,10 +21,6 @@ from kfext.model.state import JobState
 
 _ENFORCE = "pod-security.kubernetes.io/enforce"
 _NO_HOST = frozenset({"baseline", "restricted"})
-AGENTS_ALIKE = (
-    "torchrun tells its agents apart by host name and process number, which are the same in two "
-    "pods on one node"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +58,8 @@ def wish(
 
 def _selects(policy: NetworkPolicy, job: TrainingJob) -> bool:
     return any(
-        policy.pods.matches({**group.networking.labels, **pod_labels(job, group)})
-        for group in job.groups
+        policy.pods.matches({**group.networking.labels, **pod_labels(job, key)})
+        for key, group in job.replicas()
     )
 
 
@@ -74,6 +70,8 @@ def obstacle(job: TrainingJob, namespace_labels: Mapping[str, str]) -> str:
         return f"Pod Security {level} of namespace {job.namespace} forbids the host network"
     if job.kueue_managed:
         return "Kueue decides where the job goes, and does not know of ports"
+    if job.dynamic_rendezvous and any(group.type == "Master" for group in job.groups):
+        return "it has a Master beside its elasticPolicy, and all of them are torchrun's agents"
     if job.told_nowhere and job.pods > 1:
         return "it has neither a Master nor an elasticPolicy: its workers meet where nobody knows"
     return next(filter(None, map(_obstacle_in, job.groups)), "") or _shared_port(job)
@@ -105,14 +103,18 @@ def _obstacle_in(group: ReplicaGroup) -> str:
     return ""
 
 
-def agents_alike(job: TrainingJob, places: Assignment) -> bool:
-    """Return whether agents of an elastic PyTorchJob would take each other for themselves.
+def agents_alike(job: TrainingJob, places: Assignment) -> str:
+    """Return why torchrun's agents would take each other for themselves, empty if they would not.
 
-    The c10d rendezvous knows an agent by host name, process and a counter (torch's _NodeDesc): on
-    the host network two pods on one node have one host name, and each is process 1 of its own.
+    Its rendezvous knows an agent by host name, process and a counter (torch's _NodeDesc): on the
+    host network two pods on one node have one host name, and each is process 1 of its own.
     """
-    workers = [node for key, node in places.items() if key.type == "worker"]
-    return job.meets_at_worker and len(set(workers)) < len(workers)
+    if not job.dynamic_rendezvous or len(set(places.values())) == len(places):
+        return ""
+    return (
+        "torchrun tells its agents apart by host name and process number, which are the same in "
+        "two pods on one node"
+    )
 
 
 def why_network(

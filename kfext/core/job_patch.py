@@ -83,9 +83,12 @@ def amend_patch(raw: Raw, job: TrainingJob, plan: Plan) -> list[Operation]:
 
 def stop_patch(raw: Raw, job: TrainingJob, state: JobState) -> list[Operation]:
     """Suspend the job, mark it as ours to resume, and forget its plan and that it was short."""
-    spec: Changes = {"runPolicy": {"suspend": True}}
+    # Whoever resumes it without a plan, its pods must not go to ports that are others' by then.
+    gone: Changes = {"template": {"metadata": {"annotations": {PORT_BASE: None, INTERFACES: None}}}}
+    templates: Changes = {group.key: gone for group in job.groups}
     if state.asked and workers_of(job) == state.admitted:  # else the user has changed it since
-        spec[job.kind.replica_specs] = _resized({}, job, workers=state.asked)
+        templates = _resized(templates, job, workers=state.asked)
+    spec: Changes = {"runPolicy": {"suspend": True}, job.kind.replica_specs: templates}
     changes: Changes = {
         "metadata": {
             "annotations": {

@@ -24,6 +24,8 @@ from kfext.model.verdict import Verdict
 
 DEFAULT_SCHEDULERS = frozenset({"", "default-scheduler"})
 _HELD = "true"
+# Pods go to the host network only under a plan, which has ports for them.
+_NO_PLAN = {names.PORT_BASE: None, names.INTERFACES: None, names.PLAN_GENERATION: None}
 _UNMANAGED = Verdict(names.REASON_HANDS_OFF, f"the namespace is not labelled {names.MANAGED}=true")
 
 
@@ -138,17 +140,14 @@ def _template(
     """Return the changes of one template's metadata."""
     if reason == names.REASON_RELEASED:
         # The pod webhook sees pods only: without it there, replaced pods would be gated.
-        return {"annotations": {names.RELEASED: job.annotations[names.RELEASED]}}
+        return {"annotations": {names.RELEASED: job.annotations[names.RELEASED], **_NO_PLAN}}
     if reason == names.REASON_HANDS_OFF:
         return {}
     changes: Changes = {
         "annotations": {
             names.COLOCATION: settings.colocation,
             names.NETWORK: settings.network,
-            # Pods go to the host network only under a plan, which has ports for them.
-            names.PORT_BASE: None,
-            names.INTERFACES: None,
-            names.PLAN_GENERATION: None,
+            **_NO_PLAN,
         }
     }
     metadata = _metadata(job, body, group)

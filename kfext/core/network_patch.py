@@ -8,11 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from kfext.core.patch import Operation, pointer
-from kfext.core.slots import slots
 from kfext.model.job import TrainingJob, template_of
 from kfext.model.kinds import PYTORCH
-from kfext.model.pod import ReplicaKey
-from kfext.model.replica_group import ReplicaGroup
 from kfext.model.tolerant import mapping, sequence
 
 Raw = Mapping[str, Any]
@@ -30,16 +27,11 @@ def port_operations(raw: Raw, job: TrainingJob, *, base: int) -> list[Operation]
             if container.get("name") == job.kind.container:
                 at = pointer("spec", job.kind.replica_specs, group.key, "template", "spec")
                 at += pointer("containers", str(number))
-                operations += _port(container, job, port=_port_of(job, group, base), at=at)
+                operations += _port(container, job, port=base, at=at)
     if job.meets_at_worker and "rdzvPort" in mapping(spec.get("elasticPolicy")):
-        port = base + slots(job).get(ReplicaKey("worker", 0), 0)
         path = pointer("spec", "elasticPolicy", "rdzvPort")
-        operations.append({"op": "replace", "path": path, "value": port})
+        operations.append({"op": "replace", "path": path, "value": base})
     return operations
-
-
-def _port_of(job: TrainingJob, group: ReplicaGroup, base: int) -> int:
-    return base + slots(job).get(ReplicaKey(group.type.lower(), 0), 0)
 
 
 def _port(container: Raw, job: TrainingJob, *, port: int, at: str) -> list[Operation]:

@@ -16,11 +16,12 @@ from kfext.model.tolerant import mapping, sequence, strings, text
 
 _NODE_NAME = {"fieldRef": {"fieldPath": "spec.nodeName"}}
 _POD_IP = {"fieldRef": {"fieldPath": "status.podIP"}}
+_DYNAMIC = frozenset({"c10d", "etcd-v2"})
 _EDITS = (
     ("hostNetwork is true", "they are to talk without the overlay"),
     ("dnsPolicy is ClusterFirstWithHostNet", "else the names of Services are not found"),
     (
-        "the operator's port is declared only where it is listened on",
+        "the operator's port is declared only where it has to be",
         "kube-scheduler would put one such pod on a node",
     ),
 )
@@ -32,6 +33,7 @@ _EDITS_OF = {
         ),
         ("PET_LOCAL_ADDR is the pod's address", "the node's name may not be found elsewhere"),
         ("PET_RDZV_CONF of an elastic job says who hosts it", "host names are alike on a node"),
+        ("all workers of an elastic job declare its port", "torchrun wants a node for each"),
         ("NCCL_HOSTID is the node's name", "NCCL tells nodes apart by it"),
     ),
     TENSORFLOW.name: (
@@ -70,7 +72,7 @@ def host_network(kind: Kind, metadata: Raw, spec: Raw) -> list[Operation]:
         at = ("spec", "containers", str(number))
         env = [dict(mapping(one)) for one in sequence(container.get("env"))]
         if container.get("name") == kind.container:
-            operations += _ports(container, replica.listens(env), name=kind.port, at=at)
+            operations += _ports(container, replica.declares(env), name=kind.port, at=at)
         replica.tell(env)
         _tell_interfaces(env, interfaces)
         if env != sequence(container.get("env")):
@@ -79,7 +81,7 @@ def host_network(kind: Kind, metadata: Raw, spec: Raw) -> list[Operation]:
 
 
 class _PyTorch:
-    """PyTorch: only where the ranks meet is there a listener."""
+    """PyTorch: the ranks meet at the master; agents of torchrun at a worker, or elsewhere."""
 
     def __init__(self, metadata: Raw, *, base: int) -> None:
         labels = strings(metadata.get("labels"))
@@ -89,13 +91,14 @@ class _PyTorch:
         self._type = labels.get(names.REPLICA_TYPE, "").lower()
         self._base = base
 
-    def listens(self, env: Env) -> int | None:
-        """Return the port on which the pod listens, None if on none."""
-        if self._first and self._type == "master":
-            return self._base
-        if _meeting(env) == self._name:
-            return self._worker_port(env)
-        return None
+    def declares(self, env: Env) -> int | None:
+        """Return the port that no other pod on the node may have, None if there is none.
+
+        A master listens on it. Of torchrun's agents one does, and no two may share a node.
+        """
+        is_master = self._first and self._type == "master"
+        is_agent = _value(env, "PET_RDZV_BACKEND") in _DYNAMIC
+        return self._base if is_master or is_agent else None
 
     def tell(self, env: Env) -> None:
         """Add what the framework has to know.
@@ -112,16 +115,12 @@ class _PyTorch:
         if not meeting.startswith(f"{self._job}-") or _value(env, "PET_RDZV_BACKEND") != "c10d":
             return
         host = endpoint.rpartition(":")[0]
-        _replace(env, "PET_RDZV_ENDPOINT", f"{host}:{self._worker_port(env)}")
+        _replace(env, "PET_RDZV_ENDPOINT", f"{host}:{self._base}")
         # Who hosts the store is found out by comparing host names, and they are alike on a node.
         hosts = f"is_host={int(meeting == self._name)}"
         given = _value(env, "PET_RDZV_CONF")
         if "is_host=" not in given:
             _replace(env, "PET_RDZV_CONF", f"{given},{hosts}" if given else hosts)
-
-    def _worker_port(self, env: Env) -> int:
-        """Return the port of the first worker: a Master has the one before it."""
-        return self._base + bool(_value(env, "MASTER_ADDR"))
 
 
 class _TensorFlow:
@@ -134,7 +133,7 @@ class _TensorFlow:
         self._type = labels.get(names.REPLICA_TYPE, "").lower()
         self._base = base
 
-    def listens(self, env: Env) -> int | None:
+    def declares(self, env: Env) -> int | None:
         """Return the port on which the pod listens, None if on none."""
         config = tf_config.TFConfig(_value(env, tf_config.NAME))
         index = int(self._index) if self._index.isdecimal() else 0
@@ -153,16 +152,16 @@ def _meeting(env: Env) -> str:
     return _value(env, "PET_RDZV_ENDPOINT").rpartition(":")[0].partition(".")[0]
 
 
-def _ports(container: Raw, listens: int | None, *, name: str, at: Sequence[str]) -> list[Operation]:
-    """Return the operations that leave of the operator's port what is listened on.
+def _ports(container: Raw, port: int | None, *, name: str, at: Sequence[str]) -> list[Operation]:
+    """Return the operations that make the operator's port `port`, or take it away.
 
     On the host network a declared port is one of the node, and kube-scheduler puts no other pod
     with it there.
     """
-    declared = [mapping(port) for port in sequence(container.get("ports"))]
-    others = [dict(port) for port in declared if port.get("name") != name]
-    own = {"name": name, "containerPort": listens, "protocol": TCP}
-    wanted = [*others, own] if listens else others
+    declared = [mapping(one) for one in sequence(container.get("ports"))]
+    others = [dict(one) for one in declared if one.get("name") != name]
+    own = {"name": name, "containerPort": port, "protocol": TCP}
+    wanted = [*others, own] if port else others
     if wanted == declared:
         return []
     if not wanted:

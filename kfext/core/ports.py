@@ -13,7 +13,7 @@ from kfext.model.plan import Assignment, Plan
 
 def block(job: TrainingJob, base: int) -> tuple[Port, ...]:
     """Return the ports that a job listens on, with its block from `base` on."""
-    return tuple((TCP, base + slot) for slot in sorted(slots(job).values()))
+    return tuple((TCP, base + slot) for slot in sorted(set(slots(job).values())))
 
 
 def free_base(
@@ -50,10 +50,10 @@ def port_claims(job: TrainingJob, plan: Plan) -> Mapping[Hashable, Claim]:
     """Return the claims of the ports on which a job listens under a plan, by node."""
     if not plan.port:
         return {}
-    found: dict[str, list[Port]] = {}
+    found: dict[str, set[Port]] = {}
     for key, slot in slots(job).items():
         if node := plan.assignment.get(key):
-            found.setdefault(node, []).append((TCP, plan.port + slot))
+            found.setdefault(node, set()).add((TCP, plan.port + slot))
     return {
         ("ports", job.uid, node): Claim(
             node=node, requests={}, host_ports=tuple(sorted(ports)), job=job.uid

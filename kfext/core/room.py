@@ -9,7 +9,7 @@ from kfext.core.division import DEFAULT, FEWEST, Weights
 from kfext.core.elastic import WORKER, fewest_workers, with_workers, workers_of
 from kfext.core.explain import clock, listed
 from kfext.core.gang import members_of
-from kfext.core.host_network import AGENTS_ALIKE, Wish, agents_alike, hosted
+from kfext.core.host_network import Wish, agents_alike, hosted
 from kfext.core.ledger import Ledger
 from kfext.core.plan import place, why_more_nodes
 from kfext.core.ports import block, free_base
@@ -49,8 +49,8 @@ def room_on_network(
         found = find_room(replace(situation, job=hosted(job)), ledger, refusals)
         if isinstance(found, Refusal):
             why = f"not with its ports: {found.verdict.message}"
-        elif agents_alike(job, found):
-            why = AGENTS_ALIKE
+        elif alike := agents_alike(job, found):
+            why = alike
         elif base := free_base(job, found, ledger, ports=wish.ports):
             return found, base, _on_host(situation, wish, found, base)
         else:

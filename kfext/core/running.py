@@ -6,7 +6,6 @@ from dataclasses import replace
 from kfext.core.claims import plan_key
 from kfext.core.explain import listed, pods
 from kfext.core.gang import members_of
-from kfext.core.host_network import AGENTS_ALIKE, agents_alike
 from kfext.core.ledger import Ledger
 from kfext.core.patience import STRIKES, after_strike, give_up, patience, stop, until_strike
 from kfext.core.plan import place, still_fits
@@ -122,8 +121,6 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
         topology_keys=situation.placement.topology_keys,
         assumed=situation.placement.assumed_requests,
     )
-    if plan is not None and plan.port and not isinstance(found, Verdict):
-        found = Verdict(REASON_NO_ROOM, AGENTS_ALIKE) if agents_alike(job, found) else found
     if not isinstance(found, Verdict):
         amended = situation.planned(found, port=plan.port if plan else 0)
         verdict = Verdict(REASON_REPLANNED, f"the pods go to {listed(amended.nodes)}")

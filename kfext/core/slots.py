@@ -1,4 +1,4 @@
-"""Which replica of a job listens on which of the job's ports: its slot, counted from the base.
+"""Which replica of a job has which of the job's ports: its slot, counted from the base.
 
 The slot of a replica does not depend on how many workers there are, so that a job may grow.
 PyTorch's own connections use ephemeral ports and need none.
@@ -25,7 +25,7 @@ def slot_of(type_: str, index: int, *, servers: int) -> int | None:
 
 
 def slots(job: TrainingJob) -> Mapping[ReplicaKey, int]:
-    """Return the slot of every replica of a job that others connect to."""
+    """Return the slot of every replica of a job that declares a port on the host network."""
     sizes = {group.type.lower(): group.replicas for group in job.groups}
     if job.kind is TENSORFLOW:
         if job.pods == 1:
@@ -35,7 +35,7 @@ def slots(job: TrainingJob) -> Mapping[ReplicaKey, int]:
             for key, _ in job.replicas()
         }
         return {key: slot for key, slot in found.items() if slot is not None}
-    listeners = [ReplicaKey("master", 0)] if sizes.get("master") else []
-    if job.meets_at_worker and sizes.get("worker"):
-        listeners.append(ReplicaKey("worker", 0))
-    return {key: slot for slot, key in enumerate(listeners)}
+    if job.dynamic_rendezvous:
+        # The first listens. All declare its port, so that kube-scheduler keeps them on nodes apart.
+        return {key: 0 for key, _ in job.replicas() if key.type == "worker"}
+    return {ReplicaKey("master", 0): 0} if sizes.get("master") else {}

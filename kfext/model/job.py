@@ -7,7 +7,7 @@ from typing import Any
 from kfext.model.kinds import KINDS, Kind
 from kfext.model.pod import ReplicaKey
 from kfext.model.quantity import Resources, add, times
-from kfext.model.rendezvous import is_elastic, meets_at_worker, told_nowhere
+from kfext.model.rendezvous import is_dynamic, is_elastic, meets_at_worker, told_nowhere
 from kfext.model.replica_group import ReplicaGroup, parse_groups, template_settings
 from kfext.model.tolerant import mapping, sequence, strings, text, timestamp
 from kfext.names import (
@@ -23,15 +23,16 @@ from kfext.names import (
 )
 
 
-def pod_labels(job: "TrainingJob", group: ReplicaGroup) -> Mapping[str, str]:
-    """Return the labels that the operator puts on the first pod of a type."""
-    role = {JOB_ROLE: "master"} if group.type in {"Master", "Chief"} else {}
+def pod_labels(job: "TrainingJob", key: ReplicaKey) -> Mapping[str, str]:
+    """Return the labels that the operator puts on the pod of a replica."""
+    masters = [group.type.lower() for group in job.groups if group.type in {"Master", "Chief"}]
+    is_master = key.type in masters or (not masters and key == ReplicaKey("worker", 0))
     return {
         JOB_NAME: job.name,
-        REPLICA_TYPE: group.type.lower(),
-        REPLICA_INDEX: "0",
+        REPLICA_TYPE: key.type,
+        REPLICA_INDEX: str(key.index),
         OPERATOR_NAME: f"{job.kind.name.lower()}-controller",
-        **role,
+        **({JOB_ROLE: "master"} if is_master else {}),
     }
 
 
@@ -51,8 +52,9 @@ class TrainingJob:
     `deadline` is activeDeadlineSeconds: after so many seconds the operator ends the job. `elastic`
     says that the job runs with fewer workers too, at least `fewest`: a PyTorchJob with an
     elasticPolicy and no Master, a TFJob with parameter servers and dynamic workers.
-    `meets_at_worker` says that the workers of an elastic PyTorchJob find each other at the first of
-    them; `told_nowhere`, that the operator tells them nothing: no Master and no elasticPolicy.
+    `dynamic_rendezvous` says that the pods of an elastic PyTorchJob are agents of torchrun's own
+    rendezvous, `meets_at_worker` that this is at the first worker; `told_nowhere`, that the
+    operator tells the pods nothing of each other: no Master and no elasticPolicy.
     `template_settings` are the annotations of ours in the templates, as admission left them.
     """
 
@@ -73,6 +75,7 @@ class TrainingJob:
     started: float = 0.0
     elastic: bool = False
     fewest: int = 1
+    dynamic_rendezvous: bool = False
     meets_at_worker: bool = False
     told_nowhere: bool = False
     conditions: Mapping[str, Condition] = field(default_factory=dict)
@@ -164,6 +167,7 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
         started=timestamp(mapping(raw.get("status")).get("startTime")),
         elastic=is_elastic(spec),
         fewest=int(_positive(mapping(spec.get("elasticPolicy")).get("minReplicas")) or 1),
+        dynamic_rendezvous=is_dynamic(spec),
         meets_at_worker=meets_at_worker(spec, name=text(metadata.get("name"))),
         told_nowhere=told_nowhere(spec),
         conditions={

@@ -6,6 +6,8 @@ from typing import Any
 from kfext.model.kinds import PYTORCH, TENSORFLOW
 from kfext.model.tolerant import mapping, text
 
+_DYNAMIC = frozenset({"", "c10d", "etcd-v2"})  # the operator's default is c10d
+
 
 def meets_at_worker(spec: Mapping[str, Any], *, name: str) -> bool:
     """Return whether the workers of an elastic PyTorchJob meet at the first of them."""
@@ -13,6 +15,12 @@ def meets_at_worker(spec: Mapping[str, Any], *, name: str) -> bool:
     host = text(policy.get("rdzvHost")).partition(".")[0]
     at_worker = host in {"", f"{name}-worker-0"}
     return "elasticPolicy" in spec and at_worker and text(policy.get("rdzvBackend")) in {"", "c10d"}
+
+
+def is_dynamic(spec: Mapping[str, Any]) -> bool:
+    """Return whether agents of torchrun find each other by its own rendezvous (c10d, etcd-v2)."""
+    policy = mapping(spec.get("elasticPolicy"))
+    return "elasticPolicy" in spec and text(policy.get("rdzvBackend")) in _DYNAMIC
 
 
 def told_nowhere(spec: Mapping[str, Any]) -> bool:

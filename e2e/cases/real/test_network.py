@@ -1,5 +1,7 @@
 """Real training on the host network: real nodes, a real overlay, and every kind of rendezvous."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -61,6 +63,23 @@ def elastic(workers: int) -> Any:
         rdzv_backend="c10d", min_replicas=workers, max_replicas=workers, max_restarts=3
     )
     return job
+
+
+@contextmanager
+def policy(bed: Testbed, namespace: str, **spec: Any) -> Iterator[None]:
+    """Have a TrainingPolicy hold for a namespace."""
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    body = {
+        "apiVersion": "kfext.dev/v1alpha1",
+        "kind": "TrainingPolicy",
+        "metadata": {"name": namespace},
+        "spec": {"namespaceSelector": selector, **spec},
+    }
+    bed.api.apply(body)
+    try:
+        yield
+    finally:
+        bed.api.delete(f"/apis/kfext.dev/v1alpha1/trainingpolicies/{namespace}")
 
 
 def on_host(pod: Any) -> bool:
@@ -147,20 +166,12 @@ def test_C6_a_job_comes_to_one_loss_wherever_and_on_whichever_network_it_trains(
 def test_nodes_whose_names_resolve_to_loopback_need_the_policys_interface(
     bed: Testbed, managed: str, homes: tuple[str, str]
 ) -> None:
-    selector = {"matchLabels": {"kubernetes.io/metadata.name": managed}}
-    policy = {
-        "apiVersion": "kfext.dev/v1alpha1",
-        "kind": "TrainingPolicy",
-        "metadata": {"name": managed},
-        "spec": {"namespaceSelector": selector, "network": {"interfaces": ["eth0"]}},
-    }
-    bed.api.apply(policy)
     job = asking(ddp("loopback"), Master=homes[0], Worker=homes[1])
     for spec in specs(job).values():
         alias = client.V1HostAlias(ip="127.0.1.1", hostnames=list(homes))
         spec.template.spec.host_aliases = [alias]
-    pods = train(bed, job, managed)
-    bed.api.delete(f"/apis/kfext.dev/v1alpha1/trainingpolicies/{managed}")
+    with policy(bed, managed, network={"interfaces": ["eth0"]}):
+        pods = train(bed, job, managed)
     assert {pod["spec"]["nodeName"] for pod in pods} == set(homes)
     assert all(map(on_host, pods))
 
@@ -278,31 +289,23 @@ def test_a_pytorchjob_of_which_the_webhook_missed_a_pod_trains_across_both_netwo
     bed: Testbed, managed: str
 ) -> None:
     webhook = ("deployment", "kfext-webhook", "-n", "kfext-system")
+    of_it = ("-l", "app.kubernetes.io/component=webhook", "-n", "kfext-system")
     job = asking(ddp("missed", workers=2))
     bed.api.create(f"/api/v1/namespaces/{managed}/pods", squatter("missed-worker-1"))
-    sdk = submit(bed, job, managed)
-    until(lambda: len(pods_of(bed, managed, "missed")) == 2, what="two of its pods exist")
-    kubectl(bed, "scale", *webhook, "--replicas=0")
-    try:
-        kubectl(bed, "rollout", "status", *webhook, "--timeout=120s")
-        kubectl(
-            bed,
-            "wait",
-            "pod",
-            "-n",
-            "kfext-system",
-            "-l",
-            "app.kubernetes.io/component=webhook",
-            "--for=delete",
-            "--timeout=120s",
-        )
-        kubectl(bed, "delete", "pod", "-n", managed, "missed-worker-1")
-        # The operator backs off from a name that is taken; a change of the job wakes it.
-        kubectl(bed, "label", "pytorchjob", "-n", managed, "missed", "seen=again")
-        until(lambda: len(pods_of(bed, managed, "missed")) == 3, what="all of its pods exist")
-    finally:
-        kubectl(bed, "scale", *webhook, "--replicas=2")
-        kubectl(bed, "rollout", "status", *webhook, "--timeout=120s")
+    with policy(bed, managed, placement={"createTimeout": "10m"}):
+        sdk = submit(bed, job, managed)
+        until(lambda: len(pods_of(bed, managed, "missed")) == 2, what="two of its pods exist")
+        kubectl(bed, "scale", *webhook, "--replicas=0")
+        try:
+            kubectl(bed, "rollout", "status", *webhook, "--timeout=120s")
+            kubectl(bed, "wait", "pod", *of_it, "--for=delete", "--timeout=120s")
+            kubectl(bed, "delete", "pod", "-n", managed, "missed-worker-1")
+            # The operator backs off from a name that is taken; a change of the job wakes it.
+            kubectl(bed, "label", "pytorchjob", "-n", managed, "missed", "seen=again")
+            until(lambda: len(pods_of(bed, managed, "missed")) == 3, what="all of its pods exist")
+        finally:
+            kubectl(bed, "scale", *webhook, "--replicas=2")
+            kubectl(bed, "rollout", "status", *webhook, "--timeout=120s")
     trained(sdk, job, managed)
     pods = pods_of(bed, managed, "missed")
     assert {name for name, pod in pods.items() if not on_host(pod)} == {"missed-worker-1"}

@@ -142,21 +142,26 @@ def test_on_the_host_network_each_edit_of_a_pod_is_told_with_its_reason() -> Non
     assert "hostNetwork is true, because" in said
 
 
-def together(limits: Raw) -> Raw:
-    """A job of two workers on one node."""
+def limited(limits: Raw, **spec: Any) -> Raw:
+    """A job of two workers; `limits` are of their container."""
     container = {"name": "pytorch", "resources": {"limits": limits}}
-    plan = Plan("u", 1, {ReplicaKey("worker", index): "node-a" for index in range(2)})
-    specs = {"Worker": {"replicas": 2, "template": {"spec": {"containers": [container]}}}}
-    return job(uid="u", annotations={names.PLAN: plan.encode()}, specs=specs)
+    template = {"spec": {"containers": [container], **spec}}
+    return job(specs={"Worker": {"replicas": 2, "template": template}})
 
 
+CPU_OF_POD = {"resources": {"limits": {"cpu": "2"}}}
 LIMITS = {
-    "no CPU limit, together": ({"memory": "1Gi"}, True),
-    "a CPU limit": ({"cpu": "1"}, False),
-    "GPUs do the work": ({"nvidia.com/gpu": "1"}, False),
+    "no CPU limit, together": (limited({"memory": "1Gi"}), "nn", True),
+    "apart": (limited({"memory": "1Gi"}), "no", False),
+    "a CPU limit": (limited({"cpu": "1"}), "nn", False),
+    "a CPU limit of the pod": (limited({}, **CPU_OF_POD), "nn", False),
+    "GPUs do the work": (limited({"nvidia.com/gpu": "1"}), "nn", False),
 }
 
 
-@pytest.mark.parametrize(("limits", "warned"), LIMITS.values(), ids=LIMITS)
-def test_who_shares_a_cpu_that_it_could_have_alone_is_warned(limits: Raw, warned: bool) -> None:
-    assert ("warning  pods without a CPU limit" in words(together(limits))) == warned
+@pytest.mark.parametrize(("raw", "on", "warned"), LIMITS.values(), ids=LIMITS)
+def test_who_shares_a_cpu_that_it_could_have_alone_is_warned(
+    raw: Raw, on: str, warned: bool
+) -> None:
+    said = words(raw, *(replica(index, node=name) for index, name in enumerate(on)))
+    assert ("warning  pods without a CPU limit" in said) == warned

@@ -2,6 +2,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import jsonpatch
 import pytest
 
 from kfext.controller.cluster import Cluster
@@ -10,9 +11,9 @@ from kfext.core.steps import Bind, Evict, Release, Remember, Start, Step, Stop, 
 from kfext.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
-from kfext.model.state import JobState
+from kfext.model.state import JobState, decode_state
 from kfext.model.verdict import Verdict
-from kfext.names import REASON_BIND_TIMEOUT, REASON_CREATE_TIMEOUT, REASON_PLANNED
+from kfext.names import REASON_BIND_TIMEOUT, REASON_CREATE_TIMEOUT, REASON_PLANNED, STATE
 from tests.builders import job, node, pod, pods, raw_pod
 
 OF = job().worker(2, cpu="1").held().build()
@@ -25,11 +26,13 @@ class FakeClient:
     def __init__(self) -> None:
         self.requests: list[tuple[str, str]] = []
         self.preconditions: list[tuple[str, str]] = []
+        self.patches: list[Any] = []
         self.events: list[dict[str, Any]] = []
         self.fail: Callable[[str], None] = lambda path: None
 
     async def json_patch(self, path: str, operations: Any) -> dict[str, Any]:
         self.requests.append(("patch", path))
+        self.patches.append(operations)
         self.fail(path)
         return job().worker(2, cpu="1").resumed().version(9).raw
 
@@ -170,6 +173,28 @@ async def test_the_operators_complaint_is_quoted(bench: Bench) -> None:
     ((_, message, warning),) = bench.events.said
     assert message == "1 of 2 pods exist; the operator says: pods is forbidden: exceeded quota"
     assert warning
+
+
+TRIED, EARLIER = "0 of 2 pods exist", "an admission policy"
+BLAMED = {
+    "the operator says why": (TRIED, "denied", "0 of 2 pods exist; the operator says: denied"),
+    "it has nothing to complain of": (TRIED, "", ""),
+    "it complains on the pod network too": (EARLIER, "denied", EARLIER),
+    "it is away, and the network was refused before": (EARLIER, "", EARLIER),
+}
+
+
+@pytest.mark.parametrize(("before", "note", "after"), BLAMED.values(), ids=BLAMED)
+async def test_the_network_is_blamed_for_what_was_tried_there(
+    bench: Bench, before: str, note: str, after: str
+) -> None:
+    bench.client.events = [{"note": note}] if note else []
+    state = JobState(reason=REASON_CREATE_TIMEOUT, message=TRIED, no_host_network=before)
+    raw = bench.cluster.jobs["uid-1"].raw
+    await bench.write(Stop(state))
+    (patch,) = bench.client.patches
+    stopped = jsonpatch.apply_patch(raw, patch)["metadata"]["annotations"]
+    assert decode_state(stopped[STATE]).no_host_network == after
 
 
 async def test_an_answer_for_a_pod_that_is_gone_claims_nothing(bench: Bench) -> None:

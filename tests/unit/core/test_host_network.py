@@ -51,7 +51,14 @@ def test_nothing_speaks_against_the_host_network(
     assert obstacle(made.build(), labels) == ""
 
 
+def beside_a_master() -> JobBuilder:
+    made = job().master().worker(2)
+    made.raw["spec"]["elasticPolicy"] = {"rdzvBackend": "c10d"}
+    return made
+
+
 REFUSED = {
+    "torchrun's agents in a Master and in workers": (beside_a_master(), {}, "beside its elastic"),
     "one port in two templates": (
         ported(1, METRICS).master(spec={"containers": [{"name": "pytorch", "ports": [METRICS]}]}),
         {}, "2 pods declare port 9090",
@@ -138,7 +145,11 @@ POLICIES = {
     "an empty selector": ({}, True),
     "a label of the template": ({"matchLabels": {"team": "vision"}}, True),
     "a label of the operator": ({"matchLabels": {names.REPLICA_TYPE: "worker"}}, True),
-    "the role of a master": ({"matchLabels": {names.JOB_ROLE: "master"}}, False),
+    "the role that the first worker has without a master": (
+        {"matchLabels": {names.JOB_ROLE: "master"}}, True,
+    ),
+    "a later worker": ({"matchLabels": {names.REPLICA_INDEX: "1"}}, True),
+    "a worker that the job does not have": ({"matchLabels": {names.REPLICA_INDEX: "9"}}, False),
     "a label that only other pods have": ({"matchLabels": {"app": "web"}}, False),
     "a line that excludes it": (
         {"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}, False,

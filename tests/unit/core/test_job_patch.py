@@ -1,4 +1,5 @@
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import jsonpatch
@@ -213,6 +214,14 @@ def test_stop_suspends_marks_and_forgets_the_plan() -> None:
     assert found.held
     assert names.PLAN not in found.annotations
     assert decode_state(found.annotations[names.STATE]) == state
+
+
+def test_stop_takes_the_ports_of_the_host_network_away() -> None:
+    hosted = replace(a_plan("a", "b"), port=20000)
+    raw = started(gang().held().raw, hosted)
+    after = applied(stop_patch(raw, parsed(raw), JobState()), raw)
+    assert names.PORT_BASE in str(raw["spec"])
+    assert names.PORT_BASE not in str(after["spec"])
 
 
 def test_stop_of_a_job_that_never_said_whether_it_is_suspended() -> None:

@@ -147,7 +147,10 @@ def test_colocation_off_reaches_the_pods_which_the_other_webhook_would_gate() ->
 
 
 def test_a_release_reaches_the_pods_which_the_other_webhook_would_gate() -> None:
-    for template in templates(admitted(job(annotations={names.RELEASED: "NoRoom"}))):
+    # A copy of a job that was let go of while it ran on the host network bears that one's ports.
+    brought = {"annotations": {names.PORT_BASE: "20000", names.INTERFACES: "ib0"}}
+    specs = {"Worker": replica(2, metadata=brought)}
+    for template in templates(admitted(job(annotations={names.RELEASED: "NoRoom"}, specs=specs))):
         assert template["metadata"] == {"annotations": {names.RELEASED: "NoRoom"}}
 
 

@@ -96,13 +96,12 @@ def test_release_takes_the_base_back_unless_pods_may_be_there_already(runs: bool
     assert (names.PORT_BASE in template(after)["metadata"]["annotations"]) == runs
 
 
-def test_elastic_workers_beside_a_master_meet_on_the_next_port() -> None:
-    made = job().master(spec=training()).worker(2, spec=training())
+def test_elastic_workers_meet_on_the_port_of_the_job() -> None:
+    made = job().worker(2, spec=training())
     made.raw["spec"]["elasticPolicy"] = {"rdzvBackend": "c10d", "rdzvPort": 29400}
     after = started(made)
-    assert port_of(after, "Master")[0]["containerPort"] == 20000
-    assert port_of(after, "Worker")[0]["containerPort"] == 20001
-    assert after["spec"]["elasticPolicy"]["rdzvPort"] == 20001
+    assert port_of(after, "Worker")[0]["containerPort"] == 20000
+    assert after["spec"]["elasticPolicy"]["rdzvPort"] == 20000
 
 
 def test_a_rendezvous_outside_the_job_is_left_alone() -> None:

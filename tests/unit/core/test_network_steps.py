@@ -3,7 +3,7 @@
 from typing import Any
 
 from kfext.core.claim import Claim
-from kfext.core.claims import plan_claims
+from kfext.core.claims import plan_claims, pod_claim, pod_key
 from kfext.core.host_network import Wish
 from kfext.core.ledger import Ledger
 from kfext.core.lifecycle import next_step
@@ -91,19 +91,47 @@ def test_elastic_workers_have_the_host_network_only_with_a_node_each() -> None:
     assert found.plan.port
 
 
+def agents(of: TrainingJob, *, bound: str = "") -> tuple[Pod, ...]:
+    """Two workers on the host network, with the port that both declare; the first may run."""
+    container = {"resources": {"requests": {"cpu": "2"}}, "ports": [{"containerPort": 20000}]}
+    spec = {**ON_HOST, "containers": [container]}
+    return (
+        pod(of, "worker", 0, gated=not bound, bound=bound, spec=spec),
+        pod(of, "worker", 1, gated=True, spec=spec),
+    )
+
+
+ELASTIC = job().worker(2, cpu="2").resumed()
+ELASTIC.raw["spec"]["elasticPolicy"] = {"rdzvBackend": "c10d"}
+APART = Plan("uid-1", 1, {ReplicaKey("worker", n): on for n, on in enumerate("ab")}, port=20000)
+
+
+def with_agents(books: Ledger, of: TrainingJob, pods: tuple[Pod, ...]) -> Ledger:
+    """The books once these pods and the plan are in them."""
+    for key, claim in plan_claims(of, APART, pods).items():
+        books.claim(key, claim)
+    for one in pods:
+        if claim := pod_claim(one):
+            books.claim(pod_key(one.uid), claim)
+    return books
+
+
 def test_nor_are_they_brought_together_once_they_have_started_there() -> None:
-    made = job().worker(2, cpu="2").resumed()
-    made.raw["spec"]["elasticPolicy"] = {"rdzvBackend": "c10d"}
-    of = made.build()
-    apart = {ReplicaKey("worker", 0): "a", ReplicaKey("worker", 1): "b"}
-    plan = Plan("uid-1", 1, apart, port=20000)
-    books = ledger(node("a", cpu="4"), node("b", cpu="2"))
+    of = ELASTIC.build()
+    books = with_agents(ledger(node("a", cpu="4"), node("b", cpu="2")), of, agents(of))
     books.claim("thief", Claim(node="b", requests={"cpu": 2000}))
-    spec = {**ON_HOST, "containers": [{"resources": {"requests": {"cpu": "2"}}}]}
-    waiting = tuple(pod(of, "worker", n, gated=True, spec=spec) for n in range(2))
-    found = step(of, books, plan=plan, pods=waiting)
-    assert isinstance(found, Stop)
-    assert "apart" in found.state.message
+    assert isinstance(step(of, books, plan=APART, pods=agents(of)), Stop)
+
+
+def test_a_replaced_elastic_worker_goes_to_a_node_of_its_own() -> None:
+    of = ELASTIC.build()
+    pods = agents(of, bound="a")
+    nodes = ledger(node("a", cpu="8"), node("b", cpu="2"), node("c", cpu="2"))
+    books = with_agents(nodes, of, pods)
+    books.claim("thief", Claim(node="b", requests={"cpu": 2000}))
+    found = step(of, books, plan=APART, pods=pods)
+    assert isinstance(found, Amend)
+    assert found.plan.assignment[ReplicaKey("worker", 1)] == "c"
 
 
 def test_a_job_that_is_let_go_while_it_waits_is_told_that_it_loses_the_host_network() -> None:

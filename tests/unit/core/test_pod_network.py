@@ -87,29 +87,18 @@ LISTENERS = {
     "no worker": ("worker", 0, AT_MASTER, []),
     "no later worker": ("worker", 1, AT_MASTER, []),
     "nobody of workers that are told nothing": ("worker", 0, [], []),
-    "the worker where an elastic job meets, by its full name": (
-        "worker", 0,
-        [{"name": "PET_RDZV_ENDPOINT", "value": f"train-worker-0.team.svc:{BASE}"}],
-        [BASE],
+    "an agent of torchrun": ("worker", 1, [{"name": "PET_RDZV_BACKEND", "value": "c10d"}], [BASE]),
+    "an agent that meets others in etcd": (
+        "worker", 1, [{"name": "PET_RDZV_BACKEND", "value": "etcd-v2"}], [BASE],
     ),
-    "the worker where an elastic job meets": (
-        "worker", 0,
-        [{"name": "PET_RDZV_ENDPOINT", "value": f"train-worker-0:{BASE}"}],
-        [BASE],
-    ),
-    "the worker where an elastic job with a master meets, on the next port": (
-        "worker", 0,
-        [*AT_MASTER, {"name": "PET_RDZV_ENDPOINT", "value": f"train-worker-0:{BASE + 1}"}],
-        [BASE + 1],
-    ),
-    "no worker of a job that meets elsewhere": (
-        "worker", 0, [{"name": "PET_RDZV_ENDPOINT", "value": "etcd.example:2379"}], [],
+    "no worker that has its identity from etcd": (
+        "worker", 0, [{"name": "PET_RDZV_BACKEND", "value": "etcd"}], [],
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("type_", "index", "env", "want"), LISTENERS.values(), ids=LISTENERS)
-def test_a_port_stays_declared_where_somebody_listens(
+def test_a_port_stays_declared_where_no_two_may_share_it(
     type_: str, index: int, env: list[Raw], want: list[int]
 ) -> None:
     assert host_ports(admitted(created(DDP, type_, index, env=env))) == want
