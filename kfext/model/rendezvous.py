@@ -13,25 +13,25 @@ def meets_at_worker(spec: Mapping[str, Any], *, name: str) -> bool:
     """Return whether the workers of an elastic PyTorchJob meet at the first of them."""
     policy = mapping(spec.get("elasticPolicy"))
     host = text(policy.get("rdzvHost")).partition(".")[0]
-    at_worker = host in {"", f"{name}-worker-0"}
-    return "elasticPolicy" in spec and at_worker and text(policy.get("rdzvBackend")) in {"", "c10d"}
+    backend = text(policy.get("rdzvBackend"))
+    return _has_policy(spec) and host in {"", f"{name}-worker-0"} and backend in {"", "c10d"}
 
 
 def is_dynamic(spec: Mapping[str, Any]) -> bool:
     """Return whether agents of torchrun find each other by its own rendezvous (c10d, etcd-v2)."""
-    policy = mapping(spec.get("elasticPolicy"))
-    return "elasticPolicy" in spec and text(policy.get("rdzvBackend")) in _DYNAMIC
+    backend = text(mapping(spec.get("elasticPolicy")).get("rdzvBackend"))
+    return _has_policy(spec) and backend in _DYNAMIC
 
 
 def told_nowhere(spec: Mapping[str, Any]) -> bool:
     """Return whether the operator tells the workers of a PyTorchJob nothing of each other."""
-    told = _has_master(spec) or isinstance(spec.get("elasticPolicy"), Mapping)
+    told = _has_master(spec) or _has_policy(spec)
     return PYTORCH.replica_specs in spec and not told
 
 
 def is_elastic(spec: Mapping[str, Any]) -> bool:
     """Return whether a job runs with fewer workers too."""
-    if isinstance(spec.get("elasticPolicy"), Mapping):
+    if _has_policy(spec):
         return not _has_master(spec)
     types = mapping(spec.get(TENSORFLOW.replica_specs))
     return spec.get("enableDynamicWorker") is True and any(
@@ -41,3 +41,7 @@ def is_elastic(spec: Mapping[str, Any]) -> bool:
 
 def _has_master(spec: Mapping[str, Any]) -> bool:
     return any(str(type_).lower() == "master" for type_ in mapping(spec.get(PYTORCH.replica_specs)))
+
+
+def _has_policy(spec: Mapping[str, Any]) -> bool:
+    return isinstance(spec.get("elasticPolicy"), Mapping)
