@@ -52,13 +52,19 @@ def ddp(name: str, *, workers: int = 1, steps: int = 10, model: str = "cnn") -> 
     return pytorch_job(name, workers=workers, arguments=arguments, **small)  # type: ignore[arg-type]
 
 
+def with_torchrun(job: Any) -> Any:
+    """Have torchrun start the program of a job."""
+    for spec in specs(job).values():
+        (container,) = spec.template.spec.containers
+        container.command = ["torchrun", *container.command[1:]]
+    job.spec.nproc_per_node = "1"
+    return job
+
+
 def elastic(workers: int) -> Any:
     """Return a PyTorchJob of torchrun's workers, that meet at the first of them."""
-    job = pytorch_job("elastic", workers=workers, arguments=_FEW_STEPS)
+    job = with_torchrun(pytorch_job("elastic", workers=workers, arguments=_FEW_STEPS))
     del specs(job)["Master"]
-    (container,) = specs(job)["Worker"].template.spec.containers
-    container.command = ["torchrun", *container.command[1:]]
-    job.spec.nproc_per_node = "1"
     job.spec.elastic_policy = KubeflowOrgV1ElasticPolicy(
         rdzv_backend="c10d", min_replicas=workers, max_replicas=workers, max_restarts=3
     )
@@ -180,6 +186,16 @@ def test_nodes_whose_names_resolve_to_loopback_need_the_policys_interface(
 def test_a_job_of_one_replica_trains_on_the_host_network(bed: Testbed, managed: str) -> None:
     (pod,) = train(bed, asking(ddp("single", workers=0)), managed)
     assert on_host(pod)
+
+
+@pytest.mark.long
+def test_torchrun_as_the_sdk_starts_it_trains_twice_on_one_node(
+    bed: Testbed, managed: str, homes: tuple[str, str]
+) -> None:
+    job = asking(with_torchrun(ddp("torchrun")), Master=homes[0], Worker=homes[0])
+    pods = train(bed, job, managed)
+    assert len(pods) == 2
+    assert all(map(on_host, pods))
 
 
 @pytest.mark.long
