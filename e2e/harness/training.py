@@ -1,6 +1,8 @@
 """Real training jobs, sent and waited for with the Kubeflow SDK as its users do."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from kubeflow.training import TrainingClient
@@ -53,3 +55,20 @@ def totals(bed: Testbed, namespace: str, pod: str) -> Object:
     log = kubectl(bed, "logs", "-n", namespace, pod)
     found: Object = json.loads(log.strip().splitlines()[-1])
     return found
+
+
+@contextmanager
+def policy(bed: Testbed, namespace: str, **spec: Any) -> Iterator[None]:
+    """Have a TrainingPolicy hold for a namespace."""
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    body = {
+        "apiVersion": "kfext.dev/v1alpha1",
+        "kind": "TrainingPolicy",
+        "metadata": {"name": namespace},
+        "spec": {"namespaceSelector": selector, **spec},
+    }
+    bed.api.apply(body)
+    try:
+        yield
+    finally:
+        bed.api.delete(f"/apis/kfext.dev/v1alpha1/trainingpolicies/{namespace}")

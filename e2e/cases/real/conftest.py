@@ -7,6 +7,7 @@ import pytest
 from e2e.harness.install import create_namespace, install_kfext, kubectl
 from e2e.harness.testbeds import running_or_skipped
 from e2e.testbed.cluster import Testbed
+from e2e.testbed.realnodes import Node, nodes
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -40,3 +41,16 @@ def _namespace(
     yield name
     # To the end, so that the next case has the nodes for itself.
     kubectl(bed, "delete", "namespace", name, "--timeout=180s")
+
+
+@pytest.fixture
+def members(bed: Testbed) -> tuple[Node, Node]:
+    """Return the two nodes."""
+    first, second = nodes(bed)
+    return first, second
+
+
+@pytest.fixture
+def homes(members: tuple[Node, Node]) -> tuple[str, str]:
+    """Return the names of the two nodes."""
+    return members[0].name, members[1].name

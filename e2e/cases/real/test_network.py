@@ -1,103 +1,23 @@
 """Real training on the host network: real nodes, a real overlay, and every kind of rendezvous."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
-
 import pytest
-from kubeflow.training import KubeflowOrgV1ElasticPolicy
 from kubernetes import client
 
-from e2e.harness.install import kubectl
-from e2e.harness.pods import squatter
-from e2e.harness.sdk_jobs import pytorch_job, tf_job
-from e2e.harness.training import TRAINED_SECONDS, pods_of, set_suspend, submit, totals, trained
+from e2e.harness.network_jobs import (
+    asking,
+    ddp,
+    dynamic,
+    elastic,
+    on_host,
+    replica_specs,
+    train,
+    with_torchrun,
+)
+from e2e.harness.sdk_jobs import tf_job
+from e2e.harness.training import TRAINED_SECONDS, pods_of, policy, submit, totals, trained
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
-from e2e.testbed.realnodes import Node, nodes
-from kfext import names
-
-_FEW_STEPS = ("--model", "cnn", "--steps", "10")
-
-
-@pytest.fixture
-def members(bed: Testbed) -> tuple[Node, Node]:
-    """Return the two nodes."""
-    first, second = nodes(bed)
-    return first, second
-
-
-@pytest.fixture
-def homes(members: tuple[Node, Node]) -> tuple[str, str]:
-    """Return the names of the two nodes."""
-    return members[0].name, members[1].name
-
-
-def specs(job: Any) -> Any:
-    return getattr(job.spec, "pytorch_replica_specs", None) or job.spec.tf_replica_specs
-
-
-def asking(job: Any, network: str = "host", **places: str) -> Any:
-    """Have a job ask for a network, and send the pods of its types to nodes."""
-    job.metadata.annotations = {names.NETWORK: network}
-    for type_, node in places.items():
-        specs(job)[type_].template.spec.node_selector = {names.HOSTNAME: node}
-    return job
-
-
-def ddp(name: str, *, workers: int = 1, steps: int = 10, model: str = "cnn") -> Any:
-    """Return a PyTorchJob of which three, or nine small pods, fit one node."""
-    arguments = ("--model", model, "--steps", str(steps))
-    small = {"cpu": "60m", "memory": "280Mi"} if workers > 1 else {}
-    return pytorch_job(name, workers=workers, arguments=arguments, **small)  # type: ignore[arg-type]
-
-
-def with_torchrun(job: Any) -> Any:
-    """Have torchrun start the program of a job."""
-    for spec in specs(job).values():
-        (container,) = spec.template.spec.containers
-        container.command = ["torchrun", *container.command[1:]]
-    job.spec.nproc_per_node = "1"
-    return job
-
-
-def elastic(workers: int) -> Any:
-    """Return a PyTorchJob of torchrun's workers, that meet at the first of them."""
-    job = with_torchrun(pytorch_job("elastic", workers=workers, arguments=_FEW_STEPS))
-    del specs(job)["Master"]
-    job.spec.elastic_policy = KubeflowOrgV1ElasticPolicy(
-        rdzv_backend="c10d", min_replicas=workers, max_replicas=workers, max_restarts=3
-    )
-    return job
-
-
-@contextmanager
-def policy(bed: Testbed, namespace: str, **spec: Any) -> Iterator[None]:
-    """Have a TrainingPolicy hold for a namespace."""
-    selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
-    body = {
-        "apiVersion": "kfext.dev/v1alpha1",
-        "kind": "TrainingPolicy",
-        "metadata": {"name": namespace},
-        "spec": {"namespaceSelector": selector, **spec},
-    }
-    bed.api.apply(body)
-    try:
-        yield
-    finally:
-        bed.api.delete(f"/apis/kfext.dev/v1alpha1/trainingpolicies/{namespace}")
-
-
-def on_host(pod: Any) -> bool:
-    return (
-        pod["spec"].get("hostNetwork") is True and pod["status"]["podIP"] == pod["status"]["hostIP"]
-    )
-
-
-def train(bed: Testbed, job: Any, namespace: str) -> list[Any]:
-    """Train a job to Succeeded; return its pods."""
-    trained(submit(bed, job, namespace), job, namespace)
-    return list(pods_of(bed, namespace, job.metadata.name).values())
+from e2e.testbed.realnodes import Node
 
 
 def test_C4_three_jobs_of_three_train_on_one_node_on_the_host_network(
@@ -126,7 +46,7 @@ def test_C4_the_same_without_kfext_stays_pending(
 ) -> None:
     for name in ("a", "b", "c"):
         job = asking(ddp(name, workers=2), Master=homes[0], Worker=homes[0])
-        for spec in specs(job).values():
+        for spec in replica_specs(job).values():
             spec.template.spec.host_network = True
         submit(bed, job, plain)
 
@@ -173,7 +93,7 @@ def test_nodes_whose_names_resolve_to_loopback_need_the_policys_interface(
     bed: Testbed, managed: str, homes: tuple[str, str]
 ) -> None:
     job = asking(ddp("loopback"), Master=homes[0], Worker=homes[1])
-    for spec in specs(job).values():
+    for spec in replica_specs(job).values():
         alias = client.V1HostAlias(ip="127.0.1.1", hostnames=list(homes))
         spec.template.spec.host_aliases = [alias]
     with policy(bed, managed, network={"interfaces": ["eth0"]}):
@@ -204,7 +124,7 @@ def test_elastic_workers_with_a_node_each_train_on_the_host_network(
 ) -> None:
     job = elastic(2)
     # More than half a node, so that no node holds both.
-    (container,) = specs(job)["Worker"].template.spec.containers
+    (container,) = replica_specs(job)["Worker"].template.spec.containers
     container.resources.requests["cpu"] = container.resources.limits["cpu"] = "400m"
     pods = train(bed, asking(job), managed)
     assert len({pod["spec"]["nodeName"] for pod in pods}) == 2
@@ -223,18 +143,10 @@ def test_elastic_workers_on_one_node_keep_the_pod_network(
 @pytest.mark.long
 def test_a_tfjob_of_every_type_trains_on_the_host_network(bed: Testbed, managed: str) -> None:
     job = tf_job("all", arguments=("--steps", "40"))
-    specs(job)["Evaluator"] = specs(job)["Worker"]
+    replica_specs(job)["Evaluator"] = replica_specs(job)["Worker"]
     pods = train(bed, asking(job), managed)
     assert pods
     assert all(map(on_host, pods))
-
-
-def dynamic(name: str, *, steps: int) -> Any:
-    """Return a TFJob whose workers may come and go: each is told of itself and the server only."""
-    job = tf_job(name, workers=2, arguments=("--steps", str(steps)))
-    del specs(job)["Chief"]
-    job.spec.enable_dynamic_worker = True
-    return job
 
 
 @pytest.mark.long
@@ -244,84 +156,3 @@ def test_a_tfjob_with_dynamic_workers_trains_on_the_host_network(
     pods = train(bed, asking(dynamic("sparse", steps=40)), managed)
     assert pods
     assert all(map(on_host, pods))
-
-
-def until_training(bed: Testbed, namespace: str, pod: str) -> None:
-    """Wait until a pod has told of a step."""
-
-    def stepped() -> bool:
-        found = pods_of(bed, namespace).get(pod, {"status": {}})
-        if found["status"].get("phase") != "Running":
-            return False
-        return "step=" in kubectl(bed, "logs", "-n", namespace, pod)
-
-    until(stepped, what=f"{pod} trains", seconds=TRAINED_SECONDS)
-
-
-REPLACED = {
-    "PyTorchJob": (ddp("replaced", workers=2, steps=400), "replaced-master-0"),
-    "TFJob": (dynamic("replaced", steps=1000), "replaced-worker-1"),
-}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", REPLACED)
-def test_a_job_trains_on_with_a_replaced_worker(bed: Testbed, managed: str, kind: str) -> None:
-    job, observed = REPLACED[kind]
-    sdk = submit(bed, asking(job), managed)
-    until_training(bed, managed, observed)
-    gone = pods_of(bed, managed)["replaced-worker-1"]
-    kubectl(bed, "delete", "pod", "-n", managed, "replaced-worker-1", "--wait=false")
-
-    def back() -> Any:
-        found = pods_of(bed, managed).get("replaced-worker-1", gone)
-        running = found["status"]["phase"] in {"Running", "Succeeded"}
-        return found if found["metadata"]["uid"] != gone["metadata"]["uid"] and running else None
-
-    new = until(back, what="another worker 1 runs", seconds=TRAINED_SECONDS)
-    assert on_host(new)
-    assert new["spec"]["nodeName"] == gone["spec"]["nodeName"]
-    trained(sdk, job, managed)
-
-
-@pytest.mark.long
-def test_a_job_suspended_by_hand_and_resumed_trains_on_the_host_network(
-    bed: Testbed, managed: str
-) -> None:
-    job = asking(ddp("paused", steps=100))
-    sdk = submit(bed, job, managed)
-    until_training(bed, managed, "paused-master-0")
-    set_suspend(bed, job, managed, value=True)
-    until(lambda: not pods_of(bed, managed), what="no pods", seconds=TRAINED_SECONDS)
-    set_suspend(bed, job, managed, value=False)
-    trained(sdk, job, managed)
-    pods = pods_of(bed, managed)
-    assert len(pods) == 2
-    assert all(map(on_host, pods.values()))
-
-
-@pytest.mark.long
-def test_a_pytorchjob_of_which_the_webhook_missed_a_pod_trains_across_both_networks(
-    bed: Testbed, managed: str
-) -> None:
-    webhook = ("deployment", "kfext-webhook", "-n", "kfext-system")
-    of_it = ("-l", "app.kubernetes.io/component=webhook", "-n", "kfext-system")
-    job = asking(ddp("missed", workers=2))
-    bed.api.create(f"/api/v1/namespaces/{managed}/pods", squatter("missed-worker-1"))
-    with policy(bed, managed, placement={"createTimeout": "10m"}):
-        sdk = submit(bed, job, managed)
-        until(lambda: len(pods_of(bed, managed, "missed")) == 2, what="two of its pods exist")
-        kubectl(bed, "scale", *webhook, "--replicas=0")
-        try:
-            kubectl(bed, "rollout", "status", *webhook, "--timeout=120s")
-            kubectl(bed, "wait", "pod", *of_it, "--for=delete", "--timeout=120s")
-            kubectl(bed, "delete", "pod", "-n", managed, "missed-worker-1")
-            # The operator backs off from a name that is taken; a change of the job wakes it.
-            kubectl(bed, "label", "pytorchjob", "-n", managed, "missed", "seen=again")
-            until(lambda: len(pods_of(bed, managed, "missed")) == 3, what="all of its pods exist")
-        finally:
-            kubectl(bed, "scale", *webhook, "--replicas=2")
-            kubectl(bed, "rollout", "status", *webhook, "--timeout=120s")
-    trained(sdk, job, managed)
-    pods = pods_of(bed, managed, "missed")
-    assert {name for name, pod in pods.items() if not on_host(pod)} == {"missed-worker-1"}

@@ -1,0 +1,93 @@
+"""What happens to real training on the host network: replaced, suspended, missed by the webhook."""
+
+from typing import Any
+
+import pytest
+
+from e2e.harness.install import kubectl
+from e2e.harness.network_jobs import asking, ddp, dynamic, on_host
+from e2e.harness.pods import squatter
+from e2e.harness.training import TRAINED_SECONDS, pods_of, policy, set_suspend, submit, trained
+from e2e.harness.wait import until
+from e2e.testbed.cluster import Testbed
+
+
+def until_training(bed: Testbed, namespace: str, pod: str) -> None:
+    """Wait until a pod has told of a step."""
+
+    def stepped() -> bool:
+        found = pods_of(bed, namespace).get(pod, {"status": {}})
+        if found["status"].get("phase") != "Running":
+            return False
+        return "step=" in kubectl(bed, "logs", "-n", namespace, pod)
+
+    until(stepped, what=f"{pod} trains", seconds=TRAINED_SECONDS)
+
+
+REPLACED = {
+    "PyTorchJob": (ddp("replaced", workers=2, steps=400), "replaced-master-0"),
+    "TFJob": (dynamic("replaced", steps=1000), "replaced-worker-1"),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", REPLACED)
+def test_a_job_trains_on_with_a_replaced_worker(bed: Testbed, managed: str, kind: str) -> None:
+    job, observed = REPLACED[kind]
+    sdk = submit(bed, asking(job), managed)
+    until_training(bed, managed, observed)
+    gone = pods_of(bed, managed)["replaced-worker-1"]
+    kubectl(bed, "delete", "pod", "-n", managed, "replaced-worker-1", "--wait=false")
+
+    def back() -> Any:
+        found = pods_of(bed, managed).get("replaced-worker-1", gone)
+        running = found["status"]["phase"] in {"Running", "Succeeded"}
+        return found if found["metadata"]["uid"] != gone["metadata"]["uid"] and running else None
+
+    new = until(back, what="another worker 1 runs", seconds=TRAINED_SECONDS)
+    assert on_host(new)
+    assert new["spec"]["nodeName"] == gone["spec"]["nodeName"]
+    trained(sdk, job, managed)
+
+
+@pytest.mark.long
+def test_a_job_suspended_by_hand_and_resumed_trains_on_the_host_network(
+    bed: Testbed, managed: str
+) -> None:
+    job = asking(ddp("paused", steps=100))
+    sdk = submit(bed, job, managed)
+    until_training(bed, managed, "paused-master-0")
+    set_suspend(bed, job, managed, value=True)
+    until(lambda: not pods_of(bed, managed), what="no pods", seconds=TRAINED_SECONDS)
+    set_suspend(bed, job, managed, value=False)
+    trained(sdk, job, managed)
+    pods = pods_of(bed, managed)
+    assert len(pods) == 2
+    assert all(map(on_host, pods.values()))
+
+
+@pytest.mark.long
+def test_a_pytorchjob_of_which_the_webhook_missed_a_pod_trains_across_both_networks(
+    bed: Testbed, managed: str
+) -> None:
+    webhook = ("deployment", "kfext-webhook", "-n", "kfext-system")
+    of_it = ("-l", "app.kubernetes.io/component=webhook", "-n", "kfext-system")
+    job = asking(ddp("missed", workers=2))
+    bed.api.create(f"/api/v1/namespaces/{managed}/pods", squatter("missed-worker-1"))
+    with policy(bed, managed, placement={"createTimeout": "10m"}):
+        sdk = submit(bed, job, managed)
+        until(lambda: len(pods_of(bed, managed, "missed")) == 2, what="two of its pods exist")
+        kubectl(bed, "scale", *webhook, "--replicas=0")
+        try:
+            kubectl(bed, "rollout", "status", *webhook, "--timeout=120s")
+            kubectl(bed, "wait", "pod", *of_it, "--for=delete", "--timeout=120s")
+            kubectl(bed, "delete", "pod", "-n", managed, "missed-worker-1")
+            # The operator backs off from a name that is taken; a change of the job wakes it.
+            kubectl(bed, "label", "pytorchjob", "-n", managed, "missed", "seen=again")
+            until(lambda: len(pods_of(bed, managed, "missed")) == 3, what="all of its pods exist")
+        finally:
+            kubectl(bed, "scale", *webhook, "--replicas=2")
+            kubectl(bed, "rollout", "status", *webhook, "--timeout=120s")
+    trained(sdk, job, managed)
+    pods = pods_of(bed, managed, "missed")
+    assert {name for name, pod in pods.items() if not on_host(pod)} == {"missed-worker-1"}
