@@ -59,3 +59,20 @@ def told_of_job(job: Object, *, view: Object, events: Iterable[Object]) -> Itera
     yield f"  conditions {[one['type'] for one in conditions if one['status'] == 'True']}"
     yield f"  plan {json.dumps(view)[:600]}"
     yield from (f"  event {one.get('reason')}: {one.get('note')}" for one in events)
+
+
+def on_host(pod: Object) -> bool:
+    """Whether a pod has the network of its node."""
+    return pod["spec"].get("hostNetwork") is True
+
+
+def variables(pod: Object) -> dict[str, str]:
+    """Return the environment of a pod's first container, as far as it is written out."""
+    env = pod["spec"]["containers"][0].get("env", [])
+    return {one["name"]: one.get("value", "") for one in env}
+
+
+def ports(pod: Object) -> list[int]:
+    """Return the ports of its node that a pod has declared."""
+    declared = pod["spec"]["containers"][0].get("ports", [])
+    return [port["hostPort"] for port in declared if port.get("hostPort")]

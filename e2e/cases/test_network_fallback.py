@@ -1,0 +1,143 @@
+"""What keeps a job, or a pod of it, from the host network, and what then becomes of the job."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.harness.hosting import HOST, asked, master_port, reasons
+from e2e.harness.jobs import job, workers
+from e2e.harness.kfext_process import Kfext
+from e2e.harness.kube import Object
+from e2e.harness.look import gated, on_host, variables
+from e2e.harness.pods import occupy
+from e2e.harness.space import Space
+
+CPU = {"cpu": "1"}
+
+
+def test_pod_security_keeps_a_job_on_the_pod_network(space: Space) -> None:
+    level = {"pod-security.kubernetes.io/enforce": "baseline"}
+    space.kube.patch(f"/api/v1/namespaces/{space.name}", {"metadata": {"labels": level}})
+    space.submit(workers("gang", 2, each=CPU, annotations=HOST))
+    space.phase("gang", "Placed")
+    condition = asked(space, "gang")
+    assert (condition["status"], condition["reason"]) == ("False", "PodNetwork")
+    assert "Pod Security baseline" in condition["message"]
+    space.until(lambda: "PodNetwork" in reasons(space, "gang"), "an event tells it")
+    assert not any(map(on_host, space.pods("gang")))
+    assert space.starts() == 1
+
+
+@pytest.fixture
+def closed(space: Space) -> Iterator[Space]:
+    """A namespace in which the API server refuses what kfext does not foresee: a host network."""
+    root = "/apis/admissionregistration.k8s.io/v1"
+    created = ["CREATE"]
+    pods = {"apiGroups": [""], "apiVersions": ["v1"], "operations": created, "resources": ["pods"]}
+    specs: dict[str, Object] = {
+        "ValidatingAdmissionPolicy": {
+            "matchConstraints": {
+                "namespaceSelector": {"matchLabels": {"kfext.dev/case": space.name}},
+                "resourceRules": [pods],
+            },
+            "validations": [
+                {
+                    "expression": "!has(object.spec.hostNetwork) || !object.spec.hostNetwork",
+                    "message": "no host network here",
+                }
+            ],
+        },
+        "ValidatingAdmissionPolicyBinding": {
+            "policyName": space.name,
+            "validationActions": ["Deny"],
+        },
+    }
+    paths = [f"{root}/validatingadmissionpolicies", f"{root}/validatingadmissionpolicybindings"]
+    for path, (kind, spec) in zip(paths, specs.items(), strict=True):
+        body = {"kind": kind, "metadata": {"name": space.name}, "spec": spec}
+        space.kube.create(path, {"apiVersion": "admissionregistration.k8s.io/v1", **body})
+    probe = {"hostNetwork": True, "containers": [{"name": "probe", "image": "none"}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe"}, "spec": probe}
+    query = space.path("pods") + "?dryRun=All"
+    space.until(lambda: not space.kube.ask("POST", query, pod).ok, "the API server refuses")
+    yield space
+    for path in paths:
+        space.kube.delete(f"{path}/{space.name}")
+
+
+@pytest.mark.long
+def test_a_refusal_that_only_the_api_server_knows_is_found_and_the_job_tried_without(
+    closed: Space,
+) -> None:
+    closed.policy(placement={"createTimeout": "2s"})
+    closed.submit(workers("gang", 2, each=CPU, annotations=HOST))
+    closed.phase("gang", "Placed")
+    assert not any(map(on_host, closed.pods("gang")))
+    condition = asked(closed, "gang")
+    assert condition["reason"] == "PodNetwork"
+    assert "no host network here" in condition["message"]
+    closed.until(lambda: "CreateTimeout" in reasons(closed, "gang"), "an event tells it")
+
+
+def test_network_policies_that_stop_applying_are_told(space: Space) -> None:
+    path = f"/apis/networking.k8s.io/v1/namespaces/{space.name}/networkpolicies"
+    body = {"metadata": {"name": "deny-all"}, "spec": {"podSelector": {}}}
+    space.kube.create(path, {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", **body})
+    space.submit(workers("gang", 2, each=CPU, annotations=HOST))
+    space.phase("gang", "Placed")
+    event = space.until(
+        lambda: [e for e in space.events("gang") if e["reason"] == "NetworkPoliciesBypassed"],
+        "it is told",
+    )
+    assert "deny-all" in event[0]["note"]
+    assert all(map(on_host, space.pods("gang")))
+
+
+def missed(space: Space, kfext: Kfext, manifest: Object, name: str) -> None:
+    """Have one pod of a gang of three created while the pod webhook does not answer."""
+    space.nodes(1, cpu="32", memory="64Gi")
+    space.policy(placement={"createTimeout": "10m"})
+    squatted = space.path("pods", f"{name}-worker-1")
+    occupy(space, squatted)
+    space.submit(manifest)
+    space.until(lambda: len(space.pods(name)) == 2, "two of its pods exist")
+    assert all(gated(pod) and on_host(pod) for pod in space.pods(name))
+    kfext.configure_hooks(dead=("pods.kfext.dev",))
+    kfext.wait_hooks(job="held", pod="untouched")
+    space.kube.delete(squatted, grace=0)
+    space.patch_job(name, {"metadata": {"labels": {"seen": "again"}}}, manifest["kind"])
+
+
+def test_a_pytorchjob_of_which_the_webhook_missed_a_pod_goes_on(space: Space, kfext: Kfext) -> None:
+    missed(space, kfext, workers("gang", 3, each=CPU, annotations=HOST), "gang")
+    space.bound("gang", 3)
+    pods = {pod["metadata"]["name"]: pod for pod in space.pods("gang")}
+    assert {name: on_host(pod) for name, pod in pods.items()} == {
+        "gang-master-0": True, "gang-worker-0": True, "gang-worker-1": False,
+    }  # fmt: skip
+    assert len({variables(pod)["MASTER_PORT"] for pod in pods.values()}) == 1
+    assert space.starts() == 1
+
+
+def test_a_tfjob_of_which_the_webhook_missed_a_pod_is_made_again(
+    space: Space, kfext: Kfext
+) -> None:
+    manifest = job("tf", {"PS": 1, "Worker": 2}, kind="TFJob", each=CPU, annotations=HOST)
+    missed(space, kfext, manifest, "tf")
+    space.phase("tf", "Placed", "TFJob")
+    assert not any(map(on_host, space.pods("tf")))
+    assert "webhook" in asked(space, "tf", "TFJob")["message"]
+    assert space.starts() == 2
+
+
+def test_without_a_controller_a_replaced_pod_is_set_up_like_the_others(
+    space: Space, kfext: Kfext
+) -> None:
+    space.submit(workers("gang", 3, each=CPU, annotations=HOST))
+    port = master_port(space, "gang")
+    kfext.controller_absent()
+    space.kube.delete(space.path("pods", "gang-worker-0"), grace=0)
+    space.bound("gang", 3)
+    pods = {pod["metadata"]["name"]: pod for pod in space.pods("gang")}
+    assert on_host(pods["gang-worker-0"])
+    assert variables(pods["gang-worker-0"])["MASTER_PORT"] == str(port)
