@@ -52,12 +52,20 @@ _SCALE: dict[str, Callable[..., str]] = {
 @click.option("--quick", is_flag=True, help="Few repeats: to see that it works, not for figures.")
 @click.option("--minutes", default=10.0, show_default=True, help="cluster: until all jobs came.")
 @click.option(
-    "--link", type=click.Choice(compare.LINKS), default="1gbit", help="cluster: the nodes' links."
+    "--link",
+    type=click.Choice(compare.LINKS),
+    multiple=True,
+    default=["1gbit"],
+    show_default=True,
+    help="cluster, network: the nodes' links; network takes several.",
 )
+@click.option("--repeats", default=3, show_default=True, help="network: of every job and place.")
 @click.option(
     "--network", type=click.Choice(compare.NETWORKS), default="pod", help="cluster: under kfext."
 )
-def main(what: str, quick: bool, minutes: float, link: str, network: str) -> None:
+def main(
+    what: str, quick: bool, minutes: float, link: tuple[str, ...], repeats: int, network: str
+) -> None:
 
     def run(name: str, measure: Callable[[], str]) -> None:
         with step(f"benchmark {name}"):
@@ -74,10 +82,10 @@ def main(what: str, quick: bool, minutes: float, link: str, network: str) -> Non
     for name in [name for name in _SCALE if what in ("all", "scale", name)]:
         run(name, partial(_SCALE[name], quick=quick))
     if what in ("all", "cluster"):
-        measure = partial(compare.measure, minutes=minutes, link=link, network=network)
+        measure = partial(compare.measure, minutes=minutes, link=link[0], network=network)
         run("cluster", partial(measure, quick=quick))
     if what in ("all", "network"):
-        run("network", lambda: network_bench.measure(quick=quick))
+        run("network", partial(network_bench.measure, links=link, repeats=1 if quick else repeats))
     if what in ("all", "peers"):
         run("peers", lambda: peers.measure(quick=quick))
     print(conditions(" ".join(["python -m e2e.bench", *sys.argv[1:]])))

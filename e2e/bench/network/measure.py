@@ -32,16 +32,13 @@ from e2e.testbed.realnodes.shaping import shape, unshape
 Object = dict[str, Any]
 NAME = "bench-network"
 _NAMESPACE = "bench-network"
-_LINKS = ("1gbit", "none")
-_REPEATS = 3
 _TRAINED_SECONDS = 300.0
 _WARM_STEPS = 5
 _numbers = itertools.count()
 
 
-def measure(*, quick: bool) -> str:
-    """Return a table for each speed of the links."""
-    repeats, links = (1, _LINKS[:1]) if quick else (_REPEATS, _LINKS)
+def measure(*, links: Sequence[str], repeats: int) -> str:
+    """Return tables for each speed of the links."""
     tables = []
     with lifecycle.running(NAME, real_nodes=2) as bed:
         # Beside the nodes: they are for training alone.
