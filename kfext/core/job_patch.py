@@ -30,6 +30,7 @@ from kfext.names import (
 )
 
 Raw = Mapping[str, Any]
+_NO_PORTS: dict[str, str | None] = {PORT_BASE: None, INTERFACES: None}
 _WEIGHT = 100
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -84,7 +85,7 @@ def amend_patch(raw: Raw, job: TrainingJob, plan: Plan) -> list[Operation]:
 def stop_patch(raw: Raw, job: TrainingJob, state: JobState) -> list[Operation]:
     """Suspend the job, mark it as ours to resume, and forget its plan and that it was short."""
     # Whoever resumes it without a plan, its pods must not go to ports that are others' by then.
-    gone: Changes = {"template": {"metadata": {"annotations": {PORT_BASE: None, INTERFACES: None}}}}
+    gone: Changes = {"template": {"metadata": {"annotations": _NO_PORTS}}}
     templates: Changes = {group.key: gone for group in job.groups}
     if state.asked and workers_of(job) == state.admitted:  # else the user has changed it since
         templates = _resized(templates, job, workers=state.asked)
@@ -136,7 +137,7 @@ def _network_left(job: TrainingJob) -> dict[str, str | None]:
     plan = decode_plan(job.annotations.get(PLAN), job_uid=job.uid)
     if plan is not None and plan.port and not job.suspend:
         return {}
-    return {PORT_BASE: None, INTERFACES: None}
+    return _NO_PORTS
 
 
 def _tests(raw: Raw, job: TrainingJob) -> list[Operation]:

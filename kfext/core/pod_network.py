@@ -12,11 +12,11 @@ from kfext.core import tf_config
 from kfext.core.patch import Operation, pointer, write
 from kfext.model.kinds import PYTORCH, TENSORFLOW, Kind
 from kfext.model.networking import LARGEST_PORT, TCP
+from kfext.model.rendezvous import DYNAMIC
 from kfext.model.tolerant import mapping, sequence, strings, text
 
 _NODE_NAME = {"fieldRef": {"fieldPath": "spec.nodeName"}}
 _POD_IP = {"fieldRef": {"fieldPath": "status.podIP"}}
-_DYNAMIC = frozenset({"c10d", "etcd-v2"})
 _EDITS = (
     ("hostNetwork is true", "they are to talk without the overlay"),
     ("dnsPolicy is ClusterFirstWithHostNet", "else the names of Services are not found"),
@@ -97,7 +97,7 @@ class _PyTorch:
         A master listens on it. Of torchrun's agents one does, and no two may share a node.
         """
         is_master = self._first and self._type == "master"
-        is_agent = _value(env, "PET_RDZV_BACKEND") in _DYNAMIC
+        is_agent = _value(env, "PET_RDZV_BACKEND") in DYNAMIC
         return self._base if is_master or is_agent else None
 
     def tell(self, env: Env) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 from kfext.model.kinds import PYTORCH, TENSORFLOW
 from kfext.model.tolerant import mapping, text
 
-_DYNAMIC = frozenset({"", "c10d", "etcd-v2"})  # the operator's default is c10d
+DYNAMIC = frozenset({"c10d", "etcd-v2"})
+"""The backends with which torchrun's agents find each other by torch's own rendezvous."""
 
 
 def meets_at_worker(spec: Mapping[str, Any], *, name: str) -> bool:
@@ -20,7 +21,7 @@ def meets_at_worker(spec: Mapping[str, Any], *, name: str) -> bool:
 def is_dynamic(spec: Mapping[str, Any]) -> bool:
     """Return whether agents of torchrun find each other by its own rendezvous (c10d, etcd-v2)."""
     backend = text(mapping(spec.get("elasticPolicy")).get("rdzvBackend"))
-    return _has_policy(spec) and backend in _DYNAMIC
+    return _has_policy(spec) and (backend or "c10d") in DYNAMIC  # it is the operator's default
 
 
 def told_nowhere(spec: Mapping[str, Any]) -> bool:

@@ -3,7 +3,7 @@
 import itertools
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ from e2e.bench.network.placements import (
 from e2e.bench.network.tables import Run, Runs, parts_of, table_of, verdict
 from e2e.harness.install import create_namespace, kubectl
 from e2e.harness.jobs import PLURAL
+from e2e.harness.training import pods_of
 from e2e.harness.wait import TooLateError, until
 from e2e.testbed import lifecycle
 from e2e.testbed.cluster import Testbed
@@ -99,7 +100,7 @@ def _one(
     bed.api.create(path, body)
 
     def ended() -> bool:
-        seen.look(_pods(bed, name))
+        seen.look(pods_of(bed, _NAMESPACE, name).values())
         return _ended(bed.api.get(f"{path}/{name}"))
 
     until(ended, what=f"{name} has ended", seconds=_TRAINED_SECONDS)
@@ -108,7 +109,7 @@ def _one(
     log = kubectl(bed, "logs", "-n", _NAMESPACE, first_pod(name, model), "--tail=5")
     totals = json.loads(next(line for line in reversed(log.splitlines()) if line.startswith("{")))
     bed.api.delete(f"{path}/{name}")
-    until(lambda: not list(_pods(bed, name)), what=f"the pods of {name} are gone")
+    until(lambda: not pods_of(bed, _NAMESPACE, name), what=f"the pods of {name} are gone")
     return Run(
         rate=totals["steps_per_second"],
         cpu=totals["cpu_seconds"] / totals["steps"],
@@ -133,7 +134,7 @@ class _Seen:
     hosted: set[bool] = field(default_factory=set)
     restarts: int = 0
 
-    def look(self, pods: Iterator[Object]) -> None:
+    def look(self, pods: Iterable[Object]) -> None:
         """Note it: a parameter server is gone when its job has ended."""
         for pod in pods:
             if node := pod["spec"].get("nodeName"):
@@ -148,11 +149,6 @@ class _Seen:
             raise RuntimeError(f"on {self.homes}, host network {self.hosted}: not {where.name}")
         if self.restarts:
             raise RuntimeError("a pod was restarted")
-
-
-def _pods(bed: Testbed, name: str) -> Iterator[Object]:
-    selector = f"labelSelector=training.kubeflow.org%2Fjob-name%3D{name}"
-    yield from bed.api.get(f"/api/v1/namespaces/{_NAMESPACE}/pods?{selector}")["items"]
 
 
 def _bytes(members: list[Node]) -> float:
