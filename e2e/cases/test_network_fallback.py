@@ -10,6 +10,7 @@ from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
 from e2e.harness.look import gated, on_host, variables
 from e2e.harness.pods import occupy
+from e2e.harness.refusing import refusing
 from e2e.harness.space import Space
 
 CPU = {"cpu": "1"}
@@ -31,38 +32,11 @@ def test_pod_security_keeps_a_job_on_the_pod_network(space: Space) -> None:
 @pytest.fixture
 def closed(space: Space) -> Iterator[Space]:
     """A namespace in which the API server refuses what kfext does not foresee: a host network."""
-    root = "/apis/admissionregistration.k8s.io/v1"
-    created = ["CREATE"]
-    pods = {"apiGroups": [""], "apiVersions": ["v1"], "operations": created, "resources": ["pods"]}
-    specs: dict[str, Object] = {
-        "ValidatingAdmissionPolicy": {
-            "matchConstraints": {
-                "namespaceSelector": {"matchLabels": {"kfext.dev/case": space.name}},
-                "resourceRules": [pods],
-            },
-            "validations": [
-                {
-                    "expression": "!has(object.spec.hostNetwork) || !object.spec.hostNetwork",
-                    "message": "no host network here",
-                }
-            ],
-        },
-        "ValidatingAdmissionPolicyBinding": {
-            "policyName": space.name,
-            "validationActions": ["Deny"],
-        },
-    }
-    paths = [f"{root}/validatingadmissionpolicies", f"{root}/validatingadmissionpolicybindings"]
-    for path, (kind, spec) in zip(paths, specs.items(), strict=True):
-        body = {"kind": kind, "metadata": {"name": space.name}, "spec": spec}
-        space.kube.create(path, {"apiVersion": "admissionregistration.k8s.io/v1", **body})
     probe = {"hostNetwork": True, "containers": [{"name": "probe", "image": "none"}]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe"}, "spec": probe}
-    query = space.path("pods") + "?dryRun=All"
-    space.until(lambda: not space.kube.ask("POST", query, pod).ok, "the API server refuses")
-    yield space
-    for path in paths:
-        space.kube.delete(f"{path}/{space.name}")
+    expression = "!has(object.spec.hostNetwork) || !object.spec.hostNetwork"
+    with refusing(space, unless=expression, message="no host network here", probe=pod):
+        yield space
 
 
 @pytest.mark.long

@@ -15,6 +15,16 @@ from e2e.testbed import fakenodes
 from kfext import names
 
 CASE = "kfext.dev/case"
+_NOT_ADMITTED = {403, 422}
+_CLAIM: Object = {
+    "apiVersion": "v1",
+    "kind": "PersistentVolumeClaim",
+    "metadata": {"name": "probe"},
+    "spec": {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+    },
+}
 
 
 class Space:
@@ -81,10 +91,22 @@ class Space:
     def quota(self, *, pods: int) -> str:
         """Limit the number of pods, and wait until the API server does; return the quota's path."""
         path = f"/api/v1/namespaces/{self.name}/resourcequotas"
-        body = {"metadata": {"name": "limit"}, "spec": {"hard": {"pods": str(pods)}}}
+        # Nobody may have a claim, so that asking for one tells whether the quota holds by now.
+        hard = {"pods": str(pods), "persistentvolumeclaims": "0"}
+        body = {"metadata": {"name": "limit"}, "spec": {"hard": hard}}
         self.kube.create(path, {"apiVersion": "v1", "kind": "ResourceQuota", **body})
-        until(lambda: self.kube.get(f"{path}/limit").get("status"), what="the quota holds")
+        until(lambda: self.kube.get(f"{path}/limit").get("status"), what="the quota is counted")
+        self.refused(_CLAIM)
         return f"{path}/limit"
+
+    def refused(self, body: Object) -> None:
+        """Wait until no pod or claim like this is admitted; none is created, and none may exist."""
+        plural = {"Pod": "pods", "PersistentVolumeClaim": "persistentvolumeclaims"}[body["kind"]]
+        path = f"/api/v1/namespaces/{self.name}/{plural}?dryRun=All"
+        until(
+            lambda: self.kube.ask("POST", path, body).status in _NOT_ADMITTED,
+            what=f"{plural} are refused",
+        )
 
     def lift(self, quota: str) -> None:
         self.kube.delete(quota)
