@@ -187,12 +187,21 @@ class LeaseHolder:
         """Let a successor in at once. renewTime stays: giving up is no sign of life."""
         try:
             async with asyncio.timeout(_RELEASE_SECONDS):
-                lease = await self._client.get(paths.leases(self._namespace, self._name))
-                if (lease.get("spec") or {}).get("holderIdentity") == self._identity:
-                    version = lease["metadata"]["resourceVersion"]
-                    await self._write(version, {"holderIdentity": "", "leaseDurationSeconds": 1})
+                while not await self._give_up():
+                    pass  # a renewal that was still on its way came between
         except (ApiError, TimeoutError) as error:
             _log.warning("lease not released, a successor waits until it expires: %s", error)
+
+    async def _give_up(self) -> bool:
+        """Return whether the Lease is ours no more; False if it changed since it was read."""
+        lease = await self._client.get(paths.leases(self._namespace, self._name))
+        if (lease.get("spec") or {}).get("holderIdentity") == self._identity:
+            version = lease["metadata"]["resourceVersion"]
+            try:
+                await self._write(version, {"holderIdentity": "", "leaseDurationSeconds": 1})
+            except Conflict:
+                return False
+        return True
 
 
 def _micro_time(wall: float) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -83,6 +84,26 @@ async def test_a_released_lease_goes_to_the_next_at_once(contest: Contest) -> No
     assert released["holderIdentity"] in {"", "second"}
     spec = await contest.lease()
     assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("second", 1)
+
+
+async def test_a_lease_is_released_although_a_renewal_was_still_on_its_way(
+    contest: Contest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = contest.enter("first", Timing())
+    await until(first.held.is_set, what="the first holds it")
+    read, late = contest.client.get, [{"spec": {"leaseDurationSeconds": 14}}]
+
+    async def overtaken(path: str) -> dict[str, Any]:
+        lease = await read(path)
+        if late:
+            await contest.client.merge_patch(path, late.pop())
+        return lease
+
+    monkeypatch.setattr(contest.client, "get", overtaken)
+    await contest.stop("first")
+
+    assert not late
+    assert (await contest.lease())["holderIdentity"] == ""
 
 
 async def test_who_is_ill_loses_the_lease_and_who_is_well_gets_it(contest: Contest) -> None:
