@@ -16,8 +16,8 @@ from urllib.parse import quote
 from e2e.harness.kube import Kube, Object
 from e2e.harness.odd_objects import ODD, Odd, OddPod, runtime_classes
 from e2e.harness.wait import until
-from e2e.testbed import fakenodes
 from e2e.testbed.cluster import Testbed
+from e2e.testbed.readiness import is_ready
 from kfext.core.claims import pod_claim, pod_key
 from kfext.core.gang import Member
 from kfext.core.ledger import Ledger
@@ -112,7 +112,7 @@ class _Arena:
         bodies = [self._odd.node(name, self._group(name)) for name in self._names]
         _at_once(lambda body: self._kube.create("/api/v1/nodes", body), bodies)
         until(
-            lambda: sum(map(fakenodes.is_ready, self._nodes())) == len(self._names),
+            lambda: sum(map(is_ready, self._nodes())) == len(self._names),
             what="all odd nodes are ready",
         )
         return self

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from e2e.testbed import binaries
+from e2e.testbed.readiness import is_ready
 
 if TYPE_CHECKING:
     from e2e.testbed.cluster import Testbed
@@ -104,11 +105,3 @@ def _open_nodes(testbed: Testbed) -> int:
     """Count the fake nodes that are ready and no longer bear the taint of a new node."""
     nodes = testbed.api.get(f"/api/v1/nodes?labelSelector={LABEL}%3Dfake")["items"]
     return sum(is_ready(node) for node in nodes)
-
-
-def is_ready(node: Mapping[str, Any]) -> bool:
-    """Say whether a node (as the API shows it) is ready and takes pods."""
-    conditions = node.get("status", {}).get("conditions", [])
-    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
-    taints = {taint["key"] for taint in node.get("spec", {}).get("taints", [])}
-    return ready and "node.kubernetes.io/not-ready" not in taints

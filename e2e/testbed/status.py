@@ -8,7 +8,8 @@ import urllib3
 from e2e.testbed import process
 from e2e.testbed.api import ApiError
 from e2e.testbed.cluster import Testbed
-from e2e.testbed.fakenodes import LABEL, is_ready
+from e2e.testbed.fakenodes import LABEL
+from e2e.testbed.readiness import is_ready
 
 
 def lines(testbed: Testbed) -> Iterator[str]:

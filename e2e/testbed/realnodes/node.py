@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from e2e.testbed import cgroups
+from e2e.testbed.readiness import is_ready
 from e2e.testbed.realnodes import containerd, kubelet, network
 from e2e.testbed.realnodes.sandbox import Sandbox
 
@@ -74,15 +75,9 @@ class Node:
         )
 
     def is_ready(self) -> bool:
-        """Say whether the API server has the node as ready."""
+        """Say whether the API server has the node as ready for pods."""
         nodes = self.sandbox.testbed.api.get("/api/v1/nodes")["items"]
-        conditions = [
-            condition
-            for node in nodes
-            if node["metadata"]["name"] == self.name
-            for condition in node["status"].get("conditions", [])
-        ]
-        return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+        return any(is_ready(node) for node in nodes if node["metadata"]["name"] == self.name)
 
     def cpu_seconds(self) -> float:
         """Return the CPU time that the node's pods have used so far."""
