@@ -7,6 +7,7 @@ import pytest
 from e2e.harness.jobs import job, workers
 from e2e.harness.kfext_process import COMMAND, Kfext
 from e2e.harness.look import gated, held, pinned_to, suspended
+from e2e.harness.opting import set_managed
 from e2e.harness.space import Space
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
@@ -139,8 +140,7 @@ def test_a_namespace_that_is_no_longer_managed_finishes_what_was_begun(space: Sp
     space.nodes(1, cpu="32", memory="64Gi", gpu="2")
     space.submit(workers("begun", 4, each=GPU))
     space.phase("begun", "Queued")
-    path = f"/api/v1/namespaces/{space.name}"
-    space.kube.patch(path, {"metadata": {"labels": {"kfext.dev/managed": None}}})
+    set_managed(space, None)
     stored = space.submit(workers("new", 1, each=GPU))
     assert not suspended(stored)
     space.nodes(1, cpu="32", memory="64Gi", gpu="4")

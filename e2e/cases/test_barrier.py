@@ -42,7 +42,7 @@ def test_half_of_a_gang_that_came_without_our_gate_draws_the_rest_to_it(
     planned, other = space.nodes(2, cpu="32", memory="64Gi", gpu="4")
     # What two pods by themselves would choose; kube-scheduler would rather not.
     (tight,) = space.nodes(1, cpu="32", memory="64Gi", gpu="2")
-    nodes.taint(space.kube, tight, "PreferNoSchedule")
+    nodes.taint(space.kfext, tight, "PreferNoSchedule")
     squatters = half_created(space)
     assert space.plan("gang")["nodes"] == [planned]  # type: ignore[index]
     new_space().thief("thief", planned, 4)
@@ -72,8 +72,11 @@ def test_a_lease_that_is_stale_for_the_second_half_of_a_gang_splits_no_gang(
     space.phase("gang", "Placed")
 
 
-def all_but_one_bound(space: Space, kfext: Kfext, last: str) -> str:
-    """Wait until all pods but the last are bound, and have a thief take the room of the last."""
+def all_but_one_bound(space: Space, kfext: Kfext, last: str) -> Hold:
+    """Wait until all pods but the last are bound; have a thief take the room of the last.
+
+    Its pin waits until the test lets it go.
+    """
     late = Hold(lambda one: pod_patch(space.name)(one) and one.path.endswith(f"/{last}"))
     kfext.proxy.arm(late)
     bound = space.until(
@@ -81,8 +84,7 @@ def all_but_one_bound(space: Space, kfext: Kfext, last: str) -> str:
     )
     space.until(lambda: late.seen, "the last pin is on its way")
     space.thief("thief", bound[0], 1)
-    late.go.set()
-    return str(bound[0])
+    return late
 
 
 def test_the_rest_of_a_gang_that_finds_no_room_is_left_to_kube_scheduler_in_the_end(
@@ -91,8 +93,9 @@ def test_the_rest_of_a_gang_that_finds_no_room_is_left_to_kube_scheduler_in_the_
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     space.policy(placement={"bindTimeout": "1s"})
     space.submit(workers("gang", 4, each=GPU))
-    all_but_one_bound(space, kfext, "gang-worker-2")
+    late = all_but_one_bound(space, kfext, "gang-worker-2")
     before = uids(space, "gang")
+    late.go.set()
     space.phase("gang", "Released")
     notes = [e["note"] for e in space.events("gang")]
     assert any("3 attempts: no room for the rest of the gang" in note for note in notes)
@@ -119,10 +122,11 @@ def test_a_required_tfjob_that_runs_in_part_is_stopped_whole_and_resumed_only_wh
     space.policy(placement={"bindTimeout": "1s"})
     manifest = job("gang", {"PS": 1, "Worker": 3}, kind="TFJob", each=GPU, annotations=REQUIRED)
     space.submit(manifest)
-    all_but_one_bound(space, kfext, "gang-worker-2")
+    late = all_but_one_bound(space, kfext, "gang-worker-2")
     running = [name for name, home in space.homes("gang").items() if home]
     space.until(lambda: _running(space) == 3, "three pods run")
     end_slowly(space, running)
+    late.go.set()
     space.until(lambda: suspended(space.job("gang", "TFJob")), "the gang is stopped")
     state = json.loads(space.job("gang", "TFJob")["metadata"]["annotations"]["kfext.dev/state"])
     assert (state["strikes"], state["reason"]) == (3, "NoRoom")
@@ -152,10 +156,10 @@ def _running(space: Space) -> int:
 
 
 def test_a_lost_member_is_not_held_back_for_another_that_never_comes(space: Space) -> None:
-    space.policy(placement={"createTimeout": "1s"})
     space.submit(workers("gang", 4, each=GPU))
     space.bound("gang", 4)
     space.phase("gang", "Placed")
+    space.policy(placement={"createTimeout": "1s"})
     unless = "!object.metadata.name.endsWith('-worker-1')"
     with refusing(space, unless=unless, message="not again", probe=squatter("any-worker-1")):
         for name in ("gang-worker-0", "gang-worker-1"):

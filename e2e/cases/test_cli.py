@@ -10,6 +10,7 @@ import pytest
 
 from e2e.harness.jobs import Object, job, template, workers
 from e2e.harness.kfext_process import COMMAND
+from e2e.harness.refusing import limit_pods
 from e2e.harness.space import Space
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
@@ -100,7 +101,7 @@ def no_node(_space: Space) -> Object:
 
 
 def over_quota(space: Space) -> Object:
-    space.quota(pods=2)
+    limit_pods(space, 2)
     return workers("asked", 3, each=GPU)
 
 

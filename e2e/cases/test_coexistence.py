@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from e2e.harness import nodes
 from e2e.harness.jobs import job, specs, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
 from e2e.harness.look import gated, held, pinned_to, suspended
+from e2e.harness.opting import set_managed
 from e2e.harness.refusing import admit_pods, refuse_pods
 from e2e.harness.space import CASE, Space
 from e2e.harness.stand_in import standing_in
@@ -70,9 +72,9 @@ def evict(space: Space, name: str) -> None:
     space.patch_job(name, {"spec": {"runPolicy": {"suspend": True}}})
 
 
-def paint(space: Space, nodes: list[str], flavor: str) -> None:
-    for node in nodes:
-        space.kube.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {POOL: flavor}}})
+def paint(space: Space, members: list[str], flavor: str) -> None:
+    for node in members:
+        nodes.label(space.kfext, node, {POOL: flavor})
 
 
 def test_kueue_s_label_that_comes_after_our_webhook_takes_our_hold_back(queueing: Space) -> None:
@@ -266,7 +268,7 @@ def test_what_we_inject_is_refused_neither_by_pod_security_nor_by_a_quota(
 ) -> None:
     space = new_space()
     strict = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
-    space.kube.patch(f"/api/v1/namespaces/{space.name}", {"metadata": {"labels": strict}})
+    space.label(strict)
     each = {"cpu": "1", "memory": "1Gi"}
     limits = {"pods": 3, "requests.cpu": 3, "limits.cpu": 3}
     limits |= {"requests.memory": "3Gi", "limits.memory": "3Gi"}  # type: ignore[dict-item]
@@ -298,17 +300,6 @@ def test_what_we_inject_is_refused_neither_by_pod_security_nor_by_a_quota(
 
 
 # --- the label of the namespace -------------------------------------------------------------------
-
-
-def set_managed(space: Space, value: str | None) -> None:
-    """Label the namespace, or take the label away, and wait until the webhooks know."""
-    labels = {"kfext.dev/managed": value}
-    space.kube.patch(f"/api/v1/namespaces/{space.name}", {"metadata": {"labels": labels}})
-    trial = workers("trial", 1, each=GPU)
-    space.until(
-        lambda: suspended(space.try_submit(trial, query="?dryRun=All").body) is (value is not None),
-        "the webhooks know the label",
-    )
 
 
 def test_a_namespace_that_is_switched_off_finishes_jobs_of_every_phase_and_takes_no_new_ones(

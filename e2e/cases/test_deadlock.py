@@ -8,6 +8,8 @@ from collections.abc import Callable
 from functools import partial
 
 from e2e.harness.jobs import workers
+from e2e.harness.pods import succeed
+from e2e.harness.refusing import limit_pods
 from e2e.harness.space import CASE, Space
 from e2e.harness.wait import until
 
@@ -22,7 +24,7 @@ def _submit_both(
     """Submit a job in each of two namespaces; lift their quotas once both are `halfway`."""
     spaces = first, _ = new_space(managed=managed), new_space(managed=managed)
     first.nodes(5, cpu="32", memory="64Gi", gpu="2")
-    quotas = [space.quota(pods=_HALF) for space in spaces]
+    quotas = [limit_pods(space, _HALF) for space in spaces]
     for space in spaces:
         pod = {"nodeSelector": {CASE: first.name}}
         ends = {"cleanPodPolicy": "All"}
@@ -30,7 +32,7 @@ def _submit_both(
     for space in spaces:
         space.until(partial(halfway, space), "the job is halfway")
     for space, quota in zip(spaces, quotas, strict=True):
-        space.lift(quota)
+        space.kube.delete(quota)
     return spaces
 
 
@@ -52,8 +54,7 @@ def _refused(space: Space) -> bool:
 
 def _end(space: Space) -> None:
     """Let the job's master succeed, as when the training is done."""
-    path = space.path("pods", "job-master-0") + "/status"
-    space.kube.patch(path, {"status": {"phase": "Succeeded"}})
+    succeed(space, "job-master-0")
 
 
 def test_D1_two_jobs_that_each_need_60_percent_deadlock_on_plain_kubernetes(

@@ -103,6 +103,7 @@ def test_of_two_controllers_that_start_at_once_one_leads_and_both_could(
     for one in both:
         until(one.ready, what=f"{one.name} is ready", account=kfext.tail)
     until(lambda: any(map(kfext.leads, both)), what="one leads", account=kfext.tail)
+    kfext.wait_hooks()
     moving = Moving(space, 8)
     moving.submit()
     moving.wait_placed()

@@ -10,15 +10,15 @@ from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
 from e2e.harness.look import gated, on_host, variables
 from e2e.harness.pods import occupy
-from e2e.harness.refusing import refusing
+from e2e.harness.refusing import complaint_first, refusing
 from e2e.harness.space import Space
+from e2e.harness.telling import told
 
 CPU = {"cpu": "1"}
 
 
 def test_pod_security_keeps_a_job_on_the_pod_network(space: Space) -> None:
-    level = {"pod-security.kubernetes.io/enforce": "baseline"}
-    space.kube.patch(f"/api/v1/namespaces/{space.name}", {"metadata": {"labels": level}})
+    space.label({"pod-security.kubernetes.io/enforce": "baseline"})
     space.submit(workers("gang", 2, each=CPU, annotations=HOST))
     space.phase("gang", "Placed")
     condition = asked(space, "gang")
@@ -44,7 +44,8 @@ def test_a_refusal_that_only_the_api_server_knows_is_found_and_the_job_tried_wit
     closed: Space,
 ) -> None:
     closed.policy(placement={"createTimeout": "2s"})
-    closed.submit(workers("gang", 2, each=CPU, annotations=HOST))
+    with complaint_first(closed):
+        closed.submit(workers("gang", 2, each=CPU, annotations=HOST))
     closed.phase("gang", "Placed")
     assert not any(map(on_host, closed.pods("gang")))
     condition = asked(closed, "gang")
@@ -57,6 +58,7 @@ def test_network_policies_that_stop_applying_are_told(space: Space) -> None:
     path = f"/apis/networking.k8s.io/v1/namespaces/{space.name}/networkpolicies"
     body = {"metadata": {"name": "deny-all"}, "spec": {"podSelector": {}}}
     space.kube.create(path, {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", **body})
+    told(space.kfext, f"{path}/deny-all")
     space.submit(workers("gang", 2, each=CPU, annotations=HOST))
     space.phase("gang", "Placed")
     event = space.until(

@@ -21,23 +21,23 @@ def deleted(space: Space, node: str) -> None:
 
 
 def tainted_no_execute(space: Space, node: str) -> None:
-    nodes.taint(space.kube, node, "NoExecute")
+    nodes.taint(space.kfext, node, "NoExecute")
 
 
 def tainted_no_schedule(space: Space, node: str) -> None:
-    nodes.taint(space.kube, node, "NoSchedule")
+    nodes.taint(space.kfext, node, "NoSchedule")
 
 
 def shrunk(space: Space, node: str) -> None:
-    nodes.shrink(space.kube, node, 3)
+    nodes.shrink(space.kfext, node, 3)
 
 
 def no_longer_labelled(space: Space, node: str) -> None:
-    space.kube.patch(nodes.path(node), {"metadata": {"labels": {CASE: None}}})
+    nodes.label(space.kfext, node, {CASE: None})
 
 
 def quiet(space: Space, node: str) -> None:
-    nodes.go_quiet(space.kube, node)
+    nodes.go_quiet(space.kfext, node)
 
 
 def named(losses: list[Loss]) -> list[str]:
@@ -75,7 +75,7 @@ def test_pods_pinned_to_a_node_that_is_gone_are_freed_for_another(
     space: Space, kfext: Kfext, lose: Loss
 ) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
-    space.policy(placement={"bindTimeout": "2s"})
+    space.policy(placement={"bindTimeout": "5s"})
     pins = Hold(pod_patch(space.name))
     kfext.proxy.arm(pins)
     space.submit(workers("gang", 4, each=GPU))
@@ -133,7 +133,7 @@ def _all_off(space: Space, node: str) -> bool:
 
 def test_members_lost_with_a_node_come_back_beside_those_that_run(space: Space) -> None:
     (tight,) = space.nodes(1, cpu="32", memory="64Gi", gpu="2")
-    nodes.cordon(space.kube, tight)
+    nodes.cordon(space.kfext, tight)
     roomy, dying = space.nodes(2, cpu="32", memory="64Gi", gpu="8")
     space.thief("early", roomy, 5)
     space.thief("late", dying, 6)
@@ -144,8 +144,8 @@ def test_members_lost_with_a_node_come_back_beside_those_that_run(space: Space) 
     space.kube.delete(space.path("pods", "early"), grace=0)
     survivors = {name: uids(space, "gang")[name] for name in first if first[name] == roomy}
     # Two pods would fill this node to the last GPU, which is what a gang on its own looks for.
-    nodes.cordon(space.kube, tight, shut=False)
-    nodes.taint(space.kube, dying, "NoExecute")
+    nodes.cordon(space.kfext, tight, shut=False)
+    nodes.taint(space.kfext, dying, "NoExecute")
     space.until(lambda: dying not in space.homes("gang").values(), "its pods have gone")
     assert set(space.bound("gang", 5).values()) == {roomy}
     after = uids(space, "gang")
@@ -163,7 +163,7 @@ def test_a_node_that_is_only_not_ready_costs_a_running_gang_nothing(
     (node,) = set(before.values())
     known = uids(space, "gang")
     written = len(kfext.proxy.log)
-    nodes.go_quiet(space.kube, node)
+    nodes.go_quiet(space.kfext, node)
     # Another gang goes its whole way meanwhile, and not to that node.
     space.submit(workers("other", 4, each=GPU))
     assert node not in space.bound("other", 4).values()
@@ -172,7 +172,7 @@ def test_a_node_that_is_only_not_ready_costs_a_running_gang_nothing(
     space.phase("late", "Queued")
     assert not [one for one in kfext.proxy.log[written:] if one.is_write and "gang" in one.path]
     assert (space.homes("gang"), uids(space, "gang")) == (before, known)
-    nodes.speak_again(space.kube, node)
+    nodes.speak_again(space.kfext, node)
     # What runs there still counts: one GPU is free, two are wanted.
     space.submit(workers("small", 1, each=GPU))
     assert set(space.bound("small", 1).values()) == {node}

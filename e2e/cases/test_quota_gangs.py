@@ -2,6 +2,7 @@
 
 from e2e.harness.jobs import workers
 from e2e.harness.kfext_process import Kfext
+from e2e.harness.refusing import limit_pods
 from e2e.harness.space import Space
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
@@ -10,7 +11,7 @@ GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 def test_of_two_gangs_under_a_quota_for_one_the_second_has_no_pod_until_the_first_has_gone(
     space: Space, kfext: Kfext
 ) -> None:
-    space.quota(pods=5)
+    limit_pods(space, 5)
     # Without this both would be stopped in time, and start again: the deadlock must not begin.
     space.policy(placement={"createTimeout": "10m"})
     for name in ("first", "second"):

@@ -7,6 +7,7 @@ from e2e.harness.jobs import job, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.look import conditions, gated, pinned_to
 from e2e.harness.pods import uids
+from e2e.harness.refusing import complaint_first
 from e2e.harness.space import Space
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
@@ -138,7 +139,7 @@ def test_an_answer_that_comes_after_the_news_of_the_watch_is_not_taken_for_news(
     kfext.proxy.arm(answers)
     space.submit(workers("gang", 4, each=GPU))
     space.bound("gang", 4)
-    assert answers.seen == 4
+    space.until(lambda: answers.seen == 4, "the answers are on their way")
     space.submit(workers("other", 2, each=GPU))
     space.phase("other", "Placed")  # so the watch has told all that was before
     answers.go.set()  # the pods were not bound yet when these were written
@@ -148,12 +149,13 @@ def test_an_answer_that_comes_after_the_news_of_the_watch_is_not_taken_for_news(
 
 def test_a_pytorchjob_and_a_tfjob_of_one_name_do_not_share_pods(space: Space) -> None:
     """Both kinds name their pods alike, so the operator can create those of one job only."""
-    space.policy(placement={"createTimeout": "2s"})
     space.submit(job("twin", {"Master": 1, "Worker": 2}, each=GPU))
     homes = space.bound("twin", 3)
     space.phase("twin", "Placed")
     first = uids(space, "twin")
-    space.submit(job("twin", {"PS": 1, "Worker": 2}, kind="TFJob", each=GPU))
+    space.policy(placement={"createTimeout": "5s"})
+    with complaint_first(space):
+        space.submit(job("twin", {"PS": 1, "Worker": 2}, kind="TFJob", each=GPU))
     state = space.until(
         lambda: json.loads(
             space.job("twin", "TFJob")["metadata"]["annotations"].get("kfext.dev/state", "{}")

@@ -1,5 +1,6 @@
 """The room of a plan is taken, or its node goes, before the gang is there."""
 
+from e2e.harness import nodes
 from e2e.harness.faults import Hold, pod_patch
 from e2e.harness.jobs import workers
 from e2e.harness.kfext_process import Kfext
@@ -77,7 +78,7 @@ def test_a_node_deleted_while_its_gang_is_gated_is_replaced_by_another(space: Sp
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
     space.submit(workers("gang", 4, each=GPU, pod=FOREIGN_GATE))
     (node,) = space.phase("gang", "Gated")["nodes"]
-    space.kube.delete(f"/api/v1/nodes/{node}")
+    space.lose_node(node)
     take_foreign_gate(space, "gang")
     homes = space.bound("gang", 4)
     assert len(set(homes.values())) == 1
@@ -89,7 +90,7 @@ def test_a_node_cordoned_while_its_gang_is_gated_is_replaced_by_another(space: S
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
     space.submit(workers("gang", 4, each=GPU, pod=FOREIGN_GATE))
     (node,) = space.phase("gang", "Gated")["nodes"]
-    space.kube.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
+    nodes.cordon(space.kfext, node)
     take_foreign_gate(space, "gang")
     assert node not in space.bound("gang", 4).values()
 
@@ -98,7 +99,7 @@ def test_room_stolen_between_pin_and_bind_is_left_for_another_node_in_time(
     space: Space, kfext: Kfext
 ) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
-    space.policy(placement={"bindTimeout": "2s"})
+    space.policy(placement={"bindTimeout": "5s"})
     pins = Hold(pod_patch(space.name))
     kfext.proxy.arm(pins)
     space.submit(workers("gang", 4, each=GPU))
@@ -123,9 +124,9 @@ def test_a_member_lost_while_its_node_is_cordoned_comes_back_when_the_node_does(
     space.submit(workers("gang", 4, each=GPU))
     space.bound("gang", 4)
     space.phase("gang", "Placed")
-    space.kube.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
+    nodes.cordon(space.kfext, node)
     space.kube.delete(space.path("pods", "gang-worker-1"), grace=0)
     space.phase("gang", "Gated")
     assert len(space.pods("gang")) == 4  # the others run on
-    space.kube.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": None}})
+    nodes.cordon(space.kfext, node, shut=False)
     assert set(space.bound("gang", 4).values()) == {node}

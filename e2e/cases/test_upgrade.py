@@ -91,6 +91,7 @@ class EveryPhase:
         refuse_pods(self.starved)
         self.starved.submit(workers("planned", 2, each=GPU))
         self.starved.phase("planned", "Planned")
+        self.unbound.policy(placement={"bindTimeout": "10m"})
         self._testbed.stop_process("kube-scheduler")
         self.unbound.submit(workers("binding", 2, each=GPU))
         self.unbound.phase("binding", "Binding")

@@ -2,7 +2,6 @@
 
 import base64
 import ssl
-from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -47,7 +46,8 @@ def test_when_a_replica_is_killed_the_other_answers(kfext: Kfext) -> None:
         noticed = reviews.outcomes
         reviews.wait_more(40)
         # Those on their way to it passed untouched: a dead webhook blocks nobody.
-        assert reviews.outcomes - noticed == Counter({"held": (reviews.outcomes - noticed).total()})
+        later = reviews.outcomes - noticed
+        assert later.keys() == {"held"}
     assert noticed.keys() <= {"held", "untouched"}
     assert reviews.failed_open == reviews.outcomes["untouched"]
 

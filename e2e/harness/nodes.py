@@ -1,8 +1,12 @@
-"""What befalls a node: it is tainted, shrinks, or goes quiet."""
+"""What befalls a node, and that the controller is told: tainted, cordoned, shrunk, gone quiet."""
 
-from e2e.harness.kube import Kube, Object
+from collections.abc import Mapping
+
+from e2e.harness.kfext_process import Kfext
+from e2e.harness.kube import Object
+from e2e.harness.telling import told
 from e2e.harness.wait import until
-from e2e.testbed import fakenodes
+from e2e.testbed.readiness import is_ready
 
 _KWOK = "kwok.x-k8s.io/node"
 NOT_READY = "node.kubernetes.io/not-ready"
@@ -12,23 +16,33 @@ def path(node: str) -> str:
     return f"/api/v1/nodes/{node}"
 
 
-def taint(kube: Kube, node: str, effect: str) -> None:
+def label(kfext: Kfext, node: str, labels: Mapping[str, str | None]) -> None:
+    kfext.kube.patch(path(node), {"metadata": {"labels": labels}})
+    told(kfext, path(node))
+
+
+def taint(kfext: Kfext, node: str, effect: str) -> None:
     """Taint a node; NoExecute has its pods deleted too."""
     taints = [{"key": "example.com/broken", "effect": effect}]
-    kube.patch(path(node), {"spec": {"taints": taints}})
+    kfext.kube.patch(path(node), {"spec": {"taints": taints}})
+    told(kfext, path(node))
 
 
-def cordon(kube: Kube, node: str, *, shut: bool = True) -> None:
-    kube.patch(path(node), {"spec": {"unschedulable": shut or None}})
+def cordon(kfext: Kfext, node: str, *, shut: bool = True) -> None:
+    kfext.kube.patch(path(node), {"spec": {"unschedulable": shut or None}})
+    told(kfext, path(node))
 
 
-def shrink(kube: Kube, node: str, gpus: int) -> None:
+def shrink(kfext: Kfext, node: str, gpus: int) -> None:
     """Have a node offer fewer GPUs, as when a device fails."""
-    kube.patch(f"{path(node)}/status", {"status": {"allocatable": {"nvidia.com/gpu": str(gpus)}}})
+    offer = {"status": {"allocatable": {"nvidia.com/gpu": str(gpus)}}}
+    kfext.kube.patch(f"{path(node)}/status", offer)
+    told(kfext, path(node))
 
 
-def go_quiet(kube: Kube, node: str) -> None:
+def go_quiet(kfext: Kfext, node: str) -> None:
     """Have a kubelet say no more, and wait until the node controller has marked the node."""
+    kube = kfext.kube
     kube.patch(path(node), {"metadata": {"annotations": {_KWOK: None}}})
     ready = {"type": "Ready", "status": "False", "reason": "KubeletNotReady"}
     kube.patch(f"{path(node)}/status", {"status": {"conditions": [ready]}})
@@ -36,14 +50,17 @@ def go_quiet(kube: Kube, node: str) -> None:
         lambda: {"NoSchedule", "NoExecute"} <= _not_ready_effects(kube.get(path(node))),
         what=f"node {node} is marked as not ready",
     )
+    told(kfext, path(node))
 
 
-def speak_again(kube: Kube, node: str) -> None:
+def speak_again(kfext: Kfext, node: str) -> None:
+    kube = kfext.kube
     kube.patch(path(node), {"metadata": {"annotations": {_KWOK: "fake"}}})
     until(
-        lambda: fakenodes.is_ready(found := kube.get(path(node))) and not _not_ready_effects(found),
+        lambda: is_ready(found := kube.get(path(node))) and not _not_ready_effects(found),
         what=f"node {node} is ready again",
     )
+    told(kfext, path(node))
 
 
 def _not_ready_effects(node: Object) -> set[str]:

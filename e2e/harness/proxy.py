@@ -18,6 +18,7 @@ from aiohttp import web
 from yarl import URL
 
 from e2e.harness.faults import Exchange, Fault, Match
+from e2e.harness.stream import Stream
 
 _HOP_HEADERS = {"host", "content-length", "transfer-encoding", "connection", "accept-encoding"}
 _BODY_LIMIT = 16 * 2**20
@@ -37,7 +38,7 @@ class Proxy:
     kill: Callable[[], None] = lambda: None
     log: list[Exchange] = field(default_factory=list)
     _faults: list[Fault] = field(default_factory=list)
-    _streams: set[asyncio.Task[Any]] = field(default_factory=set)
+    _streams: dict[Stream, asyncio.Task[None]] = field(default_factory=dict)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
     _running: set[asyncio.Task[Any]] = field(default_factory=set)
 
@@ -69,12 +70,16 @@ class Proxy:
         """Cut every open watch that matches, as a restarted API server does; return how many."""
 
         async def cut() -> int:
-            found = [task for task in self._streams if match(task.exchange)]  # type: ignore[attr-defined]
+            found = [task for one, task in self._streams.items() if match(one.exchange)]
             for task in found:
                 task.cancel()
             return len(found)
 
         return self._call(cut())
+
+    def streams(self, plural: str) -> list[Stream]:
+        """Return the open watches of a collection."""
+        return [one for one in list(self._streams) if one.plural == plural]
 
     def writes(self, match: Match = lambda _: True) -> list[Exchange]:
         """Return the recorded writes that the API server carried out."""
@@ -96,7 +101,7 @@ class Proxy:
         await web.TCPSite(self._runner, "127.0.0.1", self.port).start()
 
     async def _end(self) -> None:
-        for task in [*self._streams, *self._running]:
+        for task in [*self._streams.values(), *self._running]:
             task.cancel()
         await self._runner.cleanup()
         await self._session.close()
@@ -152,9 +157,9 @@ class Proxy:
             response = web.StreamResponse(status=upstream.status)
             response.content_type = "application/json"
             await response.prepare(request)
-            copying = asyncio.ensure_future(_copy(upstream, response))
-            copying.exchange = exchange  # type: ignore[attr-defined]
-            self._streams.add(copying)
+            stream = Stream(exchange)
+            copying = asyncio.ensure_future(_copy(upstream, response, stream))
+            self._streams[stream] = copying
             try:
                 await copying
             except asyncio.CancelledError:
@@ -162,13 +167,17 @@ class Proxy:
                 if request.transport is not None:
                     request.transport.abort()
             finally:
-                self._streams.discard(copying)
+                stream.open = False
+                del self._streams[stream]
         return response
 
 
-async def _copy(upstream: aiohttp.ClientResponse, response: web.StreamResponse) -> None:
+async def _copy(
+    upstream: aiohttp.ClientResponse, response: web.StreamResponse, stream: Stream
+) -> None:
     async for chunk in upstream.content.iter_any():
         await response.write(chunk)
+        stream.note(chunk)
     await response.write_eof()
 
 

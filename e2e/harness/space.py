@@ -10,21 +10,13 @@ from e2e.harness.jobs import PLURAL
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Answer, Object
 from e2e.harness.look import told_of_job, told_of_pod
+from e2e.harness.telling import delete_told, told
 from e2e.harness.wait import until
 from e2e.testbed import fakenodes
+from e2e.testbed.readiness import is_ready
 from kfext import names
 
 CASE = "kfext.dev/case"
-_NOT_ADMITTED = {403, 422}
-_CLAIM: Object = {
-    "apiVersion": "v1",
-    "kind": "PersistentVolumeClaim",
-    "metadata": {"name": "probe"},
-    "spec": {
-        "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": "1Gi"}},
-    },
-}
 
 
 class Space:
@@ -60,14 +52,16 @@ class Space:
         self._nodes += made
         paths = [f"/api/v1/nodes/{name}" for name in made]
         until(
-            lambda: all(fakenodes.is_ready(self.kube.get(path)) for path in paths),
+            lambda: all(is_ready(self.kube.get(path)) for path in paths),
             what=f"nodes {made} are ready",
         )
+        for path in paths:
+            told(self.kfext, path)
         return made
 
     def lose_node(self, name: str) -> None:
         """Delete a node, as when its machine is taken away for good."""
-        self.kube.delete(f"/api/v1/nodes/{name}")
+        delete_told(self.kfext, f"/api/v1/nodes/{name}")
         self._lost.add(name)
 
     @property
@@ -76,7 +70,7 @@ class Space:
         return [name for name in self._nodes if name not in self._lost]
 
     def policy(self, **spec: Any) -> None:
-        """Make a TrainingPolicy for this namespace only, and wait until nothing else holds."""
+        """Make a TrainingPolicy for this namespace only, of which the controller is told."""
         name = f"{self.name}-{len(self._policies)}"
         selector = {"matchLabels": {CASE: self.name}}
         body = {
@@ -85,31 +79,16 @@ class Space:
             "metadata": {"name": name},
             "spec": {"namespaceSelector": selector, "weight": len(self._policies), **spec},
         }
-        self.kube.create("/apis/kfext.dev/v1alpha1/trainingpolicies", body)
+        path = "/apis/kfext.dev/v1alpha1/trainingpolicies"
+        self.kube.create(path, body)
         self._policies.append(name)
+        told(self.kfext, f"{path}/{name}")
 
-    def quota(self, *, pods: int) -> str:
-        """Limit the number of pods, and wait until the API server does; return the quota's path."""
-        path = f"/api/v1/namespaces/{self.name}/resourcequotas"
-        # Nobody may have a claim, so that asking for one tells whether the quota holds by now.
-        hard = {"pods": str(pods), "persistentvolumeclaims": "0"}
-        body = {"metadata": {"name": "limit"}, "spec": {"hard": hard}}
-        self.kube.create(path, {"apiVersion": "v1", "kind": "ResourceQuota", **body})
-        until(lambda: self.kube.get(f"{path}/limit").get("status"), what="the quota is counted")
-        self.refused(_CLAIM)
-        return f"{path}/limit"
-
-    def refused(self, body: Object) -> None:
-        """Wait until no pod or claim like this is admitted; none is created, and none may exist."""
-        plural = {"Pod": "pods", "PersistentVolumeClaim": "persistentvolumeclaims"}[body["kind"]]
-        path = f"/api/v1/namespaces/{self.name}/{plural}?dryRun=All"
-        until(
-            lambda: self.kube.ask("POST", path, body).status in _NOT_ADMITTED,
-            what=f"{plural} are refused",
-        )
-
-    def lift(self, quota: str) -> None:
-        self.kube.delete(quota)
+    def label(self, labels: Mapping[str, str | None]) -> None:
+        """Label the namespace, or take labels away; the controller is told."""
+        path = f"/api/v1/namespaces/{self.name}"
+        self.kube.patch(path, {"metadata": {"labels": labels}})
+        told(self.kfext, path)
 
     def thief(self, name: str, node: str, gpus: int) -> None:
         """Put a pod of nobody's job on a node at once, past every scheduler."""

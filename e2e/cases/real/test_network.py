@@ -120,12 +120,13 @@ def test_torchrun_as_the_sdk_starts_it_trains_twice_on_one_node(
 
 @pytest.mark.long
 def test_elastic_workers_with_a_node_each_train_on_the_host_network(
-    bed: Testbed, managed: str
+    bed: Testbed, managed: str, members: tuple[Node, Node]
 ) -> None:
     job = elastic(2)
     # More than half a node, so that no node holds both.
     (container,) = replica_specs(job)["Worker"].template.spec.containers
-    container.resources.requests["cpu"] = container.resources.limits["cpu"] = "400m"
+    cpu = f"{members[0].millicores // 2 + 50}m"
+    container.resources.requests["cpu"] = container.resources.limits["cpu"] = cpu
     pods = train(bed, asking(job), managed)
     assert len({pod["spec"]["nodeName"] for pod in pods}) == 2
     assert all(map(on_host, pods))

@@ -54,7 +54,8 @@ def test_a_job_trains_on_with_a_replaced_worker(bed: Testbed, managed: str, kind
 def test_a_job_suspended_by_hand_and_resumed_trains_on_the_host_network(
     bed: Testbed, managed: str
 ) -> None:
-    job = asking(ddp("paused", steps=100))
+    # Many steps: it is suspended while it trains.
+    job = asking(ddp("paused", steps=2000))
     sdk = submit(bed, job, managed)
     until_training(bed, managed, "paused-master-0")
     set_suspend(bed, job, managed, value=True)
@@ -76,18 +77,26 @@ def test_a_pytorchjob_of_which_the_webhook_missed_a_pod_trains_across_both_netwo
     bed.api.create(f"/api/v1/namespaces/{managed}/pods", squatter("missed-worker-1"))
     with policy(bed, managed, placement={"createTimeout": "10m"}):
         sdk = submit(bed, job, managed)
-        until(lambda: len(pods_of(bed, managed, "missed")) == 2, what="two of its pods exist")
+        until(
+            lambda: len(pods_of(bed, managed, "missed")) == 2,
+            what="two of its pods exist",
+            seconds=TRAINED_SECONDS,
+        )
         kubectl(bed, "scale", *webhook, "--replicas=0")
         try:
-            kubectl(bed, "rollout", "status", *webhook, "--timeout=120s")
-            kubectl(bed, "wait", "pod", *of_it, "--for=delete", "--timeout=120s")
+            kubectl(bed, "rollout", "status", *webhook, "--timeout=300s")
+            kubectl(bed, "wait", "pod", *of_it, "--for=delete", "--timeout=300s")
             kubectl(bed, "delete", "pod", "-n", managed, "missed-worker-1")
             # The operator backs off from a name that is taken; a change of the job wakes it.
             kubectl(bed, "label", "pytorchjob", "-n", managed, "missed", "seen=again")
-            until(lambda: len(pods_of(bed, managed, "missed")) == 3, what="all of its pods exist")
+            until(
+                lambda: len(pods_of(bed, managed, "missed")) == 3,
+                what="all of its pods exist",
+                seconds=TRAINED_SECONDS,
+            )
         finally:
             kubectl(bed, "scale", *webhook, "--replicas=2")
-            kubectl(bed, "rollout", "status", *webhook, "--timeout=120s")
+            kubectl(bed, "rollout", "status", *webhook, "--timeout=300s")
     trained(sdk, job, managed)
     pods = pods_of(bed, managed, "missed")
     assert {name for name, pod in pods.items() if not on_host(pod)} == {"missed-worker-1"}
