@@ -22,6 +22,7 @@ from e2e.harness.stream import Stream
 
 _HOP_HEADERS = {"host", "content-length", "transfer-encoding", "connection", "accept-encoding"}
 _BODY_LIMIT = 16 * 2**20
+_ANSWER_SECONDS = 10.0  # an API server that a test has stopped answers later, or never
 
 
 @dataclass
@@ -41,6 +42,7 @@ class Proxy:
     _streams: dict[Stream, asyncio.Task[None]] = field(default_factory=dict)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
     _running: set[asyncio.Task[Any]] = field(default_factory=set)
+    _passing: set[asyncio.Task[Any]] = field(default_factory=set)
 
     @property
     def server(self) -> str:
@@ -82,7 +84,11 @@ class Proxy:
         return [one for one in list(self._streams) if one.plural == plural]
 
     def writes(self, match: Match = lambda _: True) -> list[Exchange]:
-        """Return the recorded writes that the API server carried out."""
+        """Return the recorded writes that the API server carried out.
+
+        What came of a write may be seen in the cluster before its answer is here: that is awaited.
+        """
+        self._call(self._settle())
         return [one for one in list(self.log) if one.is_write and one.status < 300 and match(one)]
 
     # --- on the loop ------------------------------------------------------------------------------
@@ -129,7 +135,17 @@ class Proxy:
                 return await fault.apply(exchange, lambda: self._pass(request, exchange), self.kill)
         return await self._pass(request, exchange)
 
+    async def _settle(self) -> None:
+        if self._passing:
+            await asyncio.wait(set(self._passing), timeout=_ANSWER_SECONDS)
+
     async def _pass(self, request: web.Request, exchange: Exchange) -> tuple[int, bytes, str]:
+        passing = asyncio.ensure_future(self._carry(request, exchange))
+        self._passing.add(passing)
+        passing.add_done_callback(self._passing.discard)
+        return await passing
+
+    async def _carry(self, request: web.Request, exchange: Exchange) -> tuple[int, bytes, str]:
         async with self._send(request, exchange) as response:
             answer = await response.read()
         exchange.status = response.status
