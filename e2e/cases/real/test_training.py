@@ -28,6 +28,7 @@ def test_C1_plain_kubernetes_spreads_a_job_that_kfext_puts_on_one_node(
     assert len(set(together.values())) == 1
 
 
+@pytest.mark.long
 def test_a_tfjob_with_a_parameter_server_trains_on_one_node(bed: Testbed, managed: str) -> None:
     # All three fit on a node of a machine with two cores, with half of kfext beside them.
     job = tf_job("ps", cpu="180m", arguments=("--steps", "40"))
