@@ -52,11 +52,6 @@ def _refused(space: Space) -> bool:
     return len(pods) == _PODS and len(said) == 1 and "Insufficient nvidia.com/gpu" in said[0]
 
 
-def _end(space: Space) -> None:
-    """Let the job's master succeed, as when the training is done."""
-    succeed(space, "job-master-0")
-
-
 def test_D1_two_jobs_that_each_need_60_percent_deadlock_on_plain_kubernetes(
     new_space: NewSpace,
 ) -> None:
@@ -96,7 +91,7 @@ def test_D1_two_jobs_that_each_need_60_percent_run_one_after_the_other_with_kfex
     waiting = second.phase("job", "Queued")
     assert _bound(second) == 0
     assert waiting["message"]
-    _end(first)
+    succeed(first, "job-master-0")  # the training is done
     until(lambda: _bound(second) == _PODS, what="the other job runs", account=second.account)
     second.phase("job", "Placed")
     assert not [both for both in seen if all(both)], "both held a part of the cluster"

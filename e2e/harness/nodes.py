@@ -17,27 +17,22 @@ def path(node: str) -> str:
 
 
 def label(kfext: Kfext, node: str, labels: Mapping[str, str | None]) -> None:
-    kfext.kube.patch(path(node), {"metadata": {"labels": labels}})
-    told(kfext, path(node))
+    _change(kfext, node, {"metadata": {"labels": labels}})
 
 
 def taint(kfext: Kfext, node: str, effect: str) -> None:
     """Taint a node; NoExecute has its pods deleted too."""
     taints = [{"key": "example.com/broken", "effect": effect}]
-    kfext.kube.patch(path(node), {"spec": {"taints": taints}})
-    told(kfext, path(node))
+    _change(kfext, node, {"spec": {"taints": taints}})
 
 
 def cordon(kfext: Kfext, node: str, *, shut: bool = True) -> None:
-    kfext.kube.patch(path(node), {"spec": {"unschedulable": shut or None}})
-    told(kfext, path(node))
+    _change(kfext, node, {"spec": {"unschedulable": shut or None}})
 
 
 def shrink(kfext: Kfext, node: str, gpus: int) -> None:
     """Have a node offer fewer GPUs, as when a device fails."""
-    offer = {"status": {"allocatable": {"nvidia.com/gpu": str(gpus)}}}
-    kfext.kube.patch(f"{path(node)}/status", offer)
-    told(kfext, path(node))
+    _change(kfext, node, {"status": {"allocatable": {"nvidia.com/gpu": str(gpus)}}}, at="/status")
 
 
 def go_quiet(kfext: Kfext, node: str) -> None:
@@ -60,6 +55,11 @@ def speak_again(kfext: Kfext, node: str) -> None:
         lambda: is_ready(found := kube.get(path(node))) and not _not_ready_effects(found),
         what=f"node {node} is ready again",
     )
+    told(kfext, path(node))
+
+
+def _change(kfext: Kfext, node: str, patch: Object, *, at: str = "") -> None:
+    kfext.kube.patch(path(node) + at, patch)
     told(kfext, path(node))
 
 

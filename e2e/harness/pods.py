@@ -44,7 +44,7 @@ def succeed(space: Space, name: str) -> None:
     """Have the program in a pod come to its end, once it runs: a kubelet would say so after."""
     path = space.path("pods", name)
     space.until(lambda: space.kube.get(path)["status"].get("phase") == "Running", f"{name} runs")
-    space.kube.patch(f"{space.path('pods', name)}/status", {"status": {"phase": "Succeeded"}})
+    space.kube.patch(f"{path}/status", {"status": {"phase": "Succeeded"}})
 
 
 def uids(space: Space, job: str) -> dict[str, str]:

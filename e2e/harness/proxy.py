@@ -84,11 +84,8 @@ class Proxy:
         return [one for one in list(self._streams) if one.plural == plural]
 
     def writes(self, match: Match = lambda _: True) -> list[Exchange]:
-        """Return the recorded writes that the API server carried out.
-
-        What came of a write may be seen in the cluster before its answer is here: that is awaited.
-        """
-        self._call(self._settle())
+        """Return the recorded writes that the API server carried out."""
+        self._call(self._settle())  # what came of a write may be seen before its answer is here
         return [one for one in list(self.log) if one.is_write and one.status < 300 and match(one)]
 
     # --- on the loop ------------------------------------------------------------------------------
@@ -193,7 +190,8 @@ async def _copy(
 ) -> None:
     async for chunk in upstream.content.iter_any():
         await response.write(chunk)
-        stream.note(chunk)
+        if upstream.ok:  # else it is no watch, but why there is none
+            stream.note(chunk)
     await response.write_eof()
 
 

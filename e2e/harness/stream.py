@@ -19,15 +19,12 @@ class Stream:
 
     exchange: Exchange
     open: bool = True
-    version: int = 0
+    version: int = field(init=False)
     gone: set[str] = field(default_factory=set)
     _rest: bytes = b""
 
-    @property
-    def plural(self) -> str:
-        return self.exchange.path.rsplit("/", 1)[-1]
-
     def __post_init__(self) -> None:
+        self.plural = self.exchange.path.rsplit("/", 1)[-1]
         self.version = int(self.exchange.query.get("resourceVersion") or 0)
 
     def note(self, chunk: bytes) -> None:
