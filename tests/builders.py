@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 from kfext import names
-from kfext.core.claim import Claim
-from kfext.core.gang import Member, members_of
-from kfext.core.ledger import Ledger
+from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.placement.gang import Member, members_of
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.kinds import KINDS
 from kfext.model.node import Node, parse_node

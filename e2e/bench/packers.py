@@ -6,9 +6,9 @@ or None if the way finds no place for all of them. All are written anew from the
 
 from collections.abc import Callable, Iterator, Sequence
 
-from kfext.core.gang import Member
-from kfext.core.ledger import Ledger
-from kfext.core.plan import place
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.placement.gang import Member
+from kfext.core.placement.place import place
 from kfext.model.constraints import Constraints
 from kfext.model.node import Node
 from kfext.model.pod import ReplicaKey

@@ -21,12 +21,12 @@ from typing import Any
 
 from e2e.bench.report import quantile, spread, table
 from e2e.bench.targets import PLAN_RATE
-from kfext.core.claim import Claim
-from kfext.core.claims import plan_claims
-from kfext.core.ledger import Ledger
-from kfext.core.lifecycle import next_step
-from kfext.core.situation import Situation
-from kfext.core.steps import Start
+from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.claims import plan_claims
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.lifecycle.next_step import next_step
+from kfext.core.lifecycle.situation import Situation
+from kfext.core.lifecycle.steps import Start
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.node import parse_node
 from kfext.model.quantity import parse_resources

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from e2e.harness.kube import Kube, Object
 from e2e.harness.wait import TooLateError, until
 from e2e.testbed.cluster import Testbed
-from kfext.core.quota import shortage
+from kfext.core.queue.quota import shortage
 from kfext.model.charge import pod_charge
 from kfext.model.quota import parse_quota
 

@@ -18,10 +18,10 @@ from e2e.harness.odd_objects import ODD, Odd, OddPod, runtime_classes
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.readiness import is_ready
-from kfext.core.claims import pod_claim, pod_key
-from kfext.core.gang import Member
-from kfext.core.ledger import Ledger
-from kfext.core.plan import place, still_fits
+from kfext.core.ledger.claims import pod_claim, pod_key
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.placement.gang import Member
+from kfext.core.placement.place import place, still_fits
 from kfext.model.constraints import parse_constraints
 from kfext.model.node import parse_node
 from kfext.model.pod import ReplicaKey, parse_pod

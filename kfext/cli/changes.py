@@ -6,8 +6,8 @@ from typing import Any
 from kfext import names
 from kfext.cli.cluster import Raw
 from kfext.core.elastic import workers_of
-from kfext.core.explain import listed
-from kfext.core.pod_network import edits_of
+from kfext.core.network.pod_edits import edits_of
+from kfext.core.words import listed
 from kfext.model.job import TrainingJob, annotations_of, template_of
 from kfext.model.plan import Plan
 from kfext.model.state import decode_state

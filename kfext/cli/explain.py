@@ -10,8 +10,8 @@ import yaml
 from kfext import names
 from kfext.cli.changes import changes
 from kfext.cli.cluster import ClusterOptions, Raw, find_job
-from kfext.core.explain import listed
-from kfext.core.validate import OFF
+from kfext.core.settings.values import OFF
+from kfext.core.words import listed
 from kfext.errors import Forbidden, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client

@@ -12,10 +12,9 @@ import yaml
 from kfext.cli.cluster import ClusterOptions
 from kfext.cli.render import admitted, title_of
 from kfext.cli.snapshot import read_snapshot
-from kfext.core.explain import in_line
-from kfext.core.facts import Facts
-from kfext.core.outlook import outlook
-from kfext.core.steps import Release, Start, Wait
+from kfext.core.admission.facts import Facts
+from kfext.core.lifecycle.steps import Release, Start, Wait
+from kfext.core.queue.position import in_line
 from kfext.errors import UserError
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.kinds import KINDS
@@ -23,6 +22,7 @@ from kfext.model.namespace import Namespace
 from kfext.model.snapshot import Snapshot
 from kfext.model.tolerant import mapping, text
 from kfext.names import PLAN, REASON_SUSPENDED_BY_USER
+from kfext.state.outlook import outlook
 
 STARTS, WAITS, NOT_HELD = "starts", "waits", "not-held"
 _WORDS = {

@@ -9,7 +9,7 @@ import yaml
 
 from kfext.cli.cluster import ClusterOptions, all_jobs
 from kfext.cli.snapshot import read_classes
-from kfext.core.queue import Classes, priority_class, turn
+from kfext.core.queue.order import Classes, priority_class, turn
 from kfext.errors import Forbidden
 from kfext.kube import paths
 from kfext.model.job import TrainingJob

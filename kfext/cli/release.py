@@ -1,8 +1,8 @@
 """`kubectl kfext release`: give jobs back to plain Kubernetes, also when no controller runs."""
 
 from kfext.cli.cluster import ClusterOptions, Raw, all_jobs, find_job
-from kfext.core.job_patch import release_patch
-from kfext.core.pod_patch import ungate
+from kfext.core.patches.job import release_patch
+from kfext.core.patches.pod import ungate
 from kfext.errors import Conflict, Invalid, NotFound, UserError
 from kfext.kube import paths
 from kfext.kube.client import Client

@@ -7,10 +7,10 @@ from typing import IO, Any
 import orjson
 import yaml
 
-from kfext.core.facts import Facts
-from kfext.core.mutate_job import mutate_job
-from kfext.core.mutation import Mutation
-from kfext.core.patch import Operation
+from kfext.core.admission.facts import Facts
+from kfext.core.admission.job import mutate_job
+from kfext.core.admission.mutation import Mutation
+from kfext.core.patches.json_patch import Operation
 from kfext.errors import UserError
 from kfext.model.kinds import KINDS
 from kfext.model.policy import TrainingPolicy, parse_policy

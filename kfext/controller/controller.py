@@ -5,17 +5,14 @@ from contextlib import suppress
 
 import structlog
 
-from kfext.controller.cluster import Cluster
-from kfext.controller.entry import Entry
 from kfext.controller.informers import informers
 from kfext.controller.metrics import Metrics
 from kfext.controller.reconciler import Reconciler
-from kfext.controller.settings import SettingsSource
 from kfext.controller.view import view_of
 from kfext.controller.viewer import Viewer
 from kfext.controller.writer import Writer, reference
-from kfext.core.host_network import why_network
-from kfext.core.validate import HOST, POD
+from kfext.core.network.eligibility import why_network
+from kfext.core.settings.values import HOST, POD
 from kfext.errors import ApiError
 from kfext.kube import paths
 from kfext.kube.autoscaler import has_autoscaler
@@ -28,6 +25,9 @@ from kfext.model.policy import parse_policy
 from kfext.model.tolerant import mapping, text
 from kfext.model.verdict import Verdict
 from kfext.names import PLACED, QUEUED
+from kfext.state.cluster import Cluster
+from kfext.state.entry import Entry
+from kfext.state.settings import SettingsSource
 
 _log = structlog.get_logger(__name__)
 

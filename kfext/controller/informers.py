@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
-from kfext.controller.cluster import Cluster
-from kfext.controller.line import Line
-from kfext.controller.settings import SettingsSource
 from kfext.controller.view import decode_view
 from kfext.controller.viewer import Viewer
 from kfext.kube import paths, wire
 from kfext.kube.client import Client
 from kfext.kube.informer import Informer
 from kfext.model.namespace import Namespace
+from kfext.state.cluster import Cluster
+from kfext.state.line import Line
+from kfext.state.settings import SettingsSource
 
 
 def informers(

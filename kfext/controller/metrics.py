@@ -8,10 +8,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from kfext.controller.cluster import Cluster
-from kfext.controller.line import Line
-from kfext.core.queue import priority_class
+from kfext.core.queue.order import priority_class
 from kfext.names import PHASES
+from kfext.state.cluster import Cluster
+from kfext.state.line import Line
 
 _DECISION_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25)
 _PHASE_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400)

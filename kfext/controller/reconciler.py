@@ -12,19 +12,19 @@ from collections.abc import Callable
 
 import structlog
 
-from kfext.controller.cluster import Cluster
-from kfext.controller.entry import Entry
-from kfext.controller.line import Line
 from kfext.controller.metrics import Metrics
-from kfext.controller.settings import JobSettings, SettingsSource
 from kfext.controller.writer import Writer
-from kfext.core.lifecycle import next_step
-from kfext.core.patch import Unpatchable
-from kfext.core.queued import HOPELESS
-from kfext.core.situation import Situation
-from kfext.core.steps import Amend, Bind, Start, Step, Wait
+from kfext.core.lifecycle.next_step import next_step
+from kfext.core.lifecycle.queued import HOPELESS
+from kfext.core.lifecycle.situation import Situation
+from kfext.core.lifecycle.steps import Amend, Bind, Start, Step, Wait
+from kfext.core.patches.json_patch import Unpatchable
 from kfext.errors import ApiError
 from kfext.model.verdict import Verdict
+from kfext.state.cluster import Cluster
+from kfext.state.entry import Entry
+from kfext.state.line import Line
+from kfext.state.settings import JobSettings, SettingsSource
 
 _log = structlog.get_logger(__name__)
 

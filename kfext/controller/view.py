@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from kfext.controller.conditions import Mark, decode_marks
-from kfext.core.validate import POD
+from kfext.core.settings.values import POD
 from kfext.model.job import TrainingJob
 from kfext.model.tolerant import mapping, sequence, text
 from kfext.model.verdict import Verdict

@@ -10,8 +10,8 @@ import structlog
 
 from kfext.controller.conditions import Conditions
 from kfext.controller.view import View, WrittenView, body_of, view_name
-from kfext.core.explain import listed
-from kfext.core.validate import HOST
+from kfext.core.settings.values import HOST
+from kfext.core.words import listed
 from kfext.errors import ApiError, Conflict, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client

@@ -10,14 +10,14 @@ from typing import Any, cast
 import aiohttp
 import kopf
 
-from kfext.controller.cluster import Cluster
-from kfext.controller.settings import SettingsSource
 from kfext.controller.viewer import Viewer
 from kfext.kube.access import Access
 from kfext.model.kinds import KINDS
 from kfext.model.policy import parse_policy
 from kfext.model.tolerant import mapping, text
 from kfext.names import API_GROUP, API_VERSION, TRAINING_GROUP, TRAINING_VERSION
+from kfext.state.cluster import Cluster
+from kfext.state.settings import SettingsSource
 
 Raw = Mapping[str, Any]
 

@@ -4,11 +4,21 @@ import asyncio
 from collections.abc import Awaitable, Iterable
 from dataclasses import replace
 
-from kfext.controller.cluster import Cluster
-from kfext.controller.entry import Entry
-from kfext.core import job_patch, pod_patch
-from kfext.core.patch import Operation
-from kfext.core.steps import Amend, Bind, Evict, Release, Remember, Start, Step, Stop, Ungate, Wait
+from kfext.core.lifecycle.steps import (
+    Amend,
+    Bind,
+    Evict,
+    Release,
+    Remember,
+    Start,
+    Step,
+    Stop,
+    Ungate,
+    Wait,
+)
+from kfext.core.patches import job as job_patch
+from kfext.core.patches import pod as pod_patch
+from kfext.core.patches.json_patch import Operation
 from kfext.errors import ApiError, Conflict, Invalid, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
@@ -20,6 +30,8 @@ from kfext.model.state import JobState
 from kfext.model.tolerant import mapping, text
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_CREATE_TIMEOUT, REASON_HOST_NETWORK, TRAINING_GROUP, TRAINING_VERSION
+from kfext.state.cluster import Cluster
+from kfext.state.entry import Entry
 
 
 def reference(job: TrainingJob) -> Reference:

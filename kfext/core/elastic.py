@@ -6,7 +6,7 @@ A job starts with the most that fits, at most what it asked for; only its minimu
 
 from dataclasses import replace
 
-from kfext.core.validate import Range
+from kfext.core.settings.values import Range
 from kfext.model.job import TrainingJob
 
 WORKER = "Worker"

@@ -7,10 +7,10 @@ from typing import Protocol
 import structlog
 from aiohttp import web
 
-from kfext.core.facts import Facts
-from kfext.core.mutate_job import mutate_job
-from kfext.core.mutate_pod import mutate_pod
-from kfext.core.mutation import Mutation
+from kfext.core.admission.facts import Facts
+from kfext.core.admission.job import mutate_job
+from kfext.core.admission.mutation import Mutation
+from kfext.core.admission.pod import mutate_pod
 from kfext.webhook import metrics as outcomes
 from kfext.webhook.metrics import Metrics
 from kfext.webhook.review import LIMIT, Request, ReviewError, answer, parse

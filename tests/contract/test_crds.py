@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kfext import names
-from kfext.core.validate import known_settings, parse_setting
+from kfext.core.settings.values import known_settings, parse_setting
 from kfext.model.policy import parse_policy
 from tests.contract.manifests import CRDS, crd, read, schema
 

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from kfext import names
-from kfext.core.facts import Facts
+from kfext.core.admission.facts import Facts
 from kfext.webhook.review import LIMIT
 from tests.unit.objects import job, pod
 

@@ -13,8 +13,8 @@ import yaml
 
 from kfext import names
 from kfext.cli.main import main
-from kfext.core.facts import Facts
-from kfext.core.mutate_job import mutate_job
+from kfext.core.admission.facts import Facts
+from kfext.core.admission.job import mutate_job
 from tests.unit.objects import job
 
 

@@ -12,15 +12,26 @@ from typing import Any
 import jsonpatch
 
 from kfext import names
-from kfext.controller.cluster import Cluster
-from kfext.core import job_patch, pod_patch
-from kfext.core.lifecycle import next_step
-from kfext.core.situation import Situation
-from kfext.core.steps import Amend, Bind, Evict, Release, Remember, Start, Step, Stop, Ungate
+from kfext.core.lifecycle.next_step import next_step
+from kfext.core.lifecycle.situation import Situation
+from kfext.core.lifecycle.steps import (
+    Amend,
+    Bind,
+    Evict,
+    Release,
+    Remember,
+    Start,
+    Step,
+    Stop,
+    Ungate,
+)
+from kfext.core.patches import job as job_patch
+from kfext.core.patches import pod as pod_patch
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.node import Node
 from kfext.model.plan import decode_plan
 from kfext.model.pod import Pod, parse_pod
+from kfext.state.cluster import Cluster
 from tests.builders import Raw, moment, raw_pod
 
 Write = Callable[[], None]

@@ -4,7 +4,7 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from kfext import names
-from kfext.core.steps import Wait
+from kfext.core.lifecycle.steps import Wait
 from tests.builders import job, node
 from tests.unit.controller.model import (
     FakeApi,

@@ -4,18 +4,18 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from kfext.controller import reconciler as reconciler_module
-from kfext.controller.cluster import Cluster
-from kfext.controller.entry import Entry
 from kfext.controller.metrics import Metrics
 from kfext.controller.reconciler import Reconciler
-from kfext.controller.settings import SettingsSource
-from kfext.core import job_patch
-from kfext.core.ledger import Ledger
-from kfext.core.situation import Situation
-from kfext.core.steps import Start, Step
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.lifecycle.situation import Situation
+from kfext.core.lifecycle.steps import Start, Step
+from kfext.core.patches import job as job_patch
 from kfext.errors import Conflict, KfextError, Unavailable
 from kfext.model.verdict import Verdict
 from kfext.names import QUEUED, REASON_NO_ROOM, REASON_TOO_BIG
+from kfext.state.cluster import Cluster
+from kfext.state.entry import Entry
+from kfext.state.settings import SettingsSource
 from tests.builders import JobBuilder, job, node
 from tests.unit.controller.model import FakeApi
 

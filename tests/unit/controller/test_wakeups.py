@@ -4,19 +4,19 @@ from typing import Any
 
 import pytest
 
-from kfext.controller import keeper as keeper_module
-from kfext.controller.cluster import Cluster
-from kfext.core.lifecycle import next_step
-from kfext.core.situation import Situation
-from kfext.core.steps import Wait
+from kfext.core.lifecycle.next_step import next_step
+from kfext.core.lifecycle.situation import Situation
+from kfext.core.lifecycle.steps import Wait
 from kfext.errors import Invalid
 from kfext.model.node import Node
 from kfext.model.pod import parse_pod
 from kfext.model.quota import Quota, parse_quota
 from kfext.model.state import JobState
 from kfext.names import REASON_NO_ROOM, REASON_TOO_BIG
+from kfext.state import keeper as keeper_module
+from kfext.state.cluster import Cluster
 from tests.builders import ledger, node, pod, raw_pod
-from tests.unit.controller.test_line import line, running, told
+from tests.unit.controller.test_queue import line, running, told
 from tests.unit.controller.test_reconciler import Bench, gang, refusing
 
 DENIED = Invalid(status=422, reason="Invalid", message="denied")

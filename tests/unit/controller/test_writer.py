@@ -5,15 +5,25 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from kfext.controller.cluster import Cluster
 from kfext.controller.writer import Writer
-from kfext.core.steps import Bind, Evict, Release, Remember, Start, Step, Stop, Ungate, Wait
+from kfext.core.lifecycle.steps import (
+    Bind,
+    Evict,
+    Release,
+    Remember,
+    Start,
+    Step,
+    Stop,
+    Ungate,
+    Wait,
+)
 from kfext.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.state import JobState, decode_state
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_BIND_TIMEOUT, REASON_CREATE_TIMEOUT, REASON_PLANNED, STATE
+from kfext.state.cluster import Cluster
 from tests.builders import job, node, pod, pods, raw_pod
 
 OF = job().worker(2, cpu="1").held().build()

@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from kfext.core import job_patch
 from kfext.core.elastic import fewest_workers, workers_of
-from kfext.core.lifecycle import next_step
-from kfext.core.situation import Allowance, Around, Situation
-from kfext.core.steps import Start, Wait
-from kfext.core.validate import Range
+from kfext.core.lifecycle.next_step import next_step
+from kfext.core.lifecycle.situation import Allowance, Around, Situation
+from kfext.core.lifecycle.steps import Start, Wait
+from kfext.core.patches import job as job_patch
+from kfext.core.settings.values import Range
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.quota import parse_quota
 from kfext.model.state import JobState, decode_state
 from kfext.names import STATE
 from tests.builders import JobBuilder, job, ledger, node
-from tests.unit.core.test_job_patch import applied
+from tests.unit.core.patches.test_job import applied
 
 
 def torch(workers: int, *, fewest: int | None = None) -> JobBuilder:

@@ -1,0 +1,1 @@
+"""What the webhooks do to a new job and to a new pod."""

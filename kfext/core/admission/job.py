@@ -1,0 +1,165 @@
+"""The job webhook's decision: hold a new job until it has a place, and write its settings down.
+
+A copied manifest may bring marks of the job it was copied from. `held` among them says that its
+suspend is kfext's doing, not the person's: both are taken back in thought before the decision. That
+makes the decision idempotent too, because the API server may show us our own output again, and
+nothing in a second review tells it from a first one (every review has a uid of its own).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kfext import names
+from kfext.core.admission.facts import Facts
+from kfext.core.admission.mutation import Mutation
+from kfext.core.admission.notices import edits, warnings
+from kfext.core.patches.json_patch import Changes, Unpatchable, operations
+from kfext.core.settings.resolve import Settings, resolve
+from kfext.core.settings.values import OFF
+from kfext.model.job import TrainingJob, parse_job, template_of
+from kfext.model.policy import policy_for
+from kfext.model.replica_group import ReplicaGroup
+from kfext.model.tolerant import mapping, text
+from kfext.model.verdict import Verdict
+
+DEFAULT_SCHEDULERS = frozenset({"", "default-scheduler"})
+_HELD = "true"
+# Pods go to the host network only under a plan, which has ports for them.
+_NO_PLAN = {names.PORT_BASE: None, names.INTERFACES: None, names.PLAN_GENERATION: None}
+_UNMANAGED = Verdict(names.REASON_HANDS_OFF, f"the namespace is not labelled {names.MANAGED}=true")
+
+
+def mutate_job(raw: object, facts: Facts) -> Mutation:
+    """Return what admission does to a new PyTorchJob or TFJob; total, whatever the input."""
+    body = mapping(raw)
+    job = parse_job(body)
+    if job is None:
+        return Mutation()
+    if not facts.managed:
+        return Mutation(verdicts=(_UNMANAGED,))
+    policy = policy_for(facts.policies, facts.namespace_labels)
+    settings = resolve(job.annotations, facts.namespace_annotations, policy)
+    if settings.errors:
+        refusal = "; ".join(str(error) for error in settings.errors)
+        return Mutation(
+            warnings=settings.warnings,
+            refusal=refusal,
+            verdicts=(Verdict(names.REASON_SETTINGS_INVALID, refusal),),
+        )
+    verdict = _not_ours(job, body) or _not_held(job, settings, facts) or _held(job, settings)
+    try:
+        ops = operations(body, _changes(job, body, settings=settings, reason=verdict.reason))
+    except Unpatchable as error:
+        # The API server is about to refuse such an object, with a better sentence than ours.
+        return Mutation(warnings=settings.warnings, verdicts=(_malformed(error),))
+    return Mutation(
+        ops=tuple(ops),
+        warnings=(*settings.warnings, *warnings(job, body, settings=settings, facts=facts)),
+        verdicts=(verdict, *edits(job, settings, facts, ops=ops)),
+    )
+
+
+def _not_ours(job: TrainingJob, body: Mapping[str, Any]) -> Verdict | None:
+    """Return why kfext has no business with the job, if it has none."""
+    if not job.pods:
+        return Verdict(
+            names.REASON_HANDS_OFF,
+            f"the job has no replicas of a type that a {job.kind.name} knows "
+            f"({', '.join(job.kind.types)}), so there is nothing to place",
+        )
+    if not job.run_by_operator:
+        return Verdict(names.REASON_HANDS_OFF, f"runPolicy.managedBy is {job.managed_by}")
+    if job.released:
+        said = job.annotations[names.RELEASED]
+        return Verdict(names.REASON_RELEASED, f"annotation {names.RELEASED} is set ({said})")
+    for group in job.groups:
+        scheduler = _scheduler(job, body, group)
+        if scheduler not in DEFAULT_SCHEDULERS:
+            return Verdict(
+                names.REASON_HANDS_OFF, f"scheduler {scheduler} places the pods of {group.type}"
+            )
+    return None
+
+
+def _not_held(job: TrainingJob, settings: Settings, facts: Facts) -> Verdict | None:
+    """Return why a job of ours is not to be suspended now, if it is not."""
+    reason = names.REASON_NOT_HELD
+    if job.kueue_managed:
+        return Verdict(reason, "Kueue decides when the job starts; kfext places it after that")
+    if job.suspend and not job.held:
+        return Verdict(
+            names.REASON_SUSPENDED_BY_USER, "runPolicy.suspend was set by whoever sent the job"
+        )
+    if settings.colocation == OFF:
+        return Verdict(reason, f"colocation is off ({settings.source(names.COLOCATION)} says so)")
+    if not facts.controller_alive:
+        return Verdict(reason, "kfext's controller does not answer; plain Kubernetes places it")
+    return None
+
+
+def _held(job: TrainingJob, settings: Settings) -> Verdict:
+    return Verdict(
+        names.REASON_HELD,
+        f"suspended until {job.pods} pods have a place together "
+        f"(colocation {settings.colocation}, from {settings.source(names.COLOCATION)})",
+    )
+
+
+def _malformed(error: Unpatchable) -> Verdict:
+    return Verdict(names.REASON_HANDS_OFF, f"the object is malformed: {error}")
+
+
+def _changes(
+    job: TrainingJob, body: Mapping[str, Any], *, settings: Settings, reason: str
+) -> Changes:
+    """Return the changes as a merge patch."""
+    hold = reason == names.REASON_HELD
+    annotations: Changes = {names.PLAN: None, names.STATE: None}
+    annotations[names.HELD] = _HELD if hold else None
+    spec: Changes = {}
+    if hold or (job.held and job.suspend and not job.kueue_managed and job.run_by_operator):
+        spec["runPolicy"] = {"suspend": hold}
+    edits = {
+        group.key: {"template": {"metadata": metadata}}
+        for group in job.groups
+        if (metadata := _template(job, body, group=group, settings=settings, reason=reason))
+    }
+    if edits:
+        spec[job.kind.replica_specs] = edits
+    return {"metadata": {"annotations": annotations}, "spec": spec}
+
+
+def _template(
+    job: TrainingJob,
+    body: Mapping[str, Any],
+    *,
+    group: ReplicaGroup,
+    settings: Settings,
+    reason: str,
+) -> Changes:
+    """Return the changes of one template's metadata."""
+    if reason == names.REASON_RELEASED:
+        # The pod webhook sees pods only: without it there, replaced pods would be gated.
+        return {"annotations": {names.RELEASED: job.annotations[names.RELEASED], **_NO_PLAN}}
+    if reason == names.REASON_HANDS_OFF:
+        return {}
+    changes: Changes = {
+        "annotations": {
+            names.COLOCATION: settings.colocation,
+            names.NETWORK: settings.network,
+            **_NO_PLAN,
+        }
+    }
+    metadata = _metadata(job, body, group)
+    if not any(names.ISTIO_INJECT in mapping(metadata.get(at)) for at in ("labels", "annotations")):
+        changes["annotations"][names.ISTIO_INJECT] = "false"
+        changes["labels"] = {names.ISTIO_INJECT: "false"}
+    return changes
+
+
+def _metadata(job: TrainingJob, body: Mapping[str, Any], group: ReplicaGroup) -> Mapping[str, Any]:
+    return mapping(template_of(job, body, group).get("metadata"))
+
+
+def _scheduler(job: TrainingJob, body: Mapping[str, Any], group: ReplicaGroup) -> str:
+    return text(mapping(template_of(job, body, group).get("spec")).get("schedulerName"))

@@ -1,0 +1,73 @@
+"""What the review of a job says to whoever sent it: warnings, and what was written besides."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from kfext import names
+from kfext.core.admission.facts import Facts
+from kfext.core.network.eligibility import obstacle
+from kfext.core.network.pod_edits import edits_of
+from kfext.core.patches.json_patch import Operation
+from kfext.core.settings.resolve import Settings
+from kfext.core.settings.values import HOST, OFF
+from kfext.model.job import TrainingJob, annotations_of
+from kfext.model.verdict import Verdict
+
+
+def warnings(
+    job: TrainingJob, body: Mapping[str, Any], *, settings: Settings, facts: Facts
+) -> Iterator[str]:
+    """Yield what the user would be surprised by later."""
+    if not job.pods:
+        yield "kfext leaves this job alone: it has no replicas"
+        return
+    if not facts.controller_alive:
+        yield "kfext's controller does not answer: the job runs as on plain Kubernetes"
+    if settings.network == HOST and (why := _pod_network(job, settings, facts)):
+        yield f"the pods will have their own network, not that of their node: {why}"
+    if settings.elastic is not None and not job.elastic:
+        yield (
+            f"{names.ELASTIC} has no effect on this job: only a PyTorchJob with an elasticPolicy "
+            f"and no Master, or a TFJob with PS and enableDynamicWorker, runs with fewer workers"
+        )
+    for group in job.groups:
+        written = annotations_of(job, body, group).get(names.COLOCATION)
+        if written not in {None, settings.colocation}:
+            yield (
+                f"annotation {names.COLOCATION} of the {group.type} template is overwritten with "
+                f"{settings.colocation}: settings are read from the job's own annotations"
+            )
+
+
+def _pod_network(job: TrainingJob, settings: Settings, facts: Facts) -> str:
+    """Return why a job that asks for the host network will not have it, as far as is known."""
+    by_hand = job.suspend and not job.held
+    if settings.colocation == OFF or by_hand or not facts.controller_alive:
+        return "only a job that kfext starts has ports there"
+    return obstacle(job, facts.namespace_labels)
+
+
+def edits(
+    job: TrainingJob, settings: Settings, facts: Facts, *, ops: Sequence[Operation]
+) -> Iterator[Verdict]:
+    """Yield what was written besides the suspension."""
+    brought = sorted(names.WRITTEN_BY_KFEXT & job.annotations.keys())
+    if brought and any(op["op"] == "remove" for op in ops):
+        yield Verdict(
+            names.REASON_COPIED_MARKS_REMOVED,
+            f"the manifest brought {', '.join(brought)} of another job",
+        )
+    paths = [op["path"] for op in ops if "/template" in op["path"]]
+    if paths and settings.network == HOST and not _pod_network(job, settings, facts):
+        edits = "; ".join(f"{what}, because {why}" for what, why in edits_of(job.kind))
+        yield Verdict(
+            names.REASON_HOST_NETWORK,
+            f"asked for; with its place the job gets ports of its own, and on its pods {edits}",
+        )
+    if paths:
+        yield Verdict(
+            names.REASON_TEMPLATES_EDITED,
+            f"{len(job.groups)} templates carry colocation {settings.colocation}, network "
+            f"{settings.network}, and no Istio sidecar unless they ask for one: a sidecar never "
+            f"ends",
+        )

@@ -1,0 +1,68 @@
+"""The pod webhook's decision: gate a gang's pods until all have a node, and set up their network.
+
+The network is set up without a controller too: the other pods of the job are set up for it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kfext import names
+from kfext.core.admission.job import DEFAULT_SCHEDULERS
+from kfext.core.admission.mutation import Mutation
+from kfext.core.network.pod_edits import host_network
+from kfext.core.patches.json_patch import Operation, pointer
+from kfext.core.settings.values import OFF
+from kfext.model.kinds import KINDS, Kind
+from kfext.model.tolerant import mapping, sequence, strings, text
+from kfext.model.verdict import Verdict
+
+_GROUP_VERSION = f"{names.TRAINING_GROUP}/{names.TRAINING_VERSION}"
+
+
+def mutate_pod(raw: object, *, controller_alive: bool) -> Mutation:
+    """Return what admission does to a new pod; total, whatever the input.
+
+    A pod is gated only while a controller is there to take the gate away again; it goes to its
+    node's network if its template bears the base of the job's ports.
+    """
+    body = mapping(raw)
+    metadata, spec = mapping(body.get("metadata")), body.get("spec")
+    kind = _kind_of_owner(metadata)
+    if not isinstance(spec, Mapping) or kind is None or not _ours(spec):
+        return Mutation()
+    ops: list[Operation] = []
+    verdicts = []
+    if controller_alive and not _let_go(metadata) and (gate := _gate(spec)):
+        ops.append(gate)
+        verdicts.append(Verdict(names.REASON_GATED, "waits for the other pods of its gang"))
+    if moved := host_network(kind, metadata, spec):
+        ops += moved
+        verdicts.append(Verdict(names.REASON_HOST_NETWORK, "uses the network of its node"))
+    return Mutation(ops=tuple(ops), verdicts=tuple(verdicts))
+
+
+def _gate(spec: Mapping[str, Any]) -> Operation | None:
+    """Return the operation that adds our gate, None if it is there."""
+    gates, gate = spec.get("schedulingGates"), {"name": names.GATE}
+    if gates is None:
+        return {"op": "add", "path": pointer("spec", "schedulingGates"), "value": [gate]}
+    if isinstance(gates, list) and gate not in gates:
+        return {"op": "add", "path": pointer("spec", "schedulingGates", "-"), "value": gate}
+    return None
+
+
+def _kind_of_owner(metadata: Mapping[str, Any]) -> Kind | None:
+    for owner in map(mapping, sequence(metadata.get("ownerReferences"))):
+        if owner.get("controller") is True and owner.get("apiVersion") == _GROUP_VERSION:
+            return KINDS.get(text(owner.get("kind")))
+    return None
+
+
+def _ours(spec: Mapping[str, Any]) -> bool:
+    return not spec.get("nodeName") and text(spec.get("schedulerName")) in DEFAULT_SCHEDULERS
+
+
+def _let_go(metadata: Mapping[str, Any]) -> bool:
+    """Whether kfext does not place the pod; its network is still that of its peers."""
+    annotations = strings(metadata.get("annotations"))
+    return names.RELEASED in annotations or annotations.get(names.COLOCATION) == OFF

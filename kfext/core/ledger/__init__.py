@@ -1,0 +1,1 @@
+"""What is free on every node, and which nodes a pod may use."""

@@ -1,0 +1,71 @@
+"""The claims that jobs and pods have on the ledger, derived from what the cluster says."""
+
+from collections.abc import Hashable, Iterable, Mapping
+
+from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.ports import hosted, port_claims
+from kfext.model.job import TrainingJob
+from kfext.model.plan import Plan
+from kfext.model.pod import Pod, ReplicaKey
+
+
+def pod_key(uid: str) -> Hashable:
+    """Return the key of the claim of a pod that has a node."""
+    return ("pod", uid)
+
+
+def plan_key(job_uid: str, replica: ReplicaKey) -> Hashable:
+    """Return the key of the claim of a planned replica whose pod has no node yet."""
+    return ("plan", job_uid, replica)
+
+
+def pod_claim(pod: Pod) -> Claim | None:
+    """Return what a pod takes: nothing before it is bound or pinned, nor after it has ended."""
+    if pod.finished or not pod.home:
+        return None
+    return Claim(
+        node=pod.home,
+        requests=pod.requests,
+        host_ports=pod.host_ports,
+        job=pod.owner_uid,
+        priority=pod.priority,
+    )
+
+
+def plan_claims(
+    job: TrainingJob, plan: Plan | None, pods: Iterable[Pod], *, priority: int | None = None
+) -> Mapping[Hashable, Claim]:
+    """Return the claims of the replicas of a plan whose pods do not claim for themselves.
+
+    `priority` is what the pods will have, None if that is not known. A plan holds room only while
+    the job runs under it: not after its end, nor while suspended. Its ports it holds until the last
+    pod has ended, as long as it is there: who is late must not find another job at their number.
+    """
+    if plan is None:
+        return {}
+    pods = tuple(pods)
+    job = hosted(job) if plan.port else job
+    runs = not (job.suspend or job.finished or job.deleting or job.released)
+    ports = port_claims(job, plan) if runs or not all(pod.finished for pod in pods) else {}
+    return {**ports, **_replica_claims(job, plan, pods, priority=priority)} if runs else ports
+
+
+def _replica_claims(
+    job: TrainingJob, plan: Plan, pods: Iterable[Pod], *, priority: int | None
+) -> dict[Hashable, Claim]:
+    present = {pod.replica: pod for pod in pods if not pod.deleting}
+    groups = {group.type.lower(): group for group in job.groups}
+    claims: dict[Hashable, Claim] = {}
+    # By the plan, which has a bound; a person may write any number of replicas.
+    for key, node in plan.assignment.items():
+        pod, group = present.get(key), groups.get(key.type)
+        if group is None or key.index >= group.replicas:
+            continue  # scaled away
+        if pod is not None and (pod.home or pod.finished):
+            continue
+        requests = pod.requests if pod else group.requests
+        ports = pod.host_ports if pod else group.constraints.host_ports
+        claims[plan_key(job.uid, key)] = Claim(
+            node=node, requests=requests, host_ports=ports, job=job.uid, priority=priority
+        )
+    return claims

@@ -1,0 +1,50 @@
+"""Which nodes are possible for a pod, whatever is free: one mask per kind of pod, kept up to date.
+
+Few kinds of pods ask many times, so that a verdict per node is reached once and then remembered.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kfext.core.ledger.fit import why_not
+from kfext.model.constraints import Constraints
+from kfext.model.node import Node
+
+Mask = NDArray[np.bool_]
+
+_MOST_MASKS = 256
+"""How many different constraints are remembered; every one costs a byte per node."""
+
+
+class Eligibility:
+    """Masks over the rows of a ledger, by constraints. Host ports are not part of the question."""
+
+    def __init__(self) -> None:
+        self._masks: dict[Constraints, Mask] = {}
+
+    def of(self, constraints: Constraints, nodes: Sequence[Node | None], *, width: int) -> Mask:
+        """Return which rows are possible, `width` long; rows beyond the nodes are not."""
+        key = replace(constraints, host_ports=()) if constraints.host_ports else constraints
+        mask = self._masks.get(key)
+        if mask is None:
+            if len(self._masks) >= _MOST_MASKS:  # the oldest goes
+                del self._masks[next(iter(self._masks))]
+            mask = np.zeros(width, dtype=np.bool_)
+            mask[: len(nodes)] = [node is not None and why_not(key, node) is None for node in nodes]
+            self._masks[key] = mask
+        return mask
+
+    def set(self, row: int, node: Node | None) -> None:
+        """Judge a row anew; None: there is no node any more."""
+        for constraints, mask in self._masks.items():
+            mask[row] = node is not None and why_not(constraints, node) is None
+
+    def widen(self, width: int) -> None:
+        """Make room for more rows."""
+        for key, mask in self._masks.items():
+            grown = np.zeros(width, dtype=np.bool_)
+            grown[: len(mask)] = mask
+            self._masks[key] = grown

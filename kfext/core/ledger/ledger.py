@@ -1,0 +1,221 @@
+"""The ledger: what is free on every node, after everything that occupies or will occupy it.
+
+A claim is one pod's share of one node: a pod that is bound or pinned, or a replica of a plan whose
+pod is not there yet. The amounts are columns of NumPy arrays (core.ledger.columns), so that a
+question about 5,000 nodes costs microseconds; they are integers in the units of model.quantity.
+"""
+
+import copy
+from collections.abc import Callable, Collection, Hashable, Iterable
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kfext.core.ledger.claim import Claim, Claims
+from kfext.core.ledger.columns import LARGEST, Amounts, Columns
+from kfext.core.ledger.eligible import Eligibility, Mask
+from kfext.core.ledger.topology import Domains, Topology
+from kfext.model.constraints import Constraints
+from kfext.model.node import Node
+
+
+class Ledger:
+    """Nodes and the claims on them. A claim on an unknown node waits until the node appears.
+
+    `gains` counts what may end a refusal or change its reason: room that came free, and nodes that
+    changed. While it stands, what did not fit does not fit, for the same reason.
+    """
+
+    def __init__(self, nodes: Iterable[Node] = ()) -> None:
+        self.gains = 0
+        self.nodes: list[Node | None] = []
+        self._row: dict[str, int] = {}
+        self._unused: list[int] = []
+        self._columns = Columns()
+        self._claims = Claims()
+        self._eligible = Eligibility()
+        self._topology = Topology()
+        self._name_order: NDArray[np.int64] | None = None
+        for node in nodes:
+            self.set_node(node)
+
+    # --- nodes ------------------------------------------------------------------------------
+
+    def set_node(self, node: Node) -> None:
+        """Add a node, or replace what is known of it."""
+        row = self._row.get(node.name)
+        known = self.nodes[row] if row is not None else None
+        if row is None:
+            row = self._new_row(node.name)
+            self.nodes[row] = node
+            for claim in self._claims.on(node.name):
+                self._columns.book(row, claim.requests, +1)
+        self.nodes[row] = node
+        self._columns.set_allocatable(row, node.allocatable)
+        if known is None or _shape(known) != _shape(node):
+            self._eligible.set(row, node)
+            self._topology.forget()
+        if known is None or _shape(known) != _shape(node) or known.allocatable != node.allocatable:
+            self.gains += 1
+
+    def remove_node(self, name: str) -> None:
+        """Forget a node; claims on it are kept, in case it comes back."""
+        row = self._row.pop(name, None)
+        if row is None:
+            return
+        self.nodes[row] = None
+        self._columns.clear(row)
+        self._eligible.set(row, None)
+        self._topology.forget()
+        self._unused.append(row)
+        self._name_order = None
+        self.gains += 1
+
+    def node(self, name: str) -> Node | None:
+        """Return a node by name."""
+        row = self._row.get(name)
+        return self.nodes[row] if row is not None else None
+
+    def row(self, name: str) -> int | None:
+        """Return the position of a node in the arrays."""
+        return self._row.get(name)
+
+    @property
+    def node_count(self) -> int:
+        """How many nodes there are; some rows may be unused."""
+        return len(self._row)
+
+    # --- claims -----------------------------------------------------------------------------
+
+    def claim(self, key: Hashable, claim: Claim) -> None:
+        """Set the claim of `key`, in place of an earlier one."""
+        earlier = self._claims.get(key)
+        if earlier == claim:
+            return
+        if earlier is not None:
+            self._take_away(key)
+            self.gains += not claim.covers(earlier)
+        self._claims.add(key, claim)
+        row = self._row.get(claim.node)
+        if row is not None:
+            self._columns.book(row, claim.requests, +1)
+
+    def drop(self, key: Hashable) -> bool:
+        """Remove the claim of `key`; return whether there was one."""
+        if self._claims.get(key) is None:
+            return False
+        self._take_away(key)
+        self.gains += 1
+        return True
+
+    def hand_over(self, key: Hashable, to: Hashable) -> None:
+        """Drop the claim of `key`, whose room the claim of `to` holds from now on."""
+        claim, heir = self._claims.get(key), self._claims.get(to)
+        if claim is not None:
+            self._take_away(key)
+            self.gains += heir is None or not heir.covers(claim)
+
+    def claims(self) -> dict[Hashable, Claim]:
+        """Return a copy of every claim."""
+        return self._claims.all()
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    # --- questions --------------------------------------------------------------------------
+
+    def free(self, resources: Collection[str], *, ignoring: Collection[Hashable] = ()) -> Amounts:
+        """Return what is free, shape (resources, rows), as if the `ignoring` claims were not."""
+        free = self._columns.free(resources, len(self.nodes))
+        for key in set(ignoring):
+            claim = self._claims.get(key)
+            row = self._row.get(claim.node) if claim else None
+            if claim and row is not None:
+                for line, resource in enumerate(resources):
+                    free[line, row] += min(claim.requests.get(resource, 0), LARGEST)
+        return free
+
+    def allocatable(self, resources: Collection[str]) -> Amounts:
+        """Return what pods may request in all, shape (resources, rows)."""
+        return self._columns.allocatable(resources, len(self.nodes))
+
+    def scored_load(self) -> Amounts:
+        """Return claimed CPU and memory for scores, shape (2, rows): no pod counts as nothing."""
+        return self._columns.scored_load(len(self.nodes))
+
+    def eligible(self, constraints: Constraints) -> Mask:
+        """Return which rows are possible for a pod, whatever is free. Do not write to it."""
+        mask = self._eligible.of(constraints, self.nodes, width=self._columns.width)
+        possible: Mask = mask[: len(self.nodes)]
+        return possible
+
+    def with_port_taken(
+        self, ports: Iterable[tuple[str, int]], *, ignoring: Collection[Hashable] = ()
+    ) -> list[int]:
+        """Return the rows where a claim, other than the `ignoring` ones, has one of the ports."""
+        takers = self._claims.with_port(ports, ignoring=ignoring)
+        rows = {self._row.get(claim.node) for claim in takers}
+        return sorted(row for row in rows if row is not None)
+
+    def name_order(self) -> NDArray[np.int64]:
+        """Return the place of each row in the order of node names: what decides between equals."""
+        if self._name_order is None:
+            rows = sorted(self._row.values(), key=lambda row: _name(self.nodes[row]))
+            self._name_order = np.zeros(len(self.nodes), dtype=np.int64)
+            self._name_order[rows] = np.arange(len(rows))
+        return self._name_order
+
+    def claims_on(
+        self, nodes: Iterable[str], *, ignoring: Collection[Hashable] = ()
+    ) -> list[Claim]:
+        """Return the claims on some nodes."""
+        return [claim for node in nodes for claim in self._claims.on(node, ignoring=ignoring)]
+
+    def without(self, leaves: Callable[[Claim], bool]) -> Self:
+        """Return a copy without the claims that leave, to ask at once and not to keep.
+
+        It shares with this ledger what is known of the nodes.
+        """
+        left = copy.copy(self)
+        left._columns = self._columns.copy()
+        left._claims, gone = self._claims.parted(leaves)
+        for claim in gone:
+            row = self._row.get(claim.node)
+            if row is not None:
+                left._columns.book(row, claim.requests, -1)
+        return left
+
+    def domains(self, keys: tuple[str, ...]) -> tuple[Domains, ...]:
+        """Return the topology domain of each row on each level of labels, the widest first."""
+        return self._topology.of(keys, self.nodes) if keys else ()
+
+    # --- inside -----------------------------------------------------------------------------
+
+    def _take_away(self, key: Hashable) -> None:
+        claim = self._claims.remove(key)
+        row = self._row.get(claim.node)
+        if row is not None:
+            self._columns.book(row, claim.requests, -1)
+
+    def _new_row(self, name: str) -> int:
+        if self._unused:
+            row = self._unused.pop()
+        else:
+            row = len(self.nodes)
+            self.nodes.append(None)
+            if row >= self._columns.width:
+                self._columns.widen()
+                self._eligible.widen(self._columns.width)
+        self._row[name] = row
+        self._name_order = None
+        return row
+
+
+def _shape(node: Node) -> tuple[object, ...]:
+    """Return what of a node decides eligibility."""
+    return node.labels, node.taints, node.unschedulable
+
+
+def _name(node: Node | None) -> str:
+    return node.name if node else ""

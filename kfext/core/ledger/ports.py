@@ -1,0 +1,79 @@
+"""Ports for jobs on the host network: a block per job, free where somebody listens."""
+
+import zlib
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+
+from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.ledger.slots import slots
+from kfext.model.job import TrainingJob
+from kfext.model.networking import TCP, Port
+from kfext.model.plan import Assignment, Plan
+
+
+def hosted(job: TrainingJob) -> TrainingJob:
+    """Return the job as the solver is to see it on the host network: each port is the node's."""
+    return replace(
+        job,
+        groups=tuple(
+            replace(
+                group,
+                constraints=replace(group.constraints, host_ports=group.networking.ports),
+            )
+            if group.networking.ports
+            else group
+            for group in job.groups
+        ),
+    )
+
+
+def block(job: TrainingJob, base: int) -> tuple[Port, ...]:
+    """Return the ports that a job listens on, with its block from `base` on."""
+    return tuple((TCP, base + slot) for slot in sorted(set(slots(job).values())))
+
+
+def free_base(
+    job: TrainingJob, places: Assignment, ledger: Ledger, *, ports: tuple[int, int]
+) -> int | None:
+    """Return a base within `ports` from which all listeners have a free port, None without one.
+
+    `places` are the nodes of the replicas; `ports` the first and the last. Where the search begins
+    depends on the job, so that a port that has just come free is not the next one taken: a
+    straggler of the job before would find another job there.
+    """
+    low, high = ports
+    listeners = [(places[key], slot) for key, slot in slots(job).items() if key in places]
+    room = high - low + 1 - max(slots(job).values(), default=0)
+    if room <= 0:
+        return None
+    nodes = {node for node, _ in listeners}
+    taken = {
+        (claim.node, number)
+        for claim in ledger.claims_on(nodes)
+        for protocol, number in claim.host_ports
+        if protocol == TCP
+    }
+    own = {number for group in job.groups for _, number in group.networking.ports}
+    start = zlib.crc32(job.uid.encode()) % room
+    for step in range(room):
+        base = low + (start + step) % room
+        if not any((node, base + slot) in taken or base + slot in own for node, slot in listeners):
+            return base
+    return None
+
+
+def port_claims(job: TrainingJob, plan: Plan) -> Mapping[Hashable, Claim]:
+    """Return the claims of the ports on which a job listens under a plan, by node."""
+    if not plan.port:
+        return {}
+    found: dict[str, set[Port]] = {}
+    for key, slot in slots(job).items():
+        if node := plan.assignment.get(key):
+            found.setdefault(node, set()).add((TCP, plan.port + slot))
+    return {
+        ("ports", job.uid, node): Claim(
+            node=node, requests={}, host_ports=tuple(sorted(ports)), job=job.uid
+        )
+        for node, ports in found.items()
+    }

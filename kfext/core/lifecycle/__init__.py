@@ -1,0 +1,1 @@
+"""The path of one job: from what the cluster shows to the next step."""

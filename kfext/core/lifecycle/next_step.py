@@ -1,0 +1,81 @@
+"""The path of a job, as one pure function: from what the cluster says to the next step.
+
+Every step is safe to repeat and every phase is recognised from the objects alone, so that a
+controller that dies anywhere is continued by its successor (DESIGN section 3).
+"""
+
+from dataclasses import replace
+
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.lifecycle.queued import queued_step
+from kfext.core.lifecycle.running import running_step
+from kfext.core.lifecycle.situation import Situation
+from kfext.core.lifecycle.steps import Evict, Release, Step, Ungate, Wait
+from kfext.core.queue.refusals import Refusals
+from kfext.core.words import pods
+from kfext.model.pod import Pod
+from kfext.model.verdict import Verdict
+from kfext.names import FINISHED, PHASE_RELEASED, REASON_FINISHED, REASON_RELEASED, RELEASED
+
+
+def next_step(situation: Situation, ledger: Ledger, refusals: Refusals | None = None) -> Step:
+    """Return what to do for a job now; `refusals` are those of earlier jobs on the same ledger."""
+    job = situation.job
+    if job.deleting or job.finished:
+        return _finished_step(situation)
+    if not job.run_by_operator:
+        return Wait(None)
+    if job.released:
+        return _released_step(situation)
+    if job.suspend:
+        return queued_step(situation, ledger, refusals or Refusals())
+    return running_step(situation, ledger)
+
+
+def _finished_step(situation: Situation) -> Step:
+    """Free the room of pods that were pinned and never bound: they would keep it for ever.
+
+    The operator leaves them there if the job's cleanPodPolicy says so.
+    """
+    job, timeout = situation.job, situation.placement.bind_timeout
+    ours = situation.plan is not None or job.held or job.released
+    phase, verdict = FINISHED if ours else None, Verdict(REASON_FINISHED, "the job has ended")
+    stuck = _stuck(situation)
+    if not (ours and stuck) or job.deleting:
+        return Wait(phase, verdict)
+    if situation.waited < timeout:
+        return Wait(phase, verdict, again=timeout - situation.waited)
+    message = f"the job has ended before {pods(len(stuck))} were bound"
+    return Evict(stuck, replace(situation.state, reason=REASON_FINISHED, message=message))
+
+
+def _stuck(situation: Situation) -> tuple[Pod, ...]:
+    """Return the pods that kfext has pinned and kube-scheduler has not bound."""
+    own = {group.type.lower(): group.constraints.pinned_to for group in situation.job.groups}
+    return tuple(
+        pod
+        for pod in situation.pods
+        if pod.pinned_to and not (pod.node_name or pod.deleting or pod.finished)
+        if pod.replica and pod.pinned_to != own.get(pod.replica.type)
+    )
+
+
+def _released_step(situation: Situation) -> Step:
+    """Free the pods of a job that kfext has let go: from our gate, and from pins that do not hold.
+
+    The release deletes what is pinned in vain; this does it for who died in between.
+    """
+    job, timeout = situation.job, situation.placement.bind_timeout
+    gated = tuple(pod for pod in situation.pods if pod.gated and not pod.deleting)
+    if gated:
+        return Ungate(gated)
+    stuck = _stuck(situation)
+    why = f" ({job.annotations[RELEASED]}: {said})" if (said := situation.state.message) else ""
+    message = f"kfext let go of the job{why}; it runs as on plain Kubernetes"
+    if not stuck or job.suspend:
+        return Wait(PHASE_RELEASED, Verdict(REASON_RELEASED, message))
+    if situation.waited < timeout:
+        again = timeout - situation.waited
+        return Wait(PHASE_RELEASED, Verdict(REASON_RELEASED, message), again=again)
+    message = f"{len(stuck)} pods were still pinned and not bound after {timeout:g} s"
+    return Release(stuck, Verdict(job.annotations[RELEASED], message))

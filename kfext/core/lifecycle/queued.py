@@ -1,0 +1,140 @@
+"""A job that kfext holds suspended: it waits until it is safe to resume and there is room."""
+
+from dataclasses import replace
+
+from kfext.core.elastic import fewest_workers, with_workers, workers_of
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.lifecycle.network import room_on_network
+from kfext.core.lifecycle.resume import unsafe_to_resume
+from kfext.core.lifecycle.room import WAITS_FOR_ROOM, why_spread
+from kfext.core.lifecycle.situation import Situation
+from kfext.core.lifecycle.steps import Start, Step, Wait
+from kfext.core.lifecycle.unhosted import let_go
+from kfext.core.queue.quota import demand, shortage
+from kfext.core.queue.refusals import Refusal, Refusals
+from kfext.core.words import clock, listed, pods
+from kfext.model.verdict import Verdict
+from kfext.names import (
+    QUEUED,
+    REASON_BACKING_OFF,
+    REASON_NO_ELIGIBLE_NODE,
+    REASON_PLANNED,
+    REASON_RELEASED,
+    REASON_SUSPENDED_BY_USER,
+    REASON_TOO_BIG,
+    REASON_WAITING_FOR_OPERATOR,
+    SUSPENDED,
+)
+
+RELEASE_SECONDS = 60.0
+"""releaseAfter `auto`, for a job for which others may make room that kfext cannot make."""
+HOPELESS = frozenset({REASON_TOO_BIG, REASON_NO_ELIGIBLE_NODE})
+"""Reasons to wait that no end of another job removes."""
+
+
+def queued_step(situation: Situation, ledger: Ledger, refusals: Refusals) -> Step:
+    """Return what to do for a suspended job."""
+    job, state, now = situation.job, situation.state, situation.now
+    if not job.held or job.kueue_managed:
+        who = "Kueue" if job.kueue_managed else "a person or another system"
+        phase = SUSPENDED if situation.managed or situation.plan else None
+        return Wait(phase, Verdict(REASON_SUSPENDED_BY_USER, f"suspended by {who}"))
+    unsafe = unsafe_to_resume(situation)
+    if unsafe is not None:
+        return unsafe
+    if situation.colocation == "off":
+        return let_go(situation, Verdict(REASON_RELEASED, "colocation was switched off"))
+    if state.retry_at > now:
+        message = f"{state.message}; it backs off until {clock(state.retry_at)}"
+        reason = state.reason or REASON_BACKING_OFF
+        return Wait(QUEUED, Verdict(reason, message), again=state.retry_at - now)
+    return _start(situation, ledger, refusals)
+
+
+def _start(situation: Situation, ledger: Ledger, refusals: Refusals) -> Step:
+    """Start the job if there is room for it."""
+    if crowd := situation.around.crowded:
+        # Not how many exactly: that changes with each pod, and with it would the TrainingPlan of
+        # every job in the queue.
+        message = f"the operator has yet to create more than {crowd} pods of jobs before this one"
+        return Wait(QUEUED, Verdict(REASON_WAITING_FOR_OPERATOR, message))
+    allowed = _within_quota(situation)
+    if isinstance(allowed, Verdict):
+        return _keep_waiting(situation, Refusal(allowed))
+    found, port, network = room_on_network(allowed, ledger, refusals)
+    if isinstance(found, Refusal):
+        return _keep_waiting(situation, found)
+    plan = situation.planned(found, port=port)
+    fewer = situation.job.pods - len(found)
+    message = f"{pods(len(found))} {'goes' if len(found) == 1 else 'go'} to {listed(plan.nodes)}"
+    message += f", {fewer} workers fewer than asked for" if fewer else ""
+    spread = why_spread(situation, found, ledger)
+    message += f"; {spread}" if spread else ""
+    wish = situation.host_network
+    interfaces = wish.interfaces if wish and port else ()
+    return Start(plan, Verdict(REASON_PLANNED, message), network, interfaces)
+
+
+def _within_quota(situation: Situation) -> Situation | Verdict:
+    """Return the situation with as many workers as the quotas let be created, or which stops it."""
+    allowance, job = situation.around.allowance, situation.job
+    if not allowance.quotas:
+        return situation
+    whole: Verdict | None = None
+    for count in range(workers_of(job), fewest_workers(job, situation.elastic) - 1, -1):
+        fewer = with_workers(job, count)
+        stopped = shortage(
+            demand(fewer),
+            allowance.quotas,
+            pending=allowance.pending,
+            default_class=allowance.default_class,
+            defaulted=allowance.defaulted,
+        )
+        if stopped is None:
+            return replace(situation, job=fewer)
+        whole = whole or stopped
+    return whole or situation
+
+
+def _keep_waiting(situation: Situation, refusal: Refusal) -> Step:
+    """Return a wait, or the release of a job for which waiting has no prospect."""
+    verdict = refusal.verdict
+    bound = situation.placement.release_after
+    waited = situation.in_line
+    others = _others(situation, refusal)
+    if bound is None and verdict.reason in HOPELESS and not situation.excluded:
+        # From when it became so: a node that is away for a moment must not cost a job its place.
+        bound, waited = RELEASE_SECONDS, situation.hopeless
+    elif bound is None and others:
+        bound = RELEASE_SECONDS
+    message = f"{verdict.message}; {others}" if others else verdict.message
+    if situation.one_node:
+        message = f"{message}; colocation is required, so it is never released"
+        return Wait(QUEUED, Verdict(verdict.reason, message), again=_look_again(situation, verdict))
+    if bound is None:
+        return Wait(QUEUED, verdict, again=_look_again(situation, verdict))
+    if waited < bound:
+        message = f"{message}; released to plain Kubernetes after {bound:g} s of this"
+        left = bound - waited
+        again = min(left, _look_again(situation, verdict) or left)
+        return Wait(QUEUED, Verdict(verdict.reason, message), again=again)
+    message = f"no place within {bound:g} s: {message}"
+    return let_go(situation, Verdict(verdict.reason, message))
+
+
+def _others(situation: Situation, refusal: Refusal) -> str:
+    """Return who may make room once the pods wait at kube-scheduler, empty if nobody."""
+    if refusal.preemptible:
+        return "pods of lower priority could be preempted for it"
+    return "an autoscaler may add nodes" if situation.around.autoscaler else ""
+
+
+def _look_again(situation: Situation, verdict: Verdict) -> float | None:
+    """Return in how many seconds time alone may change something for the job, None if never.
+
+    Room may be kept for it, or a node be no longer out of the question.
+    """
+    times = [until - situation.now for until in situation.state.excluded.values()]
+    if verdict.reason in WAITS_FOR_ROOM:
+        times.append(situation.placement.reserve_after - situation.in_line)
+    return min((seconds for seconds in times if seconds > 0), default=None)

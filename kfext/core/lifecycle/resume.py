@@ -1,0 +1,49 @@
+"""When a suspended job may be resumed: not before the operator has forgotten its last pods."""
+
+import math
+
+from kfext.core.lifecycle.situation import Situation
+from kfext.core.lifecycle.steps import Wait
+from kfext.model.verdict import Verdict
+from kfext.names import QUEUED, REASON_WAITING_FOR_SUSPEND
+
+SETTLE_SECONDS = 2.0
+"""Between the operator's last word on a suspend and a resume; earlier it would fail the job."""
+CONFIRM_SECONDS = 30.0
+"""Without pods for so long, a job that the operator calls suspended is, since whenever."""
+
+
+def unsafe_to_resume(situation: Situation) -> Wait | None:
+    """Return a wait while the operator would count terminating pods of the last start as failed."""
+    found = _unsafe(situation)
+    message = situation.state.message
+    if found is None or found.verdict is None or not message:
+        return found
+    # Why the job was stopped comes before why it cannot resume yet: people look for the cause.
+    verdict = Verdict(found.verdict.reason, f"{message}; {found.verdict.message}")
+    return Wait(found.phase, verdict, again=found.again)
+
+
+def _unsafe(situation: Situation) -> Wait | None:
+    job, state = situation.job, situation.state
+    if situation.pods:
+        return _wait(f"{len(situation.pods)} pods of the last start still end")
+    if not state.suspended_at:
+        return None  # never had pods: nothing can be counted
+    seen = job.conditions.get("Suspended")
+    # The operator's times have whole seconds. It writes none if it never saw the job resumed, and
+    # its clock may be behind ours; so what it says counts in any case after a while.
+    confirmed = seen is not None and seen.since >= math.floor(state.suspended_at)
+    if seen is None or not seen.status or not (confirmed or situation.waited >= CONFIRM_SECONDS):
+        again = max(CONFIRM_SECONDS - situation.waited, 1.0)
+        return _wait("the operator has not confirmed the suspension yet", again=again)
+    # A time ahead of ours tells nothing but that the clocks differ.
+    ago = situation.now - seen.since
+    settled = min(situation.settled, ago) if ago >= 0 else situation.settled
+    if settled < SETTLE_SECONDS:
+        return _wait("the last pods have only just gone", again=SETTLE_SECONDS - settled)
+    return None
+
+
+def _wait(message: str, *, again: float | None = None) -> Wait:
+    return Wait(QUEUED, Verdict(REASON_WAITING_FOR_SUSPEND, message), again=again)

@@ -1,0 +1,146 @@
+"""Room for a queued job: the solver's answer, or why there is none and what backfill needs."""
+
+import math
+from collections.abc import Collection, Hashable
+from dataclasses import replace
+
+from kfext.core.elastic import WORKER, fewest_workers, with_workers, workers_of
+from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.lifecycle.situation import Situation
+from kfext.core.placement.division import DEFAULT, FEWEST, Weights
+from kfext.core.placement.gang import members_of
+from kfext.core.placement.place import place, why_more_nodes
+from kfext.core.queue.refusals import Refusal, Refusals, shape_of
+from kfext.core.queue.reservation import Reservation
+from kfext.core.words import clock
+from kfext.model.plan import Assignment
+from kfext.model.verdict import Verdict
+from kfext.names import (
+    REASON_NO_ROOM,
+    REASON_RESERVED,
+    REASON_TOO_BIG,
+)
+
+WAITS_FOR_ROOM = frozenset({REASON_NO_ROOM, REASON_RESERVED})
+"""Reasons that a reservation can end."""
+LARGEST_GANG = 10_000
+"""Pods of the largest gang that is planned: its plan must fit into an annotation."""
+
+
+def find_room(situation: Situation, ledger: Ledger, refusals: Refusals) -> Assignment | Refusal:
+    """Return a place for every pod of a queued job, or why there is none now."""
+    job = situation.job
+    if job.pods > LARGEST_GANG:
+        message = f"{job.pods} pods are more than the {LARGEST_GANG} that kfext places together"
+        return Refusal(Verdict(REASON_TOO_BIG, message))
+    shape = _shape(situation)
+    refusal = refusals.known(shape, ledger)
+    if refusal is not None:
+        return refusal
+    found = _place(situation, ledger, ignoring=situation.open_claims)
+    if isinstance(found, Verdict):
+        found = _short(situation, ledger) or found
+    if not isinstance(found, Verdict):
+        return found
+    refusal = Refusal(
+        _kept(situation, ledger) or found, preemptible=_would_preempt(situation, ledger)
+    )
+    refusals.note(shape, refusal)
+    return refusal
+
+
+def why_spread(situation: Situation, found: Assignment, ledger: Ledger) -> str:
+    """Return why a place has more nodes than it must, or an empty string."""
+    if len(set(found.values())) <= 2:
+        return ""  # two are the fewest where one does not do
+    workers = sum(key.type == WORKER.lower() for key in found)
+    placed = replace(situation, job=with_workers(situation.job, workers))
+    fewest = _place(placed, ledger, ignoring=situation.open_claims, weights=FEWEST)
+    return why_more_nodes(found, fewest)
+
+
+def _short(situation: Situation, ledger: Ledger) -> Assignment | None:
+    """Return a place for as many workers of an elastic job as fit, None if its minimum does not."""
+    job = situation.job
+    fewest, most = fewest_workers(job, situation.elastic), workers_of(job) - 1
+    best: Assignment | None = None
+    while fewest <= most:
+        middle = (fewest + most + 1) // 2 if best else fewest
+        smaller = replace(situation, job=with_workers(job, middle))
+        found = _place(smaller, ledger, ignoring=situation.open_claims)
+        if isinstance(found, Verdict):
+            most = middle - 1
+        else:
+            best, fewest = found, middle + 1
+    return best
+
+
+def _shape(situation: Situation) -> Hashable:
+    placement, around = situation.placement, situation.around
+    return (
+        shape_of(situation.job),
+        situation.one_node,
+        situation.excluded,
+        placement.topology_keys,
+        tuple(placement.assumed_requests.items()),
+        bool(situation.open_claims),
+        fewest_workers(situation.job, situation.elastic),
+        around.priority if around.preempts else None,
+    )
+
+
+def _place(
+    situation: Situation,
+    ledger: Ledger,
+    *,
+    ignoring: Collection[Hashable],
+    weights: Weights = DEFAULT,
+) -> Assignment | Verdict:
+    return place(
+        members_of(situation.job),
+        ledger,
+        one_node=situation.one_node,
+        excluded=situation.excluded,
+        ignoring=ignoring,
+        topology_keys=situation.placement.topology_keys,
+        assumed=situation.placement.assumed_requests,
+        weights=weights,
+    )
+
+
+def _kept(situation: Situation, ledger: Ledger) -> Verdict | None:
+    """Return that the job would fit, were the room not kept for another; None if it would not."""
+    kept = situation.around.reservation
+    if kept is None or situation.open_claims:
+        return None
+    if isinstance(_place(situation, ledger, ignoring=kept.claims), Verdict):
+        return None
+    return Verdict(REASON_RESERVED, _kept_words(situation, kept))
+
+
+def _kept_words(situation: Situation, kept: Reservation) -> str:
+    around = situation.around
+    words = f"there is room, but it is kept for {around.reserved_for}, which waits for "
+    words += around.awaited or "room"
+    if math.isinf(kept.until):
+        return f"{words}; nobody knows when that ends, so nothing may start in its place"
+    return (
+        f"{words}, at {clock(kept.until)} at the latest; a job may start in its place only if its "
+        f"runPolicy.activeDeadlineSeconds ends it before"
+    )
+
+
+def _would_preempt(situation: Situation, ledger: Ledger) -> bool:
+    """Return whether the job would fit in the place of pods of lower priority."""
+    around = situation.around
+
+    def gives_way(claim: Claim) -> bool:
+        return claim.priority is not None and claim.priority < around.priority
+
+    if not around.preempts:
+        return False
+    left = ledger.without(gives_way)
+    if len(left) == len(ledger):
+        return False
+    return not isinstance(_place(situation, left, ignoring=situation.open_claims), Verdict)

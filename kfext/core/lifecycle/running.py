@@ -1,0 +1,217 @@
+"""A job that is not suspended: the barrier, the pins, and the wait for kube-scheduler."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from kfext.core.ledger.claims import plan_key
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.ledger.ports import port_claims
+from kfext.core.lifecycle.patience import (
+    STRIKES,
+    after_strike,
+    give_up,
+    patience,
+    stop,
+    until_strike,
+)
+from kfext.core.lifecycle.situation import Situation
+from kfext.core.lifecycle.steps import Amend, Bind, Evict, Remember, Step, Wait
+from kfext.core.lifecycle.unhosted import never_created, on_two_networks, started_without
+from kfext.core.placement.gang import members_of
+from kfext.core.placement.place import place, still_fits
+from kfext.core.words import listed, pods
+from kfext.model.pod import Pod, ReplicaKey
+from kfext.model.verdict import Verdict
+from kfext.names import (
+    BINDING,
+    GATED,
+    PLACED,
+    PLANNED,
+    REASON_BIND_TIMEOUT,
+    REASON_CREATE_TIMEOUT,
+    REASON_FOREIGN_GATE,
+    REASON_NO_ROOM,
+    REASON_PLACED,
+    REASON_REPLANNED,
+    REASON_WAITING_FOR_BIND,
+    REASON_WAITING_FOR_PODS,
+)
+
+EXCLUDED_SECONDS = 300.0
+"""How long a node that did not take a pod is out of the question for its job."""
+ASTRAY_SECONDS = 2.0
+"""How long pins may differ from the plan: what we see of jobs and of pods is not of one moment."""
+
+Live = Mapping[ReplicaKey, Pod]
+"""The pods of a job that are not being deleted, by replica."""
+
+
+def running_step(situation: Situation, ledger: Ledger) -> Step:
+    """Return what to do for a job that is not suspended."""
+    job = situation.job
+    sizes = {group.type.lower(): group.replicas for group in job.groups}
+    live = {
+        pod.replica: pod
+        for pod in situation.pods
+        # The operator deletes what is beyond the replicas; until then it is none of ours.
+        if not pod.deleting and pod.replica and pod.replica.index < sizes.get(pod.replica.type, 0)
+    }
+    gated = [pod for pod in live.values() if pod.gated]
+    if situation.plan is None and not gated:
+        return Wait(None)  # not placed by kfext
+    left_over = _left_over(situation, live)
+    if left_over:
+        return Evict(left_over, situation.state)
+    if len(live) < job.pods:
+        return _incomplete(situation, live, missing=job.pods - len(live))
+    if apart := on_two_networks(situation, live):
+        return apart
+    if gated:
+        return _barrier(situation, ledger, live)
+    return _binding(situation, live)
+
+
+def _incomplete(situation: Situation, live: Live, *, missing: int) -> Step:
+    """Wait for the operator, which creates about ten pods a second; the wait has an end."""
+    job, limit = situation.job, situation.placement.create_timeout
+    waited = min(situation.waited, situation.quiet)
+    verdict = Verdict(REASON_WAITING_FOR_PODS, f"{job.pods - missing} of {job.pods} pods exist")
+    message = f"{verdict.message} and no pod was created for {limit:g} s"
+    late = Verdict(REASON_CREATE_TIMEOUT, message)
+    if any(pod.node_name for pod in live.values()):
+        if not any(pod.gated for pod in live.values()):
+            # We hold nothing back: the members that run are as they would be without us.
+            return Wait(PLACED, verdict)
+        return patience(situation, Wait(GATED, verdict), late, limit=limit, waited=waited)
+    if waited < limit or job.kueue_managed:
+        return Wait(PLANNED, verdict, again=limit - waited if waited < limit else None)
+    if situation.plan and situation.plan.port:
+        return never_created(situation, late)
+    return stop(situation, situation.after_strike(late.reason, late.message))
+
+
+def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
+    """All pods exist: check the plan against the cluster as it is now, then let them go at once."""
+    job, plan = situation.job, situation.plan
+    gated = {key: pod for key, pod in live.items() if pod.gated}
+    foreign = sum(len(pod.gates) > 1 for pod in gated.values())
+    if foreign:
+        message = f"{foreign} pods are held by another system's scheduling gate too"
+        return Wait(GATED, Verdict(REASON_FOREIGN_GATE, message))
+    bound = {key: pod.home for key, pod in live.items() if pod.home and not pod.finished}
+    everyone = members_of(job, live.values())
+    members = [member for member in everyone if member.key in gated]
+    own = [*(plan_key(job.uid, key) for key in gated), *situation.open_claims]
+    if plan is not None:
+        own += port_claims(job, plan)
+    if plan is not None and still_fits(
+        members,
+        ledger,
+        assignment=plan.assignment,
+        excluded=situation.excluded,
+        ignoring=own,
+    ):
+        return Bind(tuple((pod, plan.assignment[key]) for key, pod in gated.items()))
+    loose = sum(not (pod.gated or pod.home or pod.finished) for pod in live.values())
+    left = situation.placement.bind_timeout - situation.waited
+    if loose and left > 0:
+        # Where they go is kube-scheduler's choice, and the rest is planned around it.
+        message = f"{loose} pods that came without our gate are not bound yet"
+        return Wait(GATED, Verdict(REASON_WAITING_FOR_BIND, message), again=left)
+    found = place(
+        [member for member in everyone if member.key in gated or member.key in bound],
+        ledger,
+        one_node=situation.one_node,
+        bound=bound,
+        excluded=situation.excluded,
+        ignoring=own,
+        topology_keys=situation.placement.topology_keys,
+        assumed=situation.placement.assumed_requests,
+    )
+    if not isinstance(found, Verdict):
+        amended = situation.planned(found, port=plan.port if plan else 0)
+        verdict = Verdict(REASON_REPLANNED, f"the pods go to {listed(amended.nodes)}")
+        return Amend(amended, verdict, started_without(situation, amended))
+    return _without_room(situation, found, some_run=bool(bound))
+
+
+def _without_room(situation: Situation, found: Verdict, *, some_run: bool) -> Step:
+    """Return what to do with a gated gang whose room is gone: with members that run, in time."""
+    if some_run or situation.job.kueue_managed:
+        limit = situation.placement.bind_timeout
+        late = Verdict(found.reason, f"no room for the rest of the gang: {found.message}")
+        wait = Wait(GATED, found)
+        return patience(situation, wait, late, limit=limit, waited=situation.waited)
+    message = f"the room was taken before all pods existed: {found.message}"
+    state = replace(situation.state, retry_at=0.0, reason=REASON_NO_ROOM, message=message)
+    return stop(situation, state)
+
+
+def _binding(situation: Situation, live: Live) -> Step:
+    """All pods are let go: wait for kube-scheduler; the wait has an end."""
+    waiting = [pod for pod in live.values() if not pod.node_name and not pod.finished]
+    total, state = situation.job.pods, situation.state
+    if not waiting:
+        placed = replace(state, strikes=0, excluded={}, retry_at=0.0, reason="", message="")
+        if state != placed:
+            return Remember(placed)
+        nodes = sorted({pod.node_name for pod in live.values()})
+        message = f"{pods(total)} {'is' if total == 1 else 'are'} on {listed(nodes)}"
+        return Wait(PLACED, Verdict(REASON_PLACED, message))
+    stuck = tuple(pod for pod in waiting if pod.pinned_to)
+    astray = _astray(situation, stuck)
+    if astray and situation.waited >= ASTRAY_SECONDS:
+        message = f"{len(astray)} pods were pinned as an earlier plan said, and not bound yet"
+        return Evict(astray, replace(state, reason=REASON_REPLANNED, message=message))
+    limit = situation.placement.bind_timeout
+    left = until_strike(situation, limit=limit, waited=situation.waited)
+    if astray:
+        left = ASTRAY_SECONDS - situation.waited
+    message = f"{total - len(waiting)} of {total} pods are bound"
+    if left > 0 or not stuck:
+        verdict = Verdict(REASON_WAITING_FOR_BIND, message)
+        return Wait(BINDING, verdict, again=left if left > 0 else None)
+    said = next((pod.unschedulable for pod in stuck if pod.unschedulable), "nothing")
+    message = f"{message} after {limit:g} s; kube-scheduler says: {said}"
+    homes = {pod.node_name for pod in live.values() if pod.node_name}
+    return _unbound(situation, stuck, homes, late=Verdict(REASON_BIND_TIMEOUT, message))
+
+
+def _left_over(situation: Situation, live: Live) -> tuple[Pod, ...]:
+    """Return the pods that were to be evicted from a node and are still pinned there.
+
+    kube-scheduler had written to them in the moment of their deletion, so that it was refused.
+    """
+    excluded = situation.excluded
+    return tuple(
+        pod
+        for pod in live.values()
+        if pod.pinned_to in excluded and not (pod.node_name or pod.finished)
+    )
+
+
+def _astray(situation: Situation, stuck: tuple[Pod, ...]) -> tuple[Pod, ...]:
+    """Return the pods that are pinned elsewhere than the plan says.
+
+    A pin that was sent before the plan changed may be carried out after it. It cannot be changed.
+    """
+    places = situation.plan.assignment if situation.plan else {}
+    return tuple(
+        pod
+        for pod in stuck
+        if pod.replica and pod.pinned_to != places.get(pod.replica, pod.pinned_to)
+    )
+
+
+def _unbound(
+    situation: Situation, stuck: tuple[Pod, ...], homes: Collection[str], *, late: Verdict
+) -> Step:
+    """Move pods that kube-scheduler did not take; after three times, stop trying."""
+    state = after_strike(situation, late, limit=situation.placement.bind_timeout)
+    if state.strikes >= STRIKES and not (situation.one_node and situation.job.kueue_managed):
+        return give_up(situation, late, stuck=stuck)
+    until = situation.now + EXCLUDED_SECONDS
+    # Where members of a required job run is the only place for the others.
+    kept = homes if situation.one_node else ()
+    nodes = {pod.pinned_to: until for pod in stuck if pod.pinned_to and pod.pinned_to not in kept}
+    return Evict(stuck, replace(state, excluded={**state.excluded, **nodes}))

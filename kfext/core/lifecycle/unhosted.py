@@ -1,0 +1,61 @@
+"""Back to the pod network: for a job that cannot have the host network for all of its pods."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from kfext.core.lifecycle.patience import stop
+from kfext.core.lifecycle.situation import Situation
+from kfext.core.lifecycle.steps import Release, Step
+from kfext.core.network.eligibility import why_network
+from kfext.model.kinds import TENSORFLOW
+from kfext.model.plan import Plan
+from kfext.model.pod import Pod, ReplicaKey
+from kfext.model.verdict import Verdict
+from kfext.names import REASON_POD_NETWORK
+
+
+def never_created(situation: Situation, late: Verdict) -> Step:
+    """Suspend a job whose pods were not created there: what refuses them only the API server knows.
+
+    The next try is on the pod network, unless the operator has had nothing to complain of.
+    """
+    state = situation.after_strike(late.reason, late.message)
+    return stop(situation, replace(state, no_host_network=late.message))
+
+
+def on_two_networks(situation: Situation, live: Mapping[ReplicaKey, Pod]) -> Step | None:
+    """Suspend a TFJob whose pods were told different addresses, to be tried at once without.
+
+    Some came past our webhook. The ranks of a PyTorchJob find each other across: they have one
+    port, whichever network.
+    """
+    hosted = situation.plan is not None and situation.plan.port > 0
+    if not hosted or situation.job.kind is not TENSORFLOW:
+        return None
+    if len({pod.on_host for pod in live.values() if not pod.finished}) < 2:
+        return None
+    message = "some of its pods were created while kfext's webhook did not answer"
+    state = replace(
+        situation.state,
+        retry_at=0.0,
+        reason=REASON_POD_NETWORK,
+        message=message,
+        no_host_network=message,
+    )
+    return stop(situation, state)
+
+
+def started_without(situation: Situation, plan: Plan) -> Verdict | None:
+    """Return why a job that others started, and that gets its first plan now, is not hosted."""
+    if situation.plan is not None:
+        return None
+    why = why_network(situation.host_network, situation.job, plan, situation.state)
+    return Verdict(REASON_POD_NETWORK, why) if why else None
+
+
+def let_go(situation: Situation, verdict: Verdict) -> Release:
+    """Release a job that waits, and say so if that costs it the host network."""
+    wish = situation.host_network
+    if wish and not wish.obstacle:
+        verdict = replace(verdict, message=f"{verdict.message}; so its pods have their own network")
+    return Release((), verdict)

@@ -1,0 +1,142 @@
+"""Whether a job's pods may use the network of their node, and what that makes of the job.
+
+Where the host network is asked for and something speaks against it, the job runs on the pod network
+and is told why: nothing here ever keeps a job from starting.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from kfext.core.settings.resolve import Settings
+from kfext.core.settings.values import HOST
+from kfext.model.job import TrainingJob, pod_labels
+from kfext.model.network_policy import NetworkPolicy
+from kfext.model.networking import Port
+from kfext.model.plan import Assignment, Plan
+from kfext.model.pod import Pod
+from kfext.model.policy import HostNetwork
+from kfext.model.replica_group import ReplicaGroup
+from kfext.model.state import JobState
+
+_ENFORCE = "pod-security.kubernetes.io/enforce"
+_NO_HOST = frozenset({"baseline", "restricted"})
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """The host network is asked for: with which `ports` (first and last) and `interfaces`.
+
+    `obstacle` is what keeps the job from it, empty if nothing that is known; `bypassed` are the
+    NetworkPolicies that would apply to its pods and do not on the host network.
+    """
+
+    ports: tuple[int, int]
+    interfaces: tuple[str, ...] = ()
+    obstacle: str = ""
+    bypassed: tuple[str, ...] = ()
+
+
+def wish(
+    job: TrainingJob,
+    settings: Settings,
+    *,
+    namespace_labels: Mapping[str, str],
+    network: HostNetwork,
+    network_policies: Iterable[NetworkPolicy] = (),
+) -> Wish | None:
+    """Return what a job wants of the host network, None if nothing."""
+    if settings.network != HOST:
+        return None
+    return Wish(
+        ports=network.ports,
+        interfaces=network.interfaces,
+        obstacle=obstacle(job, namespace_labels),
+        bypassed=tuple(sorted(one.name for one in network_policies if _selects(one, job))),
+    )
+
+
+def _selects(policy: NetworkPolicy, job: TrainingJob) -> bool:
+    return any(
+        policy.pods.matches({**group.networking.labels, **pod_labels(job, key)})
+        for key, group in job.replicas()
+    )
+
+
+def obstacle(job: TrainingJob, namespace_labels: Mapping[str, str]) -> str:
+    """Return what keeps a job's pods from the host network, empty if nothing that is known."""
+    level = namespace_labels.get(_ENFORCE, "")
+    if level in _NO_HOST:
+        return f"Pod Security {level} of namespace {job.namespace} forbids the host network"
+    if job.kueue_managed:
+        return "Kueue decides where the job goes, and does not know of ports"
+    if job.dynamic_rendezvous and any(group.type == "Master" for group in job.groups):
+        return "it has a Master beside its elasticPolicy, and all of them are torchrun's agents"
+    if job.told_nowhere and job.pods > 1:
+        return "it has neither a Master nor an elasticPolicy: its workers meet where nobody knows"
+    return next(filter(None, map(_obstacle_in, job.groups)), "") or _shared_port(job)
+
+
+def _shared_port(job: TrainingJob) -> str:
+    """Return which port of the user's several pods declare, empty if none."""
+    declared: Counter[Port] = Counter()
+    for group in job.groups:
+        declared.update(dict.fromkeys(group.networking.ports, group.replicas))
+    for (protocol, number), pods in sorted(declared.items()):
+        if pods > 1:
+            return (
+                f"{pods} pods declare port {number}/{protocol}, and one node has it only once; "
+                f"remove it from the templates if nobody listens there"
+            )
+    return ""
+
+
+def _obstacle_in(group: ReplicaGroup) -> str:
+    """Return what in one template keeps its pods from the host network."""
+    networking = group.networking
+    if networking.own_host:
+        return f"the {group.type} template asks for the host network or a host port itself"
+    if networking.own_meeting:
+        return f"the {group.type} template says itself where its replicas meet"
+    if networking.mesh:
+        return f"the {group.type} template asks for an Istio sidecar, which needs a pod network"
+    return ""
+
+
+def agents_alike(job: TrainingJob, places: Assignment) -> str:
+    """Return why torchrun's agents would take each other for themselves, empty if they would not.
+
+    Its rendezvous knows an agent by host name, process and a counter (torch's _NodeDesc): on the
+    host network two pods on one node have one host name, and each is process 1 of its own.
+    """
+    if not job.dynamic_rendezvous or len(set(places.values())) == len(places):
+        return ""
+    return (
+        "torchrun tells its agents apart by host name and process number, which are the same in "
+        "two pods on one node"
+    )
+
+
+def why_network(
+    asked: Wish | None,
+    job: TrainingJob,
+    plan: Plan | None,
+    state: JobState,
+    pods: Collection[Pod] = (),
+) -> str:
+    """Return why a job has the network it has, empty if nobody asked for another or it waits."""
+    if asked is None:
+        return ""
+    if plan is not None and plan.port:
+        if missed := sum(not pod.on_host for pod in pods):
+            return (
+                f"{missed} of {len(pods)} pods have their own network: they were created while "
+                f"kfext's webhook did not answer"
+            )
+        return f"its pods use their node's network, with ports from {plan.port} on"
+    why = asked.obstacle or state.no_host_network
+    if plan is not None and not why:
+        why = "it was started without ports of its own there"
+    if job.released and not why:
+        why = "kfext let go of it before it had ports there"
+    return f"its pods have their own network: {why}" if why else ""

@@ -1,0 +1,219 @@
+"""The one patch of a job that each step makes, as JSON-patch operations.
+
+Each patch tests what the decision was based on (uid, suspend, held, replicas), but not the
+resource version: the operator's status writes would make it conflict for ever.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from kfext.core.elastic import WORKER, workers_of
+from kfext.core.patches.json_patch import Changes, Operation, operations, pointer
+from kfext.core.patches.ports import port_operations
+from kfext.model.constraints import NAME_FIELD
+from kfext.model.job import TrainingJob, template_of
+from kfext.model.plan import Plan, decode_plan
+from kfext.model.state import JobState, decode_state
+from kfext.model.tolerant import mapping, sequence
+from kfext.model.verdict import Verdict
+from kfext.names import (
+    HELD,
+    HOSTNAME,
+    INTERFACES,
+    JOB_NAME,
+    PLAN,
+    PLAN_GENERATION,
+    PORT_BASE,
+    RELEASED,
+    STATE,
+)
+
+Raw = Mapping[str, Any]
+_NO_PORTS: dict[str, str | None] = {PORT_BASE: None, INTERFACES: None}
+_WEIGHT = 100
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def start_patch(
+    raw: Raw, job: TrainingJob, plan: Plan, *, interfaces: Sequence[str] = ()
+) -> list[Operation]:
+    """Unsuspend the job under a plan; its templates lean towards the planned nodes.
+
+    The preference is for what our webhook misses, and for pods replaced while kfext is away: they
+    go elsewhere if the planned node has died. A plan for fewer workers makes the job that small,
+    and what the user asked for is remembered. `interfaces` are for training on the host network.
+    """
+    templates = _templates(
+        raw,
+        job,
+        annotations={
+            PLAN_GENERATION: str(plan.generation),
+            PORT_BASE: str(plan.port) if plan.port else None,
+            INTERFACES: ",".join(interfaces) if plan.port and interfaces else None,
+        },
+        affinity=lambda current: _leaning(current, plan),
+    )
+    annotations: Changes = {PLAN: plan.encode(), HELD: None}
+    admitted = sum(key.type == WORKER.lower() for key in plan.assignment)
+    if admitted < (asked := workers_of(job)):
+        templates = _resized(templates, job, workers=admitted)
+        state = decode_state(job.annotations.get(STATE))
+        annotations[STATE] = replace(state, asked=asked, admitted=admitted).encode()
+    return [
+        *_tests(raw, job),
+        {"op": "test", "path": pointer("metadata", "annotations", HELD),
+         "value": job.annotations[HELD]},
+        *operations(
+            raw,
+            {
+                # Without the mark, the next suspend is known to be somebody else's.
+                "metadata": {"annotations": annotations},
+                "spec": {"runPolicy": {"suspend": False}, job.kind.replica_specs: templates},
+            },
+        ),
+        *(port_operations(raw, job, base=plan.port) if plan.port else ()),
+    ]  # fmt: skip
+
+
+def amend_patch(raw: Raw, job: TrainingJob, plan: Plan) -> list[Operation]:
+    """Replace the plan of a job whose pods wait behind the gate."""
+    changes: Changes = {"metadata": {"annotations": {PLAN: plan.encode()}}}
+    return [*_tests(raw, job), *operations(raw, changes)]
+
+
+def stop_patch(raw: Raw, job: TrainingJob, state: JobState) -> list[Operation]:
+    """Suspend the job, mark it as ours to resume, and forget its plan and that it was short."""
+    # Whoever resumes it without a plan, its pods must not go to ports that are others' by then.
+    gone: Changes = {"template": {"metadata": {"annotations": _NO_PORTS}}}
+    templates: Changes = {group.key: gone for group in job.groups}
+    if state.asked and workers_of(job) == state.admitted:  # else the user has changed it since
+        templates = _resized(templates, job, workers=state.asked)
+    spec: Changes = {"runPolicy": {"suspend": True}, job.kind.replica_specs: templates}
+    changes: Changes = {
+        "metadata": {
+            "annotations": {
+                HELD: job.annotations.get(HELD, "true"),
+                PLAN: None,
+                STATE: replace(state, asked=0, admitted=0).encode(),
+            }
+        },
+        "spec": spec,
+    }
+    return [*_tests(raw, job), *operations(raw, changes)]
+
+
+def remember_patch(raw: Raw, job: TrainingJob, state: JobState) -> list[Operation]:
+    """Write only the state."""
+    changes: Changes = {"metadata": {"annotations": {STATE: state.encode()}}}
+    return [*_tests(raw, job), *operations(raw, changes)]
+
+
+def release_patch(raw: Raw, job: TrainingJob, verdict: Verdict) -> list[Operation]:
+    """Let go of the job for good; on plain Kubernetes its pods still prefer one node."""
+    state = replace(decode_state(job.annotations.get(STATE)), message=verdict.message)
+    annotations: Changes = {RELEASED: verdict.reason, PLAN: None, STATE: state.encode()}
+    if job.kueue_managed:
+        return [*_tests(raw, job), *operations(raw, {"metadata": {"annotations": annotations}})]
+    spec: Changes = {
+        job.kind.replica_specs: _templates(
+            raw,
+            job,
+            annotations={RELEASED: verdict.reason, **_network_left(job)},
+            affinity=lambda current: _together(current, job.name),
+        )
+    }
+    if job.held:
+        spec["runPolicy"] = {"suspend": False}
+    changes = {"metadata": {"annotations": {**annotations, HELD: None}}, "spec": spec}
+    return [*_tests(raw, job), *operations(raw, changes)]
+
+
+def _network_left(job: TrainingJob) -> dict[str, str | None]:
+    """Return what becomes of the network of a job that is let go.
+
+    Pods that run keep theirs, and those that replace them must find them.
+    """
+    plan = decode_plan(job.annotations.get(PLAN), job_uid=job.uid)
+    if plan is not None and plan.port and not job.suspend:
+        return {}
+    return _NO_PORTS
+
+
+def _tests(raw: Raw, job: TrainingJob) -> list[Operation]:
+    """Test what the decision was based on, as it was written: a default is not."""
+    spec = mapping(raw.get("spec"))
+    tests: list[Operation] = [{"op": "test", "path": "/metadata/uid", "value": job.uid}]
+    policy = mapping(spec.get("runPolicy"))
+    if "suspend" in policy:
+        path = "/spec/runPolicy/suspend"
+        tests.append({"op": "test", "path": path, "value": policy["suspend"]})
+    specs = mapping(spec.get(job.kind.replica_specs))
+    for group in job.groups:
+        replica_spec = mapping(specs.get(group.key))
+        if "replicas" in replica_spec:
+            path = pointer("spec", job.kind.replica_specs, group.key, "replicas")
+            tests.append({"op": "test", "path": path, "value": replica_spec["replicas"]})
+    return tests
+
+
+def _templates(
+    raw: Raw, job: TrainingJob, *, annotations: dict[str, str | None], affinity: Any
+) -> Changes:
+    """Return the changes of every template."""
+    changes: Changes = {}
+    for group in job.groups:
+        pod = mapping(template_of(job, raw, group).get("spec"))
+        current = mapping(pod.get("affinity"))
+        changes[group.key] = {
+            "template": {
+                "metadata": {"annotations": annotations},
+                "spec": {"affinity": affinity(current)},
+            }
+        }
+    return changes
+
+
+def _resized(changes: Changes, job: TrainingJob, *, workers: int) -> Changes:
+    """Return changes of the replica specs with another number of workers."""
+    keys = {group.key for group in job.groups if group.type == WORKER}
+    return {**changes, **{key: {**changes.get(key, {}), "replicas": workers} for key in keys}}
+
+
+def _leaning(affinity: Raw, plan: Plan | None) -> Changes:
+    """Return the affinity with a preference for the planned nodes in place of earlier ones."""
+    current = sequence(mapping(affinity.get("nodeAffinity")).get(_PREFERRED))
+    terms = [term for term in current if not _is_ours(mapping(term))]
+    for node in plan.nodes if plan else ():
+        name = {"key": NAME_FIELD, "operator": "In", "values": [node]}
+        terms.append({"weight": _WEIGHT, "preference": {"matchFields": [name]}})
+    if terms == list(current):
+        return {}
+    return {"nodeAffinity": {_PREFERRED: terms}}
+
+
+def _is_ours(term: Raw) -> bool:
+    """Tell our preference by its shape: by node name alone, which templates do not say."""
+    preference = mapping(term.get("preference"))
+    fields = sequence(preference.get("matchFields"))
+    return (
+        set(preference) == {"matchFields"}
+        and term.get("weight") == _WEIGHT
+        and [mapping(one).get("key") for one in fields] == [NAME_FIELD]
+        and mapping(fields[0]).get("operator") == "In"
+        and len(sequence(mapping(fields[0]).get("values"))) == 1
+    )
+
+
+def _together(affinity: Raw, job_name: str) -> Changes:
+    """Return the affinity with a preference for the node of the job's other pods."""
+    term = {
+        "weight": _WEIGHT,
+        "podAffinityTerm": {
+            "topologyKey": HOSTNAME,
+            "labelSelector": {"matchLabels": {JOB_NAME: job_name}},
+        },
+    }
+    current = sequence(mapping(affinity.get("podAffinity")).get(_PREFERRED))
+    terms = [*current, *([] if term in current else [term])]
+    return {**_leaning(affinity, None), "podAffinity": {_PREFERRED: terms}}

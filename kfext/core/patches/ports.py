@@ -1,0 +1,54 @@
+"""The part of a job's patch that tells the training-operator the ports of the host network.
+
+The operator derives MASTER_PORT, the rendezvous endpoint and the Services from its own port in the
+templates of a PyTorchJob. The addresses of a TFJob are rewritten pod by pod
+(core.network.pod_edits).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kfext.core.patches.json_patch import Operation, pointer
+from kfext.model.job import TrainingJob, template_of
+from kfext.model.kinds import PYTORCH
+from kfext.model.tolerant import mapping, sequence
+
+Raw = Mapping[str, Any]
+
+
+def port_operations(raw: Raw, job: TrainingJob, *, base: int) -> list[Operation]:
+    """Return the operations that have the replicas of a job meet within its ports from `base`."""
+    if job.kind is not PYTORCH:
+        return []
+    spec = mapping(raw.get("spec"))
+    operations = []
+    for group in job.groups:
+        pod = mapping(template_of(job, raw, group).get("spec"))
+        for number, container in enumerate(map(mapping, sequence(pod.get("containers")))):
+            if container.get("name") == job.kind.container:
+                at = pointer("spec", job.kind.replica_specs, group.key, "template", "spec")
+                at += pointer("containers", str(number))
+                operations += _port(container, job, port=base, at=at)
+    if job.meets_at_worker and "rdzvPort" in mapping(spec.get("elasticPolicy")):
+        path = pointer("spec", "elasticPolicy", "rdzvPort")
+        operations.append({"op": "replace", "path": path, "value": base})
+    return operations
+
+
+def _port(container: Raw, job: TrainingJob, *, port: int, at: str) -> list[Operation]:
+    """Return the operations that set the operator's port of a container."""
+    ports = sequence(container.get("ports"))
+    # The position is all that says which container is meant.
+    same: Operation = {"op": "test", "path": f"{at}/name", "value": job.kind.container}
+    wanted = {"name": job.kind.port, "containerPort": port, "protocol": "TCP"}
+    if not ports:
+        return [same, {"op": "add", "path": f"{at}/ports", "value": [wanted]}]
+    for number, declared in enumerate(map(mapping, ports)):
+        if declared.get("name") == job.kind.port:
+            path = f"{at}/ports/{number}"
+            return [
+                same,
+                {"op": "test", "path": f"{path}/name", "value": job.kind.port},
+                {"op": "replace", "path": f"{path}/containerPort", "value": port},
+            ]
+    return [same, {"op": "add", "path": f"{at}/ports/-", "value": wanted}]

@@ -1,0 +1,1 @@
+"""Where every pod of a gang goes: the solver."""

@@ -1,0 +1,119 @@
+"""A gang: all pods of one job, each with what it asks of a node, in rank order."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kfext.core.ledger.columns import LARGEST
+from kfext.model.constraints import Constraints
+from kfext.model.job import TrainingJob
+from kfext.model.pod import Pod, ReplicaKey
+from kfext.model.quantity import Resources
+
+_LARGEST_TOTAL = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One pod of a gang. `guaranteed` is its QoS class, which scores differently."""
+
+    key: ReplicaKey
+    requests: Resources
+    constraints: Constraints
+    guaranteed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Members in a row that ask for the same, so that they are placed in one go.
+
+    `requests` has shape (resources,).
+    """
+
+    count: int
+    requests: NDArray[np.int64]
+    constraints: Constraints
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """The members still to be placed, in rank order, and as batches.
+
+    `resources` names what the amounts are of; `total` is what all members request together.
+    """
+
+    members: tuple[Member, ...]
+    resources: tuple[str, ...]
+    batches: tuple[Batch, ...]
+    total: NDArray[np.int64]
+
+    @property
+    def guaranteed(self) -> bool:
+        """Whether no member can use more CPU or memory than it requests."""
+        return all(member.guaranteed for member in self.members)
+
+    @property
+    def ports_clash(self) -> bool:
+        """Whether two members want the same host port, so that one node cannot hold all."""
+        seen: set[tuple[str, int]] = set()
+        for batch in self.batches:
+            ports = set(batch.constraints.host_ports)
+            if ports and (batch.count > 1 or not seen.isdisjoint(ports)):
+                return True
+            seen |= ports
+        return False
+
+    @property
+    def largest(self) -> NDArray[np.int64]:
+        """The largest request of one member, resource by resource."""
+        most: NDArray[np.int64] = np.max([batch.requests for batch in self.batches], axis=0)
+        return most
+
+
+def gang(members: Iterable[Member]) -> Gang:
+    """Return the gang of some members."""
+    ordered = tuple(members)
+    resources = tuple(sorted({name for member in ordered for name in member.requests}))
+    batches = []
+    start = 0
+    for end in range(1, len(ordered) + 1):
+        if end == len(ordered) or not _alike(ordered[start], ordered[end]):
+            first = ordered[start]
+            amounts = [min(first.requests.get(name, 0), LARGEST) for name in resources]
+            requests = np.array(amounts, dtype=np.int64)
+            batches.append(Batch(end - start, requests, first.constraints))
+            start = end
+    totals = (
+        sum(batch.count * int(batch.requests[number]) for batch in batches)
+        for number in range(len(resources))
+    )
+    return Gang(
+        members=ordered,
+        resources=resources,
+        batches=tuple(batches),
+        total=np.array([min(total, _LARGEST_TOTAL) for total in totals], dtype=np.int64),
+    )
+
+
+def _alike(one: Member, other: Member) -> bool:
+    return one.requests == other.requests and one.constraints == other.constraints
+
+
+def members_of(job: TrainingJob, pods: Iterable[Pod] = ()) -> list[Member]:
+    """Return every replica of a job in rank order.
+
+    A pod that exists says itself what it asks for (admission may have changed it); a replica
+    without a pod asks for what its template says.
+    """
+    existing = {pod.replica: pod for pod in pods}
+    members = []
+    for key, group in job.replicas():
+        pod = existing.get(key)
+        if pod is None or pod.constraints is None:
+            member = Member(key, group.requests, group.constraints, group.guaranteed)
+        else:
+            member = Member(key, pod.requests, pod.constraints, pod.guaranteed)
+        members.append(member)
+    return members

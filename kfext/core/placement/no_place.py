@@ -1,0 +1,104 @@
+"""Why a gang has no place: a sentence with numbers, for people who wait."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from kfext.core.ledger.columns import Amounts
+from kfext.core.ledger.eligible import Mask
+from kfext.core.ledger.fit import why_not
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.placement.gang import Batch, Gang
+from kfext.core.words import pods
+from kfext.model.quantity import PODS, human
+from kfext.model.verdict import Verdict
+from kfext.names import REASON_NO_ELIGIBLE_NODE, REASON_NO_ROOM, REASON_TOO_BIG
+
+_CAUSES = 3
+"""How many causes a sentence names, most frequent first."""
+
+
+def no_place(
+    gang: Gang,
+    ledger: Ledger,
+    *,
+    possible: Sequence[Mask],
+    free: Amounts,
+    one_node: bool,
+    ever: bool,
+) -> Verdict:
+    """Return why a gang has no place now; `ever` says whether the empty cluster would hold it.
+
+    `possible` says per batch which rows its constraints allow; `free` has shape (resources, rows).
+    """
+    nodes = ledger.node_count
+    for batch, mask in zip(gang.batches, possible, strict=True):
+        if not mask.any():
+            return Verdict(REASON_NO_ELIGIBLE_NODE, _no_node(gang, batch, ledger, nodes=nodes))
+    anywhere = np.logical_or.reduce(possible)
+    shortages = [
+        sentence
+        for number, resource in enumerate(gang.resources)
+        if (sentence := _shortage(gang, number, resource, free[number][anywhere], one_node))
+    ]
+    where = "on one node" if one_node else "together"
+    message = (
+        f"{pods(len(gang.members))} {'needs' if len(gang.members) == 1 else 'need'} "
+        f"{_amounts(gang)} {where}; "
+        f"{np.count_nonzero(anywhere)} of {nodes} nodes are possible; "
+        + ("; ".join(shortages) or _in_pieces(gang, one_node=one_node))
+    )
+    if ever:
+        return Verdict(REASON_NO_ROOM, message)
+    return Verdict(REASON_TOO_BIG, f"{message}; it would not fit even if they were empty")
+
+
+def _in_pieces(gang: Gang, *, one_node: bool) -> str:
+    """Return what is wrong when each resource by itself would do."""
+    if gang.ports_clash and one_node:
+        return "two pods want the same host port, which a node has only once"
+    if one_node:
+        return "no single node has all of it"
+    return "no division of the pods over these nodes fits"
+
+
+def _amounts(gang: Gang) -> str:
+    return (
+        ", ".join(
+            human(name, int(number))
+            for name, number in zip(gang.resources, gang.total, strict=True)
+            if name != PODS
+        )
+        or "no resources"
+    )
+
+
+def _shortage(gang: Gang, number: int, resource: str, free: Amounts, one_node: bool) -> str | None:
+    """Return how much of a resource is missing, or None if it is not what is short."""
+    wanted = int(gang.total[number])
+    most = max(int(free.max(initial=0)), 0)
+    total = int(np.maximum(free, 0).sum())
+    if one_node and most < wanted:
+        return f"the freest has {human(resource, most)}, {human(resource, wanted - most)} short"
+    if total < wanted:
+        return f"{human(resource, total)} free, {human(resource, wanted - total)} short"
+    largest = int(gang.largest[number])
+    if most < largest:
+        return (
+            f"one pod needs {human(resource, largest)}, the freest node has {human(resource, most)}"
+        )
+    return None
+
+
+def _no_node(gang: Gang, batch: Batch, ledger: Ledger, *, nodes: int) -> str:
+    if not nodes:
+        return "the cluster has no node"
+    causes = Counter(
+        why_not(batch.constraints, node) or "failed attempts"
+        for node in ledger.nodes
+        if node is not None
+    )
+    named = ", ".join(f"{cause} ({count})" for cause, count in causes.most_common(_CAUSES))
+    whose = "" if len(gang.batches) == 1 else f" for {batch.count} of {len(gang.members)} pods"
+    return f"none of {nodes} nodes is possible{whose}; excluded by {named}"

@@ -1,0 +1,158 @@
+"""Divide a gang that no single node holds over the best set of nodes.
+
+The division is chosen first, by its cost (core.placement.division), then the nodes that take it,
+by their ranking: consecutive ranks together, the first ranks on the largest share, the highest on
+the smallest, so that an elastic surplus comes last. A rule that makes one set of nodes better than
+another goes here; one that weighs divisions goes to core.placement.division.
+"""
+
+import numpy as np
+
+from kfext.core.placement.division import (
+    DEFAULT,
+    Costs,
+    Counts,
+    Weights,
+    cost,
+    costs,
+    even,
+    fullest,
+)
+from kfext.core.placement.gang import Gang
+from kfext.core.placement.pack import decreasing, fill
+from kfext.core.placement.pool import Pool
+from kfext.core.placement.score import Ranking, Rows
+from kfext.core.placement.search import searched
+
+MOST_NODES = 2
+"""A balanced set has at most so many times the fewest nodes that hold the gang."""
+
+_TRIES = 12
+"""How many sizes of a set are tried for members that differ; for equal ones the first is right."""
+
+
+def divide(
+    gang: Gang,
+    pool: Pool,
+    *,
+    ranking: Ranking,
+    weights: Weights = DEFAULT,
+    most: int | None = None,
+) -> Rows | None:
+    """Return the row of each member, or None if no set of nodes was found to hold the gang.
+
+    `most` is how many nodes balance may cost, None: so many as the pool itself makes right.
+    """
+    if not pool.may_hold(gang):
+        return None
+    count = len(gang.members)
+    sizes, _ = divisions(pool.room, count, weights=weights)
+    if most is not None:
+        sizes = sizes[sizes <= max(most, sizes.min())]
+    if len(gang.batches) == 1:
+        spots, shares = _nodes(pool, count, int(sizes[0]), ranking=ranking)
+        return np.repeat(pool.rows[spots], shares)
+    balanced = _balanced(gang, pool, sizes[:_TRIES], ranking=ranking)
+    chosen = _unlike(gang, pool, balanced, ranking=ranking, weights=weights)
+    return None if chosen is None else pool.rows[chosen]
+
+
+def fewest_nodes(room: Counts, count: int) -> int:
+    """Return how many nodes hold `count` members at least, of those that have `room`."""
+    return int(np.searchsorted(np.cumsum(np.sort(room)[::-1]), count)) + 1
+
+
+def divisions(room: Counts, count: int, *, weights: Weights) -> tuple[Counts, Costs]:
+    """Return the numbers of nodes to divide `count` members over, the cheapest first, and costs.
+
+    `room` is how many members each node holds.
+    Exact if all members are alike; else what can be had at best.
+    """
+    room = np.sort(room)[::-1]
+    fewest = int(np.searchsorted(np.cumsum(room), count)) + 1
+    sizes = np.arange(fewest, min(MOST_NODES * fewest, len(room), count) + 1)
+    prices = costs(count, sizes, fullest(room, count, sizes), weights=weights)
+    cheapest = np.argsort(prices, kind="stable")
+    return sizes[cheapest], prices[cheapest]
+
+
+def _balanced(gang: Gang, pool: Pool, sizes: Counts, *, ranking: Ranking) -> Rows | None:
+    """Return the position of each member on the first of the `sizes` on which they fit.
+
+    Members differ, so that what is balanced by number may be too tight.
+    """
+    count = len(gang.members)
+    for size in sizes:
+        spots, shares = _nodes(pool, count, int(size), ranking=ranking)
+        for limit in (shares, count):
+            placed = fill(gang, pool.only(spots), limit=limit)
+            if placed is not None:
+                return spots[placed]
+    return None
+
+
+def _nodes(pool: Pool, count: int, size: int, *, ranking: Ranking) -> tuple[Rows, Counts]:
+    """Return the best `size` positions for the most even division, and the share of each.
+
+    If the nodes allow equal shares (but for one member), the best nodes by ranking that can take
+    them; else the roomiest.
+    """
+    share, more = divmod(count, size)
+    able = np.flatnonzero(pool.room >= share)
+    larger = np.flatnonzero(pool.room[able] > share) if more else able[:0]
+    if len(able) >= size and len(larger) >= more:
+        ranks = ranking(pool.rows[able])
+        first = larger[_lowest(ranks[larger], more)]
+        ranks[first] = np.arange(more) + np.iinfo(np.int64).min
+        return able[_lowest(ranks, size)], np.full(size, share) + (np.arange(size) < more)
+    least = np.partition(pool.room, len(pool.room) - size)[len(pool.room) - size]
+    roomy = np.flatnonzero(pool.room >= least)
+    spots = roomy[np.lexsort((ranking(pool.rows[roomy]), -pool.room[roomy]))[:size]]
+    return spots, even(pool.room[spots], count)
+
+
+def _lowest(ranks: Counts, number: int) -> Rows:
+    """Return where the lowest `number` of the ranks are, in their order."""
+    if number < len(ranks):
+        found = np.argpartition(ranks, number)[:number]
+        return found[np.argsort(ranks[found])]
+    return np.argsort(ranks)
+
+
+def _unlike(
+    gang: Gang, pool: Pool, balanced: Rows | None, *, ranking: Ranking, weights: Weights
+) -> Rows | None:
+    """Return the cheapest of the divisions found for members that differ.
+
+    What looks balanced may take more nodes than it should, or not be found at all.
+    """
+    found = [] if balanced is None else [balanced]
+    found += decreasing(gang, pool, ranking=ranking)
+    if not found:
+        return searched(gang, pool, ranking=ranking)
+    least = _at_least(gang, pool)
+    most = min(len(np.unique(placed)) for placed in found)
+    tighter = _tighter(gang, pool, least=least, most=most, ranking=ranking)
+    found += [] if tighter is None else [tighter]
+    divisions = [np.unique(placed, return_counts=True)[1].tolist() for placed in found]
+    # More nodes than are proved to be needed are balance too dearly bought.
+    most = max(MOST_NODES * least, min(map(len, divisions)))
+    allowed = [number for number, shares in enumerate(divisions) if len(shares) <= most]
+    return found[min(allowed, key=lambda number: cost(divisions[number], weights))]
+
+
+def _at_least(gang: Gang, pool: Pool) -> int:
+    """Return how many nodes the gang needs at the very least: by number and by each resource."""
+    bounds = [fewest_nodes(pool.room, len(gang.members))]
+    for amounts, wanted in zip(pool.free, gang.total, strict=True):
+        bounds.append(fewest_nodes(np.maximum(amounts, 0), int(wanted)))
+    return max(bounds)
+
+
+def _tighter(gang: Gang, pool: Pool, *, least: int, most: int, ranking: Ranking) -> Rows | None:
+    """Return a place on less than half as many nodes as `most`, None if there is none."""
+    for size in range(least, (most - 1) // MOST_NODES + 1):
+        placed = searched(gang, pool, ranking=ranking, most_nodes=size)
+        if placed is not None:
+            return placed
+    return None

@@ -1,0 +1,167 @@
+"""The solver: where every pod of a gang goes. The one used by controller, CLI and simulator.
+
+Two stages, as in CMS-DL: stage A chooses one node for the whole gang, or the smallest good set
+of nodes; stage B gives each pod its node (core.placement.solve). This is what surrounds them: what
+the gang asks, what the nodes have, and the answer with its reason.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from kfext.core.ledger.columns import ASSUMED
+from kfext.core.ledger.eligible import Mask
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.placement.division import DEFAULT, Weights, instead
+from kfext.core.placement.gang import Gang, Member, gang
+from kfext.core.placement.no_place import no_place
+from kfext.core.placement.score import Rows, ranking
+from kfext.core.placement.solve import Task, solve
+from kfext.model.plan import Assignment
+from kfext.model.quantity import Resources
+from kfext.model.verdict import Verdict
+
+
+def place(
+    members: Sequence[Member],
+    ledger: Ledger,
+    *,
+    one_node: bool,
+    bound: Assignment | None = None,
+    excluded: Collection[str] = (),
+    ignoring: Collection[Hashable] = (),
+    assumed: Resources = ASSUMED,
+    topology_keys: Sequence[str] = (),
+    weights: Weights = DEFAULT,
+) -> Assignment | Verdict:
+    """Return the node of every member, or why there is no place.
+
+    `bound` members stay where they are and draw the others to them; `excluded` nodes are out of
+    the question; `ignoring` are claims of the gang itself, which count as free. With `one_node`
+    only a single node will do (colocation: required). A pod that requests no CPU or memory counts
+    as `assumed` in scores, never in what fits. Deterministic: equal nodes go by name.
+
+    A gang that no node holds goes into the narrowest topology domain that does, else the next
+    wider, else anywhere; `topology_keys` are labels of nodes, the widest domain first, such as a
+    zone and then a rack. `weights` say which division over several nodes is best.
+    """
+    bound = bound or {}
+    moving = gang(member for member in members if member.key not in bound)
+    if not moving.members:
+        return dict(bound)
+    possible = _masks(moving, ledger, excluded=excluded)
+    task = Task(
+        gang=moving,
+        masks=_without_taken_ports(moving, ledger, possible, ignoring=ignoring),
+        ranking=ranking(moving, ledger, assumed=assumed),
+        weights=weights,
+        homes=_rows(bound.values(), ledger),
+        levels=ledger.domains(tuple(topology_keys)),
+        one_node=one_node,
+    )
+    free = ledger.free(moving.resources, ignoring=ignoring)
+    rows = solve(task, free)
+    if rows is not None:
+        return {**bound, **_named(moving, rows, ledger)}
+    empty = replace(task, masks=possible, levels=())
+    return no_place(
+        moving,
+        ledger,
+        possible=possible,
+        free=free,
+        one_node=one_node,
+        ever=solve(empty, ledger.allocatable(moving.resources)) is not None,
+    )
+
+
+def why_more_nodes(found: Assignment, fewest: Assignment | Verdict) -> str:
+    """Return why a place has more nodes than it must, or an empty string.
+
+    `fewest` is what `place` says to the same question with the weights FEWEST.
+    """
+    if isinstance(fewest, Verdict):
+        return ""
+    taken, least = (list(Counter(of.values()).values()) for of in (found, fewest))
+    return "" if len(taken) == 1 else instead(taken, least)
+
+
+def _rows(nodes: Collection[str], ledger: Ledger) -> Rows:
+    """Return the rows of those nodes that are still there, one for each time a node is named."""
+    rows = [row for node in nodes if (row := ledger.row(node)) is not None]
+    return np.array(sorted(rows), dtype=np.intp)
+
+
+def _masks(moving: Gang, ledger: Ledger, *, excluded: Collection[str]) -> Sequence[Mask]:
+    """Return per batch which rows its constraints allow, whatever is free."""
+    shut = _rows(excluded, ledger)
+    masks = []
+    for batch in moving.batches:
+        mask = ledger.eligible(batch.constraints)
+        if len(shut):
+            mask = mask.copy()
+            mask[shut] = False
+        masks.append(mask)
+    return masks
+
+
+def _without_taken_ports(
+    moving: Gang, ledger: Ledger, masks: Sequence[Mask], *, ignoring: Collection[Hashable]
+) -> Sequence[Mask]:
+    """Return the masks without the rows where others hold a host port of the batch."""
+    open_ = []
+    for batch, mask in zip(moving.batches, masks, strict=True):
+        taken = ledger.with_port_taken(batch.constraints.host_ports, ignoring=ignoring)
+        if taken:
+            mask = mask.copy()  # noqa: PLW2901
+            mask[taken] = False
+        open_.append(mask)
+    return open_
+
+
+def _named(moving: Gang, rows: Rows, ledger: Ledger) -> Assignment:
+    nodes = [ledger.nodes[row] for row in rows]
+    return {
+        member.key: node.name
+        for member, node in zip(moving.members, nodes, strict=True)
+        if node is not None
+    }
+
+
+def still_fits(
+    members: Sequence[Member],
+    ledger: Ledger,
+    *,
+    assignment: Assignment,
+    excluded: Collection[str] = (),
+    ignoring: Collection[Hashable] = (),
+) -> bool:
+    """Return whether every member may still go where `assignment` says, on the ledger as it is.
+
+    `ignoring` are the claims that hold this very room.
+    """
+    moving = gang(members)
+    places = [ledger.row(assignment.get(member.key, "")) for member in moving.members]
+    rows = np.array([row for row in places if row is not None], dtype=np.intp)
+    if not places:
+        return True
+    if len(rows) < len(places):
+        return False
+    possible = _masks(moving, ledger, excluded=excluded)
+    masks = _without_taken_ports(moving, ledger, possible, ignoring=ignoring)
+    free = ledger.free(moving.resources, ignoring=ignoring)
+    left = free.copy()
+    ports: set[tuple[int, tuple[str, int]]] = set()
+    start = 0
+    for batch, mask in zip(moving.batches, masks, strict=True):
+        own = rows[start : start + batch.count]
+        start += batch.count
+        left -= np.bincount(own, minlength=left.shape[1]) * batch.requests[:, None]
+        wanted = {(int(row), port) for row in own for port in batch.constraints.host_ports}
+        clash = len(wanted) < batch.count * len(batch.constraints.host_ports)
+        if not mask[own].all() or clash or not ports.isdisjoint(wanted):
+            return False
+        ports |= wanted
+    # Of what nobody here requests others may have taken more than there is.
+    return bool(((left >= 0) | (left == free)).all())

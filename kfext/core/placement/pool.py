@@ -1,0 +1,84 @@
+"""The nodes that a gang may use, and how many of its members each of them holds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kfext.core.ledger.columns import LARGEST, Amounts
+from kfext.core.ledger.eligible import Mask
+from kfext.core.placement.division import Counts
+from kfext.core.placement.gang import Batch, Gang
+from kfext.core.placement.score import Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Some rows of the ledger, those with room for a member at least.
+
+    `free` has shape (resources, rows), `masks[b]` says which of the rows batch b may use, and
+    `holds[b]` how many members of batch b alone each holds. `room` is how many members each row
+    holds; exact if all members are alike, else an upper bound by the smallest member.
+    """
+
+    rows: Rows
+    free: Amounts
+    masks: Sequence[Mask]
+    holds: Sequence[Counts]
+    room: Counts
+
+    def only(self, spots: Rows) -> "Pool":
+        """Return the pool of some of the rows, given as positions in it."""
+        room = self.room[spots]
+        return Pool(
+            rows=self.rows[spots],
+            free=self.free[:, spots],
+            masks=[mask[spots] for mask in self.masks],
+            holds=[room if each is self.room else each[spots] for each in self.holds],
+            room=room,
+        )
+
+    def may_hold(self, gang: Gang) -> bool:
+        """Return whether nothing simple speaks against the gang in this pool."""
+        return all(
+            int(room.sum()) >= count
+            for room, count in (
+                (self.room, len(gang.members)),
+                *zip(self.holds, (batch.count for batch in gang.batches), strict=True),
+            )
+        )
+
+
+def pool(gang: Gang, *, free: Amounts, masks: Sequence[Mask]) -> Pool:
+    """Return the pool within `free`, shape (resources, rows), and the masks of the batches."""
+    holds = [
+        _holds(batch, free, mask, most=batch.count)
+        for batch, mask in zip(gang.batches, masks, strict=True)
+    ]
+    room = holds[0] if len(holds) == 1 else _room(gang, free, masks)
+    whole = Pool(np.arange(free.shape[1]), free, masks, holds, room)
+    return whole.only(np.flatnonzero(room))
+
+
+def _holds(batch: Batch, free: Amounts, mask: Mask, *, most: int) -> Counts:
+    """Return how many members of a batch each row holds, at most `most`."""
+    room = np.full(free.shape[1], 1 if batch.constraints.host_ports else most, dtype=np.int64)
+    return _limited(room, batch.requests, free, mask)
+
+
+def _room(gang: Gang, free: Amounts, masks: Sequence[Mask]) -> Counts:
+    """Return an upper bound of how many members each row holds: by the smallest member."""
+    smallest = np.min([batch.requests for batch in gang.batches], axis=0)
+    room = np.full(free.shape[1], len(gang.members), dtype=np.int64)
+    return _limited(room, smallest, free, np.logical_or.reduce(masks))
+
+
+def _limited(room: Counts, requests: Counts, free: Amounts, mask: Mask) -> Counts:
+    """Return how many times the requests fit each row, at most `room` times."""
+    room *= mask
+    for amounts, wanted in zip(free, requests, strict=True):
+        if wanted > 0:
+            np.minimum(room, LARGEST // wanted, out=room)  # so that the product has 64 bits
+            short = np.flatnonzero(amounts < room * wanted)  # few, and a division is slow
+            room[short] = np.minimum(room[short], amounts[short] // wanted)
+    return np.maximum(room, 0, out=room)

@@ -1,0 +1,129 @@
+"""The last resort for a gang of unlike pods: try divisions one by one, within a bound."""
+
+from collections.abc import Hashable, Sequence
+from itertools import accumulate
+
+import numpy as np
+
+from kfext.core.placement.gang import Gang
+from kfext.core.placement.pool import Pool
+from kfext.core.placement.score import Ranking, Rows
+
+_STEPS = 5000
+"""How often a node is looked at before the search gives up: a few milliseconds."""
+_DEPTH = 400
+"""Batches times nodes of a search; the roomiest nodes take part."""
+
+
+def searched(
+    gang: Gang, pool: Pool, *, ranking: Ranking, most_nodes: int | None = None
+) -> Rows | None:
+    """Return the position in the pool of each member, or None if none was found within the bound.
+
+    Complete for small pools: there it finds a place, on at most `most_nodes`, if there is one.
+    """
+    batches = gang.batches
+    in_all = np.maximum(pool.free, 0).sum(axis=1, dtype=np.float64)
+    if (in_all * (1 + 1e-9) < gang.total).any():  # the usual case; a float, so that it has room
+        return None
+    most = np.maximum(pool.free.max(axis=1), 1)[:, None]
+    turn = np.lexsort((ranking(pool.rows), -(pool.free / most).sum(axis=0)))
+    turn = turn[: _DEPTH // len(batches)]
+    if not len(turn):
+        return None
+    sizes = [float((batch.requests[:, None] / most).max(initial=0)) for batch in batches]
+    order = sorted(range(len(sizes)), key=lambda number: -sizes[number])
+    search = _Search(gang, pool.only(turn), order, most_nodes=most_nodes or len(turn))
+    if not search.batch(0):
+        return None
+    return np.concatenate([np.repeat(turn, search.shares[number]) for number in range(len(order))])
+
+
+class _Search:
+    """Depth first over the batches in the given order and, within a batch, over the nodes.
+
+    `shares[b][n]` is how many members of batch b node n has; `left[n]` what is free there.
+    """
+
+    def __init__(self, gang: Gang, pool: Pool, order: Sequence[int], *, most_nodes: int) -> None:
+        self.most_nodes = most_nodes
+        self.batches = gang.batches
+        self.requests = [batch.requests.tolist() for batch in gang.batches]
+        self.masks = [mask.tolist() for mask in pool.masks]
+        self.order = order
+        self.left: list[list[int]] = pool.free.T.tolist()
+        self.ports: list[set[tuple[str, int]]] = [set() for _ in self.left]
+        self.shares = [[0] * len(self.left) for _ in gang.batches]
+        self.steps = 0
+
+    def batch(self, depth: int) -> bool:
+        """Place the batches from `depth` on; return whether they all fit."""
+        if depth == len(self.order):
+            return True
+        number = self.order[depth]
+        room = [self._room(number, node) for node in range(len(self.left))]
+        self.steps += len(room)
+        count = self.batches[number].count
+        if sum(room) < count:
+            return False
+        kinds = [self._kind(node) for node in range(len(self.left))]
+        after = [0, *accumulate(reversed(room))][-2::-1]
+        return self._node(depth, 0, count, nodes=list(zip(room, after, kinds, strict=True)))
+
+    def _node(
+        self, depth: int, at: int, count: int, *, nodes: list[tuple[int, int, Hashable]]
+    ) -> bool:
+        """Place `count` members of a batch on the nodes from `at` on, then the other batches.
+
+        Of each node: how many it holds, how many all nodes after it hold, and its kind.
+        """
+        if not count:
+            return self.batch(depth + 1)
+        shares = self.shares[self.order[depth]]
+        room, after, kind = nodes[at]
+        most = min(room, count)
+        if at and kind == nodes[at - 1][2]:  # of equal nodes the first has the most
+            most = min(most, shares[at - 1])
+        for share in range(most, max(count - after, 0) - 1, -1):
+            self.steps += 1
+            if self.steps > _STEPS:
+                return False
+            if share and not self._may_use(at):
+                continue
+            self._book(self.order[depth], at, share)
+            if self._node(depth, at + 1, count - share, nodes=nodes):
+                return True
+            self._book(self.order[depth], at, -share)
+        return False
+
+    def _may_use(self, node: int) -> bool:
+        """Return whether a node is in use already, or one more may be."""
+        used = [any(at) for at in zip(*self.shares, strict=True)]
+        return used[node] or sum(used) < self.most_nodes
+
+    def _room(self, number: int, node: int) -> int:
+        """Return how many members of a batch a node holds now."""
+        if not self.masks[number][node]:
+            return 0
+        most, wants = self.batches[number].count, self.batches[number].constraints.host_ports
+        if wants:
+            most = int(self.ports[node].isdisjoint(wants))
+        for amount, wanted in zip(self.left[node], self.requests[number], strict=True):
+            if wanted > 0:
+                most = min(most, amount // wanted)
+        return max(most, 0)
+
+    def _kind(self, node: int) -> Hashable:
+        """Return what must be equal for two nodes to be exchanged."""
+        masks = tuple(mask[node] for mask in self.masks)
+        return tuple(self.left[node]), masks, frozenset(self.ports[node])
+
+    def _book(self, number: int, node: int, share: int) -> None:
+        self.shares[number][node] += share
+        wants = self.batches[number].constraints.host_ports
+        if share > 0:
+            self.ports[node].update(wants)
+        elif share < 0:
+            self.ports[node].difference_update(wants)
+        for resource, wanted in enumerate(self.requests[number]):
+            self.left[node][resource] -= share * wanted

@@ -1,0 +1,141 @@
+"""Stage A and B of a placement on one state of the ledger: which nodes, and who goes where."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kfext.core.ledger.columns import Amounts
+from kfext.core.ledger.eligible import Mask
+from kfext.core.ledger.topology import Domains
+from kfext.core.placement.division import Weights, cost
+from kfext.core.placement.domains import side_by_side, surroundings
+from kfext.core.placement.gang import Gang
+from kfext.core.placement.nodeset import MOST_NODES, divide, fewest_nodes
+from kfext.core.placement.pack import fill
+from kfext.core.placement.pool import pool
+from kfext.core.placement.score import Ranking, Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is asked: `masks` are per batch of the gang.
+
+    `homes` has the row of each bound member of the job whose node is still there; `levels` are the
+    topology domains of all rows, the widest level first.
+    """
+
+    gang: Gang
+    masks: Sequence[Mask]
+    ranking: Ranking
+    weights: Weights
+    homes: Rows
+    levels: Sequence[Domains]
+    one_node: bool
+
+
+def solve(task: Task, free: Amounts) -> Rows | None:
+    """Return the row of each member within `free`, shape (resources, rows), or None."""
+    if not len(task.homes):
+        return _apart(task, free)
+    for number, near in enumerate(_nearness(task)):
+        closer = replace(task, masks=[mask & near for mask in task.masks])
+        found = _beside(closer, free) if number else _apart(closer, free)
+        if found is not None or task.one_node:
+            return found
+    return None
+
+
+def _nearness(task: Task) -> Iterator[Mask]:
+    """Yield the rows of bound members, then those in their domains, then all."""
+    at_home = np.zeros(len(task.masks[0]), dtype=np.bool_)
+    at_home[task.homes] = True
+    yield at_home
+    for level in reversed(task.levels):
+        own = level[task.homes]
+        yield at_home | np.isin(level, own[own >= 0])
+    yield np.ones_like(at_home)
+
+
+def _apart(task: Task, free: Amounts) -> Rows | None:
+    """Return the row of each member: one row for all, else the nearest good set of rows."""
+    fits = np.logical_and.reduce(task.masks)
+    for amounts, wanted in zip(free, task.gang.total, strict=True):
+        if wanted > 0:  # of what it does not request others may have taken more than there is
+            fits &= amounts >= wanted
+    rows = np.flatnonzero(fits)
+    if len(rows) and not task.gang.ports_clash:
+        best = rows[task.ranking(rows).argmin()]
+        return np.full(len(task.gang.members), best)
+    if task.one_node and len(np.unique(task.homes)) <= 1:
+        return None
+    return _divided(task, free)
+
+
+def _divided(task: Task, free: Amounts) -> Rows | None:
+    """Return the cheapest division within the nearest surroundings that hold the gang."""
+    gang, nodes = task.gang, pool(task.gang, free=free, masks=task.masks)
+    if not nodes.may_hold(gang):
+        return None
+    # Of all nodes, not of a domain's: balance within a rack of small nodes must not cost more.
+    most = MOST_NODES * fewest_nodes(nodes.room, len(gang.members))
+    for near in surroundings(gang, nodes, task.levels, weights=task.weights):
+        place = nodes.only(near)
+        rows = divide(gang, place, ranking=task.ranking, weights=task.weights, most=most)
+        if rows is not None:
+            return side_by_side(gang, rows, task.levels) if task.levels else rows
+    return None
+
+
+def _beside(task: Task, free: Amounts) -> Rows | None:
+    """Return the row of each member, near bound members that have too little room for all.
+
+    Either the others stay together, or the homes take what they hold and the rest goes elsewhere:
+    what divides the job best, with its bound members counted.
+    """
+    ways = [_homes_first(task, free), _apart(task, free)]
+    found = [rows for rows in ways if rows is not None]
+    return min(found, key=lambda rows: _cost(rows, task), default=None)
+
+
+def _homes_first(task: Task, free: Amounts) -> Rows | None:
+    """Return the row of each member: as many as fit on the homes, the rest together elsewhere."""
+    gang, homes = task.gang, np.unique(task.homes)
+    place = pool(gang, free=free, masks=task.masks)
+    at_home = place.only(np.flatnonzero(np.isin(place.rows, homes)))
+    spots = fill(gang, at_home, limit=len(gang.members), partly=True)
+    if spots is None or (spots < 0).all():
+        return None
+    rows = np.where(spots < 0, -1, at_home.rows[spots])
+    if (spots < 0).any():
+        masks = [mask.copy() for mask in task.masks]
+        for mask in masks:
+            mask[homes] = False
+        rest, kept = _part(gang, spots < 0)
+        elsewhere = replace(task, gang=rest, masks=[masks[number] for number in kept])
+        found = _apart(elsewhere, free)
+        if found is None:
+            return None
+        rows[spots < 0] = found
+    return rows
+
+
+def _part(gang: Gang, chosen: Mask) -> tuple[Gang, list[int]]:
+    """Return the gang of some of the members, and which of the batches are left in it."""
+    starts = np.cumsum([0, *(batch.count for batch in gang.batches[:-1])])
+    counts = np.add.reduceat(chosen.astype(np.int64), starts)
+    kept = [number for number, count in enumerate(counts) if count]
+    batches = [replace(gang.batches[number], count=int(counts[number])) for number in kept]
+    members = [member for member, is_chosen in zip(gang.members, chosen, strict=True) if is_chosen]
+    totals = [
+        sum(batch.count * int(batch.requests[number]) for batch in batches)
+        for number in range(len(gang.resources))
+    ]
+    total = np.minimum(gang.total, np.array(totals, dtype=object)).astype(np.int64)
+    return Gang(tuple(members), gang.resources, tuple(batches), total), kept
+
+
+def _cost(rows: Rows, task: Task) -> float:
+    """Return how bad the division of the whole job is, bound members included."""
+    shares = np.unique(np.concatenate((rows, task.homes)), return_counts=True)[1]
+    return cost(shares.tolist(), task.weights)

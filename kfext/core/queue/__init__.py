@@ -1,0 +1,1 @@
+"""Which job is next, what is reserved for it, and what its quotas allow."""

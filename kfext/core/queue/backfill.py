@@ -1,0 +1,116 @@
+"""EASY backfill: for whom room is kept, and where: where the least is still to be freed.
+
+Only the first job of the queue that has waited long enough gets a reservation; all others start
+freely around it. It is derived from the ledger whenever it is asked for, so that nothing of it is
+stored. Source: Lifka, The ANL/IBM SP scheduling system (1995); unknown ends are ours.
+"""
+
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kfext.core.ledger.columns import Amounts
+from kfext.core.ledger.eligible import Mask
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.placement.gang import Gang, Member, gang
+from kfext.core.queue.reservation import Ends, Needs, Reservation, keep
+
+
+@dataclass(frozen=True, slots=True)
+class _Prospect:
+    """What there is for a gang: `free` now, and `later`, when all training jobs have ended.
+
+    Both have shape (resources, rows); `masks[b]` says which rows batch b may use.
+    """
+
+    wanted: Gang
+    ledger: Ledger
+    free: Amounts
+    later: Amounts
+    masks: Sequence[Mask]
+
+
+def reserve(
+    job_uid: str,
+    members: Sequence[Member],
+    ledger: Ledger,
+    *,
+    ends: Ends,
+    one_node: bool,
+    excluded: Collection[str] = (),
+    ignoring: Collection[Hashable] = (),
+) -> Reservation | None:
+    """Return the reservation of a gang that does not fit now.
+
+    `ignoring` are the claims of the reservation that this one replaces. None if the gang would not
+    fit even when all training jobs had ended: the end of nothing else is waited for.
+    """
+    wanted = gang(members)
+    emptied = ledger.without(lambda claim: bool(claim.job))
+    open_ = np.array([node is not None and node.name not in excluded for node in ledger.nodes])
+    prospect = _Prospect(
+        wanted=wanted,
+        ledger=ledger,
+        free=ledger.free(wanted.resources, ignoring=ignoring),
+        later=emptied.free(wanted.resources),
+        masks=[ledger.eligible(batch.constraints) & open_ for batch in wanted.batches],
+    )
+    needs = [_on_one_node(prospect), None if one_node else _on_many(prospect)]
+    return min(
+        (
+            keep(job_uid, wanted, ledger, needs=need, ends=ends, ignoring=ignoring)
+            for need in needs
+            if need is not None
+        ),
+        key=lambda found: (found.to_free, len(found.nodes), found.nodes),
+        default=None,
+    )
+
+
+def _on_one_node(prospect: _Prospect) -> Needs | None:
+    """Return the need on the node that will hold the whole gang and lacks least of it now."""
+    wanted, total = prospect.wanted, prospect.wanted.total[:, None]
+    fits = np.logical_and.reduce(prospect.masks) & (prospect.later >= total).all(axis=0)
+    rows = np.flatnonzero(fits)
+    if not len(rows) or wanted.ports_clash:
+        return None
+    lacks = (np.maximum(total - prospect.free[:, rows], 0) / np.maximum(total, 1)).sum(axis=0)
+    names = prospect.ledger.name_order()[rows]
+    best = rows[np.lexsort((names, np.round(lacks, 9)))[0]]
+    return {_name(prospect, int(best)): wanted.total}
+
+
+def _on_many(prospect: _Prospect) -> Needs | None:
+    """Return the need on a set of nodes: what is free is used first, the freest node first."""
+    wanted, ledger = prospect.wanted, prospect.ledger
+    scale = np.maximum(wanted.total, 1)[:, None]
+    freest = -(np.minimum(prospect.free, scale) / scale).sum(axis=0)
+    order = np.lexsort((ledger.name_order(), np.round(freest, 9)))
+    used = np.zeros_like(prospect.later)
+    for batch, mask in zip(wanted.batches, prospect.masks, strict=True):
+        left, most = batch.count, 1 if batch.constraints.host_ports else batch.count
+        taken = np.zeros(used.shape[1], dtype=np.int64)
+        for amounts in (prospect.free, prospect.later):
+            for row in order[mask[order]]:
+                if not left:
+                    break
+                room = _copies(amounts[:, row] - used[:, row], batch.requests)
+                some = min(left, room, most - int(taken[row]))
+                used[:, row] += some * batch.requests
+                taken[row] += some
+                left -= some
+        if left:
+            return None
+    return {_name(prospect, int(row)): used[:, row] for row in np.flatnonzero(used.any(axis=0))}
+
+
+def _copies(amounts: Amounts, requests: Amounts) -> int:
+    """Return how many members of these requests an amount holds."""
+    asked = requests > 0
+    return max(int((amounts[asked] // requests[asked]).min(initial=2**31)), 0)
+
+
+def _name(prospect: _Prospect, row: int) -> str:
+    node = prospect.ledger.nodes[row]
+    return node.name if node else ""

@@ -1,0 +1,25 @@
+"""What a queued job is told of its place in the queue."""
+
+from kfext.model.verdict import Verdict
+
+
+def in_line(verdict: Verdict, *, ahead: int, exact: int, kept_nodes: str, awaited: str) -> Verdict:
+    """Return why a job waits, with its place in the queue and what is kept for it.
+
+    `ahead` jobs come before it; beyond `exact` the number is only near the truth.
+    """
+    if not ahead:
+        place = "it is the first in the queue"
+    elif ahead == 1:
+        place = "1 job is ahead in the queue"
+    else:
+        place = f"{'about ' if ahead > exact else ''}{ahead} jobs are ahead in the queue"
+    if kept_nodes:
+        place += (
+            f"; {kept_nodes} are kept for it"
+            if " " in kept_nodes
+            else (f"; {kept_nodes} is kept for it")
+        )
+        have = "have" if " and " in awaited else "has"
+        place += f" until {awaited} {have} ended" if awaited else ""
+    return Verdict(verdict.reason, f"{verdict.message}; {place}")

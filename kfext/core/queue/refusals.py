@@ -1,0 +1,43 @@
+"""What did not fit, remembered: jobs of equal shape share one verdict until room comes free."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from kfext.core.ledger.ledger import Ledger
+from kfext.model.job import TrainingJob
+from kfext.model.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a shape has no place; `preemptible`: it would have that of lower priorities."""
+
+    verdict: Verdict
+    preemptible: bool = False
+
+
+class Refusals:
+    """The refusals since room last came free on a ledger. What has no place now has none later."""
+
+    def __init__(self) -> None:
+        self._gains = -1
+        self._known: dict[Hashable, Refusal] = {}
+
+    def known(self, shape: Hashable, ledger: Ledger) -> Refusal | None:
+        """Return why the shape was refused, None if it was not, or if room has come free since."""
+        if ledger.gains != self._gains:
+            self._gains = ledger.gains
+            self._known.clear()
+        return self._known.get(shape)
+
+    def note(self, shape: Hashable, refusal: Refusal) -> None:
+        """Remember a refusal; `known` has just been asked for the same shape."""
+        self._known[shape] = refusal
+
+
+def shape_of(job: TrainingJob) -> Hashable:
+    """Return what of a job decides about its place: two jobs of equal shape are refused alike."""
+    return tuple(
+        (group.replicas, tuple(group.requests.items()), group.constraints, group.guaranteed)
+        for group in job.groups
+    )

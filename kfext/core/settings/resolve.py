@@ -1,0 +1,198 @@
+"""The settings that hold for a job, and where each comes from (DESIGN §2)."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from fractions import Fraction
+from typing import cast
+
+from kfext import names
+from kfext.core.settings.values import (
+    OFF,
+    POD,
+    PREFERRED,
+    Progress,
+    Range,
+    Value,
+    is_setting,
+    known_settings,
+    parse_setting,
+)
+from kfext.errors import SettingError
+from kfext.model.policy import TrainingPolicy
+
+_PREFIX = f"{names.DOMAIN}/"
+_OWN = names.WRITTEN_BY_KFEXT | {names.RELEASED}
+_GPU_PREFIX = f"{names.DOMAIN}/gpu-"
+_MOST_WARNINGS = 8  # kubectl prints each; the API server drops all beyond 4 KiB
+_LONGEST_KEY = 80
+NEVER = "never"
+AUTO = Progress(source="auto")
+DEFAULT = "the default"
+LAST_GOOD = "the last good value"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of one job.
+
+    `gpu` has the keys without prefix, such as `gpu-share.worker`; `sources` tells, per full key,
+    where a value that is not the default was found. `errors` are the malformed annotations of the
+    job itself: admission refuses the job, and after it the last good value holds. `warnings` are
+    sentences for whoever submits the job.
+    """
+
+    colocation: str = PREFERRED
+    network: str = POD
+    elastic: Range | None = None
+    resize: str = OFF
+    migrate: str = NEVER
+    metrics: Progress = AUTO
+    gpu: Mapping[str, Value] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    errors: tuple[SettingError, ...] = ()
+
+    def source(self, key: str) -> str:
+        """Return where the value of a key comes from, for a sentence."""
+        return self.sources.get(key, DEFAULT)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """One place where settings may stand; what is malformed in a strict one is an error."""
+
+    place: str
+    written: Mapping[str, str]
+    strict: bool = False
+
+
+def resolve(
+    job_annotations: Mapping[str, str],
+    namespace_annotations: Mapping[str, str],
+    policy: TrainingPolicy,
+    *,
+    last_good: Mapping[str, str] | None = None,
+) -> Settings:
+    """Return what holds: the job's annotation, else the namespace's, else the policy's, else ours.
+
+    Total: what is malformed is left out and told in `errors` or `warnings`. In place of what an
+    edit spoilt on the job holds its value in `last_good`, which admission left in the templates.
+    """
+    layers = (
+        _Layer(place="the job", written=job_annotations, strict=True),
+        _Layer(place="the namespace", written=namespace_annotations),
+        _Layer(place=f"TrainingPolicy {policy.name}", written=policy.settings),
+    )
+    values: dict[str, Value] = {}
+    sources: dict[str, str] = {}
+    warnings: list[str] = []
+    errors: list[SettingError] = []
+    for layer in layers:
+        for key in sorted(layer.written):
+            if not key.startswith(_PREFIX) or key in _OWN:
+                continue
+            if not is_setting(key):
+                warnings.append(_unknown(key, layer.place))
+                continue
+            try:
+                value = parse_setting(
+                    key, layer.written[key], field=f"annotation {key} of {layer.place}"
+                )
+            except SettingError as error:
+                if layer.strict:
+                    errors.append(error)
+                    _keep_last_good(key, last_good or {}, values=values, sources=sources)
+                else:
+                    warnings.append(f"ignored: {error}")
+                continue
+            if key not in values:
+                values[key], sources[key] = value, layer.place
+    for key, too_low in _limits_below_shares(values):
+        if sources[key] == layers[0].place:
+            errors.append(too_low)
+        else:
+            warnings.append(f"ignored: {too_low}")
+        del values[key], sources[key]
+    return _settings(values, sources=sources, warnings=warnings, errors=errors)
+
+
+def _keep_last_good(
+    key: str,
+    last_good: Mapping[str, str],
+    *,
+    values: dict[str, Value],
+    sources: dict[str, str],
+) -> None:
+    """Enter the last good value of a key, if there is one: a template is anybody's to edit too."""
+    with suppress(KeyError, SettingError):
+        values[key] = parse_setting(key, last_good[key], field="the template")
+        sources[key] = LAST_GOOD
+
+
+def _settings(
+    values: Mapping[str, Value],
+    *,
+    sources: Mapping[str, str],
+    warnings: list[str],
+    errors: list[SettingError],
+) -> Settings:
+    gpu = {key.removeprefix(_PREFIX): values[key] for key in values if key.startswith(_GPU_PREFIX)}
+    settings = Settings(
+        colocation=cast(str, values.get(names.COLOCATION, PREFERRED)),
+        network=cast(str, values.get(names.NETWORK, POD)),
+        elastic=cast(Range | None, values.get(names.ELASTIC)),
+        resize=cast(str, values.get(names.RESIZE, OFF)),
+        migrate=cast(str, values.get(names.MIGRATE, NEVER)),
+        metrics=cast(Progress, values.get(names.METRICS, AUTO)),
+        gpu=gpu,
+        sources=sources,
+        errors=tuple(errors),
+    )
+    warnings += _without_effect(settings)
+    if len(warnings) > _MOST_WARNINGS:
+        more = len(warnings) - _MOST_WARNINGS
+        warnings = [*warnings[:_MOST_WARNINGS], f"and {more} more settings are ignored"]
+    return replace(settings, warnings=tuple(warnings))
+
+
+def _without_effect(settings: Settings) -> Iterator[str]:
+    """Yield a sentence for each setting that is well-formed but does nothing in this version."""
+    asked = {
+        names.RESIZE: settings.resize != OFF,
+        names.MIGRATE: settings.migrate != NEVER,
+        names.METRICS: settings.metrics.source not in {AUTO.source, OFF},
+        **{f"{_PREFIX}{key}": True for key in settings.gpu},
+    }
+    for key, wanted in asked.items():
+        if wanted:
+            yield f"{key} of {settings.source(key)} has no effect yet in this version of kfext"
+    if settings.elastic is not None:
+        source = settings.source(names.ELASTIC)
+        yield f"{names.ELASTIC} of {source} decides only how many workers start in this version"
+
+
+def _unknown(key: str, place: str) -> str:
+    near = get_close_matches(key, known_settings(), n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return f"annotation {key[:_LONGEST_KEY]} of {place} is unknown and ignored{hint}"
+
+
+def _limits_below_shares(values: Mapping[str, Value]) -> list[tuple[str, SettingError]]:
+    """Return the GPU limits that are below the share of the same replica type."""
+    found = []
+    for key, limit in values.items():
+        if not key.startswith(names.GPU_LIMIT):
+            continue
+        suffix = key.removeprefix(names.GPU_LIMIT)
+        share = values.get(names.GPU_SHARE + suffix, values.get(names.GPU_SHARE))
+        if isinstance(share, Fraction) and isinstance(limit, Fraction) and limit < share:
+            error = SettingError(
+                field=f"annotation {key}",
+                value=f"{float(limit):g}",
+                allowed=f"a decimal number x with {float(share):g} (the share) <= x <= 1",
+                example="1",
+            )
+            found.append((key, error))
+    return found

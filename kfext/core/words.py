@@ -1,0 +1,23 @@
+"""Parts of sentences: numbers of pods, times of day, lists of names."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+_FAR = 4e9
+
+
+def pods(number: int) -> str:
+    """Return a number of pods in words."""
+    return f"{number} pod" if number == 1 else f"{number} pods"
+
+
+def clock(seconds: float) -> str:
+    """Return a time of day, in UTC; anybody may have written any number where it comes from."""
+    return datetime.fromtimestamp(min(max(seconds, 0.0), _FAR), UTC).strftime("%H:%M:%S UTC")
+
+
+def listed(names: Sequence[str], *, of: str = "nodes") -> str:
+    """Return names as a person would say them, at most three of them."""
+    if len(names) <= 3:
+        return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
+    return f"{names[0]}, {names[1]} and {len(names) - 2} more {of}"

@@ -1,0 +1,67 @@
+"""What the quotas of each namespace allow, and what jobs that were started have yet to take."""
+
+from collections import Counter
+
+from kfext.core.lifecycle.situation import Allowance
+from kfext.core.queue.order import Classes, default_class
+from kfext.core.queue.quota import demand
+from kfext.model.charge import PodCharge
+from kfext.model.quota import Quota
+from kfext.state.cluster import Cluster
+from kfext.state.entry import Entry
+
+
+class Allowances:
+    """ResourceQuotas and LimitRanges as last seen, beside the jobs that are being created."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._quotas: dict[str, dict[str, Quota]] = {}
+        self._ranges: Counter[str] = Counter()
+
+    def observe_quota(self, old: Quota | None, new: Quota | None) -> None:
+        """Take in a quota as it stands; None for `new` when it is gone."""
+        if old is not None:
+            self._quotas[old.namespace].pop(old.name, None)
+        if new is not None:
+            self._quotas.setdefault(new.namespace, {})[new.name] = new
+        if old is None or new is None:
+            self._cluster.limited = {name for name, quotas in self._quotas.items() if quotas}
+        if old is not None and (new is None or _looser(old, new)):
+            self._cluster.mark_queue(old.namespace)
+
+    def observe_limit_range(self, old: str | None, new: str | None) -> None:
+        """Take in that a namespace has a LimitRange more, or less."""
+        if old is not None:
+            self._ranges[old] -= 1
+        if new is not None:
+            self._ranges[new] += 1
+        self._cluster.mark_queue(new or old or "")
+
+    def of(self, entry: Entry, classes: Classes) -> Allowance:
+        """Return what holds for a job."""
+        namespace = entry.job.namespace
+        quotas = self._quotas.get(namespace)
+        if not quotas:
+            return Allowance()
+        return Allowance(
+            quotas=tuple(quotas.values()),
+            pending=self._pending(namespace, but=entry),
+            default_class=default_class(classes).name,
+            defaulted=self._ranges[namespace] > 0,
+        )
+
+    def _pending(self, namespace: str, *, but: Entry) -> Counter[PodCharge]:
+        """Return what the operator has yet to create of the jobs of a namespace."""
+        total: Counter[PodCharge] = Counter()
+        for entry in self._cluster.outstanding.jobs.values():
+            if entry.job.namespace == namespace and entry is not but:
+                total += demand(entry.job, self._cluster.pods(entry.job.uid))
+        return total
+
+
+def _looser(old: Quota, new: Quota) -> bool:
+    """Return whether a quota may leave more room than before."""
+    if old.rules != new.rules or old.hard != new.hard:
+        return True
+    return any(new.used.get(key, 0) < number for key, number in old.used.items())

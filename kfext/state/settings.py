@@ -1,0 +1,91 @@
+"""The settings that hold for a job, from what namespaces and policies say now."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kfext.core.network.eligibility import Wish, wish
+from kfext.core.settings.resolve import resolve
+from kfext.core.settings.values import Range
+from kfext.model.job import TrainingJob
+from kfext.model.namespace import Namespace
+from kfext.model.network_policy import NetworkPolicy
+from kfext.model.policy import Placement, TrainingPolicy, policy_for
+from kfext.names import MANAGED
+
+
+@dataclass(frozen=True, slots=True)
+class JobSettings:
+    """What of the settings and the policy decides placement.
+
+    `host_network` is None for a job that does not ask for it; `invalid` says what an edit spoilt on
+    the job after its admission, empty if nothing.
+    """
+
+    colocation: str
+    elastic: Range | None
+    placement: Placement
+    host_network: Wish | None
+    managed: bool
+    invalid: str = ""
+
+
+class SettingsSource:
+    """Namespaces and policies as last seen; `version` counts what changed."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._namespaces: dict[str, Namespace] = {}
+        self._policies: dict[str, TrainingPolicy] = {}
+        self._network_policies: dict[str, dict[str, NetworkPolicy]] = {}
+
+    def observe_namespace(self, old: Namespace | None, new: Namespace | None) -> None:
+        """Take in a namespace as it stands; None for `new` when it is gone."""
+        self.version += 1
+        if new is not None:
+            self._namespaces[new.name] = new
+        elif old is not None:
+            self._namespaces.pop(old.name, None)
+
+    def observe_network_policy(self, old: NetworkPolicy | None, new: NetworkPolicy | None) -> None:
+        """Take in a network policy as it stands; None for `new` when it is gone."""
+        self.version += 1
+        if old is not None:
+            self._network_policies.get(old.namespace, {}).pop(old.name, None)
+        if new is not None:
+            self._network_policies.setdefault(new.namespace, {})[new.name] = new
+
+    def observe_policy(self, policy: TrainingPolicy) -> None:
+        """Take in a policy as it stands."""
+        self.version += 1
+        self._policies[policy.name] = policy
+
+    def forget_policy(self, name: str) -> None:
+        """Take in that a policy is gone."""
+        self.version += 1
+        self._policies.pop(name, None)
+
+    def policies(self) -> Iterable[TrainingPolicy]:
+        """Return all policies."""
+        return self._policies.values()
+
+    def of(self, job: TrainingJob) -> JobSettings:
+        """Return what holds for a job now."""
+        namespace = self._namespaces.get(job.namespace, Namespace(job.namespace))
+        policy = policy_for(self._policies.values(), namespace.labels)
+        settings = resolve(
+            job.annotations, namespace.annotations, policy, last_good=job.template_settings
+        )
+        return JobSettings(
+            colocation=settings.colocation,
+            elastic=settings.elastic,
+            placement=policy.placement,
+            host_network=wish(
+                job,
+                settings,
+                namespace_labels=namespace.labels,
+                network=policy.network,
+                network_policies=self._network_policies.get(job.namespace, {}).values(),
+            ),
+            managed=namespace.labels.get(MANAGED) == "true",
+            invalid="; ".join(str(error) for error in settings.errors),
+        )

@@ -1,0 +1,274 @@
+"""The queue as the loop sees it: order, kept room, shared verdicts, and what jobs are told."""
+
+from typing import Any
+
+import pytest
+
+from kfext.core.lifecycle import room
+from kfext.core.lifecycle.steps import Release, Start
+from kfext.model.pod import parse_pod
+from kfext.model.policy import parse_policy
+from kfext.model.priority import PriorityClass
+from kfext.model.quota import parse_quota
+from kfext.names import (
+    QUEUED,
+    REASON_NO_ROOM,
+    REASON_QUOTA,
+    REASON_RESERVED,
+    REASON_WAITING_FOR_OPERATOR,
+)
+from kfext.state.line import Line
+from tests.builders import JobBuilder, node
+from tests.unit.controller.test_reconciler import Bench, gang
+
+RESERVE_AFTER = 300.0
+
+
+def line(bench: Bench) -> Line:
+    return bench.reconciler.line
+
+
+def told(bench: Bench, uid: str) -> tuple[str, str]:
+    """The reason and the sentence that a job was last told."""
+    verdicts = [why for of, phase, why in bench.reports if of == uid and phase == QUEUED]
+    return verdicts[-1].reason, verdicts[-1].message  # type: ignore[union-attr]
+
+
+def running(uid: str, node_name: str, *, cpu: str, workers: int = 1, **more: Any) -> JobBuilder:
+    """A job that was started under a plan; nobody has created its pods yet."""
+    made = gang(uid, cpu=cpu, workers=workers).resumed()
+    del made.raw["metadata"]["annotations"]["kfext.dev/held"]
+    places = ",".join(["0"] * workers)
+    plan = (
+        f'{{"uid":"{uid}","generation":1,"nodes":["{node_name}"],'
+        f'"replicas":{{"worker":[{places}]}}}}'
+    )
+    made.annotated("kfext.dev/plan", plan)
+    if "deadline" in more:
+        made.raw["spec"]["runPolicy"]["activeDeadlineSeconds"] = more["deadline"]
+        made.raw.setdefault("status", {})["startTime"] = "1970-01-01T00:00:01Z"
+    return made
+
+
+async def test_D5_a_younger_job_does_not_take_what_is_kept_for_the_head(bench: Bench) -> None:
+    bench.cluster.observe_node(None, node("b", cpu="1"))
+    bench.submit(running("runs", "a", cpu="3"))  # one of four CPUs of node a is free
+    bench.submit(
+        gang("head", cpu="1", workers=4, created=10).annotated("kfext.dev/colocation", "required")
+    )
+    bench.now = 10.0
+    await bench.tick()
+    assert told(bench, "head")[0] == REASON_NO_ROOM
+    assert line(bench).reservation is None
+    bench.now = 10.0 + RESERVE_AFTER
+    bench.cluster.mark("head")
+    bench.submit(gang("young", cpu="1", workers=1, created=20))
+    bench.submit(gang("second", cpu="1", workers=1, created=30))
+    await bench.tick()
+    kept = line(bench).reservation
+    assert kept is not None
+    assert (kept.job_uid, kept.nodes, kept.waits_for) == ("head", ("a",), ("runs",))
+    assert bench.started() == ["young"]  # on node b, around what is kept
+    reason, sentence = told(bench, "second")
+    assert reason == REASON_RESERVED
+    assert "kept for PyTorchJob team/head, which waits for PyTorchJob team/runs" in sentence
+    reason, sentence = told(bench, "head")
+    assert "it is the first in the queue; a is kept for it until PyTorchJob team/runs" in sentence
+
+
+async def test_a_job_known_to_end_in_time_starts_in_kept_room(bench: Bench) -> None:
+    bench.submit(running("runs", "a", cpu="3", deadline=999))
+    bench.submit(gang("head", cpu="1", workers=4))
+    bench.now = RESERVE_AFTER
+    await bench.tick()
+    late, early = gang("late", workers=1, created=50), gang("early", workers=1, created=60)
+    late.raw["spec"]["runPolicy"]["activeDeadlineSeconds"] = 701
+    early.raw["spec"]["runPolicy"]["activeDeadlineSeconds"] = 700
+    bench.submit(late)
+    bench.submit(early)
+    await bench.tick()
+    assert bench.started() == ["early"]
+    assert "at 00:16:40 UTC at the latest" in told(bench, "late")[1]
+    assert "activeDeadlineSeconds ends it before" in told(bench, "late")[1]
+
+
+async def test_the_head_starts_in_its_own_room_which_then_is_no_longer_kept(bench: Bench) -> None:
+    bench.submit(running("runs", "a", cpu="3"))
+    bench.submit(gang("head", cpu="1", workers=4))
+    bench.now = RESERVE_AFTER
+    await bench.tick()
+    assert line(bench).reservation is not None
+    bench.cluster.forget_job("runs")
+    await bench.tick()
+    assert bench.started() == ["head"]
+    assert line(bench).reservation is None
+    assert len(bench.cluster.ledger) == 0  # the writer of this test only says that it wrote
+
+
+async def test_a_job_of_higher_priority_is_not_kept_out(bench: Bench) -> None:
+    line(bench).observe_class(None, PriorityClass("high", 100, preempts=False))
+    bench.submit(running("runs", "a", cpu="3"))
+    bench.submit(gang("head", cpu="1", workers=4))
+    bench.now = RESERVE_AFTER
+    await bench.tick()
+    urgent = gang("urgent", workers=1, created=200)
+    urgent.raw["spec"]["runPolicy"]["schedulingPolicy"] = {"priorityClass": "high"}
+    bench.submit(urgent)
+    await bench.tick()
+    assert bench.started() == ["urgent"]
+
+
+async def test_a_successor_keeps_the_same_room(bench: Bench) -> None:
+    other = Bench()
+    for one in (bench, other):
+        one.cluster.observe_node(None, node("b", cpu="4"))
+        one.now = RESERVE_AFTER
+    jobs = [
+        running("x", "a", cpu="3"),
+        running("y", "b", cpu="2"),
+        gang("head", cpu="1", workers=4).annotated("kfext.dev/colocation", "required"),
+        gang("young", cpu="1", workers=1, created=5),
+    ]
+    for made in jobs:
+        bench.submit(made)
+    for made in reversed(jobs):
+        other.submit(made)
+    await bench.tick()
+    await other.tick()
+    assert line(bench).reservation == line(other).reservation
+    assert line(bench).reservation is not None
+    assert bench.started() == other.started() == ["young"]
+
+
+async def test_jobs_of_equal_shape_share_one_verdict_until_room_comes_free(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    solve = room.place
+
+    def counting(members: Any, *more: Any, **named: Any) -> Any:
+        asked.append(len(members))
+        return solve(members, *more, **named)
+
+    monkeypatch.setattr(room, "place", counting)
+    for number in range(50):
+        bench.submit(gang(f"five-{number}", workers=5, created=number))
+        bench.submit(gang(f"six-{number}", workers=6, created=number))
+    await bench.tick()
+    assert sorted(asked) == [5, 6]
+    assert told(bench, "five-7")[0] == told(bench, "six-7")[0]
+    bench.cluster.mark_queue()
+    await bench.tick()
+    assert sorted(asked) == [5, 6]
+    bench.cluster.observe_node(None, node("b", cpu="1"))
+    await bench.tick()
+    assert sorted(asked)[-1] == 6
+    assert len(asked) > 2  # there is more room now, so they were asked anew
+
+
+async def test_no_more_is_planned_while_the_operator_has_many_pods_to_create(bench: Bench) -> None:
+    bench.cluster.observe_node(None, node("b", cpu="2000"))
+    bench.submit(running("big", "b", cpu="1", workers=500))
+    bench.submit(gang("small", workers=1, created=5))
+    await bench.tick()
+    assert bench.started() == []
+    assert told(bench, "small")[0] == REASON_WAITING_FOR_OPERATOR
+    bench.cluster.forget_job("big")
+    await bench.tick()
+    assert bench.started() == ["small"]
+
+
+async def test_a_full_quota_holds_a_job_until_it_has_room(bench: Bench) -> None:
+    def quota(used: int) -> Any:
+        return parse_quota(
+            {
+                "metadata": {"namespace": "team", "name": "q"},
+                "spec": {"hard": {"pods": "4"}},
+                "status": {"hard": {"pods": "4"}, "used": {"pods": str(used)}},
+            }
+        )
+
+    line(bench).allowances.observe_quota(None, quota(2))
+    bench.submit(gang("one", workers=3))
+    await bench.tick()
+    assert told(bench, "one")[0] == REASON_QUOTA
+    line(bench).allowances.observe_quota(quota(2), quota(1))
+    await bench.tick()
+    assert bench.started() == ["one"]
+
+
+async def test_two_gangs_do_not_both_start_under_one_quota(bench: Bench) -> None:
+    bench.cluster.observe_node(None, node("b", cpu="8"))
+    raw = {
+        "metadata": {"namespace": "team", "name": "q"},
+        "spec": {"hard": {"pods": "4"}},
+        "status": {"hard": {"pods": "4"}, "used": {"pods": "0"}},
+    }
+    line(bench).allowances.observe_quota(None, parse_quota(raw))
+    started = running("first", "b", cpu="1", workers=3)
+    bench.submit(started)  # its pods do not exist yet, so the quota does not know of them
+    bench.submit(gang("second", workers=3, created=1))
+    await bench.tick()
+    assert bench.started() == []
+    assert told(bench, "second")[0] == REASON_QUOTA
+
+
+async def test_places_in_the_queue_are_told_exactly_at_its_head(bench: Bench) -> None:
+    for number in range(30):
+        bench.submit(gang(f"job-{number}", workers=5, created=number))
+    await bench.tick()
+    assert "it is the first in the queue" in told(bench, "job-0")[1]
+    assert "3 jobs are ahead" in told(bench, "job-3")[1]
+    assert "about 20 jobs are ahead" in told(bench, "job-20")[1]
+    bench.reports.clear()
+    bench.cluster.forget_job("job-0")
+    await bench.tick()
+    assert "2 jobs are ahead" in told(bench, "job-3")[1]
+    assert [of for of, _, _ in bench.reports if of == "job-29"] == []  # near enough
+
+
+async def test_a_job_for_which_others_would_be_preempted_is_released_after_a_minute(
+    bench: Bench,
+) -> None:
+    line(bench).observe_class(None, PriorityClass("high", 100))
+    low = {
+        "metadata": {"namespace": "x", "name": "low", "uid": "low"},
+        "spec": {
+            "nodeName": "a",
+            "priority": 5,
+            "containers": [{"resources": {"requests": {"cpu": "4"}}}],
+        },
+    }
+    bench.cluster.observe_pod(None, parse_pod(low))
+    urgent = gang("urgent", workers=2)
+    urgent.raw["spec"]["runPolicy"]["schedulingPolicy"] = {"priorityClass": "high"}
+    bench.submit(urgent)
+    bench.submit(gang("usual", workers=2))
+    await bench.tick()
+    assert "pods of lower priority could be preempted for it" in told(bench, "urgent")[1]
+    assert "preempted" not in told(bench, "usual")[1]
+    bench.now = 61.0
+    bench.cluster.mark_queue()
+    await bench.tick()
+    assert [uid for uid, step in bench.writer.steps if isinstance(step, Release)] == ["urgent"]
+    assert [uid for uid, step in bench.writer.steps if isinstance(step, Start)] == []
+
+
+async def test_with_an_autoscaler_a_job_without_room_is_released_after_a_minute(
+    bench: Bench,
+) -> None:
+    line(bench).autoscaler = True
+    bench.submit(running("runs", "a", cpu="3"))
+    bench.submit(gang("wants", workers=2))
+    await bench.tick()
+    assert "an autoscaler may add nodes" in told(bench, "wants")[1]
+    bench.now = 61.0
+    bench.cluster.mark_queue()
+    await bench.tick()
+    assert [uid for uid, step in bench.writer.steps if isinstance(step, Release)] == ["wants"]
+
+
+def test_reserve_after_is_five_minutes_unless_a_policy_says_otherwise() -> None:
+    assert parse_policy({}).placement.reserve_after == RESERVE_AFTER
+    spec = {"spec": {"placement": {"reserveAfter": "90s"}}}
+    assert parse_policy(spec).placement.reserve_after == 90.0

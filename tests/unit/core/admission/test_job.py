@@ -1,0 +1,386 @@
+import copy
+import json
+import time
+from dataclasses import replace
+from typing import Any
+
+import jsonpatch
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kfext import names
+from kfext.core.admission.facts import Facts
+from kfext.core.admission.job import mutate_job
+from kfext.core.admission.mutation import Mutation
+from kfext.model.job import parse_job
+from kfext.model.kinds import KINDS
+from kfext.model.policy import TrainingPolicy
+from tests.unit.objects import Raw, job, json_values, odd_jobs, replica
+
+FACTS = Facts(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
+ALONE = replace(FACTS, controller_alive=False)
+
+
+def admitted(raw: Raw, facts: Facts = FACTS) -> Raw:
+    """The object as the API server would store it."""
+    return jsonpatch.apply_patch(raw, list(mutate_job(raw, facts).ops))
+
+
+def held(raw: Raw) -> bool:
+    annotations = raw["metadata"].get("annotations") or {}
+    suspended = (raw["spec"].get("runPolicy") or {}).get("suspend") is True
+    assert (names.HELD in annotations) <= suspended
+    return suspended and names.HELD in annotations
+
+
+def templates(raw: Raw) -> list[Raw]:
+    kind = KINDS[raw["kind"]]
+    return [spec["template"] for spec in raw["spec"][kind.replica_specs].values()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_new_job_is_suspended_and_marked(kind: str) -> None:
+    raw = job(kind)
+    mutation = mutate_job(raw, FACTS)
+    after = admitted(raw)
+    assert held(after)
+    assert not mutation.warnings
+    assert mutation.verdicts[0].reason == names.REASON_HELD
+    assert "3 pods" in mutation.verdicts[0].message
+
+
+def test_the_settings_are_written_into_every_template() -> None:
+    raw = job(annotations={names.COLOCATION: "Required"})
+    for template in templates(admitted(raw)):
+        assert template["metadata"] == {
+            "annotations": {
+                names.COLOCATION: "required",
+                names.NETWORK: "pod",
+                names.ISTIO_INJECT: "false",
+            },
+            "labels": {names.ISTIO_INJECT: "false"},
+        }
+
+
+def test_nothing_else_changes() -> None:
+    raw = job(annotations={"mine": "1"}, run_policy={"cleanPodPolicy": "Running"})
+    after = admitted(raw)
+    after["metadata"]["annotations"].pop(names.HELD)
+    after["spec"]["runPolicy"].pop("suspend")
+    for template in templates(after):
+        del template["metadata"]
+    assert after == raw
+
+
+LEFT_ALONE: dict[str, tuple[Raw, Facts, str]] = {
+    "colocation is off": (
+        job(annotations={names.COLOCATION: "off"}),
+        FACTS,
+        names.REASON_NOT_HELD,
+    ),
+    "colocation is off by policy": (
+        job(),
+        replace(FACTS, policies=[TrainingPolicy(settings={names.COLOCATION: "off"})]),
+        names.REASON_NOT_HELD,
+    ),
+    "a person suspended it": (
+        job(run_policy={"suspend": True}),
+        FACTS,
+        names.REASON_SUSPENDED_BY_USER,
+    ),
+    "Kueue has it": (job(labels={names.KUEUE_QUEUE: "q"}), FACTS, names.REASON_NOT_HELD),
+    "another system runs it": (
+        job(run_policy={"managedBy": "kueue.x-k8s.io/multikueue"}),
+        FACTS,
+        names.REASON_HANDS_OFF,
+    ),
+    "it was released": (
+        job(annotations={names.RELEASED: "NoRoom"}),
+        FACTS,
+        names.REASON_RELEASED,
+    ),
+    "another scheduler places one type": (
+        job(specs={"Master": replica(1), "Worker": replica(1, schedulerName="volcano")}),
+        FACTS,
+        names.REASON_HANDS_OFF,
+    ),
+    "the controller is away": (job(), ALONE, names.REASON_NOT_HELD),
+    "it has no replicas": (job(specs={"Worker": replica(0)}), FACTS, names.REASON_HANDS_OFF),
+    "it has no replica types": (job(specs={}), FACTS, names.REASON_HANDS_OFF),
+    "it has no type that is run": (
+        job(specs={"Launcher": replica(1)}),
+        FACTS,
+        names.REASON_HANDS_OFF,
+    ),
+    "the namespace is not managed": (job(), Facts(controller_alive=True), names.REASON_HANDS_OFF),
+    "the namespace is managed: no": (
+        job(),
+        replace(FACTS, namespace_labels={names.MANAGED: "false"}),
+        names.REASON_HANDS_OFF,
+    ),
+}
+
+
+@pytest.mark.parametrize(("raw", "facts", "reason"), LEFT_ALONE.values(), ids=LEFT_ALONE)
+def test_hands_off(raw: Raw, facts: Facts, reason: str) -> None:
+    mutation = mutate_job(raw, facts)
+    after = admitted(raw, facts)
+    assert mutation.verdicts[0].reason == reason
+    assert after["spec"].get("runPolicy") == raw["spec"].get("runPolicy")
+    assert names.HELD not in (after["metadata"].get("annotations") or {})
+    assert not mutation.refusal
+
+
+UNTOUCHED = [key for key, case in LEFT_ALONE.items() if case[2] == names.REASON_HANDS_OFF]
+
+
+@pytest.mark.parametrize("case", UNTOUCHED)
+def test_a_job_that_is_not_ours_is_not_touched_at_all(case: str) -> None:
+    raw, facts, _ = LEFT_ALONE[case]
+    assert mutate_job(raw, facts).ops == ()
+
+
+def test_colocation_off_reaches_the_pods_which_the_other_webhook_would_gate() -> None:
+    for template in templates(admitted(job(annotations={names.COLOCATION: "off"}))):
+        assert template["metadata"]["annotations"][names.COLOCATION] == "off"
+
+
+def test_a_release_reaches_the_pods_which_the_other_webhook_would_gate() -> None:
+    # A copy of a job that was let go of while it ran on the host network bears that one's ports.
+    brought = {"annotations": {names.PORT_BASE: "20000", names.INTERFACES: "ib0"}}
+    specs = {"Worker": replica(2, metadata=brought)}
+    for template in templates(admitted(job(annotations={names.RELEASED: "NoRoom"}, specs=specs))):
+        assert template["metadata"] == {"annotations": {names.RELEASED: "NoRoom"}}
+
+
+WARNED = {
+    "no replicas": (job(specs={}), FACTS, "no replicas"),
+    "no controller": (job(), ALONE, "as on plain Kubernetes"),
+    "a setting in a template": (
+        job(
+            specs={
+                "Worker": replica(1, metadata={"annotations": {names.COLOCATION: "off"}}),
+            }
+        ),
+        FACTS,
+        "of the Worker template is overwritten with preferred",
+    ),
+    "a feature that has not landed": (
+        job(annotations={names.RESIZE: "cpu"}),
+        FACTS,
+        "has no effect yet",
+    ),
+}
+
+
+@pytest.mark.parametrize(("raw", "facts", "want"), WARNED.values(), ids=WARNED)
+def test_what_would_surprise_the_user_is_a_warning(raw: Raw, facts: Facts, want: str) -> None:
+    warnings = mutate_job(raw, facts).warnings
+    assert len(warnings) == 1
+    assert want in warnings[0]
+
+
+def test_a_malformed_annotation_refuses_the_job_and_changes_nothing() -> None:
+    mutation = mutate_job(job(annotations={names.COLOCATION: "x", names.RESIZE: "y"}), FACTS)
+    assert mutation.ops == ()
+    for part in (names.COLOCATION, "'x'", "preferred, required, off", names.RESIZE, "'y'"):
+        assert part in mutation.refusal
+
+
+MARKS = {names.HELD: "true", names.PLAN: "{}", names.STATE: "{}"}
+
+
+@pytest.mark.parametrize(("raw", "facts", "reason"), LEFT_ALONE.values(), ids=LEFT_ALONE)
+def test_marks_of_a_copied_manifest_are_removed_also_when_hands_off(
+    raw: Raw, facts: Facts, reason: str
+) -> None:
+    raw = copy.deepcopy(raw)
+    raw["metadata"].setdefault("annotations", {}).update(MARKS)
+    left = admitted(raw, facts)["metadata"]["annotations"].keys() & MARKS.keys()
+    if reason == names.REASON_SUSPENDED_BY_USER:
+        assert left == {names.HELD}  # the mark says that the suspend is not the person's
+    elif facts.managed:
+        assert not left
+    else:
+        assert left == MARKS.keys()
+
+
+def test_a_copy_of_a_queued_job_is_queued_itself() -> None:
+    raw = job(run_policy={"suspend": True}, annotations=MARKS)
+    after = admitted(raw)
+    assert held(after)
+    assert after["metadata"]["annotations"] == {names.HELD: "true"}
+
+
+def test_a_copy_of_a_queued_job_starts_if_it_is_not_to_be_held() -> None:
+    annotations = {**MARKS, names.COLOCATION: "off"}
+    after = admitted(job(run_policy={"suspend": True}, annotations=annotations))
+    assert after["spec"]["runPolicy"] == {"suspend": False}
+
+
+def test_a_copy_of_a_queued_job_in_a_kueue_queue_stays_suspended_for_kueue() -> None:
+    raw = job(run_policy={"suspend": True}, annotations=MARKS, labels={names.KUEUE_QUEUE: "q"})
+    after = admitted(raw)
+    assert after["spec"]["runPolicy"] == {"suspend": True}
+    assert "annotations" not in after["metadata"] or not after["metadata"]["annotations"]
+
+
+def test_the_plan_generation_of_a_copied_template_is_removed() -> None:
+    metadata = {"annotations": {names.PLAN_GENERATION: "7"}}
+    after = admitted(job(specs={"Worker": replica(1, metadata=metadata)}))
+    assert names.PLAN_GENERATION not in templates(after)[0]["metadata"]["annotations"]
+
+
+ISTIO = {
+    "a label": {"labels": {names.ISTIO_INJECT: "true"}},
+    "an annotation": {"annotations": {names.ISTIO_INJECT: "true"}},
+}
+
+
+@pytest.mark.parametrize("metadata", ISTIO.values(), ids=ISTIO)
+def test_a_template_that_asks_for_a_sidecar_gets_it(metadata: Raw) -> None:
+    after = admitted(job(specs={"Worker": replica(1, metadata=metadata)}))
+    found = templates(after)[0]["metadata"]
+    values = [found.get(at, {}).get(names.ISTIO_INJECT) for at in ("labels", "annotations")]
+    assert sorted(filter(None, values)) == ["true"]
+
+
+PARENTS = {
+    "metadata is null": {"kind": "PyTorchJob", "metadata": None, "spec": job()["spec"]},
+    "there is no metadata": {"kind": "PyTorchJob", "spec": job()["spec"]},
+    "annotations are null": job(annotations=None),
+    "runPolicy is null": job(run_policy=None),
+    "a template is null": job(specs={"Worker": {"replicas": 1, "template": None}}),
+    "a template has null metadata": job(
+        specs={"Worker": {"replicas": 1, "template": {"metadata": None, "spec": {}}}}
+    ),
+    "labels are null": job(
+        specs={"Worker": {"replicas": 1, "template": {"metadata": {"labels": None}}}}
+    ),
+    "the replica type has a slash and a tilde": job(specs={"Worker": replica(1), "a/b~c": {}}),
+}
+
+
+@pytest.mark.parametrize("raw", PARENTS.values(), ids=PARENTS)
+def test_missing_parents_are_made(raw: Raw) -> None:
+    assert held(admitted(raw))
+
+
+WRONG = {
+    "spec is a list": {"kind": "TFJob", "spec": []},
+    "metadata is a text": {**job(), "metadata": "x"},
+    "annotations are a list": job(annotations=[]),
+    "runPolicy is a number": job(run_policy=3),
+    "a template is a list": job(specs={"Worker": {"replicas": 1, "template": []}}),
+    "a replica type is a number": job(specs={"Worker": 3}),
+    "labels are a text": job(
+        specs={"Worker": {"replicas": 1, "template": {"metadata": {"labels": "x"}}}}
+    ),
+}
+
+
+@pytest.mark.parametrize("raw", WRONG.values(), ids=WRONG)
+def test_objects_that_the_api_server_refuses_are_left_to_it(raw: Raw) -> None:
+    mutation = mutate_job(raw, FACTS)
+    assert mutation.ops == ()
+    assert not mutation.refusal
+
+
+@pytest.mark.parametrize("raw", [None, [], "x", 3, {}, {"kind": "MPIJob"}, {"kind": []}])
+def test_what_is_no_job_is_not_touched(raw: Any) -> None:
+    assert mutate_job(raw, FACTS) == Mutation()
+
+
+facts = st.builds(
+    Facts,
+    namespace_labels=st.just({names.MANAGED: "true"}),
+    namespace_annotations=st.dictionaries(
+        st.sampled_from([names.COLOCATION, names.NETWORK]), st.sampled_from(["off", "x", "host"])
+    ),
+    controller_alive=st.booleans(),
+)
+
+
+@settings(max_examples=400)
+@given(raw=odd_jobs | json_values, known=facts)
+def test_X1_any_job_gets_a_valid_patch_and_a_second_review_none(raw: Any, known: Facts) -> None:
+    before = copy.deepcopy(raw)
+    mutation = mutate_job(raw, known)
+    assert raw == before
+    after = jsonpatch.apply_patch(raw, list(mutation.ops)) if mutation.ops else raw
+    again = mutate_job(after, known)
+    assert again.ops == ()
+    assert again.refusal == mutation.refusal
+    if mutation.refusal:
+        assert mutation.ops == ()
+
+
+@given(odd_jobs)
+def test_every_operation_of_a_patch_is_needed(raw: Raw) -> None:
+    ops = list(mutate_job(raw, FACTS).ops)
+    whole = jsonpatch.apply_patch(raw, ops)
+    for left_out in range(len(ops)):
+        assert jsonpatch.apply_patch(raw, ops[:left_out] + ops[left_out + 1 :]) != whole
+
+
+@given(odd_jobs)
+def test_only_jobs_without_another_owner_are_ever_held(raw: Raw) -> None:
+    after = jsonpatch.apply_patch(raw, list(mutate_job(raw, FACTS).ops))
+    found = parse_job(after)
+    assert found is not None
+    if names.HELD not in found.annotations or mutate_job(raw, FACTS).refusal:
+        return
+    if mutate_job(raw, FACTS).ops:
+        assert found.suspend
+        assert found.run_by_operator
+        assert not found.kueue_managed
+        assert not found.released
+        assert found.pods
+
+
+def test_a_job_of_500_replicas_and_half_a_megabyte_takes_the_same_patch() -> None:
+    env = [{"name": f"V{i}", "value": "x" * 200} for i in range(1200)]
+    containers = [{"name": "pytorch", "image": "i", "env": env}]
+    specs = {
+        "Master": replica(1, containers=containers),
+        "Worker": replica(499, containers=containers),
+    }
+    raw = job(specs=specs)
+    assert len(json.dumps(raw)) > 500_000
+    began = time.process_time()
+    mutation = mutate_job(raw, FACTS)
+    assert time.process_time() - began < 1  # the limit only catches something quadratic
+    assert [op["path"] for op in mutation.ops] == [
+        op["path"] for op in mutate_job(job(), FACTS).ops
+    ]
+
+
+HOST = {names.NETWORK: "host"}
+KEPT = {
+    "Pod Security": ({}, {"pod-security.kubernetes.io/enforce": "baseline"}, "Pod Security"),
+    "colocation off": ({names.COLOCATION: "off"}, {}, "only a job that kfext starts"),
+}
+
+
+def test_a_job_that_asks_for_the_host_network_is_told_what_becomes_of_it() -> None:
+    mutation = mutate_job(job(annotations=HOST), FACTS)
+    assert mutation.warnings == ()
+    (said,) = [one for one in mutation.verdicts if one.reason == names.REASON_HOST_NETWORK]
+    assert "hostNetwork is true" in said.message
+
+
+@pytest.mark.parametrize(("more", "labels", "why"), KEPT.values(), ids=KEPT)
+def test_a_job_that_will_not_have_it_is_told_at_once(
+    more: dict[str, str], labels: dict[str, str], why: str
+) -> None:
+    facts = replace(FACTS, namespace_labels={**FACTS.namespace_labels, **labels})
+    mutation = mutate_job(job(annotations={**HOST, **more}), facts)
+    assert why in mutation.warnings[0]
+    assert names.REASON_HOST_NETWORK not in [one.reason for one in mutation.verdicts]
+
+
+def test_the_ports_of_a_copied_manifest_are_not_taken_over() -> None:
+    raw = job(specs={"Worker": replica(2, metadata={"annotations": {names.PORT_BASE: "20000"}})})
+    (template,) = templates(admitted(raw))
+    assert names.PORT_BASE not in template["metadata"]["annotations"]

@@ -1,0 +1,86 @@
+import copy
+from typing import Any
+
+import jsonpatch
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext import names
+from kfext.core.admission.mutation import Mutation
+from kfext.core.admission.pod import mutate_pod
+from tests.unit.objects import Raw, json_values, odd_pods, pod
+
+OWNER = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "uid": "u", "controller": True}
+GATE = {"name": names.GATE}
+FOREIGN = {"name": "other.example/gate"}
+
+
+def gates(raw: Raw) -> Any:
+    ops = list(mutate_pod(raw, controller_alive=True).ops)
+    return jsonpatch.apply_patch(raw, ops)["spec"].get("schedulingGates")
+
+
+GATED = {
+    "a PyTorchJob's pod": (pod(), [GATE]),
+    "a TFJob's pod": (pod(ownerReferences=[OWNER]), [GATE]),
+    "the default scheduler by name": (pod(spec={"schedulerName": "default-scheduler"}), [GATE]),
+    "an empty node name": (pod(spec={"nodeName": ""}), [GATE]),
+    "null gates": (pod(spec={"schedulingGates": None}), [GATE]),
+    "no gates": (pod(spec={"schedulingGates": []}), [GATE]),
+    "a gate of another system is kept, and stands first": (
+        pod(spec={"schedulingGates": [FOREIGN]}),
+        [FOREIGN, GATE],
+    ),
+    "a job controls it besides an owner that does not": (
+        pod(ownerReferences=[{"kind": "Other", "controller": False}, OWNER]),
+        [GATE],
+    ),
+    "colocation preferred in the template": (
+        pod(annotations={names.COLOCATION: "preferred"}),
+        [GATE],
+    ),
+}
+
+
+@pytest.mark.parametrize(("raw", "want"), GATED.values(), ids=GATED)
+def test_the_pods_of_training_jobs_are_gated(raw: Raw, want: list[Raw]) -> None:
+    assert gates(raw) == want
+
+
+UNGATED = {
+    "nobody owns it": pod(ownerReferences=[]),
+    "a Job controls it": pod(ownerReferences=[{**OWNER, "apiVersion": "batch/v1", "kind": "Job"}]),
+    "an MPIJob controls it": pod(ownerReferences=[{**OWNER, "kind": "MPIJob"}]),
+    "a job of a later version controls it": pod(
+        ownerReferences=[{**OWNER, "apiVersion": "kubeflow.org/v2"}]
+    ),
+    "a job owns but does not control it": pod(ownerReferences=[{**OWNER, "controller": False}]),
+    "controller is not true but a text": pod(ownerReferences=[{**OWNER, "controller": "true"}]),
+    "the kind is a list": pod(ownerReferences=[{**OWNER, "kind": []}]),
+    "it names its node": pod(spec={"nodeName": "node-1"}),
+    "another scheduler places it": pod(spec={"schedulerName": "volcano"}),
+    "its job was released": pod(annotations={names.RELEASED: "NoRoom"}),
+    "colocation is off": pod(annotations={names.COLOCATION: "off"}),
+    "it is gated already": pod(spec={"schedulingGates": [FOREIGN, GATE]}),
+    "its gates are a text": pod(spec={"schedulingGates": "x"}),
+}
+
+
+@pytest.mark.parametrize("raw", UNGATED.values(), ids=UNGATED)
+def test_other_pods_are_not_touched(raw: Raw) -> None:
+    assert mutate_pod(raw, controller_alive=True) == Mutation()
+
+
+def test_nothing_is_gated_while_no_controller_would_remove_the_gate() -> None:
+    assert mutate_pod(pod(), controller_alive=False) == Mutation()
+
+
+@given(raw=odd_pods | json_values, alive=st.booleans())
+def test_X1_any_pod_gets_a_valid_patch_and_a_second_review_none(raw: Any, *, alive: bool) -> None:
+    before = copy.deepcopy(raw)
+    mutation = mutate_pod(raw, controller_alive=alive)
+    assert raw == before
+    assert len(mutation.ops) <= alive
+    after = jsonpatch.apply_patch(raw, list(mutation.ops)) if mutation.ops else raw
+    assert mutate_pod(after, controller_alive=alive).ops == ()

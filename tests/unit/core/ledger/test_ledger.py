@@ -1,0 +1,165 @@
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.columns import ASSUMED, LARGEST
+from kfext.core.ledger.ledger import Ledger
+from kfext.model.constraints import Constraints
+from kfext.model.node import Node
+from tests.builders import ledger, node
+
+RESOURCES = ("cpu", "memory", "pods", "nvidia.com/gpu", "rdma/hca", "hugepages-2Mi", "example/x")
+node_names = st.sampled_from([f"n{number}" for number in range(20)])
+keys = st.integers(min_value=0, max_value=12)
+amounts = st.dictionaries(st.sampled_from(RESOURCES), st.integers(1, 100))
+ports = st.sets(st.sampled_from([("TCP", 80), ("UDP", 80), ("TCP", 81)]), max_size=2)
+ZONE_A = Constraints(node_selector=(("zone", "a"),))
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """Claims and nodes come and go in any order; the ledger always says what a recount says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger = Ledger()
+        self.nodes: dict[str, Node] = {}
+        self.claims: dict[int, Claim] = {}
+
+    @rule(name=node_names, allocatable=amounts, zone=st.sampled_from("ab"), cordoned=st.booleans())
+    def node_appears_or_changes(
+        self, name: str, allocatable: dict[str, int], zone: str, cordoned: bool
+    ) -> None:
+        made = Node(name, allocatable, {"zone": zone}, unschedulable=cordoned)
+        self.nodes[name] = made
+        self.ledger.set_node(made)
+
+    @rule(name=node_names)
+    def node_goes(self, name: str) -> None:
+        self.nodes.pop(name, None)
+        self.ledger.remove_node(name)
+
+    @rule(key=keys, name=node_names, requests=amounts, taken=ports)
+    def claim(
+        self, key: int, name: str, requests: dict[str, int], taken: set[tuple[str, int]]
+    ) -> None:
+        claim = Claim(name, requests, tuple(sorted(taken)))
+        self.claims[key] = claim
+        self.ledger.claim(key, claim)
+
+    @rule(key=keys)
+    def drop(self, key: int) -> None:
+        assert self.ledger.drop(key) is (self.claims.pop(key, None) is not None)
+
+    def recount(self, name: str, resource: str, ignoring: set[int]) -> int:
+        claimed = sum(
+            claim.requests.get(resource, 0)
+            for key, claim in self.claims.items()
+            if claim.node == name and key not in ignoring
+        )
+        return self.nodes[name].allocatable.get(resource, 0) - claimed
+
+    @rule(ignoring=st.sets(keys), doubled=st.booleans())
+    def free_is_what_a_recount_finds(self, ignoring: set[int], doubled: bool) -> None:
+        asked = [*ignoring, *(ignoring if doubled else ())]
+        free = self.ledger.free(RESOURCES, ignoring=asked)
+        for name in self.nodes:
+            row = self.ledger.row(name)
+            assert list(free[:, row]) == [
+                self.recount(name, resource, ignoring) for resource in RESOURCES
+            ]
+
+    @rule(ignoring=st.sets(keys), port=st.sampled_from([("TCP", 80), ("UDP", 80)]))
+    def ports_are_taken_by_whom_a_recount_finds(
+        self, ignoring: set[int], port: tuple[str, int]
+    ) -> None:
+        want = {
+            claim.node
+            for key, claim in self.claims.items()
+            if port in claim.host_ports and key not in ignoring and claim.node in self.nodes
+        }
+        rows = self.ledger.with_port_taken([port], ignoring=ignoring)
+        assert {self.ledger.nodes[row].name for row in rows} == want
+
+    @rule()
+    def eligible_is_what_each_node_says(self) -> None:
+        eligible = self.ledger.eligible(ZONE_A)
+        want = {
+            name
+            for name, made in self.nodes.items()
+            if made.labels["zone"] == "a" and not made.unschedulable
+        }
+        names = [made.name for made, possible in zip(self.ledger.nodes, eligible, strict=True)
+                 if possible]  # fmt: skip
+        assert sorted(names) == sorted(want)
+
+    @invariant()
+    def known_nodes_and_claims(self) -> None:
+        assert len(self.ledger) == len(self.claims)
+        assert self.ledger.claims() == self.claims
+        assert self.ledger.node_count == len(self.nodes)
+        for name, made in self.nodes.items():
+            assert self.ledger.node(name) is made
+
+    @invariant()
+    def pods_without_requests_are_scored_as_assumed(self) -> None:
+        load = self.ledger.scored_load()
+        for name in self.nodes:
+            row = self.ledger.row(name)
+            for line, (resource, assumed) in enumerate(ASSUMED.items()):
+                assert load[line, row] == sum(
+                    claim.requests.get(resource, assumed)
+                    for claim in self.claims.values()
+                    if claim.node == name and claim.requests  # else it is on ports alone
+                )
+
+    @invariant()
+    def names_have_an_order(self) -> None:
+        order = self.ledger.name_order()
+        rows = [self.ledger.row(name) for name in sorted(self.nodes)]
+        assert [order[row] for row in rows] == list(range(len(rows)))
+
+
+TestLedger = LedgerMachine.TestCase
+TestLedger.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_a_node_with_more_resources_than_there_are_columns() -> None:
+    many = {f"example.com/{number}": number + 1 for number in range(40)}
+    made = Ledger([Node("n", many)])
+    assert list(made.free(list(many))[:, 0]) == list(many.values())
+
+
+def test_a_claim_on_a_node_that_comes_later_counts_when_it_comes() -> None:
+    made = ledger(used={"late": {"cpu": "3"}})
+    made.set_node(node("late", cpu="4"))
+    assert made.free(["cpu"])[0, 0] == 1000
+
+
+def test_a_node_that_comes_back_has_its_claims() -> None:
+    made = ledger(node("n", cpu="4"), used={"n": {"cpu": "3"}})
+    made.remove_node("n")
+    made.set_node(node("other", cpu="4"))
+    made.set_node(node("n", cpu="4"))
+    free = made.free(["cpu"])
+    assert free[0, made.row("n")] == 1000
+    assert free[0, made.row("other")] == 4000
+
+
+def test_amounts_beyond_64_bits_never_turn_into_free_room() -> None:
+    made = ledger(node("n"))
+    for number in range(3):
+        made.claim(number, Claim("n", {"cpu": 2**70, "memory": 2**63 - 1}))
+    assert (made.free(["cpu", "memory"]) < 0).all()
+    for number in range(3):
+        made.drop(number)
+    assert made.free(["cpu"])[0, 0] == 32_000
+    assert LARGEST * 1000 < 2**63
+
+
+def test_the_memory_for_constraints_has_a_bound() -> None:
+    made = ledger(node("n", labels={"k": "7"}))
+    for number in range(2000):
+        possible = made.eligible(Constraints(node_selector=(("k", str(number)),)))
+        assert possible[0] == (number == 7)
+    assert len(made._eligible._masks) <= 256

@@ -1,0 +1,180 @@
+from collections.abc import Mapping
+
+import pytest
+
+from kfext import names
+from kfext.core.ledger.ports import hosted
+from kfext.core.network.eligibility import Wish, obstacle, why_network, wish
+from kfext.core.settings.resolve import Settings
+from kfext.model.network_policy import parse_network_policy
+from kfext.model.plan import Plan
+from kfext.model.policy import HostNetwork
+from kfext.model.state import JobState
+from tests.builders import JobBuilder, Raw, job, pod
+
+PSS = "pod-security.kubernetes.io/enforce"
+
+
+def ported(replicas: int, *ports: Raw, **spec: object) -> JobBuilder:
+    container = {"name": "pytorch", "ports": list(ports)}
+    return job().master().worker(replicas, spec={"containers": [container], **spec})
+
+
+def commanded(*words: str) -> JobBuilder:
+    container = {"name": "pytorch", "command": list(words)}
+    return job().master().worker(2, spec={"containers": [container]})
+
+
+def meshed(at: str, value: str) -> JobBuilder:
+    made = job().master().worker(2)
+    template = made.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    template["metadata"] = {at: {names.ISTIO_INJECT: value}}
+    return made
+
+
+METRICS = {"name": "metrics", "containerPort": 9090}
+OPERATORS = {"name": "pytorchjob-port", "containerPort": 23456}
+
+FREE = {
+    "an ordinary job": (job().master().worker(3), {}),
+    "the operator's own port": (ported(3, OPERATORS), {}),
+    "another port, of one pod": (ported(1, METRICS), {}),
+    "Pod Security privileged": (job().master(), {PSS: "privileged"}),
+    "Istio is told to stay away": (meshed("annotations", "false"), {}),
+    "torchrun without an address": (commanded("torchrun", "--nproc_per_node=2", "train.py"), {}),
+}
+
+
+@pytest.mark.parametrize(("made", "labels"), FREE.values(), ids=FREE)
+def test_nothing_speaks_against_the_host_network(
+    made: JobBuilder, labels: Mapping[str, str]
+) -> None:
+    assert obstacle(made.build(), labels) == ""
+
+
+def beside_a_master() -> JobBuilder:
+    made = job().master().worker(2)
+    made.raw["spec"]["elasticPolicy"] = {"rdzvBackend": "c10d"}
+    return made
+
+
+REFUSED = {
+    "torchrun's agents in a Master and in workers": (beside_a_master(), {}, "beside its elastic"),
+    "one port in two templates": (
+        ported(1, METRICS).master(spec={"containers": [{"name": "pytorch", "ports": [METRICS]}]}),
+        {}, "2 pods declare port 9090",
+    ),
+    "a meeting point in the environment": (
+        job().master(spec={"containers": [{"name": "pytorch", "env": [
+            {"name": "MASTER_PORT", "value": "29500"}]}]}),
+        {}, "says itself",
+    ),
+    "workers that nobody tells where to meet": (job().worker(2), {}, "neither a Master"),
+    "Pod Security baseline": (job().worker(2), {PSS: "baseline"}, "Pod Security baseline"),
+    "Pod Security restricted": (job().worker(2), {PSS: "restricted"}, "Pod Security restricted"),
+    "Kueue": (job().worker(2).queued_by_kueue(), {}, "Kueue"),
+    "a host network of the user": (job().master(spec={"hostNetwork": True}), {}, "itself"),
+    "a host port of the user": (ported(1, {**METRICS, "hostPort": 9090}), {}, "itself"),
+    "a port that two pods declare": (ported(2, METRICS), {}, "2 pods declare port 9090"),
+    "Istio by label": (meshed("labels", "true"), {}, "Istio"),
+    "Istio by annotation": (meshed("annotations", "true"), {}, "Istio"),
+    "a port on the command line": (
+        commanded("torchrun", "--master_port=29500", "train.py"), {}, "says itself",
+    ),
+    "an endpoint in a shell line": (
+        commanded("sh", "-c", "torchrun --rdzv-endpoint=$HOST:29400 train.py"), {}, "says itself",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("made", "labels", "why"), REFUSED.values(), ids=REFUSED)
+def test_what_keeps_a_job_from_the_host_network(
+    made: JobBuilder, labels: Mapping[str, str], why: str
+) -> None:
+    assert why in obstacle(made.build(), labels)
+
+
+def test_a_sidecars_port_counts_and_an_init_containers_does_not() -> None:
+    sidecar = {"name": "logs", "restartPolicy": "Always", "ports": [METRICS]}
+    first = {"name": "fetch", "ports": [METRICS]}
+    made = job().master().worker(2, spec={"initContainers": [sidecar]})
+    assert "9090" in obstacle(made.build(), {})
+    made = job().master().worker(2, spec={"initContainers": [first]})
+    assert obstacle(made.build(), {}) == ""
+
+
+def test_on_the_host_network_a_declared_port_is_one_of_the_node() -> None:
+    _, group = hosted(ported(1, METRICS, OPERATORS).build()).groups
+    assert group.constraints.host_ports == (("TCP", 9090),)
+
+
+def test_a_job_without_other_ports_is_placed_as_it_is() -> None:
+    made = job().master().worker(2).build()
+    assert hosted(made) == made
+
+
+WISH = Wish(ports=(20000, 29999))
+HOSTED = Plan("u", 1, port=20007)
+WAITS, GONE = job().master().held(), job().master().annotated(names.RELEASED, "NoRoom")
+TOLD = {
+    "nobody asked": (None, WAITS, None, JobState(), ""),
+    "nothing speaks against it yet": (WISH, WAITS, None, JobState(), ""),
+    "it is so": (WISH, WAITS, HOSTED, JobState(), "ports from 20007 on"),
+    "an obstacle": (Wish((1, 2), obstacle="no way"), WAITS, None, JobState(), "network: no way"),
+    "refused before": (WISH, WAITS, None, JobState(no_host_network="tried"), "network: tried"),
+    "it has none": (WISH, WAITS, Plan("u", 1), JobState(), "without ports of its own"),
+    "it was let go while it waited": (WISH, GONE, None, JobState(), "let go of it"),
+}
+
+
+@pytest.mark.parametrize(("wish", "made", "plan", "state", "want"), TOLD.values(), ids=TOLD)
+def test_a_job_is_told_its_network(
+    wish: Wish | None, made: JobBuilder, plan: Plan | None, state: JobState, want: str
+) -> None:
+    said = why_network(wish, made.build(), plan, state)
+    assert want in said
+    assert bool(want) == bool(said)
+
+
+def test_pods_that_the_webhook_missed_are_counted() -> None:
+    of = job().worker(2).resumed().build()
+    pods = [pod(of, "worker", 0, spec={"hostNetwork": True}), pod(of, "worker", 1)]
+    assert "1 of 2 pods have their own network" in why_network(WISH, of, HOSTED, JobState(), pods)
+
+
+POLICIES = {
+    "an empty selector": ({}, True),
+    "a label of the template": ({"matchLabels": {"team": "vision"}}, True),
+    "a label of the operator": ({"matchLabels": {names.REPLICA_TYPE: "worker"}}, True),
+    "the role that the first worker has without a master": (
+        {"matchLabels": {names.JOB_ROLE: "master"}}, True,
+    ),
+    "a later worker": ({"matchLabels": {names.REPLICA_INDEX: "1"}}, True),
+    "a worker that the job does not have": ({"matchLabels": {names.REPLICA_INDEX: "9"}}, False),
+    "a label that only other pods have": ({"matchLabels": {"app": "web"}}, False),
+    "a line that excludes it": (
+        {"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}, False,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("selector", "selects"), POLICIES.values(), ids=POLICIES)
+def test_network_policies_that_select_the_pods_are_known(selector: Raw, selects: bool) -> None:
+    made = job().worker(2)
+    template = made.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    template["metadata"] = {"labels": {"team": "vision"}}
+    raw = {"metadata": {"namespace": "team", "name": "deny"}, "spec": {"podSelector": selector}}
+    found = wish(
+        made.build(),
+        Settings(network="host"),
+        namespace_labels={},
+        network=HostNetwork(),
+        network_policies=[parse_network_policy(raw)],
+    )
+    assert found is not None
+    assert found.bypassed == (("deny",) if selects else ())
+
+
+def test_who_does_not_ask_wishes_nothing() -> None:
+    made = job().worker(2).build()
+    assert wish(made, Settings(), namespace_labels={}, network=HostNetwork()) is None

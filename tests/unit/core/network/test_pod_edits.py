@@ -1,0 +1,267 @@
+import copy
+import json
+from typing import Any
+
+import jsonpatch
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext import names
+from kfext.core.admission.pod import mutate_pod
+from kfext.core.ledger.slots import slots
+from kfext.model.constraints import parse_constraints
+from kfext.model.job import TrainingJob
+from tests.builders import job
+from tests.unit.objects import Raw, odd_pods
+
+BASE = 20000
+
+
+def created(of: TrainingJob, type_: str, index: int, *, env: list[Raw] = (), **spec: Any) -> Raw:
+    """A pod of a job on the host network as the operator creates it; `env` are its variables."""
+    container = {
+        "name": of.kind.container,
+        "ports": [{"name": of.kind.port, "containerPort": BASE, "protocol": "TCP"}],
+        "env": [{"name": "PYTHONUNBUFFERED", "value": "1"}, *env],
+    }
+    return {
+        "metadata": {
+            "namespace": "team",
+            "name": f"{of.name}-{type_}-{index}",
+            "annotations": {names.NETWORK: "host", names.PORT_BASE: str(BASE)},
+            "labels": {
+                names.JOB_NAME: of.name,
+                names.REPLICA_TYPE: type_,
+                names.REPLICA_INDEX: str(index),
+            },
+            "ownerReferences": [
+                {
+                    "apiVersion": "kubeflow.org/v1",
+                    "kind": of.kind.name,
+                    "uid": of.uid,
+                    "controller": True,
+                }
+            ],
+        },
+        "spec": {"containers": [container], "dnsPolicy": "ClusterFirst", **spec},
+    }
+
+
+def admitted(raw: Raw, *, alive: bool = True) -> Raw:
+    before = copy.deepcopy(raw)
+    found: Raw = jsonpatch.apply_patch(raw, list(mutate_pod(raw, controller_alive=alive).ops))
+    assert raw == before
+    return found
+
+
+def env_of(pod: Raw) -> dict[str, Any]:
+    return {
+        one["name"]: one.get("value", one.get("valueFrom"))
+        for one in pod["spec"]["containers"][0]["env"]
+    }
+
+
+def host_ports(pod: Raw) -> list[int]:
+    return [number for _, number in parse_constraints(pod["spec"]).host_ports]
+
+
+DDP = job().master().worker(2).build()
+AT_MASTER = [{"name": "MASTER_ADDR", "value": "train-master-0"}]
+
+
+def test_the_pod_uses_the_network_of_its_node_and_the_dns_of_the_cluster() -> None:
+    spec = admitted(created(DDP, "worker", 1, env=AT_MASTER))["spec"]
+    assert spec["hostNetwork"] is True
+    assert spec["dnsPolicy"] == "ClusterFirstWithHostNet"
+
+
+@pytest.mark.parametrize("policy", ["None", "Default", "ClusterFirstWithHostNet"])
+def test_a_dns_policy_of_the_user_stays(policy: str) -> None:
+    pod = admitted(created(DDP, "worker", 0, env=AT_MASTER, dnsPolicy=policy))
+    assert pod["spec"]["dnsPolicy"] == policy
+
+
+LISTENERS = {
+    "the master": ("master", 0, [], [BASE]),
+    "no worker": ("worker", 0, AT_MASTER, []),
+    "no later worker": ("worker", 1, AT_MASTER, []),
+    "nobody of workers that are told nothing": ("worker", 0, [], []),
+    "an agent of torchrun": ("worker", 1, [{"name": "PET_RDZV_BACKEND", "value": "c10d"}], [BASE]),
+    "an agent that meets others in etcd": (
+        "worker", 1, [{"name": "PET_RDZV_BACKEND", "value": "etcd-v2"}], [BASE],
+    ),
+    "no worker that has its identity from etcd": (
+        "worker", 0, [{"name": "PET_RDZV_BACKEND", "value": "etcd"}], [],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("type_", "index", "env", "want"), LISTENERS.values(), ids=LISTENERS)
+def test_a_port_stays_declared_where_no_two_may_share_it(
+    type_: str, index: int, env: list[Raw], want: list[int]
+) -> None:
+    assert host_ports(admitted(created(DDP, type_, index, env=env))) == want
+
+
+def test_ports_of_the_user_stay_beside_it() -> None:
+    raw = created(DDP, "worker", 0, env=AT_MASTER)
+    raw["spec"]["containers"][0]["ports"].append({"name": "metrics", "containerPort": 9090})
+    assert host_ports(admitted(raw)) == [9090]
+
+
+def test_processes_are_told_the_address_and_the_node() -> None:
+    env = env_of(admitted(created(DDP, "worker", 0, env=AT_MASTER)))
+    assert env["PET_LOCAL_ADDR"] == {"fieldRef": {"fieldPath": "status.podIP"}}
+    assert env["NCCL_HOSTID"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
+    assert "GLOO_SOCKET_IFNAME" not in env
+
+
+def test_what_the_user_has_set_is_not_set_again() -> None:
+    own = [*AT_MASTER, {"name": "PET_LOCAL_ADDR", "value": "10.0.0.1"}]
+    raw = created(DDP, "worker", 0, env=own)
+    raw["metadata"]["annotations"][names.INTERFACES] = "eth1"
+    raw["spec"]["containers"][0]["env"].append({"name": "GLOO_SOCKET_IFNAME", "value": "ib0"})
+    env = env_of(admitted(raw))
+    assert (env["PET_LOCAL_ADDR"], env["GLOO_SOCKET_IFNAME"]) == ("10.0.0.1", "ib0")
+
+
+def test_gloo_gets_the_best_interface_and_nccl_all() -> None:
+    raw = created(DDP, "worker", 0, env=AT_MASTER)
+    raw["metadata"]["annotations"][names.INTERFACES] = "ib0,eth0"
+    env = env_of(admitted(raw))
+    assert (env["GLOO_SOCKET_IFNAME"], env["NCCL_SOCKET_IFNAME"]) == ("ib0", "ib0,eth0")
+
+
+def meeting(host: str = "train-worker-0", *, backend: str = "c10d", conf: str = "") -> list[Raw]:
+    env = {"PET_RDZV_ENDPOINT": f"{host}:{BASE}", "PET_RDZV_BACKEND": backend}
+    if conf:
+        env["PET_RDZV_CONF"] = conf
+    return [{"name": name, "value": value} for name, value in env.items()]
+
+
+HOSTS = {
+    "the first worker hosts the store": (0, meeting(), "is_host=1"),
+    "the others do not": (1, meeting(), "is_host=0"),
+    "the user's configuration stays": (0, meeting(conf="timeout=9"), "timeout=9,is_host=1"),
+    "a full name is the same host": (0, meeting("train-worker-0.team.svc"), "is_host=1"),
+    "who says it himself is left alone": (0, meeting(conf="is_host=0"), "is_host=0"),
+    "etcd has a host of its own": (0, meeting(backend="etcd"), None),
+    "another host is not ours": (0, meeting("elsewhere"), None),
+}
+
+
+@pytest.mark.parametrize(("index", "env", "want"), HOSTS.values(), ids=HOSTS)
+def test_who_hosts_the_rendezvous_is_said_not_guessed(
+    index: int, env: list[Raw], want: str | None
+) -> None:
+    assert env_of(admitted(created(DDP, "worker", index, env=env))).get("PET_RDZV_CONF") == want
+
+
+TF = job("TFJob").group("Chief").ps(2).worker(2).group("Evaluator").build()
+
+
+def address(type_: str, index: int, port: int = 2222) -> str:
+    return f"train-{type_}-{index}.team.svc:{port}"
+
+
+FULL = {
+    "chief": [address("chief", 0)],
+    "ps": [address("ps", 0), address("ps", 1)],
+    "worker": [address("worker", 0), address("worker", 1)],
+    "evaluator": [address("evaluator", 0)],
+}
+
+
+def told(cluster: Raw) -> list[Raw]:
+    config = {"cluster": cluster, "task": {"type": "x", "index": 0}, "environment": "cloud"}
+    return [{"name": "TF_CONFIG", "value": json.dumps(config)}]
+
+
+def cluster_in(pod: Raw) -> Any:
+    return json.loads(env_of(pod)["TF_CONFIG"])["cluster"]
+
+
+@pytest.mark.parametrize(("type_", "index"), [(key.type, key.index) for key, _ in TF.replicas()])
+def test_every_replica_is_told_the_same_addresses_and_listens_on_its_own(
+    type_: str, index: int
+) -> None:
+    pod = admitted(created(TF, type_, index, env=told(FULL)))
+    want = slots(TF)
+    assert cluster_in(pod) == {
+        kind: [address(kind, n, BASE + slot) for n, slot in enumerate(found)]
+        for kind in FULL
+        if (found := [slot for key, slot in want.items() if key.type == kind])
+    }
+    own = [BASE + slot for key, slot in want.items() if (key.type, key.index) == (type_, index)]
+    assert host_ports(pod) == own
+
+
+def test_the_sparse_form_says_the_same_of_those_it_names() -> None:
+    worker = {"worker": {"1": address("worker", 1)}, "ps": FULL["ps"]}
+    server = {"ps": [address("ps", 1)], "worker": {}}
+    full = cluster_in(admitted(created(TF, "worker", 1, env=told(FULL))))
+    of_worker = cluster_in(admitted(created(TF, "worker", 1, env=told(worker))))
+    of_server = cluster_in(admitted(created(TF, "ps", 1, env=told(server))))
+    assert of_worker == {"worker": {"1": full["worker"][1]}, "ps": full["ps"]}
+    assert of_server == {"ps": [full["ps"][1]], "worker": {}}
+
+
+def test_a_damaged_tf_config_before_the_operators_own_costs_nothing() -> None:
+    env = [{"name": "TF_CONFIG", "value": "{"}, *told(FULL)]
+    pod = admitted(created(TF, "worker", 1, env=env))
+    assert cluster_in(pod)["worker"][1] == address("worker", 1, BASE + 6)
+
+
+def test_a_port_that_a_person_wrote_into_the_template_again_is_corrected() -> None:
+    env = [*AT_MASTER, {"name": "MASTER_PORT", "value": "23456"}]
+    raw = created(DDP, "worker", 0, env=env)
+    assert env_of(admitted(raw))["MASTER_PORT"] == str(BASE)
+    env = [{"name": "PET_RDZV_ENDPOINT", "value": "train-worker-0:23456"},
+           {"name": "PET_RDZV_BACKEND", "value": "c10d"}]  # fmt: skip
+    raw = created(DDP, "worker", 1, env=env)
+    assert env_of(admitted(raw))["PET_RDZV_ENDPOINT"] == f"train-worker-0:{BASE}"
+
+
+def test_a_pod_of_a_job_that_was_released_keeps_the_network_of_its_peers() -> None:
+    raw = created(TF, "ps", 0, env=told(FULL))
+    raw["metadata"]["annotations"][names.RELEASED] = "BindTimeout"
+    spec = admitted(raw)["spec"]
+    assert spec["hostNetwork"] is True
+    assert "schedulingGates" not in spec
+
+
+def test_a_single_replica_listens_to_nobody() -> None:
+    assert host_ports(admitted(created(TF, "worker", 0))) == []
+
+
+def test_without_a_controller_the_network_is_set_up_all_the_same() -> None:
+    spec = admitted(created(DDP, "worker", 0, env=AT_MASTER), alive=False)["spec"]
+    assert spec["hostNetwork"] is True
+    assert "schedulingGates" not in spec
+
+
+def test_admission_shown_its_own_output_changes_nothing() -> None:
+    once = admitted(created(TF, "ps", 1, env=told(FULL)))
+    assert mutate_pod(once, controller_alive=True).ops == ()
+
+
+@pytest.mark.parametrize("base", ["", "0", "65536", "-1", "x", None])
+def test_without_a_base_the_pod_keeps_its_own_network(base: str | None) -> None:
+    raw = created(DDP, "master", 0)
+    if base is None:
+        del raw["metadata"]["annotations"][names.PORT_BASE]
+    else:
+        raw["metadata"]["annotations"][names.PORT_BASE] = base
+    assert "hostNetwork" not in admitted(raw)["spec"]
+
+
+@given(odd_pods, st.sampled_from(["PyTorchJob", "TFJob"]))
+def test_odd_pods_are_never_left_half_edited(raw: Raw, kind: str) -> None:
+    owner = {"apiVersion": "kubeflow.org/v1", "kind": kind, "uid": "u", "controller": True}
+    if isinstance(raw, dict) and isinstance(raw.get("metadata"), dict):
+        raw["metadata"]["ownerReferences"] = [owner]
+        raw["metadata"]["annotations"] = {names.PORT_BASE: str(BASE)}
+    ops = list(mutate_pod(raw, controller_alive=True).ops)
+    if ops:
+        jsonpatch.apply_patch(raw, ops)

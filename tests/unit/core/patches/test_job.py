@@ -1,0 +1,287 @@
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from kfext import names
+from kfext.core.patches.job import (
+    amend_patch,
+    release_patch,
+    remember_patch,
+    start_patch,
+    stop_patch,
+)
+from kfext.core.patches.json_patch import Operation
+from kfext.model.job import TrainingJob, parse_job
+from kfext.model.plan import Plan, decode_plan
+from kfext.model.pod import ReplicaKey
+from kfext.model.state import JobState, decode_state
+from kfext.model.verdict import Verdict
+from tests.builders import JobBuilder, Raw, affinity_to, job
+
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+ZONE = {"weight": 100, "preference": {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}}
+ANY_NODE_BUT = {
+    "weight": 100,
+    "preference": {
+        "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["bad"]}]
+    },
+}
+RELEASE = Verdict(names.REASON_TOO_BIG, "too big")
+
+
+def gang() -> JobBuilder:
+    return job().master(cpu="1").worker(2, cpu="1")
+
+
+def with_affinity(affinity: Raw) -> JobBuilder:
+    return job().worker(2, spec={"affinity": affinity}).held()
+
+
+def a_plan(*nodes: str, uid: str = "uid-1", generation: int = 1) -> Plan:
+    return Plan(uid, generation, {ReplicaKey("worker", n): to for n, to in enumerate(nodes)})
+
+
+def parsed(raw: Raw) -> TrainingJob:
+    made = parse_job(raw)
+    assert made is not None
+    return made
+
+
+def applied(operations: list[Operation], raw: Raw) -> Raw:
+    """What the API server makes of it."""
+    result: Raw = jsonpatch.apply_patch(deepcopy(raw), operations)
+    return result
+
+
+def started(raw: Raw, plan: Plan) -> Raw:
+    return applied(start_patch(raw, parsed(raw), plan), raw)
+
+
+def template(raw: Raw, type_: str = "Worker") -> Raw:
+    found: Raw = raw["spec"]["pytorchReplicaSpecs"][type_]["template"]
+    return found
+
+
+def leaning(raw: Raw) -> list[Raw]:
+    found: list[Raw] = template(raw)["spec"]["affinity"]["nodeAffinity"][PREFERRED]
+    return found
+
+
+def test_start_unsuspends_under_the_plan_and_lets_go_of_the_mark() -> None:
+    raw = gang().held().raw
+    after = started(raw, a_plan("a", "b"))
+    found = parsed(after)
+    assert not found.suspend
+    assert not found.held, "a suspend from now on is a person's"
+    assert decode_plan(found.annotations[names.PLAN], job_uid="uid-1") == a_plan("a", "b")
+    for type_ in ("Master", "Worker"):
+        metadata = template(after, type_)["metadata"]
+        assert metadata["annotations"][names.PLAN_GENERATION] == "1"
+    assert [one["preference"]["matchFields"][0]["values"] for one in leaning(after)] == [
+        ["a"],
+        ["b"],
+    ]
+
+
+def _resumed(raw: Raw) -> None:
+    raw["spec"]["runPolicy"]["suspend"] = False
+
+
+def _recreated(raw: Raw) -> None:
+    raw["metadata"]["uid"] = "uid-2"
+
+
+def _scaled(raw: Raw) -> None:
+    raw["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 5
+
+
+def _taken_over(raw: Raw) -> None:
+    del raw["metadata"]["annotations"][names.HELD]
+
+
+MEANWHILE = {
+    "resumed by a person": _resumed,
+    "deleted and created again": _recreated,
+    "scaled": _scaled,
+    "suspended by a person, who took our mark away": _taken_over,
+}
+
+
+@pytest.mark.parametrize("change", MEANWHILE.values(), ids=MEANWHILE.keys())
+def test_start_is_all_or_nothing(change: Any) -> None:
+    raw = gang().held().raw
+    operations = start_patch(raw, parsed(raw), a_plan("a", "b"))
+    change(raw)
+    with pytest.raises(jsonpatch.JsonPatchException):
+        applied(operations, raw)
+
+
+@pytest.mark.parametrize("change", [_recreated, _scaled], ids=["created again", "scaled"])
+@pytest.mark.parametrize("patch", ["amend", "stop", "release", "remember"])
+def test_every_patch_tests_what_it_rests_on(patch: str, change: Any) -> None:
+    raw = gang().resumed().raw
+    found = parsed(raw)
+    operations = {
+        "amend": lambda: amend_patch(raw, found, a_plan("a", "b", generation=2)),
+        "stop": lambda: stop_patch(raw, found, JobState(strikes=1)),
+        "release": lambda: release_patch(raw, found, RELEASE),
+        "remember": lambda: remember_patch(raw, found, JobState(strikes=1)),
+    }[patch]()
+    assert applied(operations, raw) != raw
+    change(raw)
+    with pytest.raises(jsonpatch.JsonPatchException):
+        applied(operations, raw)
+
+
+def test_the_operators_status_writes_do_not_get_in_the_way() -> None:
+    raw = gang().held().raw
+    operations = start_patch(raw, parsed(raw), a_plan("a", "b"))
+    raw["metadata"]["resourceVersion"] = "99"
+    raw["status"] = {"conditions": [{"type": "Suspended", "status": "True"}]}
+    assert not parsed(applied(operations, raw)).suspend
+
+
+DEFAULTS: dict[str, Any] = {"written as null": None, "not written": ...}
+
+
+@pytest.mark.parametrize("replicas", DEFAULTS.values(), ids=DEFAULTS.keys())
+def test_replicas_that_the_operator_defaults(replicas: Any) -> None:
+    raw = gang().held().raw
+    spec = raw["spec"]["pytorchReplicaSpecs"]["Worker"]
+    if replicas is ...:
+        del spec["replicas"]
+    else:
+        spec["replicas"] = replicas
+    assert not parsed(started(raw, a_plan("a"))).suspend
+
+
+AFFINITIES: dict[str, Raw] = {
+    "required": affinity_to("x"),
+    "preferred nodes": {"nodeAffinity": {PREFERRED: [ZONE]}},
+    "preferred by name, but not as we say it": {"nodeAffinity": {PREFERRED: [ANY_NODE_BUT]}},
+    "pods": {"podAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": {}}]}},
+    "anti": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}},
+    "all": {
+        **affinity_to("x"),
+        "podAntiAffinity": {PREFERRED: [{"weight": 7}]},
+        "podAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": {}}]},
+    },
+    "none": {},
+    "null": {"nodeAffinity": None},
+}
+
+
+def contains(after: Any, before: Any) -> bool:
+    """Whether everything in `before` is still in `after`, lists as their own beginning."""
+    if isinstance(before, dict):
+        return all(contains(after.get(key), value) for key, value in before.items())
+    if isinstance(before, list):
+        return after[: len(before)] == before
+    return before is None or bool(after == before)
+
+
+@pytest.mark.parametrize("affinity", AFFINITIES.values(), ids=AFFINITIES.keys())
+def test_a_users_affinity_is_never_lost(affinity: Raw) -> None:
+    raw = with_affinity(affinity).raw
+    again = started(raw, a_plan("a", "b"))
+    again["spec"]["runPolicy"]["suspend"] = True
+    again["metadata"]["annotations"][names.HELD] = "true"
+    once_more = started(again, a_plan("c", "c", generation=2))
+    released = applied(release_patch(once_more, parsed(once_more), RELEASE), once_more)
+    for after in (again, once_more, released):
+        assert contains(template(after)["spec"]["affinity"], affinity)
+
+
+def test_a_new_plan_replaces_what_the_last_one_preferred_and_nothing_else() -> None:
+    raw = started(with_affinity({"nodeAffinity": {PREFERRED: [ZONE]}}).raw, a_plan("a", "b"))
+    stopped = applied(stop_patch(raw, parsed(raw), JobState(strikes=1)), raw)
+    after = started(stopped, a_plan("b", "c", generation=2))
+    assert leaning(after)[0] == ZONE
+    assert [one["preference"]["matchFields"][0]["values"] for one in leaning(after)[1:]] == [
+        ["b"],
+        ["c"],
+    ]
+
+
+def test_stop_suspends_marks_and_forgets_the_plan() -> None:
+    raw = started(gang().held().raw, a_plan("a", "b"))
+    state = JobState(strikes=2, suspended_at=7.0, reason="R", message="M")
+    found = parsed(applied(stop_patch(raw, parsed(raw), state), raw))
+    assert found.suspend
+    assert found.held
+    assert names.PLAN not in found.annotations
+    assert decode_state(found.annotations[names.STATE]) == state
+
+
+def test_stop_takes_the_ports_of_the_host_network_away() -> None:
+    hosted = replace(a_plan("a", "b"), port=20000)
+    raw = started(gang().held().raw, hosted)
+    after = applied(stop_patch(raw, parsed(raw), JobState()), raw)
+    assert names.PORT_BASE in str(raw["spec"])
+    assert names.PORT_BASE not in str(after["spec"])
+
+
+def test_stop_of_a_job_that_never_said_whether_it_is_suspended() -> None:
+    raw = gang().raw
+    del raw["spec"]["runPolicy"]
+    found = parsed(applied(stop_patch(raw, parsed(raw), JobState()), raw))
+    assert found.suspend
+    assert found.held
+
+
+def test_release_lets_the_job_start_and_its_pods_prefer_each_other() -> None:
+    raw = gang().held().annotated(names.PLAN, "{}").raw
+    after = applied(release_patch(raw, parsed(raw), RELEASE), raw)
+    found = parsed(after)
+    assert found.released
+    assert not found.suspend
+    assert not found.held
+    assert names.PLAN not in found.annotations
+    for type_ in ("Master", "Worker"):
+        made = template(after, type_)
+        assert made["metadata"]["annotations"][names.RELEASED] == names.REASON_TOO_BIG
+        (term,) = made["spec"]["affinity"]["podAffinity"][PREFERRED]
+        assert term["weight"] == 100
+        assert term["podAffinityTerm"]["topologyKey"] == names.HOSTNAME
+
+
+def test_release_takes_the_preference_for_planned_nodes_away() -> None:
+    raw = started(with_affinity({"nodeAffinity": {PREFERRED: [ZONE]}}).raw, a_plan("a", "b"))
+    after = applied(release_patch(raw, parsed(raw), RELEASE), raw)
+    assert leaning(after) == [ZONE]
+
+
+def test_release_twice_changes_nothing_more() -> None:
+    raw = gang().held().raw
+    once = applied(release_patch(raw, parsed(raw), RELEASE), raw)
+    assert applied(release_patch(once, parsed(once), RELEASE), once) == once
+
+
+def test_release_leaves_a_persons_suspend_alone() -> None:
+    raw = gang().suspended().raw
+    assert parsed(applied(release_patch(raw, parsed(raw), RELEASE), raw)).suspend
+
+
+def test_release_of_what_kueue_runs_touches_neither_suspend_nor_templates() -> None:
+    raw = gang().held().queued_by_kueue().raw
+    after = applied(release_patch(raw, parsed(raw), RELEASE), raw)
+    assert after["spec"] == raw["spec"]
+    assert parsed(after).released
+
+
+@pytest.mark.parametrize("key", ["Worker", "worker", "WORKER"])
+def test_replica_types_in_any_case(key: str) -> None:
+    raw = job().group(key, 2, cpu="1").held().raw
+    after = started(raw, a_plan("a", "a"))
+    assert set(after["spec"]["pytorchReplicaSpecs"]) == {key}
+    assert names.PLAN_GENERATION in template(after, key)["metadata"]["annotations"]
+
+
+def test_remember_twice_writes_once() -> None:
+    raw = gang().resumed().raw
+    once = applied(remember_patch(raw, parsed(raw), JobState(strikes=1)), raw)
+    again = remember_patch(once, parsed(once), JobState(strikes=1))
+    assert {operation["op"] for operation in again} == {"test"}

@@ -1,0 +1,126 @@
+from copy import deepcopy
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from kfext import names
+from kfext.core.patches.job import release_patch, start_patch
+from kfext.model.job import parse_job
+from kfext.model.plan import Plan
+from kfext.model.pod import ReplicaKey
+from kfext.model.verdict import Verdict
+from tests.builders import JobBuilder, Raw, job
+
+OTHER = {"name": "metrics", "containerPort": 9090}
+PORT = {"name": "pytorchjob-port", "containerPort": 23456}
+
+
+def training(*ports: Raw, container: str = "pytorch") -> Raw:
+    main: Raw = {"name": container}
+    if ports:
+        main["ports"] = [dict(port) for port in ports]
+    return {"containers": [{"name": "logger"}, main]}
+
+
+def started(made: JobBuilder, *, port: int = 20000, interfaces: tuple[str, ...] = ()) -> Raw:
+    raw = made.held().raw
+    parsed = parse_job(raw)
+    assert parsed is not None
+    plan = Plan(parsed.uid, 1, {ReplicaKey("worker", 0): "a"}, port=port)
+    patch = start_patch(raw, parsed, plan, interfaces=interfaces)
+    after: Raw = jsonpatch.apply_patch(deepcopy(raw), patch)
+    return after
+
+
+def template(raw: Raw, type_: str = "Worker") -> Any:
+    specs = raw["spec"].get("pytorchReplicaSpecs") or raw["spec"]["tfReplicaSpecs"]
+    return specs[type_]["template"]
+
+
+def port_of(raw: Raw, type_: str = "Worker") -> list[Raw]:
+    return template(raw, type_)["spec"]["containers"][1].get("ports")
+
+
+DECLARED = {
+    "no port at all": ((), [("pytorchjob-port", 20000)]),
+    "another port": ((OTHER,), [("metrics", 9090), ("pytorchjob-port", 20000)]),
+    "the operator's port": ((PORT,), [("pytorchjob-port", 20000)]),
+    "both": ((OTHER, PORT), [("metrics", 9090), ("pytorchjob-port", 20000)]),
+}
+
+
+@pytest.mark.parametrize(("ports", "want"), DECLARED.values(), ids=DECLARED)
+def test_the_operator_is_told_the_port_by_its_own_name(
+    ports: tuple[Raw, ...], want: list[tuple[str, int]]
+) -> None:
+    after = started(job().master(spec=training(*ports)).worker(1, spec=training(*ports)))
+    for type_ in ("Master", "Worker"):
+        found = port_of(after, type_)
+        assert [(one["name"], one["containerPort"]) for one in found] == want
+    assert "ports" not in template(after)["spec"]["containers"][0]
+
+
+def test_every_template_bears_the_base_and_the_interfaces() -> None:
+    after = started(job().master().worker(2), interfaces=("ib0", "eth0"))
+    for type_ in ("Master", "Worker"):
+        annotations = template(after, type_)["metadata"]["annotations"]
+        assert annotations[names.PORT_BASE] == "20000"
+        assert annotations[names.INTERFACES] == "ib0,eth0"
+
+
+def test_on_the_pod_network_templates_bear_neither() -> None:
+    after = started(job().worker(2, spec=training()), port=0, interfaces=("ib0",))
+    assert (
+        not {names.PORT_BASE, names.INTERFACES} & template(after)["metadata"]["annotations"].keys()
+    )
+    assert port_of(after) is None
+
+
+def test_a_later_plan_for_the_pod_network_takes_the_base_back() -> None:
+    on_host = started(job().worker(2, spec=training()))
+    again = job()
+    again.raw = on_host
+    annotations = template(started(again, port=0))["metadata"]["annotations"]
+    assert names.PORT_BASE not in annotations
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_release_takes_the_base_back_unless_pods_may_be_there_already(runs: bool) -> None:
+    raw = started(job().worker(2))
+    raw["spec"]["runPolicy"]["suspend"] = not runs
+    parsed = parse_job(raw)
+    assert parsed is not None
+    patch = release_patch(raw, parsed, Verdict(names.REASON_NO_ROOM, "no room"))
+    after = jsonpatch.apply_patch(deepcopy(raw), patch)
+    assert (names.PORT_BASE in template(after)["metadata"]["annotations"]) == runs
+
+
+def test_elastic_workers_meet_on_the_port_of_the_job() -> None:
+    made = job().worker(2, spec=training())
+    made.raw["spec"]["elasticPolicy"] = {"rdzvBackend": "c10d", "rdzvPort": 29400}
+    after = started(made)
+    assert port_of(after, "Worker")[0]["containerPort"] == 20000
+    assert after["spec"]["elasticPolicy"]["rdzvPort"] == 20000
+
+
+def test_a_rendezvous_outside_the_job_is_left_alone() -> None:
+    made = job().worker(2, spec=training())
+    policy = {"rdzvBackend": "etcd", "rdzvHost": "etcd.example", "rdzvPort": 2379}
+    made.raw["spec"]["elasticPolicy"] = policy
+    assert started(made)["spec"]["elasticPolicy"] == policy
+
+
+def test_the_ports_of_a_tfjob_are_left_to_its_pods() -> None:
+    made = job("TFJob").ps(1, spec=training(container="tensorflow")).worker(1)
+    assert port_of(started(made), "PS") is None
+
+
+def test_the_patch_fails_if_the_containers_have_changed_places() -> None:
+    raw = job().worker(1, spec=training(PORT)).held().raw
+    parsed = parse_job(raw)
+    assert parsed is not None
+    patch = start_patch(raw, parsed, Plan(parsed.uid, 1, port=20000))
+    template(raw)["spec"]["containers"].reverse()
+    with pytest.raises(jsonpatch.JsonPatchTestFailed):
+        jsonpatch.apply_patch(raw, patch)

@@ -1,0 +1,244 @@
+"""For whom room is kept, and what it leaves to the others."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.placement.gang import members_of
+from kfext.core.placement.place import place
+from kfext.core.queue.backfill import reserve
+from kfext.core.queue.reservation import Reservation
+from kfext.model.verdict import Verdict
+from tests.builders import job, node
+
+GPU = "nvidia.com/gpu"
+Use = Mapping[str, Mapping[str, int]]
+"""Node -> uid of a job, or "" for a pod of nobody -> GPUs."""
+
+
+def cluster(use: Use, *, gpus: int = 8) -> Ledger:
+    made = Ledger([node(name, gpus=gpus) for name in use])
+    for name, held in use.items():
+        for uid, count in held.items():
+            claim = Claim(node=name, requests={GPU: count}, job=uid)
+            made.claim(("pod", name, uid), claim)
+    return made
+
+
+def reserved(
+    ledger: Ledger,
+    pods: int,
+    *,
+    gpus: int = 1,
+    ends: Mapping[str, float] | None = None,
+    one_node: bool = False,
+) -> Reservation | None:
+    head = job(uid="head").worker(pods, gpus=gpus).build()
+    return reserve("head", members_of(head), ledger, ends=ends or {}, one_node=one_node)
+
+
+def kept(of: Reservation) -> dict[str, int]:
+    """GPUs that younger jobs must leave alone, by node."""
+    return {claim.node: claim.requests.get(GPU, 0) for claim in of.claims.values()}
+
+
+@dataclass(frozen=True)
+class Case:
+    """`kept` has the nodes where some is kept; a node of the set where nothing is has 0."""
+
+    use: Use
+    pods: int
+    nodes: tuple[str, ...]
+    waits_for: tuple[str, ...]
+    kept: Mapping[str, int]
+    ends: Mapping[str, float] = field(default_factory=dict)
+    until: float = math.inf
+    one_node: bool = False
+
+
+CASES = {
+    "the node where the least is to be freed": Case(
+        use={"a": {"x": 6}, "b": {"y": 5}, "c": {"z": 8}},
+        pods=4,
+        one_node=True,
+        nodes=("b",),
+        waits_for=("y",),
+        kept={"b": 0},
+    ),
+    "what comes free meanwhile is kept at once": Case(
+        use={"a": {"x": 1, "y": 1, "z": 5}},
+        pods=4,
+        nodes=("a",),
+        waits_for=("z",),  # x and y are not enough
+        kept={"a": 0},
+    ),
+    "the smallest jobs that will do, so that little is to spare": Case(
+        use={"a": {"x": 2, "y": 2, "z": 4}},
+        pods=4,
+        nodes=("a",),
+        waits_for=("x", "y"),
+        kept={"a": 0},
+    ),
+    "half of it is free already and is kept": Case(
+        use={"a": {"y": 2, "z": 4}},
+        pods=4,
+        nodes=("a",),
+        waits_for=("y",),
+        kept={"a": 2},
+    ),
+    "a pod of nobody is not waited for": Case(
+        use={"a": {"": 5}, "b": {"y": 8}},
+        pods=4,
+        nodes=("b",),
+        waits_for=("y",),
+        kept={"b": 0},
+    ),
+    "a set of nodes where less is to be freed than on one": Case(
+        use={"a": {"x": 8}, "b": {"u": 1, "v": 1, "w": 3}, "c": {"y": 2, "z": 4}},
+        pods=8,
+        nodes=("b", "c"),
+        waits_for=("w",),
+        kept={"b": 3, "c": 2},
+    ),
+    "one node when a set waits for the same job": Case(
+        use={"a": {"": 5}, "b": {"y": 8}},
+        pods=4,
+        nodes=("b",),
+        waits_for=("y",),
+        kept={"b": 0},
+    ),
+    "but not when only one node will do": Case(
+        use={"a": {"x": 8}, "b": {"y": 5, "": 1}, "c": {"z": 5, "": 1}},
+        pods=8,
+        one_node=True,
+        nodes=("a",),
+        waits_for=("x",),
+        kept={"a": 0},
+    ),
+    "the job that is known to end is waited for, and until then": Case(
+        use={"a": {"x": 4, "y": 4}},
+        pods=4,
+        nodes=("a",),
+        waits_for=("y",),
+        kept={"a": 0},
+        ends={"y": 500.0},
+        until=500.0,
+    ),
+    "the last of those that must end counts": Case(
+        use={"a": {"x": 4, "y": 4}},
+        pods=8,
+        nodes=("a",),
+        waits_for=("x", "y"),
+        kept={"a": 0},
+        ends={"x": 300.0, "y": 500.0},
+        until=500.0,
+    ),
+    "one of them is not known to end": Case(
+        use={"a": {"x": 4, "y": 4}},
+        pods=8,
+        nodes=("a",),
+        waits_for=("x", "y"),
+        kept={"a": 0},
+        ends={"y": 500.0},
+    ),
+    "of equal nodes the first by name": Case(
+        use={"c": {"x": 8}, "b": {"y": 8}, "a": {"z": 8}},
+        pods=2,
+        one_node=True,
+        nodes=("a",),
+        waits_for=("z",),
+        kept={"a": 0},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_D5_room_is_kept_for_the_head_of_the_queue(case: Case) -> None:
+    found = reserved(cluster(case.use), case.pods, ends=case.ends, one_node=case.one_node)
+    assert found is not None
+    assert found.nodes == case.nodes
+    assert found.waits_for == case.waits_for
+    assert {name: kept(found).get(name, 0) for name in found.nodes} == dict(case.kept)
+    assert found.until == case.until
+
+
+def test_no_room_is_kept_where_no_end_of_a_job_would_make_any() -> None:
+    assert reserved(cluster({"a": {"": 6, "x": 2}}), 4) is None
+
+
+LETS_IN = {
+    "a job that ends before": (100.0, 90.0, True),
+    "a job that ends at the same time": (100.0, 100.0, True),
+    "a job that ends later": (100.0, 101.0, False),
+    "a job of which nobody knows when it ends": (100.0, None, False),
+    "nobody, when nobody knows what the head waits for": (math.inf, 90.0, False),
+}
+
+
+@pytest.mark.parametrize(("until", "ends", "want"), LETS_IN.values(), ids=LETS_IN.keys())
+def test_D5_who_may_start_in_kept_room(until: float, ends: float | None, want: bool) -> None:
+    kept_room = Reservation("head", ("a",), ("x",), until, 1.0, {})
+    assert kept_room.lets_in(ends) is want
+
+
+uses = st.dictionaries(
+    st.sampled_from("abcd"),
+    st.dictionaries(st.sampled_from(["", *"vwxyz"]), st.integers(1, 4), max_size=3),
+    min_size=1,
+)
+
+
+@given(use=uses, pods=st.integers(1, 12))
+def test_the_claims_of_a_reservation_never_take_more_than_is_free(use: Use, pods: int) -> None:
+    made = cluster(use, gpus=16)
+    found = reserved(made, pods)
+    if found is not None:
+        for key, claim in found.claims.items():
+            made.claim(key, claim)
+        assert (made.free([GPU, "pods"]) >= 0).all()
+
+
+@given(use=uses, pods=st.integers(1, 12))
+def test_the_head_fits_once_the_jobs_that_it_waits_for_have_ended(use: Use, pods: int) -> None:
+    made = cluster(use, gpus=16)
+    found = reserved(made, pods)
+    if found is not None:
+        for key, claim in made.claims().items():
+            if claim.job in found.waits_for:
+                made.drop(key)
+        head = members_of(job(uid="head").worker(pods, gpus=1).build())
+        others = [name for name in use if name not in found.nodes]
+        assert not isinstance(place(head, made, one_node=False, excluded=others), Verdict)
+
+
+@given(use=uses, pods=st.integers(1, 12), thief=st.sampled_from("abcd"))
+def test_D5_what_starts_around_a_reservation_does_not_delay_it(
+    use: Use, pods: int, thief: str
+) -> None:
+    """A younger job takes all that it may have; the head fits as soon as before."""
+    made = cluster(use, gpus=16)
+    found = reserved(made, pods)
+    if found is None or thief not in use:
+        return
+    for key, claim in found.claims.items():
+        made.claim(key, claim)
+    left = int(made.free([GPU])[0, made.row(thief)])
+    made.claim("young", Claim(node=thief, requests={GPU: left}, job="young"))
+    for key, claim in made.claims().items():
+        if claim.job in found.waits_for or key in found.claims:
+            made.drop(key)
+    head = members_of(job(uid="head").worker(pods, gpus=1).build())
+    others = [name for name in use if name not in found.nodes]
+    assert not isinstance(place(head, made, one_node=False, excluded=others), Verdict)
+
+
+@given(use=uses, pods=st.integers(1, 12))
+def test_a_reservation_does_not_depend_on_what_was_seen_first(use: Use, pods: int) -> None:
+    turned = {name: dict(reversed(use[name].items())) for name in reversed(use)}
+    assert reserved(cluster(use), pods) == reserved(cluster(turned), pods)

@@ -1,0 +1,81 @@
+from collections.abc import Mapping
+from itertools import permutations
+
+import pytest
+
+from kfext.core.queue.order import in_order, priority_class
+from kfext.model.priority import PriorityClass, parse_priority_class
+from tests.builders import JobBuilder, job
+
+OLD = job(name="z", uid="1").worker(1).created(10).build()
+FIRST = job(name="a", uid="2").worker(1).created(20).build()
+SECOND = job(name="b", uid="3").worker(1).created(20).build()
+SAME_NAME = job("TFJob", name="b", uid="4").worker(1).created(20).build()
+
+LOW = PriorityClass("low", -10)
+HIGH = PriorityClass("high", 1000)
+URGENT = PriorityClass("urgent", 5000, preempts=False)
+CLASSES = {one.name: one for one in (LOW, HIGH, URGENT)}
+USUAL = {**CLASSES, "usual": PriorityClass("usual", 7, default=True)}
+
+
+def one(policy: str = "", *templates: str) -> JobBuilder:
+    """A job whose schedulingPolicy and templates name priority classes."""
+    made = job()
+    for type_, name in zip(("Master", "Worker"), (*templates, "", ""), strict=False):
+        made.group(type_, 1, spec={"priorityClassName": name} if name else {})
+    if policy:
+        made.raw["spec"]["runPolicy"]["schedulingPolicy"] = {"priorityClass": policy}
+    return made
+
+
+CASES: Mapping[str, tuple[JobBuilder, Mapping[str, PriorityClass], int]] = {
+    "the schedulingPolicy decides over the templates": (one("low", "high"), CLASSES, -10),
+    "without one the highest of the templates decides": (one("", "low", "urgent"), CLASSES, 5000),
+    "a template without a class counts as naming none": (one("", "", "high"), CLASSES, 1000),
+    "without any the global default decides": (one(), USUAL, 7),
+    "without a global default it is 0": (one(), CLASSES, 0),
+    "a class that nobody knows counts as none": (one("typo", "high"), CLASSES, 1000),
+    "of two global defaults the lowest holds, as in Kubernetes": (
+        one(),
+        {**USUAL, "other": PriorityClass("other", 3, default=True)},
+        3,
+    ),
+}
+
+
+@pytest.mark.parametrize(("of", "classes", "want"), CASES.values(), ids=CASES.keys())
+def test_the_priority_of_a_job(
+    of: JobBuilder, classes: Mapping[str, PriorityClass], want: int
+) -> None:
+    assert priority_class(of.build(), classes).value == want
+
+
+def test_oldest_first_and_equal_ages_by_name_whatever_was_seen_first() -> None:
+    want = [OLD, FIRST, SECOND, SAME_NAME]
+    for seen in permutations(want):
+        assert in_order(seen, {}) == want
+
+
+def test_priority_comes_before_age() -> None:
+    young = one("high").created(500).build()
+    assert in_order([OLD, young], CLASSES) == [young, OLD]
+
+
+PARSED = {
+    "a full one": (
+        {"metadata": {"name": "a"}, "value": 5, "globalDefault": True, "preemptionPolicy": "Never"},
+        PriorityClass("a", 5, default=True, preempts=False),
+    ),
+    "defaults": ({"metadata": {"name": "a"}, "value": 5}, PriorityClass("a", 5)),
+    "odd fields count as absent": ({"metadata": 7, "value": "5"}, PriorityClass("", 0)),
+    "a value beyond what Kubernetes allows counts as absent": (
+        {"metadata": {"name": "a"}, "value": 2**40},
+        PriorityClass("a", 0),
+    ),
+}
+
+
+@pytest.mark.parametrize(("raw", "want"), PARSED.values(), ids=PARSED.keys())
+def test_a_priority_class_is_read(raw: dict[str, object], want: PriorityClass) -> None:
+    assert parse_priority_class(raw) == want

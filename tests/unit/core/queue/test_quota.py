@@ -1,0 +1,324 @@
+"""Quota headroom: the sentence, the numbers, and who counts."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext import names
+from kfext.core.queue.quota import Demand, demand, shortage
+from kfext.model.charge import PodCharge, pod_charge
+from kfext.model.quota import Quota, ScopeRule, parse_quota
+from tests.builders import job, pod, pods
+
+
+def quota(
+    hard: dict[str, str], used: dict[str, str] | None = None, *, name: str = "limit", **spec: Any
+) -> Quota:
+    return parse_quota(
+        {
+            "metadata": {"namespace": "team", "name": name},
+            "spec": spec,
+            "status": {"hard": hard, "used": used or {}},
+        }
+    )
+
+
+def of(count: int, *, resources: dict[str, Any] | None = None, **spec: Any) -> Demand:
+    container = {"name": "main", "resources": resources or {}}
+    return {pod_charge({"containers": [container], **spec}): count}
+
+
+def said(need: Demand, *quotas: Quota, **more: Any) -> str | None:
+    verdict = shortage(need, quotas, **{"defaulted": False, **more})
+    assert verdict is None or verdict.reason == names.REASON_QUOTA
+    return verdict and verdict.message
+
+
+TWO_CPU = {"requests": {"cpu": "2"}}
+GPU = {"limits": {"nvidia.com/gpu": "4"}}
+SAID: dict[str, tuple[Demand, Quota, str | None]] = {
+    "room to the last pod": (of(4), quota({"pods": "10"}, {"pods": "6"}), None),
+    "one pod short": (
+        of(4),
+        quota({"pods": "10"}, {"pods": "7"}),
+        "quota team/limit allows 10 pods: 7 used, the job needs 4, 1 short",
+    ),
+    "more than the quota itself": (
+        of(11),
+        quota({"pods": "10"}, {"pods": "7"}),
+        "the job needs 11 pods, never while quota team/limit allows 10 in all",
+    ),
+    "the count of pods in every state": (
+        of(4),
+        quota({"count/pods": "10"}, {"count/pods": "9"}),
+        "quota team/limit allows 10 count/pods: 9 used, the job needs 4, 3 short",
+    ),
+    "one service for every pod": (
+        of(4),
+        quota({"services": "5"}, {"services": "2"}),
+        "quota team/limit allows 5 services: 2 used, the job needs 4, 1 short",
+    ),
+    "services by count": (
+        of(4),
+        quota({"count/services": "3"}),
+        "the job needs 4 count/services, never while quota team/limit allows 3 in all",
+    ),
+    "services with addresses are none of ours": (
+        of(4),
+        quota({"services.loadbalancers": "0", "services.nodeports": "0"}),
+        None,
+    ),
+    "requests of CPU": (
+        of(3, resources=TWO_CPU),
+        quota({"requests.cpu": "7500m"}, {"requests.cpu": "2"}),
+        "quota team/limit allows 7.5 requests.cpu: 2 used, the job needs 6, 0.5 short",
+    ),
+    "the old name of the same": (
+        of(3, resources=TWO_CPU),
+        quota({"cpu": "4"}),
+        "the job needs 6 cpu, never while quota team/limit allows 4 in all",
+    ),
+    "memory": (
+        of(3, resources={"requests": {"memory": "2Gi"}}),
+        quota({"requests.memory": "8Gi"}, {"requests.memory": "4Gi"}),
+        "quota team/limit allows 8 Gi requests.memory: 4 Gi used, the job needs 6 Gi, 2 Gi short",
+    ),
+    "limits": (
+        of(3, resources={"requests": {"cpu": "1"}, "limits": {"cpu": "4"}}),
+        quota({"limits.cpu": "8", "requests.cpu": "3"}),
+        "the job needs 12 limits.cpu, never while quota team/limit allows 8 in all",
+    ),
+    "GPUs": (
+        of(2, resources=GPU),
+        quota({"requests.nvidia.com/gpu": "8"}, {"requests.nvidia.com/gpu": "4"}),
+        "quota team/limit allows 8 requests.nvidia.com/gpu: 4 used, the job needs 8, 4 short",
+    ),
+    "no GPUs at all": (
+        of(2, resources=GPU),
+        quota({"requests.nvidia.com/gpu": "0"}),
+        "the job needs 8 requests.nvidia.com/gpu, never while quota team/limit allows 0 in all",
+    ),
+    "a quota of what the job does not use": (of(2), quota({"requests.nvidia.com/gpu": "0"}), None),
+    "a quota of other objects": (of(2), quota({"count/pytorchjobs.kubeflow.org": "0"}), None),
+    "local disk": (
+        of(2, resources={"requests": {"ephemeral-storage": "2Gi"}}),
+        quota({"requests.ephemeral-storage": "3Gi"}),
+        "the job needs 4 Gi requests.ephemeral-storage, never while quota team/limit allows 3 Gi "
+        "in all",
+    ),
+    "a quota that was cut below what is used": (
+        of(1),
+        quota({"pods": "3"}, {"pods": "5"}),
+        "quota team/limit allows 3 pods: 5 used, the job needs 1, 3 short",
+    ),
+    "what a quota demands and the template leaves out": (
+        of(4, resources={"requests": {"cpu": "1"}}),
+        quota({"limits.cpu": "100", "memory": "1Ti"}),
+        "4 of 4 pods have a container without limits.cpu and requests.memory, which quota "
+        "team/limit demands of every container: the API server refuses them",
+    ),
+    "a quota of GPUs demands nothing of those without": (
+        of(4, resources={"requests": {"cpu": "1"}}),
+        quota({"requests.nvidia.com/gpu": "100"}),
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize(("need", "limit", "want"), SAID.values(), ids=SAID)
+def test_sentences(need: Demand, limit: Quota, want: str | None) -> None:
+    assert said(need, limit) == want
+
+
+def test_a_namespace_without_quotas_has_no_limit() -> None:
+    assert said(of(10_000, resources=GPU)) is None
+
+
+def test_only_the_pods_that_leave_it_out_are_counted() -> None:
+    need = {**of(2, resources={"limits": {"cpu": "1"}}), **of(3)}
+    assert said(need, quota({"cpu": "100"})) == (
+        "3 of 5 pods have a container without requests.cpu, which quota team/limit demands of "
+        "every container: the API server refuses them"
+    )
+
+
+def test_a_limit_range_may_state_what_the_template_leaves_out() -> None:
+    assert said(of(3), quota({"cpu": "100"}), defaulted=True) is None
+
+
+def test_every_quota_counts_and_what_can_never_be_comes_first() -> None:
+    message = said(
+        of(4, resources=TWO_CPU),
+        quota({"requests.cpu": "6"}, name="b"),
+        quota({"pods": "4"}, {"pods": "1"}, name="a"),
+    )
+    assert message == (
+        "the job needs 8 requests.cpu, never while quota team/b allows 6 in all; "
+        "quota team/a allows 4 pods: 1 used, the job needs 4, 1 short"
+    )
+
+
+def test_a_sentence_names_three_causes_at_most() -> None:
+    message = said(of(9), *(quota({"pods": "1"}, name=f"q{n}") for n in range(5)))
+    assert message is not None
+    assert message.count("quota team/") == 3
+
+
+SCOPED: dict[str, tuple[dict[str, Any], Demand, bool]] = {
+    "BestEffort, and the pods are": ({"scopes": ["BestEffort"]}, of(2), True),
+    "BestEffort, and the pods are not": (
+        {"scopes": ["BestEffort"]},
+        of(2, resources=TWO_CPU),
+        False,
+    ),
+    "Terminating, and the pods have no end": ({"scopes": ["Terminating"]}, of(2), False),
+    "Terminating, and they have": (
+        {"scopes": ["Terminating"]},
+        of(2, activeDeadlineSeconds=1),
+        True,
+    ),
+    "two scopes, one of them another": (
+        {"scopes": ["Terminating", "NotBestEffort"]},
+        of(2, activeDeadlineSeconds=1),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "need", "want_short"), SCOPED.values(), ids=SCOPED)
+def test_scopes(spec: dict[str, Any], need: Demand, *, want_short: bool) -> None:
+    assert (said(need, quota({"pods": "1"}, **spec)) is not None) is want_short
+
+
+def test_only_the_pods_in_its_scope_charge_to_a_quota() -> None:
+    need = {**of(2), **of(3, resources=TWO_CPU)}
+    assert said(need, quota({"pods": "2"}, scopes=["NotBestEffort"])) == (
+        "the job needs 3 pods, never while quota team/limit allows 2 in all"
+    )
+
+
+def test_a_quota_with_a_scope_counts_no_service() -> None:
+    assert said(of(2), quota({"services": "0"}, scopes=["BestEffort"])) is None
+
+
+def test_pods_without_a_class_get_the_default_one() -> None:
+    rule = {"scopeName": "PriorityClass", "operator": "In", "values": ["low"]}
+    limit = quota({"pods": "1"}, scopeSelector={"matchExpressions": [rule]})
+    assert said(of(2), limit) is None
+    assert said(of(2), limit, default_class="low") is not None
+
+
+# --- what has been started but is not there yet ---------------------------------------------------
+
+
+def test_two_jobs_never_pass_on_the_same_room() -> None:
+    limit = quota({"pods": "10"}, {"pods": "2"})
+    first = job().worker(6, cpu="1").build()
+    assert said(demand(first), limit) is None
+    assert said(demand(first), limit, pending=demand(first)) == (
+        "quota team/limit allows 10 pods: 2 used, 6 due to jobs just started, the job needs 6, "
+        "4 short"
+    )
+
+
+def test_as_pods_appear_they_pass_from_pending_to_used() -> None:
+    started = job().master(cpu="1").worker(5, cpu="1").build()
+    for there in range(7):
+        seen = pods(started)[:there]
+        limit = quota({"pods": "12"}, {"pods": str(len(seen))})
+        assert said(of(6), limit, pending=demand(started, seen)) is None
+        assert said(of(7), limit, pending=demand(started, seen)) is not None
+
+
+DUE: dict[str, tuple[list[dict[str, Any]], int]] = {
+    "no pod": ([], 3),
+    "a pod that runs": ([{"phase": "Running"}], 2),
+    "a pod that has ended will not come again": ([{"phase": "Succeeded"}], 2),
+    "a pod that ends is still counted as used": ([{"deleting": True}], 2),
+    "more pods than the job has now": ([{}, {}, {}, {}], 0),
+}
+
+
+@pytest.mark.parametrize(("states", "want"), DUE.values(), ids=DUE)
+def test_what_is_yet_to_be_created(states: list[dict[str, Any]], want: int) -> None:
+    made = job().worker(3, cpu="1").build()
+    there = [pod(made, "worker", index, **state) for index, state in enumerate(states)]
+    assert sum(demand(made, there).values()) == want
+
+
+def test_pending_pods_outside_the_scope_take_nothing() -> None:
+    limit = quota({"pods": "2"}, scopes=["BestEffort"])
+    assert said(of(2), limit, pending=of(5, resources=TWO_CPU)) is None
+    assert said(of(2), limit, pending=of(1)) is not None
+
+
+# --- against creating the pods one by one ---------------------------------------------------------
+
+CHARGES = [
+    *of(1),
+    *of(1, resources=TWO_CPU),
+    *of(1, resources={"limits": {"cpu": "1", "memory": "1Gi"}}),
+    *of(1, resources=GPU, activeDeadlineSeconds=5),
+]
+demands = st.dictionaries(st.sampled_from(CHARGES), st.integers(1, 4), max_size=3)
+limits = st.dictionaries(
+    st.sampled_from(["pods", "requests.cpu", "limits.cpu", "requests.nvidia.com/gpu", "services"]),
+    st.integers(0, 12),
+    min_size=1,
+)
+quotas_of_a_namespace = st.lists(
+    st.builds(
+        lambda number, hard, used, scope: Quota(
+            "team",
+            f"q{number}",
+            {key: value * (500 if "cpu" in key else 1) for key, value in hard.items()},
+            dict.fromkeys(hard, used),
+            (ScopeRule(scope),) if scope else (),
+        ),
+        st.integers(0, 99),
+        limits,
+        st.integers(0, 2),
+        st.sampled_from(["", "", "BestEffort", "NotTerminating"]),
+    ),
+    max_size=3,
+)
+
+
+def created_one_by_one(need: Demand, pending: Demand, quotas: list[Quota]) -> bool:
+    """Create every pod and its service as the API server admits them; stop at the first refusal."""
+    used = [Counter(quota.used) for quota in quotas]
+    for charge in (Counter(pending) + Counter(need)).elements():
+        for quota_, state in zip(quotas, used, strict=True):
+            mine = dict(charge.usage) if quota_.covers(charge) else {}
+            if not quota_.rules:
+                mine["services"] = 1
+            for key, number in mine.items():
+                if key in quota_.hard:
+                    state[key] += number
+                    if state[key] > quota_.hard[key]:
+                        return False
+    return True
+
+
+@given(demands, demands, quotas_of_a_namespace)
+def test_no_shortage_means_that_every_pod_can_be_created(
+    need: dict[PodCharge, int], pending: dict[PodCharge, int], quotas: list[Quota]
+) -> None:
+    found = shortage(need, quotas, pending=pending, defaulted=True)
+    if found is None and created_one_by_one({}, pending, quotas):
+        assert created_one_by_one(need, pending, quotas)
+    if found is not None:
+        assert not created_one_by_one(need, pending, quotas)
+
+
+@given(demands, quotas_of_a_namespace)
+def test_the_order_of_quotas_changes_nothing(
+    need: dict[PodCharge, int], quotas: list[Quota]
+) -> None:
+    unique = list({quota_.name: quota_ for quota_ in quotas}.values())
+    assert shortage(need, unique, defaulted=False) == shortage(
+        dict(reversed(need.items())), unique[::-1], defaulted=False
+    )

@@ -1,0 +1,194 @@
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext import names
+from kfext.core.settings.resolve import Settings, resolve
+from kfext.core.settings.values import Range
+from kfext.model.policy import TrainingPolicy
+
+Annotations = dict[str, str]
+NO_POLICY = TrainingPolicy()
+
+
+def settings(
+    job: Annotations, namespace: Annotations | None = None, policy: Annotations | None = None
+) -> Settings:
+    return resolve(job, namespace or {}, TrainingPolicy(name="gold", settings=policy or {}))
+
+
+C = names.COLOCATION
+PRECEDENCE = {
+    "nothing set: the default": ({}, {}, {}, "preferred", "the default"),
+    "the policy": ({}, {}, {C: "off"}, "off", "TrainingPolicy gold"),
+    "the namespace before the policy": (
+        {},
+        {C: "required"},
+        {C: "off"},
+        "required",
+        "the namespace",
+    ),
+    "the job before all": ({C: "preferred"}, {C: "required"}, {C: "off"}, "preferred", "the job"),
+    "a malformed namespace leaves it to the policy": (
+        {},
+        {C: "never"},
+        {C: "off"},
+        "off",
+        "TrainingPolicy gold",
+    ),
+    "a malformed policy leaves it to the default": ({}, {}, {C: "x"}, "preferred", "the default"),
+}
+
+
+@pytest.mark.parametrize(
+    ("job", "namespace", "policy", "want", "source"), PRECEDENCE.values(), ids=PRECEDENCE
+)
+def test_precedence(
+    job: Annotations, namespace: Annotations, policy: Annotations, want: str, source: str
+) -> None:
+    found = settings(job, namespace, policy)
+    assert (found.colocation, found.source(C)) == (want, source)
+    assert not found.errors
+
+
+def test_every_malformed_annotation_of_the_job_is_an_error() -> None:
+    found = settings({C: "x", names.ELASTIC: "8-2", names.NETWORK: "pod"})
+    assert sorted(error.field for error in found.errors) == [
+        f"annotation {C} of the job",
+        f"annotation {names.ELASTIC} of the job",
+    ]
+
+
+def test_a_malformed_annotation_of_the_namespace_is_a_warning_even_if_the_job_overrides_it() -> (
+    None
+):
+    found = settings({C: "off"}, {C: "sometimes"})
+    assert not found.errors
+    assert len(found.warnings) == 1
+    assert "'sometimes'" in found.warnings[0]
+    assert "the namespace" in found.warnings[0]
+
+
+def test_a_malformed_edit_keeps_the_value_from_the_next_place() -> None:
+    found = settings({C: "x"}, {C: "required"})
+    assert found.errors
+    assert found.colocation == "required"
+
+
+LAST_GOOD = {
+    "the value that admission wrote holds on": ({C: "x"}, {C: "required"}, "required"),
+    "a good edit beats it": ({C: "off"}, {C: "required"}, "off"),
+    "an annotation that is taken away leaves it to the next place": ({}, {C: "required"}, "off"),
+    "somebody spoilt the template too": ({C: "x"}, {C: "y"}, "off"),
+}
+
+
+@pytest.mark.parametrize(("job", "last_good", "want"), LAST_GOOD.values(), ids=LAST_GOOD)
+def test_a_malformed_edit_keeps_the_last_good_value(
+    job: Annotations, last_good: Annotations, want: str
+) -> None:
+    found = resolve(job, {C: "off"}, NO_POLICY, last_good=last_good)
+    assert found.colocation == want
+    assert bool(found.errors) is (job.get(C) == "x")
+
+
+UNKNOWN = {
+    "a typing error is recognised": ({"kfext.dev/colocatoin": "off"}, "mean kfext.dev/colocation?"),
+    "a key far from all": ({"kfext.dev/zzz": "1"}, "kfext.dev/zzz of the job is unknown"),
+    "a type that shares no GPU": ({"kfext.dev/gpu-share.evaluator": "1"}, "is unknown"),
+}
+
+
+@pytest.mark.parametrize(("job", "want"), UNKNOWN.values(), ids=UNKNOWN)
+def test_an_unknown_key_is_a_warning(job: Annotations, want: str) -> None:
+    found = settings(job)
+    assert not found.errors
+    assert want in found.warnings[0]
+
+
+def test_other_peoples_annotations_and_our_own_marks_are_no_settings() -> None:
+    found = settings({"example.com/colocation": "x", names.HELD: "true", names.RELEASED: "x"})
+    assert found == Settings()
+
+
+def test_many_unknown_keys_do_not_flood_the_terminal() -> None:
+    found = settings({f"kfext.dev/x{i}": "1" for i in range(100)})
+    assert len(found.warnings) == 9
+    assert "92 more" in found.warnings[-1]
+
+
+WITHOUT_EFFECT = {
+    names.RESIZE: "cpu",
+    names.MIGRATE: "checkpointed",
+    names.METRICS: "push",
+    names.GPU_SHARE: "0.5",
+    names.GPU_MEMORY: "1Gi",
+    names.GPU_PRIORITY: "high",
+    names.GPU_LIMIT: "1",
+}
+
+
+@pytest.mark.parametrize("key", WITHOUT_EFFECT)
+@pytest.mark.parametrize("place", ["the job", "the namespace", "TrainingPolicy gold"])
+def test_a_setting_whose_feature_has_not_landed_warns(key: str, place: str) -> None:
+    written = {key: WITHOUT_EFFECT[key]}
+    where = ["the job", "the namespace", "TrainingPolicy gold"].index(place)
+    found = settings(*[written if i == where else {} for i in range(3)])
+    assert found.warnings == (f"{key} of {place} has no effect yet in this version of kfext",)
+
+
+def test_that_elastic_acts_only_at_the_start_is_a_warning() -> None:
+    (warning,) = settings({names.ELASTIC: "1-4"}, {}, {}).warnings
+    assert warning.endswith("decides only how many workers start in this version")
+
+
+def test_settings_that_ask_for_nothing_do_not_warn() -> None:
+    asked = {names.NETWORK: "pod", names.RESIZE: "off", names.MIGRATE: "never"}
+    assert settings({**asked, names.METRICS: "off"}).warnings == ()
+
+
+def test_parsed_values_are_kept_for_the_features_that_will_use_them() -> None:
+    found = settings({names.ELASTIC: "2-8", f"{names.GPU_SHARE}.worker": "0.5"})
+    assert found.elastic == Range(minimum=2, maximum=8)
+    assert found.gpu == {"gpu-share.worker": Fraction(1, 2)}
+
+
+LIMITS = {
+    "a limit above the share": ({names.GPU_SHARE: "0.5", names.GPU_LIMIT: "1"}, 0),
+    "a limit below the share": ({names.GPU_SHARE: "0.5", names.GPU_LIMIT: "0.4"}, 1),
+    "a type's limit below the share of all": (
+        {names.GPU_SHARE: "0.5", f"{names.GPU_LIMIT}.worker": "0.4"},
+        1,
+    ),
+    "a type's limit against its own share": (
+        {names.GPU_SHARE: "0.5", f"{names.GPU_SHARE}.ps": "0.2", f"{names.GPU_LIMIT}.ps": "0.4"},
+        0,
+    ),
+    "a limit alone": ({names.GPU_LIMIT: "0.4"}, 0),
+}
+
+
+@pytest.mark.parametrize(("job", "want"), LIMITS.values(), ids=LIMITS)
+def test_a_gpu_limit_may_not_be_below_the_share(job: Annotations, want: int) -> None:
+    assert len(settings(job).errors) == want
+    # The same in a namespace refuses nobody.
+    assert settings({}, job).errors == ()
+
+
+@given(
+    *[
+        st.dictionaries(
+            st.sampled_from([*WITHOUT_EFFECT, C, "kfext.dev/x", "other"]),
+            st.text(max_size=10) | st.sampled_from([*WITHOUT_EFFECT.values(), "off"]),
+        )
+        for _ in range(3)
+    ]
+)
+def test_any_annotations_resolve(
+    job: Annotations, namespace: Annotations, policy: Annotations
+) -> None:
+    found = settings(job, namespace, policy)
+    assert found.colocation in ("preferred", "required", "off")
+    assert {error.field.split()[1] for error in found.errors} <= job.keys()

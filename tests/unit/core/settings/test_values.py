@@ -1,0 +1,113 @@
+from contextlib import suppress
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext import names
+from kfext.core.settings.values import (
+    Progress,
+    Range,
+    Value,
+    is_setting,
+    known_settings,
+    parse_setting,
+)
+from kfext.errors import SettingError
+
+LOSS = r"loss=(?P<value>[0-9.]+)"
+ALLOWED: dict[str, tuple[str, str, Value]] = {
+    "colocation preferred": (names.COLOCATION, "preferred", "preferred"),
+    "colocation in capitals with spaces": (names.COLOCATION, " Required ", "required"),
+    "colocation off": (names.COLOCATION, "off", "off"),
+    "network host": (names.NETWORK, "HOST", "host"),
+    "an elastic range": (names.ELASTIC, "2-8", Range(minimum=2, maximum=8)),
+    "an elastic range of one size": (names.ELASTIC, "4-4", Range(minimum=4, maximum=4)),
+    "resize cpu": (names.RESIZE, "cpu", "cpu"),
+    "migrate checkpointed": (names.MIGRATE, "checkpointed", "checkpointed"),
+    "metrics auto": (names.METRICS, "auto", Progress("auto")),
+    "metrics push": (names.METRICS, "Push", Progress("push")),
+    "metrics from stdout": (names.METRICS, f"stdout:{LOSS}", Progress("stdout", LOSS)),
+    "a colon inside the regular expression": (
+        names.METRICS,
+        r"stdout:step: (?P<step>\d+) (?P<value>\S+)",
+        Progress("stdout", r"step: (?P<step>\d+) (?P<value>\S+)"),
+    ),
+    "half a GPU": (names.GPU_SHARE, "0.5", Fraction(1, 2)),
+    "half a GPU without zero": (names.GPU_SHARE, ".5", Fraction(1, 2)),
+    "a whole GPU": (names.GPU_SHARE, "1.0", Fraction(1)),
+    "a share of workers only": (f"{names.GPU_SHARE}.worker", "0.25", Fraction(1, 4)),
+    "GPU memory": (names.GPU_MEMORY, "8Gi", 8 * 2**30),
+    "GPU priority": (f"{names.GPU_PRIORITY}.ps", "low", "low"),
+    "a GPU limit": (f"{names.GPU_LIMIT}.chief", "0.75", Fraction(3, 4)),
+}
+REFUSED = {
+    "a word that colocation does not know": (names.COLOCATION, "always"),
+    "nothing": (names.COLOCATION, ""),
+    "a network that does not exist": (names.NETWORK, "overlay"),
+    "an elastic range from zero": (names.ELASTIC, "0-4"),
+    "an elastic range the wrong way round": (names.ELASTIC, "8-2"),
+    "a single number": (names.ELASTIC, "4"),
+    "a negative range": (names.ELASTIC, "-2-4"),
+    "a range in words": (names.ELASTIC, "two-eight"),
+    "a range too long to be meant": (names.ELASTIC, "1-1000000"),
+    "resize memory": (names.RESIZE, "memory"),
+    "migrate always": (names.MIGRATE, "always"),
+    "metrics from stderr": (names.METRICS, f"stderr:{LOSS}"),
+    "metrics from stdout without an expression": (names.METRICS, "stdout"),
+    "metrics from stdout with an empty one": (names.METRICS, "stdout:"),
+    "an expression that does not compile": (names.METRICS, "stdout:(?P<value>"),
+    "an expression without the group": (names.METRICS, r"stdout:loss=([0-9.]+)"),
+    "an expression that is too long": (names.METRICS, "stdout:(?P<value>.)" + "x" * 512),
+    "a repetition too large": (names.METRICS, "stdout:(?P<value>.){99999999999}"),
+    "a colon behind a word that takes none": (names.METRICS, "push:8080"),
+    "no share": (names.GPU_SHARE, "0"),
+    "more than a GPU": (names.GPU_SHARE, "1.5"),
+    "a negative share": (names.GPU_SHARE, "-0.5"),
+    "a share in percent": (names.GPU_SHARE, "50%"),
+    "a share as a division": (names.GPU_SHARE, "1/2"),
+    "a share that is no number": (names.GPU_SHARE, "nan"),
+    "no memory": (names.GPU_MEMORY, "0"),
+    "memory in no unit": (names.GPU_MEMORY, "8 GB"),
+    "a priority between": (names.GPU_PRIORITY, "medium"),
+    "a limit above one": (names.GPU_LIMIT, "2"),
+}
+
+
+@pytest.mark.parametrize(("key", "written", "want"), ALLOWED.values(), ids=ALLOWED)
+def test_allowed_values(key: str, written: str, want: Value) -> None:
+    assert parse_setting(key, written, field="f") == want
+
+
+@pytest.mark.parametrize(("key", "written"), REFUSED.values(), ids=REFUSED)
+def test_refused_values_say_field_value_allowed_and_an_example(key: str, written: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        parse_setting(key, written, field="annotation x")
+    error = caught.value
+    assert error.field == "annotation x"
+    assert str(error.value).rstrip("…") in written
+    assert len(str(error)) < 400
+    # The example is one that works.
+    parse_setting(key, error.example, field="f")
+
+
+@given(key=st.sampled_from(known_settings()), written=st.text())
+def test_any_text_is_parsed_or_refused(key: str, written: str) -> None:
+    with suppress(SettingError):
+        parse_setting(key, written, field="f")
+
+
+KEYS = {
+    "every key has a rule": (names.COLOCATION, True),
+    "a type as suffix of a GPU key": ("kfext.dev/gpu-share.worker", True),
+    "a type in capitals": ("kfext.dev/gpu-share.Worker", False),
+    "a type that shares no GPU": ("kfext.dev/gpu-share.evaluator", False),
+    "a type behind another key": ("kfext.dev/colocation.worker", False),
+    "what kfext itself writes is no setting": (names.HELD, False),
+}
+
+
+@pytest.mark.parametrize(("key", "want"), KEYS.values(), ids=KEYS)
+def test_which_keys_are_settings(key: str, *, want: bool) -> None:
+    assert is_setting(key) is want

@@ -1,0 +1,393 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kfext import names
+from kfext.model.plan import Plan
+from kfext.model.pod import Pod, ReplicaKey
+from kfext.state.cluster import Cluster
+from tests.builders import JobBuilder, job, node, pod
+
+OF = job().worker(2, cpu="1").build()
+
+
+class Clock:
+    """Monotonic seconds that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def cluster(clock: Clock) -> Cluster:
+    made = Cluster(wake=lambda: None, monotonic=clock)
+    for name in "ab":
+        made.observe_node(None, node(name, cpu="4"))
+    return made
+
+
+def planned(*places: str, uid: str = "uid-1", generation: int = 1) -> JobBuilder:
+    """A job that runs under a plan."""
+    assignment = {ReplicaKey("worker", n): to for n, to in enumerate(places)}
+    plan = Plan(uid, generation, assignment)
+    return job(uid=uid).worker(2, cpu="1").resumed().annotated(names.PLAN, plan.encode())
+
+
+def worker(index: int, **more: Any) -> Pod:
+    return pod(OF, "worker", index, **more)
+
+
+def free(cluster: Cluster, where: str) -> int:
+    """CPUs that are free on a node."""
+    cluster.settle()
+    return int(cluster.ledger.free(["cpu"])[0, cluster.ledger.row(where)]) // 1000
+
+
+def changed(cluster: Cluster) -> set[str]:
+    """Take what is to be looked at again."""
+    cluster.settle()
+    found, cluster.changed = cluster.changed, set()
+    return found
+
+
+# --- what is older than what we know ----------------------------------------------------------
+
+
+def test_an_older_version_of_a_job_is_ignored(cluster: Cluster) -> None:
+    cluster.observe_job(planned("a", "a").version(10).raw)
+    cluster.observe_job(job().worker(2, cpu="1").held().version(9).raw)
+    assert not cluster.jobs["uid-1"].job.suspend
+    assert free(cluster, "a") == 2
+
+
+def test_versions_are_compared_as_numbers(cluster: Cluster) -> None:
+    cluster.observe_job(planned("a", "a").version(9).raw)
+    cluster.observe_job(planned("b", "b").version(10).raw)
+    assert (free(cluster, "a"), free(cluster, "b")) == (4, 2)
+
+
+def test_an_older_version_of_a_pod_is_ignored(cluster: Cluster) -> None:
+    cluster.observe_pod(None, worker(0, pinned="a", version=10))
+    cluster.observe_pod(worker(0, gated=True), worker(0, gated=True, version=9))
+    assert [one.home for one in cluster.pods("uid-1")] == ["a"]
+    assert free(cluster, "a") == 3
+
+
+def test_the_answer_to_a_patch_of_a_job_that_is_gone_does_not_bring_it_back(
+    cluster: Cluster,
+) -> None:
+    cluster.observe_job(job().worker(2, cpu="1").held().version(1).raw)
+    cluster.forget_job("uid-1")
+    cluster.observe_job(planned("a", "a").version(2).raw)
+    assert not cluster.jobs
+    assert len(cluster.ledger) == 0
+
+
+def test_the_answer_to_a_pin_of_a_pod_that_is_gone_does_not_bring_it_back(
+    cluster: Cluster,
+) -> None:
+    before = worker(0, gated=True)
+    cluster.observe_pod(None, before)
+    cluster.observe_pod(before, None)
+    cluster.observe_pod(before, worker(0, pinned="a", version=2))
+    assert not cluster.pods("uid-1")
+    assert len(cluster.ledger) == 0
+
+
+def test_a_job_that_went_while_its_step_was_written_claims_nothing_after(
+    cluster: Cluster,
+) -> None:
+    cluster.observe_job(planned("a", "b").raw)
+    entry = cluster.jobs["uid-1"]
+    entry.busy = True
+    cluster.forget_job("uid-1")
+    entry.busy = False
+    cluster.sync_claims(entry)  # what the loop does when a write has ended
+    assert len(cluster.ledger) == 0
+
+
+def test_only_so_many_jobs_that_are_gone_are_remembered(cluster: Cluster) -> None:
+    for number in range(20_000):
+        cluster.forget_job(f"uid-{number}")
+    assert len(cluster._gone) <= 10_000
+
+
+# --- order ------------------------------------------------------------------------------------
+
+
+def test_a_job_created_again_under_its_name_is_another_job(cluster: Cluster) -> None:
+    cluster.observe_job(planned("a", "a").version(5).raw)
+    cluster.observe_pod(None, worker(0, bound="a"))
+    cluster.observe_job(job(uid="uid-2").worker(2, cpu="1").held().version(6).raw)
+    cluster.forget_job("uid-1")
+    assert set(cluster.jobs) == {"uid-2"}
+    assert not cluster.pods("uid-2")
+    assert free(cluster, "a") == 3, "the pod of the first one still runs"
+
+
+def test_a_plan_that_was_copied_from_another_job_claims_nothing(cluster: Cluster) -> None:
+    copied = planned("a", "a").raw
+    copied["metadata"]["uid"] = "uid-2"
+    cluster.observe_job(copied)
+    assert cluster.jobs["uid-2"].plan is None
+    assert len(cluster.ledger) == 0
+
+
+def test_pods_may_be_seen_before_their_job(cluster: Cluster) -> None:
+    cluster.observe_pod(None, worker(0, pinned="a"))
+    cluster.observe_pod(None, worker(1, gated=True))
+    cluster.observe_job(planned("a", "b").raw)
+    assert len(cluster.pods("uid-1")) == 2
+    assert (free(cluster, "a"), free(cluster, "b")) == (3, 3)
+
+
+def test_claims_may_be_seen_before_their_node(cluster: Cluster) -> None:
+    cluster.observe_job(planned("c", "c").raw)
+    cluster.observe_node(None, node("c", cpu="4"))
+    assert free(cluster, "c") == 2
+
+
+# --- the claim passes from the plan to the pod ------------------------------------------------
+
+
+def test_a_claim_passes_from_the_plan_to_the_pod_without_a_gap(cluster: Cluster) -> None:
+    cluster.observe_job(planned("a", "a").raw)
+    seen = [free(cluster, "a")]
+    for index in (0, 1):
+        stages = (
+            worker(index, gated=True, version=1),
+            worker(index, pinned="a", version=2),
+            worker(index, pinned="a", bound="a", version=3),
+            worker(index, pinned="a", bound="a", phase="Running", version=4),
+        )
+        old = None
+        for stage in stages:
+            cluster.observe_pod(old, stage)
+            old = stage
+            seen.append(free(cluster, "a"))
+    assert set(seen) == {2}, "two pods, each counted exactly once at any time"
+    assert len(cluster.ledger) == 2
+
+
+def test_while_pins_are_written_each_pod_is_counted_once(cluster: Cluster) -> None:
+    cluster.observe_job(planned("a", "a").raw)
+    for index in (0, 1):
+        cluster.observe_pod(None, worker(index, gated=True))
+    entry = cluster.jobs["uid-1"]
+    entry.busy = True
+    cluster.observe_pod(worker(0, gated=True), worker(0, pinned="a", version=2))
+    assert free(cluster, "a") == 2
+    entry.busy = False
+    cluster.sync_claims(entry)
+    assert free(cluster, "a") == 2
+
+
+def test_an_assumed_plan_holds_room_until_the_answer_is_in(cluster: Cluster) -> None:
+    cluster.observe_job(job().worker(2, cpu="1").held().raw)
+    entry = cluster.jobs["uid-1"]
+    assert free(cluster, "a") == 4
+    entry.assumed = Plan("uid-1", 1, {ReplicaKey("worker", n): "a" for n in (0, 1)})
+    cluster.sync_claims(entry)
+    assert free(cluster, "a") == 2
+    entry.assumed = None
+    cluster.sync_claims(entry)
+    assert free(cluster, "a") == 4
+
+
+ENDS_OF_CLAIMS: dict[str, JobBuilder] = {
+    "suspended": planned("a", "a").suspended(),
+    "succeeded": planned("a", "a").condition("Succeeded"),
+    "being deleted": planned("a", "a").deleting(),
+    "released": planned("a", "a").released(),
+    "scaled to nothing": planned("a", "a").worker(0, cpu="1"),
+}
+
+
+@pytest.mark.parametrize("after", ENDS_OF_CLAIMS.values(), ids=ENDS_OF_CLAIMS.keys())
+def test_a_plan_ends_and_the_queue_hears_of_it(cluster: Cluster, after: JobBuilder) -> None:
+    cluster.observe_job(planned("a", "a").version(1).raw)
+    cluster.observe_job(job(uid="uid-2").worker(cpu="1").held().raw)
+    changed(cluster)
+    cluster.observe_job(after.version(2).raw)
+    assert free(cluster, "a") == 4
+    assert "uid-2" in changed(cluster)
+
+
+def test_any_number_of_replicas_is_taken_in_at_once(cluster: Cluster) -> None:
+    cluster.observe_job(planned("a", "a").worker(2**31 - 1, cpu="1").raw)
+    assert free(cluster, "a") == 2
+
+
+def test_a_pod_that_ended_holds_nothing_and_nor_does_its_plan(cluster: Cluster) -> None:
+    cluster.observe_job(planned("a", "a").raw)
+    cluster.observe_pod(None, worker(0, bound="a", phase="Running"))
+    cluster.observe_pod(worker(0), worker(0, bound="a", phase="Succeeded", version=2))
+    assert free(cluster, "a") == 3, "worker 1 is still to come"
+
+
+def test_a_pod_that_failed_before_it_was_bound_holds_nothing(cluster: Cluster) -> None:
+    cluster.observe_job(planned("a", "a").raw)
+    cluster.observe_pod(None, worker(0, phase="Failed"))
+    assert free(cluster, "a") == 3
+
+
+# --- nothing leaks ----------------------------------------------------------------------------
+
+
+def _queued(cluster: Cluster) -> None:
+    cluster.observe_job(job().worker(2, cpu="1").held().raw)
+
+
+def _gated(cluster: Cluster) -> None:
+    cluster.observe_job(planned("a", "b").raw)
+    for index in (0, 1):
+        cluster.observe_pod(None, worker(index, gated=True))
+
+
+def _half_pinned(cluster: Cluster) -> None:
+    _gated(cluster)
+    cluster.observe_pod(worker(0, gated=True), worker(0, pinned="a", version=2))
+
+
+def _half_bound(cluster: Cluster) -> None:
+    _half_pinned(cluster)
+    cluster.observe_pod(worker(0), worker(0, pinned="a", bound="a", version=3))
+
+
+STAGES = {
+    "queued": _queued,
+    "gated": _gated,
+    "half pinned": _half_pinned,
+    "half bound": _half_bound,
+}
+
+
+@pytest.mark.parametrize("pods_first", [False, True], ids=["job first", "pods first"])
+@pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES.keys())
+def test_nothing_stays_on_the_ledger_after_a_deleted_job(
+    cluster: Cluster, stage: Any, pods_first: bool
+) -> None:
+    stage(cluster)
+
+    def pods_go() -> None:
+        for one in cluster.pods("uid-1"):
+            cluster.observe_pod(one, replace(one, deleting=True, resource_version="8"))
+        for one in cluster.pods("uid-1"):
+            cluster.observe_pod(one, None)
+
+    steps = [lambda: cluster.forget_job("uid-1"), pods_go]
+    for step in reversed(steps) if pods_first else steps:
+        step()
+    assert len(cluster.ledger) == 0
+    assert not cluster.jobs
+    assert not cluster._pods
+    assert (free(cluster, "a"), free(cluster, "b")) == (4, 4)
+
+
+def test_pods_that_a_deleted_job_left_behind_are_nobodys(cluster: Cluster) -> None:
+    cluster.observe_job(planned("a", "a").raw)
+    before = worker(0, bound="a")
+    cluster.observe_pod(None, before)
+    cluster.forget_job("uid-1")
+    orphan = worker(0, bound="a", owned=False, version=2)
+    cluster.observe_pod(before, orphan)
+    assert not cluster._pods
+    assert free(cluster, "a") == 3
+    cluster.observe_pod(orphan, None)
+    assert len(cluster.ledger) == 0
+
+
+def test_nodes_go_and_come_back_with_their_claims(cluster: Cluster) -> None:
+    cluster.observe_pod(None, worker(0, bound="a"))
+    cluster.observe_node(node("a", cpu="4"), None)
+    cluster.observe_node(None, node("a", cpu="4"))
+    assert free(cluster, "a") == 3
+
+
+# --- who is woken, and when -------------------------------------------------------------------
+
+
+def test_room_that_is_freed_wakes_the_queue_and_who_waits_behind_the_gate(
+    cluster: Cluster,
+) -> None:
+    cluster.observe_job(job(uid="queued").worker(cpu="1").held().raw)
+    behind = job(uid="behind").worker(cpu="1").resumed()
+    cluster.observe_job(behind.raw)
+    cluster.observe_pod(None, pod(behind.build(), "worker", 0, gated=True))
+    cluster.observe_job(job(uid="person").worker(cpu="1").suspended().raw)
+    runs = job(uid="runs").worker(cpu="1").resumed()
+    cluster.observe_job(runs.raw)
+    other = pod(runs.build(), "worker", 0, bound="a")
+    cluster.observe_pod(None, other)
+    changed(cluster)
+    cluster.observe_pod(other, None)
+    assert changed(cluster) == {"queued", "behind", "runs"}
+
+
+def test_a_claim_that_passes_to_its_pod_wakes_nobody(cluster: Cluster) -> None:
+    cluster.observe_job(job(uid="queued").worker(cpu="1").held().raw)
+    cluster.observe_job(planned("a", "a").raw)
+    cluster.observe_pod(None, worker(0, gated=True))
+    changed(cluster)
+    cluster.observe_pod(worker(0, gated=True), worker(0, pinned="a", version=2))
+    assert changed(cluster) == {"uid-1"}
+
+
+def test_a_plan_that_moves_wakes_the_queue(cluster: Cluster) -> None:
+    cluster.observe_job(job(uid="queued").worker(cpu="1").held().raw)
+    cluster.observe_job(planned("a", "a").version(1).raw)
+    changed(cluster)
+    cluster.observe_job(planned("b", "b", generation=2).version(2).raw)
+    assert "queued" in changed(cluster)
+
+
+PROGRESS: dict[str, tuple[Pod, bool]] = {
+    "a pod is bound": (worker(0, pinned="a", bound="a", version=2), True),
+    "a pod is being deleted": (worker(0, pinned="a", deleting=True, version=2), True),
+    "kube-scheduler says again why not": (
+        worker(0, pinned="a", unschedulable="no room", version=2),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("after", "want"), PROGRESS.values(), ids=PROGRESS.keys())
+def test_what_restarts_the_clock_of_a_step(
+    cluster: Cluster, clock: Clock, after: Pod, want: bool
+) -> None:
+    cluster.observe_job(planned("a", "a").raw)
+    cluster.observe_pod(None, worker(0, pinned="a"))
+    cluster.settle()
+    clock.now = 50.0
+    cluster.observe_pod(worker(0, pinned="a"), after)
+    cluster.settle()
+    assert cluster.jobs["uid-1"].since == (50.0 if want else 0.0)
+
+
+def test_only_a_new_pod_counts_as_created(cluster: Cluster, clock: Clock) -> None:
+    cluster.observe_job(planned("a", "a").raw)
+    clock.now = 10.0
+    cluster.observe_pod(None, worker(0, gated=True))
+    clock.now = 20.0
+    cluster.observe_pod(worker(0, gated=True), worker(0, pinned="a", version=2))
+    assert cluster.pod_created_at == 10.0
+    assert cluster.jobs["uid-1"].settled_at == 10.0
+    clock.now = 30.0
+    cluster.observe_pod(worker(0, pinned="a", version=2), None)
+    assert cluster.pod_created_at == 10.0
+    assert cluster.jobs["uid-1"].settled_at == 30.0
+
+
+@pytest.mark.parametrize("raw", [{}, {"kind": "Job"}, {"kind": "PyTorchJob"}], ids=str)
+def test_what_is_no_job_of_a_known_kind_is_ignored(cluster: Cluster, raw: dict[str, Any]) -> None:
+    cluster.observe_job(raw)
+    assert not cluster.jobs

@@ -1,0 +1,88 @@
+import pytest
+
+from kfext.kube.wire import decode_namespace
+from kfext.model.namespace import Namespace
+from kfext.model.policy import LabelSelector, Placement, TrainingPolicy
+from kfext.names import COLOCATION
+from kfext.state.settings import SettingsSource
+from tests.builders import JobBuilder, job
+
+TEAM = Namespace("team", {"kind": "research"}, {COLOCATION: "required"})
+POLICY = TrainingPolicy(
+    name="p",
+    selector=LabelSelector({"kind": "research"}),
+    settings={COLOCATION: "off"},
+    placement=Placement(bind_timeout=7.0),
+)
+
+
+def source(*, namespace: bool = False, policy: bool = False) -> SettingsSource:
+    made = SettingsSource()
+    labels = Namespace("team", TEAM.labels, TEAM.annotations if namespace else {})
+    made.observe_namespace(None, labels)
+    if policy:
+        made.observe_policy(POLICY)
+    return made
+
+
+def spoilt(*, admitted: str) -> JobBuilder:
+    """A job with a good value in its template, where admission wrote it, and a bad one since."""
+    made = job().worker(2).annotated(COLOCATION, "sometimes")
+    template = made.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    template["metadata"] = {"annotations": {COLOCATION: admitted}}
+    return made
+
+
+CASES: dict[str, tuple[JobBuilder, SettingsSource, str]] = {
+    "the default": (job(), source(), "preferred"),
+    "the policy": (job(), source(policy=True), "off"),
+    "the namespace before the policy": (job(), source(namespace=True, policy=True), "required"),
+    "the job before all": (
+        job().annotated(COLOCATION, "preferred"),
+        source(namespace=True, policy=True),
+        "preferred",
+    ),
+    "a job whose annotation was spoilt later": (
+        job().annotated(COLOCATION, "sometimes"),
+        source(namespace=True),
+        "required",
+    ),
+    "a job whose annotation was spoilt later, as admission left it": (
+        spoilt(admitted="off"),
+        source(namespace=True),
+        "off",
+    ),
+    "a namespace that nobody has seen": (job(), SettingsSource(), "preferred"),
+}
+
+
+@pytest.mark.parametrize(("made", "of", "want"), CASES.values(), ids=CASES.keys())
+def test_colocation(made: JobBuilder, of: SettingsSource, want: str) -> None:
+    assert of.of(made.build()).colocation == want
+
+
+def test_what_an_edit_spoilt_is_told() -> None:
+    assert source().of(job().build()).invalid == ""
+    told = source().of(spoilt(admitted="off").build()).invalid
+    assert f"annotation {COLOCATION} of the job" in told
+    assert "'sometimes'" in told
+
+
+def test_timeouts_come_from_the_policy_that_selects_the_namespace() -> None:
+    of = source(policy=True)
+    assert of.of(job().build()).placement.bind_timeout == 7.0
+    of.observe_namespace(TEAM, Namespace("team", {"kind": "product"}))
+    assert of.of(job().build()).placement == Placement()
+
+
+def test_what_is_gone_holds_no_more() -> None:
+    of = source(namespace=True, policy=True)
+    of.observe_namespace(TEAM, None)
+    of.forget_policy("p")
+    assert of.of(job().build()).colocation == "preferred"
+    assert not list(of.policies())
+
+
+def test_a_namespace_from_the_wire() -> None:
+    raw = b'{"metadata":{"name":"team","labels":{"kind":"research"},"annotations":{"a":1}}}'
+    assert decode_namespace(raw) == Namespace("team", {"kind": "research"}, {})
