@@ -173,8 +173,7 @@ async def _plan(bench: ScaleBench, client: Client, count: int) -> Planning:
     await asyncio.sleep(_CALM_SECONDS)
     after = bench.samples()
     deciding, decisions = (
-        after[f"kfext_decision_seconds_{part}"] - before[f"kfext_decision_seconds_{part}"]
-        for part in ("sum", "count")
+        after[name] - before[name] for name in ("kfext_tick_seconds_sum", "kfext_decisions_total")
     )
     return Planning(
         submit=submitted - began,

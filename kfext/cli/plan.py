@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,11 +18,13 @@ from kfext.core.queue.position import in_line
 from kfext.errors import UserError
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.kinds import KINDS
+from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.model.snapshot import Snapshot
 from kfext.model.tolerant import mapping, text
-from kfext.names import PLAN, REASON_SUSPENDED_BY_USER
+from kfext.names import REASON_SUSPENDED_BY_USER
 from kfext.state.outlook import outlook
+from kfext.state.recording import planner_of
 
 STARTS, WAITS, NOT_HELD = "starts", "waits", "not-held"
 _WORDS = {
@@ -64,54 +66,86 @@ async def plan_jobs(
         raise UserError("; ".join(notes))
     home = cluster.in_namespace()
     async with cluster.connect() as client:
-        snapshot = await read_snapshot(client)
+        forecast = Forecast(await read_snapshot(client))
     answers = []
-    for number, document in enumerate(jobs):
+    for document in jobs:
         _check_namespace(document, cluster.namespace)
-        answer, snapshot = answered(snapshot, document, home=home, uid=f"planned-{number}")
+        answer = forecast.submit(document, home=home)
         answers.append(answer)
         notes += answer.warnings
     return answers, notes
 
 
-def answered(
-    snapshot: Snapshot, document: Any, *, home: str, uid: str, now: float | None = None
-) -> tuple[Answer, Snapshot]:
-    """Return what would become of a job, and the snapshot with the job in it.
+class Forecast:
+    """What the controller would decide for jobs submitted now, each after those before it.
 
-    Raises UserError for a job that could not be created.
+    `now` is in epoch seconds, None for the present.
     """
-    now = time.time() if now is None else now
-    raw = _named(document, snapshot, home=home)
-    namespace = snapshot.namespaces[raw["metadata"]["namespace"]]
-    rendered = admitted(raw, _facts(snapshot, namespace))
-    raw, warnings = rendered.documents[0], tuple(rendered.warnings)
-    job = _parsed(raw, uid=uid, now=now)
-    title = job.title
-    if not job.held:
-        said = rendered.verdicts[0]
-        outcome = WAITS if said.reason == REASON_SUSPENDED_BY_USER else NOT_HELD
-        return Answer(title, outcome, said.reason, said.message, {}, warnings), snapshot
-    snapshot = replace(snapshot, jobs=(*snapshot.jobs, job))
-    found = outlook(snapshot, uid, now=now)
-    if isinstance(found.step, Start):
-        raw["metadata"].setdefault("annotations", {})[PLAN] = found.step.plan.encode()
-        raw["spec"]["runPolicy"]["suspend"] = False
-        started = parse_job(raw) or job
-        others = tuple(one for one in snapshot.jobs if one.uid != uid)
-        nodes = {
-            f"{job.name}-{key.type}-{key.index}": node
-            for key, node in found.step.plan.assignment.items()
-        }
-        why, network = found.step.verdict, found.step.network
-        message = f"{why.message}; {network.message}" if network else why.message
-        answer = Answer(title, STARTS, why.reason, message, nodes, warnings)
-        return answer, replace(snapshot, jobs=(*others, started))
-    assert isinstance(found.step, Wait | Release)
-    verdict = found.step.verdict
-    assert verdict is not None
-    verdict = in_line(verdict, ahead=found.ahead, exact=found.ahead, kept_nodes="", awaited="")
-    return Answer(title, WAITS, verdict.reason, verdict.message, {}, warnings), snapshot
+
+    def __init__(self, snapshot: Snapshot, *, now: float | None = None) -> None:
+        wall = time.time() if now is None else now
+        self._snapshot = snapshot
+        self._now = Moment(wall=wall, monotonic=wall)
+        self._planner = planner_of(snapshot, self._now)
+        self._submitted = 0
+
+    def submit(self, document: Any, *, home: str) -> Answer:
+        """Return what would become of a job; without a namespace it goes to `home`.
+
+        Raises UserError for a job that could not be created.
+        """
+        raw = self._named(document, home=home)
+        namespace = self._snapshot.namespaces[raw["metadata"]["namespace"]]
+        rendered = admitted(raw, _facts(self._snapshot, namespace))
+        raw, warnings = rendered.documents[0], tuple(rendered.warnings)
+        job = self._stored(raw)
+        if not job.held:
+            said = rendered.verdicts[0]
+            outcome = WAITS if said.reason == REASON_SUSPENDED_BY_USER else NOT_HELD
+            return Answer(job.title, outcome, said.reason, said.message, {}, warnings)
+        self._planner.cluster.take_job(job, raw)
+        found = outlook(self._planner, job.uid, self._now)
+        if isinstance(found.step, Start):
+            nodes = {
+                f"{job.name}-{key.type}-{key.index}": node
+                for key, node in found.step.plan.assignment.items()
+            }
+            why, network = found.step.verdict, found.step.network
+            message = f"{why.message}; {network.message}" if network else why.message
+            return Answer(job.title, STARTS, why.reason, message, nodes, warnings)
+        assert isinstance(found.step, Wait | Release)
+        verdict = found.step.verdict
+        assert verdict is not None
+        verdict = in_line(verdict, ahead=found.ahead, exact=found.ahead, kept_nodes="", awaited="")
+        return Answer(job.title, WAITS, verdict.reason, verdict.message, {}, warnings)
+
+    def _stored(self, raw: dict[str, Any]) -> TrainingJob:
+        """Return the job as it would be once the API server has stored it."""
+        self._submitted += 1
+        created = datetime.fromtimestamp(self._now.wall, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        raw["metadata"] |= {"uid": f"planned-{self._submitted}", "creationTimestamp": created}
+        job = parse_job(raw)
+        assert job is not None, "its kind was looked at before"
+        return job
+
+    def _named(self, document: Any, *, home: str) -> dict[str, Any]:
+        """Return the document with a name and a namespace, as the API server would complete it."""
+        metadata = mapping(document.get("metadata"))
+        name, prefix = text(metadata.get("name")), text(metadata.get("generateName"))
+        namespace = text(metadata.get("namespace")) or home
+        if not (name or prefix):
+            raise UserError(f"{title_of(document)} has no metadata.name, e.g. name: train")
+        if namespace not in self._snapshot.namespaces:
+            raise UserError(f"{title_of(document)}: there is no namespace {namespace!r}")
+        kind = document["kind"]
+        jobs = (tracked.job for tracked in self._planner.cluster.jobs.values())
+        if any((kind, namespace, name) == (j.kind.name, j.namespace, j.name) for j in jobs):
+            raise UserError(
+                f"{kind} {namespace}/{name} exists already: see `kubectl kfext explain -n "
+                f"{namespace} {name}`, or give the job another name"
+            )
+        named = {**metadata, "name": name or f"{prefix}xxxxx", "namespace": namespace}
+        return {**document, "metadata": named}
 
 
 def _check_namespace(document: Any, said: str | None) -> None:
@@ -121,25 +155,6 @@ def _check_namespace(document: Any, said: str | None) -> None:
         raise UserError(f"{title_of(document)} is in namespace {own!r}, not in {said!r} as -n says")
 
 
-def _named(document: Any, snapshot: Snapshot, *, home: str) -> dict[str, Any]:
-    """Return the document with a name and a namespace, as the API server would complete it."""
-    metadata = mapping(document.get("metadata"))
-    name, prefix = text(metadata.get("name")), text(metadata.get("generateName"))
-    namespace = text(metadata.get("namespace")) or home
-    if not (name or prefix):
-        raise UserError(f"{title_of(document)} has no metadata.name, e.g. name: train")
-    if namespace not in snapshot.namespaces:
-        raise UserError(f"{title_of(document)}: there is no namespace {namespace!r}")
-    kind = document["kind"]
-    if any((kind, namespace, name) == (j.kind.name, j.namespace, j.name) for j in snapshot.jobs):
-        raise UserError(
-            f"{kind} {namespace}/{name} exists already: see `kubectl kfext explain -n {namespace} "
-            f"{name}`, or give the job another name"
-        )
-    named = {**metadata, "name": name or f"{prefix}xxxxx", "namespace": namespace}
-    return {**document, "metadata": named}
-
-
 def _facts(snapshot: Snapshot, namespace: Namespace) -> Facts:
     return Facts(
         namespace_labels=namespace.labels,
@@ -147,15 +162,6 @@ def _facts(snapshot: Snapshot, namespace: Namespace) -> Facts:
         policies=snapshot.policies,
         controller_alive=True,
     )
-
-
-def _parsed(raw: dict[str, Any], *, uid: str, now: float) -> TrainingJob:
-    """Return the job as it would be once the API server has stored it."""
-    created = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    raw["metadata"] |= {"uid": uid, "creationTimestamp": created}
-    job = parse_job(raw)
-    assert job is not None, "its kind was looked at before"
-    return job
 
 
 def in_words(answers: Sequence[Answer]) -> str:

@@ -25,9 +25,8 @@ from kfext.model.policy import parse_policy
 from kfext.model.tolerant import mapping, text
 from kfext.model.verdict import Verdict
 from kfext.names import PLACED, QUEUED
-from kfext.state.cluster import Cluster
-from kfext.state.entry import Entry
-from kfext.state.settings import SettingsSource
+from kfext.state.planner import Planner
+from kfext.state.tracked_job import TrackedJob
 
 _log = structlog.get_logger(__name__)
 
@@ -50,26 +49,18 @@ class Controller:
         self._wake = asyncio.Event()
         self._client = client
         self._metrics = metrics
-        self.cluster = Cluster(wake=self._wake.set)
-        self.settings = SettingsSource()
+        self.planner = Planner(wake=self._wake.set)
         self.viewer = Viewer(client=client)
         self._events = EventRecorder(client, reporter="kfext-controller", instance=identity)
         self._reconciler = Reconciler(
-            cluster=self.cluster,
+            planner=self.planner,
             wake=self._wake,
-            settings=self.settings,
-            writer=Writer(client=client, cluster=self.cluster, events=self._events),
-            report=self._report,
+            writer=Writer(client=client, cluster=self.planner.cluster, events=self._events),
+            show=self._show,
             metrics=metrics,
         )
-        metrics.follow(self.cluster, self._reconciler.line)
-        self._informers = informers(
-            client,
-            cluster=self.cluster,
-            line=self._reconciler.line,
-            settings=self.settings,
-            viewer=self.viewer,
-        )
+        metrics.follow(self.planner)
+        self._informers = informers(client, planner=self.planner, viewer=self.viewer)
         for name, informer in self._informers.items():
             metrics.follow_watch(name, informer.last_event_age)
         self._lease = LeaseHolder(lease_client, identity=identity, healthy=self._healthy)
@@ -83,7 +74,7 @@ class Controller:
             for informer in self._informers.values():
                 await informer.synced.wait()
             await self._list_people_kinds()
-            self._reconciler.line.autoscaler = await has_autoscaler(self._client)
+            self.planner.queue.observe_autoscaler(present=await has_autoscaler(self._client))
             self._listed = True
             tasks.create_task(self._events.run())
             tasks.create_task(self._lease.run())
@@ -91,7 +82,8 @@ class Controller:
             await self._lease.held.wait()
             self._client.write_only_while(self._lease.may_act)
             self._metrics.leading.set(1)
-            _log.info("leading", jobs=len(self.cluster.jobs), claims=len(self.cluster.ledger))
+            cluster = self.planner.cluster
+            _log.info("leading", jobs=len(cluster.jobs), claims=len(cluster.ledger))
             tasks.create_task(self.viewer.run())
             tasks.create_task(self._sweep())
             tasks.create_task(self._reconciler.run())
@@ -118,31 +110,28 @@ class Controller:
     async def _list_people_kinds(self) -> None:
         """List what kopf watches: kopf does not say when its first list is complete."""
         for raw in await self._client.list_all(paths.policies()):
-            self.settings.observe_policy(parse_policy(raw))
+            self.planner.settings.observe_policy(parse_policy(raw))
         for kind in KINDS.values():
             for raw in await self._client.list_all(paths.jobs(kind.plural)):
-                self.cluster.observe_job({"kind": kind.name, **raw})
+                self.planner.cluster.observe_job({"kind": kind.name, **raw})
 
     async def _sweep(self) -> None:
         """Forget jobs that ended unseen: kopf says nothing of what vanished before a new list.
 
         Look for an autoscaler too, which may come and go.
         """
-        line = self._reconciler.line
+        cluster, queue = self.planner.cluster, self.planner.queue
         while True:
-            known = set(self.cluster.jobs)
+            known = set(cluster.jobs)
             with suppress(ApiError):
-                found = await has_autoscaler(self._client)
-                if found != line.autoscaler:
-                    line.autoscaler = found
-                    self.cluster.mark_queue()
+                queue.observe_autoscaler(present=await has_autoscaler(self._client))
                 present = {
                     text(mapping(raw.get("metadata")).get("uid"))
                     for kind in KINDS.values()
                     for raw in await self._client.list_all(paths.jobs(kind.plural))
                 }
                 for uid in known - present:
-                    self.cluster.forget_job(uid)
+                    cluster.forget_job(uid)
                     self.viewer.forget(uid)
             await asyncio.sleep(_SWEEP_SECONDS)
 
@@ -150,42 +139,42 @@ class Controller:
         """Keep what is noted for the loop small until it runs."""
         while not self._lease.held.is_set():
             await asyncio.sleep(_STAND_BY_SECONDS)
-            self.cluster.stand_by()
+            self.planner.cluster.stand_by(self._reconciler.now().monotonic)
 
-    def _network(self, entry: Entry, plan: Plan | None) -> str:
+    def _network(self, tracked: TrackedJob, plan: Plan | None) -> str:
         """Return the network that a job's pods have, or will have while there are none."""
-        pods = self.cluster.pods(entry.job.uid)
+        pods = self.planner.cluster.pods(tracked.job.uid)
         on_host = any(pod.on_host for pod in pods) if pods else plan is not None and plan.port > 0
         return HOST if on_host else POD
 
-    def _report(self, entry: Entry, phase: str | None, verdict: Verdict | None) -> None:
+    def _show(self, tracked: TrackedJob, phase: str | None, verdict: Verdict | None) -> None:
         """Show what became of a job on its TrainingPlan, and a new reason to wait as an event."""
         if phase is None:
             return
-        plan = entry.assumed or entry.plan
+        plan = tracked.assumed or tracked.plan
         planned = plan.nodes if plan else ()
-        settings = entry.settings[2] if entry.settings else None
+        settings = self.planner.settings.of_tracked(tracked)
         view = view_of(
-            entry.job,
+            tracked.job,
             phase=phase,
             verdict=verdict,
             # Pods that our webhook missed may be elsewhere than the plan says.
-            nodes=self.cluster.homes(entry.job.uid) if phase == PLACED else planned,
-            network=self._network(entry, plan),
+            nodes=self.planner.cluster.homes(tracked.job.uid) if phase == PLACED else planned,
+            network=self._network(tracked, plan),
             asked=why_network(
-                settings.host_network if settings else None,
-                entry.job,
+                settings.host_network,
+                tracked.job,
                 plan,
-                entry.state,
-                self.cluster.pods(entry.job.uid),
+                tracked.state,
+                self.planner.cluster.pods(tracked.job.uid),
             ),
-            invalid=settings.invalid if settings else "",
+            invalid=settings.invalid,
         )
-        if phase == QUEUED and verdict and self.viewer.reason(entry.job) != verdict.reason:
+        if phase == QUEUED and verdict and self.viewer.reason(tracked.job) != verdict.reason:
             self._events.record(
-                reference(entry.job),
+                reference(tracked.job),
                 reason=verdict.reason,
                 message=verdict.message,
                 action="Wait",
             )
-        self.viewer.show(entry.job, view)
+        self.viewer.show(tracked.job, view)

@@ -9,16 +9,12 @@ from kfext.kube import paths, wire
 from kfext.kube.client import Client
 from kfext.kube.informer import Informer
 from kfext.model.namespace import Namespace
-from kfext.state.cluster import Cluster
-from kfext.state.line import Line
-from kfext.state.settings import SettingsSource
+from kfext.state.planner import Planner
 
 
-def informers(
-    client: Client, *, cluster: Cluster, line: Line, settings: SettingsSource, viewer: Viewer
-) -> Mapping[str, Informer[Any]]:
+def informers(client: Client, *, planner: Planner, viewer: Viewer) -> Mapping[str, Informer[Any]]:
     """Return the informers, not yet running; the kinds that people write come through kopf."""
-    allowances = line.allowances
+    cluster, queue, settings = planner.cluster, planner.queue, planner.settings
 
     def observe_namespace(old: Namespace | None, new: Namespace | None) -> None:
         settings.observe_namespace(old, new)
@@ -32,10 +28,10 @@ def informers(
         "priorityclasses": (
             paths.priority_classes(),
             wire.decode_priority_class,
-            line.observe_class,
+            queue.observe_class,
         ),
-        "resourcequotas": (paths.resource_quotas(), wire.decode_quota, allowances.observe_quota),
-        "limitranges": (paths.limit_ranges(), wire.decode_home, allowances.observe_limit_range),
+        "resourcequotas": (paths.resource_quotas(), wire.decode_quota, queue.quotas.observe_quota),
+        "limitranges": (paths.limit_ranges(), wire.decode_home, queue.quotas.observe_limit_range),
         "networkpolicies": (
             paths.network_policies(),
             wire.decode_network_policy,

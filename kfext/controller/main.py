@@ -38,8 +38,7 @@ async def run(*, kubeconfig: Path | None = None, probe_port: int = 8080) -> None
             client=client, lease_client=lease_client, identity=identity, metrics=metrics
         )
         handlers = registry(
-            cluster=controller.cluster,
-            settings=controller.settings,
+            planner=controller.planner,
             viewer=controller.viewer,
             login=login_with(access),
         )

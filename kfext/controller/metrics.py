@@ -8,12 +8,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from kfext.core.lifecycle.steps import Amend, Bind, Start, Step
 from kfext.core.queue.order import priority_class
 from kfext.names import PHASES
-from kfext.state.cluster import Cluster
-from kfext.state.line import Line
+from kfext.state.planner import Planner
+from kfext.state.queue import Queue
 
-_DECISION_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25)
+_TICK_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 _PHASE_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400)
 _MOST_CLASSES = 20
 """Priority classes that have a label of their own; the jobs of the others are counted together."""
@@ -24,11 +25,14 @@ class Metrics:
 
     def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
-        self.decision = Histogram(
-            "kfext_decision_seconds",
-            "Time to decide on the next step of one job",
-            buckets=_DECISION_SECONDS,
+        self.ticks = Histogram(
+            "kfext_tick_seconds",
+            "Time of one turn of the loop in which jobs were decided on",
+            buckets=_TICK_SECONDS,
             registry=registry,
+        )
+        self.decisions = Counter(
+            "kfext_decisions_total", "Decisions on the next step of a job", registry=registry
         )
         self.steps = Counter(
             "kfext_steps_total",
@@ -84,16 +88,25 @@ class Metrics:
             "kfext_leading", "1 while this process holds the Lease", registry=registry
         )
 
-    def follow(self, cluster: Cluster, line: Line) -> None:
-        """Read the gauges from the mirror whenever somebody asks."""
-        self.waiting.set_function(lambda: sum(entry.waiting for entry in cluster.jobs.values()))
+    def count(self, step: Step) -> None:
+        """Count a step that was written."""
+        self.steps.labels(step=type(step).__name__, outcome="done").inc()
+        if isinstance(step, Start | Amend):
+            self.plans.labels(cause=step.verdict.reason).inc()
+        if isinstance(step, Bind):
+            self.pins.inc(len(step.pins))
+
+    def follow(self, planner: Planner) -> None:
+        """Read the gauges from the planner whenever they are asked for."""
+        cluster, queue = planner.cluster, planner.queue
+        self.waiting.set_function(lambda: sum(one.waiting for one in cluster.jobs.values()))
         self.claims.set_function(lambda: len(cluster.ledger))
         self.nodes.set_function(lambda: cluster.ledger.node_count)
-        self.outstanding.set_function(lambda: cluster.outstanding.pods)
-        self.reserved.set_function(lambda: len(line.reservation.nodes) if line.reservation else 0)
+        self.outstanding.set_function(lambda: cluster.backlog.pods)
+        self.reserved.set_function(lambda: len(queue.reservation.nodes) if queue.reservation else 0)
         for phase in PHASES:
             self.jobs.labels(phase=phase).set_function(partial(cluster.count, phase))
-        self.registry.register(_Queue(line))
+        self.registry.register(_QueueCollector(queue))
 
     def follow_watch(self, resource: str, age: Callable[[], float]) -> None:
         """Read how stale a watch is whenever somebody asks."""
@@ -104,11 +117,11 @@ class Metrics:
         self.requests.labels(verb=verb, resource=resource, status=str(status)).inc()
 
 
-class _Queue(Collector):
+class _QueueCollector(Collector):
     """Length and age of the queue by priority class: the classes come and go."""
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         length = GaugeMetricFamily(
@@ -120,10 +133,10 @@ class _Queue(Collector):
             labels=("priority_class",),
         )
         waiting: dict[str, list[float]] = {}
-        for entry in self._line.queued():
-            name = priority_class(entry.job, self._line.classes).name or "none"
+        for tracked in self._queue.queued():
+            name = priority_class(tracked.job, self._queue.classes).name or "none"
             own = name if name in waiting or len(waiting) < _MOST_CLASSES else "other"
-            waiting.setdefault(own, []).append(entry.job.created)
+            waiting.setdefault(own, []).append(tracked.job.created)
         for name, created in waiting.items():
             length.add_metric((name,), len(created))
             age.add_metric((name,), time.time() - min(created))

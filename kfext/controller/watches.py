@@ -16,8 +16,7 @@ from kfext.model.kinds import KINDS
 from kfext.model.policy import parse_policy
 from kfext.model.tolerant import mapping, text
 from kfext.names import API_GROUP, API_VERSION, TRAINING_GROUP, TRAINING_VERSION
-from kfext.state.cluster import Cluster
-from kfext.state.settings import SettingsSource
+from kfext.state.planner import Planner
 
 Raw = Mapping[str, Any]
 
@@ -38,13 +37,12 @@ class _NoDiffs(kopf.DiffBaseStorage):
         """Keep nothing."""
 
 
-def registry(
-    *, cluster: Cluster, settings: SettingsSource, viewer: Viewer, login: Any
-) -> kopf.OperatorRegistry:
+def registry(*, planner: Planner, viewer: Viewer, login: Any) -> kopf.OperatorRegistry:
     """Return kopf's handlers: each brings one object into the mirror."""
     # It logs every event that a handler has taken in.
     logging.getLogger("kopf").setLevel(logging.WARNING)
     handlers = kopf.OperatorRegistry()
+    cluster, settings = planner.cluster, planner.settings
 
     async def on_job(event: Any, **_: Any) -> None:
         raw = cast(Raw, event["object"])

@@ -31,7 +31,7 @@ from kfext.model.tolerant import mapping, text
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_CREATE_TIMEOUT, REASON_HOST_NETWORK, TRAINING_GROUP, TRAINING_VERSION
 from kfext.state.cluster import Cluster
-from kfext.state.entry import Entry
+from kfext.state.tracked_job import TrackedJob
 
 
 def reference(job: TrainingJob) -> Reference:
@@ -59,38 +59,38 @@ class Writer:
         self._events = events
         self._room = asyncio.Semaphore(in_flight)
 
-    async def write(self, entry: Entry, step: Step) -> bool:
+    async def write(self, tracked: TrackedJob, step: Step) -> bool:
         """Carry out a step; return whether all of it was done. Raises ApiError.
 
         Pods are independent: one that changed meanwhile is left, and decided on anew.
         """
-        job = entry.job
+        job = tracked.job
         match step:
             case Start(plan, verdict, network, interfaces):
-                patch = job_patch.start_patch(entry.raw, job, plan, interfaces=interfaces)
+                patch = job_patch.start_patch(tracked.raw, job, plan, interfaces=interfaces)
                 await self._patch_job(job, patch)
                 self._say(job, verdict, action="Unsuspend")
                 self._say_network(job, network, action="Unsuspend")
             case Amend(plan, verdict, network):
-                await self._patch_job(job, job_patch.amend_patch(entry.raw, job, plan))
+                await self._patch_job(job, job_patch.amend_patch(tracked.raw, job, plan))
                 self._say(job, verdict, action="Replan")
                 self._say_network(job, network, action="Replan")
             case Stop(state):
                 state = await self._with_complaint(job, state)
-                await self._patch_job(job, job_patch.stop_patch(entry.raw, job, state))
+                await self._patch_job(job, job_patch.stop_patch(tracked.raw, job, state))
                 self._say(job, Verdict(state.reason, state.message), action="Suspend", bad=True)
             case Remember(state):
-                await self._patch_job(job, job_patch.remember_patch(entry.raw, job, state))
+                await self._patch_job(job, job_patch.remember_patch(tracked.raw, job, state))
             case Bind(pins):
                 return await self._each(self._pin(pod, pod_patch.pin(pod, to)) for pod, to in pins)
             case Ungate(pods):
                 return await self._each(self._pin(pod, pod_patch.ungate(pod)) for pod in pods)
             case Evict(pods, state):
-                await self._patch_job(job, job_patch.remember_patch(entry.raw, job, state))
+                await self._patch_job(job, job_patch.remember_patch(tracked.raw, job, state))
                 self._say(job, Verdict(state.reason, state.message), action="Evict", bad=True)
                 return await self._each(self._delete(pod) for pod in pods)
             case Release(pods, verdict):
-                await self._patch_job(job, job_patch.release_patch(entry.raw, job, verdict))
+                await self._patch_job(job, job_patch.release_patch(tracked.raw, job, verdict))
                 self._say(job, verdict, action="Release", bad=True)
                 return await self._each(self._delete(pod) for pod in pods)
             case Wait():

@@ -1,5 +1,6 @@
 """The cluster at one moment, as far as placement needs it: what a decision can rest on."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -10,7 +11,42 @@ from kfext.model.node import Node
 from kfext.model.pod import Pod
 from kfext.model.policy import TrainingPolicy
 from kfext.model.priority import PriorityClass
+from kfext.model.quantity import Resources
 from kfext.model.quota import Quota
+
+
+@dataclass(frozen=True, slots=True)
+class JobClocks:
+    """What a controller knows of a job and no object in the cluster states.
+
+    Durations are in seconds up to the moment of the snapshot: `waited` since the job last made
+    progress, `settled` since its set of pods last changed, `hopeless` since it is known that not
+    even the empty cluster would hold it, None while one would; `resting` is how long a step that
+    was refused is not tried again. `writing` says that a step is being written, `assumed` is the
+    plan that it writes, as on the job, empty if none.
+    """
+
+    waited: float = 0.0
+    settled: float = math.inf
+    hopeless: float | None = None
+    resting: float = 0.0
+    writing: bool = False
+    assumed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationRecord:
+    """The reservation at the moment of a snapshot: see core.queue.reservation.Reservation.
+
+    `kept` is what is kept free on each node; `until` is in epoch seconds, None if not known.
+    """
+
+    job_uid: str
+    nodes: tuple[str, ...]
+    waits_for: tuple[str, ...]
+    until: float | None
+    to_free: float
+    kept: Mapping[str, Resources]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +54,9 @@ class Snapshot:
     """Everything that decides about places, over all namespaces.
 
     `classes` and `namespaces` are by name, `limit_ranges` the namespaces that have a LimitRange.
+    What only a controller knows has the value of a controller that has just started: `clocks` by
+    job uid, the reservation, `quiet` (seconds since a pod of a training job was created) and
+    whether the operator is `crowded` with pods to create.
     """
 
     nodes: tuple[Node, ...] = ()
@@ -30,3 +69,7 @@ class Snapshot:
     limit_ranges: frozenset[str] = frozenset()
     network_policies: tuple[NetworkPolicy, ...] = ()
     autoscaler: bool = False
+    clocks: Mapping[str, JobClocks] = field(default_factory=dict)
+    reservation: ReservationRecord | None = None
+    quiet: float = 0.0
+    crowded: bool = False

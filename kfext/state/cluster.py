@@ -1,10 +1,10 @@
-"""The controller's mirror of the cluster: jobs, pods and the ledger, as last seen.
+"""The mirror of the cluster: jobs, pods and the ledger, as last seen.
 
-Everything here can be rebuilt from the API server. An answer to our own write is taken in like a
-watch event, so that the next decision does not rest on what we have just changed.
+Everything here can be rebuilt from the API server. An answer to a write of ours is taken in like a
+watch event, so that the next decision does not rest on what we have just changed. The mirror has no
+clock: `settle` says what time it is, and what was seen since the last one counts as of then.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -18,48 +18,65 @@ from kfext.model.pod import Pod
 from kfext.model.state import decode_state
 from kfext.model.tolerant import mapping, text
 from kfext.names import PLAN, STATE
-from kfext.state.entry import Entry
-from kfext.state.outstanding import Outstanding, still_to_come
+from kfext.state.members import Members
+from kfext.state.pod_backlog import PodCreationBacklog, still_to_come
+from kfext.state.tracked_job import TrackedJob
 
 _GONE_KEPT = 10_000
 """How many uids of jobs that are gone are remembered; answers are late by seconds at most."""
 
 
+def _idle() -> None:
+    """Wake nothing: the driver looks for itself."""
+
+
 class Cluster:
     """Jobs by uid, pods by job, the ledger; `changed` holds the uids of jobs to look at again.
 
-    `outstanding` are the pods that the operator has yet to create; `limited` the namespaces with a
-    quota; `ends_version` counts what changed of when jobs end.
+    `backlog` are the pods that the operator has yet to create; `limited` the namespaces with a
+    quota; `ends_version` counts what changed of when jobs end; `pod_created_at` is when a pod of a
+    training job was last created, in monotonic seconds. `priority_of` is what pods of a job will
+    bear, None while that is not known. `wake` is called when there is something to look at.
     """
 
     def __init__(
-        self, *, wake: Callable[[], None], monotonic: Callable[[], float] = time.monotonic
+        self,
+        *,
+        wake: Callable[[], None] = _idle,
+        priority_of: Callable[[TrainingJob], int | None] = lambda job: None,
     ) -> None:
-        self.jobs: dict[str, Entry] = {}
+        self.jobs: dict[str, TrackedJob] = {}
         self.ledger = Ledger()
         self.changed: set[str] = set()
-        self.pod_created_at = monotonic()
-        self.outstanding = Outstanding()
+        self.backlog = PodCreationBacklog()
         self.limited: set[str] = set()
         self.ends_version = 0
-        self._pods: dict[str, dict[str, Pod]] = {}
+        self.pod_created_at = 0.0
+        self._members = Members()
         self._gone: dict[str, None] = {}
-        self._unsettled: dict[str, Entry] = {}
+        self._unsettled: dict[str, TrackedJob] = {}
+        self._untimed: dict[str, TrackedJob] = {}
+        self._resized: set[str] = set()
+        self._pod_was_created = True  # how long before we first looked, we cannot know
         self._wake = wake
-        self._monotonic = monotonic
+        self._priority_of = priority_of
 
     def pods(self, job_uid: str) -> tuple[Pod, ...]:
         """Return the pods whose controller is the job, terminating ones included."""
-        return tuple(self._pods.get(job_uid, {}).values())
+        return self._members.of(job_uid)
+
+    def members(self) -> tuple[Pod, ...]:
+        """Return the pods of all jobs."""
+        return self._members.all()
 
     def homes(self, job_uid: str) -> tuple[str, ...]:
         """Return the nodes where pods of a job are bound, in name order."""
-        pods = self._pods.get(job_uid, {}).values()
-        return tuple(sorted({p.node_name for p in pods if p.node_name and not p.deleting}))
+        bound = (pod for pod in self._members.of(job_uid) if pod.node_name and not pod.deleting)
+        return tuple(sorted({pod.node_name for pod in bound}))
 
     def count(self, phase: str) -> int:
         """Return how many jobs were last seen in a phase."""
-        return sum(entry.phase == phase for entry in self.jobs.values())
+        return sum(tracked.phase == phase for tracked in self.jobs.values())
 
     def mark(self, job_uid: str) -> None:
         """Have a job looked at again."""
@@ -67,11 +84,11 @@ class Cluster:
         self._wake()
 
     def mark_queue(self, namespace: str = "") -> None:
-        """Have every waiting job, or those of a namespace, looked at again: they may have room."""
+        """Have every waiting job, or those of a namespace, looked at again: they may fit now."""
         waiting = [
             uid
-            for uid, entry in self.jobs.items()
-            if entry.waiting and namespace in {"", entry.job.namespace}
+            for uid, tracked in self.jobs.items()
+            if tracked.waiting and namespace in {"", tracked.job.namespace}
         ]
         if waiting:
             self.changed.update(waiting)
@@ -82,42 +99,48 @@ class Cluster:
     def observe_job(self, raw: Mapping[str, Any]) -> None:
         """Take in a job as it stands; an older version than the known one is ignored."""
         metadata = mapping(raw.get("metadata"))
-        entry = self.jobs.get(text(metadata.get("uid")))
-        if entry is not None and not _newer(text(metadata.get("resourceVersion")), entry.job):
+        tracked = self.jobs.get(text(metadata.get("uid")))
+        if tracked is not None and not _newer(text(metadata.get("resourceVersion")), tracked.job):
             return
         job = parse_job(raw)
-        if job is None or not job.uid or job.uid in self._gone:
+        if job is None or not job.uid:
             return
-        # What nobody reads again is most of it.
+        # What nothing reads again is most of it.
         of_use = {key: value for key, value in metadata.items() if key != "managedFields"}
-        raw = {"metadata": of_use, "spec": raw.get("spec")}
+        self.take_job(job, {"metadata": of_use, "spec": raw.get("spec")})
+
+    def take_job(self, job: TrainingJob, raw: Mapping[str, Any]) -> None:
+        """Take in a job that was parsed already; `raw` is what patches of it are made for."""
+        if job.uid in self._gone:
+            return
         plan = decode_plan(job.annotations.get(PLAN), job_uid=job.uid)
         state = decode_state(job.annotations.get(STATE))
-        if entry is None:
-            now = self._monotonic()
-            entry = Entry(raw, job, plan, state, since=now, settled_at=now)
-            self.jobs[job.uid] = entry
+        tracked = self.jobs.get(job.uid)
+        if tracked is None:
+            tracked = self.jobs[job.uid] = TrackedJob(raw, job, plan, state)
+            self._resized.add(job.uid)
         else:
-            if entry.job.ends != job.ends:
+            if tracked.job.ends != job.ends:
                 self.ends_version += 1
-            entry.raw, entry.job, entry.plan, entry.state = raw, job, plan, state
-            entry.not_before = 0.0
-        self.sync_claims(entry)
+            tracked.update(raw, job, plan, state)
+        self.sync_claims(tracked)
         self.mark(job.uid)
 
     def forget_job(self, uid: str) -> None:
-        """Take in that a job is gone; an answer that comes after it says nothing any more."""
+        """Take in that a job is gone; an answer that comes after it is ignored."""
         self._gone[uid] = None
         if len(self._gone) > _GONE_KEPT:
             del self._gone[next(iter(self._gone))]
-        entry = self.jobs.pop(uid, None)
-        if entry is None:
+        tracked = self.jobs.pop(uid, None)
+        if tracked is None:
             return
-        self._unsettled.pop(uid, None)
-        self._expect(entry, 0)
-        for key in entry.claimed:
+        for noted in (self._unsettled, self._untimed):
+            noted.pop(uid, None)
+        self._resized.discard(uid)
+        self._expect(tracked, 0)
+        for key in tracked.claimed:
             self.ledger.drop(key)
-        if entry.claimed:
+        if tracked.claimed:
             self.mark_queue()
         self.mark(uid)
 
@@ -126,12 +149,11 @@ class Cluster:
         pod = new or old
         if pod is None:
             return
-        members = self._pods.get(pod.owner_uid, {}) if pod.owner_uid else {}
-        known = members.get(pod.uid)
+        known = self._members.known(pod)
         if new and known and _older(new.resource_version, known.resource_version):
             return
         if old and old.owner_uid != pod.owner_uid:
-            self._leave(old)
+            self._members.remove(old)
         elif old and new and pod.owner_uid and not known:
             return  # it is gone, and this the late answer to a write of ours
         claim = pod_claim(new) if new else None
@@ -145,34 +167,27 @@ class Cluster:
     def _observe_member(self, pod: Pod, *, known: Pod | None, gone: bool) -> None:
         first = known is None
         if gone:
-            self._leave(pod)
+            self._members.remove(pod)
         else:
-            self._pods.setdefault(pod.owner_uid, {})[pod.uid] = pod
+            self._members.put(pod)
         if known is not None and not gone and _place_of(known) == _place_of(pod):
-            return  # what the kubelet says of a pod moves nothing
+            return  # what the kubelet reports of a pod moves nothing
         if first and not gone:
-            self.pod_created_at = self._monotonic()
-        entry = self.jobs.get(pod.owner_uid)
-        if entry is not None:
+            self._pod_was_created = True
+        tracked = self.jobs.get(pod.owner_uid)
+        if tracked is not None:
             if first or gone:
-                entry.settled_at = self._monotonic()
-            self._hand_over(entry, pod)
-            if not entry.busy:  # while its pods are patched one by one, once at the end will do
-                self._unsettled[pod.owner_uid] = entry
+                self._resized.add(pod.owner_uid)
+            self._hand_over(tracked, pod)
+            if not tracked.busy:  # while its pods are patched one by one, once at the end will do
+                self._unsettled[pod.owner_uid] = tracked
             self.mark(pod.owner_uid)
 
-    def _leave(self, pod: Pod) -> None:
-        """Take a pod from the pods of its job."""
-        members = self._pods.get(pod.owner_uid, {})
-        members.pop(pod.uid, None)
-        if not members:
-            self._pods.pop(pod.owner_uid, None)
-
-    def _hand_over(self, entry: Entry, pod: Pod) -> None:
+    def _hand_over(self, tracked: TrackedJob, pod: Pod) -> None:
         """Drop the claim of the plan for a pod that claims for itself now."""
         if pod.home and pod.replica is not None:
-            key = plan_key(entry.job.uid, pod.replica)
-            if entry.claimed.pop(key, None) is not None:
+            key = plan_key(tracked.job.uid, pod.replica)
+            if tracked.claimed.pop(key, None) is not None:
                 self.ledger.hand_over(key, to=pod_key(pod.uid))
 
     def observe_node(self, old: Node | None, new: Node | None) -> None:
@@ -184,59 +199,77 @@ class Cluster:
             self.ledger.remove_node(old.name)
             self.mark_queue()  # why a job waits may be another reason now
 
-    def stand_by(self) -> None:
-        """Keep what waits for the loop small while another process leads."""
-        self.settle()
+    def recount_priorities(self) -> None:
+        """Take in that PriorityClasses changed: claims of plans bear the priority of their pods."""
+        self._unsettled |= {uid: one for uid, one in self.jobs.items() if one.claimed}
+
+    # --- what follows from it -------------------------------------------------------------------
+
+    def stand_by(self, now: float) -> None:
+        """Keep what waits to be looked at small while another process leads."""
+        self.settle(now)
         self.changed.intersection_update(self.jobs)
 
-    def settle(self) -> None:
-        """Bring the ledger to what is known of all jobs; before anything is decided."""
+    def settle(self, now: float) -> None:
+        """Bring ledger and clocks to what is known; before anything is decided.
+
+        `now` is in monotonic seconds: what was seen since the last call counts as seen now.
+        """
+        if self._pod_was_created:
+            self._pod_was_created, self.pod_created_at = False, now
         unsettled, self._unsettled = self._unsettled, {}
-        for entry in unsettled.values():
-            self.sync_claims(entry)
+        for tracked in unsettled.values():
+            self.sync_claims(tracked)
+        for uid in self._resized:
+            self.jobs[uid].settled_at = now
+        self._resized.clear()
+        for tracked in self._untimed.values():
+            tracked.observe_progress(self._marker(tracked), at=now)
+        self._untimed.clear()
 
-    # --- derived ----------------------------------------------------------------------------------
-
-    def sync_claims(self, entry: Entry) -> None:
-        """Bring the ledger to what the job's plan holds now, and restart its clock on progress."""
-        if self.jobs.get(entry.job.uid) is not entry:
+    def sync_claims(self, tracked: TrackedJob) -> None:
+        """Bring the ledger to what the job's plan holds now."""
+        if self.jobs.get(tracked.job.uid) is not tracked:
             return  # gone while its step was written
-        pods = self.pods(entry.job.uid)
-        job = entry.job if entry.assumed is None else replace(entry.job, suspend=False)
-        priority = -entry.turn[2][0] if entry.turn else None
-        wanted = plan_claims(job, entry.assumed or entry.plan, pods, priority=priority)
-        for key in entry.claimed.keys() - wanted.keys():
+        pods = self.pods(tracked.job.uid)
+        job = tracked.job if tracked.assumed is None else replace(tracked.job, suspend=False)
+        plan = tracked.assumed or tracked.plan
+        wanted = plan_claims(job, plan, pods, priority=self._priority_of(job))
+        for key in tracked.claimed.keys() - wanted.keys():
             self.ledger.drop(key)
         for key, claim in wanted.items():
             self.ledger.claim(key, claim)
-        # What passed from the plan to its pod was handed over before; the rest is room again.
+        # What passed from the plan to its pod was handed over before; the rest is free again.
         freed = any(
             key not in wanted or wanted[key].node != claim.node
-            for key, claim in entry.claimed.items()
+            for key, claim in tracked.claimed.items()
         )
-        entry.claimed = dict(wanted)
-        entry.gated = any(pod.gated for pod in pods)
-        alive = sum(not pod.deleting for pod in pods)
-        self._expect(entry, still_to_come(job, pods) if wanted else 0)
+        tracked.claimed = dict(wanted)
+        tracked.gated = any(pod.gated for pod in pods)
+        self._expect(tracked, still_to_come(job, pods) if wanted else 0)
+        self._untimed[tracked.job.uid] = tracked
         if freed:
             self.mark_queue()
-        marker = (
-            entry.job.suspend,
-            entry.plan.generation if entry.plan else 0,
-            alive,
+
+    def _expect(self, tracked: TrackedJob, missing: int) -> None:
+        """Take in how many pods of a job are still to come."""
+        uid, namespace = tracked.job.uid, tracked.job.namespace
+        all_came = self.backlog.missing(uid) and not missing
+        if self.backlog.expect(uid, missing):
+            self.mark_queue()
+        elif all_came and namespace in self.limited:
+            self.mark_queue(namespace)  # its quota knows all of them now
+
+    def _marker(self, tracked: TrackedJob) -> tuple[object, ...]:
+        """Return what counts as progress of a job whenever it changes."""
+        pods = self.pods(tracked.job.uid)
+        return (
+            tracked.job.suspend,
+            tracked.plan.generation if tracked.plan else 0,
+            sum(not pod.deleting for pod in pods),
             sum(pod.gated for pod in pods),
             sum(bool(pod.node_name) for pod in pods),
         )
-        if marker != entry.marker:
-            entry.marker, entry.since = marker, self._monotonic()
-
-    def _expect(self, entry: Entry, missing: int) -> None:
-        """Take in how many pods of a job are still to come."""
-        all_came = entry.missing and not missing
-        if self.outstanding.expect(entry, missing):
-            self.mark_queue()
-        elif all_came and entry.job.namespace in self.limited:
-            self.mark_queue(entry.job.namespace)  # its quota knows all of them now
 
 
 def _place_of(pod: Pod) -> tuple[object, ...]:
@@ -248,7 +281,7 @@ def _place_of(pod: Pod) -> tuple[object, ...]:
 
 
 def _newer(version: str, known: TrainingJob) -> bool:
-    """Return whether a resource version of a job says more than the known one."""
+    """Return whether a resource version of a job is newer than the known one."""
     return version != known.resource_version and not _older(version, known.resource_version)
 
 
@@ -257,4 +290,4 @@ def _older(one: str, other: str) -> bool:
     try:
         return int(one or "0") < int(other or "0")
     except ValueError:
-        return False  # only numbers say something about age
+        return False  # only numbers can be compared

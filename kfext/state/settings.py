@@ -11,6 +11,7 @@ from kfext.model.namespace import Namespace
 from kfext.model.network_policy import NetworkPolicy
 from kfext.model.policy import Placement, TrainingPolicy, policy_for
 from kfext.names import MANAGED
+from kfext.state.tracked_job import TrackedJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class SettingsSource:
         self._namespaces: dict[str, Namespace] = {}
         self._policies: dict[str, TrainingPolicy] = {}
         self._network_policies: dict[str, dict[str, NetworkPolicy]] = {}
+        self._resolved: dict[str, tuple[int, TrainingJob, JobSettings]] = {}
 
     def observe_namespace(self, old: Namespace | None, new: Namespace | None) -> None:
         """Take in a namespace as it stands; None for `new` when it is gone."""
@@ -64,9 +66,29 @@ class SettingsSource:
         self.version += 1
         self._policies.pop(name, None)
 
+    def namespaces(self) -> dict[str, Namespace]:
+        """Return all namespaces by name."""
+        return dict(self._namespaces)
+
+    def network_policies(self) -> tuple[NetworkPolicy, ...]:
+        """Return all network policies."""
+        return tuple(one for named in self._network_policies.values() for one in named.values())
+
     def policies(self) -> Iterable[TrainingPolicy]:
         """Return all policies."""
         return self._policies.values()
+
+    def forget(self, uid: str) -> None:
+        """Take in that a job is gone."""
+        self._resolved.pop(uid, None)
+
+    def of_tracked(self, tracked: TrackedJob) -> JobSettings:
+        """Return what holds for a job now, resolved anew only if something of it has changed."""
+        job = tracked.job
+        known = self._resolved.get(job.uid)
+        if known is None or known[0] != self.version or known[1] is not job:
+            known = self._resolved[job.uid] = (self.version, job, self.of(job))
+        return known[2]
 
     def of(self, job: TrainingJob) -> JobSettings:
         """Return what holds for a job now."""

@@ -43,6 +43,11 @@ class Reservation:
         return ends is not None and math.isfinite(self.until) and ends <= self.until
 
 
+def reserved_key(node: str) -> Hashable:
+    """Return the key of the claim that a reservation has on a node."""
+    return ("reserved", node)
+
+
 def keep(
     job_uid: str,
     wanted: Gang,
@@ -63,7 +68,7 @@ def keep(
             left -= held[uid].get(node, 0)
         kept = {name: int(n) for name, n in zip(wanted.resources, left, strict=True) if n > 0}
         if kept:
-            claims["reserved", node] = Claim(node=node, requests=kept, job=job_uid)
+            claims[reserved_key(node)] = Claim(node=node, requests=kept, job=job_uid)
     return Reservation(
         job_uid=job_uid,
         nodes=tuple(sorted(needs)),

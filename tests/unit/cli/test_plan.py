@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kfext.cli.plan import Answer, answered, in_words, written
+from kfext.cli.plan import Answer, Forecast, in_words, written
 from kfext.errors import UserError
 from kfext.model.job import TrainingJob
 from kfext.model.namespace import Namespace
@@ -47,7 +47,7 @@ def waits(uid: str, *, workers: int, created: float = 0, **more: Any) -> Trainin
 
 
 def ask(of: Snapshot, made: JobBuilder) -> Answer:
-    return answered(of, document(made), home="team", uid="planned-0", now=NOW)[0]
+    return Forecast(of, now=NOW).submit(document(made), home="team")
 
 
 def test_a_job_that_fits_would_start_and_where() -> None:
@@ -135,12 +135,9 @@ def test_in_a_namespace_that_is_not_managed_it_starts_as_on_plain_kubernetes() -
 
 def test_the_second_of_a_file_is_planned_as_if_the_first_had_started() -> None:
     of = snapshot(node("a", cpu="4"))
-    first, after = answered(
-        of, document(job(name="one").worker(3, cpu="1")), home="team", uid="1", now=NOW
-    )
-    second, _ = answered(
-        after, document(job(name="two").worker(2, cpu="1")), home="team", uid="2", now=NOW
-    )
+    forecast = Forecast(of, now=NOW)
+    first = forecast.submit(document(job(name="one").worker(3, cpu="1")), home="team")
+    second = forecast.submit(document(job(name="two").worker(2, cpu="1")), home="team")
     assert (first.outcome, second.outcome) == ("starts", "waits")
 
 
@@ -181,14 +178,14 @@ IMPOSSIBLE: dict[str, tuple[dict[str, str], str]] = {
 def test_what_could_not_be_created_is_no_answer(metadata: dict[str, str], words: str) -> None:
     of = snapshot(node("a", cpu="4"), jobs=(runs("runs", "a", workers=1),))
     with pytest.raises(UserError, match=words):
-        answered(
-            of, {**document(job().worker(1)), "metadata": metadata}, home="team", uid="1", now=NOW
+        Forecast(of, now=NOW).submit(
+            {**document(job().worker(1)), "metadata": metadata}, home="team"
         )
 
 
 def test_a_generated_name_is_shown_as_one() -> None:
     made = {**document(job().worker(1)), "metadata": {"generateName": "run-"}}
-    found, _ = answered(snapshot(node("a")), made, home="team", uid="1", now=NOW)
+    found = Forecast(snapshot(node("a")), now=NOW).submit(made, home="team")
     assert found.job == "PyTorchJob team/run-xxxxx"
 
 

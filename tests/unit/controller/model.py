@@ -204,13 +204,13 @@ class ForgetfulController:
         self.born = self._api.now
 
     def rebuild(self) -> Cluster:
-        cluster = Cluster(wake=lambda: None, monotonic=lambda: self.born)
+        cluster = Cluster()
         for node in self._api.nodes:
             cluster.observe_node(None, node)
         for pod in self._api.pod_values():
             cluster.observe_pod(None, pod)
         cluster.observe_job(deepcopy(self._api.job))
-        cluster.settle()
+        cluster.settle(self.born)
         return cluster
 
     def writes(self) -> Iterator[Write]:

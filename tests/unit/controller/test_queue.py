@@ -17,15 +17,15 @@ from kfext.names import (
     REASON_RESERVED,
     REASON_WAITING_FOR_OPERATOR,
 )
-from kfext.state.line import Line
+from kfext.state.queue import Queue
 from tests.builders import JobBuilder, node
 from tests.unit.controller.test_reconciler import Bench, gang
 
 RESERVE_AFTER = 300.0
 
 
-def line(bench: Bench) -> Line:
-    return bench.reconciler.line
+def line(bench: Bench) -> Queue:
+    return bench.planner.queue
 
 
 def told(bench: Bench, uid: str) -> tuple[str, str]:
@@ -188,11 +188,11 @@ async def test_a_full_quota_holds_a_job_until_it_has_room(bench: Bench) -> None:
             }
         )
 
-    line(bench).allowances.observe_quota(None, quota(2))
+    line(bench).quotas.observe_quota(None, quota(2))
     bench.submit(gang("one", workers=3))
     await bench.tick()
     assert told(bench, "one")[0] == REASON_QUOTA
-    line(bench).allowances.observe_quota(quota(2), quota(1))
+    line(bench).quotas.observe_quota(quota(2), quota(1))
     await bench.tick()
     assert bench.started() == ["one"]
 
@@ -204,7 +204,7 @@ async def test_two_gangs_do_not_both_start_under_one_quota(bench: Bench) -> None
         "spec": {"hard": {"pods": "4"}},
         "status": {"hard": {"pods": "4"}, "used": {"pods": "0"}},
     }
-    line(bench).allowances.observe_quota(None, parse_quota(raw))
+    line(bench).quotas.observe_quota(None, parse_quota(raw))
     started = running("first", "b", cpu="1", workers=3)
     bench.submit(started)  # its pods do not exist yet, so the quota does not know of them
     bench.submit(gang("second", workers=3, created=1))
@@ -257,7 +257,7 @@ async def test_a_job_for_which_others_would_be_preempted_is_released_after_a_min
 async def test_with_an_autoscaler_a_job_without_room_is_released_after_a_minute(
     bench: Bench,
 ) -> None:
-    line(bench).autoscaler = True
+    line(bench).observe_autoscaler(present=True)
     bench.submit(running("runs", "a", cpu="3"))
     bench.submit(gang("wants", workers=2))
     await bench.tick()

@@ -1,9 +1,9 @@
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kfext.controller import reconciler as reconciler_module
 from kfext.controller.metrics import Metrics
 from kfext.controller.reconciler import Reconciler
 from kfext.core.ledger.ledger import Ledger
@@ -13,19 +13,19 @@ from kfext.core.patches import job as job_patch
 from kfext.errors import Conflict, KfextError, Unavailable
 from kfext.model.verdict import Verdict
 from kfext.names import QUEUED, REASON_NO_ROOM, REASON_TOO_BIG
-from kfext.state.cluster import Cluster
-from kfext.state.entry import Entry
-from kfext.state.settings import SettingsSource
+from kfext.state import planner as planner_module
+from kfext.state.planner import Planner
+from kfext.state.tracked_job import TrackedJob
 from tests.builders import JobBuilder, job, node
 from tests.unit.controller.model import FakeApi
 
-Answer = Callable[[Entry, Step], Awaitable[bool]]
+Answer = Callable[[TrackedJob, Step], Awaitable[bool]]
 
 
 def refusing(error: KfextError) -> Answer:
     """Return what a writer answers when every write fails with that error."""
 
-    async def answer(entry: Entry, step: Step) -> bool:
+    async def answer(entry: TrackedJob, step: Step) -> bool:
         raise error
 
     return answer
@@ -38,10 +38,10 @@ class FakeWriter:
         self.steps: list[tuple[str, Step]] = []
         self.answer: Answer = self._done
 
-    async def _done(self, entry: Entry, step: Step) -> bool:
+    async def _done(self, entry: TrackedJob, step: Step) -> bool:
         return True
 
-    async def write(self, entry: Entry, step: Step) -> bool:
+    async def write(self, entry: TrackedJob, step: Step) -> bool:
         self.steps.append((entry.job.uid, step))
         return await self.answer(entry, step)
 
@@ -52,16 +52,16 @@ class Bench:
     def __init__(self) -> None:
         self.now = 0.0
         self.wake = asyncio.Event()
-        self.cluster = Cluster(wake=self.wake.set, monotonic=lambda: self.now)
+        self.planner = Planner(wake=self.wake.set)
+        self.cluster = self.planner.cluster
         self.cluster.observe_node(None, node("a", cpu="4"))
         self.writer = FakeWriter()
         self.reports: list[tuple[str, str | None, Verdict | None]] = []
         self.reconciler = Reconciler(
-            cluster=self.cluster,
+            planner=self.planner,
             wake=self.wake,
-            settings=SettingsSource(),
             writer=self.writer,  # type: ignore[arg-type]
-            report=lambda entry, phase, why: self.reports.append((entry.job.uid, phase, why)),
+            show=lambda one, phase, why: self.reports.append((one.job.uid, phase, why)),
             metrics=Metrics(),
             wall=lambda: self.now,
             monotonic=lambda: self.now,
@@ -95,7 +95,7 @@ async def test_two_gangs_want_one_node_the_older_gets_it(bench: Bench) -> None:
 
 
 async def test_what_is_being_written_already_counts(bench: Bench) -> None:
-    async def slowly(entry: Entry, step: Step) -> bool:
+    async def slowly(entry: TrackedJob, step: Step) -> bool:
         bench.submit(gang("second"))
         await bench_tick_without_waiting()
         return True
@@ -116,7 +116,7 @@ async def test_a_step_that_failed_gives_its_room_back_and_is_tried_again(bench: 
     await bench.tick()
     assert len(bench.cluster.ledger) == 0
     assert not bench.cluster.jobs["one"].busy
-    assert "one" in bench.reconciler._alarms
+    assert "one" in bench.planner.alarms
 
 
 async def test_a_server_that_is_away_does_not_end_the_loop(bench: Bench) -> None:
@@ -134,7 +134,7 @@ async def test_a_mistake_of_ours_does(bench: Bench) -> None:
 
 
 async def test_one_step_of_a_job_at_a_time(bench: Bench) -> None:
-    async def during(entry: Entry, step: Step) -> bool:
+    async def during(entry: TrackedJob, step: Step) -> bool:
         bench.writer.answer = _done
         bench.cluster.mark(entry.job.uid)
         async with asyncio.TaskGroup() as writes:
@@ -149,20 +149,20 @@ async def test_one_step_of_a_job_at_a_time(bench: Bench) -> None:
 
 
 async def test_what_was_written_in_part_is_tried_again(bench: Bench) -> None:
-    async def partly(entry: Entry, step: Step) -> bool:
+    async def partly(entry: TrackedJob, step: Step) -> bool:
         return False
 
     bench.writer.answer = partly
     bench.submit(gang("one"))
     await bench.tick()
-    assert "one" in bench.reconciler._alarms
+    assert "one" in bench.planner.alarms
 
 
 async def test_a_job_that_goes_while_it_is_started_leaves_nothing(bench: Bench) -> None:
     made = gang("one")
     api = FakeApi(made.raw, [])
 
-    async def gone(entry: Entry, step: Step) -> bool:
+    async def gone(entry: TrackedJob, step: Step) -> bool:
         assert isinstance(step, Start)
         api.patch_job(job_patch.start_patch(entry.raw, entry.job, step.plan))
         bench.cluster.forget_job("one")
@@ -207,35 +207,37 @@ async def test_hope_in_between_starts_the_count_anew(bench: Bench) -> None:
     assert len(bench.writer.steps) == 1, "not released: hopeless for no time yet"
 
 
-async def _done(entry: Entry, step: Step) -> bool:
+async def _done(entry: TrackedJob, step: Step) -> bool:
     return True
 
 
-async def _refuse(entry: Entry, step: Step) -> bool:
+async def _refuse(entry: TrackedJob, step: Step) -> bool:
     raise Conflict(status=409, reason="Conflict", message="again")
 
 
 async def test_a_later_alarm_takes_the_place_of_an_earlier_one(bench: Bench) -> None:
     bench.submit(gang("one", cpu="2"))
     await bench.tick()
-    first = bench.reconciler._alarms["one"]
+    first = bench.planner.alarms.at("one")
+    bench.now = 1.0
     bench.cluster.mark("one")
     await bench.tick()
-    assert first.cancelled()
-    assert bench.reconciler._alarms["one"] is not first
+    assert first == 60.0
+    assert bench.planner.alarms.due(60.0) == ["one"]
+    assert bench.planner.next_alarm() == math.inf
 
 
 async def test_a_job_that_cannot_be_judged_does_not_stop_the_others(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    judge = reconciler_module.next_step
+    judge = planner_module.next_step
 
     def odd(situation: Situation, ledger: Ledger, *more: object) -> Step:
         if situation.job.uid == "bad":
             raise KeyError("a bug")
         return judge(situation, ledger, *more)
 
-    monkeypatch.setattr(reconciler_module, "next_step", odd)
+    monkeypatch.setattr(planner_module, "next_step", odd)
     bench.submit(gang("bad", created=1))
     bench.submit(gang("good", created=2))
     await bench.tick()

@@ -13,7 +13,7 @@ from kfext.model.pod import parse_pod
 from kfext.model.quota import Quota, parse_quota
 from kfext.model.state import JobState
 from kfext.names import REASON_NO_ROOM, REASON_TOO_BIG
-from kfext.state import keeper as keeper_module
+from kfext.state import reservation_manager as keeper_module
 from kfext.state.cluster import Cluster
 from tests.builders import ledger, node, pod, raw_pod
 from tests.unit.controller.test_queue import line, running, told
@@ -41,7 +41,7 @@ async def test_a_step_that_is_refused_is_not_tried_again_before_its_time(bench: 
     for _ in range(10):
         await bench.tick()
     assert len(bench.writer.steps) == 1
-    assert "one" in bench.reconciler._alarms
+    assert "one" in bench.planner.alarms
 
 
 async def test_a_new_version_of_a_job_is_looked_at_at_once_after_a_refusal(bench: Bench) -> None:
@@ -69,29 +69,29 @@ async def test_pods_that_a_running_gang_has_lost_keep_nobody_waiting(bench: Benc
 
 async def test_a_quota_that_was_counted_twice_for_a_moment_is_looked_at_again(bench: Bench) -> None:
     bench.cluster.observe_node(None, node("b", cpu="8"))
-    allowances = line(bench).allowances
-    allowances.observe_quota(None, quota(0))
+    quotas = line(bench).quotas
+    quotas.observe_quota(None, quota(0))
     first = running("first", "b", cpu="1", workers=4)
     bench.submit(first)
     await bench.tick()
-    allowances.observe_quota(quota(0), quota(1))  # the quota's event comes before the pod's
+    quotas.observe_quota(quota(0), quota(1))  # the quota's event comes before the pod's
     bench.submit(gang("second", workers=4, created=1))
     await bench.tick()
     assert bench.started() == []
     for index in range(4):
         bench.cluster.observe_pod(None, pod(first.build(), "worker", index, bound="b"))
-        allowances.observe_quota(quota(index), quota(index + 1))
+        quotas.observe_quota(quota(index), quota(index + 1))
         await bench.tick()
     assert set(bench.started()) == {"second"}
 
 
 async def test_a_limit_range_that_comes_is_noticed(bench: Bench) -> None:
-    allowances = line(bench).allowances
-    allowances.observe_quota(None, quota(0, **{"limits.cpu": "100"}))
+    quotas = line(bench).quotas
+    quotas.observe_quota(None, quota(0, **{"limits.cpu": "100"}))
     bench.submit(gang("one"))
     await bench.tick()
     assert bench.started() == []
-    allowances.observe_limit_range(None, "team")
+    quotas.observe_limit_range(None, "team")
     await bench.tick()
     assert bench.started() == ["one"]
 
@@ -175,10 +175,10 @@ async def test_the_head_keeps_its_room_while_the_operator_is_busy(bench: Bench) 
     bench.submit(gang("head", workers=4))
     bench.now = LATE
     await bench.tick()
-    bench.cluster.outstanding.crowded = True
+    bench.cluster.backlog.crowded = True
     bench.cluster.mark_queue()
     await bench.tick()
-    bench.cluster.outstanding.crowded = False
+    bench.cluster.backlog.crowded = False
     bench.submit(gang("young", workers=1, created=500))
     await bench.tick()
     assert bench.started() == []
@@ -211,7 +211,7 @@ async def test_a_reservation_learns_when_a_job_ends(bench: Bench) -> None:
 
 
 def test_a_standby_keeps_nothing_of_jobs_that_are_gone() -> None:
-    cluster = Cluster(wake=lambda: None)
+    cluster = Cluster()
     cluster.observe_node(None, node("a"))
     for number in range(50):
         made = running(f"job-{number}", "a", cpu="1")
@@ -220,5 +220,5 @@ def test_a_standby_keeps_nothing_of_jobs_that_are_gone() -> None:
         cluster.observe_pod(None, there)
         cluster.observe_pod(there, None)
         cluster.forget_job(f"job-{number}")
-    cluster.stand_by()
+    cluster.stand_by(0.0)
     assert (len(cluster.changed), len(cluster._unsettled)) == (0, 0)

@@ -79,7 +79,7 @@ class FakeEvents:
 class Bench:
     def __init__(self) -> None:
         self.client, self.events = FakeClient(), FakeEvents()
-        self.cluster = Cluster(wake=lambda: None)
+        self.cluster = Cluster()
         self.cluster.observe_node(None, node("a", cpu="4"))
         self.cluster.observe_job(job().worker(2, cpu="1").held().raw)
         for one in pods(OF, gated=True):

@@ -12,24 +12,9 @@ from tests.builders import JobBuilder, job, node, pod
 OF = job().worker(2, cpu="1").build()
 
 
-class Clock:
-    """Monotonic seconds that a test sets."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def cluster(clock: Clock) -> Cluster:
-    made = Cluster(wake=lambda: None, monotonic=clock)
+def cluster() -> Cluster:
+    made = Cluster()
     for name in "ab":
         made.observe_node(None, node(name, cpu="4"))
     return made
@@ -48,13 +33,13 @@ def worker(index: int, **more: Any) -> Pod:
 
 def free(cluster: Cluster, where: str) -> int:
     """CPUs that are free on a node."""
-    cluster.settle()
+    cluster.settle(0.0)
     return int(cluster.ledger.free(["cpu"])[0, cluster.ledger.row(where)]) // 1000
 
 
 def changed(cluster: Cluster) -> set[str]:
     """Take what is to be looked at again."""
-    cluster.settle()
+    cluster.settle(0.0)
     found, cluster.changed = cluster.changed, set()
     return found
 
@@ -289,7 +274,7 @@ def test_nothing_stays_on_the_ledger_after_a_deleted_job(
         step()
     assert len(cluster.ledger) == 0
     assert not cluster.jobs
-    assert not cluster._pods
+    assert not cluster.members()
     assert (free(cluster, "a"), free(cluster, "b")) == (4, 4)
 
 
@@ -300,7 +285,7 @@ def test_pods_that_a_deleted_job_left_behind_are_nobodys(cluster: Cluster) -> No
     cluster.forget_job("uid-1")
     orphan = worker(0, bound="a", owned=False, version=2)
     cluster.observe_pod(before, orphan)
-    assert not cluster._pods
+    assert not cluster.members()
     assert free(cluster, "a") == 3
     cluster.observe_pod(orphan, None)
     assert len(cluster.ledger) == 0
@@ -361,28 +346,26 @@ PROGRESS: dict[str, tuple[Pod, bool]] = {
 
 
 @pytest.mark.parametrize(("after", "want"), PROGRESS.values(), ids=PROGRESS.keys())
-def test_what_restarts_the_clock_of_a_step(
-    cluster: Cluster, clock: Clock, after: Pod, want: bool
-) -> None:
+def test_what_restarts_the_clock_of_a_step(cluster: Cluster, after: Pod, want: bool) -> None:
     cluster.observe_job(planned("a", "a").raw)
     cluster.observe_pod(None, worker(0, pinned="a"))
-    cluster.settle()
-    clock.now = 50.0
+    cluster.settle(0.0)
     cluster.observe_pod(worker(0, pinned="a"), after)
-    cluster.settle()
+    cluster.settle(50.0)
     assert cluster.jobs["uid-1"].since == (50.0 if want else 0.0)
 
 
-def test_only_a_new_pod_counts_as_created(cluster: Cluster, clock: Clock) -> None:
+def test_only_a_new_pod_counts_as_created(cluster: Cluster) -> None:
     cluster.observe_job(planned("a", "a").raw)
-    clock.now = 10.0
+    cluster.settle(0.0)
     cluster.observe_pod(None, worker(0, gated=True))
-    clock.now = 20.0
+    cluster.settle(10.0)
     cluster.observe_pod(worker(0, gated=True), worker(0, pinned="a", version=2))
+    cluster.settle(20.0)
     assert cluster.pod_created_at == 10.0
     assert cluster.jobs["uid-1"].settled_at == 10.0
-    clock.now = 30.0
     cluster.observe_pod(worker(0, pinned="a", version=2), None)
+    cluster.settle(30.0)
     assert cluster.pod_created_at == 10.0
     assert cluster.jobs["uid-1"].settled_at == 30.0
 

@@ -1,39 +1,47 @@
 """The pods that the operator has yet to create: with too many of them, nothing more is planned."""
 
+from collections.abc import Iterable
+
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod
-from kfext.state.entry import Entry
 
 MOST_OUTSTANDING = 500
 """Pods that the operator may have to create before more are planned: at ten a second, what is
-planned beyond that would only keep room from those who could use it now."""
+planned beyond that would only keep capacity from jobs that could use it now."""
 
 
-class Outstanding:
-    """How many `pods` are to come, over all `jobs` (by uid); `crowded`: too many for more."""
+class PodCreationBacklog:
+    """How many `pods` are to come, over all jobs; `crowded`: too many for more to be planned."""
 
     def __init__(self) -> None:
         self.pods = 0
-        self.jobs: dict[str, Entry] = {}
         self.crowded = False
+        self._missing: dict[str, int] = {}
 
     @property
     def crowd(self) -> int:
         """The least number of pods yet to be created while that is too many for more, else 0."""
         return MOST_OUTSTANDING // 2 if self.crowded else 0
 
-    def expect(self, entry: Entry, missing: int) -> bool:
-        """Take in how many pods of a job are still to come; return whether more may be planned.
+    def jobs(self) -> Iterable[str]:
+        """Return the uids of the jobs that have pods to come."""
+        return self._missing
 
-        Once there are too many nothing more is planned until half of them are there, so that who
-        waits is looked at once per half, not once per pod, and nobody slips in between.
+    def missing(self, uid: str) -> int:
+        """Return how many pods of a job are to come."""
+        return self._missing.get(uid, 0)
+
+    def expect(self, uid: str, missing: int) -> bool:
+        """Take in how many pods of a job are to come; return whether more may be planned again.
+
+        Once there are too many, nothing more is planned until half of them exist, so that waiting
+        jobs are looked at once per half, not once per pod, and none slips in between.
         """
-        self.pods += missing - entry.missing
-        entry.missing = missing
+        self.pods += missing - self.missing(uid)
         if missing:
-            self.jobs[entry.job.uid] = entry
+            self._missing[uid] = missing
         else:
-            self.jobs.pop(entry.job.uid, None)
+            self._missing.pop(uid, None)
         if self.pods >= MOST_OUTSTANDING:
             self.crowded = True
         elif self.crowded and self.pods <= MOST_OUTSTANDING // 2:

@@ -8,10 +8,10 @@ from kfext.core.queue.quota import demand
 from kfext.model.charge import PodCharge
 from kfext.model.quota import Quota
 from kfext.state.cluster import Cluster
-from kfext.state.entry import Entry
+from kfext.state.tracked_job import TrackedJob
 
 
-class Allowances:
+class Quotas:
     """ResourceQuotas and LimitRanges as last seen, beside the jobs that are being created."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -38,30 +38,39 @@ class Allowances:
             self._ranges[new] += 1
         self._cluster.mark_queue(new or old or "")
 
-    def of(self, entry: Entry, classes: Classes) -> Allowance:
+    def all(self) -> tuple[Quota, ...]:
+        """Return every quota."""
+        return tuple(one for quotas in self._quotas.values() for one in quotas.values())
+
+    def limit_ranges(self) -> frozenset[str]:
+        """Return the namespaces that have a LimitRange."""
+        return frozenset(name for name, count in self._ranges.items() if count > 0)
+
+    def of(self, tracked: TrackedJob, classes: Classes) -> Allowance:
         """Return what holds for a job."""
-        namespace = entry.job.namespace
+        namespace = tracked.job.namespace
         quotas = self._quotas.get(namespace)
         if not quotas:
             return Allowance()
         return Allowance(
             quotas=tuple(quotas.values()),
-            pending=self._pending(namespace, but=entry),
+            pending=self._pending(namespace, but=tracked),
             default_class=default_class(classes).name,
             defaulted=self._ranges[namespace] > 0,
         )
 
-    def _pending(self, namespace: str, *, but: Entry) -> Counter[PodCharge]:
+    def _pending(self, namespace: str, *, but: TrackedJob) -> Counter[PodCharge]:
         """Return what the operator has yet to create of the jobs of a namespace."""
         total: Counter[PodCharge] = Counter()
-        for entry in self._cluster.outstanding.jobs.values():
-            if entry.job.namespace == namespace and entry is not but:
-                total += demand(entry.job, self._cluster.pods(entry.job.uid))
+        for uid in self._cluster.backlog.jobs():
+            tracked = self._cluster.jobs[uid]
+            if tracked.job.namespace == namespace and tracked is not but:
+                total += demand(tracked.job, self._cluster.pods(uid))
         return total
 
 
 def _looser(old: Quota, new: Quota) -> bool:
-    """Return whether a quota may leave more room than before."""
+    """Return whether a quota may leave more capacity than before."""
     if old.rules != new.rules or old.hard != new.hard:
         return True
     return any(new.used.get(key, 0) < number for key, number in old.used.items())

@@ -1,0 +1,204 @@
+"""The planner: what changed and the time go in, steps come out. No I/O, no clock.
+
+Each tick: 1. bring the mirror up to date; 2. take the jobs that changed, in the queue's order, at
+most so many; 3. ask core.lifecycle for the next step of each; 4. note on the ledger what a step
+will take, and what is reserved for the head of the queue, so that the next decision counts it.
+The driver carries the steps out, reports what is to be shown, and comes back with the outcome.
+The controller, `kfext plan` and `kubectl kfext explain` are such drivers.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from kfext.core.lifecycle.next_step import next_step
+from kfext.core.lifecycle.situation import Situation
+from kfext.core.lifecycle.steps import Step, Wait
+from kfext.core.queue.order import priority_class
+from kfext.model.moment import Moment
+from kfext.model.verdict import Verdict
+from kfext.state.alarms import Alarms
+from kfext.state.cluster import Cluster
+from kfext.state.queue import Queue
+from kfext.state.settings import SettingsSource
+from kfext.state.tracked_job import TrackedJob
+
+MOST_DECISIONS = 64
+"""Jobs that one tick decides on. It is a count and not a time, so that every driver, on whatever
+machine, comes to the same steps; the controller lets other work run between two ticks."""
+_LOOK_AGAIN_SECONDS = 30.0
+"""After an error of ours, before a job that cannot be judged is looked at again."""
+_REPEAT_SECONDS = 1.0
+"""After a step of which only a part could be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What is to be shown of a job: its phase, None if it is not kfext's, and why."""
+
+    tracked: TrackedJob
+    phase: str | None
+    verdict: Verdict | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """What one tick has decided.
+
+    `steps` are to be carried out, each to be answered with `Planner.finish`; `reports` are to be
+    shown; `failures` are jobs that could not be judged, with our error; `phases` are phases that
+    ended, with their length in seconds; `decided` counts the jobs looked at. `remainder` counts
+    the jobs left for the next tick, which may follow at once.
+    """
+
+    steps: tuple[tuple[TrackedJob, Step], ...] = ()
+    reports: tuple[Report, ...] = ()
+    failures: tuple[tuple[TrackedJob, Exception], ...] = ()
+    phases: tuple[tuple[str, float], ...] = ()
+    decided: int = 0
+    remainder: int = 0
+
+
+class Planner:
+    """Decides what happens to each job. `wake` is called when there is something to decide."""
+
+    def __init__(
+        self, *, wake: Callable[[], None] = lambda: None, most: int = MOST_DECISIONS
+    ) -> None:
+        self.cluster = Cluster(
+            wake=wake, priority_of=lambda job: priority_class(job, self.queue.classes).value
+        )
+        self.settings = SettingsSource()
+        self.queue = Queue(self.cluster, self.settings.of_tracked)
+        self.alarms = Alarms()
+        self._most = most
+
+    def tick(self, now: Moment) -> Tick:
+        """Decide on the jobs that changed, or whose time has come, in the queue's order.
+
+        A change ahead of the remainder of an earlier tick is decided first, so that a later job
+        never overtakes.
+        """
+        for uid in self.alarms.due(now.monotonic):
+            self._retry(uid)
+        self.cluster.settle(now.monotonic)
+        due = sorted(self._due(now.monotonic), key=self.queue.turn)
+        due, rest = due[: self._most], due[self._most :]
+        self.cluster.changed.update(tracked.job.uid for tracked in rest)
+        draft = _Draft()
+        for tracked in due:
+            self._decide(tracked, now, draft)
+            self.queue.note(tracked)
+            draft.show(tracked, self.queue.renew_reservation_after(tracked, now=now.wall))
+        if not rest:  # else what is known of the others is about to change
+            draft.show(self.queue.renew_reservation(now=now.wall), *self.queue.moved())
+        return Tick(
+            steps=tuple(draft.steps),
+            reports=tuple(
+                Report(tracked, tracked.phase, self.queue.sentence(tracked))
+                for tracked in draft.shown.values()
+                if not tracked.busy
+            ),
+            failures=tuple(draft.failures),
+            phases=tuple(draft.phases),
+            decided=len(due),
+            remainder=len(rest),
+        )
+
+    def next_alarm(self) -> float:
+        """Return when time alone has something to decide, in monotonic seconds, or infinity."""
+        return self.alarms.next()
+
+    def finish(
+        self, tracked: TrackedJob, now: Moment, *, complete: bool = True, refused: bool = False
+    ) -> None:
+        """Take in that a step was carried out: `complete`, in part, or `refused`.
+
+        What failed is tried again, decided anew on what is then the case.
+        """
+        uid = tracked.job.uid
+        tracked.finish()
+        self.cluster.sync_claims(tracked)
+        if refused:
+            self.alarms.set(uid, now.monotonic + tracked.fail(at=now.monotonic))
+            return
+        tracked.succeed()
+        if complete:
+            self.cluster.mark(uid)
+        else:
+            self.alarms.set(uid, now.monotonic + _REPEAT_SECONDS)
+
+    def _decide(self, tracked: TrackedJob, now: Moment, draft: "_Draft") -> None:
+        uid = tracked.job.uid
+        try:
+            situation = self.situation(tracked, now)
+            step = next_step(situation, self.cluster.ledger, self.queue.refusals)
+        except Exception as error:
+            # One job that we cannot judge must not keep all others from being placed.
+            draft.failures.append((tracked, error))
+            self.alarms.set(uid, now.monotonic + _LOOK_AGAIN_SECONDS)
+            return
+        ended = tracked.decide(step, at=now.monotonic)
+        if ended is not None:
+            draft.phases.append(ended)
+        if not isinstance(step, Wait):
+            draft.steps.append((tracked, step))
+            if tracked.assumed is not None:
+                self.cluster.sync_claims(tracked)
+        elif step.again is None:
+            self.alarms.clear(uid)
+        else:
+            self.alarms.set(uid, now.monotonic + step.again)
+
+    def situation(self, tracked: TrackedJob, now: Moment) -> Situation:
+        """Return everything that the next step of a job depends on, the ledger apart."""
+        settings = self.settings.of_tracked(tracked)
+        hopeless_since = tracked.hopeless_since
+        return Situation(
+            job=tracked.job,
+            pods=self.cluster.pods(tracked.job.uid),
+            plan=tracked.plan,
+            state=tracked.state,
+            now=now.wall,
+            placement=settings.placement,
+            colocation=settings.colocation,
+            elastic=settings.elastic,
+            managed=settings.managed,
+            host_network=settings.host_network,
+            waited=now.monotonic - tracked.since,
+            quiet=now.monotonic - self.cluster.pod_created_at,
+            settled=now.monotonic - tracked.settled_at,
+            hopeless=0.0 if hopeless_since is None else now.monotonic - hopeless_since,
+            around=self.queue.context(tracked),
+        )
+
+    def _retry(self, uid: str) -> None:
+        """Have a job looked at whose alarm rang."""
+        tracked = self.cluster.jobs.get(uid)
+        if tracked is not None:
+            tracked.not_before = 0.0
+            self.cluster.changed.add(uid)
+
+    def _due(self, now: float) -> Iterator[TrackedJob]:
+        """Take the jobs that changed; yield those that can be decided on."""
+        changed, self.cluster.changed = self.cluster.changed, set()
+        for uid in changed:
+            tracked = self.cluster.jobs.get(uid)
+            if tracked is None:
+                for part in (self.queue, self.settings, self.alarms):
+                    part.forget(uid)
+            elif not tracked.busy and now >= tracked.not_before:
+                yield tracked  # the others are marked again: once written, or when it is time
+
+
+class _Draft:
+    """What a tick has decided so far; `shown` are the jobs to report, in order."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[TrackedJob, Step]] = []
+        self.shown: dict[str, TrackedJob] = {}
+        self.failures: list[tuple[TrackedJob, Exception]] = []
+        self.phases: list[tuple[str, float]] = []
+
+    def show(self, *jobs: TrackedJob | None) -> None:
+        """Have jobs reported; None stands for nothing."""
+        self.shown |= {one.job.uid: one for one in jobs if one is not None}

@@ -1,0 +1,179 @@
+"""The queue: which job comes first, what is reserved for it, and at which place each job is.
+
+Everything here is derived: a new process comes to the same order and the same reservation.
+"""
+
+from collections.abc import Callable, Iterator
+
+from kfext.core.lifecycle.situation import Around
+from kfext.core.queue import order
+from kfext.core.queue.position import in_line
+from kfext.core.queue.refusals import Refusals
+from kfext.core.queue.reservation import Reservation
+from kfext.core.words import listed
+from kfext.model.job import TrainingJob
+from kfext.model.priority import PriorityClass
+from kfext.model.verdict import Verdict
+from kfext.names import QUEUED
+from kfext.state.cluster import Cluster
+from kfext.state.quotas import Quotas
+from kfext.state.reservation_manager import ReservationManager
+from kfext.state.settings import JobSettings
+from kfext.state.tracked_job import TrackedJob
+
+_EXACT = 10
+"""So many jobs at the head of the queue have their exact place shown; the others to a tenth of it.
+Else every job that starts would have the place of all others written."""
+
+
+class Queue:
+    """The queue over a cluster's jobs, with the one reservation there can be.
+
+    `now` is in epoch seconds.
+    """
+
+    def __init__(self, cluster: Cluster, settings: Callable[[TrackedJob], JobSettings]) -> None:
+        self.classes: dict[str, PriorityClass] = {}
+        self.quotas = Quotas(cluster)
+        self.refusals = Refusals()
+        self.autoscaler = False
+        self._reservations = ReservationManager(cluster, settings)
+        self._cluster = cluster
+        self._queued: dict[str, TrackedJob] = {}
+        self._turns: dict[str, tuple[TrainingJob, order.Turn]] = {}
+        self._shown: dict[str, int] = {}
+        self._moved = False
+        self._looked_at: tuple[int, int] | None = None
+
+    def observe_class(self, old: PriorityClass | None, new: PriorityClass | None) -> None:
+        """Take in a PriorityClass as it stands; None for `new` when it is gone."""
+        if old is not None:
+            self.classes.pop(old.name, None)
+        if new is not None:
+            self.classes[new.name] = new
+        self._turns.clear()
+        self._moved = True
+        self._cluster.recount_priorities()
+        self._cluster.mark_queue()
+
+    def observe_autoscaler(self, *, present: bool) -> None:
+        """Take in whether the cluster has an autoscaler."""
+        if present != self.autoscaler:
+            self.autoscaler = present
+            self._cluster.mark_queue()
+
+    def turn(self, tracked: TrackedJob) -> order.Turn:
+        """Return the place of a job in the order, found anew only if it may have changed."""
+        known = self._turns.get(tracked.job.uid)
+        if known is None or known[0] is not tracked.job:
+            known = (tracked.job, order.turn(tracked.job, self.classes))
+            self._turns[tracked.job.uid] = known
+        return known[1]
+
+    def note(self, tracked: TrackedJob) -> None:
+        """Take in what has just been decided for a job."""
+        uid = tracked.job.uid
+        was, now = uid in self._queued, tracked.phase == QUEUED
+        if now != was:
+            self._moved = True
+        if now or was:
+            self._looked_at = None
+        if now:
+            self._queued[uid] = tracked
+        else:
+            self._queued.pop(uid, None)
+
+    def forget(self, uid: str) -> None:
+        """Take in that a job is gone."""
+        self._turns.pop(uid, None)
+        self._shown.pop(uid, None)
+        if self._queued.pop(uid, None) is not None:
+            self._moved = True
+            self._looked_at = None
+
+    def queued(self) -> list[TrackedJob]:
+        """Return the jobs in the queue, in order."""
+        return sorted(self._queued.values(), key=self.turn)
+
+    # --- the reservation ------------------------------------------------------------------------
+
+    @property
+    def reservation(self) -> Reservation | None:
+        """What is reserved for a job of the queue."""
+        return self._reservations.kept
+
+    def adopt(self, reservation: Reservation, *, now: float) -> None:
+        """Take over the reservation of an earlier planner."""
+        self._reservations.adopt(reservation, now=now)
+
+    def renew_reservation(self, *, now: float) -> TrackedJob | None:
+        """Give the reservation to the job it is due to now; return the holder if it changed.
+
+        That changes only when a queued job was decided on, as it is when its time has come, or with
+        the capacity there is.
+        """
+        basis = (self._cluster.ledger.gains, self._cluster.ends_version)
+        if basis == self._looked_at:
+            return None
+        self._looked_at = basis
+        due = [one for one in self._queued.values() if self._reservations.is_due(one, now=now)]
+        due.sort(key=self.turn)
+        return self._reservations.holder if self._reservations.renew(due, now=now) else None
+
+    def renew_reservation_after(self, tracked: TrackedJob, *, now: float) -> TrackedJob | None:
+        """Renew it after a decision for one job, before the next one may take its capacity."""
+        holder = self._reservations.holder
+        if self._reservations.holds(tracked):
+            return self.renew_reservation(now=now)
+        if not self._reservations.is_due(tracked, now=now):
+            return None
+        if holder and self.turn(holder) < self.turn(tracked):
+            return None
+        renewed = self._reservations.give(tracked, now=now)
+        return tracked if renewed else None
+
+    # --- what decisions and sentences need --------------------------------------------------------
+
+    def context(self, tracked: TrackedJob) -> Around:
+        """Return what surrounds a job."""
+        own = order.priority_class(tracked.job, self.classes)
+        holder, kept = self._reservations.holder, self.reservation
+        return Around(
+            priority=own.value,
+            preempts=own.preempts,
+            reservation=kept,
+            reserved_for=holder.job.title if holder else "another job",
+            awaited=self._awaited(kept) if kept else "",
+            ahead=kept is not None and (holder is None or self.turn(tracked) <= self.turn(holder)),
+            crowded=self._cluster.backlog.crowd,
+            autoscaler=self.autoscaler,
+            allowance=self.quotas.of(tracked, self.classes),
+        )
+
+    def moved(self) -> Iterator[TrackedJob]:
+        """Yield the queued jobs whose place is not the one last shown, and note what it is."""
+        if not self._moved:
+            return
+        self._moved = False
+        for ahead, tracked in enumerate(self.queued()):
+            shown = self._shown.get(tracked.job.uid)
+            if shown is None or abs(shown - ahead) > max(0, ahead - _EXACT) // 10:
+                self._shown[tracked.job.uid] = ahead
+                yield tracked
+
+    def sentence(self, tracked: TrackedJob) -> Verdict | None:
+        """Return why a job is as it is, with its place in the queue."""
+        ahead = self._shown.get(tracked.job.uid)
+        if tracked.phase != QUEUED or tracked.verdict is None or ahead is None:
+            return tracked.verdict
+        kept, nodes, awaited = self.reservation, "", ""
+        if kept is not None and self._reservations.holds(tracked):
+            nodes, awaited = listed(kept.nodes), self._awaited(kept)
+        return in_line(
+            tracked.verdict, ahead=ahead, exact=_EXACT, kept_nodes=nodes, awaited=awaited
+        )
+
+    def _awaited(self, kept: Reservation) -> str:
+        """Return the names of the jobs that a reservation waits for."""
+        known = (self._cluster.jobs.get(uid) for uid in kept.waits_for)
+        return listed(sorted(one.job.title for one in known if one), of="jobs")

@@ -1,0 +1,141 @@
+"""A planner as a snapshot, and a planner from one: for `kfext plan`, bug reports and tests."""
+
+import math
+from collections.abc import Iterator
+
+from kfext.core.ledger.claim import Claim
+from kfext.core.queue.reservation import Reservation, reserved_key
+from kfext.model.moment import Moment
+from kfext.model.plan import decode_plan
+from kfext.model.pod import Pod
+from kfext.model.snapshot import JobClocks, ReservationRecord, Snapshot
+from kfext.state.cluster import Cluster
+from kfext.state.planner import Planner
+from kfext.state.tracked_job import TrackedJob
+
+
+def planner_of(snapshot: Snapshot, now: Moment) -> Planner:
+    """Return a planner that knows what a snapshot states, with every job to be decided on."""
+    planner = Planner()
+    cluster, settings, queue = planner.cluster, planner.settings, planner.queue
+    for namespace in snapshot.namespaces.values():
+        settings.observe_namespace(None, namespace)
+    for policy in snapshot.policies:
+        settings.observe_policy(policy)
+    for network_policy in snapshot.network_policies:
+        settings.observe_network_policy(None, network_policy)
+    for priority_class in snapshot.classes.values():
+        queue.observe_class(None, priority_class)
+    for quota in snapshot.quotas:
+        queue.quotas.observe_quota(None, quota)
+    for namespace_name in snapshot.limit_ranges:
+        queue.quotas.observe_limit_range(None, namespace_name)
+    queue.observe_autoscaler(present=snapshot.autoscaler)
+    for node in snapshot.nodes:
+        cluster.observe_node(None, node)
+    for pod in snapshot.pods:
+        cluster.observe_pod(None, pod)
+    for job in snapshot.jobs:
+        cluster.take_job(job, {})
+        _set_assumed(cluster.jobs[job.uid], snapshot.clocks.get(job.uid, JobClocks()))
+        cluster.sync_claims(cluster.jobs[job.uid])
+    cluster.settle(now.monotonic)
+    cluster.pod_created_at = now.monotonic - snapshot.quiet
+    cluster.backlog.crowded |= snapshot.crowded
+    for uid, tracked in cluster.jobs.items():
+        _set_clocks(tracked, snapshot.clocks.get(uid, JobClocks()), now.monotonic)
+        if tracked.not_before > now.monotonic:
+            planner.alarms.set(uid, tracked.not_before)
+    if snapshot.reservation is not None:
+        queue.adopt(_reservation(snapshot.reservation), now=now.wall)
+    return planner
+
+
+def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
+    """Return all that a planner knows. What is taken in later does not change it."""
+    cluster, settings, queue = planner.cluster, planner.settings, planner.queue
+    cluster.settle(now.monotonic)
+    kept = queue.reservation
+    return Snapshot(
+        nodes=tuple(node for node in cluster.ledger.nodes if node is not None),
+        pods=(*cluster.members(), *_strangers(cluster)),
+        jobs=tuple(tracked.job for tracked in cluster.jobs.values()),
+        policies=tuple(settings.policies()),
+        namespaces=settings.namespaces(),
+        classes=dict(queue.classes),
+        quotas=queue.quotas.all(),
+        limit_ranges=queue.quotas.limit_ranges(),
+        network_policies=settings.network_policies(),
+        autoscaler=queue.autoscaler,
+        clocks={uid: _clocks(one, now.monotonic) for uid, one in cluster.jobs.items()},
+        reservation=None if kept is None else _record(kept),
+        quiet=now.monotonic - cluster.pod_created_at,
+        crowded=cluster.backlog.crowded,
+    )
+
+
+def _strangers(cluster: Cluster) -> Iterator[Pod]:
+    """Yield the pods of no training job as far as the ledger knows them: by what they claim."""
+    members = {pod.uid for pod in cluster.members()}
+    for key, claim in cluster.ledger.claims().items():
+        match key:
+            case ("pod", str(uid)) if uid not in members:
+                yield Pod(
+                    namespace="",
+                    name="",
+                    uid=uid,
+                    node_name=claim.node,
+                    requests=claim.requests,
+                    host_ports=claim.host_ports,
+                    priority=claim.priority or 0,
+                )
+            case _:
+                pass  # of a member, a plan, a port or the reservation
+
+
+def _clocks(tracked: TrackedJob, now: float) -> JobClocks:
+    return JobClocks(
+        waited=now - tracked.since,
+        settled=now - tracked.settled_at,
+        hopeless=None if tracked.hopeless_since is None else now - tracked.hopeless_since,
+        resting=max(tracked.not_before - now, 0.0),
+        writing=tracked.busy,
+        assumed="" if tracked.assumed is None else tracked.assumed.encode(),
+    )
+
+
+def _set_clocks(tracked: TrackedJob, clocks: JobClocks, now: float) -> None:
+    tracked.since = now - clocks.waited
+    tracked.settled_at = now - clocks.settled
+    tracked.hopeless_since = None if clocks.hopeless is None else now - clocks.hopeless
+    tracked.not_before = now + clocks.resting if clocks.resting else 0.0
+
+
+def _set_assumed(tracked: TrackedJob, clocks: JobClocks) -> None:
+    tracked.busy = clocks.writing
+    tracked.assumed = decode_plan(clocks.assumed, job_uid=tracked.job.uid)
+
+
+def _record(kept: Reservation) -> ReservationRecord:
+    return ReservationRecord(
+        job_uid=kept.job_uid,
+        nodes=kept.nodes,
+        waits_for=kept.waits_for,
+        until=kept.until if math.isfinite(kept.until) else None,
+        to_free=kept.to_free,
+        kept={claim.node: claim.requests for claim in kept.claims.values()},
+    )
+
+
+def _reservation(record: ReservationRecord) -> Reservation:
+    return Reservation(
+        job_uid=record.job_uid,
+        nodes=record.nodes,
+        waits_for=record.waits_for,
+        until=math.inf if record.until is None else record.until,
+        to_free=record.to_free,
+        claims={
+            reserved_key(node): Claim(node=node, requests=kept, job=record.job_uid)
+            for node, kept in record.kept.items()
+        },
+    )

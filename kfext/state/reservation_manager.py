@@ -1,0 +1,121 @@
+"""The one reservation there can be: to which job it is due, and its claims on the ledger."""
+
+from collections.abc import Callable, Hashable, Iterable
+
+from kfext.core.lifecycle.room import WAITS_FOR_ROOM
+from kfext.core.placement.gang import members_of
+from kfext.core.queue.backfill import reserve
+from kfext.core.queue.refusals import shape_of
+from kfext.core.queue.reservation import Reservation
+from kfext.model.job import TrainingJob
+from kfext.names import QUEUED, REASON_QUOTA, REASON_WAITING_FOR_OPERATOR
+from kfext.state.cluster import Cluster
+from kfext.state.settings import JobSettings
+from kfext.state.tracked_job import TrackedJob
+
+_KEEPS = WAITS_FOR_ROOM | {REASON_QUOTA, REASON_WAITING_FOR_OPERATOR}
+"""Reasons for which a job that has a reservation does not lose it: they pass."""
+
+
+class ReservationManager:
+    """Keeps a reservation for the first job of the queue that has waited long enough.
+
+    It is found anew only when something of it has changed. `now` is in epoch seconds.
+    """
+
+    def __init__(self, cluster: Cluster, settings: Callable[[TrackedJob], JobSettings]) -> None:
+        self.kept: Reservation | None = None
+        self._cluster = cluster
+        self._settings = settings
+        self._basis: tuple[object, ...] = ()
+        self._known: tuple[int, int] = (-1, -1)
+        self._nowhere: set[Hashable] = set()
+
+    @property
+    def holder(self) -> TrackedJob | None:
+        """The job that has the reservation."""
+        return self._cluster.jobs.get(self.kept.job_uid) if self.kept else None
+
+    def holds(self, tracked: TrackedJob) -> bool:
+        """Return whether it is this job that has the reservation."""
+        return self.kept is not None and self.kept.job_uid == tracked.job.uid
+
+    def is_due(self, tracked: TrackedJob, *, now: float) -> bool:
+        """Return whether a reservation is due to a job, unless one before it needs it too."""
+        if tracked.busy or tracked.phase != QUEUED or tracked.verdict is None:
+            return False
+        if tracked.verdict.reason not in (_KEEPS if self.holds(tracked) else WAITS_FOR_ROOM):
+            return False
+        waited = now - max(tracked.job.created, tracked.state.suspended_at)
+        return waited >= self._settings(tracked).placement.reserve_after
+
+    def renew(self, due: Iterable[TrackedJob], *, now: float) -> bool:
+        """Give the reservation to the first of some jobs for which one is possible, else to none.
+
+        Return whether anything about it changed.
+        """
+        found = (kept for one in due if (kept := self._for(one, now=now)) is not None)
+        return self._set(next(found, None))
+
+    def give(self, tracked: TrackedJob, *, now: float) -> bool:
+        """Give the reservation to a job if one is possible for it; return whether it changed."""
+        found = self._for(tracked, now=now)
+        return found is not None and self._set(found)
+
+    def adopt(self, reservation: Reservation, *, now: float) -> None:
+        """Take over the reservation of an earlier planner, as long as nothing changes."""
+        self._set(reservation)
+        self._known = (self._cluster.ledger.gains, self._cluster.ends_version)
+        if (holder := self.holder) is not None:
+            self._basis = self._basis_of(holder, now=now)
+
+    def _set(self, found: Reservation | None) -> bool:
+        if found == self.kept:
+            return False
+        ledger, gains = self._cluster.ledger, self._cluster.ledger.gains
+        old = self.kept.claims if self.kept else {}
+        new = found.claims if found else {}
+        self.kept = found
+        for key in old.keys() - new.keys():
+            ledger.drop(key)
+        for key, claim in new.items():
+            ledger.claim(key, claim)
+        if ledger.gains != gains:
+            self._cluster.mark_queue()  # what is no longer reserved others may use
+        return True
+
+    def _for(self, tracked: TrackedJob, *, now: float) -> Reservation | None:
+        """Return the reservation of a job, None if no end of a job would make it fit."""
+        known = (self._cluster.ledger.gains, self._cluster.ends_version)
+        if known != self._known:
+            self._known = known
+            self._nowhere.clear()
+            self._basis = ()
+        basis = _, one_node, excluded = self._basis_of(tracked, now=now)
+        if self.holds(tracked) and basis == self._basis:
+            return self.kept
+        shape = (shape_of(tracked.job), one_node, excluded)
+        if shape in self._nowhere:
+            return None
+        jobs = self._cluster.jobs.values()
+        found = reserve(
+            tracked.job.uid,
+            members_of(tracked.job),
+            self._cluster.ledger,
+            ends={one.job.uid: ends for one in jobs if (ends := one.job.ends) is not None},
+            one_node=one_node,
+            excluded=excluded,
+            ignoring=self.kept.claims if self.kept else (),
+        )
+        if found is None:
+            self._nowhere.add(shape)
+        else:
+            self._basis = basis
+        return found
+
+    def _basis_of(
+        self, tracked: TrackedJob, *, now: float
+    ) -> tuple[TrainingJob, bool, tuple[str, ...]]:
+        """Return what of a job decides its reservation: with no change in it, it stands."""
+        excluded = tuple(node for node, until in tracked.state.excluded.items() if until > now)
+        return tracked.job, self._settings(tracked).colocation == "required", excluded

@@ -1,0 +1,104 @@
+"""A job as the planner tracks it: what the API server shows, and what has been decided since."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kfext.core.ledger.claim import Claim
+from kfext.core.lifecycle.queued import HOPELESS
+from kfext.core.lifecycle.steps import Amend, Start, Step, Wait
+from kfext.model.job import TrainingJob
+from kfext.model.plan import Plan
+from kfext.model.state import JobState
+from kfext.model.verdict import Verdict
+
+_RETRY_SECONDS = 1.0
+_LONGEST_RETRY_SECONDS = 30.0
+_MOST_FAILURES = 10
+
+
+@dataclass(slots=True)
+class TrackedJob:
+    """A job and what is known beside it while it lives. Times are monotonic seconds.
+
+    `raw` is the JSON object that patches are made for. `assumed` is a plan that is being written to
+    the job: it holds its nodes until the answer is in. `busy` says that a step is being written,
+    `not_before` when a step that failed may be tried again. `phase` and `verdict` are what the last
+    decision was; phase None for a job that is not kfext's. `since` is when the job last made
+    progress, `settled_at` when its set of pods last changed, `hopeless_since` since when not even
+    the empty cluster would hold it. `claimed` are the claims of its plan, `gated` whether pods of
+    it wait behind the gate.
+    """
+
+    raw: Mapping[str, Any]
+    job: TrainingJob
+    plan: Plan | None
+    state: JobState
+    assumed: Plan | None = None
+    busy: bool = False
+    not_before: float = 0.0
+    phase: str | None = None
+    verdict: Verdict | None = None
+    since: float = 0.0
+    settled_at: float = 0.0
+    hopeless_since: float | None = None
+    gated: bool = False
+    claimed: dict[Hashable, Claim] = field(default_factory=dict)
+    _failures: int = 0
+    _phase_since: float = 0.0
+    _marker: tuple[object, ...] | None = None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the job waits for capacity: in the queue, or with pods behind the gate."""
+        queued = self.job.suspend and self.job.held
+        return (queued or self.gated) and not self.job.finished
+
+    def update(
+        self, raw: Mapping[str, Any], job: TrainingJob, plan: Plan | None, state: JobState
+    ) -> None:
+        """Take in a newer version of the job: what was refused may be tried at once."""
+        self.raw, self.job, self.plan, self.state = raw, job, plan, state
+        self.not_before = 0.0
+
+    def observe_progress(self, marker: tuple[object, ...], *, at: float) -> None:
+        """Restart the clock of the present step if anything that counts as progress changed."""
+        if marker != self._marker:
+            self._marker, self.since = marker, at
+
+    def decide(self, step: Step, *, at: float) -> tuple[str, float] | None:
+        """Take in what was decided; return the phase that ended and its length in seconds."""
+        self.hopeless_since = self._hopeless_since(step, at=at)
+        if not isinstance(step, Wait):
+            self.busy = True
+            self.assumed = step.plan if isinstance(step, Start | Amend) else None
+            return None
+        ended = None
+        if step.phase != self.phase:
+            if self.phase is not None:
+                ended = (self.phase, at - self._phase_since)
+            self._phase_since = at
+        self.phase, self.verdict = step.phase, step.verdict
+        return ended
+
+    def _hopeless_since(self, step: Step, *, at: float) -> float | None:
+        if not isinstance(step, Wait) or step.verdict is None:
+            return None
+        if step.verdict.reason not in HOPELESS:
+            return None
+        return at if self.hopeless_since is None else self.hopeless_since
+
+    def finish(self) -> None:
+        """Take in that the step has been written, or was given up."""
+        self.assumed, self.busy = None, False
+
+    def succeed(self) -> None:
+        """Take in that a write was not refused."""
+        self._failures = 0
+
+    def fail(self, *, at: float) -> float:
+        """Take in that a write was refused; return the seconds until the next try."""
+        pause = min(_RETRY_SECONDS * 2.0**self._failures, _LONGEST_RETRY_SECONDS)
+        self._failures = min(self._failures + 1, _MOST_FAILURES)
+        self.not_before = at + pause
+        return pause
