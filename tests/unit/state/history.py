@@ -1,0 +1,389 @@
+"""A controller's life in random steps, on a model of the API server that is small enough to see.
+
+The planner is the real one. Jobs, pods and nodes change as people, the operator and kube-scheduler
+change them; steps are written at once, later, in part, or are refused.
+"""
+
+from collections.abc import Callable
+from copy import deepcopy
+
+import jsonpatch
+from hypothesis import note
+from hypothesis import strategies as st
+
+from kfext import names
+from kfext.core.lifecycle.steps import (
+    Amend,
+    Bind,
+    Evict,
+    Release,
+    Remember,
+    Start,
+    Step,
+    Stop,
+    Ungate,
+)
+from kfext.core.patches import job as job_patch
+from kfext.core.patches import pod as pod_patch
+from kfext.model.job import parse_job
+from kfext.model.moment import Moment
+from kfext.model.namespace import Namespace
+from kfext.model.pod import Pod, parse_pod
+from kfext.model.policy import parse_policy
+from kfext.model.priority import PriorityClass
+from kfext.model.quota import Quota, parse_quota
+from kfext.state.planner import Planner
+from kfext.state.tracked_job import TrackedJob
+from tests.builders import JobBuilder, Raw, job, node, raw_pod
+
+TEAM = Namespace("team", labels={names.MANAGED: "true"})
+CLASSES = {
+    "high": PriorityClass("high", 100),
+    "patient": PriorityClass("patient", 50, preempts=False),
+}
+_OPERATIONS: dict[type[Step], Callable[[TrackedJob, Step], list[dict[str, object]]]] = {
+    Start: lambda one, step: job_patch.start_patch(one.raw, one.job, step.plan),
+    Amend: lambda one, step: job_patch.amend_patch(one.raw, one.job, step.plan),
+    Stop: lambda one, step: job_patch.stop_patch(one.raw, one.job, step.state),
+    Remember: lambda one, step: job_patch.remember_patch(one.raw, one.job, step.state),
+    Evict: lambda one, step: job_patch.remember_patch(one.raw, one.job, step.state),
+    Release: lambda one, step: job_patch.release_patch(one.raw, one.job, step.verdict),
+}
+
+jobs = st.fixed_dictionaries(
+    {
+        "workers": st.integers(1, 8),
+        "cpu": st.sampled_from("112"),
+        "colocation": st.sampled_from(["", "", "preferred", "required"]),
+        "network": st.sampled_from(["", "", "", "host"]),
+        "elastic": st.booleans(),
+        "priority": st.sampled_from(["", "", "high", "patient"]),
+        "deadline": st.sampled_from([0, 0, 100, 1000]),
+    }
+)
+
+
+def made(name: str, *, uid: str, created: float, **of: object) -> JobBuilder:
+    """A job as admission leaves it."""
+    built = job(name=name, uid=uid).worker(of["workers"], cpu=of["cpu"]).held().created(created)
+    for key in ("colocation", "network"):
+        if of[key]:
+            built.annotated(f"kfext.dev/{key}", str(of[key]))
+    policy = built.raw["spec"]["runPolicy"]
+    if of["elastic"]:
+        built.raw["spec"]["elasticPolicy"] = {"minReplicas": 1}
+        built.annotated(names.ELASTIC, "1-9")
+    if of["priority"]:
+        policy["schedulingPolicy"] = {"priorityClass": of["priority"]}
+    if of["deadline"]:
+        policy["activeDeadlineSeconds"] = of["deadline"]
+    return built
+
+
+class History:
+    """The planner, what it is shown, and the writes that it waits for."""
+
+    def __init__(self, draw: st.DataObject) -> None:
+        self.draw = draw
+        self.now = 1000.0
+        self.version = 1
+        self.jobs: dict[str, Raw] = {}
+        self.pods: dict[str, Raw] = {}
+        self.nodes = {"a": node("a", cpu="8"), "b": node("b", cpu="4")}
+        self.namespace = TEAM
+        self.policy: Raw | None = None
+        self.quota: Quota | None = None
+        self.classes = dict(CLASSES)
+        self.writes: list[tuple[TrackedJob, Step]] = []
+        self.count = 0
+        self.planner = Planner()
+        self.restart()
+
+    @property
+    def moment(self) -> Moment:
+        """The present: the two clocks have nothing to do with each other."""
+        return Moment(wall=self.now, monotonic=self.now - 700.0)
+
+    # --- kfext ------------------------------------------------------------------------------------
+
+    def restart(self) -> None:
+        """Kill the controller; its successor reads everything anew."""
+        self.planner, self.writes = Planner(most=self.draw.draw(st.sampled_from([1, 2, 64]))), []
+        planner = self.planner
+        for priority_class in self.classes.values():
+            planner.queue.observe_class(None, priority_class)
+        planner.settings.observe_namespace(None, self.namespace)
+        if self.policy is not None:
+            planner.settings.observe_policy(parse_policy(self.policy))
+        if self.quota is not None:
+            planner.queue.quotas.observe_quota(None, self.quota)
+        for one in self.nodes.values():
+            planner.cluster.observe_node(None, one)
+        for raw in self.pods.values():
+            planner.cluster.observe_pod(None, parse_pod(raw))
+        for raw in self.jobs.values():
+            planner.cluster.observe_job(raw)
+
+    def tick(self) -> None:
+        tick = self.planner.tick(self.moment)
+        self.writes += tick.steps
+        assert not tick.failures, tick.failures
+
+    def write(self) -> None:
+        """Carry one step out, or part of it, or have it refused."""
+        if not self.writes:
+            return
+        at = self.draw.draw(st.integers(0, len(self.writes) - 1), label="which write")
+        tracked, step = self.writes.pop(at)
+        outcome = self.draw.draw(st.sampled_from(["done", "done", "done", "refused"]))
+        note(f"  {type(step).__name__} of {tracked.job.name} is {outcome}")
+        if outcome == "done":
+            try:
+                self._apply(tracked, step)
+            except jsonpatch.JsonPatchException:
+                outcome = "refused"
+        self.planner.finish(
+            tracked, self.moment, complete=outcome == "done", refused=outcome == "refused"
+        )
+
+    def _apply(self, tracked: TrackedJob, step: Step) -> None:
+        uid = tracked.job.uid
+        if operations := _OPERATIONS.get(type(step)):
+            if uid not in self.jobs:
+                raise jsonpatch.JsonPatchConflict("gone")
+            self.patch_job(uid, operations(tracked, step))
+        match step:
+            case Bind(pins):
+                for pod, to in pins:
+                    self._patch_pod(pod, pod_patch.pin(pod, to))
+            case Ungate(pods):
+                for pod in pods:
+                    self._patch_pod(pod, pod_patch.ungate(pod))
+            case Evict(pods, _) | Release(pods, _):
+                for pod in pods:
+                    self.remove_pod(pod.uid)
+            case _:
+                pass
+
+    # --- objects ----------------------------------------------------------------------------------
+
+    def stamped(self, raw: Raw) -> Raw:
+        self.version += 1
+        raw["metadata"]["resourceVersion"] = str(self.version)
+        return raw
+
+    def put_job(self, raw: Raw) -> None:
+        self.jobs[raw["metadata"]["uid"]] = self.stamped(raw)
+        self.planner.cluster.observe_job(deepcopy(raw))
+
+    def patch_job(self, uid: str, operations: list[dict[str, object]]) -> None:
+        self.put_job(jsonpatch.apply_patch(deepcopy(self.jobs[uid]), operations))
+
+    def put_pod(self, raw: Raw) -> None:
+        uid = raw["metadata"]["uid"]
+        old = parse_pod(self.pods[uid]) if uid in self.pods else None
+        self.pods[uid] = self.stamped(deepcopy(raw))
+        self.planner.cluster.observe_pod(old, parse_pod(self.pods[uid]))
+
+    def _patch_pod(self, pod: Pod, operations: list[dict[str, object]]) -> None:
+        if pod.uid in self.pods:
+            self.put_pod(jsonpatch.apply_patch(deepcopy(self.pods[pod.uid]), operations))
+
+    def remove_pod(self, uid: str) -> None:
+        raw = self.pods.pop(uid, None)
+        if raw is not None:
+            self.planner.cluster.observe_pod(parse_pod(raw), None)
+
+    def _some(self, of: dict[str, Raw]) -> str | None:
+        return self.draw.draw(st.sampled_from(sorted(of)), label="which") if of else None
+
+    # --- what people, the operator, kube-scheduler and the cloud do -------------------------------
+
+    def submit(self) -> None:
+        self.count += 1
+        name = f"job-{self.count}"
+        fields = self.draw.draw(jobs, label=name)
+        self.put_job(made(name, uid=name, created=self.now, **fields).raw)
+
+    def edit(self) -> None:
+        """A person edits an annotation, well or badly, or takes it away."""
+        if (uid := self._some(self.jobs)) is None:
+            return
+        raw = deepcopy(self.jobs[uid])
+        key, value = self.draw.draw(
+            st.sampled_from(
+                [
+                    (names.COLOCATION, "required"),
+                    (names.COLOCATION, "requierd"),
+                    (names.COLOCATION, "off"),
+                    (names.NETWORK, "host"),
+                    (names.NETWORK, "hots"),
+                    (names.ELASTIC, "2-4"),
+                    (names.ELASTIC, "4-2"),
+                    (names.COLOCATION, ""),
+                ]
+            )
+        )
+        raw["metadata"]["annotations"].pop(key, None)
+        if value:
+            raw["metadata"]["annotations"][key] = value
+        self.put_job(raw)
+
+    def suspend(self) -> None:
+        """A person suspends or resumes a job."""
+        if uid := self._some(self.jobs):
+            raw = deepcopy(self.jobs[uid])
+            policy = raw["spec"]["runPolicy"]
+            policy["suspend"] = not policy.get("suspend")
+            self.put_job(raw)
+
+    def delete(self) -> None:
+        if uid := self._some(self.jobs):
+            del self.jobs[uid]
+            self.planner.cluster.forget_job(uid)
+            for pod_uid, raw in list(self.pods.items()):
+                if parse_pod(raw).owner_uid == uid:
+                    self.remove_pod(pod_uid)
+
+    def finish(self) -> None:
+        if uid := self._some(self.jobs):
+            raw = deepcopy(self.jobs[uid])
+            raw["status"] = {"conditions": [{"type": "Succeeded", "status": "True"}]}
+            self.put_job(raw)
+
+    def operate(self) -> None:
+        """The operator creates the pods of a job that runs, and confirms a suspend."""
+        if (uid := self._some(self.jobs)) is None:
+            return
+        self._create_pods(uid, most=self.draw.draw(st.integers(1, 5), label="pods"))
+
+    def _create_pods(self, uid: str, *, most: int) -> None:
+        of = parse_job(self.jobs[uid])
+        assert of is not None
+        mine = [one for one in self.pods if parse_pod(self.pods[one]).owner_uid == uid]
+        if of.suspend:
+            for one in mine:
+                self.remove_pod(one)
+            raw = deepcopy(self.jobs[uid])
+            since = {"type": "Suspended", "status": "True", "lastTransitionTime": _time(self.now)}
+            raw["status"] = {"conditions": [since]}
+            self.put_job(raw)
+        elif not of.finished:
+            present = {parse_pod(self.pods[one]).replica for one in mine}
+            missing = [key for key, _ in of.replicas() if key not in present]
+            for key in missing[:most]:
+                self.count += 1
+                self.put_pod(
+                    raw_pod(of, key.type, key.index, gated=not of.released, uid=f"p-{self.count}")
+                )
+
+    def bind(self) -> None:
+        """kube-scheduler binds a pod that is let go."""
+        loose = {
+            uid: raw
+            for uid, raw in self.pods.items()
+            if not (parse_pod(raw).gates or parse_pod(raw).node_name)
+        }
+        if uid := self._some(loose):
+            raw = deepcopy(self.pods[uid])
+            raw["spec"]["nodeName"] = parse_pod(raw).pinned_to or "a"
+            self.put_pod(raw)
+
+    def stranger(self) -> None:
+        """A pod of no training job comes, or one goes."""
+        strangers = {uid: raw for uid, raw in self.pods.items() if uid.startswith("stranger")}
+        if strangers and self.draw.draw(st.booleans(), label="goes"):
+            self.remove_pod(str(self._some(strangers)))
+            return
+        self.count += 1
+        uid = f"stranger-{self.count}"
+        spec = {
+            "nodeName": self.draw.draw(st.sampled_from("abc")),
+            "priority": self.draw.draw(st.sampled_from([0, 200])),
+            "containers": [{"resources": {"requests": {"cpu": self.draw.draw(_cpus)}}}],
+        }
+        self.put_pod({"metadata": {"namespace": "x", "name": uid, "uid": uid}, "spec": spec})
+
+    def change_node(self) -> None:
+        name = self.draw.draw(st.sampled_from("abc"), label="node")
+        old = self.nodes.pop(name, None)
+        if old is None or self.draw.draw(st.booleans(), label="stays"):
+            cpu = self.draw.draw(st.sampled_from("488"), label="cpu")
+            self.nodes[name] = node(name, cpu=cpu, cordoned=self.draw.draw(st.booleans()))
+        self.planner.cluster.observe_node(old, self.nodes.get(name))
+
+    def change_quota(self) -> None:
+        old, self.quota = self.quota, None
+        if self.draw.draw(st.booleans(), label="quota"):
+            used = str(self.draw.draw(st.integers(0, 6)))
+            status = {"hard": {"pods": "8"}, "used": {"pods": used}}
+            raw = {"metadata": {"namespace": "team", "name": "q"}, "status": status}
+            self.quota = parse_quota(raw)
+        self.planner.queue.quotas.observe_quota(old, self.quota)
+
+    def change_policy(self) -> None:
+        self.policy = {
+            "metadata": {"name": "p"},
+            "spec": {
+                "settings": self.draw.draw(
+                    st.sampled_from([{}, {"colocation": "required"}, {"network": "host"}])
+                ),
+                "placement": {
+                    "reserveAfter": self.draw.draw(st.sampled_from(["0s", "90s", "5m"])),
+                    "releaseAfter": self.draw.draw(st.sampled_from(["auto", "30s", "1h"])),
+                },
+            },
+        }
+        self.planner.settings.observe_policy(parse_policy(self.policy))
+        self.planner.cluster.mark_queue()
+
+    def change_class(self) -> None:
+        """A PriorityClass goes, or comes back."""
+        name = self.draw.draw(st.sampled_from(sorted(CLASSES)))
+        old = self.classes.pop(name, None)
+        if old is None:
+            self.classes[name] = CLASSES[name]
+        self.planner.queue.observe_class(old, self.classes.get(name))
+
+    def go_on(self) -> None:
+        """All goes well for a while: what is decided is written, and the operator keeps up."""
+        for _ in range(3):
+            self.tick()
+            while self.writes:
+                tracked, step = self.writes.pop()
+                try:
+                    self._apply(tracked, step)
+                except jsonpatch.JsonPatchException:
+                    self.planner.finish(tracked, self.moment, refused=True)
+                else:
+                    self.planner.finish(tracked, self.moment)
+            for uid in list(self.jobs):
+                self._create_pods(uid, most=100)
+
+    def wait_long(self) -> None:
+        """Longer than reserveAfter: everything is due."""
+        self.now += 400.0
+
+    def wait(self) -> None:
+        self.now += self.draw.draw(st.sampled_from([0.5, 3.0, 31.0, 61.0, 301.0]), label="seconds")
+
+
+ACTS: tuple[Callable[[History], None], ...] = (
+    *(History.submit, History.submit, History.submit, History.go_on, History.go_on),
+    *(History.tick, History.tick, History.tick, History.write, History.write, History.write),
+    *(History.operate, History.operate, History.bind, History.bind, History.wait, History.wait),
+    *(History.edit, History.suspend, History.delete, History.finish, History.stranger),
+    *(History.change_node, History.change_quota, History.change_policy, History.change_class),
+    History.restart,
+)
+CROWDED = (
+    *(History.submit, History.submit, History.submit, History.go_on, History.submit),
+    *(History.submit, History.go_on, History.wait_long, History.go_on, History.submit),
+)
+"""A beginning after which jobs wait, and one may have a reservation."""
+_cpus = st.sampled_from("1234")
+
+
+def _time(seconds: float) -> str:
+    made_at = job().created(seconds).raw["metadata"]["creationTimestamp"]
+    return str(made_at)

@@ -1,0 +1,78 @@
+"""`plan -f` answers what the controller then does, on any snapshot.
+
+A controller lives through a random history. Then a job is planned with what that controller knows,
+and submitted to it: both come to the same answer.
+"""
+
+from typing import Any
+
+from hypothesis import event, given, note, settings
+from hypothesis import strategies as st
+
+from kfext.cli.plan import STARTS, WAITS, Forecast
+from kfext.core.lifecycle.steps import Start
+from kfext.state.outlook import outlook
+from kfext.state.recording import planner_of, snapshot_of
+from tests.unit.state.history import ACTS, CROWDED, History, jobs, made
+
+acts = st.builds(
+    lambda beginning, acts: [*beginning, *acts],
+    st.sampled_from([(), CROWDED]),
+    st.lists(st.sampled_from(ACTS), max_size=60),
+)
+Answer = tuple[str, str, dict[str, str]]
+
+
+def planned(history: History, fields: dict[str, Any]) -> Answer:
+    """What `plan -f` answers: the outcome, the reason, and the node of each replica."""
+    raw = made("asked", uid="", created=0, **fields).raw
+    raw["metadata"] = {key: raw["metadata"][key] for key in ("name", "annotations", "namespace")}
+    del raw["metadata"]["annotations"]["kfext.dev/held"]
+    del raw["spec"]["runPolicy"]["suspend"]
+    snapshot = snapshot_of(history.planner, history.moment)
+    found = Forecast(snapshot, now=history.now).submit(raw, home="team")
+    return found.outcome, found.reason, found.nodes
+
+
+def decided(history: History, fields: dict[str, Any]) -> Answer:
+    """What the controller does with the same job."""
+    history.put_job(made("asked", uid="planned-1", created=int(history.now), **fields).raw)
+    step = outlook(history.planner, "planned-1", history.moment).step
+    if isinstance(step, Start):
+        places = step.plan.assignment.items()
+        nodes = {f"asked-{key.type}-{key.index}": node for key, node in places}
+        return STARTS, step.verdict.reason, nodes
+    return WAITS, step.verdict.reason, {}  # type: ignore[union-attr]
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data(), fields=jobs)
+def test_plan_answers_what_the_controller_then_does(
+    data: st.DataObject, fields: dict[str, Any]
+) -> None:
+    history = History(data)
+    for act in data.draw(acts, label="acts"):
+        note(act.__name__)
+        act(history)
+    answer = planned(history, fields)
+    event(f"{answer[0]} {answer[1]}")
+    event(f"reservation {history.planner.queue.reservation is not None}")
+    assert answer == decided(history, fields)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_a_snapshot_of_a_planner_made_from_a_snapshot_is_that_snapshot(
+    data: st.DataObject,
+) -> None:
+    history = History(data)
+    for act in data.draw(acts, label="acts"):
+        act(history)
+    first = snapshot_of(history.planner, history.moment)
+    again = snapshot_of(planner_of(first, history.moment), history.moment)
+    for one in type(first).__dataclass_fields__:
+        assert _sorted(getattr(again, one)) == _sorted(getattr(first, one)), one
+
+
+def _sorted(value: object) -> object:
+    return sorted(value, key=repr) if isinstance(value, tuple) else value
