@@ -1,1 +1,1 @@
-"""Frozen values: what kfext knows of a cluster. Parsing is tolerant and never does I/O."""
+"""What kfext knows about a cluster, as frozen values. Parsing objects never raises or does I/O."""

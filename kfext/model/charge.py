@@ -1,4 +1,4 @@
-"""What one pod charges to the resource quotas of its namespace, in their own words.
+"""What one pod charges to the resource quotas of its namespace, named as quotas name it.
 
 Source: kubernetes pkg/quota/v1/evaluator/core/pods.go.
 """
@@ -18,12 +18,18 @@ _NATIVE = (CPU, MEMORY, EPHEMERAL_STORAGE)
 
 @dataclass(frozen=True, slots=True)
 class PodCharge:
-    """What one pod charges, and what decides which quotas it falls under.
+    """What one pod charges, and what decides which quotas cover it.
 
-    `usage` holds amounts by quota resource (`pods`, `requests.cpu`), in the units of
-    model.quantity, sorted by name. `unstated` names what at least one container leaves out
-    (`limits.memory`): a quota on it makes the API server refuse the pod. Hashable, so that equal
-    pods are counted together.
+    Hashable, so that equal pods are counted together.
+
+    `usage`: amounts by quota resource (`pods`, `requests.cpu`), sorted by name, in the units of
+        model.quantity.
+    `unstated`: quota resources that at least one container leaves out (`limits.memory`), sorted;
+        the API server refuses the pod if a quota limits one of them.
+    `best_effort`: whether nothing requests CPU or memory.
+    `terminating`: whether activeDeadlineSeconds is set.
+    `cross_namespace_affinity`: whether an affinity term names other namespaces.
+    `priority_class`: the pod's priorityClassName, empty if unset.
     """
 
     usage: tuple[tuple[str, int], ...] = ()
@@ -35,7 +41,7 @@ class PodCharge:
 
 
 def pod_charge(spec: Mapping[str, Any]) -> PodCharge:
-    """Return what a pod of this spec charges from its creation to its end; total."""
+    """Return what a pod of this spec charges from its creation to its end. Never raises."""
     deadline = spec.get("activeDeadlineSeconds")
     return PodCharge(
         usage=tuple(sorted(_usage(spec))),
@@ -55,7 +61,7 @@ def _usage(spec: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
             yield REQUESTS + name, number
         elif name == PODS:
             yield name, number
-        elif "/" in name:  # an extended resource is counted under one name only
+        elif "/" in name:  # quotas count an extended resource only as `requests.`
             yield REQUESTS + name, number
     for name, number in pod_limits(spec).items():
         if name in _NATIVE:
@@ -63,7 +69,7 @@ def _usage(spec: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
 
 
 def _unstated(spec: Mapping[str, Any]) -> set[str]:
-    """Return what some container leaves out; with resources for the whole pod, nothing counts."""
+    """Return what at least one container leaves out; nothing if the pod itself has resources."""
     whole = mapping(spec.get("resources"))
     if whole.get("requests") or whole.get("limits"):
         return set()

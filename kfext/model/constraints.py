@@ -1,4 +1,4 @@
-"""What a pod asks of its node besides resources: selectors, affinity, tolerations.
+"""What a pod requires of its node besides resources: selectors, affinity, tolerations, ports.
 
 The values are hashable, so that equal pods share one verdict per node.
 """
@@ -47,11 +47,14 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """Everything that decides, apart from free resources, whether a pod may run on a node.
+    """Everything except free resources that decides whether a pod may run on a node.
 
-    `terms` is None without required node affinity; with it, one term at least must match.
-    `node_name` is set if the pod names its node and so passes kube-scheduler by. `host_ports` are
-    of all addresses of the node: a port on one address counts as taken on the others too.
+    `node_selector`: labels that the node must have, as sorted pairs of key and value.
+    `terms`: required node affinity, of which at least one term must match; None without it.
+    `tolerations`: the taints that the pod tolerates.
+    `host_ports`: sorted pairs of protocol and port; a port on one address of the node counts as
+        taken on all of them.
+    `node_name`: set if the pod names its node and so bypasses kube-scheduler.
     """
 
     node_selector: tuple[tuple[str, str], ...] = ()
@@ -62,7 +65,7 @@ class Constraints:
 
     @property
     def pinned_to(self) -> str | None:
-        """The one node that the required affinity allows by name, if there is exactly one."""
+        """The node that the required affinity allows by name, None unless it is exactly one."""
         if not self.terms:
             return None
         names = set()
@@ -75,7 +78,7 @@ class Constraints:
 
 
 def parse_constraints(spec: Mapping[str, Any]) -> Constraints:
-    """Return the constraints of a pod spec; what cannot be understood is left out."""
+    """Return the constraints of a pod spec, without the parts that cannot be understood."""
     required = mapping(
         mapping(mapping(spec.get("affinity")).get("nodeAffinity")).get(
             "requiredDuringSchedulingIgnoredDuringExecution"
@@ -120,7 +123,7 @@ def _requirements(items: object) -> tuple[Requirement, ...]:
 
 
 def _host_ports(spec: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
-    """Return (protocol, port) of every host port; on the host network each port is one."""
+    """Return (protocol, port) of every host port; on the host network, of every declared port."""
     found = set()
     for container in lasting_containers_of(spec):
         for port in map(mapping, sequence(container.get("ports"))):

@@ -1,4 +1,4 @@
-"""One view over PyTorchJob and TFJob, with the defaults that the training-operator would apply."""
+"""One view of PyTorchJob and TFJob, with the training-operator's defaults applied."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -47,15 +47,26 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class TrainingJob:
-    """A PyTorchJob or TFJob as it stands in the cluster. Times are seconds since the epoch.
+    """A PyTorchJob or TFJob as it is in the cluster. Times are seconds since the epoch.
 
-    `deadline` is activeDeadlineSeconds: after so many seconds the operator ends the job. `elastic`
-    says that the job runs with fewer workers too, at least `fewest`: a PyTorchJob with an
-    elasticPolicy and no Master, a TFJob with parameter servers and dynamic workers.
-    `dynamic_rendezvous` says that the pods of an elastic PyTorchJob are agents of torchrun's own
-    rendezvous, `meets_at_worker` that this is at the first worker; `told_nowhere`, that the
-    operator tells the pods nothing of each other: no Master and no elasticPolicy.
-    `template_settings` are the annotations of ours in the templates, as admission left them.
+    `groups`: the replica types in rank order.
+    `suspend`: runPolicy.suspend.
+    `managed_by`: runPolicy.managedBy, empty if unset.
+    `priority_class`: the class in runPolicy.schedulingPolicy, empty if unset.
+    `deleting`: whether the job has a deletionTimestamp.
+    `created`: creationTimestamp.
+    `deadline`: activeDeadlineSeconds, the seconds from `started` after which the operator ends the
+        job; None if unset.
+    `started`: status.startTime, 0.0 if unset.
+    `elastic`: whether the job can run with fewer workers: a PyTorchJob with an elasticPolicy and no
+        Master, or a TFJob with parameter servers and dynamic workers.
+    `fewest`: the fewest workers with which an elastic job runs.
+    `dynamic_rendezvous`: whether the pods are agents that meet by torchrun's own rendezvous.
+    `meets_at_worker`: whether an elastic PyTorchJob has that rendezvous at its first worker.
+    `told_nowhere`: whether the operator gives the pods of a PyTorchJob no address to meet at, as it
+        has neither a Master nor an elasticPolicy.
+    `conditions`: the conditions of the status by type.
+    `template_settings`: the annotations of kfext in the templates, as admission left them.
     """
 
     kind: Kind
@@ -83,7 +94,7 @@ class TrainingJob:
 
     @property
     def title(self) -> str:
-        """How a sentence names the job: kind, namespace and name."""
+        """The name of the job in messages: kind, namespace and name."""
         return f"{self.kind.name} {self.namespace}/{self.name}"
 
     @property
@@ -93,7 +104,7 @@ class TrainingJob:
 
     @property
     def released(self) -> bool:
-        """Whether kfext has let go of the job for good."""
+        """Whether kfext has released the job for good."""
         return RELEASED in self.annotations
 
     @property
@@ -113,7 +124,7 @@ class TrainingJob:
 
     @property
     def ends(self) -> float | None:
-        """When a running job ends at the latest, None if that is not known."""
+        """When a running job ends at the latest, None if unknown."""
         return self.started + self.deadline if self.deadline and self.started else None
 
     @property
@@ -123,7 +134,7 @@ class TrainingJob:
 
     @property
     def requests(self) -> Resources:
-        """What all pods of the job request together."""
+        """The requests of all pods of the job together."""
         return add(times(group.requests, group.replicas) for group in self.groups)
 
     def has(self, condition: str) -> bool:
@@ -132,17 +143,17 @@ class TrainingJob:
         return found is not None and found.status
 
     def replicas(self) -> Iterator[tuple[ReplicaKey, ReplicaGroup]]:
-        """Yield every replica in rank order: the first types first, then by index."""
+        """Yield every replica in rank order: by type, then by index."""
         for group in self.groups:
             for index in range(group.replicas):
                 yield ReplicaKey(type=group.type.lower(), index=index), group
 
 
 def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
-    """Return the view of a job's JSON object, or None if it is of no kind that kfext knows.
+    """Return the view of a job's JSON object, or None if kfext does not know its kind.
 
-    Total: odd or missing fields take the operator's defaults (1 replica) or are left out; a
-    replica type in any case becomes the operator's spelling.
+    Never raises: invalid or missing fields take the operator's defaults (1 replica) or are left
+    out. Replica types may be written in any case and get the operator's spelling.
     """
     kind = KINDS.get(text(raw.get("kind")))
     if kind is None:

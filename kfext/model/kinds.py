@@ -1,20 +1,26 @@
-"""The kinds of training jobs, and where the API of one differs from the other's."""
+"""The kinds of training jobs and the differences between their APIs."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of training job and where its API differs from the other's."""
+    """A kind of training job and how its API differs from that of the other kind.
+
+    `name`: the kind, as in an object's `kind`.
+    `plural`: the name of the resource in URLs.
+    `replica_specs`: the field of the spec that holds the replica types.
+    `container`: the name of the training container in each pod.
+    `port`: the name of that container's port on which replicas find each other.
+    `types`: the replica types in rank order; the others connect to the first.
+    """
 
     name: str
     plural: str
     replica_specs: str
     container: str
     port: str
-    """Name of the port, of that container, on which replicas find each other."""
     types: tuple[str, ...]
-    """Replica types in rank order: the first is where the others connect to."""
 
 
 PYTORCH = Kind(

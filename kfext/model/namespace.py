@@ -1,4 +1,4 @@
-"""A namespace, as far as settings need it."""
+"""The parts of a namespace that settings need."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from kfext.model.tolerant import mapping, strings, text
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """A namespace's labels, which opt it in and select policies, and its annotations, settings."""
+    """A namespace: its labels opt it in and select policies, its annotations are settings."""
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -17,7 +17,7 @@ class Namespace:
 
 
 def parse_namespace(raw: Mapping[str, Any]) -> Namespace:
-    """Return a namespace from its JSON object; total, whatever the input."""
+    """Return a namespace from its JSON object. Never raises."""
     metadata = mapping(raw.get("metadata"))
     return Namespace(
         name=text(metadata.get("name")),

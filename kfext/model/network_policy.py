@@ -1,4 +1,4 @@
-"""A NetworkPolicy, as far as kfext has to tell whom it no longer protects."""
+"""The parts of a NetworkPolicy that kfext needs to report which pods it does not protect."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from kfext.model.tolerant import mapping, text
 
 @dataclass(frozen=True, slots=True)
 class NetworkPolicy:
-    """Which pods of its namespace a policy applies to."""
+    """A policy; `pods` selects those of its namespace to which it applies."""
 
     namespace: str
     name: str
@@ -18,7 +18,7 @@ class NetworkPolicy:
 
 
 def parse_network_policy(raw: Mapping[str, Any]) -> NetworkPolicy:
-    """Return a policy from its JSON object; total, whatever the input."""
+    """Return a policy from its JSON object. Never raises."""
     metadata = mapping(raw.get("metadata"))
     return NetworkPolicy(
         namespace=text(metadata.get("namespace")),

@@ -1,4 +1,4 @@
-"""What a pod template says of its pods' network, as far as `network: host` depends on it."""
+"""The parts of a pod template on which `network: host` depends."""
 
 import re
 from collections.abc import Mapping
@@ -14,22 +14,24 @@ Port = tuple[str, int]
 TCP = "TCP"
 LARGEST_PORT = 65535
 _MEETING = re.compile(r"--(master|rdzv)[-_](addr|port|endpoint)\b")
-"""torchrun's options, which go before what the operator sets in the environment."""
+"""Options of torchrun that override what the operator sets in the environment."""
 _TOLD = frozenset(
     {"MASTER_ADDR", "MASTER_PORT", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_RDZV_ENDPOINT"}
 )
-"""What the operator sets itself where it knows; nobody else need."""
+"""Variables that the operator sets where it knows the address; no user needs to set them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Networking:
     """The network of one template.
 
-    `own_host`: the user asks for the node's network, or for a port of the node, already. `ports`
-    are the declared ports but the one that the operator knows by name: they would be ports of the
-    node on the host network. `own_meeting`: a command line or a variable says where the replicas
-    meet, so that no other port would be heeded. `mesh`: an Istio sidecar is asked for. `labels` are
-    those of the pods, by which NetworkPolicies find them.
+    `own_host`: whether the user already requests the node's network or a port of the node.
+    `own_meeting`: whether a command line or a variable sets where the replicas meet, so that the
+        pods would ignore any other port.
+    `ports`: the declared ports except the operator's own, which it knows by name; on the host
+        network they would be ports of the node.
+    `mesh`: whether an Istio sidecar is requested.
+    `labels`: the labels of the pods, by which NetworkPolicies select them.
     """
 
     own_host: bool = False
@@ -40,7 +42,7 @@ class Networking:
 
 
 def parse_networking(template: Mapping[str, Any], *, port_name: str) -> Networking:
-    """Return the network of a template; `port_name` names the operator's port. Total."""
+    """Return the network of a template; `port_name` names the operator's port. Never raises."""
     metadata, spec = mapping(template.get("metadata")), mapping(template.get("spec"))
     declared = [
         port

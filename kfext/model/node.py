@@ -1,4 +1,4 @@
-"""A node, as far as placement needs it."""
+"""The parts of a node that placement needs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,11 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node: `allocatable` is what pods may request in all."""
+    """A node.
+
+    `allocatable`: what its pods may request in total.
+    `unschedulable`: whether it is cordoned.
+    """
 
     name: str
     allocatable: Resources = field(default_factory=dict)
@@ -30,7 +34,7 @@ class Node:
 
 
 def parse_node(raw: Mapping[str, Any]) -> Node:
-    """Return a node from its JSON object; total, whatever the input."""
+    """Return a node from its JSON object. Never raises."""
     metadata, spec = mapping(raw.get("metadata")), mapping(raw.get("spec"))
     return Node(
         name=text(metadata.get("name")),

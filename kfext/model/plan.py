@@ -9,16 +9,18 @@ from kfext.model.pod import ReplicaKey
 from kfext.model.tolerant import mapping, sequence, text
 
 Assignment = Mapping[ReplicaKey, str]
-"""Replica -> name of its node."""
+"""The name of each replica's node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The placement of a whole job.
 
-    `generation` counts the plans of the job from 1. `port` is the first of the job's ports if its
-    pods use the network of their node, 0 if they have their own. A plan whose `job_uid` is not the
-    job's was copied along with a manifest and is ignored.
+    `job_uid`: the uid of the job; a plan with another uid was copied with a manifest and is
+        ignored.
+    `generation`: the number of the plan, counted from 1 for each job.
+    `assignment`: the node of each replica.
+    `port`: the first of the job's ports if its pods use their node's network, else 0.
     """
 
     job_uid: str
@@ -32,7 +34,11 @@ class Plan:
         return tuple(sorted(set(self.assignment.values())))
 
     def encode(self) -> str:
-        """Return compact JSON: per type, the number of each index's node in a list of names."""
+        """Return compact JSON, in which replicas refer to nodes by their position in a list.
+
+        `replicas` has a list for each type: at the replica's index, the position of its node in
+        `nodes`, or -1 if it has none.
+        """
         number = {node: position for position, node in enumerate(self.nodes)}
         replicas: dict[str, dict[int, int]] = {}
         for key, node in self.assignment.items():
@@ -53,7 +59,7 @@ class Plan:
 
 
 def decode_plan(written: str | None, *, job_uid: str) -> Plan | None:
-    """Return the plan in an annotation, or None if it is absent, damaged or another job's."""
+    """Return the plan in an annotation; None if it is absent, damaged or another job's."""
     try:
         raw = mapping(json.loads(written or ""))
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""A pod, as far as placement needs it."""
+"""The parts of a pod that placement needs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,12 +21,12 @@ from kfext.names import (
 )
 
 _SHARED = 8192
-"""How many replica keys are remembered, so that equal ones are one object."""
+"""How many replica keys are cached, so that equal ones are one object."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaKey:
-    """Which replica of a job a pod is: the type in lower case, as on the label, and the index."""
+    """The replica of a job that a pod is: its type, in lower case as on the label, and index."""
 
     type: str
     index: int
@@ -34,7 +34,7 @@ class ReplicaKey:
 
 @dataclass(frozen=True, slots=True)
 class Asks:
-    """What a pod's spec asks for, its node apart: the same for all pods of one template."""
+    """What a pod's spec requires, apart from its node: the same for all pods of one template."""
 
     gates: tuple[str, ...]
     requests: Resources
@@ -46,7 +46,7 @@ class Asks:
 
     @property
     def gated(self) -> bool:
-        """Whether our own gate is among the gates."""
+        """Whether the gate of kfext is among the gates."""
         return GATE in self.gates
 
 
@@ -54,11 +54,19 @@ class Asks:
 class Pod:
     """A pod.
 
-    `owner_uid` is the uid of the job that controls it, empty if no training job does.
-    `affinity` and the full `constraints` are kept only while the pod bears our gate, since only
-    then we write to it; `pinned_to` is kept for every pod. `unschedulable` is kube-scheduler's
-    sentence, empty if it has none; `on_host` says that the pod uses its node's network. Times are
-    seconds since the epoch.
+    `owner_uid`: the uid of the training job that controls the pod, empty if none does.
+    `replica`: which replica of its job the pod is, None if its labels do not name one.
+    `node_name`: the node to which it is bound, empty if it is not.
+    `pinned_to`: the node to which its affinity pins it, None while it is gated.
+    `deleting`: whether it has a deletionTimestamp.
+    `gates`: the names of its scheduling gates.
+    `constraints`, `affinity`: kept only while it is gated, as kfext patches no other pods.
+    `host_ports`: the ports of its node that it uses.
+    `unschedulable`: the message of kube-scheduler, empty if there is none.
+    `released`: whether its template was marked as released when it was created.
+    `plan_generation`: the number of the plan under which it was created, as on its annotation.
+    `created`: seconds since the epoch.
+    `on_host`: whether it uses its node's network.
     """
 
     namespace: str
@@ -86,12 +94,12 @@ class Pod:
 
     @property
     def gated(self) -> bool:
-        """Whether our own gate holds the pod."""
+        """Whether the gate of kfext holds the pod."""
         return GATE in self.gates
 
     @property
     def finished(self) -> bool:
-        """Whether the pod has ended and so holds no resources."""
+        """Whether the pod has ended, so that it holds no resources."""
         return self.phase in {"Succeeded", "Failed"}
 
     @property
@@ -101,10 +109,10 @@ class Pod:
 
 
 def parse_pod(raw: Mapping[str, Any], *, asks: Asks | None = None) -> Pod:
-    """Return a pod from its JSON object; total, whatever the input.
+    """Return a pod from its JSON object. Never raises.
 
-    `asks` is `parse_asks` of its spec, of which then only nodeName is read. Strings that pods share
-    are shared in memory.
+    `asks`, if given, must be `parse_asks` of the spec, from which then only nodeName is read.
+    Strings that are likely to be equal in many pods are interned.
     """
     metadata, spec = mapping(raw.get("metadata")), mapping(raw.get("spec"))
     status = mapping(raw.get("status"))
@@ -138,7 +146,7 @@ def parse_pod(raw: Mapping[str, Any], *, asks: Asks | None = None) -> Pod:
 
 
 def parse_asks(spec: Mapping[str, Any]) -> Asks:
-    """Return what a pod spec asks for; total, whatever the input."""
+    """Return what a pod spec requires. Never raises."""
     priority = spec.get("priority")
     return Asks(
         gates=tuple(
@@ -165,7 +173,7 @@ def _owner_uid(metadata: Mapping[str, Any]) -> str:
 def _replica(labels: Mapping[str, str]) -> ReplicaKey | None:
     index = labels.get(REPLICA_INDEX, "")
     if JOB_NAME not in labels or not (index.isascii() and index.isdigit()) or len(index) > 6:
-        return None  # a label that anybody can write must not make us allocate by its number
+        return None  # anyone can write this label, so its number must not decide what we allocate
     return _replica_key(labels.get(REPLICA_TYPE, ""), int(index))
 
 

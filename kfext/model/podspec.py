@@ -1,8 +1,8 @@
-"""What a pod spec asks of kube-scheduler, counted as kube-scheduler counts it.
+"""What a pod spec requests, counted as kube-scheduler counts it.
 
-Pods are defaulted when they are created and templates are not, so that the defaults are applied
-here: a limit without a request is also the request. Source: kubernetes pkg/apis/core/v1
-SetDefaults_Pod, component-helpers resource.PodRequests and PodLimits.
+The API server applies defaults to pods but not to templates, so they are applied here: a limit
+without a request is also the request. Source: kubernetes pkg/apis/core/v1 SetDefaults_Pod,
+component-helpers resource.PodRequests and PodLimits.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,11 +14,11 @@ from kfext.model.tolerant import mapping, sequence
 
 
 def pod_requests(spec: Mapping[str, Any]) -> Resources:
-    """Return the requests of a pod, overhead included and the pod itself counted as one `pods`.
+    """Return the requests of a pod, with its overhead and with one `pods` for the pod itself.
 
-    Containers add up; init containers run one after the other, each beside the sidecars
-    (init containers that restart always) started before it. Pod-level requests, where given,
-    replace the sum for their resource.
+    Containers add up. Init containers run one after the other, each beside the sidecars (init
+    containers with restartPolicy Always) that started before it. A pod-level request replaces the
+    sum of its resource.
     """
     total = _peak(spec, _requests)
     total.update(_pod_level_requests(spec))
@@ -26,9 +26,9 @@ def pod_requests(spec: Mapping[str, Any]) -> Resources:
 
 
 def pod_limits(spec: Mapping[str, Any]) -> Resources:
-    """Return the limits of a pod: of those containers that have one, or of the pod as a whole.
+    """Return the limits of a pod: its pod-level limits, else those of the containers that have one.
 
-    Overhead comes on top where there is a limit. A resource without any limit is absent.
+    Overhead is added where there is a limit. A resource without any limit is absent.
     """
     total = _peak(spec, _limits)
     total.update(_limits(spec))
@@ -37,7 +37,7 @@ def pod_limits(spec: Mapping[str, Any]) -> Resources:
 
 
 def is_guaranteed(spec: Mapping[str, Any]) -> bool:
-    """Return whether CPU and memory have requests = limits everywhere (QoS class Guaranteed)."""
+    """Return whether requests equal limits for all CPU and memory (QoS class Guaranteed)."""
     if _pod_level(spec):
         limits = _limits(spec)
         requests = {**_peak(spec, _requests), **_pod_level_requests(spec)}
@@ -52,18 +52,18 @@ def is_guaranteed(spec: Mapping[str, Any]) -> bool:
 
 
 def is_best_effort(spec: Mapping[str, Any]) -> bool:
-    """Return whether nothing asks for CPU or memory (QoS class BestEffort)."""
+    """Return whether nothing requests CPU or memory (QoS class BestEffort)."""
     holders = [spec] if _pod_level(spec) else containers_of(spec)
     return not any(name in _requests(holder) for holder in holders for name in (CPU, MEMORY))
 
 
 def containers_of(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield containers and init containers, sidecars among them."""
+    """Yield containers and init containers, sidecars included."""
     return chain(_listed(spec, "containers"), _listed(spec, "initContainers"))
 
 
 def lasting_containers_of(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield what runs as long as the pod: containers and sidecars."""
+    """Yield the containers that run as long as the pod: containers and sidecars."""
     sidecars = filter(_is_sidecar, _listed(spec, "initContainers"))
     return chain(_listed(spec, "containers"), sidecars)
 
@@ -71,7 +71,7 @@ def lasting_containers_of(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]
 def _peak(
     spec: Mapping[str, Any], amounts: Callable[[Mapping[str, Any]], Resources]
 ) -> dict[str, int]:
-    """Return the most that the containers of a pod have at once of `amounts`."""
+    """Return the largest total of `amounts` over the containers of a pod that run at once."""
     running = add(map(amounts, _listed(spec, "containers")))
     sidecars: Resources = {}
     peak: Resources = {}
@@ -85,15 +85,15 @@ def _peak(
 
 
 def _pod_level(spec: Mapping[str, Any]) -> bool:
-    """Whether the pod as a whole has requests or limits, which then say what its QoS class is."""
+    """Return whether the pod itself has resources, which then decide its QoS class."""
     return isinstance(spec.get("resources"), Mapping)
 
 
 def _pod_level_requests(spec: Mapping[str, Any]) -> Resources:
-    """Return the requests of the pod as a whole, which replace those of its containers.
+    """Return the pod-level requests, which replace the sum over the containers.
 
-    A limit of the whole pod is also its request, unless a container states one of CPU or memory,
-    be it zero; then the containers' sum stays.
+    A pod-level limit is also the request. The exception is CPU or memory where a container has a
+    request or limit of that resource, even if it is zero: there the sum over containers counts.
     """
     if not _pod_level(spec):
         return {}

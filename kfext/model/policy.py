@@ -14,12 +14,17 @@ AUTO = "auto"
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """How long the steps of a placement may take, in seconds, and how pods without requests count.
+    """How long the steps of a placement may take, in seconds, and how nodes are compared.
 
-    `release_after` None is `auto`: release after 60 s only a job that no empty node set holds, or
-    that others would make room for: an autoscaler, or preemption. `reserve_after` is how long the
-    first job of the queue waits before room is kept for it. `topology_keys` are labels of nodes
-    that say how near two nodes are, the widest first.
+    `bind_timeout`: the time from pin to bound; a pod that is late is planned again without its
+        node.
+    `create_timeout`: how long the operator may create no pod of an incomplete gang.
+    `release_after`: how long a job waits before it is released. None is `auto`: 60 s for a job
+        that fits no empty node set, or for which an autoscaler or preemption could free capacity;
+        other jobs wait in the queue.
+    `reserve_after`: how long the first job of the queue waits before capacity is kept for it.
+    `topology_keys`: node labels that show how near two nodes are, the widest first.
+    `assumed_requests`: what a container without requests counts as when nodes are compared.
     """
 
     bind_timeout: float = 60.0
@@ -34,8 +39,9 @@ class Placement:
 class HostNetwork:
     """What jobs on the host network may use of a node.
 
-    `ports` are the first and the last; `interfaces` are for training traffic, the best first; none
-    leaves the choice to the framework.
+    `ports`: the first and the last port of the range.
+    `interfaces`: the interfaces for training traffic, the best first; empty leaves the choice to
+        the training framework.
     """
 
     ports: tuple[int, int] = (20000, 29999)
@@ -50,7 +56,7 @@ class LabelSelector:
     expressions: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether `labels` satisfy every line of the selector."""
+        """Return whether `labels` satisfy every requirement of the selector."""
         if any(labels.get(key) != value for key, value in self.labels.items()):
             return False
         return all(
@@ -65,7 +71,7 @@ class LabelSelector:
 
 
 def parse_selector(raw: object) -> LabelSelector:
-    """Return a label selector from its JSON object; total, whatever the input."""
+    """Return a label selector from its JSON object. Never raises."""
     selector = mapping(raw)
     return LabelSelector(
         labels=strings(selector.get("matchLabels")),
@@ -82,9 +88,10 @@ def parse_selector(raw: object) -> LabelSelector:
 
 @dataclass(frozen=True, slots=True)
 class TrainingPolicy:
-    """One TrainingPolicy; `settings` has the full annotation keys.
+    """One TrainingPolicy; `settings` is by full annotation key.
 
-    Among the policies that select a namespace the highest weight holds, then the first name.
+    Of the policies that select a namespace, the one with the highest weight applies; the first by
+    name breaks ties.
     """
 
     name: str = ""
@@ -96,7 +103,7 @@ class TrainingPolicy:
 
 
 def parse_policy(raw: Mapping[str, Any]) -> TrainingPolicy:
-    """Return a policy from its JSON object; total, whatever the input."""
+    """Return a policy from its JSON object. Never raises."""
     spec = mapping(raw.get("spec"))
     placement = mapping(spec.get("placement"))
     weight = spec.get("weight")
@@ -120,7 +127,7 @@ def parse_policy(raw: Mapping[str, Any]) -> TrainingPolicy:
 def policy_for(
     policies: Iterable[TrainingPolicy], namespace_labels: Mapping[str, str]
 ) -> TrainingPolicy:
-    """Return the policy that holds in a namespace; the built-in one if none selects it."""
+    """Return the policy that applies to a namespace; the built-in one if none selects it."""
     selected = [policy for policy in policies if policy.selector.matches(namespace_labels)]
     return min(selected, key=lambda policy: (-policy.weight, policy.name), default=TrainingPolicy())
 
@@ -141,7 +148,7 @@ def _release_after(value: object) -> float | None:
 
 
 def _seconds(value: object, *, default: float) -> float:
-    """Return a duration such as `90s`, `5m`, `1h30m` in seconds."""
+    """Return a duration such as `90s`, `5m` or `1h30m` in seconds; `default` if it is invalid."""
     rest, total = text(value), 0.0
     if not rest:
         return default

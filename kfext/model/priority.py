@@ -1,4 +1,4 @@
-"""PriorityClass: what a name of a priority is worth."""
+"""PriorityClass: the value behind the name of a priority."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,9 +11,10 @@ _LARGEST = 2**31
 
 @dataclass(frozen=True, slots=True)
 class PriorityClass:
-    """A priority by name; the one that is `default` holds for pods that name none.
+    """A priority by name.
 
-    `preempts` says whether kube-scheduler evicts others for pods of the class.
+    `default`: whether pods that name no class get this one.
+    `preempts`: whether kube-scheduler may evict other pods for pods of this class.
     """
 
     name: str
@@ -23,7 +24,7 @@ class PriorityClass:
 
 
 def parse_priority_class(raw: Mapping[str, Any]) -> PriorityClass:
-    """Return a PriorityClass from its JSON object; total, whatever the input."""
+    """Return a PriorityClass from its JSON object. Never raises."""
     value = raw.get("value")
     return PriorityClass(
         name=text(mapping(raw.get("metadata")).get("name")),

@@ -12,7 +12,7 @@ from functools import lru_cache
 from kfext.errors import QuantityError
 
 Resources = Mapping[str, int]
-"""Resource name -> amount: millicores for cpu, else bytes, devices, pods. Treated as immutable."""
+"""Amount by resource name: millicores for cpu, else bytes, devices, pods. Treated as immutable."""
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -30,14 +30,14 @@ _SUFFIX = {
     "Pi": Fraction(2**50), "Ei": Fraction(2**60),
 }  # fmt: skip
 _LARGEST = 2**63 - 1
-_LONGEST = 64  # characters; a longer text is no amount of anything, and slow to convert
-_EXPONENT_LIMIT = 30  # beyond it a quantity saturates; computing 10**1000000 would hang us
+_LONGEST = 64  # characters; no real amount is longer, and a long text is slow to convert
+_EXPONENT_LIMIT = 30  # larger exponents count as this one; computing 10**1000000 would hang us
 
 
 def parse_quantity(value: object) -> Fraction:
     """Return the exact value of a quantity such as `500m`, `1.5`, `2Gi`, `1e3` or a number.
 
-    Raises QuantityError, with what is allowed, for anything else (`1e3m`, `1 Gi`, None).
+    Raises QuantityError, which names what is allowed, for anything else (`1e3m`, `1 Gi`, None).
     """
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise QuantityError(
@@ -71,12 +71,12 @@ def _amount(value: object, scale: int) -> int:
     return max(-_LARGEST, min(_LARGEST, -(-exact.numerator // exact.denominator)))
 
 
-# A cluster writes the same few amounts over and over, and exact fractions are slow.
+# A cluster repeats the same few amounts over and over, and exact fractions are slow.
 _text_amount = lru_cache(maxsize=4096)(_amount)
 
 
 def parse_resources(values: object) -> dict[str, int]:
-    """Return the parsable, positive entries of a resource list; the API refuses the others."""
+    """Return the valid, positive entries of a resource list; the API refuses the others."""
     parsed = {}
     for name, value in values.items() if isinstance(values, Mapping) else ():
         try:
@@ -98,7 +98,7 @@ def add(summands: Iterable[Resources]) -> dict[str, int]:
 
 
 def maximum(one: Resources, other: Resources) -> dict[str, int]:
-    """Return the larger of both, resource by resource."""
+    """Return the larger of the two, resource by resource."""
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
 
 
@@ -117,7 +117,7 @@ def human(resource: str, number: int) -> str:
 
 
 def _in_bytes(number: int) -> str:
-    """Return a number of bytes in the largest unit of which there is one."""
+    """Return a number of bytes in the largest unit that is not larger than it."""
     for unit, size in (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
         if abs(number) >= size:
             return f"{number / size:.1f}".removesuffix(".0") + f" {unit}"

@@ -1,4 +1,4 @@
-"""A ResourceQuota, as far as the pods and services of a job charge to it."""
+"""The parts of a ResourceQuota to which the pods and services of a job charge."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,14 +12,14 @@ from kfext.model.tolerant import mapping, sequence, text
 
 @dataclass(frozen=True, slots=True)
 class ScopeRule:
-    """One line of a quota's scope selector: `scope operator values`."""
+    """One requirement of a quota's scope selector: `scope operator values`."""
 
     scope: str
     operator: str = "Exists"
     values: tuple[str, ...] = ()
 
     def covers(self, charge: PodCharge, *, default_class: str) -> bool:
-        """Return whether a pod is in the scope; without a class it gets the `default_class`."""
+        """Return whether a pod is in the scope; a pod without a class has the `default_class`."""
         inside = {
             "BestEffort": charge.best_effort,
             "NotBestEffort": not charge.best_effort,
@@ -28,7 +28,7 @@ class ScopeRule:
             "CrossNamespacePodAffinity": charge.cross_namespace_affinity,
             "PriorityClass": self._covers_class(charge.priority_class or default_class),
         }
-        return inside.get(self.scope, False)  # any other scope is one of other objects
+        return inside.get(self.scope, False)  # no other scope is about pods
 
     def _covers_class(self, name: str) -> bool:
         match self.operator:
@@ -46,10 +46,12 @@ class ScopeRule:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """A ResourceQuota: what is allowed and what is used, by quota resource (`requests.cpu`).
+    """A ResourceQuota.
 
-    Amounts are in the units of model.quantity. A quota without rules covers every object of its
-    namespace; with rules, the pods that all of them cover, and nothing else.
+    `hard`: what is allowed, by quota resource (`requests.cpu`), in the units of model.quantity.
+    `used`: what is used, in the same form.
+    `rules`: with any, the quota covers only the pods that match all of them; without, every object
+        of its namespace.
     """
 
     namespace: str
@@ -64,10 +66,10 @@ class Quota:
 
 
 def parse_quota(raw: Mapping[str, Any]) -> Quota:
-    """Return a quota from its JSON object; total, whatever the input.
+    """Return a quota from its JSON object. Never raises.
 
-    The API server enforces the amounts in the status, which follow those in the spec; before it
-    has written any, those of the spec are on their way.
+    The API server enforces the amounts in the status, which follow those in the spec. While the
+    status has none, those of the spec are used, as they will follow soon.
     """
     metadata, spec = mapping(raw.get("metadata")), mapping(raw.get("spec"))
     status = mapping(raw.get("status"))
@@ -81,12 +83,12 @@ def parse_quota(raw: Mapping[str, Any]) -> Quota:
 
 
 def resource_of(key: str) -> str:
-    """Return which resource a quota resource is about: `cpu` for `requests.cpu`."""
+    """Return the resource that a quota resource limits: `cpu` for `requests.cpu`."""
     return key.removeprefix(REQUESTS).removeprefix(LIMITS).removeprefix("count/")
 
 
 def _amounts(values: object) -> Iterator[tuple[str, int]]:
-    """Yield the parsable entries; unlike in a request, zero says a lot: nothing is allowed."""
+    """Yield the valid entries. Zero counts, unlike in a request: it means that none is allowed."""
     for key, value in mapping(values).items():
         try:
             number = amount(resource_of(str(key)), value)

@@ -1,4 +1,4 @@
-"""How the replicas of a job find each other, from the spec of the job."""
+"""How the replicas of a job find each other, as the spec of the job defines it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,11 +7,11 @@ from kfext.model.kinds import PYTORCH, TENSORFLOW
 from kfext.model.tolerant import mapping, text
 
 DYNAMIC = frozenset({"c10d", "etcd-v2"})
-"""The backends with which torchrun's agents find each other by torch's own rendezvous."""
+"""The backends with which torchrun's agents use torch's own rendezvous."""
 
 
 def meets_at_worker(spec: Mapping[str, Any], *, name: str) -> bool:
-    """Return whether the workers of an elastic PyTorchJob meet at the first of them."""
+    """Return whether the workers of an elastic PyTorchJob meet at the first worker."""
     policy = mapping(spec.get("elasticPolicy"))
     host = text(policy.get("rdzvHost")).partition(".")[0]
     backend = text(policy.get("rdzvBackend"))
@@ -19,19 +19,19 @@ def meets_at_worker(spec: Mapping[str, Any], *, name: str) -> bool:
 
 
 def is_dynamic(spec: Mapping[str, Any]) -> bool:
-    """Return whether agents of torchrun find each other by its own rendezvous (c10d, etcd-v2)."""
+    """Return whether torchrun's agents find each other by its own rendezvous (c10d, etcd-v2)."""
     backend = text(mapping(spec.get("elasticPolicy")).get("rdzvBackend"))
-    return _has_policy(spec) and (backend or "c10d") in DYNAMIC  # it is the operator's default
+    return _has_policy(spec) and (backend or "c10d") in DYNAMIC  # c10d is the operator's default
 
 
 def told_nowhere(spec: Mapping[str, Any]) -> bool:
-    """Return whether the operator tells the workers of a PyTorchJob nothing of each other."""
+    """Return whether the operator gives the workers of a PyTorchJob no address to meet at."""
     told = _has_master(spec) or _has_policy(spec)
     return PYTORCH.replica_specs in spec and not told
 
 
 def is_elastic(spec: Mapping[str, Any]) -> bool:
-    """Return whether a job runs with fewer workers too."""
+    """Return whether a job can run with fewer workers."""
     if _has_policy(spec):
         return not _has_master(spec)
     types = mapping(spec.get(TENSORFLOW.replica_specs))

@@ -1,4 +1,4 @@
-"""All replicas of one type of a job, with the defaults that the training-operator would apply."""
+"""All replicas of one type of a job, with the training-operator's defaults applied."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,9 +16,15 @@ from kfext.names import DOMAIN, RELEASED
 
 @dataclass(frozen=True, slots=True)
 class ReplicaGroup:
-    """All replicas of one type: they share one template.
+    """All replicas of one type, which share one template.
 
-    `key` is the type as the user spelled it; `requests` and `charge` (to quotas) are of one pod.
+    `type`: the type in the operator's spelling.
+    `key`: the type as the user spelled it.
+    `replicas`: how many there are.
+    `requests`: the requests of one pod.
+    `guaranteed`: whether the QoS class of the pods is Guaranteed.
+    `released`: whether the template is marked as released.
+    `charge`: what one pod charges to quotas.
     """
 
     type: str
@@ -34,14 +40,14 @@ class ReplicaGroup:
 
 
 def parse_groups(kind: Kind, specs: Mapping[str, Any]) -> tuple[ReplicaGroup, ...]:
-    """Return the replica types of a job in rank order; total, whatever the input."""
+    """Return the replica types of a job in rank order. Never raises."""
     spelling = {known.lower(): known for known in kind.types}
     rank = {known: number for number, known in enumerate(kind.types)}
     groups = []
     for key, value in specs.items():
         known = spelling.get(str(key).lower())
         if known is None:
-            continue  # the operator runs no such type either
+            continue  # the operator does not run such a type either
         template = mapping(mapping(value).get("template"))
         pod_spec = mapping(template.get("spec"))
         count = mapping(value).get("replicas")
@@ -63,7 +69,7 @@ def parse_groups(kind: Kind, specs: Mapping[str, Any]) -> tuple[ReplicaGroup, ..
 
 
 def template_settings(specs: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the annotations of ours in the templates of a job."""
+    """Return the annotations of kfext in the templates of a job."""
     found: dict[str, str] = {}
     for value in specs.values():
         metadata = mapping(mapping(mapping(value).get("template")).get("metadata"))

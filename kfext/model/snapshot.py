@@ -1,4 +1,4 @@
-"""The cluster at one moment, as far as placement needs it: what a decision can rest on."""
+"""The cluster at one moment: everything on which a placement decision may depend."""
 
 import math
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ class ReservationRecord:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that decides about places, over all namespaces.
+    """The objects of all namespaces on which placement depends.
 
     `classes` and `namespaces` are by name, `limit_ranges` the namespaces that have a LimitRange.
     What only a controller knows has the value of a controller that has just started: `clocks` by

@@ -1,4 +1,4 @@
-"""What the controller must remember of a job over a restart. It is stored as JSON on the job."""
+"""What the controller must remember about a job across restarts, stored as JSON on the job."""
 
 import json
 import math
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from kfext.model.tolerant import mapping, text
 
 LIMIT = 4096
-"""Bytes that the annotation may have."""
+"""The largest size of the annotation, in bytes."""
 
 _MESSAGE_LIMIT = 1024
 _LARGEST = 2.0**63
@@ -16,15 +16,18 @@ _LARGEST = 2.0**63
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """The memory of a job. Times are seconds since the epoch.
+    """What the controller remembers about a job. Times are seconds since the epoch.
 
-    `strikes` counts the placements in a row that kube-scheduler or the operator did not carry
-    out; `excluded` says until when a node is out of the question for this job; `suspended_at` is
-    when kfext last suspended a job that had pods; `retry_at` is the end of a back-off, and of a job
-    that goes on the earliest next strike; `reason`, `message` say what it is for. `generation` is
-    the number of the last plan that was taken off the job; `asked` is how many workers the user
-    asked for while the job runs with the fewer that kfext `admitted`, else 0. `no_host_network` is
-    why the job is not to be tried on the host network again, empty if nothing speaks against it.
+    `strikes`: how many placements in a row kube-scheduler or the operator did not carry out.
+    `excluded`: until when each excluded node must not be used for this job.
+    `suspended_at`: when kfext last suspended the job while it had pods.
+    `retry_at`: the end of the back-off; for a job that was not suspended, when the next strike is
+        due at the earliest.
+    `reason`, `message`: why the job backs off.
+    `generation`: the number of the last plan that was removed from the job.
+    `asked`: the workers that the user requested while the job runs with fewer, else 0.
+    `admitted`: the workers with which kfext started such a job, else 0.
+    `no_host_network`: why the job must not be tried on the host network again, empty if it may.
     """
 
     strikes: int = 0
@@ -39,7 +42,7 @@ class JobState:
     no_host_network: str = ""
 
     def encode(self) -> str:
-        """Return compact JSON of what differs from the start, within LIMIT bytes."""
+        """Return compact JSON of the fields that are not 0 or empty, within LIMIT bytes."""
         excluded = {node: round(until) for node, until in self.excluded.items()}
         message, no_host_network = _cut(self.message), _cut(self.no_host_network)
         while True:
@@ -60,12 +63,12 @@ class JobState:
             )
             if len(written.encode()) <= LIMIT or not excluded:
                 return written
-            # The exclusion that ends first is the one least missed.
+            # Drop the exclusion that ends first, as it matters for the shortest time.
             del excluded[min(excluded, key=lambda node: excluded[node])]
 
 
 def decode_state(written: str | None) -> JobState:
-    """Return the state in an annotation; a damaged one counts as none."""
+    """Return the state in an annotation; an empty state if it is absent or damaged."""
     try:
         raw = mapping(json.loads(written or ""))
     except (ValueError, RecursionError):
@@ -91,7 +94,7 @@ def _number(value: object) -> float:
 
 
 def _cut(message: str) -> str:
-    """Return the message within 1 KiB of JSON, where a character may take twelve bytes."""
+    """Return the message, cut to 1 KiB of JSON, where one character may take twelve bytes."""
     while len(json.dumps(message)) > _MESSAGE_LIMIT:
         message = message[: len(message) * 3 // 4]
     return message

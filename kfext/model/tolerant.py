@@ -1,4 +1,4 @@
-"""Read fields of objects that other people wrote: never crash, take what is usable."""
+"""Read fields of objects that others wrote: never raise, and use what is valid."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -26,7 +26,7 @@ def strings(value: object) -> dict[str, str]:
 
 
 def timestamp(value: object) -> float:
-    """Return an RFC 3339 time as seconds since the epoch; 0.0 for what is not one."""
+    """Return an RFC 3339 time as seconds since the epoch; 0.0 for anything else."""
     try:
         return datetime.fromisoformat(text(value)).timestamp()
     except (ValueError, OverflowError, OSError):

@@ -1,13 +1,14 @@
-"""The answer of a decision: a machine reason and a sentence with numbers."""
+"""The result of a decision: a reason for machines and a sentence with numbers for people."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Why something is as it is.
+    """Why kfext decided something.
 
-    `reason` is one of the REASON names of kfext.names; `message` is a sentence for the user.
+    `reason`: one of the REASON names of kfext.names.
+    `message`: a sentence for the user.
     """
 
     reason: str
