@@ -1,21 +1,21 @@
 """The errors of kfext.
 
 KfextError
-├── UserError              what a person wrote is wrong; the message says what is allowed
+├── UserError              something a person wrote is wrong; the message says what is allowed
 │   ├── QuantityError      not a Kubernetes quantity
 │   └── SettingError       a malformed setting: field, value, allowed values, an example
-├── LeaseLost              another controller leads, or we could not renew: end the process
+├── LeaseLost              another controller leads, or the Lease was not renewed: end the process
 └── ApiError               the API server refused, or could not be reached
     ├── BadRequest         400: the API server could not read what we sent
     ├── Unauthorized       401
     ├── Forbidden          403
     ├── NotFound           404
-    ├── Conflict           409: somebody else wrote first, or it exists already
+    ├── Conflict           409: another client wrote first, or the object exists already
     ├── Gone               410: the resource version is too old; list again
     ├── Invalid            422: a failed `test` of a JSON patch, or a schema violation
     ├── TooManyRequests    429, with the seconds to wait
     ├── Unavailable        no connection, no answer in time, or 5xx
-    └── NotLeading         a write that was not sent: this process may not act any more
+    └── NotLeading         a write that was not sent, as this process may no longer lead
 """
 
 
@@ -24,7 +24,7 @@ class KfextError(Exception):
 
 
 class UserError(KfextError):
-    """Something a person wrote is wrong; the message is meant for that person."""
+    """Something a person wrote is wrong; the message is for that person."""
 
 
 class QuantityError(UserError):
@@ -34,8 +34,10 @@ class QuantityError(UserError):
 class SettingError(UserError):
     """A malformed setting.
 
-    `field` is where it stands, `value` what stands there, `allowed` what may, `example` one that
-    works.
+    `field`: where the value was set.
+    `value`: the value that is not allowed.
+    `allowed`: the values that are, in words.
+    `example`: a value that is allowed.
     """
 
     def __init__(self, *, field: str, value: object, allowed: str, example: str) -> None:
@@ -47,14 +49,15 @@ class SettingError(UserError):
 
 
 class LeaseLost(KfextError):  # noqa: N818 - an event as much as an error
-    """The controller's Lease could not be renewed in time or is held by another."""
+    """The controller's Lease could not be renewed in time, or another controller holds it."""
 
 
 class ApiError(KfextError):
     """The API server refused a request, or could not be reached.
 
-    `status` is the HTTP status (0 without an answer), `reason` the machine reason of the Status
-    object, `message` its sentence.
+    `status`: the HTTP status, 0 without an answer.
+    `reason`: the machine-readable reason of the Status object.
+    `message`: the message of the Status object.
     """
 
     def __init__(self, *, status: int, reason: str, message: str) -> None:
@@ -65,35 +68,35 @@ class ApiError(KfextError):
 
 
 class BadRequest(ApiError):  # noqa: N818 - named as the API names it, like all below
-    """400."""
+    """HTTP status 400."""
 
 
 class Unauthorized(ApiError):  # noqa: N818
-    """401."""
+    """HTTP status 401."""
 
 
 class Forbidden(ApiError):  # noqa: N818
-    """403."""
+    """HTTP status 403."""
 
 
 class NotFound(ApiError):  # noqa: N818
-    """404."""
+    """HTTP status 404."""
 
 
 class Conflict(ApiError):  # noqa: N818
-    """409."""
+    """HTTP status 409."""
 
 
 class Gone(ApiError):  # noqa: N818
-    """410."""
+    """HTTP status 410."""
 
 
 class Invalid(ApiError):  # noqa: N818
-    """422."""
+    """HTTP status 422."""
 
 
 class TooManyRequests(ApiError):  # noqa: N818
-    """429; `retry_after` is in seconds."""
+    """HTTP status 429; `retry_after` is in seconds."""
 
     def __init__(self, *, status: int, reason: str, message: str, retry_after: float) -> None:
         super().__init__(status=status, reason=reason, message=message)
@@ -101,8 +104,8 @@ class TooManyRequests(ApiError):  # noqa: N818
 
 
 class Unavailable(ApiError):  # noqa: N818
-    """No connection, no answer in time, or a 5xx."""
+    """No connection, no answer in time, or an HTTP status of 500 or above."""
 
 
 class NotLeading(ApiError):  # noqa: N818
-    """Not sent: another controller may lead by now."""
+    """The request was not sent, because another controller may lead by now."""

@@ -1,4 +1,4 @@
-"""One format for all log lines: a console for people, JSON for collectors."""
+"""One format for all log lines: text on a terminal, JSON everywhere else."""
 
 import logging
 import sys
@@ -10,9 +10,9 @@ _QUIET = ("aiohttp.access",)  # one line per probe and per review
 
 
 def configure(level: str = "info") -> None:
-    """Send every line, of structlog and of the standard library alike, to stderr.
+    """Send all log lines, from structlog and from the standard library, to stderr.
 
-    `level` is debug, info, warning or error. Raises ValueError for another one.
+    `level` is debug, info, warning or error. Raises ValueError for any other.
     """
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,

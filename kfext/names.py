@@ -1,20 +1,20 @@
 """Every name that kfext writes or reads in the cluster, each with its contract.
 
-A user meets these names in annotations, labels, events and conditions; they are the interface.
-Nothing else in the code spells one out.
+Users see these names in annotations, labels, events and conditions, so they are an interface. No
+other module spells one out.
 """
 
 DOMAIN = "kfext.dev"
 API_GROUP = DOMAIN
 API_VERSION = "v1alpha1"
 
-# --- where kfext is at home -----------------------------------------------------------------
+# --- where kfext is installed ---------------------------------------------------------------
 
 NAMESPACE = "kfext-system"
-"""Where the webhook, the controller, their Lease and the CA live."""
+"""The namespace of the webhook, the controller, its Lease and the CA."""
 
 LEASE = "kfext-controller"
-"""Lease in NAMESPACE; renewed by the controller only while it can really place jobs."""
+"""Lease in NAMESPACE, which the controller renews only while it can actually place jobs."""
 
 CA_SECRET = "kfext-webhook-ca"
 WEBHOOK_SERVICE = "kfext-webhook"
@@ -23,9 +23,9 @@ WEBHOOK_CONFIGURATION = "kfext"
 # --- labels set by people -------------------------------------------------------------------
 
 MANAGED = f"{DOMAIN}/managed"
-"""Label on a namespace; "true" opts its new jobs in. Set by an administrator, never by kfext."""
+"""Label on a namespace; "true" opts its new jobs in. Administrators set it, kfext never does."""
 
-# --- settings: annotations on a job, a namespace, or keys of TrainingPolicy.spec.settings ------
+# --- settings: annotations on a job or a namespace, or keys of TrainingPolicy.spec.settings ----
 
 COLOCATION = f"{DOMAIN}/colocation"
 NETWORK = f"{DOMAIN}/network"
@@ -41,41 +41,42 @@ GPU_LIMIT = f"{DOMAIN}/gpu-limit"
 # --- written by kfext on a job ----------------------------------------------------------------
 
 HELD = f"{DOMAIN}/held"
-"""Written by the job webhook when it suspends a job, kept while kfext may unsuspend it.
-suspend=true without it means that a person or another system suspended the job."""
+"""Written by the job webhook when it suspends a job, and kept while kfext may unsuspend the job.
+Without it, suspend=true means that a person or another system suspended the job."""
 
 PLAN = f"{DOMAIN}/plan"
-"""JSON of model.plan.Plan, written by the controller in the same patch as what it records."""
+"""JSON of model.plan.Plan, which the controller writes in the same patch as what it records."""
 
 STATE = f"{DOMAIN}/state"
-"""JSON of model.state.JobState, at most 4 KiB, written by the controller."""
+"""JSON of model.state.JobState, at most 4 KiB, which the controller writes."""
 
 RELEASED = f"{DOMAIN}/released"
-"""Sticky, with the reason as value: kfext keeps its hands off this job. Also in the template."""
+"""Marks a job that kfext has released and will not touch again; the value is the reason. It is
+also on the templates."""
 
 WRITTEN_BY_KFEXT = frozenset({HELD, PLAN, STATE})
-"""Removed from a CREATE: a copied manifest must not bring another job's history along."""
+"""Removed from a new job, because a copied manifest must not carry over another job's history."""
 
 # --- written by kfext on templates and pods ---------------------------------------------------
 
 GATE = f"{DOMAIN}/placement"
-"""Scheduling gate on the pods of a gang: removed together with the pin, in one patch."""
+"""Scheduling gate on the pods of a gang. One patch removes it and adds the pin."""
 
 PLAN_GENERATION = f"{DOMAIN}/plan-generation"
 """Annotation on templates and pods: the number of the plan under which the pod was created."""
 
 PORT_BASE = f"{DOMAIN}/port-base"
-"""Annotation on templates and pods: the first port of a job whose pods use their node's network;
-its absence means that they have their own. Written in the patch that starts the job."""
+"""Annotation on templates and pods: the first port of a job whose pods use their node's network.
+Without it the pods have their own network. The patch that starts the job writes it."""
 
 INTERFACES = f"{DOMAIN}/interfaces"
-"""Annotation on templates and pods beside PORT_BASE: the interfaces for training traffic, as the
-policy names them, with commas."""
+"""Annotation on templates and pods next to PORT_BASE: the interfaces for training traffic from the
+policy, separated by commas."""
 
 ISTIO_INJECT = "sidecar.istio.io/inject"
-"""A sidecar never ends, so the training pod would not either. Set to "false" where unset."""
+"""Set to "false" where unset: a sidecar never ends, so the training pod would never end either."""
 
-# --- names of others that kfext reads -----------------------------------------------------------
+# --- names of other systems that kfext reads ----------------------------------------------------
 
 TRAINING_GROUP = "kubeflow.org"
 TRAINING_VERSION = "v1"
@@ -85,7 +86,7 @@ REPLICA_TYPE = "training.kubeflow.org/replica-type"
 REPLICA_INDEX = "training.kubeflow.org/replica-index"
 OPERATOR_NAME = "training.kubeflow.org/operator-name"
 TRAINING_OPERATOR = "kubeflow.org/training-operator"
-"""The only value of runPolicy.managedBy, besides unset, that makes the operator run a job."""
+"""The only value of runPolicy.managedBy with which the operator runs a job, unless it is unset."""
 
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 HOSTNAME = "kubernetes.io/hostname"
@@ -94,7 +95,7 @@ NAMESPACE_NAME = "kubernetes.io/metadata.name"
 # --- phases of a TrainingPlan -------------------------------------------------------------------
 
 QUEUED = "Queued"
-"""Suspended by kfext; waits for room."""
+"""Suspended by kfext; waits for capacity."""
 PLANNED = "Planned"
 """Unsuspended with a plan; the operator is creating its pods."""
 GATED = "Gated"
@@ -113,36 +114,37 @@ PHASES = (QUEUED, PLANNED, GATED, BINDING, PLACED, SUSPENDED, PHASE_RELEASED, FI
 REASON_PLACED = "Placed"
 """All pods are bound where the plan says."""
 REASON_PLANNED = "Planned"
-"""Room was found and reserved; the job was unsuspended."""
+"""Capacity was found and claimed; the job was unsuspended."""
 REASON_NO_ROOM = "NoRoom"
-"""No node, and no set of nodes, has the free resources now; more may come."""
+"""No node or set of nodes has enough capacity now; that may change."""
 REASON_TOO_BIG = "TooBig"
-"""The job does not fit even the empty cluster."""
+"""The job would not fit even if the cluster were empty."""
 REASON_NO_ELIGIBLE_NODE = "NoEligibleNode"
 """Selectors, affinity, taints or cordons exclude every node."""
 REASON_QUOTA = "QuotaExceeded"
-"""A ResourceQuota of the namespace would refuse a pod or service of the job: not all have room
-below it, or it demands requests or limits that a template leaves out."""
+"""A ResourceQuota of the namespace would refuse a pod or service of the job: together they exceed
+it, or it demands requests or limits that a template leaves out."""
 REASON_RESERVED = "Reserved"
-"""There is room, but it is kept for a job that has waited longer, until enough is free for that."""
+"""The job would fit, but the capacity is kept for a job that has waited longer, until enough is
+free for that one."""
 REASON_WAITING_FOR_OPERATOR = "WaitingForOperator"
-"""The operator still has many pods of earlier jobs to create; room is not taken before its time."""
+"""The operator still has many pods to create for earlier jobs; this job takes no capacity yet."""
 REASON_CREATE_TIMEOUT = "CreateTimeout"
 """The operator did not create all pods in time; the job was suspended again."""
 REASON_BIND_TIMEOUT = "BindTimeout"
-"""kube-scheduler did not bind a pinned pod in time; the pod was re-planned."""
+"""kube-scheduler did not bind a pinned pod in time; the pod was planned again."""
 REASON_REPLANNED = "Replanned"
-"""The room was gone at the barrier; the gang was planned anew before its release."""
+"""The capacity was gone before the gate was removed; the gang was planned again."""
 REASON_RELEASED = "Released"
-"""kfext let go of the job; it runs as on plain Kubernetes."""
+"""kfext released the job; it runs as on plain Kubernetes."""
 REASON_RELEASED_BY_USER = "ReleasedByUser"
-"""`kubectl kfext release`: a person took the job back from kfext."""
+"""A person released the job with `kubectl kfext release`."""
 REASON_SUSPENDED_BY_USER = "SuspendedByUser"
 REASON_WAITING_FOR_PODS = "WaitingForPods"
 """The operator has not created every pod yet."""
 REASON_WAITING_FOR_BIND = "WaitingForBind"
 REASON_WAITING_FOR_SUSPEND = "WaitingForSuspend"
-"""Pods of an earlier start still end; resuming now would fail the job."""
+"""Pods of an earlier start are still ending; resuming now would fail the job."""
 REASON_BACKING_OFF = "BackingOff"
 REASON_SETTINGS_INVALID = "SettingsInvalid"
 REASON_FOREIGN_GATE = "ForeignGate"
@@ -151,18 +153,18 @@ REASON_FINISHED = "Finished"
 REASON_HOST_NETWORK = "HostNetwork"
 """The job's pods use the network of their node."""
 REASON_NETWORK_POLICIES_BYPASSED = "NetworkPoliciesBypassed"
-"""The job's pods use the network of their node, where NetworkPolicies that select them do not hold.
-"""
+"""The job's pods use the network of their node, where NetworkPolicies that select them have no
+effect."""
 REASON_POD_NETWORK = "PodNetwork"
-"""The host network was asked for and the job's pods have their own; the sentence says why."""
+"""The host network was requested, but the job's pods have their own; the message says why."""
 
-# Verdicts of admission: what was done to a job or pod, or why it was left alone.
+# Verdicts of admission: what was done to a job or pod, or why it was left unchanged.
 REASON_HELD = "Held"
-"""The job was suspended until kfext has found a place for all of its pods."""
+"""The job was suspended until kfext has a plan for all of its pods."""
 REASON_NOT_HELD = "NotHeld"
-"""The job starts at once, as on plain Kubernetes; the sentence says why."""
+"""The job starts at once, as on plain Kubernetes; the message says why."""
 REASON_HANDS_OFF = "HandsOff"
-"""Another system, or nobody, runs this job; kfext changes nothing on it."""
+"""kfext leaves this job alone; the message says why."""
 REASON_TEMPLATES_EDITED = "TemplatesEdited"
 REASON_COPIED_MARKS_REMOVED = "CopiedMarksRemoved"
 """The manifest was copied from a job that kfext had handled; its history was removed."""

@@ -1,4 +1,4 @@
-"""What the kubelet and Prometheus ask of a process: /healthz, /readyz and /metrics, plain HTTP."""
+"""Serve /healthz, /readyz and /metrics over plain HTTP, for the kubelet and Prometheus."""
 
 from collections.abc import Awaitable, Callable
 
@@ -6,13 +6,13 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 Check = Callable[[], str | None]
-"""Returns None while all is well, else what is wrong."""
+"""A function that returns None while all is well, else what is wrong."""
 
 
 async def serve_probes(
     *, port: int, live: Check, ready: Check, registry: CollectorRegistry
 ) -> web.AppRunner:
-    """Serve on all addresses; the caller ends it with `cleanup()`. Raises OSError."""
+    """Serve on all addresses until the caller calls `cleanup()` on the result. Raises OSError."""
 
     async def metrics(request: web.Request) -> web.Response:
         return web.Response(
