@@ -1,1 +1,1 @@
-"""Adapters to the API server: everything here does I/O and decides nothing about jobs."""
+"""Adapters to the API server. This package does I/O and makes no decision about jobs."""

@@ -1,4 +1,4 @@
-"""Where the API server is and how it knows us: in the cluster, or from a kubeconfig."""
+"""The address of the API server and our credentials: in the cluster, or from a kubeconfig."""
 
 import asyncio
 import os
@@ -12,15 +12,15 @@ from typing import Any
 from kfext.errors import KfextError
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-_TOKEN_SECONDS = 60.0  # the kubelet rotates the file at 80 % of its life: hours before it ends
+_TOKEN_SECONDS = 60.0  # the kubelet replaces the token at 80 % of its lifetime, well before its end
 
 
-class NoAccess(KfextError):  # noqa: N818 - said to a person who runs a command
-    """Neither a service account nor a usable kubeconfig; the message says what was tried."""
+class NoAccess(KfextError):  # noqa: N818 - shown to a person who runs a command
+    """Neither a service account nor a usable kubeconfig; the message names what was tried."""
 
 
 class Token:
-    """The Authorization header, read anew every minute because tokens rotate."""
+    """The Authorization header, read again every minute because tokens are rotated."""
 
     def __init__(
         self, read: Callable[[], str], *, monotonic: Callable[[], float] = time.monotonic
@@ -31,23 +31,26 @@ class Token:
         self._read_at = float("-inf")
 
     async def header(self) -> dict[str, str]:
-        """Return the header to send; empty if a client certificate speaks for us."""
+        """Return the header to send; empty if a client certificate authenticates us instead."""
         if self._monotonic() - self._read_at >= _TOKEN_SECONDS:
-            # A kubeconfig may ask a program for the token, which can take seconds.
+            # A kubeconfig may name a program that prints the token, which can take seconds.
             self._value = await asyncio.to_thread(self._read)
             self._read_at = self._monotonic()
         return {"Authorization": self._value} if self._value else {}
 
     def expire(self) -> None:
-        """Read the token anew before the next request: the API server refused this one."""
+        """Read the token again before the next request, as the API server refused this one."""
         self._read_at = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The server's URL without a trailing slash, TLS (None for plain HTTP), and the token.
+    """How to reach the API server.
 
-    `server_hostname` replaces the URL's host in the check of the server's certificate.
+    `server`: its URL without a trailing slash.
+    `tls`: None for plain HTTP.
+    `token`: the source of the Authorization header.
+    `server_hostname`: replaces the URL's host when the server's certificate is checked.
     """
 
     server: str
@@ -57,7 +60,7 @@ class Access:
 
 
 def find_access(*, kubeconfig: Path | None = None, context: str | None = None) -> Access:
-    """Return in-cluster access if this is a pod and no kubeconfig is named, else the kubeconfig's.
+    """Return in-cluster access in a pod if no kubeconfig is named, else the kubeconfig's access.
 
     Raises NoAccess.
     """
@@ -84,9 +87,9 @@ def in_cluster(*, folder: Path = _SERVICE_ACCOUNT) -> Access:
 
 
 def from_kubeconfig(path: Path | None, *, context: str | None = None) -> Access:
-    """Return the access of a kubeconfig's context; None: KUBECONFIG or ~/.kube/config, current.
+    """Return the access that a context of a kubeconfig gives. Raises NoAccess.
 
-    Raises NoAccess.
+    Without a path it is KUBECONFIG or ~/.kube/config, without a context the current one.
     """
     # Imported here because it costs 30 MB of memory, which a pod does not need.
     from kubernetes import client, config  # noqa: PLC0415

@@ -1,18 +1,18 @@
-"""Whether the cluster has an autoscaler: then a job without room may be what makes it add nodes."""
+"""Whether the cluster has an autoscaler, which may add nodes when it sees a job that cannot fit."""
 
 from kfext.errors import Forbidden, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
 
 _STATUS = paths.config_map("kube-system", "cluster-autoscaler-status")
-"""Written by the Kubernetes cluster-autoscaler while it runs."""
+"""The ConfigMap that the Kubernetes cluster-autoscaler writes while it runs."""
 _KARPENTER = "/apis/karpenter.sh"
 
 
 async def has_autoscaler(client: Client) -> bool:
-    """Return whether cluster-autoscaler or Karpenter is installed; not if we may not see it.
+    """Return whether cluster-autoscaler or Karpenter is installed; False if we may not see it.
 
-    Raises ApiError when the server does not answer.
+    Raises ApiError if a request fails for any other reason.
     """
     return await _is_there(client, _STATUS) or await _is_there(client, _KARPENTER)
 

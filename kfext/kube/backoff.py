@@ -4,9 +4,9 @@ import random
 
 
 class Backoff:
-    """Exponentially growing waits, each drawn between half and all of its bound.
+    """Exponentially growing waits, each drawn at random between half its bound and the bound.
 
-    The jitter keeps the replicas of kfext from hitting a recovering API server in step.
+    The jitter keeps the replicas of kfext from calling a recovering API server at the same time.
     """
 
     def __init__(
@@ -24,5 +24,5 @@ class Backoff:
         return self._rng.uniform(bound / 2, bound)
 
     def reset(self) -> None:
-        """Begin anew: something worked."""
+        """Start again with the shortest wait, after a success."""
         self._failures = 0

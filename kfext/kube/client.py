@@ -1,4 +1,4 @@
-"""The client of the API server: sends what `request` builds; errors come from `kfext.errors`."""
+"""The client of the API server: sends what `request` builds and raises `kfext.errors`."""
 
 import asyncio
 import time
@@ -22,31 +22,32 @@ from kfext.kube.request import Object, Request, error_of
 T = TypeVar("T")
 
 Observe = Callable[[str, str, int, float], None]
-"""Called after each request with verb, resource, HTTP status (0: no answer) and seconds."""
+"""A function called after each request with verb, resource, HTTP status (0: no answer), seconds."""
 
 _REQUEST_SECONDS = 15.0
 _CONNECT_SECONDS = 5.0
-_KEEPALIVE_SECONDS = 60.0  # kube-apiserver closes idle connections after 90 s; be first
+_KEEPALIVE_SECONDS = 60.0  # kube-apiserver closes idle connections after 90 s; close them first
 _THROTTLED_TRIES = 4
 _LONGEST_THROTTLE_SECONDS = 10.0
 _PAGE = 500
 
 
 def _ignore(verb: str, resource: str, status: int, seconds: float) -> None:
-    """Observe nothing."""
+    """Ignore a request."""
 
 
 def _always() -> bool:
-    """Let every write pass."""
+    """Allow every write."""
     return True
 
 
 class Client:
     """One connection pool to one API server. Objects are plain dicts.
 
-    Every method raises an ApiError of `kfext.errors` and nothing else when the request fails. A 429
-    was not processed, so it is sent again after Retry-After, three times at most; a refused token
-    is read anew once. Nothing else is retried: only the caller knows whether it may be.
+    When a request fails, every method raises an ApiError of `kfext.errors` and nothing else. A
+    request answered with 429 was not processed, so it is sent again after Retry-After, at most
+    three times. A refused token is read again once. Nothing else is retried, because only the
+    caller knows whether that is safe.
     """
 
     def __init__(self, access: Access, *, connections: int = 64, observe: Observe = _ignore):
@@ -72,12 +73,12 @@ class Client:
         connections: int = 64,
         observe: Observe = _ignore,
     ) -> Self:
-        """Return a client for the cluster we run in, or for a kubeconfig. Raises NoAccess."""
+        """Return a client for the cluster that we run in or for a kubeconfig. Raises NoAccess."""
         access = await asyncio.to_thread(find_access, kubeconfig=kubeconfig, context=context)
         return cls(access, connections=connections, observe=observe)
 
     def write_only_while(self, may_write: Callable[[], bool]) -> None:
-        """Ask `may_write` before each write from now on; NotLeading if it says no."""
+        """Send writes from now on only while `may_write()` is true; others raise NotLeading."""
         self._may_write = may_write
 
     async def __aenter__(self) -> Self:
@@ -100,7 +101,7 @@ class Client:
         return _object(await self._send(build.read(path, query)))
 
     async def read(self, path: str, **query: str) -> bytes:
-        """Return an answer as it came: a page of a list, or a pod's log."""
+        """Return the raw bytes of an answer: a page of a list, or the log of a pod."""
         verb = "list" if "limit" in query else "get"
         return await self._send(build.read(path, query, verb=verb))
 
@@ -116,33 +117,36 @@ class Client:
                 return items
 
     async def create(self, path: str, body: Object) -> Object:
-        """Create an object in the collection `path`; Conflict if it exists."""
+        """Create an object in the collection `path`. Raises Conflict if it exists."""
         return _object(await self._send(build.create(path, body)))
 
     async def json_patch(self, path: str, operations: Sequence[Mapping[str, Any]]) -> Object:
-        """Apply JSON-patch operations, all or none; Invalid if a `test` among them fails."""
+        """Apply JSON-patch operations, all or none. Raises Invalid if a `test` among them fails."""
         return await self.json_patch_as(path, operations, decode=orjson.loads)
 
     async def json_patch_as(
         self, path: str, operations: Sequence[Mapping[str, Any]], *, decode: Callable[[bytes], T]
     ) -> T:
-        """Do so; the answer is as `decode` reads it, which need not be all of it."""
+        """Apply JSON-patch operations like `json_patch`; return what `decode` makes of the answer.
+
+        `decode` need not read all of it.
+        """
         return _decoded(await self._send(build.json_patch(path, operations)), decode)
 
     async def merge_patch(self, path: str, patch: Object) -> Object:
-        """Merge `patch` into an object; with metadata.resourceVersion in it, Conflict if stale."""
+        """Merge `patch` into an object. Raises Conflict if it has a stale resourceVersion."""
         return _object(await self._send(build.merge_patch(path, patch)))
 
     async def apply(self, path: str, body: Object) -> Object:
-        """Create the object, or make the fields in `body` ours, by server-side apply."""
+        """Create the object, or take over the fields in `body`, by server-side apply."""
         return _object(await self._send(build.apply(path, body)))
 
     async def delete(
         self, path: str, *, uid: str = "", resource_version: str = "", grace: int | None = None
     ) -> None:
-        """Delete an object; Conflict if a given uid or resource version is not its own any more.
+        """Delete an object. Raises Conflict if it no longer has the given uid or resource version.
 
-        `grace` is in seconds; None leaves it to the object.
+        `grace` is in seconds; None means the object's own.
         """
         await self._send(
             build.delete(path, uid=uid, resource_version=resource_version, grace=grace)
@@ -159,10 +163,10 @@ class Client:
     ) -> AsyncGenerator[bytes, None]:
         """Yield chunks of the stream of changes after `resource_version`, as they arrive.
 
-        The first chunk is empty and comes when the server has accepted the watch: a collection
-        that has not changed since the API server started gets no bookmarks either.
-        The stream ends after `server_seconds`, or when nothing, not even a bookmark, arrives for
-        `silence_seconds`; Unavailable if the connection breaks.
+        The first chunk is empty and comes when the server has accepted the watch, because for a
+        collection that has not changed since the API server started nothing else may come, not even
+        bookmarks. The stream ends after `server_seconds`, or when nothing arrives for
+        `silence_seconds`. Raises Unavailable if the connection breaks.
         """
         request = build.watch(
             path, query, resource_version=resource_version, server_seconds=server_seconds
@@ -178,7 +182,7 @@ class Client:
                 async for chunk in response.content.iter_any():
                     yield chunk
             except aiohttp.SocketTimeoutError:
-                return  # quiet or dead: a new watch tells
+                return  # quiet or dead: a new watch will show which
 
     async def _send(self, request: Request) -> bytes:
         limits = aiohttp.ClientTimeout(total=_REQUEST_SECONDS, sock_connect=_CONNECT_SECONDS)
@@ -204,7 +208,7 @@ class Client:
     async def _exchange(
         self, request: Request, limits: aiohttp.ClientTimeout
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request, hand over the answer, translate what breaks, tell the observer."""
+        """Send a request and yield its answer; convert failures and call the observer."""
         status, began = 0, time.monotonic()
         observed = False
 
@@ -234,7 +238,7 @@ class Client:
                 status = response.status
                 if status == 401:
                     self._access.token.expire()
-                if request.verb == "watch":  # it lasts as long as it is quiet, which tells nothing
+                if request.verb == "watch":  # how long a watch lasts means nothing
                     observe()
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Say on an object what happened to it and why, once."""
+"""Record on objects, as events, what happened to them and why, without repeats."""
 
 import asyncio
 import hashlib
@@ -36,7 +36,7 @@ class Reference:
 
 @dataclass(slots=True)
 class _Said:
-    """What was said about one object."""
+    """What was recorded about one object."""
 
     reason: str = ""
     sentences: dict[tuple[str, str], None] = field(default_factory=dict)
@@ -45,9 +45,9 @@ class _Said:
 class EventRecorder:
     """Writes events from a queue; `record` never waits and never fails.
 
-    About one object, an event is written when the reason changes, and the same reason with the same
-    message never again. Names are made of the content, so that this holds across restarts for as
-    long as the API server keeps the event. `dropped` counts what did not reach the cluster.
+    An object gets an event when its reason changes, but never twice with the same reason and
+    message. The name of an event has a hash of its content, so this holds across restarts for as
+    long as the API server keeps the event. `dropped` counts events that did not reach the cluster.
     """
 
     def __init__(
@@ -70,9 +70,9 @@ class EventRecorder:
     def record(
         self, about: Reference, *, reason: str, message: str, action: str, warning: bool = False
     ) -> None:
-        """Queue an event unless it was said already; drop it, counted, if the queue is full.
+        """Queue an event unless it repeats an earlier one; drop and count it if the queue is full.
 
-        `reason` says why, `action` what was done about it, both CamelCase.
+        `reason` is why something happened, `action` what was done about it, both in CamelCase.
         """
         said = self._said.setdefault(about.uid, _Said())
         self._said.move_to_end(about.uid)
@@ -100,16 +100,16 @@ class EventRecorder:
                 await self._client.create(paths.events(about.namespace), event)
                 self.written += 1
             except Conflict:
-                pass  # an earlier process said it
+                pass  # an earlier process wrote it
             except ApiError as error:
                 self.dropped += 1
-                self._said.pop(about.uid, None)  # may be said again at the next occasion
+                self._said.pop(about.uid, None)  # so that the next `record` writes it
                 _log.warning("event %s not written: %s", event["metadata"]["name"], error)
             finally:
                 self._queue.task_done()
 
     async def drain(self) -> None:
-        """Wait until everything queued so far was written or dropped; needs `run` to run."""
+        """Wait until everything queued so far is written or dropped, which needs `run` to run."""
         await self._queue.join()
 
     def _event(
@@ -143,7 +143,7 @@ class EventRecorder:
 
 
 def _clipped(message: str) -> str:
-    """Return the message, cut to the bytes that the API takes."""
+    """Return the message, cut to the number of bytes that the API accepts."""
     if len(message.encode()) <= _LONGEST_NOTE:
         return message
     return message.encode()[: _LONGEST_NOTE - 3].decode(errors="ignore") + "…"

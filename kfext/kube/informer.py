@@ -1,7 +1,7 @@
-"""Keep a local copy of a collection: list once, then follow the changes, whatever breaks.
+"""Keep a local copy of a collection: list once, then follow the changes, despite failures.
 
-The copy is only ever brought forward between two awaits, so a reader on the same event loop sees
-one consistent state.
+The copy changes only between two awaits, so a reader on the same event loop always sees one
+consistent state.
 """
 
 import asyncio
@@ -30,12 +30,19 @@ _SILENCE_SECONDS = 100.0  # the server sends a bookmark every 60 to 75 seconds
 
 
 def _ignore(old: object, new: object) -> None:
-    """Do nothing about a change."""
+    """Ignore a change."""
 
 
 @dataclass(slots=True)
 class Metrics:
-    """Counters since the start; `undecodable` counts objects, `failures` requests and streams."""
+    """Counters since the start.
+
+    `objects`: how many the store holds now.
+    `relists`: how often the whole collection was listed.
+    `changes`: changes that arrived on streams, without bookmarks.
+    `failures`: requests and streams that failed.
+    `undecodable`: objects that could not be decoded.
+    """
 
     objects: int = 0
     relists: int = 0
@@ -45,13 +52,14 @@ class Metrics:
 
 
 class Informer(Generic[T]):
-    """A collection of the API server, followed.
+    """A copy of a collection of the API server that follows its changes.
 
-    `decode` turns an object's bytes into a value, or into None to leave it out of the store; if it
-    raises ValueError, TypeError or msgspec.DecodeError the object is counted, logged and skipped,
-    and the store keeps what it had. `on_change(old, new)` is called after the store has changed,
-    with None for what was or is not there, and not at all if both are equal; it must not await, and
-    an error that it raises ends `run`. `selectors` are query parameters such as fieldSelector.
+    `decode`: turns an object's bytes into a value, or into None to leave it out of the store. If it
+        raises ValueError, TypeError or msgspec.DecodeError, the object is counted, logged and
+        skipped, and the store keeps the value it had.
+    `on_change(old, new)`: called after the store has changed, unless both are equal; None stands
+        for an object that was or is not there. It must not await; an error it raises ends `run`.
+    `selectors`: query parameters such as fieldSelector.
     """
 
     def __init__(
@@ -81,15 +89,15 @@ class Informer(Generic[T]):
         self._heard_at = float("-inf")
 
     def last_event_age(self) -> float:
-        """Return the seconds since the server last sent anything: how stale the copy may be.
+        """Return the seconds since the server last sent anything: the copy is no staler than that.
 
-        At most `silence_seconds` and a new connection while all is well, even if nothing changes;
-        infinite before the first list.
+        While all is well, even if nothing changes, this is at most `silence_seconds` and the time
+        for a new connection. Before the first list it is infinite.
         """
         return self._monotonic() - self._heard_at
 
     async def run(self) -> None:
-        """List and follow until cancelled; failures of the server are waited out."""
+        """List and follow until cancelled; wait and try again when the server fails."""
         while True:
             try:
                 if not self._version:
@@ -103,8 +111,8 @@ class Informer(Generic[T]):
                 _log.warning("%s: %s", self._path, error)
                 await self._wait()
             except msgspec.DecodeError as error:
-                # The line is lost, so what it said must come again: same version, new stream. If
-                # it is garbled at the server, only a new list leads past it.
+                # The line is lost and so is its change. A new stream would send it again, but if
+                # it is garbled at the server, only a new list gets past it.
                 _log.warning("%s: a garbled answer, listing again: %s", self._path, error)
                 self._version = ""
                 await self._wait()
@@ -114,7 +122,7 @@ class Informer(Generic[T]):
         await asyncio.sleep(self._backoff.next())
 
     async def _list(self) -> None:
-        """Read the whole collection, then bring the store to it in one step."""
+        """Read the whole collection, then update the store in one step."""
         self.metrics.relists += 1
         listed: dict[str, tuple[Key, T | None]] = {}
         query = {**self._selectors, "limit": str(_PAGE)}
@@ -127,7 +135,7 @@ class Informer(Generic[T]):
             query["continue"] = page.metadata.continue_
             if not page.metadata.continue_:
                 break
-        # What vanished goes first: a successor may need the room or bear the name.
+        # Remove what vanished first, as a new object may need its capacity or have its name.
         for uid in self.store.uids():
             if uid not in listed:
                 self._remove(uid)
@@ -154,7 +162,7 @@ class Informer(Generic[T]):
                     self._apply(stream.change(line))
                     self._backoff.reset()
                     heard = True
-        if not heard:  # a server that hangs up at once must not be called in a tight loop
+        if not heard:  # do not call a server in a tight loop if it hangs up at once
             await self._wait()
 
     def _apply(self, change: stream.Change) -> None:
@@ -170,7 +178,7 @@ class Informer(Generic[T]):
         self._version = metadata.resource_version
 
     def _value(self, key: Key, raw: bytes) -> T | None:
-        """Return the decoded object; what the store has if it cannot be decoded."""
+        """Return the decoded object, or the value in the store if it cannot be decoded."""
         try:
             return self._decode(raw)
         except (ValueError, TypeError, msgspec.DecodeError) as error:

@@ -1,7 +1,7 @@
 """Leader election on a coordination.k8s.io Lease, with client-go's algorithm and timing.
 
-Clocks of different machines are never compared: a holder is believed for its lease's duration after
-*we* last saw its record change.
+Clocks of different machines are never compared: a holder counts as alive for the duration of its
+lease after *we* last saw its record change.
 """
 
 import asyncio
@@ -25,9 +25,14 @@ _RELEASE_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds. `duration` is how long others wait for us, `deadline` when we give up ourselves.
+    """The times of the election, in seconds.
 
-    The gap between both is the time that the loser has to stop before a successor may start.
+    The gap between `deadline` and `duration` is the time that a holder which lost the Lease has to
+    stop before a successor may start.
+
+    `duration`: how long the others wait for a holder that does not renew.
+    `deadline`: how long a holder tries to renew before it gives up.
+    `retry`: the time between two attempts.
     """
 
     duration: int = 15
@@ -36,11 +41,11 @@ class Timing:
 
 
 class LeaseHolder:
-    """Acquires the Lease, renews it, and tells when it is lost.
+    """Acquires the Lease, renews it, and raises LeaseLost when it is lost.
 
-    `identity` must be unique among the replicas. It acquires and renews only while `healthy()` is
-    true, so that a controller which cannot place jobs is not taken for one that can. `held` is set
-    from acquisition to the end of `run`; `may_act` is to be asked before every write.
+    `identity` must be unique among the replicas. The Lease is acquired and renewed only while
+    `healthy()` is true, so that a controller which cannot place jobs is not taken for one that can.
+    `held` is set from acquisition to the end of `run`. Call `may_act` before every write.
     """
 
     def __init__(
@@ -70,16 +75,17 @@ class LeaseHolder:
         self._renewed_at = float("-inf")
 
     def may_act(self) -> bool:
-        """Return whether nobody else can hold the Lease yet.
+        """Return whether we hold the Lease and no other replica can hold it yet.
 
-        False at once in a process that stood still for too long, before `run` gets to say so.
+        In a process that stalled for too long this is False at once, even before `run` raises.
         """
         return self.held.is_set() and not self._overdue()
 
     async def run(self) -> None:
-        """Acquire, then renew for ever. Raises LeaseLost; cancelling releases the Lease.
+        """Acquire, then renew forever. Raises LeaseLost; cancelling releases the Lease.
 
-        After LeaseLost nothing is released: the caller may still be acting, and must end first.
+        After LeaseLost the Lease is not released, because the caller may still be writing and must
+        stop first.
         """
         self._renewed_at = await self._acquire()
         _log.info("lease %s/%s acquired by %s", self._namespace, self._name, self._identity)
@@ -93,7 +99,7 @@ class LeaseHolder:
             self.held.clear()
 
     async def _acquire(self) -> float:
-        """Return when the attempt that succeeded began."""
+        """Acquire the Lease; return when the attempt that succeeded began."""
         while True:
             began = self._monotonic()
             if self._healthy():
@@ -114,8 +120,8 @@ class LeaseHolder:
                     async with asyncio.timeout(left):
                         if not await self._take():
                             holder = self._observed.get("holderIdentity")
-                            raise LeaseLost(f"the lease is held by {holder} now")
-                    # Others count from when the server wrote, which is after we began.
+                            raise LeaseLost(f"the lease is now held by {holder}")
+                    # The others count from the server's write, which was after we began.
                     self._renewed_at = began
                 except TimeoutError:
                     _log.warning("lease not renewed: no answer in %.1f s", left)
@@ -132,9 +138,12 @@ class LeaseHolder:
         return self._monotonic() - self._renewed_at >= self._timing.deadline
 
     async def _take(self) -> bool:
-        """Make or keep the Lease ours; False if another holds it. Conflict if another is faster."""
+        """Take or renew the Lease; return False if another replica holds it.
+
+        Raises Conflict if another replica is faster.
+        """
         if self._observed.get("holderIdentity") == self._identity:
-            # One request as long as nobody else writes: a renewal must get through a busy time.
+            # One request while no other replica writes: a busy API server must not cost the Lease.
             with suppress(Conflict, NotFound):
                 await self._write(self._version, self._spec(self._observed))
                 return True
@@ -184,16 +193,16 @@ class LeaseHolder:
             self._observed, self._observed_at = spec, self._monotonic()
 
     async def _release(self) -> None:
-        """Let a successor in at once. renewTime stays: giving up is no sign of life."""
+        """Let a successor take over at once; keep renewTime, as a release is no sign of life."""
         try:
             async with asyncio.timeout(_RELEASE_SECONDS):
                 while not await self._give_up():
-                    pass  # a renewal that was still on its way came between
+                    pass  # a renewal that was still in flight changed the Lease
         except (ApiError, TimeoutError) as error:
             _log.warning("lease not released, a successor waits until it expires: %s", error)
 
     async def _give_up(self) -> bool:
-        """Return whether the Lease is ours no more; False if it changed since it was read."""
+        """Give up the Lease; return False if it changed since it was read."""
         lease = await self._client.get(paths.leases(self._namespace, self._name))
         if (lease.get("spec") or {}).get("holderIdentity") == self._identity:
             version = lease["metadata"]["resourceVersion"]

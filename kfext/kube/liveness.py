@@ -1,4 +1,4 @@
-"""Whether a controller is alive, judged by its Lease: for the webhooks, which hold jobs for it."""
+"""Whether a controller is alive, judged by its Lease, for the webhooks that hold jobs for it."""
 
 import msgspec
 
@@ -14,10 +14,10 @@ def decode_renew_time(raw: bytes) -> float:
 
 
 class LeaseWatch:
-    """Freshness of the Lease, free of I/O; all times in seconds.
+    """Freshness of the Lease, without I/O. All times are in seconds.
 
-    At first sight there is nothing but renewTime and the wall clock to go by; from then on only our
-    own monotonic clock counts, since the last time that we saw renewTime change.
+    When the Lease is first seen, its age comes from renewTime and the wall clock. From then on it
+    is the time on our own monotonic clock since we last saw renewTime change.
     """
 
     def __init__(self, *, fresh_seconds: float = _FRESH_SECONDS) -> None:
@@ -26,14 +26,14 @@ class LeaseWatch:
         self._changed_at = 0.0
 
     def observe(self, renewed: float | None, *, wall: float, monotonic: float) -> None:
-        """Take note of renewTime as it stands now; None if there is no Lease."""
+        """Record the current renewTime; None if there is no Lease."""
         if renewed is None or renewed == self._renewed:
             self._renewed = renewed
             return
-        # A renewTime in the future only says that clocks differ.
+        # A renewTime in the future only means that clocks differ.
         age = max(0.0, wall - renewed) if self._renewed is None else 0.0
         self._renewed, self._changed_at = renewed, monotonic - age
 
     def fresh(self, *, monotonic: float) -> bool:
-        """Return whether the Lease was renewed less than 30 s ago."""
+        """Return whether the Lease was renewed less than `fresh_seconds` ago."""
         return self._renewed is not None and monotonic - self._changed_at < self._fresh_seconds

@@ -1,6 +1,7 @@
-"""URL paths of the API server, built from names that are escaped on the way.
+"""URL paths of the API server, built from names, which are escaped.
 
-Without a namespace a path names the objects of the whole cluster, without a name the collection.
+Without a namespace, a path is for the objects of the whole cluster; without a name, for the
+collection.
 """
 
 from functools import lru_cache
@@ -30,7 +31,7 @@ def resource_path(
         parts += ["namespaces", namespace]
     parts += [part for part in (plural, name, *subresource.split("/")) if part]
     if any(part.strip(".") == "" for part in parts):
-        raise ValueError(f"{parts!r} holds a name made of dots only")
+        raise ValueError(f"{parts!r} contains a name made of dots only")
     return "/" + "/".join(_escaped(part) for part in parts)
 
 
@@ -40,7 +41,7 @@ def _escaped(part: str) -> str:
 
 
 def resource_of(path: str) -> str:
-    """Return what a path is about, for metrics: `pods`, `pods/resize`, `pytorchjobs`."""
+    """Return the resource in a path, for metrics: `pods`, `pods/resize`, `pytorchjobs`."""
     parts = path.strip("/").split("/")
     parts = parts[2:] if parts[0] == "api" else parts[3:]
     if len(parts) > 2 and parts[0] == "namespaces":
@@ -86,7 +87,7 @@ def limit_ranges(namespace: str = "") -> str:
 
 
 def priority_classes(name: str = "") -> str:
-    """Return the path of priority classes, which belong to no namespace."""
+    """Return the path of priority classes, which are cluster-scoped."""
     return resource_path("priorityclasses", group="scheduling.k8s.io", name=name)
 
 
@@ -115,7 +116,7 @@ def plans(namespace: str = "", name: str = "", subresource: str = "") -> str:
 
 
 def policies(name: str = "") -> str:
-    """Return the path of TrainingPolicies, which belong to no namespace."""
+    """Return the path of TrainingPolicies, which are cluster-scoped."""
     return resource_path("trainingpolicies", group=API_GROUP, version=API_VERSION, name=name)
 
 
@@ -125,7 +126,7 @@ def leases(namespace: str, name: str = "") -> str:
 
 
 def events(namespace: str, name: str = "") -> str:
-    """Return the path of events in the API that aggregates them."""
+    """Return the path of events in the events.k8s.io API."""
     return resource_path("events", group="events.k8s.io", namespace=namespace, name=name)
 
 

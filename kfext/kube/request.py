@@ -1,4 +1,4 @@
-"""Build requests and interpret answers: the pure halves of talking to the API server."""
+"""Build requests and interpret answers: the parts of API access that do no I/O."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,12 +34,12 @@ _ERRORS: dict[int, type[ApiError]] = {
     410: Gone,
     422: Invalid,
 }
-_RETRY_SECONDS = 1.0  # a 429 without Retry-After
+_RETRY_SECONDS = 1.0  # after a 429 without Retry-After
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One HTTP request; `verb` is what metrics call it, as RBAC does (patch, watch, …)."""
+    """One HTTP request; `verb` is its name in metrics, the same as in RBAC (patch, watch, …)."""
 
     verb: str
     method: str
@@ -81,7 +81,7 @@ def merge_patch(path: str, patch: Object) -> Request:
 
 
 def apply(path: str, body: Object) -> Request:
-    """Return a server-side apply that takes over conflicting fields; it creates what is absent."""
+    """Return a server-side apply that takes over conflicting fields and creates absent objects."""
     request = _patch(path, body, "application/apply-patch+yaml")
     return Request(
         verb="apply",
@@ -133,12 +133,12 @@ def _patch(path: str, body: object, content_type: str) -> Request:
 
 
 def error_of(status: int, body: bytes, *, retry_after: str | None = None) -> ApiError:
-    """Return the error that an answer with this HTTP status stands for."""
+    """Return the error for an answer with this HTTP status."""
     try:
         answer = orjson.loads(body)
     except orjson.JSONDecodeError:
         answer = None
-    if not isinstance(answer, dict):  # a proxy's page, or the apiserver's plain text
+    if not isinstance(answer, dict):  # the page of a proxy, or plain text of the API server
         answer = {"message": body[:500].decode(errors="replace").strip()}
     reason, message = str(answer.get("reason") or ""), str(answer.get("message") or "no message")
     if status == 429:

@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What tells objects apart: a name may be used again, a uid never is."""
+    """What identifies an object: a name may be used again, a uid never is."""
 
     uid: str
     namespace: str
@@ -30,7 +30,7 @@ class Store(Generic[T]):
         return (value for _, value in self._values.values())
 
     def uids(self) -> list[str]:
-        """Return the uids of all objects, in a list of its own."""
+        """Return the uids of all objects, as a new list."""
         return list(self._values)
 
     def by_uid(self, uid: str) -> T | None:
@@ -39,11 +39,11 @@ class Store(Generic[T]):
         return found[1] if found else None
 
     def by_name(self, name: str, *, namespace: str = "") -> T | None:
-        """Return the object that bears this name now."""
+        """Return the object that has this name now."""
         return self.by_uid(self._uids.get((namespace, name), ""))
 
     def put(self, key: Key, value: T) -> T | None:
-        """Store a value; return the one that it replaces."""
+        """Store a value; return the value that it replaces."""
         old = self._values.get(key.uid)
         # The key stored first is kept: it is equal, and the tables share its strings.
         kept = old[0] if old else key
@@ -57,7 +57,7 @@ class Store(Generic[T]):
         if found is None:
             return None
         key, value = found
-        # A successor of the same name may have arrived before its predecessor's end.
+        # A new object of the same name may have been stored before the old one was removed.
         if self._uids.get((key.namespace, key.name)) == uid:
             del self._uids[key.namespace, key.name]
         return value

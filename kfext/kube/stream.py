@@ -1,4 +1,4 @@
-"""What a watch stream and a list page say, decoded no further than the informer needs."""
+"""Decode watch streams and list pages, no further than the informer needs."""
 
 import msgspec
 
@@ -22,7 +22,7 @@ class Metadata(msgspec.Struct, rename="camel"):
 
 
 class Identity(msgspec.Struct):
-    """Any object, metadata only."""
+    """Any object, only its metadata."""
 
     metadata: Metadata = msgspec.field(default_factory=Metadata)
 
@@ -61,12 +61,12 @@ _status = msgspec.json.Decoder(_Status).decode
 
 
 def stream_error(raw: bytes) -> ApiError:
-    """Return the error that an ERROR line carries. Raises msgspec.DecodeError if it is garbled."""
+    """Return the error in an ERROR line. Raises msgspec.DecodeError if the line is garbled."""
     return error_of(_status(raw).code, raw)
 
 
 class Lines:
-    """Cuts chunks into lines; what follows the last line break waits for the next chunk."""
+    """Splits chunks into lines; the text after the last line break waits for the next chunk."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []

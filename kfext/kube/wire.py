@@ -1,9 +1,9 @@
-"""Decode pods and nodes straight from the wire into model values, and share what is equal.
+"""Decode pods and nodes straight from the wire into model values that share equal parts.
 
 A pod is 5-20 KB on the wire and some hundred bytes here. The structs name the fields that the
-parsers in `kfext.model` read, so that nothing else is ever materialised; the parsers stay the only
-ones who interpret them. An object that does not fit the structs is read whole: the parsers are
-total, so only text that is no JSON fails.
+parsers in `kfext.model` read, so no other field ever becomes a Python object; only the parsers
+interpret the fields. An object that does not fit the structs is decoded whole. The parsers never
+raise, so decoding fails only for text that is not a JSON object.
 """
 
 import sys
@@ -26,13 +26,13 @@ from kfext.model.tolerant import mapping, text
 
 T = TypeVar("T")
 
-# How many distinct values are remembered for sharing. A cluster has few kinds of pods; the bound
-# keeps one with many from growing without end.
+# How many distinct values are cached for sharing. A cluster has few kinds of pods; the limit bounds
+# the memory in one that has many.
 _SHARED = 8192
 
 
 class _Slim(msgspec.Struct, rename="camel", omit_defaults=True):
-    """Base of the structs: unknown fields are skipped, absent ones stay absent."""
+    """Base of the structs: unknown fields are skipped, and absent fields stay absent."""
 
 
 class _Metadata(_Slim):
@@ -48,7 +48,7 @@ class _Metadata(_Slim):
 
 
 _Text = msgspec.Raw | msgspec.UnsetType
-"""A value that is kept as it is written, for `_asks`."""
+"""A value that is kept as raw JSON, for `_asks`."""
 
 
 class _Container(_Slim):
@@ -108,15 +108,15 @@ _slim_node = msgspec.json.Decoder(_Node)
 
 
 def decode_pod(raw: bytes) -> Pod:
-    """Return the pod; raises msgspec.DecodeError or TypeError for what is no JSON object."""
+    """Return a pod. Raises msgspec.DecodeError or TypeError for what is not a JSON object."""
     try:
         pod = _slim_pod.decode(raw)
-    except msgspec.ValidationError:  # JSON, but not shaped as the API says
+    except msgspec.ValidationError:  # JSON that does not fit the structs
         return parse_pod(_whole(raw))
     if pod.spec is None:
         return parse_pod(msgspec.to_builtins(pod))
     node_name = pod.spec.node_name
-    if pod.spec.scheduling_gates is msgspec.UNSET:  # else what it asks for may be the node
+    if pod.spec.scheduling_gates is msgspec.UNSET:  # only a gated pod keeps its constraints
         pod.spec.node_name = None
     fields = {
         "metadata": msgspec.to_builtins(pod.metadata),
@@ -128,7 +128,7 @@ def decode_pod(raw: bytes) -> Pod:
 
 @lru_cache(maxsize=_SHARED)
 def _asks(spec: bytes) -> Asks:
-    """Return what a spec asks for, given the fields that say so: pods of one template share it."""
+    """Return what a spec, as raw JSON, requires; pods of one template share the result."""
     asks = parse_asks(msgspec.json.decode(spec))
     return replace(
         asks, requests=_resources(asks.requests), constraints=_constraints(asks.constraints)
@@ -146,7 +146,7 @@ def decode_priority_class(raw: bytes) -> PriorityClass:
 
 
 def decode_home(raw: bytes) -> str:
-    """Return only the namespace that an object is in. Raises msgspec.DecodeError."""
+    """Return the name of an object's namespace. Raises msgspec.DecodeError."""
     return text(mapping(mapping(msgspec.json.decode(raw)).get("metadata")).get("namespace"))
 
 
@@ -161,7 +161,7 @@ def decode_network_policy(raw: bytes) -> NetworkPolicy:
 
 
 def decode_node(raw: bytes) -> Node:
-    """Return the node; raises msgspec.DecodeError or TypeError for what is no JSON object."""
+    """Return a node. Raises msgspec.DecodeError or TypeError for what is not a JSON object."""
     node = _decode(raw, _slim_node, parse_node)
     return replace(
         node,
@@ -176,7 +176,7 @@ def _decode(
 ) -> T:
     try:
         fields = msgspec.to_builtins(slim.decode(raw))
-    except msgspec.ValidationError:  # JSON, but not shaped as the API says
+    except msgspec.ValidationError:  # JSON that does not fit the structs
         fields = _whole(raw)
     return parse(fields)
 

@@ -1,1 +1,1 @@
-"""Certificates of the webhook: an own authority in a Secret, short leaves in memory."""
+"""Certificates of the webhook: an authority in a Secret, short-lived certificates in memory."""

@@ -1,4 +1,4 @@
-"""Make certificates and tell when they are due; the only place that knows `cryptography`."""
+"""Make certificates and decide when to renew them; the only module that uses `cryptography`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Pair:
 
     @property
     def usable(self) -> bool:
-        """Whether both can be read, belong together, and are of the kind that we make."""
+        """Whether both can be read, belong together, and have the type of key that kfext makes."""
         try:
             certificate = x509.load_pem_x509_certificate(self.certificate)
             key = serialization.load_pem_private_key(self.key, password=None)
@@ -38,7 +38,7 @@ class Pair:
 def new_authority(*, now: datetime) -> Pair:
     """Return a self-signed authority, valid for 365 days."""
     key = ec.generate_private_key(ec.SECP256R1())
-    # The time makes the name unique, so that verifiers can tell old and new authority apart.
+    # The time makes the name unique, so that verifiers can distinguish old and new authorities.
     name = _name(f"kfext-webhook-ca {now:%Y-%m-%dT%H:%M:%SZ}")
     builder = (
         _builder(name, issuer=name, key=key, now=now, life=_AUTHORITY_LIFE)
@@ -72,14 +72,14 @@ def new_leaf(authority: Pair, *, names: Sequence[str], now: datetime) -> Pair:
 
 
 def due(certificate: bytes, *, now: datetime) -> bool:
-    """Return whether two thirds of a certificate's life have passed."""
+    """Return whether two thirds of a certificate's lifetime have passed."""
     found = x509.load_pem_x509_certificate(certificate)
     begin, end = found.not_valid_before_utc, found.not_valid_after_utc
     return now >= begin + (end - begin) * 2 / 3
 
 
 def bundle(current: bytes, others: bytes, *, now: datetime) -> bytes:
-    """Return the authorities to trust: the current one first, then those still valid, each once."""
+    """Return the authorities to trust: the current one, then others still valid, each once."""
     trusted = [x509.load_pem_x509_certificate(current)]
     for block in others.split(b"-----END CERTIFICATE-----")[:-1]:
         try:

@@ -28,8 +28,8 @@ def _utc_now() -> datetime:
 class ServingCertificate:
     """The TLS context of the webhook's server; `ready` is set once it holds a certificate.
 
-    `extra_names` are DNS names or IP addresses besides those of the Service. `folder` takes the
-    private key for the moment in which `ssl` reads it; a tmpfs is the right place.
+    `extra_names`: DNS names or IP addresses besides those of the Service.
+    `folder`: holds the private key for the moment in which `ssl` reads it; it should be a tmpfs.
     """
 
     def __init__(
@@ -52,20 +52,21 @@ class ServingCertificate:
         self._issuer = b""
 
     async def run(self) -> None:
-        """Check every minute until cancelled: authority, caBundle, own certificate."""
+        """Check the authority, the caBundle and our certificate every minute until cancelled."""
         while True:
             try:
                 changed = await self.check()
                 await asyncio.sleep(_RETRY_SECONDS if changed else _CHECK_SECONDS)
             except ApiError as error:
-                _log.warning("certificates not checked: %s", error)
+                _log.warning("certificate check failed: %s", error)
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def check(self) -> bool:
         """Renew what is due; return whether the caBundle had to be written. Raises ApiError.
 
-        A certificate of a new authority is used one check after the caBundle was seen to hold that
-        authority: until the API servers have noticed they trust the old one, which stays valid.
+        A certificate of a new authority is used one check after the caBundle was seen to contain
+        that authority. Until the API servers have noticed, they trust only the old authority, which
+        stays valid.
         """
         trust = await ensure_authority(self._client, now=self._now())
         if self._leaf is None or self._issuer not in trust.bundle:
@@ -73,7 +74,7 @@ class ServingCertificate:
         try:
             changed = await inject_bundle(self._client, trust.bundle)
         except NotFound:
-            _log.warning("there is no webhook configuration yet to write the caBundle into")
+            _log.warning("caBundle not written: there is no webhook configuration yet")
             changed = True
         if not changed and self._stale(trust):
             self._renew(trust)
@@ -92,7 +93,7 @@ class ServingCertificate:
         _log.info("serving certificate renewed for %s", ", ".join(self._names))
 
     def _load(self, leaf: Pair) -> None:
-        # mkstemp gives 0600; `ssl` can only read files, and needs this one no longer than now.
+        # mkstemp gives mode 0600. `ssl` reads keys only from files, and needs this one only now.
         handle, name = tempfile.mkstemp(dir=self._folder)
         try:
             with os.fdopen(handle, "wb") as file:

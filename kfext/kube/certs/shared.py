@@ -1,4 +1,4 @@
-"""What the webhook's replicas share: the authority in a Secret, and the caBundle made of it."""
+"""What the webhook's replicas share: the authority in a Secret, and the caBundle made from it."""
 
 import base64
 import binascii
@@ -22,11 +22,11 @@ class Trust:
 
 
 async def ensure_authority(client: Client, *, now: datetime) -> Trust:
-    """Return the authority of the Secret; make it if absent, replace it if unusable or due.
+    """Return the authority in the Secret; create it if absent, replace it if unusable or due.
 
-    Of several replicas that do so at once one wins, and all return the winner's. What the API
-    servers trust already stays trusted: other replicas still serve certificates of it. Raises
-    ApiError.
+    If several replicas create or replace it at once, one wins and all return its authority. The
+    authorities that the API servers already trust stay trusted, because other replicas still serve
+    certificates that these signed. Raises ApiError.
     """
     while True:
         try:
@@ -45,13 +45,13 @@ async def ensure_authority(client: Client, *, now: datetime) -> Trust:
             await client.merge_patch(paths.secrets(NAMESPACE, CA_SECRET), patch)
             return trust
         except Conflict:
-            continue  # another replica was faster: take its authority
+            continue  # another replica was faster: use its authority
 
 
 async def inject_bundle(client: Client, trusted: bytes) -> bool:
-    """Write the caBundle into every webhook that has another; return whether any had.
+    """Write the caBundle into every webhook that has a different one; return whether any had.
 
-    Raises NotFound without the webhook configuration, Invalid if its webhooks change meanwhile.
+    Raises NotFound if there is no webhook configuration, Invalid if its webhooks change meanwhile.
     """
     path = paths.mutating_webhooks(WEBHOOK_CONFIGURATION)
     wanted = base64.b64encode(trusted).decode()
@@ -70,7 +70,7 @@ async def inject_bundle(client: Client, trusted: bytes) -> bool:
 
 
 async def _trusted_now(client: Client) -> bytes:
-    """Return the caBundle of the webhook configuration; empty without one."""
+    """Return the caBundles of the webhook configuration; empty if there are none."""
     try:
         configuration = await client.get(paths.mutating_webhooks(WEBHOOK_CONFIGURATION))
     except NotFound:
