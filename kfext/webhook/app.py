@@ -1,4 +1,4 @@
-"""The two routes. Whatever goes wrong inside, the object is admitted: a webhook never blocks."""
+"""The two routes. If anything fails inside, the object is admitted: the webhook never blocks it."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -17,18 +17,20 @@ from kfext.webhook.review import LIMIT, Request, ReviewError, answer, parse
 
 _log = structlog.get_logger(__name__)
 
-_NOT_SYNCED = Mutation(warnings=("kfext does not know this namespace yet and changed nothing",))
-_FAILED = Mutation(warnings=("kfext failed on this object and changed nothing; see its log",))
+_NOT_SYNCED = Mutation(warnings=("kfext has not read this namespace yet and changed nothing",))
+_FAILED = Mutation(
+    warnings=("kfext failed on this object and left it unchanged; see the log of the webhook",)
+)
 
 
 class Cluster(Protocol):
-    """Where the facts come from: `facts.Watched`, or a test's double."""
+    """The source of the facts: `facts.Watched`, or a double in tests."""
 
     async def of(self, namespace: str) -> Facts | None:
         """Return the facts of a namespace, None while they are not known."""
 
     def controller_alive(self) -> bool:
-        """Return whether the controller lives."""
+        """Return whether the controller is alive."""
 
 
 Decide = Callable[[Request], Awaitable[Mutation]]
@@ -58,7 +60,7 @@ def _handler(
             body = await http.read()
         except web.HTTPRequestEntityTooLarge:
             metrics.observe(kind=kind, outcome=outcomes.REJECTED, seconds=0.0)
-            return web.Response(status=413, text=f"a review may have {LIMIT} bytes")
+            return web.Response(status=413, text=f"a review may have at most {LIMIT} bytes")
         began = time.perf_counter()
         try:
             request = parse(body)
@@ -74,7 +76,7 @@ def _handler(
 
 
 async def _decide(kind: str, decide: Decide, request: Request) -> tuple[str, Mutation]:
-    """Return the outcome and what to answer; an error of ours admits the object unchanged."""
+    """Return the outcome and the answer; an error in `decide` admits the object unchanged."""
     log = _log.bind(kind=kind, namespace=request.namespace, name=request.name)
     try:
         mutation = await decide(request)

@@ -1,4 +1,4 @@
-"""What reviews need to know of the cluster, watched so that no review waits for the API server."""
+"""What reviews need to know about the cluster, watched so that none waits for the API server."""
 
 import asyncio
 import time
@@ -53,14 +53,14 @@ class Watched:
         return ", ".join(name for name, synced in informers.items() if not synced.is_set()) or None
 
     def controller_alive(self) -> bool:
-        """Return whether a controller would take care of what we hold."""
+        """Return whether a controller is alive, which would handle what we hold."""
         return self._lease.fresh(monotonic=time.monotonic())
 
     async def of(self, namespace: str) -> Facts | None:
         """Return the facts for a review in a namespace, None while they are not known.
 
-        The API server asks about managed namespaces only. If one is not managed as far as we know,
-        our copy lags behind the label by an instant, so it gets a second to catch up.
+        The API server sends reviews only for managed namespaces. If our copy of one lacks the
+        label, the copy is behind by an instant, so it gets a second to catch up.
         """
         deadline = time.monotonic() + _CATCH_UP_SECONDS
         while not (facts := self._known(namespace)) or not facts.managed:

@@ -1,4 +1,4 @@
-"""`kfext webhook`: certificates, watched facts, two servers, and an orderly end."""
+"""`kfext webhook`: certificates, watched facts, two servers, and an orderly shutdown."""
 
 import asyncio
 import gc
@@ -29,9 +29,11 @@ _CERTIFY_SECONDS = 1.0
 class Config:
     """How the webhook is started.
 
-    `extra_names` are DNS names and IP addresses that the certificate holds besides the Service's;
-    `run_folder` takes its key for a moment, None for a temporary folder.
-    After SIGTERM requests are served for `drain_seconds` more, until nobody sends any.
+    `port`: for HTTPS reviews.
+    `probe_port`: for plain HTTP probes and metrics.
+    `extra_names`: DNS names and IP addresses for the certificate, besides those of the Service.
+    `run_folder`: holds the private key for a moment; None for a temporary folder.
+    `drain_seconds`: how long requests are still served after SIGTERM, until none arrive.
     """
 
     kubeconfig: Path | None = None
@@ -71,7 +73,7 @@ async def _serve(config: Config, *, client: Client, folder: Path, stop: asyncio.
         if not certificate.ready.is_set():
             return "no certificate yet"
         if not trusted.is_set():
-            return "the webhook configuration does not hold our caBundle yet"
+            return "the webhook configuration does not contain our caBundle yet"
         missing = watched.missing()
         return f"not read yet: {missing}" if missing else None
 
@@ -92,8 +94,8 @@ async def _serve(config: Config, *, client: Client, folder: Path, stop: asyncio.
                 tasks.create_task(_settle(trusted)),
             ]
             await stop.wait()
-            # Endpoints notice within a second or so that we are not ready any more; until they
-            # do, reviews still come here.
+            # The endpoints of the Service take about a second to drop this replica; until then
+            # reviews still arrive.
             _log.info("draining", seconds=config.drain_seconds)
             await asyncio.sleep(config.drain_seconds)
             await reviews.cleanup()
@@ -107,9 +109,9 @@ async def _serve(config: Config, *, client: Client, folder: Path, stop: asyncio.
 def _last_answers(
     stop: asyncio.Event,
 ) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
-    """Have API servers take their connections elsewhere once we are about to end.
+    """Make API servers connect elsewhere once we shut down.
 
-    A review that is sent on a kept connection in the moment in which it is closed would be lost.
+    A review sent on a kept connection at the moment when we close it would be lost.
     """
 
     async def part(request: web.Request, response: web.StreamResponse) -> None:
@@ -121,20 +123,20 @@ def _last_answers(
 
 
 async def _settle(trusted: asyncio.Event) -> None:
-    """Take what was made at the start out of garbage collection: looking at it stalls reviews."""
+    """Exempt the objects made at startup from garbage collection: scanning them stalls reviews."""
     await trusted.wait()
     gc.collect()
     gc.freeze()
 
 
 async def _certify(certificate: ServingCertificate, trusted: asyncio.Event) -> None:
-    """Keep the certificate fresh; set `trusted` once the API servers can know its authority."""
+    """Keep the certificate fresh; set `trusted` once the caBundle contains its authority."""
     while not trusted.is_set():
         try:
             if not await certificate.check():
                 trusted.set()
                 break
         except ApiError as error:
-            _log.warning("certificates not checked", error=str(error))
+            _log.warning("certificate check failed", error=str(error))
         await asyncio.sleep(_CERTIFY_SECONDS)
     await certificate.run()

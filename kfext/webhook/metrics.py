@@ -1,4 +1,4 @@
-"""What the webhooks tell Prometheus. Labels are bounded: no names of jobs or namespaces."""
+"""The metrics of the webhooks. No label has names of jobs or namespaces, so series stay few."""
 
 from collections.abc import Callable
 
@@ -6,9 +6,9 @@ from prometheus_client import CollectorRegistry, Gauge, Histogram
 
 PATCHED, UNCHANGED, REFUSED = "patched", "unchanged", "refused"
 FAILED = "failed"
-"""An error of ours: the object was admitted as it was."""
+"""kfext raised an error: the object was admitted unchanged."""
 REJECTED = "rejected"
-"""The body was no review: answered with 4xx."""
+"""The body was not a review: answered with 4xx."""
 
 _BUCKETS = (0.00025, 0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.025, 0.1, 0.5, 2.0)
 
@@ -26,11 +26,13 @@ class Metrics:
             registry=self.registry,
         )
         self._flag(
-            "kfext_webhook_synced", "1 while namespaces, policies and the Lease are known", synced
+            "kfext_webhook_synced",
+            "1 once namespaces, policies and the Lease have been read",
+            synced,
         )
         self._flag(
             "kfext_webhook_controller_alive",
-            "1 while the controller renews its Lease; at 0 nothing is suspended or gated",
+            "1 while the controller renews its Lease; while 0, nothing is suspended or gated",
             controller_alive,
         )
 

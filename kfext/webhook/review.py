@@ -1,4 +1,4 @@
-"""AdmissionReview, from bytes to a request and from a mutation to bytes; no HTTP in here."""
+"""Convert an AdmissionReview from bytes to a request and a mutation to bytes, without HTTP."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ from kfext.errors import UserError
 
 API_VERSION = "admission.k8s.io/v1"
 LIMIT = 8 * 2**20
-"""Bytes that a body may have; an object in etcd has 1.5 MiB, and a review carries it once or twice.
-"""
+"""The largest body in bytes. An object in etcd has at most 1.5 MiB, and a review contains it once
+or twice."""
 
-_LONGEST_WARNING = 256  # the API server cuts longer ones when there are many
+_LONGEST_WARNING = 256  # the API server truncates longer ones when there are many
 
 
 class ReviewError(UserError):

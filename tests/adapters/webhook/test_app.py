@@ -124,7 +124,7 @@ async def test_X1_an_error_of_ours_admits_the_object_with_a_warning(
 
 
 UNKNOWN: dict[str, tuple[Facts | None, str]] = {
-    "the cache is not filled": (None, "does not know this namespace"),
+    "the cache is not filled": (None, "has not read this namespace"),
     "the controller is away": (replace(MANAGED, controller_alive=False), "plain Kubernetes"),
 }
 
