@@ -71,7 +71,7 @@ def test_release_frees_what_was_queued_when_no_controller_is_there(
     )
     assert done.returncode == 0, done.stderr
     assert "queued: unsuspended and marked as released" in done.stdout
-    assert "2 gated pods freed" in done.stdout
+    assert "pods ungated: 2\n" in done.stdout
     assert not suspended(space.job("queued"))
     assert not any(gated(pod) for pod in space.pods("gated"))
     space.until(lambda: len(space.pods("queued")) == 4, "the operator makes its pods")

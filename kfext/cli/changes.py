@@ -15,9 +15,9 @@ from kfext.model.tolerant import mapping, sequence, text
 
 
 def changes(job: TrainingJob, raw: Raw, plan: Plan | None) -> Iterator[str]:
-    """Yield what kfext wrote on the job, in words."""
+    """Yield what kfext wrote on the job, each change as a phrase."""
     if job.held:
-        state = "and waits for a place" if job.suspend else "until it had a place"
+        state = "and waits to be placed" if job.suspend else "until it could be placed"
         yield f"suspended when it was submitted, {state} ({names.HELD})"
     for group in job.groups:
         written = annotations_of(job, raw, group)
@@ -33,13 +33,13 @@ def changes(job: TrainingJob, raw: Raw, plan: Plan | None) -> Iterator[str]:
     if plan is not None and plan.port:
         yield from (f"its pods: {what}, because {why}" for what, why in edits_of(job.kind))
     if asked := decode_state(job.annotations.get(names.STATE)).asked:
-        yield f"started with {workers_of(job)} workers, for {asked} had no room ({names.STATE})"
+        yield f"started with {workers_of(job)} workers, as {asked} did not fit ({names.STATE})"
     if job.released:
         yield f"marked as released: {job.annotations[names.RELEASED]}"
 
 
 def _preferred(template: Mapping[str, Any]) -> list[str]:
-    """Return the nodes that a template prefers by name, as only kfext writes it."""
+    """Return the nodes that a template prefers by name, which only kfext writes."""
     affinity = mapping(mapping(mapping(template.get("spec")).get("affinity")).get("nodeAffinity"))
     return [
         text(value)

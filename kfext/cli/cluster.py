@@ -1,4 +1,4 @@
-"""How the command line finds its cluster and namespace: as kubectl does."""
+"""Find the cluster and the namespace of a command, as kubectl does."""
 
 import functools
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -20,7 +20,7 @@ Raw = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """What the user said about the cluster; None: the kubeconfig's word."""
+    """The options that select a cluster and a namespace; None leaves it to the kubeconfig."""
 
     namespace: str | None
     context: str | None
@@ -33,12 +33,12 @@ class ClusterOptions:
             yield client
 
     def in_namespace(self) -> str:
-        """Return the namespace to look in: the option, the context's, or `default`."""
+        """Return the namespace to look in: that of the option, of the context, or `default`."""
         return self.namespace or _context_namespace(self.kubeconfig, self.context) or "default"
 
 
 def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add -n, --context and --kubeconfig; the command gets them as `cluster`."""
+    """Add -n, --context and --kubeconfig, which the command receives as `cluster`."""
 
     @click.option("-n", "--namespace")
     @click.option("--context")
@@ -53,7 +53,7 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _context_namespace(kubeconfig: Path | None, context: str | None) -> str | None:
-    # Imported here because it takes half a second, which `render` need not wait.
+    # Imported here because it takes half a second, and `render` does not need it.
     from kubernetes import config  # noqa: PLC0415
 
     try:
@@ -69,7 +69,7 @@ def _context_namespace(kubeconfig: Path | None, context: str | None) -> str | No
 async def find_job(
     client: Client, *, name: str, namespace: str, kind: str | None
 ) -> tuple[TrainingJob, Raw]:
-    """Return the job of that name. Raises UserError if there is none, or one of each kind."""
+    """Return the job with this name. Raises UserError if there is none, or one of each kind."""
     found = []
     for candidate in kinds(kind):
         try:
@@ -80,7 +80,7 @@ async def find_job(
         words = " or ".join(candidate.name for candidate in kinds(kind))
         raise UserError(f"there is no {words} {name!r} in namespace {namespace!r}")
     if len(found) > 1:
-        raise UserError(f"there is a PyTorchJob and a TFJob {name!r}: say which with --kind")
+        raise UserError(f"there is a PyTorchJob and a TFJob {name!r}: choose one with --kind")
     return _parsed(found[0]), found[0]
 
 
@@ -98,7 +98,7 @@ async def all_jobs(
         except Forbidden as error:
             where = f"in namespace {namespace!r}" if namespace else "in the whole cluster"
             raise UserError(
-                f"you may not list {candidate.plural} {where}; say -n and a namespace where you may"
+                f"you may not list {candidate.plural} {where}; use -n and a namespace where you may"
             ) from error
         for raw in listed:
             # Items of a list do not repeat their kind.
@@ -108,7 +108,7 @@ async def all_jobs(
 
 
 def kinds(word: str | None) -> Sequence[Kind]:
-    """Return the kinds that a --kind option names; all without one."""
+    """Return the kinds that a --kind option selects; all kinds without one."""
     return [kind for kind in KINDS.values() if word is None or kind.name.lower() == word.lower()]
 
 

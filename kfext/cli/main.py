@@ -22,7 +22,9 @@ from kfext.cli.release import release_jobs
 from kfext.errors import KfextError
 
 _service_options = [
-    click.option("--kubeconfig", type=click.Path(path_type=Path), help="Outside a cluster only."),
+    click.option(
+        "--kubeconfig", type=click.Path(path_type=Path), help="Needed only outside a cluster."
+    ),
     click.option("--probe-port", default=8080, show_default=True, help="/healthz /readyz /metrics"),
     click.option(
         "--log-level",
@@ -42,23 +44,23 @@ def _service(command: Callable[..., None]) -> Callable[..., None]:
 @click.group()
 @click.version_option(__version__, prog_name="kfext")
 def cli() -> None:
-    """Place PyTorchJobs and TFJobs together, and tell what was done to them."""
+    """Place the pods of PyTorchJobs and TFJobs together, and report what was done to them."""
 
 
 @cli.command()
 @_service
 @click.option("--context", help="Context of the kubeconfig.")
-@click.option("--port", default=9443, show_default=True, help="HTTPS port of the reviews.")
-@click.option("--tls-name", multiple=True, help="One more DNS name of the certificate.")
-@click.option("--tls-ip", multiple=True, help="One more IP address of the certificate.")
+@click.option("--port", default=9443, show_default=True, help="HTTPS port for admission reviews.")
+@click.option("--tls-name", multiple=True, help="Additional DNS name for the certificate.")
+@click.option("--tls-ip", multiple=True, help="Additional IP address for the certificate.")
 @click.option(
     "--run-dir",
     envvar="KFEXT_RUN_DIR",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Folder in memory for the serving key; a temporary one if not given.",
+    help="In-memory folder for the serving key; a temporary folder if not given.",
 )
 @click.option(
-    "--drain-seconds", default=5.0, show_default=True, help="Serve on after SIGTERM for so long."
+    "--drain-seconds", default=5.0, show_default=True, help="Time to keep serving after SIGTERM."
 )
 def webhook(
     *,
@@ -116,9 +118,9 @@ def render(
     namespace_file: IO[bytes] | None,
     output: str,
 ) -> None:
-    """Print what admission makes of the jobs in files (- is stdin), and why. Needs no cluster.
+    """Print the jobs in files (- is stdin) as admission would change them, and why.
 
-    Without --namespace-file the namespace is managed and carries no settings.
+    Needs no cluster. Without --namespace-file the namespace is managed and has no settings.
     """
     rendered = rendering.render(
         documents=[item for file in files for item in rendering.load(file)],
@@ -138,7 +140,7 @@ def render(
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text")
 @cluster_options
 def explain(*, job: str, kind: str | None, output: str, cluster: ClusterOptions) -> None:
-    """Tell why JOB waits, where it went, and what kfext changed on it."""
+    """Show why JOB waits, where its pods are, and what kfext changed on it."""
     click.echo(asyncio.run(explain_job(job, kind=kind, output=output, cluster=cluster)), nl=False)
 
 
@@ -147,7 +149,7 @@ def explain(*, job: str, kind: str | None, output: str, cluster: ClusterOptions)
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text")
 @cluster_options
 def queue(*, all_namespaces: bool, output: str, cluster: ClusterOptions) -> None:
-    """List the jobs that wait, in the order in which they are considered."""
+    """List the waiting jobs in the order in which kfext considers them."""
     listed, note = asyncio.run(
         list_queue(all_namespaces=all_namespaces, output=output, cluster=cluster)
     )
@@ -161,10 +163,11 @@ def queue(*, all_namespaces: bool, output: str, cluster: ClusterOptions) -> None
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text")
 @cluster_options
 def plan(*, files: tuple[IO[bytes], ...], output: str, cluster: ClusterOptions) -> None:
-    """Tell whether the jobs in files (- is stdin) would start now, where, and if not why.
+    """Show whether the jobs in files (- is stdin) would start now, and where or why not.
 
-    Nothing is submitted. Needs the right to list nodes, pods, jobs and what else decides in the
-    whole cluster; without it, the answer says what is missing. Exit code 3 if a job would wait.
+    Nothing is submitted. Needs permission to list nodes, pods, jobs and everything else that
+    placement depends on in the whole cluster; the error names what is missing. Exits with code 3 if
+    a job would wait.
     """
     documents = [item for file in files for item in rendering.load(file)]
     answers, notes = asyncio.run(planning.plan_jobs(documents, cluster=cluster))
@@ -191,9 +194,9 @@ def release(
 ) -> None:
     """Give JOB back to plain Kubernetes, for good. Works without the controller."""
     if bool(job) == everything:
-        raise click.UsageError("name a job, or say --all")
+        raise click.UsageError("give either the name of a job or --all")
     if all_namespaces and not everything:
-        raise click.UsageError("--all-namespaces goes with --all")
+        raise click.UsageError("--all-namespaces requires --all")
     lines = asyncio.run(
         release_jobs(job, kind=kind, all_namespaces=all_namespaces, cluster=cluster)
     )
@@ -202,7 +205,7 @@ def release(
 
 
 def main() -> None:
-    """Run the command line; every failure that we know is one line on stderr."""
+    """Run the command line; print every expected failure as one line on stderr."""
     called = os.path.basename(sys.argv[0])
     try:
         cli(prog_name="kubectl kfext" if called == "kubectl-kfext" else "kfext")

@@ -1,4 +1,4 @@
-"""`kubectl kfext queue`: the jobs that wait, in the order in which they are considered."""
+"""`kubectl kfext queue`: the waiting jobs, in the order in which kfext considers them."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -17,13 +17,13 @@ from kfext.model.quantity import PODS, human
 from kfext.model.tolerant import mapping, text
 
 _HEAD = ("PRIORITY", "AGE", "PODS", "ASKS", "JOB", "REASON")
-_NO_PLAN = "no TrainingPlan tells why it waits: is the controller running?"
+_NO_PLAN = "no TrainingPlan shows why it waits: is the controller running?"
 
 
 async def list_queue(
     *, all_namespaces: bool, output: str, cluster: ClusterOptions
 ) -> tuple[str, str]:
-    """Return the queue as text, json or yaml, and what is to be said beside it.
+    """Return the queue as text, json or yaml, and a note for stderr, empty if there is none.
 
     Raises UserError, ApiError, NoAccess.
     """
@@ -52,9 +52,10 @@ def queue_of(
     classes: Classes | None,
     now: float,
 ) -> list[dict[str, Any]]:
-    """Return what is to be told of each waiting job; `statuses` of TrainingPlans are by job uid.
+    """Return what the queue shows of each waiting job, in order.
 
-    Without `classes`, which we may not see, nothing is known of priorities but their names.
+    `statuses` are those of the TrainingPlans, by the uid of the job. `classes` is None if we may
+    not list them; then only the names of priorities are known.
     """
     waiting = [job for job in jobs if _waits(job)]
     lines = []
@@ -85,9 +86,9 @@ def _waits(job: TrainingJob) -> bool:
 
 
 def written(lines: Sequence[Mapping[str, Any]], *, output: str, namespace: str) -> str:
-    """Return the queue as text, json or yaml; `namespace` is empty for that of the whole cluster.
+    """Return the queue as text, json or yaml; `namespace` is empty for the whole cluster.
 
-    Only there is the number of a line the place in the queue.
+    The text numbers its lines only for the whole cluster, where they are places in the queue.
     """
     if output == "json":
         return orjson.dumps(lines, option=orjson.OPT_INDENT_2).decode() + "\n"

@@ -1,4 +1,4 @@
-"""`kubectl kfext release`: give jobs back to plain Kubernetes, also when no controller runs."""
+"""`kubectl kfext release`: give jobs back to plain Kubernetes, even if no controller runs."""
 
 from kfext.cli.cluster import ClusterOptions, Raw, all_jobs, find_job
 from kfext.core.patches.job import release_patch
@@ -18,7 +18,7 @@ _VERDICT = Verdict(REASON_RELEASED_BY_USER, "released by `kubectl kfext release`
 async def release_jobs(
     name: str | None, *, kind: str | None, all_namespaces: bool, cluster: ClusterOptions
 ) -> list[str]:
-    """Release one job, or with no name all that wait for kfext; return what was done to each.
+    """Release one job, or all that wait for kfext if `name` is None; return what was done to each.
 
     Raises UserError, ApiError, NoAccess.
     """
@@ -38,17 +38,17 @@ async def release_jobs(
 
 
 async def _release(client: Client, job: TrainingJob, raw: Raw) -> str:
-    """Release one job; return a sentence about it."""
+    """Release one job; return what was done to it."""
     title = job.title
     if job.finished:
-        return f"{title}: has ended, nothing to release"
+        return f"{title}: already finished, nothing to release"
     done = []
     if not job.released or (job.held and job.suspend):
         done.append(await _let_go(client, job, raw))
-    # After the job, so that pods that the operator makes meanwhile are not gated any more.
+    # After the job, so that pods which the operator creates meanwhile are no longer gated.
     if freed := await _free_pods(client, job):
-        done.append(f"{freed} gated pods freed")
-    return f"{title}: {', '.join(done) or 'was released before, nothing to do'}"
+        done.append(f"pods ungated: {freed}")
+    return f"{title}: {', '.join(done) or 'already released, nothing to do'}"
 
 
 async def _let_go(client: Client, job: TrainingJob, raw: Raw) -> str:
@@ -58,7 +58,7 @@ async def _let_go(client: Client, job: TrainingJob, raw: Raw) -> str:
                 paths.jobs(job.kind.plural, job.namespace, job.name),
                 release_patch(raw, job, _VERDICT),
             )
-        except (Invalid, Conflict):  # somebody wrote between our read and our patch
+        except (Invalid, Conflict):  # the job changed between our read and our patch
             job, raw = await find_job(
                 client, name=job.name, namespace=job.namespace, kind=job.kind.name
             )
@@ -66,7 +66,7 @@ async def _let_go(client: Client, job: TrainingJob, raw: Raw) -> str:
             if job.kueue_managed:
                 return "marked as released; Kueue decides when it starts"
             return "unsuspended and marked as released" if job.suspend else "marked as released"
-    raise UserError(f"job {job.name!r} changes all the time; try again")
+    raise UserError(f"job {job.name!r} keeps changing; try again")
 
 
 async def _free_pods(client: Client, job: TrainingJob) -> int:
@@ -74,7 +74,7 @@ async def _free_pods(client: Client, job: TrainingJob) -> int:
     for pod in await _gated(client, job):
         try:
             await client.json_patch(paths.pods(pod.namespace, pod.name), ungate(pod))
-        except (NotFound, Invalid):  # gone, or freed by another
+        except (NotFound, Invalid):  # the pod or its gate is gone already
             continue
         freed += 1
     return freed

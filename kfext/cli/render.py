@@ -1,4 +1,4 @@
-"""What admission would make of manifests: the webhook's own functions, without a cluster."""
+"""Show how admission would change manifests: the webhook's own functions, without a cluster."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from kfext.names import DOMAIN, MANAGED
 
 
 class _Loader(yaml.CSafeLoader):
-    """Reads YAML as kubectl does: a time stays a string."""
+    """Reads YAML as kubectl does, so that a time stays a string."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -31,9 +31,13 @@ _Loader.yaml_implicit_resolvers = {
 
 @dataclass(slots=True)
 class Rendered:
-    """Documents and the patch of each (empty where nothing changes); `notes` are for stderr.
+    """The documents as admission would store them.
 
-    `warnings` are those of the notes that the API server would send with its answer.
+    `patches`: the patch of each document, empty where nothing changes.
+    `notes`: lines for stderr.
+    `verdicts`: why each job is held or not, and what was changed.
+    `warnings`: the notes that the API server would send with its answer.
+    `refused`: whether admission would refuse at least one document.
     """
 
     documents: list[Any] = field(default_factory=list)
@@ -45,12 +49,12 @@ class Rendered:
 
 
 def load(file: IO[Any]) -> list[Any]:
-    """Return the documents of a YAML or JSON file, those of Lists one by one. Raises UserError."""
+    """Return the documents of a YAML or JSON file, Lists item by item. Raises UserError."""
     name = getattr(file, "name", "-")
     name = "standard input" if name in {"-", "<stdin>"} else name
     try:
         documents = [item for item in yaml.load_all(file, Loader=_Loader) if item is not None]
-        # What came from YAML can have keys that are no strings; from the API it never has.
+        # Keys in YAML need not be strings; keys from the API always are.
         documents = orjson.loads(orjson.dumps(documents, option=orjson.OPT_NON_STR_KEYS))
     except yaml.MarkedYAMLError as error:
         at = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
@@ -58,7 +62,7 @@ def load(file: IO[Any]) -> list[Any]:
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, TypeError) as error:
         raise UserError(f"{name} is not YAML: {error}") from error
     if not documents:
-        raise UserError(f"{name} holds no document")
+        raise UserError(f"{name} contains no document")
     return [
         item
         for document in documents
@@ -71,7 +75,10 @@ def load(file: IO[Any]) -> list[Any]:
 
 
 def render(*, documents: list[Any], policies: list[Any], namespace: Any) -> Rendered:
-    """Return the documents as admission would store them. Raises UserError for odd policies."""
+    """Return the documents as admission would store them.
+
+    Raises UserError if `policies` or `namespace` are of another kind.
+    """
     facts = _facts(policies, namespace)
     rendered = Rendered()
     for policy in facts.policies:
@@ -108,10 +115,10 @@ def _facts(policies: list[Any], namespace: Any) -> Facts:
     parsed: list[TrainingPolicy] = []
     for policy in policies:
         if mapping(policy).get("kind") != "TrainingPolicy":
-            raise UserError(f"--policy wants a TrainingPolicy, not {title_of(policy)}")
+            raise UserError(f"--policy requires a TrainingPolicy, not {title_of(policy)}")
         parsed.append(parse_policy(policy))
     if namespace is not None and mapping(namespace).get("kind") != "Namespace":
-        raise UserError(f"--namespace-file wants a Namespace, not {title_of(namespace)}")
+        raise UserError(f"--namespace-file requires a Namespace, not {title_of(namespace)}")
     metadata = mapping(mapping(namespace).get("metadata"))
     return Facts(
         namespace_labels=strings(metadata.get("labels")) if namespace else {MANAGED: "true"},
@@ -125,7 +132,7 @@ def _add(rendered: Rendered, document: Any, facts: Facts) -> None:
     title = title_of(document)
     mutation = Mutation()
     if mapping(document).get("kind") not in KINDS:
-        rendered.notes.append(f"{title}: not a training job, left as it is")
+        rendered.notes.append(f"{title}: not a training job, left unchanged")
     elif problems := _not_strings(document):
         mutation = Mutation(refusal="; ".join(problems))
     else:
@@ -144,17 +151,17 @@ def _add(rendered: Rendered, document: Any, facts: Facts) -> None:
 
 
 def _not_strings(document: Any) -> list[str]:
-    """Return what the API server would refuse before any webhook sees it: a bare off or 0.5."""
+    """Return the annotations that the API server refuses before the webhook: a bare off or 0.5."""
     annotations = mapping(mapping(mapping(document).get("metadata")).get("annotations"))
     return [
-        f"annotation {key} is {orjson.dumps(value).decode()}, no string: put it in quotes"
+        f"annotation {key} is {orjson.dumps(value).decode()}, not a string: put it in quotes"
         for key, value in annotations.items()
         if key.startswith(f"{DOMAIN}/") and not isinstance(value, str)
     ]
 
 
 def _applied(document: Any, operations: Sequence[Operation]) -> Any:
-    """Return the document after our own kind of patch: members set or removed, no array edited."""
+    """Return the patched document. Patches of kfext set or remove members and edit no arrays."""
     document = orjson.loads(orjson.dumps(document))
     for operation in operations:
         *parents, last = (
@@ -171,7 +178,7 @@ def _applied(document: Any, operations: Sequence[Operation]) -> Any:
 
 
 def title_of(document: Any) -> str:
-    """Return kind and name of a document, for a message."""
+    """Return the kind and the name of a document, for a message."""
     fields = mapping(document)
     kind = text(fields.get("kind")) or "a document without kind"
     name = text(mapping(fields.get("metadata")).get("name"))

@@ -94,7 +94,7 @@ def test_release_takes_our_gate_only_from_pods_that_exist(
 ) -> None:
     path = gated(testbed, queued(testbed, namespace))
     done = kfext("release", "train", "-n", namespace)
-    assert "1 gated pods freed" in done.stdout, done.stderr
+    assert "pods ungated: 1\n" in done.stdout, done.stderr
     found = [gate["name"] for gate in testbed.api.get(path)["spec"]["schedulingGates"]]
     assert found == ["other.example/gate"]
 
@@ -105,7 +105,7 @@ def test_a_second_release_changes_nothing(testbed: Testbed, namespace: str, kfex
     before = testbed.api.get(f"{JOBS.format(namespace)}/train")
     done = kfext("release", "train", "-n", namespace)
     assert done.returncode == 0
-    assert "was released before, nothing to do" in done.stdout
+    assert "already released, nothing to do" in done.stdout
     after = testbed.api.get(f"{JOBS.format(namespace)}/train")
     assert after["metadata"]["generation"] == before["metadata"]["generation"]
     assert after["metadata"]["annotations"] == before["metadata"]["annotations"]

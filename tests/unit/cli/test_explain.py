@@ -78,7 +78,7 @@ def test_the_reason_comes_from_the_plan() -> None:
     status = {"phase": "Queued", "reason": "NoRoom", "message": "3 pods need 6 cpu on one node"}
     found = words(job(annotations=HELD, run_policy=SUSPENDED), status=status)
     assert "why      NoRoom: 3 pods need 6 cpu on one node" in found
-    assert "suspended when it was submitted, and waits for a place" in found
+    assert "suspended when it was submitted, and waits to be placed (kfext.dev/held)" in found
 
 
 def test_it_tells_where_each_pod_is_in_rank_order() -> None:
@@ -103,7 +103,7 @@ def test_it_tells_what_was_changed() -> None:
 
 def test_it_tells_that_an_elastic_job_was_made_smaller() -> None:
     raw = job(annotations={names.STATE: JobState(asked=12).encode()})
-    assert "workers, for 12 had no room (kfext.dev/state)" in words(raw)
+    assert "workers, as 12 did not fit (kfext.dev/state)" in words(raw)
 
 
 def test_it_tells_which_nodes_a_template_prefers() -> None:

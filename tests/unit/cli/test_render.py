@@ -84,7 +84,7 @@ def test_many_documents_keep_their_order_and_others_are_left_as_they_are(
 
 BAD_INPUT = {
     "broken YAML": ("a: [b\nc: {", "error: standard input is not YAML: ", 1),
-    "no document": ("---\n", "error: standard input holds no document", 1),
+    "no document": ("---\n", "error: standard input contains no document", 1),
     "a malformed setting": (
         yaml.safe_dump(job(annotations={names.ELASTIC: "8-2"})),
         "refused: annotation kfext.dev/elastic of the job: '8-2' is not allowed; allowed: MIN-MAX",
@@ -92,7 +92,7 @@ BAD_INPUT = {
     ),
     "a bare off, which YAML reads as false": (
         "kind: PyTorchJob\nmetadata: {name: x, annotations: {kfext.dev/colocation: off}}",
-        "annotation kfext.dev/colocation is false, no string: put it in quotes",
+        "annotation kfext.dev/colocation is false, not a string: put it in quotes",
         1,
     ),
 }
@@ -179,7 +179,7 @@ def test_a_policy_file_that_holds_something_else_is_told(kfext: Run, tmp_path: P
     policy = file(tmp_path, "policy", NAMESPACE)
     result = kfext("render", "-f", written(tmp_path, job()), "--policy", policy)
     assert (result.code, result.out) == (1, "")
-    assert "--policy wants a TrainingPolicy, not Namespace/team" in result.err
+    assert "--policy requires a TrainingPolicy, not Namespace/team" in result.err
 
 
 def test_a_time_stays_a_string_as_for_kubectl(kfext: Run) -> None:
