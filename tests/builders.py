@@ -83,6 +83,11 @@ class JobBuilder:
     def ps(self, replicas: int = 1, **more: Any) -> Self:
         return self.group("PS", replicas, **more)
 
+    def elastic(self, **policy: Any) -> Self:
+        """Let torchrun run it with any number of workers."""
+        self.raw["spec"]["elasticPolicy"] = policy
+        return self
+
     def annotated(self, key: str, value: str) -> Self:
         self.raw["metadata"]["annotations"][key] = value
         return self

@@ -3,7 +3,6 @@ from collections.abc import Mapping
 import pytest
 
 from kfext import names
-from kfext.core.ledger.ports import hosted
 from kfext.core.network.eligibility import Wish, obstacle, why_network, wish
 from kfext.core.settings.resolve import Settings
 from kfext.model.network_policy import parse_network_policy
@@ -101,16 +100,6 @@ def test_a_sidecars_port_counts_and_an_init_containers_does_not() -> None:
     assert "9090" in obstacle(made.build(), {})
     made = job().master().worker(2, spec={"initContainers": [first]})
     assert obstacle(made.build(), {}) == ""
-
-
-def test_on_the_host_network_a_declared_port_is_one_of_the_node() -> None:
-    _, group = hosted(ported(1, METRICS, OPERATORS).build()).groups
-    assert group.constraints.host_ports == (("TCP", 9090),)
-
-
-def test_a_job_without_other_ports_is_placed_as_it_is() -> None:
-    made = job().master().worker(2).build()
-    assert hosted(made) == made
 
 
 WISH = Wish(ports=(20000, 29999))

@@ -6,6 +6,7 @@ import jsonpatch
 import pytest
 
 from kfext import names
+from kfext.core.elastic import workers_of
 from kfext.core.patches.job import (
     amend_patch,
     release_patch,
@@ -285,3 +286,71 @@ def test_remember_twice_writes_once() -> None:
     once = applied(remember_patch(raw, parsed(raw), JobState(strikes=1)), raw)
     again = remember_patch(once, parsed(once), JobState(strikes=1))
     assert {operation["op"] for operation in again} == {"test"}
+
+
+# --- elastic jobs that start short ------------------------------------------------------------
+
+
+def torch(workers: int) -> Raw:
+    return job().worker(workers, cpu="1").held().elastic().raw
+
+
+def test_a_job_that_starts_short_is_made_so_small_and_remembered_as_short() -> None:
+    raw = started(torch(8), a_plan(*"aaaaa"))
+    found = parsed(raw)
+    assert (found.suspend, workers_of(found)) == (False, 5)
+    assert decode_state(raw["metadata"]["annotations"][names.STATE]).asked == 8
+
+
+def test_a_job_that_starts_whole_is_not_short() -> None:
+    raw = started(torch(8), a_plan(*"aaaaaaaa"))
+    assert names.STATE not in raw["metadata"]["annotations"]
+
+
+def test_a_short_job_that_is_stopped_asks_for_all_of_its_workers_again() -> None:
+    raw = started(torch(8), a_plan(*"aaaaa"))
+    found = parsed(raw)
+    state = decode_state(raw["metadata"]["annotations"][names.STATE])
+    stopped = applied(stop_patch(raw, found, state), raw)
+    found = parsed(stopped)
+    assert (found.suspend, workers_of(found)) == (True, 8)
+    assert decode_state(stopped["metadata"]["annotations"][names.STATE]).asked == 0
+
+
+def test_a_person_who_resizes_a_short_job_is_not_overruled_when_it_stops() -> None:
+    raw = started(torch(8), a_plan(*"aaaaa"))
+    raw["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 3
+    edited = parsed(raw)
+    state = decode_state(raw["metadata"]["annotations"][names.STATE])
+    stopped = applied(stop_patch(raw, edited, state), raw)
+    assert stopped["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 3
+
+
+# --- the host network -------------------------------------------------------------------------
+
+ON_HOST = replace(a_plan("a", "b"), port=20000)
+
+
+def test_every_template_bears_the_base_and_the_interfaces() -> None:
+    raw = gang().held().raw
+    after = applied(start_patch(raw, parsed(raw), ON_HOST, interfaces=("ib0", "eth0")), raw)
+    for type_ in ("Master", "Worker"):
+        annotations = template(after, type_)["metadata"]["annotations"]
+        assert annotations[names.PORT_BASE] == "20000"
+        assert annotations[names.INTERFACES] == "ib0,eth0"
+
+
+def test_a_later_plan_for_the_pod_network_takes_the_base_back() -> None:
+    raw = started(gang().held().raw, ON_HOST)
+    raw["spec"]["runPolicy"]["suspend"] = True
+    raw["metadata"]["annotations"][names.HELD] = "true"
+    annotations = template(started(raw, a_plan("a")))["metadata"]["annotations"]
+    assert names.PORT_BASE not in annotations
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_release_takes_the_base_back_unless_pods_may_be_there_already(runs: bool) -> None:
+    raw = started(gang().held().raw, ON_HOST)
+    raw["spec"]["runPolicy"]["suspend"] = not runs
+    after = applied(release_patch(raw, parsed(raw), RELEASE), raw)
+    assert (names.PORT_BASE in template(after)["metadata"]["annotations"]) == runs

@@ -13,7 +13,7 @@ from kfext.core.ledger.fit import why_not
 from kfext.core.patches.pod import pin, ungate
 from kfext.model.constraints import parse_constraints
 from kfext.model.pod import parse_pod
-from tests.builders import PINNED, Raw, job, node, raw_pod
+from tests.builders import PINNED, Raw, job, node, pod, raw_pod
 
 HERE = {"key": "metadata.name", "operator": "In", "values": ["a"]}
 ZONE = {"key": "zone", "operator": "In", "values": ["x"]}
@@ -171,3 +171,9 @@ def test_our_gate_is_found_among_others() -> None:
     raw["spec"]["schedulingGates"] = [{"name": "x/y"}, {"name": names.GATE}, {"name": "z/w"}]
     after = pinned(raw)
     assert after["spec"]["schedulingGates"] == [{"name": "x/y"}, {"name": "z/w"}]
+
+
+def test_C3_the_pin_is_the_only_hard_constraint() -> None:
+    one = pod(job().worker(cpu="1").build(), "worker", 0, gated=True)
+    paths = [operation["path"] for operation in pin(one, "a") if operation["op"] != "test"]
+    assert paths == ["/spec/affinity", "/spec/schedulingGates/0"]

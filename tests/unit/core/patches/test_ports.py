@@ -5,11 +5,10 @@ import jsonpatch
 import pytest
 
 from kfext import names
-from kfext.core.patches.job import release_patch, start_patch
+from kfext.core.patches.job import start_patch
 from kfext.model.job import parse_job
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
-from kfext.model.verdict import Verdict
 from tests.builders import JobBuilder, Raw, job
 
 OTHER = {"name": "metrics", "containerPort": 9090}
@@ -61,39 +60,12 @@ def test_the_operator_is_told_the_port_by_its_own_name(
     assert "ports" not in template(after)["spec"]["containers"][0]
 
 
-def test_every_template_bears_the_base_and_the_interfaces() -> None:
-    after = started(job().master().worker(2), interfaces=("ib0", "eth0"))
-    for type_ in ("Master", "Worker"):
-        annotations = template(after, type_)["metadata"]["annotations"]
-        assert annotations[names.PORT_BASE] == "20000"
-        assert annotations[names.INTERFACES] == "ib0,eth0"
-
-
 def test_on_the_pod_network_templates_bear_neither() -> None:
     after = started(job().worker(2, spec=training()), port=0, interfaces=("ib0",))
     assert (
         not {names.PORT_BASE, names.INTERFACES} & template(after)["metadata"]["annotations"].keys()
     )
     assert port_of(after) is None
-
-
-def test_a_later_plan_for_the_pod_network_takes_the_base_back() -> None:
-    on_host = started(job().worker(2, spec=training()))
-    again = job()
-    again.raw = on_host
-    annotations = template(started(again, port=0))["metadata"]["annotations"]
-    assert names.PORT_BASE not in annotations
-
-
-@pytest.mark.parametrize("runs", [True, False])
-def test_release_takes_the_base_back_unless_pods_may_be_there_already(runs: bool) -> None:
-    raw = started(job().worker(2))
-    raw["spec"]["runPolicy"]["suspend"] = not runs
-    parsed = parse_job(raw)
-    assert parsed is not None
-    patch = release_patch(raw, parsed, Verdict(names.REASON_NO_ROOM, "no room"))
-    after = jsonpatch.apply_patch(deepcopy(raw), patch)
-    assert (names.PORT_BASE in template(after)["metadata"]["annotations"]) == runs
 
 
 def test_elastic_workers_meet_on_the_port_of_the_job() -> None:

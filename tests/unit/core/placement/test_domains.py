@@ -10,24 +10,11 @@ from hypothesis import strategies as st
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.place import place
-from kfext.model.node import Node
 from kfext.model.pod import ReplicaKey
 from kfext.model.policy import parse_policy
 from kfext.model.verdict import Verdict
-from tests.builders import job, ledger, node
-
-KEYS = ("zone", "rack")
-Where = tuple[str, str, int]
-"""Zone, rack and GPUs of a node; no label if empty."""
-
-
-def cluster(nodes: Mapping[str, Where]) -> Ledger:
-    return ledger(
-        *(
-            node(name, gpus=count, labels={k: v for k, v in zip(KEYS, path, strict=True) if v})
-            for name, (*path, count) in nodes.items()
-        )
-    )
+from tests.builders import job, node
+from tests.unit.core.placement.racks import KEYS, Where, cluster
 
 
 def placed(pods: int, on: Ledger, keys: tuple[str, ...] = KEYS) -> list[str]:
@@ -105,59 +92,6 @@ def test_new_labels_count_at_once() -> None:
     assert set(placed(8, on)) == {"c", "d"}
 
 
-# --- beside bound members ---------------------------------------------------------------------
-
-
-def key(index: int) -> ReplicaKey:
-    return ReplicaKey("worker", index)
-
-
-BESIDE: dict[str, tuple[Mapping[str, Where], Mapping[int, str], int, str]] = {
-    "the same node": ({"a": ("z", "1", 2), "b": ("z", "1", 8)}, {0: "a"}, 3, "aa"),
-    "the same rack": (
-        {"a": ("z", "1", 0), "b": ("z", "2", 8), "c": ("z", "1", 8)}, {0: "a"}, 3, "cc"),
-    "the same zone": (
-        {"a": ("z", "1", 0), "b": ("y", "2", 8), "c": ("z", "3", 8)}, {0: "a"}, 3, "cc"),
-    "anywhere": ({"a": ("z", "1", 0), "b": ("y", "2", 8)}, {0: "a"}, 3, "bb"),
-    "a rack of any of them": (
-        {"a": ("z", "1", 0), "b": ("y", "2", 0), "c": ("z", "9", 8), "d": ("y", "2", 2)},
-        {0: "a", 1: "b"}, 4, "dd"),
-    "as many as fit the same node, not all on another": (
-        {"a": ("z", "1", 2), "b": ("z", "1", 3)}, {0: "a"}, 4, "aab"),
-    "together beside them if that is more even": (
-        {"a": ("z", "1", 3), "b": ("z", "1", 4)}, {0: "a", 1: "a", 2: "a", 3: "a"}, 8, "bbbb"),
-    "a home that is gone draws nobody": (
-        {"b": ("z", "1", 8), "c": ("z", "1", 9)}, {0: "gone"}, 3, "bb"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("nodes", "bound", "pods", "want"), BESIDE.values(), ids=BESIDE.keys())
-def test_others_go_as_near_to_bound_members_as_can_be(
-    nodes: Mapping[str, Where], bound: Mapping[int, str], pods: int, want: str
-) -> None:
-    homes = {key(index): where for index, where in bound.items()}
-    found = place(
-        job().worker(pods, gpus=1).members(),
-        cluster(nodes),
-        one_node=False,
-        bound=homes,
-        topology_keys=KEYS,
-    )
-    assert not isinstance(found, Verdict), found
-    assert "".join(where for one, where in found.items() if one not in homes) == want
-
-
-def test_unlike_members_that_no_home_holds_in_whole_share_it() -> None:
-    on = cluster({"a": ("z", "1", 3), "b": ("z", "1", 8)})
-    members = job("TFJob").ps(2, gpus=2).worker(2, gpus=1).members()
-    bound = {ReplicaKey("ps", 0): "a"}
-    found = place(members, on, one_node=False, bound=bound, topology_keys=KEYS)
-    assert not isinstance(found, Verdict)
-    assert found[ReplicaKey("ps", 1)] == "a"
-    assert found[key(0)] == "a"
-    assert found[key(1)] == "b"
-
-
 # --- invariants -------------------------------------------------------------------------------
 
 some_nodes = st.lists(
@@ -187,7 +121,7 @@ def test_topology_never_costs_the_place_nor_more_than_twice_the_nodes_nor_overco
     turned = random.Random(seed).sample(sorted(made), len(made))
     shuffled = cluster({name: made[name] for name in turned})
     assert place(members, shuffled, one_node=False, topology_keys=KEYS) == found
-    bound = {key(0): f"n{home}"}
+    bound = {ReplicaKey("worker", 0): f"n{home}"}
     shuffled.claim("bound", Claim(f"n{home}", {"pods": 1}))
     beside = place(members, shuffled, one_node=False, bound=bound, topology_keys=KEYS)
     assert not isinstance(beside, Verdict)
@@ -200,12 +134,3 @@ def test_a_policy_names_the_keys_and_empty_ones_are_left_out() -> None:
     keys = parse_policy({"spec": spec}).placement.topology_keys
     assert keys == ("topology.kubernetes.io/zone", "rack")
     assert parse_policy({}).placement.topology_keys == ()
-
-
-def test_a_ledger_numbers_domains_by_their_labels_whatever_the_order_of_nodes() -> None:
-    nodes = [Node(name, labels={"zone": zone}) for name, zone in ("az", "by", "cz")]
-    for order in (nodes, nodes[::-1]):
-        on = Ledger(order)
-        (zones,) = on.domains(("zone",))
-        by_name = {one.name: int(zones[on.row(one.name) or 0]) for one in nodes}
-        assert by_name == {"a": 1, "b": 0, "c": 1}

@@ -1,40 +1,17 @@
 """Node sets. Names test_C…, test_D… are testable statements of the reference (seeds §8)."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kfext.core.ledger.ledger import Ledger
-from kfext.core.placement.division import FEWEST, Weights
-from kfext.core.placement.gang import Member
-from kfext.core.placement.place import place, why_more_nodes
-from kfext.model.constraints import Constraints
-from kfext.model.node import Node
-from kfext.model.pod import ReplicaKey
+from kfext.core.placement.place import place
 from kfext.model.verdict import Verdict
-from tests.builders import JobBuilder, job, ledger, node
-
-GPU = "nvidia.com/gpu"
-
-
-def placed(of: JobBuilder, on: Ledger, *, weights: Weights | None = None) -> list[str]:
-    """The node of each member in rank order."""
-    found = place(of.members(), on, one_node=False, weights=weights or Weights())
-    assert not isinstance(found, Verdict), found
-    return list(found.values())
-
-
-def gpus(room: Mapping[str, int]) -> Ledger:
-    return ledger(*(node(name, gpus=count) for name, count in room.items()))
-
-
-def numbered(room: Sequence[int]) -> Ledger:
-    return gpus({f"n{number}": count for number, count in enumerate(room)})
-
+from tests.builders import job, ledger, node
+from tests.unit.core.placement.answers import GPU, gpus, numbered, placed
 
 # --- C1: one node if one node holds the job ---------------------------------------------------
 
@@ -118,122 +95,6 @@ def test_C2_more_nodes_than_the_fewest_only_for_balance_and_at_most_twice(
         assert max(shares) < lowest
 
 
-# --- unlike members, against trying everything ------------------------------------------------
-
-
-def test_C2_a_place_that_only_a_search_finds() -> None:
-    on = ledger(node("a", cpu="7", gpus=6), node("b", cpu="4", gpus=6))
-    made = job("TFJob").group("Chief", 2, cpu="1", gpus=1).ps(3, cpu="3").worker(3, gpus=2)
-    assert set(placed(made, on)) == {"a", "b"}
-
-
-def test_a_search_that_would_take_for_ever_is_given_up() -> None:
-    # A node holds one large pod. There are 19 of three sizes for 18 nodes, no two of which are
-    # alike; to find out by trying takes longer than anybody waits.
-    on = ledger(*(node(f"n{number:02}", cpu=f"{1000 + number}m") for number in range(18)))
-    made = job("TFJob").group("Chief", 1, cpu="509m").ps(9, cpu="510m").worker(9, cpu="520m")
-    made.group("Evaluator", 9, cpu="400m")
-    assert isinstance(place(made.members(), on, one_node=False), Verdict)
-
-
-sizes = st.fixed_dictionaries({"cpu": st.integers(0, 4), GPU: st.integers(0, 3)})
-ports = st.sampled_from([(), (), (), (("TCP", 80),)])
-
-
-def fewest_of_all(asked: Sequence[Member], nodes: Sequence[Node]) -> int | None:
-    """The fewest nodes of any assignment at all; None if there is none."""
-    if not asked:
-        return 0
-    best: int | None = None
-    left = [dict(one.allocatable) for one in nodes]
-    here: list[list[Member]] = [[] for _ in nodes]
-
-    def next_member(number: int) -> None:
-        nonlocal best
-        used = sum(map(bool, here))
-        if best is not None and used >= best:
-            return
-        if number == len(asked):
-            best = used
-            return
-        one = asked[number]
-        for free, taken in zip(left, here, strict=True):
-            clash = one.constraints.host_ports and any(
-                other.constraints.host_ports for other in taken
-            )
-            if clash or any(free.get(name, 0) < n for name, n in one.requests.items()):
-                continue
-            for name, n in one.requests.items():
-                free[name] -= n
-            taken.append(one)
-            next_member(number + 1)
-            taken.pop()
-            for name, n in one.requests.items():
-                free[name] += n
-
-    next_member(0)
-    return best
-
-
-@settings(max_examples=300, deadline=None)
-@given(
-    nodes=st.lists(
-        st.fixed_dictionaries({"cpu": st.integers(0, 8), GPU: st.integers(0, 6)}),
-        min_size=1,
-        max_size=5,
-    ),
-    groups=st.lists(st.tuples(sizes, ports, st.integers(1, 4)), min_size=1, max_size=3),
-)
-def test_C2_unlike_members_find_a_place_if_there_is_one_on_at_most_twice_the_fewest_nodes(
-    nodes: list[dict[str, int]], groups: list[tuple[dict[str, int], tuple[tuple[str, int]], int]]
-) -> None:
-    made = [Node(f"n{number}", amounts) for number, amounts in enumerate(nodes)]
-    asked = [
-        Member(ReplicaKey(f"type{kind}", index), amounts, Constraints(host_ports=port), True)
-        for kind, (amounts, port, count) in enumerate(groups)
-        for index in range(count)
-    ]
-    fewest = fewest_of_all(asked, made)
-    found = place(asked, Ledger(made), one_node=False)
-    if fewest is None:
-        assert isinstance(found, Verdict)
-    else:
-        assert not isinstance(found, Verdict), found
-        assert len(set(found.values())) <= 2 * fewest
-
-
-def first_fit_decreasing(sizes: Sequence[int], room: Sequence[int]) -> int | None:
-    """How many bins first-fit-decreasing takes, the roomiest first; None if it fails."""
-    left = sorted(room, reverse=True)
-    used = set()
-    for size in sorted(sizes, reverse=True):
-        bin_ = next((number for number, free in enumerate(left) if free >= size), None)
-        if bin_ is None:
-            return None
-        left[bin_] -= size
-        used.add(bin_)
-    return len(used)
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    room=st.lists(st.integers(1, 12), min_size=1, max_size=6),
-    groups=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 5)), min_size=1, max_size=3),
-)
-def test_C2_more_nodes_than_first_fit_decreasing_only_for_balance_and_at_most_twice(
-    room: list[int], groups: list[tuple[int, int]]
-) -> None:
-    want = first_fit_decreasing([size for size, count in groups for _ in range(count)], room)
-    assume(want is not None)
-    assert want is not None
-    made = job("TFJob")
-    for type_, (size, count) in zip(("Chief", "PS", "Worker"), groups, strict=False):
-        made.group(type_, count, gpus=size)
-    on = numbered(room)
-    assert len(set(placed(made, on))) <= 2 * want
-    assert len(set(placed(made, on, weights=Weights(doubling=1e6)))) <= want
-
-
 # --- D2: who sits where -----------------------------------------------------------------------
 
 
@@ -253,27 +114,3 @@ def test_D2_the_master_sits_with_the_larger_share_of_its_workers() -> None:
 def test_D2_the_highest_workers_sit_last_so_that_scale_in_frees_whole_nodes() -> None:
     found = placed(job().worker(11, gpus=1), gpus({"c": 6, "a": 4, "b": 1}))
     assert found == ["c"] * 6 + ["a"] * 4 + ["b"]
-
-
-# --- why more nodes than it takes -------------------------------------------------------------
-
-REASONS: dict[str, tuple[Mapping[str, int], int, str]] = {
-    "one node": ({"a": 4}, 4, ""),
-    "the fewest": ({"a": 2, "b": 2}, 4, ""),
-    "balanced over more": (
-        {"a": 7, "b": 5, "c": 4, "d": 4},
-        12,
-        "3 nodes with 4 pods each instead of 2 with 5 to 7 pods each, "
-        "because the fullest node sets the pace of all",
-    ),
-}
-
-
-@pytest.mark.parametrize(("room", "pods", "want"), REASONS.values(), ids=REASONS.keys())
-def test_C2_the_reason_says_why_there_are_more_nodes(
-    room: Mapping[str, int], pods: int, want: str
-) -> None:
-    members, on = job().worker(pods, gpus=1).members(), gpus(room)
-    found = place(members, on, one_node=False)
-    assert not isinstance(found, Verdict)
-    assert why_more_nodes(found, place(members, on, one_node=False, weights=FEWEST)) == want

@@ -1,0 +1,62 @@
+"""Which replica has which of the job's ports."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext.core.ledger.slots import slots
+from kfext.model.pod import ReplicaKey
+from tests.builders import JobBuilder, job
+
+ELASTIC = {"rdzvBackend": "c10d"}
+
+
+def elastic(made: JobBuilder, **policy: object) -> JobBuilder:
+    made.raw["spec"]["elasticPolicy"] = policy
+    return made
+
+
+SLOTS = {
+    "only the master of a PyTorchJob listens": (job().master().worker(3), {"master-0": 0}),
+    "a master alone listens to itself": (job().master(), {"master-0": 0}),
+    "elastic workers meet at the first, and none may share a node": (
+        elastic(job().worker(3), **ELASTIC),
+        {"worker-0": 0, "worker-1": 0, "worker-2": 0},
+    ),
+    "c10d is the default of an elastic job": (
+        elastic(job().worker(2)),
+        {"worker-0": 0, "worker-1": 0},
+    ),
+    "workers of neither kind meet nobody knows where": (job().worker(2), {}),
+    "elastic workers that meet at a host outside": (
+        elastic(job().worker(2), rdzvHost="etcd.example"),
+        {"worker-0": 0, "worker-1": 0},
+    ),
+    "nobody listens if workers meet in etcd": (elastic(job().worker(2), rdzvBackend="etcd"), {}),
+    "every replica of a TFJob listens": (
+        job("TFJob").group("Chief").ps(2).worker(2).group("Evaluator"),
+        {"chief-0": 0, "ps-0": 3, "ps-1": 4, "worker-0": 5, "worker-1": 6, "evaluator-0": 2},
+    ),
+    "a TFJob without servers": (job("TFJob").worker(2), {"worker-0": 3, "worker-1": 4}),
+    "a single TensorFlow process listens to nobody": (job("TFJob").worker(1), {}),
+}
+
+
+@pytest.mark.parametrize(("made", "want"), SLOTS.values(), ids=SLOTS)
+def test_who_declares_which_slot(made: JobBuilder, want: dict[str, int]) -> None:
+    assert {f"{key.type}-{key.index}": slot for key, slot in slots(made.build()).items()} == want
+
+
+@given(st.integers(0, 9), st.integers(1, 9), st.booleans())
+def test_no_two_replicas_have_one_slot_and_more_workers_move_nobody(
+    servers: int, workers: int, chief: bool
+) -> None:
+    def made(count: int) -> dict[ReplicaKey, int]:
+        builder = job("TFJob").worker(count)
+        if servers:
+            builder.ps(servers)
+        return dict(slots((builder.group("Chief") if chief else builder).build()))
+
+    smaller, larger = made(workers), made(workers + 1)
+    assert len(set(smaller.values())) == len(smaller)
+    assert smaller.items() <= larger.items()

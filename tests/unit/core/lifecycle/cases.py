@@ -1,0 +1,103 @@
+"""What the cases of the lifecycle are made of: a job of three workers, plans, and checks."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.lifecycle.next_step import next_step
+from kfext.core.lifecycle.situation import Situation
+from kfext.core.lifecycle.steps import Amend, Start, Step, Stop, Wait
+from kfext.model.plan import Plan
+from kfext.model.pod import Pod, ReplicaKey
+from kfext.model.state import JobState
+from tests.builders import JobBuilder, job, ledger, node, pod, pods
+
+NOW = 1000.0
+
+
+def three(kind: str = "PyTorchJob") -> JobBuilder:
+    """Three workers of one CPU each."""
+    return job(kind).worker(3, cpu="1")
+
+
+RUNNING = three().resumed().build()
+TWO_NODES = ledger(node("a", cpu="4"), node("b", cpu="4"))
+
+
+def full() -> Ledger:
+    """Two nodes of four CPUs, none of them free."""
+    return ledger(
+        node("a", cpu="4"), node("b", cpu="4"), used={"a": {"cpu": "4"}, "b": {"cpu": "4"}}
+    )
+
+
+def plan(*places: str, uid: str = "uid-1", generation: int = 1) -> Plan:
+    return Plan(uid, generation, {ReplicaKey("worker", n): to for n, to in enumerate(places)})
+
+
+def workers(**more: Any) -> list[Pod]:
+    return pods(RUNNING, **more)
+
+
+def worker(index: int, **more: Any) -> Pod:
+    return pod(RUNNING, "worker", index, **more)
+
+
+@dataclass(frozen=True)
+class Case:
+    """`want` is the class of the step, `check` what else must hold of it."""
+
+    want: type[Step]
+    of: JobBuilder
+    pods: Iterable[Pod] = ()
+    plan: Plan | None = None
+    state: JobState = field(default_factory=JobState)
+    on: Ledger = TWO_NODES
+    check: Callable[[Any], object] = bool
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+
+def decide(case: Case) -> None:
+    more = dict(case.more)
+    made = case.of
+    if managed_by := more.pop("managed_by", ""):
+        made.raw["spec"]["runPolicy"]["managedBy"] = managed_by
+    situation = Situation(
+        job=made.build(),
+        pods=tuple(case.pods),
+        plan=case.plan,
+        state=case.state,
+        now=NOW,
+        **more,
+    )
+    step = next_step(situation, case.on)
+    assert type(step) is case.want, step
+    assert case.check(step), step
+
+
+def phase(wanted: str | None, reason: str = "") -> Callable[[Wait], bool]:
+    def check(step: Wait) -> bool:
+        return step.phase == wanted and (not reason or step.verdict.reason == reason)
+
+    return check
+
+
+def stopped(reason: str, strikes: int) -> Callable[[Stop], bool]:
+    def check(step: Stop) -> bool:
+        state = step.state
+        return (state.reason, state.strikes, state.suspended_at) == (reason, strikes, NOW)
+
+    return check
+
+
+def moved_to(*places: str) -> Callable[[Start | Amend], bool]:
+    return lambda step: step.plan.assignment == plan(*places).assignment
+
+
+def stop_state(**more: Any) -> JobState:
+    return JobState(suspended_at=NOW - 100, **more)
+
+
+def was_suspended(since: float = NOW - 90) -> JobBuilder:
+    return three().held().condition("Suspended", since=since)

@@ -1,0 +1,54 @@
+"""Jobs that ask for the host network: one in the queue, and one that runs, with its pods."""
+
+from typing import Any
+
+from kfext.core.ledger.claims import plan_claims
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.lifecycle.next_step import next_step
+from kfext.core.lifecycle.situation import Situation
+from kfext.core.lifecycle.steps import Step
+from kfext.core.network.eligibility import Wish
+from kfext.model.job import TrainingJob
+from kfext.model.plan import Plan
+from kfext.model.pod import Pod, ReplicaKey
+from kfext.model.state import JobState
+from tests.builders import Raw, job, ledger, node, pod
+from tests.unit.core.lifecycle.cases import NOW
+
+PORTS = (20000, 20009)
+WISH = Wish(ports=PORTS, interfaces=("ib0",))
+IN_QUEUE = job().master(cpu="1").worker(2, cpu="1").held().build()
+ON_HOST: Raw = {"hostNetwork": True}
+
+
+def step_of(of: TrainingJob, on: Ledger, *, wish: Wish | None = WISH, **more: Any) -> Step:
+    fields = {"pods": (), "plan": None, "state": JobState(), "now": NOW, **more}
+    return next_step(Situation(job=of, host_network=wish, **fields), on)
+
+
+def one_node() -> Ledger:
+    return ledger(node("a", cpu="4"))
+
+
+def started(kind: str = "PyTorchJob") -> TrainingJob:
+    return job(kind).worker(3, cpu="1").resumed().build()
+
+
+def planned(port: int = 20000, on: str = "a") -> Plan:
+    return Plan("uid-1", 1, {ReplicaKey("worker", n): on for n in range(3)}, port=port)
+
+
+def gang(of: TrainingJob, *, missed: int = 0) -> tuple[Pod, ...]:
+    """Three pods behind the gate, on the host network; the last `missed` came past the webhook."""
+    return tuple(
+        pod(of, "worker", n, gated=n < 3 - missed, bound="" if n < 3 - missed else "a",
+            spec=ON_HOST if n < 3 - missed else None)
+        for n in range(3)
+    )  # fmt: skip
+
+
+def books_of(of: TrainingJob, plan: Plan) -> Ledger:
+    books = ledger(node("a", cpu="4"), node("b", cpu="4"))
+    for key, claim in plan_claims(of, plan, ()).items():
+        books.claim(key, claim)
+    return books

@@ -1,0 +1,187 @@
+"""How long a job that runs in part is held back, and what then."""
+
+import pytest
+
+from kfext.core.ledger.claim import Claim
+from kfext.core.lifecycle.next_step import next_step
+from kfext.core.lifecycle.situation import Situation
+from kfext.core.lifecycle.steps import Evict, Release, Remember, Stop, Wait
+from kfext.model.state import JobState
+from kfext.names import BINDING, GATED, REASON_BIND_TIMEOUT, REASON_CREATE_TIMEOUT, REASON_NO_ROOM
+from tests.builders import ledger, node
+from tests.unit.core.lifecycle.cases import (
+    NOW,
+    RUNNING,
+    Case,
+    decide,
+    full,
+    phase,
+    plan,
+    stopped,
+    three,
+    worker,
+    workers,
+)
+
+STRIKES: dict[str, Case] = {
+    "a member does not come back, one runs and one is held back: a strike": Case(
+        Remember,
+        three().resumed(),
+        [worker(0, bound="a"), worker(1, gated=True)],
+        plan("a", "a", "a"),
+        more={"waited": 30.0, "quiet": 30.0},
+        check=lambda step: (
+            (step.state.strikes, step.state.retry_at) == (1, NOW + 30)
+            and "2 of 3 pods exist" in step.state.message
+        ),
+    ),
+    "the third time: the one held back is let go": Case(
+        Release,
+        three().resumed(),
+        [worker(0, bound="a"), worker(1, gated=True)],
+        plan("a", "a", "a"),
+        JobState(strikes=2, retry_at=NOW),
+        more={"waited": 90.0, "quiet": 90.0},
+        check=lambda step: step.pods == () and step.verdict.reason == REASON_CREATE_TIMEOUT,
+    ),
+    "the third time of a required job: stopped": Case(
+        Stop,
+        three().resumed(),
+        [worker(0, bound="a"), worker(1, gated=True)],
+        plan("a", "a", "a"),
+        JobState(strikes=2, retry_at=NOW),
+        more={"waited": 90.0, "quiet": 90.0, "colocation": "required"},
+        check=stopped(REASON_CREATE_TIMEOUT, 3),
+    ),
+    **{
+        f"one runs, no room for the rest, {said}": Case(
+            want,
+            three().resumed(),
+            [worker(0, bound="b"), *workers(gated=True)[1:]],
+            plan("b", "b", "b"),
+            state,
+            full(),
+            check,
+            more,
+        )
+        for said, want, state, more, check in [
+            (
+                "for bindTimeout: a strike",
+                Remember,
+                JobState(),
+                {"waited": 60.0},
+                lambda step: (step.state.strikes, step.state.retry_at) == (1, NOW + 60),
+            ),
+            (
+                "and the last strike is not bindTimeout ago: it does not count twice",
+                Wait,
+                JobState(strikes=1, retry_at=NOW + 1),
+                {"waited": 9e9},
+                lambda step: phase(GATED, REASON_NO_ROOM)(step) and step.again == 1.0,
+            ),
+            (
+                "and the clock was set back an hour: the wait is no longer for it",
+                Remember,
+                JobState(strikes=1, retry_at=NOW + 3600),
+                {"waited": 60.0},
+                lambda step: step.state.strikes == 2,
+            ),
+            (
+                "for the third time: the rest is left to kube-scheduler",
+                Release,
+                JobState(strikes=2, retry_at=NOW),
+                {"waited": 180.0},
+                lambda step: (
+                    step.pods == ()
+                    and step.verdict.reason == REASON_NO_ROOM
+                    and "3 attempts: no room for the rest" in step.verdict.message
+                ),
+            ),
+            (
+                "for the third time, required: stopped",
+                Stop,
+                JobState(strikes=2, retry_at=NOW),
+                {"waited": 180.0, "colocation": "required"},
+                stopped(REASON_NO_ROOM, 3),
+            ),
+        ]
+    },
+    "no room for the rest of a required job that Kueue started: never stopped by us": Case(
+        Wait,
+        three().resumed().queued_by_kueue(),
+        [worker(0, bound="b"), *workers(gated=True)[1:]],
+        plan("b", "b", "b"),
+        JobState(strikes=2),
+        on=full(),
+        more={"waited": 9e9, "colocation": "required"},
+        check=lambda step: phase(GATED, REASON_NO_ROOM)(step) and step.again is None,
+    ),
+    "no room for a preferred job that Kueue started, for the third time: let go": Case(
+        Release,
+        three().resumed().queued_by_kueue(),
+        workers(gated=True),
+        state=JobState(strikes=2),
+        on=full(),
+        more={"waited": 60.0},
+        check=lambda step: step.verdict.reason == REASON_NO_ROOM,
+    ),
+    "the last strike is not bindTimeout ago: it does not count twice": Case(
+        Wait,
+        three().resumed(),
+        workers(pinned="a"),
+        plan("a", "a", "a"),
+        JobState(strikes=1, retry_at=NOW + 60),
+        more={"waited": 60.0},
+        check=lambda step: phase(BINDING)(step) and step.again == 60.0,
+    ),
+    "the third failure: released": Case(
+        Release,
+        three().resumed(),
+        workers(pinned="a"),
+        plan("a", "a", "a"),
+        JobState(strikes=2),
+        more={"waited": 60.0},
+        check=lambda step: len(step.pods) == 3 and step.verdict.reason == REASON_BIND_TIMEOUT,
+    ),
+    "the third failure of a required job: stopped": Case(
+        Stop,
+        three().resumed(),
+        workers(pinned="a"),
+        plan("a", "a", "a"),
+        JobState(strikes=2),
+        more={"waited": 60.0, "colocation": "required"},
+        check=stopped(REASON_BIND_TIMEOUT, 3),
+    ),
+    "the third failure of a required job that Kueue started: never stopped by us": Case(
+        Evict,
+        three().resumed().queued_by_kueue(),
+        workers(pinned="a"),
+        plan("a", "a", "a"),
+        JobState(strikes=2),
+        more={"waited": 60.0, "colocation": "required"},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", STRIKES.values(), ids=STRIKES.keys())
+def test_every_wait_has_an_end(case: Case) -> None:
+    decide(case)
+
+
+def test_a_required_gang_without_room_for_its_rest_does_not_back_off_from_what_is_foreseen() -> (
+    None
+):
+    on = ledger(node("a", cpu="2"), node("b", cpu="4"))
+    members = [worker(0, bound="a"), worker(1, bound="a"), worker(2, gated=True)]
+    state = JobState(strikes=2, retry_at=NOW - 1, reason=REASON_NO_ROOM, message="no room")
+    claims = {
+        ("pod", pod.uid): Claim("a", pod.requests, job="uid-1") for pod in members if pod.node_name
+    }
+    for key, claim in claims.items():
+        on.claim(key, claim)
+    situation = Situation(
+        RUNNING, tuple(members), plan("a", "a", "a"), state, NOW, colocation="required", waited=61
+    )
+    step = next_step(situation, on)
+    assert isinstance(step, Stop)
+    assert step.state.retry_at == 0.0

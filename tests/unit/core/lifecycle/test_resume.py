@@ -1,0 +1,93 @@
+"""When a suspended job may be resumed."""
+
+import pytest
+
+from kfext.core.lifecycle.steps import Start, Wait
+from kfext.model.state import JobState
+from kfext.names import QUEUED, REASON_WAITING_FOR_SUSPEND
+from tests.unit.core.lifecycle.cases import (
+    NOW,
+    Case,
+    decide,
+    phase,
+    stop_state,
+    three,
+    was_suspended,
+    workers,
+)
+
+RESUME: dict[str, Case] = {
+    "stopped for a cause and not yet safe to resume: the cause is said first": Case(
+        Wait,
+        was_suspended(),
+        workers(deleting=True),
+        state=stop_state(message="exceeded quota"),
+        check=lambda step: step.verdict.message.startswith("exceeded quota; 3 pods"),
+    ),
+    "colocation was switched off while the last pods end: not before they are gone": Case(
+        Wait,
+        was_suspended(),
+        workers(deleting=True),
+        state=stop_state(),
+        more={"colocation": "off"},
+        check=phase(QUEUED, REASON_WAITING_FOR_SUSPEND),
+    ),
+    "pods of the last start still end": Case(
+        Wait,
+        was_suspended(),
+        workers(deleting=True)[:1],
+        state=stop_state(),
+        check=phase(QUEUED, REASON_WAITING_FOR_SUSPEND),
+    ),
+    "pods of the last start have not begun to end": Case(
+        Wait,
+        was_suspended(),
+        workers(bound="a"),
+        state=stop_state(),
+        check=phase(QUEUED, REASON_WAITING_FOR_SUSPEND),
+    ),
+    "the operator has said nothing yet": Case(
+        Wait, three().held(), state=stop_state(), check=phase(QUEUED, REASON_WAITING_FOR_SUSPEND)
+    ),
+    "the operator still says that it runs": Case(
+        Wait,
+        three().held().condition("Suspended", status="False", since=NOW - 1),
+        state=stop_state(),
+        more={"waited": 9e9},
+        check=phase(QUEUED, REASON_WAITING_FOR_SUSPEND),
+    ),
+    "the operator's word is older than our suspend": Case(
+        Wait,
+        was_suspended(since=NOW - 101),
+        state=stop_state(),
+        check=lambda step: phase(QUEUED, REASON_WAITING_FOR_SUSPEND)(step) and step.again == 30.0,
+    ),
+    "the operator never saw the resume, so it has nothing new to say": Case(
+        Start, was_suspended(since=NOW - 500), state=stop_state(), more={"waited": 30.0}
+    ),
+    "its word within the same second counts": Case(
+        Start, was_suspended(since=NOW - 100), state=JobState(suspended_at=NOW - 100 + 0.9)
+    ),
+    "the operator's word is not two seconds old": Case(
+        Wait,
+        was_suspended(since=NOW - 1),
+        state=stop_state(),
+        check=lambda step: phase(QUEUED, REASON_WAITING_FOR_SUSPEND)(step) and step.again == 1.0,
+    ),
+    "the last pod went less than two seconds ago": Case(
+        Wait,
+        was_suspended(),
+        state=stop_state(),
+        more={"settled": 0.5},
+        check=lambda step: step.again == 1.5,
+    ),
+    "all is quiet": Case(Start, was_suspended(), state=stop_state(), more={"settled": 2.0}),
+    "the operator's clock is an hour ahead": Case(
+        Start, was_suspended(since=NOW + 3600), state=stop_state(), more={"settled": 2.0}
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RESUME.values(), ids=RESUME.keys())
+def test_when_it_is_safe_to_resume(case: Case) -> None:
+    decide(case)

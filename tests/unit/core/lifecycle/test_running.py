@@ -1,0 +1,476 @@
+"""A job that is not suspended: the barrier, the pins, and the wait for kube-scheduler."""
+
+import pytest
+
+from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.claims import plan_claims, pod_claim, pod_key
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.ledger.ports import block
+from kfext.core.lifecycle.next_step import next_step
+from kfext.core.lifecycle.situation import Situation
+from kfext.core.lifecycle.steps import Amend, Bind, Evict, Remember, Stop, Wait
+from kfext.model.job import TrainingJob
+from kfext.model.plan import Plan
+from kfext.model.pod import Pod, ReplicaKey
+from kfext.model.state import JobState
+from kfext.names import (
+    BINDING,
+    GATED,
+    PLACED,
+    PLANNED,
+    REASON_CREATE_TIMEOUT,
+    REASON_FOREIGN_GATE,
+    REASON_NO_ROOM,
+)
+from tests.builders import job, ledger, node, pod
+from tests.unit.core.lifecycle.cases import (
+    NOW,
+    RUNNING,
+    TWO_NODES,
+    Case,
+    decide,
+    full,
+    moved_to,
+    phase,
+    plan,
+    stopped,
+    three,
+    worker,
+    workers,
+)
+from tests.unit.core.lifecycle.hosted import ON_HOST, books_of, gang, planned, started, step_of
+
+BARRIER: dict[str, Case] = {
+    "no plan, no gate: none of ours": Case(Wait, three().resumed(), workers(), check=phase(None)),
+    "no pod yet": Case(
+        Wait,
+        three().resumed(),
+        plan=plan("a", "a", "a"),
+        check=lambda step: phase(PLANNED)(step) and step.again == 30.0,
+    ),
+    "some pods": Case(
+        Wait,
+        three().resumed(),
+        workers(gated=True)[:2],
+        plan("a", "a", "a"),
+        more={"waited": 20.0, "quiet": 50.0},
+        check=lambda step: (
+            phase(PLANNED)(step) and "2 of 3" in step.verdict.message and step.again == 10.0
+        ),
+    ),
+    "the operator is busy with another job's pods": Case(
+        Wait,
+        three().resumed(),
+        workers(gated=True)[:2],
+        plan("a", "a", "a"),
+        more={"waited": 9e9, "quiet": 29.0},
+        check=phase(PLANNED),
+    ),
+    "pods do not come": Case(
+        Stop,
+        three().resumed(),
+        workers(gated=True)[:2],
+        plan("a", "a", "a"),
+        more={"waited": 30.0, "quiet": 30.0},
+        check=stopped(REASON_CREATE_TIMEOUT, 1),
+    ),
+    "pods do not come, of a job that Kueue started": Case(
+        Wait,
+        three().resumed().queued_by_kueue(),
+        workers(gated=True)[:2],
+        more={"waited": 9e9, "quiet": 9e9},
+        check=lambda step: phase(PLANNED)(step) and step.again is None,
+    ),
+    "a stop keeps the number of the plan that it takes away": Case(
+        Stop,
+        three().resumed(),
+        workers(gated=True)[:2],
+        plan("a", "a", "a", generation=7),
+        more={"waited": 30.0, "quiet": 30.0},
+        check=lambda step: step.state.generation == 7,
+    ),
+    "a member does not come back, others run, and nothing is held back": Case(
+        Wait,
+        three().resumed(),
+        workers(bound="a")[:2],
+        plan("a", "a", "a"),
+        more={"waited": 9e9, "quiet": 9e9},
+        check=lambda step: phase(PLACED)(step) and step.again is None,
+    ),
+    "one of two lost members is back, behind the gate": Case(
+        Wait,
+        three().resumed(),
+        [worker(0, bound="a"), worker(1, gated=True)],
+        plan("a", "a", "a"),
+        check=phase(GATED),
+    ),
+    "all are there and the plan holds": Case(
+        Bind,
+        three().resumed(),
+        workers(gated=True),
+        plan("b", "a", "a"),
+        check=lambda step: [to for _, to in step.pins] == ["b", "a", "a"],
+    ),
+    "a pod that is being deleted does not count": Case(
+        Wait,
+        three().resumed(),
+        [*workers(gated=True)[:2], worker(2, deleting=True)],
+        plan("a", "a", "a"),
+        check=phase(PLANNED),
+    ),
+    "a pod beyond the replicas is ignored": Case(
+        Bind,
+        three().resumed(),
+        [*workers(gated=True), pod(RUNNING, "worker", 3, gated=True)],
+        plan("a", "a", "a"),
+        check=lambda step: len(step.pins) == 3,
+    ),
+    "a pod beyond the replicas does not stand in for a missing one": Case(
+        Wait,
+        three().resumed(),
+        [*workers(gated=True)[:2], pod(RUNNING, "worker", 3, gated=True)],
+        plan("a", "a", "a"),
+        check=phase(PLANNED),
+    ),
+    "a gate of another system": Case(
+        Wait,
+        three().resumed(),
+        [*workers(gated=True)[:2], worker(2, gated=True, gates=["other/gate"])],
+        plan("a", "a", "a"),
+        check=phase(GATED, REASON_FOREIGN_GATE),
+    ),
+    "the planned node is full by now": Case(
+        Amend,
+        three().resumed(),
+        workers(gated=True),
+        plan("a", "a", "a"),
+        on=ledger(node("a", cpu="4"), node("b", cpu="4"), used={"a": {"cpu": "2"}}),
+        check=lambda step: moved_to("b", "b", "b")(step) and step.plan.generation == 2,
+    ),
+    "the planned node is gone": Case(
+        Amend,
+        three().resumed(),
+        workers(gated=True),
+        plan("gone", "gone", "gone"),
+        check=moved_to("a", "a", "a"),
+    ),
+    "the planned node was cordoned": Case(
+        Amend,
+        three().resumed(),
+        workers(gated=True),
+        plan("a", "a", "a"),
+        on=ledger(node("a", cordoned=True), node("b")),
+        check=moved_to("b", "b", "b"),
+    ),
+    "the room is gone everywhere": Case(
+        Stop,
+        three().resumed(),
+        workers(gated=True),
+        plan("a", "a", "a"),
+        on=full(),
+        check=stopped(REASON_NO_ROOM, 0),
+    ),
+    "the room is gone, of a job that Kueue started": Case(
+        Wait,
+        three().resumed().queued_by_kueue(),
+        workers(gated=True),
+        on=full(),
+        check=phase(GATED, REASON_NO_ROOM),
+    ),
+    "required, and the room is in pieces": Case(
+        Stop,
+        three().resumed(),
+        workers(gated=True),
+        plan("a", "a", "a"),
+        on=ledger(
+            node("a", cpu="4"), node("b", cpu="4"), used={"a": {"cpu": "2"}, "b": {"cpu": "2"}}
+        ),
+        more={"colocation": "required"},
+        check=stopped(REASON_NO_ROOM, 0),
+    ),
+    "resumed by hand: planned from the pods": Case(
+        Amend,
+        three().resumed(),
+        workers(gated=True),
+        check=lambda step: moved_to("a", "a", "a")(step) and step.plan.generation == 1,
+    ),
+    "started by Kueue: planned from the pods": Case(
+        Amend, three().resumed().queued_by_kueue(), workers(gated=True), check=moved_to(*"aaa")
+    ),
+    "half of the gang came ungated and was bound: a fact": Case(
+        Amend,
+        three().resumed(),
+        [worker(0, bound="b"), *workers(gated=True)[1:]],
+        check=moved_to("b", "b", "b"),
+    ),
+    "half of the gang came ungated and is not bound, the plan holds": Case(
+        Bind,
+        three().resumed(),
+        [worker(0), *workers(gated=True)[1:]],
+        plan("a", "a", "a"),
+        check=lambda step: [to for _, to in step.pins] == ["a", "a"],
+    ),
+    "half of the gang came ungated and is not bound, the room is gone: first see where it goes": (
+        Case(
+            Wait,
+            three().resumed(),
+            [worker(0), *workers(gated=True)[1:]],
+            plan("gone", "gone", "gone"),
+            more={"waited": 20.0},
+            check=lambda step: phase(GATED)(step) and step.again == 40.0,
+        )
+    ),
+    "half of the gang came ungated and is never bound: the rest is not held for ever": Case(
+        Amend,
+        three().resumed(),
+        [worker(0), *workers(gated=True)[1:]],
+        plan("gone", "gone", "gone"),
+        more={"waited": 60.0},
+        check=lambda step: len(step.plan.assignment) == 2,
+    ),
+    "half of the pins were written when we died": Case(
+        Bind,
+        three().resumed(),
+        [worker(0, pinned="b"), *workers(gated=True)[1:]],
+        plan("b", "b", "b"),
+        check=lambda step: [(p.replica.index, to) for p, to in step.pins] == [(1, "b"), (2, "b")],
+    ),
+    "half of the pins are written, the room for the rest is gone: nothing is stopped": Case(
+        Wait,
+        three().resumed(),
+        [worker(0, bound="b"), *workers(gated=True)[1:]],
+        plan("b", "b", "b"),
+        on=full(),
+        check=lambda step: phase(GATED, REASON_NO_ROOM)(step) and step.again == 60.0,
+    ),
+    "a member of a running gang came back: next to the survivors": Case(
+        Amend,
+        three().resumed(),
+        [worker(0, bound="b"), worker(1, bound="b"), worker(2, gated=True)],
+        plan("b", "b", "gone"),
+        check=moved_to("b", "b", "b"),
+    ),
+    "a pod asks for more than its template since admission": Case(
+        Amend,
+        three().resumed(),
+        [
+            *workers(gated=True)[:2],
+            worker(
+                2,
+                gated=True,
+                spec={"containers": [{"resources": {"requests": {"cpu": "3"}}}]},
+            ),
+        ],
+        plan("a", "a", "a"),
+        check=lambda step: len(step.plan.nodes) == 2,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BARRIER.values(), ids=BARRIER.keys())
+def test_all_pods_go_at_once(case: Case) -> None:
+    decide(case)
+
+
+BINDS: dict[str, Case] = {
+    "pinned, not bound yet": Case(
+        Wait,
+        three().resumed(),
+        workers(pinned="a"),
+        plan("a", "a", "a"),
+        more={"waited": 59.0},
+        check=lambda step: phase(BINDING)(step) and step.again == 1.0,
+    ),
+    "all bound": Case(
+        Wait, three().resumed(), workers(bound="a"), plan("a", "a", "a"), check=phase(PLACED)
+    ),
+    "all bound, some ended": Case(
+        Wait,
+        three().resumed(),
+        [*workers(bound="a")[:2], worker(2, bound="a", phase="Succeeded")],
+        plan("a", "a", "a"),
+        check=phase(PLACED),
+    ),
+    "all bound after failed attempts: forgotten": Case(
+        Remember,
+        three().resumed(),
+        workers(bound="b"),
+        plan("b", "b", "b"),
+        JobState(strikes=2, excluded={"a": NOW + 9}, suspended_at=5.0, generation=3),
+        check=lambda step: step.state == JobState(suspended_at=5.0, generation=3),
+    ),
+    "one is not bound in time: moved, the bound ones stay": Case(
+        Evict,
+        three().resumed(),
+        [*workers(bound="a")[:2], worker(2, pinned="a", unschedulable="no volume here")],
+        plan("a", "a", "a"),
+        more={"waited": 60.0},
+        check=lambda step: (
+            [p.replica.index for p in step.pods] == [2]
+            and step.state.strikes == 1
+            and step.state.excluded == {"a": NOW + 300}
+            and step.state.suspended_at == 0.0
+            and "no volume here" in step.state.message
+        ),
+    ),
+    "a pod without a pin is kube-scheduler's business": Case(
+        Wait,
+        three().resumed(),
+        workers(),
+        plan("a", "a", "a"),
+        more={"waited": 9e9},
+        check=phase(BINDING),
+    ),
+    "two are pinned as an earlier plan said: deleted at once, and no strike": Case(
+        Evict,
+        three().resumed(),
+        [worker(0, bound="b"), worker(1, pinned="a"), worker(2, pinned="a")],
+        plan("b", "b", "b", generation=2),
+        JobState(strikes=1),
+        more={"waited": 2.0},
+        check=lambda step: (
+            [p.replica.index for p in step.pods] == [1, 2]
+            and step.state.strikes == 1
+            and step.state.excluded == {}
+            and "earlier plan" in step.state.message
+        ),
+    ),
+    "pinned as an earlier plan said, or by a plan that we are about to see": Case(
+        Wait,
+        three().resumed(),
+        workers(pinned="a"),
+        plan("b", "b", "b", generation=2),
+        more={"waited": 1.5},
+        check=lambda step: phase(BINDING)(step) and step.again == 0.5,
+    ),
+    "bound where an earlier plan said: a fact": Case(
+        Wait,
+        three().resumed(),
+        [worker(0, bound="a"), *workers(bound="b")[1:]],
+        plan("b", "b", "b", generation=2),
+        check=phase(PLACED),
+    ),
+    "one of a required job is not bound in time: its node stays in question": Case(
+        Evict,
+        three().resumed(),
+        [*workers(bound="a")[:2], worker(2, pinned="a")],
+        plan("a", "a", "a"),
+        more={"waited": 60.0, "colocation": "required"},
+        check=lambda step: step.state.strikes == 1 and step.state.excluded == {},
+    ),
+    "none of a required job is bound in time: another node": Case(
+        Evict,
+        three().resumed(),
+        workers(pinned="a"),
+        plan("a", "a", "a"),
+        more={"waited": 60.0, "colocation": "required"},
+        check=lambda step: step.state.excluded == {"a": NOW + 300},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BINDS.values(), ids=BINDS.keys())
+def test_the_wait_for_kube_scheduler(case: Case) -> None:
+    decide(case)
+
+
+def test_a_plan_does_not_stand_in_its_own_way() -> None:
+    own = plan("a", "a", "a")
+    on = ledger(node("a", cpu="3"))
+    for key, claim in plan_claims(RUNNING, own, workers(gated=True)).items():
+        on.claim(key, claim)
+    step = next_step(Situation(RUNNING, tuple(workers(gated=True)), own, JobState(), NOW), on)
+    assert isinstance(step, Bind)
+    cordoned = JobState(excluded={"b": NOW + 1})
+    on.set_node(node("b", cpu="3"))
+    step = next_step(Situation(RUNNING, tuple(workers(gated=True)), None, cordoned, NOW), on)
+    assert isinstance(step, Amend)
+    assert step.plan.nodes == ("a",)
+
+
+def test_what_an_eviction_has_left_over_is_evicted_before_the_rest_is_planned() -> None:
+    state = JobState(strikes=1, excluded={"a": NOW + 300}, retry_at=NOW + 60)
+    members = [worker(0, pinned="a"), worker(1, gated=True), worker(2, gated=True)]
+    situation = Situation(RUNNING, tuple(members), plan("a", "a", "a"), state, NOW)
+    step = next_step(situation, TWO_NODES)
+    assert step == Evict((members[0],), state)
+
+
+def test_a_pod_that_was_bound_after_all_to_an_excluded_node_stays() -> None:
+    state = JobState(strikes=1, excluded={"a": NOW + 300}, retry_at=NOW + 60)
+    members = [worker(0, pinned="a", bound="a"), worker(1, gated=True), worker(2, gated=True)]
+    situation = Situation(RUNNING, tuple(members), plan("a", "a", "a"), state, NOW)
+    assert isinstance(next_step(situation, TWO_NODES), Amend)
+
+
+# --- on the host network ----------------------------------------------------------------------
+
+
+def agents(of: TrainingJob, *, bound: str = "") -> tuple[Pod, ...]:
+    """Two workers on the host network, with the port that both declare; the first may run."""
+    container = {"resources": {"requests": {"cpu": "2"}}, "ports": [{"containerPort": 20000}]}
+    spec = {**ON_HOST, "containers": [container]}
+    return (
+        pod(of, "worker", 0, gated=not bound, bound=bound, spec=spec),
+        pod(of, "worker", 1, gated=True, spec=spec),
+    )
+
+
+ELASTIC = job().worker(2, cpu="2").resumed()
+ELASTIC.raw["spec"]["elasticPolicy"] = {"rdzvBackend": "c10d"}
+
+APART = Plan("uid-1", 1, {ReplicaKey("worker", n): on for n, on in enumerate("ab")}, port=20000)
+
+
+def with_agents(books: Ledger, of: TrainingJob, pods: tuple[Pod, ...]) -> Ledger:
+    """The books once these pods and the plan are in them."""
+    for key, claim in plan_claims(of, APART, pods).items():
+        books.claim(key, claim)
+    for one in pods:
+        if claim := pod_claim(one):
+            books.claim(pod_key(one.uid), claim)
+    return books
+
+
+def test_elastic_workers_are_not_brought_together_once_they_have_started_on_the_host_network() -> (
+    None
+):
+    of = ELASTIC.build()
+    books = with_agents(ledger(node("a", cpu="4"), node("b", cpu="2")), of, agents(of))
+    books.claim("thief", Claim(node="b", requests={"cpu": 2000}))
+    assert isinstance(step_of(of, books, plan=APART, pods=agents(of)), Stop)
+
+
+def test_a_replaced_elastic_worker_on_the_host_network_goes_to_a_node_of_its_own() -> None:
+    of = ELASTIC.build()
+    pods = agents(of, bound="a")
+    nodes = ledger(node("a", cpu="8"), node("b", cpu="2"), node("c", cpu="2"))
+    books = with_agents(nodes, of, pods)
+    books.claim("thief", Claim(node="b", requests={"cpu": 2000}))
+    found = step_of(of, books, plan=APART, pods=pods)
+    assert isinstance(found, Amend)
+    assert found.plan.assignment[ReplicaKey("worker", 1)] == "c"
+
+
+def test_a_gang_is_not_kept_out_by_its_own_ports() -> None:
+    of, plan = started("TFJob"), planned()
+    listening = [
+        pod(of, "worker", n, gated=True, spec={
+            **ON_HOST,
+            "containers": [{"resources": {"requests": {"cpu": "1"}},
+                            "ports": [{"containerPort": number}]}],
+        })
+        for n, (_, number) in enumerate(block(of, plan.port))
+    ]  # fmt: skip
+    found = step_of(of, books_of(of, plan), plan=plan, pods=tuple(listening))
+    assert isinstance(found, Bind)
+
+
+def test_a_gang_that_goes_elsewhere_keeps_its_ports() -> None:
+    of, plan = started(), planned()
+    books = books_of(of, plan)
+    books.claim("thief", Claim(node="a", requests={"cpu": 4000}))
+    found = step_of(of, books, plan=plan, pods=gang(of))
+    assert isinstance(found, Amend)
+    assert found.plan.nodes == ("b",)
+    assert found.plan.port == plan.port

@@ -1,0 +1,74 @@
+"""Why a gang has no place."""
+
+import re
+
+from kfext.core.placement.place import place
+from kfext.model.verdict import Verdict
+from kfext.names import REASON_NO_ELIGIBLE_NODE, REASON_NO_ROOM, REASON_TOO_BIG
+from tests.builders import job, ledger, node
+from tests.unit.core.placement.answers import GPU, verdict_of
+
+
+def test_required_with_pods_that_want_one_host_port_has_no_place() -> None:
+    on = ledger(node("a"), node("b"))
+    verdict = verdict_of(place(job().worker(2, ports=[80]).members(), on, one_node=True))
+    assert verdict.reason == REASON_TOO_BIG
+    assert "same host port" in verdict.message
+
+
+def test_one_type_without_a_possible_node_is_named() -> None:
+    on = ledger(node("a"), node("b"))
+    made = job().master(cpu="1").worker(3, cpu="1", spec={"nodeSelector": {"pool": "gpu"}})
+    verdict = verdict_of(place(made.members(), on, one_node=False))
+    assert verdict.reason == REASON_NO_ELIGIBLE_NODE
+    assert "none of 2 nodes" in verdict.message
+    assert "3 of 4 pods" in verdict.message
+
+
+def numbers(pattern: str, message: str) -> tuple[float, ...]:
+    found = re.search(pattern, message)
+    assert found, message
+    return tuple(float(number) for number in found.groups())
+
+
+def test_a_shortage_says_how_much_is_free_and_how_much_is_short() -> None:
+    on = ledger(node("a", gpus=4), node("b", gpus=4), used={"a": {GPU: "3"}})
+    verdict = verdict_of(place(job().worker(7, gpus=1).members(), on, one_node=False))
+    assert verdict.reason == REASON_NO_ROOM
+    assert numbers(r"(\d+) of (\d+) nodes are possible", verdict.message) == (2, 2)
+    assert numbers(r"(\d+) nvidia.com/gpu free, (\d+) nvidia.com/gpu short", verdict.message) == (
+        5,
+        2,
+    )
+
+
+def test_required_says_what_the_freest_node_has() -> None:
+    on = ledger(node("a", gpus=4), node("b", gpus=8), used={"b": {GPU: "3"}})
+    verdict = verdict_of(place(job().worker(7, gpus=1).members(), on, one_node=True))
+    assert verdict.reason == REASON_NO_ROOM
+    assert numbers(r"freest has (\d+) nvidia.com/gpu, (\d+)", verdict.message) == (5, 2)
+
+
+def test_a_pod_that_is_too_large_for_every_node() -> None:
+    on = ledger(node("a", gpus=4), node("b", gpus=4))
+    verdict = verdict_of(place(job().worker(gpus=6).members(), on, one_node=False))
+    assert verdict.reason == REASON_TOO_BIG
+    assert numbers(r"one pod needs (\d+) .* has (\d+)", verdict.message) == (6, 4)
+
+
+def test_no_possible_node_says_what_excludes_how_many() -> None:
+    taint = {"key": "team", "effect": "NoSchedule"}
+    on = ledger(node("a", taints=[taint]), node("b", taints=[taint]), node("c", cordoned=True),
+                node("d"))  # fmt: skip
+    found = place(job().worker(cpu="1").members(), on, one_node=False, excluded=["d"])
+    verdict = verdict_of(found)
+    assert verdict.reason == REASON_NO_ELIGIBLE_NODE
+    assert "none of 4 nodes" in verdict.message
+    assert numbers(r"taint team \((\d)\)", verdict.message) == (2,)
+    assert numbers(r"cordon \((\d)\)", verdict.message) == (1,)
+    assert numbers(r"failed attempts \((\d)\)", verdict.message) == (1,)
+
+
+def test_an_empty_cluster() -> None:
+    verdict = verdict_of(place(job().worker(cpu="1").members(), ledger(), one_node=False))
+    assert verdict == Verdict(REASON_NO_ELIGIBLE_NODE, "the cluster has no node")

@@ -1,0 +1,98 @@
+"""A gang of unlike pods, against trying everything."""
+
+from collections.abc import Sequence
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.placement.gang import Member
+from kfext.core.placement.place import place
+from kfext.model.constraints import Constraints
+from kfext.model.node import Node
+from kfext.model.pod import ReplicaKey
+from kfext.model.verdict import Verdict
+from tests.builders import job, ledger, node
+from tests.unit.core.placement.answers import GPU, placed
+
+
+def test_C2_a_place_that_only_a_search_finds() -> None:
+    on = ledger(node("a", cpu="7", gpus=6), node("b", cpu="4", gpus=6))
+    made = job("TFJob").group("Chief", 2, cpu="1", gpus=1).ps(3, cpu="3").worker(3, gpus=2)
+    assert set(placed(made, on)) == {"a", "b"}
+
+
+def test_a_search_that_would_take_for_ever_is_given_up() -> None:
+    # A node holds one large pod. There are 19 of three sizes for 18 nodes, no two of which are
+    # alike; to find out by trying takes longer than anybody waits.
+    on = ledger(*(node(f"n{number:02}", cpu=f"{1000 + number}m") for number in range(18)))
+    made = job("TFJob").group("Chief", 1, cpu="509m").ps(9, cpu="510m").worker(9, cpu="520m")
+    made.group("Evaluator", 9, cpu="400m")
+    assert isinstance(place(made.members(), on, one_node=False), Verdict)
+
+
+sizes = st.fixed_dictionaries({"cpu": st.integers(0, 4), GPU: st.integers(0, 3)})
+
+ports = st.sampled_from([(), (), (), (("TCP", 80),)])
+
+
+def fewest_of_all(asked: Sequence[Member], nodes: Sequence[Node]) -> int | None:
+    """The fewest nodes of any assignment at all; None if there is none."""
+    if not asked:
+        return 0
+    best: int | None = None
+    left = [dict(one.allocatable) for one in nodes]
+    here: list[list[Member]] = [[] for _ in nodes]
+
+    def next_member(number: int) -> None:
+        nonlocal best
+        used = sum(map(bool, here))
+        if best is not None and used >= best:
+            return
+        if number == len(asked):
+            best = used
+            return
+        one = asked[number]
+        for free, taken in zip(left, here, strict=True):
+            clash = one.constraints.host_ports and any(
+                other.constraints.host_ports for other in taken
+            )
+            if clash or any(free.get(name, 0) < n for name, n in one.requests.items()):
+                continue
+            for name, n in one.requests.items():
+                free[name] -= n
+            taken.append(one)
+            next_member(number + 1)
+            taken.pop()
+            for name, n in one.requests.items():
+                free[name] += n
+
+    next_member(0)
+    return best
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    nodes=st.lists(
+        st.fixed_dictionaries({"cpu": st.integers(0, 8), GPU: st.integers(0, 6)}),
+        min_size=1,
+        max_size=5,
+    ),
+    groups=st.lists(st.tuples(sizes, ports, st.integers(1, 4)), min_size=1, max_size=3),
+)
+def test_C2_unlike_members_find_a_place_if_there_is_one_on_at_most_twice_the_fewest_nodes(
+    nodes: list[dict[str, int]], groups: list[tuple[dict[str, int], tuple[tuple[str, int]], int]]
+) -> None:
+    made = [Node(f"n{number}", amounts) for number, amounts in enumerate(nodes)]
+    asked = [
+        Member(ReplicaKey(f"type{kind}", index), amounts, Constraints(host_ports=port), True)
+        for kind, (amounts, port, count) in enumerate(groups)
+        for index in range(count)
+    ]
+    fewest = fewest_of_all(asked, made)
+    found = place(asked, Ledger(made), one_node=False)
+    if fewest is None:
+        assert isinstance(found, Verdict)
+    else:
+        assert not isinstance(found, Verdict), found
+        assert len(set(found.values())) <= 2 * fewest

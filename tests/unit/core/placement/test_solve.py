@@ -1,0 +1,93 @@
+"""Bound members draw the others."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from kfext.core.placement.place import place
+from kfext.model.pod import ReplicaKey
+from kfext.model.verdict import Verdict
+from kfext.names import REASON_NO_ROOM
+from tests.builders import job, ledger, node
+from tests.unit.core.placement.answers import nodes_of, verdict_of
+from tests.unit.core.placement.racks import KEYS, Where, cluster
+
+
+def key(index: int) -> ReplicaKey:
+    return ReplicaKey("worker", index)
+
+
+BESIDE: dict[str, tuple[Mapping[str, str], Mapping[ReplicaKey, str], dict[int, str]]] = {
+    "one home with room": ({"a": "20"}, {key(0): "a"}, {1: "a", 2: "a"}),
+    "one home without room": ({"a": "32"}, {key(0): "a"}, {1: "b", 2: "b"}),
+    "two homes, room on the fuller": (
+        {"a": "30", "b": "32"},
+        {key(0): "a", key(1): "b"},
+        {2: "a"},
+    ),
+    "a home that is gone": ({}, {key(0): "gone"}, {1: "a", 2: "a"}),
+}
+
+
+@pytest.mark.parametrize(("used", "bound", "want"), BESIDE.values(), ids=BESIDE.keys())
+def test_others_go_beside_bound_members(
+    used: Mapping[str, str], bound: Mapping[ReplicaKey, str], want: dict[int, str]
+) -> None:
+    on = ledger(*map(node, "abc"), used={name: {"cpu": cpu} for name, cpu in used.items()})
+    found = place(job().worker(3, cpu="1").members(), on, one_node=False, bound=bound)
+    assert found == {**bound, **{key(index): where for index, where in want.items()}}
+
+
+def test_required_stays_with_its_bound_members_or_waits() -> None:
+    on = ledger(node("a"), node("b"), used={"a": {"cpu": "32"}})
+    members = job().worker(2, cpu="1").members()
+    found = place(members, on, one_node=True, bound={key(0): "a"})
+    assert verdict_of(found).reason == REASON_NO_ROOM
+    on.drop(("other", "a"))
+    assert nodes_of(place(members, on, one_node=True, bound={key(0): "a"})) == ["a", "a"]
+
+
+NEAR: dict[str, tuple[Mapping[str, Where], Mapping[int, str], int, str]] = {
+    "the same node": ({"a": ("z", "1", 2), "b": ("z", "1", 8)}, {0: "a"}, 3, "aa"),
+    "the same rack": (
+        {"a": ("z", "1", 0), "b": ("z", "2", 8), "c": ("z", "1", 8)}, {0: "a"}, 3, "cc"),
+    "the same zone": (
+        {"a": ("z", "1", 0), "b": ("y", "2", 8), "c": ("z", "3", 8)}, {0: "a"}, 3, "cc"),
+    "anywhere": ({"a": ("z", "1", 0), "b": ("y", "2", 8)}, {0: "a"}, 3, "bb"),
+    "a rack of any of them": (
+        {"a": ("z", "1", 0), "b": ("y", "2", 0), "c": ("z", "9", 8), "d": ("y", "2", 2)},
+        {0: "a", 1: "b"}, 4, "dd"),
+    "as many as fit the same node, not all on another": (
+        {"a": ("z", "1", 2), "b": ("z", "1", 3)}, {0: "a"}, 4, "aab"),
+    "together beside them if that is more even": (
+        {"a": ("z", "1", 3), "b": ("z", "1", 4)}, {0: "a", 1: "a", 2: "a", 3: "a"}, 8, "bbbb"),
+    "a home that is gone draws nobody": (
+        {"b": ("z", "1", 8), "c": ("z", "1", 9)}, {0: "gone"}, 3, "bb"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("nodes", "bound", "pods", "want"), NEAR.values(), ids=NEAR.keys())
+def test_others_go_as_near_to_bound_members_as_can_be(
+    nodes: Mapping[str, Where], bound: Mapping[int, str], pods: int, want: str
+) -> None:
+    homes = {key(index): where for index, where in bound.items()}
+    found = place(
+        job().worker(pods, gpus=1).members(),
+        cluster(nodes),
+        one_node=False,
+        bound=homes,
+        topology_keys=KEYS,
+    )
+    assert not isinstance(found, Verdict), found
+    assert "".join(where for one, where in found.items() if one not in homes) == want
+
+
+def test_unlike_members_that_no_home_holds_in_whole_share_it() -> None:
+    on = cluster({"a": ("z", "1", 3), "b": ("z", "1", 8)})
+    members = job("TFJob").ps(2, gpus=2).worker(2, gpus=1).members()
+    bound = {ReplicaKey("ps", 0): "a"}
+    found = place(members, on, one_node=False, bound=bound, topology_keys=KEYS)
+    assert not isinstance(found, Verdict)
+    assert found[ReplicaKey("ps", 1)] == "a"
+    assert found[key(0)] == "a"
+    assert found[key(1)] == "b"
