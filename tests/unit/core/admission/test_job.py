@@ -24,7 +24,8 @@ ALONE = replace(FACTS, controller_alive=False)
 
 def admitted(raw: Raw, facts: Facts = FACTS) -> Raw:
     """The object as the API server would store it."""
-    return jsonpatch.apply_patch(raw, list(mutate_job(raw, facts).ops))
+    after: Raw = jsonpatch.apply_patch(raw, list(mutate_job(raw, facts).ops))
+    return after
 
 
 def held(raw: Raw) -> bool:

@@ -78,7 +78,8 @@ def decide(case: Case) -> None:
 
 def phase(wanted: str | None, reason: str = "") -> Callable[[Wait], bool]:
     def check(step: Wait) -> bool:
-        return step.phase == wanted and (not reason or step.verdict.reason == reason)
+        said = step.verdict.reason if step.verdict else ""
+        return step.phase == wanted and (not reason or said == reason)
 
     return check
 

@@ -84,5 +84,8 @@ def test_a_job_whose_own_port_is_taken_everywhere_has_its_own_network() -> None:
 
 def test_between_nodes_a_job_without_interfaces_is_told_what_gloo_needs() -> None:
     two = ledger(node("a", cpu="2"), node("b", cpu="2"))
-    said = [step_of(IN_QUEUE, on, wish=Wish(PORTS)) for on in (one_node(), two)]
-    assert ["Gloo" in one.network.message for one in said] == [False, True]  # type: ignore[union-attr]
+    for on, needs_names in ((one_node(), False), (two, True)):
+        found = step_of(IN_QUEUE, on, wish=Wish(PORTS))
+        assert isinstance(found, Start)
+        assert found.network is not None
+        assert ("Gloo" in found.network.message) is needs_names

@@ -1,11 +1,14 @@
 """How long a job that runs in part is held back, and what then."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from kfext.core.ledger.claim import Claim
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import Situation
-from kfext.core.lifecycle.steps import Evict, Release, Remember, Stop, Wait
+from kfext.core.lifecycle.steps import Evict, Release, Remember, Step, Stop, Wait
 from kfext.model.state import JobState
 from kfext.names import BINDING, GATED, REASON_BIND_TIMEOUT, REASON_CREATE_TIMEOUT, REASON_NO_ROOM
 from tests.builders import ledger, node
@@ -22,6 +25,19 @@ from tests.unit.core.lifecycle.cases import (
     worker,
     workers,
 )
+
+
+def rest_without_room(
+    want: type[Step],
+    state: JobState,
+    *,
+    check: Callable[[Any], object],
+    **more: Any,
+) -> Case:
+    """One member runs, two are gated, and the nodes are full."""
+    members = [worker(0, bound="b"), *workers(gated=True)[1:]]
+    return Case(want, three().resumed(), members, plan("b", "b", "b"), state, full(), check, more)
+
 
 STRIKES: dict[str, Case] = {
     "a member does not come back, one runs and one is held back: a strike": Case(
@@ -53,59 +69,45 @@ STRIKES: dict[str, Case] = {
         more={"waited": 90.0, "quiet": 90.0, "colocation": "required"},
         check=stopped(REASON_CREATE_TIMEOUT, 3),
     ),
-    **{
-        f"one runs, no room for the rest, {said}": Case(
-            want,
-            three().resumed(),
-            [worker(0, bound="b"), *workers(gated=True)[1:]],
-            plan("b", "b", "b"),
-            state,
-            full(),
-            check,
-            more,
+    "one runs, no room for the rest, for bindTimeout: a strike": rest_without_room(
+        Remember,
+        JobState(),
+        check=lambda step: (step.state.strikes, step.state.retry_at) == (1, NOW + 60),
+        waited=60.0,
+    ),
+    "one runs, no room for the rest, and the last strike is not bindTimeout ago: it does not count "
+    "twice": rest_without_room(
+        Wait,
+        JobState(strikes=1, retry_at=NOW + 1),
+        check=lambda step: phase(GATED, REASON_NO_ROOM)(step) and step.again == 1.0,
+        waited=9e9,
+    ),
+    "one runs, no room for the rest, and the clock was set back an hour: the wait is no longer for "
+    "it": rest_without_room(
+        Remember,
+        JobState(strikes=1, retry_at=NOW + 3600),
+        check=lambda step: step.state.strikes == 2,
+        waited=60.0,
+    ),
+    "one runs, no room for the rest, for the third time: the rest is left to kube-scheduler": (
+        rest_without_room(
+            Release,
+            JobState(strikes=2, retry_at=NOW),
+            check=lambda step: (
+                step.pods == ()
+                and step.verdict.reason == REASON_NO_ROOM
+                and "3 attempts: no room for the rest" in step.verdict.message
+            ),
+            waited=180.0,
         )
-        for said, want, state, more, check in [
-            (
-                "for bindTimeout: a strike",
-                Remember,
-                JobState(),
-                {"waited": 60.0},
-                lambda step: (step.state.strikes, step.state.retry_at) == (1, NOW + 60),
-            ),
-            (
-                "and the last strike is not bindTimeout ago: it does not count twice",
-                Wait,
-                JobState(strikes=1, retry_at=NOW + 1),
-                {"waited": 9e9},
-                lambda step: phase(GATED, REASON_NO_ROOM)(step) and step.again == 1.0,
-            ),
-            (
-                "and the clock was set back an hour: the wait is no longer for it",
-                Remember,
-                JobState(strikes=1, retry_at=NOW + 3600),
-                {"waited": 60.0},
-                lambda step: step.state.strikes == 2,
-            ),
-            (
-                "for the third time: the rest is left to kube-scheduler",
-                Release,
-                JobState(strikes=2, retry_at=NOW),
-                {"waited": 180.0},
-                lambda step: (
-                    step.pods == ()
-                    and step.verdict.reason == REASON_NO_ROOM
-                    and "3 attempts: no room for the rest" in step.verdict.message
-                ),
-            ),
-            (
-                "for the third time, required: stopped",
-                Stop,
-                JobState(strikes=2, retry_at=NOW),
-                {"waited": 180.0, "colocation": "required"},
-                stopped(REASON_NO_ROOM, 3),
-            ),
-        ]
-    },
+    ),
+    "one runs, no room for the rest, for the third time, required: stopped": rest_without_room(
+        Stop,
+        JobState(strikes=2, retry_at=NOW),
+        check=stopped(REASON_NO_ROOM, 3),
+        waited=180.0,
+        colocation="required",
+    ),
     "no room for the rest of a required job that Kueue started: never stopped by us": Case(
         Wait,
         three().resumed().queued_by_kueue(),

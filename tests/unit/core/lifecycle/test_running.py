@@ -427,8 +427,8 @@ def with_agents(books: Ledger, of: TrainingJob, pods: tuple[Pod, ...]) -> Ledger
     for key, claim in plan_claims(of, APART, pods).items():
         books.claim(key, claim)
     for one in pods:
-        if claim := pod_claim(one):
-            books.claim(pod_key(one.uid), claim)
+        if taken := pod_claim(one):
+            books.claim(pod_key(one.uid), taken)
     return books
 
 

@@ -1,5 +1,6 @@
 import copy
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import jsonpatch
@@ -18,7 +19,9 @@ from tests.unit.objects import Raw, odd_pods
 BASE = 20000
 
 
-def created(of: TrainingJob, type_: str, index: int, *, env: list[Raw] = (), **spec: Any) -> Raw:
+def created(
+    of: TrainingJob, type_: str, index: int, *, env: Sequence[Raw] = (), **spec: Any
+) -> Raw:
     """A pod of a job on the host network as the operator creates it; `env` are its variables."""
     container = {
         "name": of.kind.container,

@@ -180,7 +180,7 @@ def contains(after: Any, before: Any) -> bool:
     if isinstance(before, dict):
         return all(contains(after.get(key), value) for key, value in before.items())
     if isinstance(before, list):
-        return after[: len(before)] == before
+        return bool(after[: len(before)] == before)
     return before is None or bool(after == before)
 
 

@@ -37,7 +37,7 @@ def template(raw: Raw, type_: str = "Worker") -> Any:
     return specs[type_]["template"]
 
 
-def port_of(raw: Raw, type_: str = "Worker") -> list[Raw]:
+def port_of(raw: Raw, type_: str = "Worker") -> Any:
     return template(raw, type_)["spec"]["containers"][1].get("ports")
 
 

@@ -196,20 +196,20 @@ def test_no_overcommit_and_no_broken_constraint(
     assert found.keys() == {one.key for one in asked}
     assert bound.items() <= found.items()
     moving = [one for one in asked if one.key not in bound]
-    for number, one in enumerate(made):
-        here = [member for member in moving if found[member.key] == one.name]
-        assert not here or one.name not in excluded
+    for number, where in enumerate(made):
+        here = [member for member in moving if found[member.key] == where.name]
+        assert not here or where.name not in excluded
         for line, resource in enumerate(RESOURCES):
             wanted = sum(member.requests.get(resource, 0) for member in here)
             assert wanted == 0 or wanted <= before[line, number]
         for member in here:
-            assert all(one.labels[k] == v for k, v in member.constraints.node_selector)
+            assert all(where.labels[k] == v for k, v in member.constraints.node_selector)
         taken = [port for member in here for port in member.constraints.host_ports]
         assert len(taken) == len(set(taken))
         assert not set(taken) & {
             port
             for k, claim in on.claims().items()
-            if claim.node == one.name and k not in ignoring
+            if claim.node == where.name and k not in ignoring
             for port in claim.host_ports
         }
     if one_node and len(set(bound.values())) <= 1:

@@ -52,8 +52,8 @@ def test_which_node(
 def test_jobs_without_requests_do_not_crowd_one_node() -> None:
     on = ledger(*(node(name, cpu="4", memory="8Gi") for name in "abcde"))
     for number in range(10):
-        for key, where in place(job().worker(3).members(), on, one_node=False).items():
-            on.claim((number, key), Claim(where, {"pods": 1}))
+        for index, where in enumerate(placed(job().worker(3), on)):
+            on.claim((number, index), Claim(where, {"pods": 1}))
     assert Counter(claim.node for claim in on.claims().values()) == dict.fromkeys("abcde", 6)
 
 

@@ -225,5 +225,5 @@ def test_D5_what_starts_around_a_reservation_does_not_delay_it(
 
 @given(use=uses, pods=st.integers(1, 12))
 def test_a_reservation_does_not_depend_on_what_was_seen_first(use: Use, pods: int) -> None:
-    turned = {name: dict(reversed(use[name].items())) for name in reversed(use)}
+    turned = {name: dict([*use[name].items()][::-1]) for name in [*use][::-1]}
     assert reserved(cluster(use), pods) == reserved(cluster(turned), pods)

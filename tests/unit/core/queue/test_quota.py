@@ -34,7 +34,7 @@ def of(count: int, *, resources: dict[str, Any] | None = None, **spec: Any) -> D
 def said(need: Demand, *quotas: Quota, **more: Any) -> str | None:
     verdict = shortage(need, quotas, **{"defaulted": False, **more})
     assert verdict is None or verdict.reason == names.REASON_QUOTA
-    return verdict and verdict.message
+    return verdict.message if verdict else None
 
 
 TWO_CPU = {"requests": {"cpu": "2"}}
@@ -275,7 +275,7 @@ quotas_of_a_namespace = st.lists(
             "team",
             f"q{number}",
             {key: value * (500 if "cpu" in key else 1) for key, value in hard.items()},
-            dict.fromkeys(hard, used),
+            {key: used for key in hard},  # noqa: C420 - fromkeys loses the type
             (ScopeRule(scope),) if scope else (),
         ),
         st.integers(0, 99),
