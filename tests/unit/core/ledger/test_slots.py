@@ -8,31 +8,23 @@ from kfext.core.ledger.slots import slots
 from kfext.model.pod import ReplicaKey
 from tests.builders import JobBuilder, job
 
-ELASTIC = {"rdzvBackend": "c10d"}
-
-
-def elastic(made: JobBuilder, **policy: object) -> JobBuilder:
-    made.raw["spec"]["elasticPolicy"] = policy
-    return made
-
-
 SLOTS = {
     "only the master of a PyTorchJob listens": (job().master().worker(3), {"master-0": 0}),
     "a master alone listens to itself": (job().master(), {"master-0": 0}),
     "elastic workers meet at the first, and none may share a node": (
-        elastic(job().worker(3), **ELASTIC),
+        job().worker(3).elastic(rdzvBackend="c10d"),
         {"worker-0": 0, "worker-1": 0, "worker-2": 0},
     ),
     "c10d is the default of an elastic job": (
-        elastic(job().worker(2)),
+        job().worker(2).elastic(),
         {"worker-0": 0, "worker-1": 0},
     ),
     "workers of neither kind meet nobody knows where": (job().worker(2), {}),
     "elastic workers that meet at a host outside": (
-        elastic(job().worker(2), rdzvHost="etcd.example"),
+        job().worker(2).elastic(rdzvHost="etcd.example"),
         {"worker-0": 0, "worker-1": 0},
     ),
-    "nobody listens if workers meet in etcd": (elastic(job().worker(2), rdzvBackend="etcd"), {}),
+    "nobody listens if workers meet in etcd": (job().worker(2).elastic(rdzvBackend="etcd"), {}),
     "every replica of a TFJob listens": (
         job("TFJob").group("Chief").ps(2).worker(2).group("Evaluator"),
         {"chief-0": 0, "ps-0": 3, "ps-1": 4, "worker-0": 5, "worker-1": 6, "evaluator-0": 2},

@@ -57,8 +57,7 @@ def test_a_job_that_was_refused_there_is_not_tried_there_again() -> None:
 
 
 def test_elastic_workers_have_the_host_network_only_with_a_node_each() -> None:
-    made = job().worker(2, cpu="2").held()
-    made.raw["spec"]["elasticPolicy"] = {"rdzvBackend": "c10d"}
+    made = job().worker(2, cpu="2").held().elastic(rdzvBackend="c10d")
     assert "apart" in refused(step_of(made.build(), one_node()))
     found = step_of(made.build(), ledger(node("a", cpu="2"), node("b", cpu="2")))
     assert isinstance(found, Start)

@@ -416,9 +416,7 @@ def agents(of: TrainingJob, *, bound: str = "") -> tuple[Pod, ...]:
     )
 
 
-ELASTIC = job().worker(2, cpu="2").resumed()
-ELASTIC.raw["spec"]["elasticPolicy"] = {"rdzvBackend": "c10d"}
-
+ELASTIC = job().worker(2, cpu="2").resumed().elastic(rdzvBackend="c10d")
 APART = Plan("uid-1", 1, {ReplicaKey("worker", n): on for n, on in enumerate("ab")}, port=20000)
 
 

@@ -51,14 +51,10 @@ def test_nothing_speaks_against_the_host_network(
     assert obstacle(made.build(), labels) == ""
 
 
-def beside_a_master() -> JobBuilder:
-    made = job().master().worker(2)
-    made.raw["spec"]["elasticPolicy"] = {"rdzvBackend": "c10d"}
-    return made
-
-
 REFUSED = {
-    "torchrun's agents in a Master and in workers": (beside_a_master(), {}, "beside its elastic"),
+    "torchrun's agents in a Master and in workers": (
+        job().master().worker(2).elastic(rdzvBackend="c10d"), {}, "beside its elastic",
+    ),
     "one port in two templates": (
         ported(1, METRICS).master(spec={"containers": [{"name": "pytorch", "ports": [METRICS]}]}),
         {}, "2 pods declare port 9090",

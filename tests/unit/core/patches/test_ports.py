@@ -69,17 +69,15 @@ def test_on_the_pod_network_templates_bear_neither() -> None:
 
 
 def test_elastic_workers_meet_on_the_port_of_the_job() -> None:
-    made = job().worker(2, spec=training())
-    made.raw["spec"]["elasticPolicy"] = {"rdzvBackend": "c10d", "rdzvPort": 29400}
+    made = job().worker(2, spec=training()).elastic(rdzvBackend="c10d", rdzvPort=29400)
     after = started(made)
     assert port_of(after, "Worker")[0]["containerPort"] == 20000
     assert after["spec"]["elasticPolicy"]["rdzvPort"] == 20000
 
 
 def test_a_rendezvous_outside_the_job_is_left_alone() -> None:
-    made = job().worker(2, spec=training())
     policy = {"rdzvBackend": "etcd", "rdzvHost": "etcd.example", "rdzvPort": 2379}
-    made.raw["spec"]["elasticPolicy"] = policy
+    made = job().worker(2, spec=training()).elastic(**policy)
     assert started(made)["spec"]["elasticPolicy"] == policy
 
 
