@@ -1,9 +1,101 @@
 """The claims that jobs and pods have on the ledger."""
 
-from kfext.core.ledger.claims import plan_claims
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.claims import plan_claims, pod_claim
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
-from tests.builders import JobBuilder, job, pods
+from tests.builders import JobBuilder, job, pod, pods
+
+THREE = job().worker(3, cpu="1").resumed()
+
+PODS: dict[str, tuple[Mapping[str, Any], str | None]] = {
+    "a pod that nobody has placed": ({}, None),
+    "behind the gate": ({"gated": True}, None),
+    "pinned": ({"pinned": "a"}, "a"),
+    "bound": ({"bound": "b"}, "b"),
+    "bound elsewhere than pinned": ({"pinned": "a", "bound": "b"}, "b"),
+    "running": ({"bound": "a", "phase": "Running"}, "a"),
+    "ending": ({"bound": "a", "deleting": True}, "a"),
+    "succeeded": ({"bound": "a", "phase": "Succeeded"}, None),
+    "failed": ({"bound": "a", "phase": "Failed"}, None),
+}
+
+
+@pytest.mark.parametrize(("state", "want"), PODS.values(), ids=PODS)
+def test_a_pod_takes_room_from_its_pin_to_its_end(
+    state: Mapping[str, Any], want: str | None
+) -> None:
+    claim = pod_claim(pod(THREE.build(), "worker", 0, **state))
+    assert (claim and claim.node) == want
+
+
+def test_a_pod_claims_what_it_says_itself_with_its_ports_and_priority() -> None:
+    container = {"resources": {"requests": {"cpu": "2"}}, "ports": [{"hostPort": 80}]}
+    spec = {"containers": [container], "priority": 7}
+    claim = pod_claim(pod(THREE.build(), "worker", 0, bound="a", spec=spec))
+    assert claim == Claim("a", {"cpu": 2000, "pods": 1}, (("TCP", 80),), "uid-1", 7)
+
+
+def test_a_pod_of_nobody_claims_for_no_job() -> None:
+    claim = pod_claim(pod(THREE.build(), "worker", 0, bound="a", owned=False))
+    assert claim is not None
+    assert claim.job == ""
+
+
+def planned(*places: str) -> Plan:
+    return Plan("uid-1", 1, {ReplicaKey("worker", n): to for n, to in enumerate(places)})
+
+
+ON_A = planned("a", "a", "a")
+PLANNED: dict[str, tuple[JobBuilder, Plan | None, list[Mapping[str, Any]], int]] = {
+    "no plan": (THREE, None, [], 0),
+    "no pod yet": (THREE, ON_A, [], 3),
+    "a pod behind the gate": (THREE, ON_A, [{"gated": True}], 3),
+    "a pod that is pinned claims for itself": (THREE, ON_A, [{"pinned": "a"}], 2),
+    "a pod that is bound claims for itself": (THREE, ON_A, [{"bound": "b"}], 2),
+    "a pod that has ended needs no successor": (THREE, ON_A, [{"phase": "Succeeded"}], 2),
+    "a pod that ends will have one": (THREE, ON_A, [{"bound": "a", "deleting": True}], 3),
+    "replicas beyond those of the job": (THREE, planned(*"aaaaa"), [], 3),
+    "a plan for fewer workers": (THREE, planned("a"), [], 1),
+    "a type that the job no longer has": (job().master().resumed(), ON_A, [], 0),
+    "suspended": (job().worker(3).suspended(), ON_A, [], 0),
+    "succeeded": (job().worker(3).resumed().condition("Succeeded"), ON_A, [], 0),
+    "being deleted": (job().worker(3).resumed().deleting(), ON_A, [], 0),
+    "let go": (job().worker(3).resumed().released(), ON_A, [], 0),
+}
+
+
+@pytest.mark.parametrize(("made", "plan", "states", "want"), PLANNED.values(), ids=PLANNED)
+def test_a_plan_holds_room_for_pods_that_do_not_claim_it_yet(
+    made: JobBuilder, plan: Plan | None, states: list[Mapping[str, Any]], want: int
+) -> None:
+    of = made.build()
+    there = [pod(of, "worker", index, **state) for index, state in enumerate(states)]
+    assert len(plan_claims(of, plan, there)) == want
+
+
+def test_a_planned_replica_claims_what_its_pod_asks_for_else_what_its_template_does() -> None:
+    of = THREE.build()
+    larger = pod(
+        of,
+        "worker",
+        0,
+        gated=True,
+        spec={"containers": [{"resources": {"requests": {"cpu": "5"}}}]},
+    )
+    claims = plan_claims(of, planned("a", "b"), [larger], priority=4)
+    assert list(claims.values()) == [
+        Claim("a", {"cpu": 5000, "pods": 1}, job="uid-1", priority=4),
+        Claim("b", {"cpu": 1000, "pods": 1}, job="uid-1", priority=4),
+    ]
+
+
+# --- ports of the host network ----------------------------------------------------------------
 
 PLAN = Plan(
     "uid-1",

@@ -1,10 +1,116 @@
-"""The numbers of the ledger."""
+"""The numbers of the ledger: what is booked is what is taken, whatever was booked before."""
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kfext.core.ledger.claim import Claim
-from kfext.core.ledger.columns import LARGEST
+from kfext.core.ledger.columns import ASSUMED, LARGEST, Columns
 from kfext.core.ledger.ledger import Ledger
 from kfext.model.node import Node
 from tests.builders import ledger, node
+
+RESOURCES = ("cpu", "memory", "pods", "nvidia.com/gpu", "rdma/hca", "example/x")
+ROWS = 3
+amounts = st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 2**60), max_size=4)
+bookings = st.lists(st.tuples(st.integers(0, ROWS - 1), amounts), max_size=8)
+
+
+def columns(there: list[dict[str, int]], booked: list[tuple[int, dict[str, int]]]) -> Columns:
+    made = Columns()
+    for row, allocatable in enumerate(there):
+        made.set_allocatable(row, allocatable)
+    for row, requests in booked:
+        made.book(row, requests, +1)
+    return made
+
+
+def numbers(of: Columns) -> list[list[list[int]]]:
+    """All that columns say of their rows."""
+    return [
+        of.free(RESOURCES, ROWS).tolist(),
+        of.allocatable(RESOURCES, ROWS).tolist(),
+        of.scored_load(ROWS).tolist(),
+    ]
+
+
+@given(there=st.lists(amounts, min_size=ROWS, max_size=ROWS), booked=bookings)
+def test_free_is_what_there_is_less_what_is_booked(
+    there: list[dict[str, int]], booked: list[tuple[int, dict[str, int]]]
+) -> None:
+    free = columns(there, booked).free(RESOURCES, ROWS)
+    for line, resource in enumerate(RESOURCES):
+        for row, allocatable in enumerate(there):
+            taken = [min(one.get(resource, 0), LARGEST) for at, one in booked if at == row]
+            assert free[line, row] == min(allocatable.get(resource, 0), LARGEST) - sum(taken)
+
+
+@given(
+    there=st.lists(amounts, min_size=ROWS, max_size=ROWS),
+    booked=bookings,
+    more=bookings,
+    data=st.data(),
+)
+def test_what_is_booked_and_taken_back_leaves_no_trace(
+    there: list[dict[str, int]],
+    booked: list[tuple[int, dict[str, int]]],
+    more: list[tuple[int, dict[str, int]]],
+    data: st.DataObject,
+) -> None:
+    made = columns(there, booked)
+    before = numbers(made)
+    for row, requests in more:
+        made.book(row, requests, +1)
+    for row, requests in data.draw(st.permutations(more)):
+        made.book(row, requests, -1)
+    assert numbers(made) == before
+
+
+@given(booked=bookings, more=bookings)
+def test_what_is_booked_on_a_copy_changes_nothing_here(
+    booked: list[tuple[int, dict[str, int]]], more: list[tuple[int, dict[str, int]]]
+) -> None:
+    made = columns([{"cpu": 5}] * ROWS, booked)
+    before, copied = numbers(made), made.copy()
+    assert numbers(copied) == before
+    for row, requests in more:
+        copied.book(row, requests, +1)
+    assert numbers(made) == before
+    assert numbers(copied) == numbers(columns([{"cpu": 5}] * ROWS, [*booked, *more]))
+
+
+def test_resources_that_only_a_copy_has_seen_are_none_here() -> None:
+    made, many = columns([{"cpu": 5}], []), {f"example.com/{number}": 1 for number in range(9)}
+    made.copy().book(0, many, +1)
+    assert not made.free(["example.com/8"], 1).any()
+
+
+def test_more_rows_keep_what_is_said_of_the_first() -> None:
+    made = columns([{"cpu": 4}, {"cpu": 8}], [(1, {"cpu": 3})])
+    before, width = numbers(made), made.width
+    made.widen()
+    assert made.width > width
+    assert numbers(made) == before
+    assert not made.free(RESOURCES, made.width)[:, ROWS:].any()
+    made.book(made.width - 1, {"pods": 1}, +1)
+    assert made.scored_load(made.width)[:, -1].tolist() == list(ASSUMED.values())
+
+
+def test_a_row_that_is_cleared_is_empty_and_the_others_stay() -> None:
+    made = columns([{"cpu": 4}, {"cpu": 8}], [(0, {"memory": 3}), (1, {"cpu": 3})])
+    made.clear(0)
+    assert numbers(made) == numbers(columns([{}, {"cpu": 8}], [(1, {"cpu": 3})]))
+
+
+def test_new_amounts_of_a_node_take_the_place_of_all_earlier_ones() -> None:
+    made = columns([{"cpu": 4, "nvidia.com/gpu": 8}], [])
+    made.set_allocatable(0, {"cpu": 6})
+    assert made.allocatable(("cpu", "nvidia.com/gpu"), 1).tolist() == [[6], [0]]
+
+
+def test_a_pod_without_requests_weighs_what_is_assumed_and_takes_nothing() -> None:
+    made = columns([{"cpu": 4}], [(0, {"pods": 1})])
+    assert made.scored_load(1).ravel().tolist() == list(ASSUMED.values())
+    assert made.free(["cpu", "memory"], 1).ravel().tolist() == [4, 0]
 
 
 def test_ports_alone_weigh_nothing_in_scores() -> None:

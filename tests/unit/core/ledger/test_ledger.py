@@ -1,3 +1,6 @@
+from collections.abc import Callable
+
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -142,3 +145,62 @@ def test_a_node_that_comes_back_has_its_claims() -> None:
     free = made.free(["cpu"])
     assert free[0, made.row("n")] == 1000
     assert free[0, made.row("other")] == 4000
+
+
+OLD = Claim("n", {"cpu": 2000})
+GAINS: dict[str, tuple[Callable[[Ledger], object], bool]] = {
+    "a claim is made": (lambda on: on.claim("new", Claim("n", {"cpu": 1})), False),
+    "the same claim again": (lambda on: on.claim("old", OLD), False),
+    "a claim grows": (lambda on: on.claim("old", Claim("n", {"cpu": 3000})), False),
+    "a claim shrinks": (lambda on: on.claim("old", Claim("n", {"cpu": 1})), True),
+    "a claim moves to another node": (lambda on: on.claim("old", Claim("m", OLD.requests)), True),
+    "a claim is dropped": (lambda on: on.drop("old"), True),
+    "there was no claim to drop": (lambda on: on.drop("nobody"), False),
+    "a claim passes to one that covers it": (lambda on: on.hand_over("old", "heir"), False),
+    "a claim passes to a smaller one": (lambda on: on.hand_over("heir", "old"), True),
+    "a claim passes to nobody": (lambda on: on.hand_over("old", "nobody"), True),
+    "there is no claim to pass on": (lambda on: on.hand_over("nobody", "heir"), False),
+    "a node comes": (lambda on: on.set_node(node("new")), True),
+    "a node goes": (lambda on: on.remove_node("n"), True),
+    "a node is cordoned": (lambda on: on.set_node(node("n", cpu="8", cordoned=True)), True),
+    "a node has more to give": (lambda on: on.set_node(node("n", cpu="9")), True),
+    "a node is seen again as it was": (lambda on: on.set_node(node("n", cpu="8")), False),
+    "a node goes that was not there": (lambda on: on.remove_node("nobody"), False),
+}
+
+
+@pytest.mark.parametrize(("change", "want"), GAINS.values(), ids=GAINS)
+def test_what_may_end_a_refusal_is_counted(change: Callable[[Ledger], object], want: bool) -> None:
+    on = ledger(node("n", cpu="8"), node("m"))
+    on.claim("old", OLD)
+    on.claim("heir", Claim("n", {"cpu": 4000}))
+    before = on.gains
+    change(on)
+    assert (on.gains > before) is want
+
+
+def test_who_hands_over_leaves_the_room_to_the_heir() -> None:
+    on = ledger(node("n", cpu="8"))
+    on.claim("plan", Claim("n", {"cpu": 2000}))
+    on.claim("pod", Claim("n", {"cpu": 2000}))
+    on.hand_over("plan", "pod")
+    assert on.free(["cpu"])[0, 0] == 6000
+    assert on.claims().keys() == {"pod"}
+
+
+def test_without_those_that_leave_there_is_their_room_and_only_in_the_copy() -> None:
+    on = ledger(node("n", cpu="8"))
+    on.claim("stays", Claim("n", {"cpu": 1000}, (("TCP", 80),)))
+    on.claim("leaves", Claim("n", {"cpu": 2000}, (("TCP", 81),), job="uid"))
+    left = on.without(lambda claim: bool(claim.job))
+    assert (left.free(["cpu"])[0, 0], on.free(["cpu"])[0, 0]) == (7000, 5000)
+    assert (left.with_port_taken([("TCP", 81)]), left.with_port_taken([("TCP", 80)])) == ([], [0])
+    assert (len(left), len(on)) == (1, 2)
+    left.claim("new", Claim("n", {"cpu": 7000}))
+    assert on.free(["cpu"])[0, 0] == 5000
+
+
+def test_claims_are_found_by_their_nodes() -> None:
+    on = ledger(node("a"), node("b"), used={"a": {"cpu": "1"}, "b": {"cpu": "2"}})
+    assert [claim.requests["cpu"] for claim in on.claims_on("ba")] == [2000, 1000]
+    assert on.claims_on("a", ignoring=[("other", "a")]) == []

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.ledger.slots import slots
+from kfext.core.ledger.slots import slot_of, slots
 from kfext.model.pod import ReplicaKey
 from tests.builders import JobBuilder, job
 
@@ -37,6 +37,22 @@ SLOTS = {
 @pytest.mark.parametrize(("made", "want"), SLOTS.values(), ids=SLOTS)
 def test_who_declares_which_slot(made: JobBuilder, want: dict[str, int]) -> None:
     assert {f"{key.type}-{key.index}": slot for key, slot in slots(made.build()).items()} == want
+
+
+REPLICAS: dict[str, tuple[str, int, int | None]] = {
+    "a chief is the first": ("chief", 0, 0),
+    "a master comes after it": ("master", 0, 1),
+    "an evaluator after both": ("evaluator", 0, 2),
+    "there is one chief": ("chief", 1, None),
+    "the first server": ("ps", 0, 3),
+    "workers come after the servers": ("worker", 1, 6),
+    "a type that nobody connects to": ("launcher", 0, None),
+}
+
+
+@pytest.mark.parametrize(("type_", "index", "want"), REPLICAS.values(), ids=REPLICAS)
+def test_the_slot_of_a_replica_beside_two_servers(type_: str, index: int, want: int | None) -> None:
+    assert slot_of(type_, index, servers=2) == want
 
 
 @given(st.integers(0, 9), st.integers(1, 9), st.booleans())

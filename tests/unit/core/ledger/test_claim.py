@@ -1,0 +1,106 @@
+"""A claim, and all claims by key, node and host port."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext.core.ledger.claim import Claim, Claims
+from kfext.model.networking import Port
+
+HTTP, DNS = ("TCP", 80), ("UDP", 53)
+EARLIER = Claim("a", {"cpu": 2, "memory": 5}, (HTTP,))
+
+COVERS: dict[str, tuple[Claim, bool]] = {
+    "the same": (EARLIER, True),
+    "more of everything": (Claim("a", {"cpu": 3, "memory": 9}, (HTTP, DNS)), True),
+    "a resource besides": (Claim("a", {"cpu": 2, "memory": 5, "gpu": 1}, (HTTP,)), True),
+    "whose it is does not matter": (Claim("a", EARLIER.requests, (HTTP,), "job", 7), True),
+    "less of one resource": (Claim("a", {"cpu": 2, "memory": 4}, (HTTP,)), False),
+    "a resource is missing": (Claim("a", {"cpu": 2}, (HTTP,)), False),
+    "a port is missing": (Claim("a", EARLIER.requests), False),
+    "another port": (Claim("a", EARLIER.requests, (DNS,)), False),
+    "another node": (Claim("b", EARLIER.requests, (HTTP,)), False),
+}
+
+
+@pytest.mark.parametrize(("claim", "want"), COVERS.values(), ids=COVERS)
+def test_which_claim_takes_at_least_what_an_earlier_one_took(claim: Claim, want: bool) -> None:
+    assert claim.covers(EARLIER) is want
+
+
+some_claims = st.builds(
+    Claim,
+    node=st.sampled_from("abc"),
+    requests=st.just({"cpu": 1}),
+    host_ports=st.lists(st.sampled_from([HTTP, DNS]), unique=True).map(tuple),
+    job=st.sampled_from(["", "x", "y"]),
+)
+changes = st.lists(st.tuples(st.integers(0, 5), st.none() | some_claims), max_size=30)
+
+
+def after(done: list[tuple[int, Claim | None]]) -> tuple[Claims, dict[int, Claim]]:
+    """The claims once each key was given a claim or, with None, none; and a plain table of them."""
+    claims, table = Claims(), dict[int, Claim]()
+    for key, claim in done:
+        if key in table:
+            assert claims.remove(key) == table.pop(key)
+        if claim is not None:
+            claims.add(key, claim)
+            table[key] = claim
+    return claims, table
+
+
+def agrees(claims: Claims, table: dict[int, Claim], ignoring: set[int]) -> bool:
+    """Whether every way to look claims up finds what a scan of the table finds."""
+
+    def scan(port: Port | None = None, node: str = "") -> list[Claim]:
+        return [
+            claim
+            for key, claim in table.items()
+            if key not in ignoring
+            and (port is None or port in claim.host_ports)
+            and (not node or claim.node == node)
+        ]
+
+    def same(found: list[Claim], want: list[Claim]) -> bool:
+        return sorted(map(repr, found)) == sorted(map(repr, want))
+
+    return (
+        len(claims) == len(table)
+        and claims.all() == table
+        and all(claims.get(key) == table.get(key) for key in range(6))
+        and all(same(claims.on(node, ignoring=ignoring), scan(node=node)) for node in "abcd")
+        and all(
+            same(claims.with_port([port], ignoring=ignoring), scan(port)) for port in (HTTP, DNS)
+        )
+    )
+
+
+@given(done=changes, ignoring=st.sets(st.integers(0, 5)))
+def test_claims_are_found_by_key_node_and_port_as_a_scan_finds_them(
+    done: list[tuple[int, Claim | None]], ignoring: set[int]
+) -> None:
+    claims, table = after(done)
+    assert agrees(claims, table, ignoring)
+
+
+@given(done=changes, job=st.sampled_from(["x", "y", "z"]))
+def test_claims_part_into_those_that_stay_and_those_that_leave(
+    done: list[tuple[int, Claim | None]], job: str
+) -> None:
+    claims, table = after(done)
+    stay, gone = claims.parted(lambda claim: claim.job == job)
+    assert agrees(stay, {key: one for key, one in table.items() if one.job != job}, set())
+    assert gone == [one for one in table.values() if one.job == job]
+    assert agrees(claims, table, set())
+
+
+def test_a_claim_with_two_of_the_ports_is_found_once() -> None:
+    claims = Claims()
+    claims.add("both", Claim("a", {}, (HTTP, DNS)))
+    assert len(claims.with_port([HTTP, DNS])) == 1
+
+
+def test_who_has_no_claim_cannot_lose_one() -> None:
+    with pytest.raises(KeyError):
+        Claims().remove("nobody")

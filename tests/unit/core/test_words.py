@@ -1,0 +1,61 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext.core.words import clock, listed, pods
+
+NUMBERS: dict[str, tuple[int, str]] = {
+    "none": (0, "0 pods"),
+    "one": (1, "1 pod"),
+    "several": (12, "12 pods"),
+}
+
+
+@pytest.mark.parametrize(("number", "want"), NUMBERS.values(), ids=NUMBERS)
+def test_a_number_of_pods(number: int, want: str) -> None:
+    assert pods(number) == want
+
+
+TIMES: dict[str, tuple[float, str]] = {
+    "the start of the epoch": (0.0, "00:00:00 UTC"),
+    "a time of day": (86400.0 + 3661.9, "01:01:01 UTC"),
+    "a time before the epoch counts as its start": (-5.0, "00:00:00 UTC"),
+    "a time that no calendar has": (1e300, "07:06:40 UTC"),
+    "never": (math.inf, "07:06:40 UTC"),
+}
+
+
+@pytest.mark.parametrize(("seconds", "want"), TIMES.values(), ids=TIMES)
+def test_a_time_of_day(seconds: float, want: str) -> None:
+    assert clock(seconds) == want
+
+
+LISTS: dict[str, tuple[list[str], str]] = {
+    "nobody": ([], ""),
+    "one": (["a"], "a"),
+    "two": (["a", "b"], "a and b"),
+    "three": (["a", "b", "c"], "a, b and c"),
+    "four": (["a", "b", "c", "d"], "a, b and 2 more nodes"),
+    "many": ([f"n{number}" for number in range(90)], "n0, n1 and 88 more nodes"),
+}
+
+
+@pytest.mark.parametrize(("names", "want"), LISTS.values(), ids=LISTS)
+def test_a_list_of_names(names: list[str], want: str) -> None:
+    assert listed(names) == want
+
+
+def test_what_there_are_more_of_is_said() -> None:
+    assert listed("abcd", of="policies").endswith("2 more policies")
+
+
+@given(st.lists(st.from_regex(r"[a-z]{1,9}-[0-9]", fullmatch=True), unique=True))
+def test_at_most_three_names_are_said_and_the_others_counted(names: list[str]) -> None:
+    words = listed(names).replace(",", "").split()
+    said = [word for word in words if word in names]
+    others = [int(word) for word in words if word.isdecimal()]
+    assert len(said) <= 3
+    assert said == names[: len(said)]
+    assert len(said) + sum(others) == len(names)
