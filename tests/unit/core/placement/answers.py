@@ -1,15 +1,28 @@
-"""Clusters to ask the solver about, and what it answered."""
+"""Clusters and gangs to ask the solver about, and what it answered."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.division import DEFAULT, Weights
+from kfext.core.placement.gang import Gang, Member
 from kfext.core.placement.place import place
+from kfext.core.placement.pool import Pool
+from kfext.core.placement.score import Rows
+from kfext.model.constraints import Constraints
+from kfext.model.networking import Port
 from kfext.model.plan import Assignment
+from kfext.model.pod import ReplicaKey
+from kfext.model.quantity import Resources
 from kfext.model.verdict import Verdict
 from tests.builders import JobBuilder, ledger, node
 
 GPU = "nvidia.com/gpu"
+
+Group = tuple[Resources, tuple[Port, ...], int]
+"""What each of some members requests, its host ports, and how many they are."""
 
 
 def nodes_of(found: Assignment | Verdict) -> list[str]:
@@ -35,3 +48,34 @@ def gpus(room: Mapping[str, int]) -> Ledger:
 
 def numbered(room: Sequence[int]) -> Ledger:
     return gpus({f"n{number}": count for number, count in enumerate(room)})
+
+
+def members_in(groups: Iterable[Group]) -> list[Member]:
+    return [
+        Member(ReplicaKey(f"type{kind}", index), requests, Constraints(host_ports=ports), True)
+        for kind, (requests, ports, count) in enumerate(groups)
+        for index in range(count)
+    ]
+
+
+def by_position(rows: Rows) -> NDArray[np.int64]:
+    """A ranking of rows: the first is the best."""
+    return rows.astype(np.int64)
+
+
+def holds(pool: Pool, gang: Gang, spots: Rows) -> bool:
+    """Whether the members have room at these positions of a pool; at -1 is who has no place."""
+    left = pool.free.copy()
+    ports: set[tuple[int, Port]] = set()
+    start = 0
+    for batch, mask in zip(gang.batches, pool.masks, strict=True):
+        for spot in spots[start : start + batch.count]:
+            wanted = {(int(spot), port) for port in batch.constraints.host_ports}
+            if spot >= 0 and (not mask[spot] or ports & wanted):
+                return False
+            if spot >= 0:
+                left[:, spot] -= batch.requests
+                ports |= wanted
+        start += batch.count
+    # Of what nobody here requests others may have taken more than there is.
+    return start == len(spots) and bool(((left >= 0) | (left == pool.free)).all())

@@ -2,10 +2,12 @@
 
 import re
 
+import pytest
+
 from kfext.core.placement.place import place
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_NO_ELIGIBLE_NODE, REASON_NO_ROOM, REASON_TOO_BIG
-from tests.builders import job, ledger, node
+from tests.builders import JobBuilder, job, ledger, node
 from tests.unit.core.placement.answers import GPU, verdict_of
 
 
@@ -72,3 +74,51 @@ def test_no_possible_node_says_what_excludes_how_many() -> None:
 def test_an_empty_cluster() -> None:
     verdict = verdict_of(place(job().worker(cpu="1").members(), ledger(), one_node=False))
     assert verdict == Verdict(REASON_NO_ELIGIBLE_NODE, "the cluster has no node")
+
+
+def test_no_more_than_three_causes_are_named_the_most_frequent_first() -> None:
+    taints = {"a": 1, "b": 2, "c": 3, "d": 4}
+    on = ledger(
+        *(
+            node(f"{key}{number}", taints=[{"key": key, "effect": "NoSchedule"}])
+            for key, count in taints.items()
+            for number in range(count)
+        )
+    )
+    message = verdict_of(place(job().worker().members(), on, one_node=False)).message
+    assert re.findall(r"taint (\w) \((\d)\)", message) == [("d", "4"), ("c", "3"), ("b", "2")]
+
+
+IN_PIECES: dict[str, tuple[JobBuilder, bool, str]] = {
+    "two pods on two nodes at least": (job().worker(2, cpu="3", gpus=1), True, "no single node"),
+    "a pod that wants both": (job().worker(2, cpu="3", gpus=1), False, "no division"),
+}
+
+
+@pytest.mark.parametrize(("made", "one_node", "why"), IN_PIECES.values(), ids=IN_PIECES)
+def test_where_each_resource_by_itself_would_do(made: JobBuilder, one_node: bool, why: str) -> None:
+    on = ledger(node("a", cpu="7", gpus=1), node("b", cpu="2", gpus=3))
+    assert why in verdict_of(place(made.members(), on, one_node=one_node)).message
+
+
+EVER: dict[str, tuple[int, str]] = {
+    "what others use comes free one day": (8, REASON_NO_ROOM),
+    "what nobody has does not": (9, REASON_TOO_BIG),
+}
+
+
+@pytest.mark.parametrize(("pods", "want"), EVER.values(), ids=EVER)
+def test_whether_the_empty_cluster_would_hold_it_is_said(pods: int, want: str) -> None:
+    on = ledger(node("a", gpus=8), used={"a": {GPU: "1"}})
+    verdict = verdict_of(place(job().worker(pods, gpus=1).members(), on, one_node=False))
+    assert verdict.reason == want
+    assert ("even if they were empty" in verdict.message) is (want == REASON_TOO_BIG)
+
+
+def test_a_single_pod_says_what_it_needs_of_how_many_nodes() -> None:
+    on = ledger(node("a", gpus=8), node("b", gpus=1, labels={"pool": "x"}))
+    made = job().worker(1, gpus=2, cpu="1", spec={"nodeSelector": {"pool": "x"}})
+    message = verdict_of(place(made.members(), on, one_node=False)).message
+    assert "1 pod needs 1 cpu, 2 nvidia.com/gpu" in message
+    assert numbers(r"(\d) of (\d) nodes are possible", message) == (1, 2)
+    assert numbers(r"(\d) nvidia.com/gpu free, (\d)", message) == (1, 1)

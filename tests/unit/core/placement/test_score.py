@@ -3,11 +3,15 @@
 from collections import Counter
 from collections.abc import Mapping
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kfext.core.ledger.claim import Claim
-from kfext.core.placement.gang import members_of
+from kfext.core.placement.gang import gang, members_of
 from kfext.core.placement.place import place
+from kfext.core.placement.score import ranking
 from tests.builders import JobBuilder, job, ledger, node
 from tests.unit.core.placement.answers import GPU, nodes_of, placed
 
@@ -49,6 +53,13 @@ def test_which_node(
     assert set(placed(made, on)) == {want_node}
 
 
+def test_the_tightest_fit_is_by_what_would_be_left() -> None:
+    on = ledger(
+        node("four", gpus=4), node("eight", gpus=8), used={"four": {GPU: "1"}, "eight": {GPU: "3"}}
+    )
+    assert set(placed(job().worker(2, gpus=1), on)) == {"four"}
+
+
 def test_jobs_without_requests_do_not_crowd_one_node() -> None:
     on = ledger(*(node(name, cpu="4", memory="8Gi") for name in "abcde"))
     for number in range(10):
@@ -70,3 +81,23 @@ def test_what_an_administrator_assumes_of_pods_without_requests_decides_between_
 
     assert nodes_of(by_default) == ["little"]
     assert nodes_of(with_much) == ["large"]
+
+
+@given(
+    used=st.lists(st.integers(0, 32), min_size=1, max_size=6),
+    gpus=st.integers(0, 2),
+    data=st.data(),
+)
+def test_no_two_nodes_rank_alike_and_each_ranks_as_it_does_among_others(
+    used: list[int], gpus: int, data: st.DataObject
+) -> None:
+    names = [f"n{number}" for number in range(len(used))]
+    on = ledger(
+        *(node(name, gpus=8) for name in names),
+        used={name: {"cpu": str(cpus)} for name, cpus in zip(names, used, strict=True)},
+    )
+    ranks = ranking(gang(job().worker(2, gpus=gpus).members()), on, assumed={})
+    rows = np.arange(len(used))
+    some = np.array(data.draw(st.lists(st.sampled_from(rows.tolist()), min_size=1, unique=True)))
+    assert len(set(ranks(rows).tolist())) == len(used)
+    assert ranks(some).tolist() == ranks(rows)[some].tolist()

@@ -2,18 +2,19 @@
 
 from collections.abc import Sequence
 
-from hypothesis import given, settings
+import numpy as np
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.placement.gang import Member
+from kfext.core.placement.gang import Member, gang
 from kfext.core.placement.place import place
-from kfext.model.constraints import Constraints
+from kfext.core.placement.pool import pool
+from kfext.core.placement.search import searched
 from kfext.model.node import Node
-from kfext.model.pod import ReplicaKey
 from kfext.model.verdict import Verdict
 from tests.builders import job, ledger, node
-from tests.unit.core.placement.answers import GPU, placed
+from tests.unit.core.placement.answers import GPU, Group, by_position, holds, members_in, placed
 
 
 def test_C2_a_place_that_only_a_search_finds() -> None:
@@ -81,14 +82,10 @@ def fewest_of_all(asked: Sequence[Member], nodes: Sequence[Node]) -> int | None:
     groups=st.lists(st.tuples(sizes, ports, st.integers(1, 4)), min_size=1, max_size=3),
 )
 def test_C2_unlike_members_find_a_place_if_there_is_one_on_at_most_twice_the_fewest_nodes(
-    nodes: list[dict[str, int]], groups: list[tuple[dict[str, int], tuple[tuple[str, int]], int]]
+    nodes: list[dict[str, int]], groups: list[Group]
 ) -> None:
     made = [Node(f"n{number}", amounts) for number, amounts in enumerate(nodes)]
-    asked = [
-        Member(ReplicaKey(f"type{kind}", index), amounts, Constraints(host_ports=port), True)
-        for kind, (amounts, port, count) in enumerate(groups)
-        for index in range(count)
-    ]
+    asked = members_in(groups)
     fewest = fewest_of_all(asked, made)
     found = place(asked, Ledger(made), one_node=False)
     if fewest is None:
@@ -96,3 +93,48 @@ def test_C2_unlike_members_find_a_place_if_there_is_one_on_at_most_twice_the_few
     else:
         assert not isinstance(found, Verdict), found
         assert len(set(found.values())) <= 2 * fewest
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    nodes=st.lists(
+        st.fixed_dictionaries({"cpu": st.integers(0, 6), GPU: st.integers(0, 5)}),
+        min_size=1,
+        max_size=4,
+    ),
+    groups=st.lists(st.tuples(sizes, ports, st.integers(1, 3)), min_size=1, max_size=3),
+    most=st.integers(1, 4),
+)
+def test_a_search_finds_a_place_on_so_many_nodes_exactly_if_there_is_one(
+    nodes: list[dict[str, int]], groups: list[Group], most: int
+) -> None:
+    asked = gang(members_in(groups))
+    free = np.array([[one.get(name, 0) for one in nodes] for name in asked.resources])
+    anywhere = [np.ones(len(nodes), dtype=np.bool_)] * len(asked.batches)
+    where = pool(asked, free=free, masks=anywhere)
+    assume(where.may_hold(asked))
+    found = searched(asked, where, ranking=by_position, most_nodes=most)
+    fewest = fewest_of_all(
+        asked.members, [Node(f"n{number}", one) for number, one in enumerate(nodes)]
+    )
+    assert (found is not None) == (fewest is not None and fewest <= most)
+    if found is not None:
+        assert holds(where, asked, found)
+        assert len(set(found.tolist())) <= most
+
+
+def test_a_search_keeps_to_the_nodes_that_each_batch_may_use() -> None:
+    asked = gang(members_in([({"cpu": 1}, (), 1), ({"cpu": 2}, (), 1)]))
+    masks = [np.array([False, True]), np.array([True, True])]
+    where = pool(asked, free=np.array([[3, 2]]), masks=masks)
+    found = searched(asked, where, ranking=by_position)
+    assert found is not None
+    assert found.tolist() == [1, 0]
+
+
+def test_a_search_uses_nodes_that_are_alike() -> None:
+    asked = gang(members_in([({"cpu": 2}, (), 3)]))
+    where = pool(asked, free=np.array([[3, 3, 3]]), masks=[np.ones(3, dtype=np.bool_)])
+    found = searched(asked, where, ranking=by_position)
+    assert found is not None
+    assert found.tolist() == [0, 1, 2]

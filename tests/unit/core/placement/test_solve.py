@@ -9,7 +9,7 @@ from kfext.model.pod import ReplicaKey
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_NO_ROOM
 from tests.builders import job, ledger, node
-from tests.unit.core.placement.answers import nodes_of, verdict_of
+from tests.unit.core.placement.answers import nodes_of, placed, verdict_of
 from tests.unit.core.placement.racks import KEYS, Where, cluster
 
 
@@ -61,6 +61,8 @@ NEAR: dict[str, tuple[Mapping[str, Where], Mapping[int, str], int, str]] = {
         {"a": ("z", "1", 2), "b": ("z", "1", 3)}, {0: "a"}, 4, "aab"),
     "together beside them if that is more even": (
         {"a": ("z", "1", 3), "b": ("z", "1", 4)}, {0: "a", 1: "a", 2: "a", 3: "a"}, 8, "bbbb"),
+    "a home without labels is near nobody": (
+        {"a": ("", "", 0), "b": ("", "", 8), "c": ("z", "1", 4)}, {0: "a"}, 3, "cc"),
     "a home that is gone draws nobody": (
         {"b": ("z", "1", 8), "c": ("z", "1", 9)}, {0: "gone"}, 3, "bb"),
 }  # fmt: skip
@@ -91,3 +93,15 @@ def test_unlike_members_that_no_home_holds_in_whole_share_it() -> None:
     assert found[ReplicaKey("ps", 1)] == "a"
     assert found[key(0)] == "a"
     assert found[key(1)] == "b"
+
+
+def test_required_whose_bound_members_are_apart_already_fills_their_nodes() -> None:
+    on = ledger(node("a", gpus=1), node("b", gpus=1), node("c", gpus=8))
+    members = job().worker(4, gpus=1).members()
+    bound = {key(0): "a", key(1): "b"}
+    assert nodes_of(place(members, on, one_node=True, bound=bound)) == ["a", "b", "a", "b"]
+
+
+def test_members_that_want_one_host_port_are_not_put_on_one_node_that_has_room() -> None:
+    on = ledger(node("a", cpu="9"), node("b", cpu="1"))
+    assert sorted(placed(job().worker(2, cpu="1", ports=[80]), on)) == ["a", "b"]

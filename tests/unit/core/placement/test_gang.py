@@ -1,0 +1,106 @@
+"""A gang: members in rank order, as batches of those that are alike."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext.core.ledger.columns import LARGEST
+from kfext.core.placement.gang import gang, members_of
+from tests.builders import JobBuilder, job, pod
+from tests.unit.core.placement.answers import members_in
+
+BATCHES: dict[str, tuple[JobBuilder, list[int]]] = {
+    "nobody": (job().worker(0), []),
+    "all alike": (job().worker(3, cpu="1"), [3]),
+    "of two types, alike": (job().master(cpu="1").worker(2, cpu="1"), [3]),
+    "a larger master": (job().master(cpu="2").worker(2, cpu="1"), [1, 2]),
+    "a master elsewhere": (
+        job().master(cpu="1", spec={"nodeName": "a"}).worker(2, cpu="1"),
+        [1, 2],
+    ),
+    "a master with a port": (job().master(ports=[80]).worker(2), [1, 2]),
+    "a master that may not burst": (
+        job().master(cpu="1", memory="1Gi", guaranteed=True).worker(2, cpu="1", memory="1Gi"),
+        [3],
+    ),
+    "alike, but not in a row": (
+        job("TFJob").group("Chief", cpu="1").ps(2, cpu="2").worker(2, cpu="1"),
+        [1, 2, 2],
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "want"), BATCHES.values(), ids=BATCHES)
+def test_members_in_a_row_that_ask_for_the_same_are_one_batch(
+    made: JobBuilder, want: list[int]
+) -> None:
+    assert [batch.count for batch in gang(made.members()).batches] == want
+
+
+requests = st.dictionaries(st.sampled_from(["cpu", "gpu", "pods"]), st.integers(0, 3))
+
+
+@given(st.lists(st.tuples(requests, st.just(()), st.integers(1, 3)), max_size=4))
+def test_batches_and_totals_say_what_the_members_say(
+    groups: list[tuple[dict[str, int], tuple[()], int]],
+) -> None:
+    asked = members_in(groups)
+    made = gang(asked)
+    each = [dict(zip(made.resources, batch.requests, strict=True)) for batch in made.batches]
+    flat = [one for one, batch in zip(each, made.batches, strict=True) for _ in range(batch.count)]
+    assert list(made.members) == asked
+    assert flat == [
+        {name: member.requests.get(name, 0) for name in made.resources} for member in asked
+    ]
+    assert made.total.tolist() == [sum(one[name] for one in flat) for name in made.resources]
+    if flat:
+        assert made.largest.tolist() == [max(one[name] for one in flat) for name in made.resources]
+
+
+def test_no_sum_of_requests_leaves_64_bits() -> None:
+    made = gang(members_in([({"memory": 2**70}, (), 3000)]))
+    assert made.batches[0].requests.tolist() == [LARGEST]
+    assert made.total[0] > 1000 * LARGEST
+
+
+PORTS: dict[str, tuple[JobBuilder, bool]] = {
+    "no ports": (job().worker(2), False),
+    "one pod with a port": (job().worker(1, ports=[80]), False),
+    "two pods with one port": (job().worker(2, ports=[80]), True),
+    "two types with different ports": (job().master(ports=[80]).worker(1, ports=[81]), False),
+    "two types with one port": (job().master(ports=[80]).worker(1, ports=[81, 80]), True),
+}
+
+
+@pytest.mark.parametrize(("made", "want"), PORTS.values(), ids=PORTS)
+def test_members_that_want_one_host_port_cannot_share_a_node(made: JobBuilder, want: bool) -> None:
+    assert gang(made.members()).ports_clash is want
+
+
+def test_one_member_that_may_burst_makes_the_gang_one_that_may() -> None:
+    limited = job().worker(2, cpu="1", memory="1Gi", guaranteed=True)
+    assert gang(limited.members()).guaranteed
+    assert not gang(limited.master(cpu="1", memory="1Gi").members()).guaranteed
+
+
+LARGER = {"containers": [{"resources": {"requests": {"cpu": "5"}}}], "nodeSelector": {"zone": "a"}}
+ASKS: dict[str, tuple[list[Mapping[str, Any]], list[int]]] = {
+    "no pod: what the template says": ([], [1000, 1000]),
+    "a pod behind the gate: what it says": ([{"gated": True, "spec": LARGER}], [5000, 1000]),
+    "a pod that has passed it: what the template says": ([{"spec": LARGER}], [1000, 1000]),
+    "a pod beyond the replicas: nothing": ([{"gated": True}] * 3, [1000, 1000]),
+}
+
+
+@pytest.mark.parametrize(("pods", "want"), ASKS.values(), ids=ASKS)
+def test_who_asks_for_what(pods: list[Mapping[str, Any]], want: list[int]) -> None:
+    of = job().worker(2, cpu="1").build()
+    there = [pod(of, "worker", index, **state) for index, state in enumerate(pods)]
+    members = members_of(of, there)
+    assert [member.key for member in members] == [key for key, _ in of.replicas()]
+    assert [member.requests["cpu"] for member in members] == want
+    selects = [bool(member.constraints.node_selector) for member in members]
+    assert selects == [cpus == 5000 for cpus in want]
