@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from e2e.testbed import binaries, golang, paths, preflight
+from e2e.testbed.images import rootfs
 
 _GIB = 2**30
 _DISK_NEEDED = 8 * _GIB  # sources and build cache of Kubernetes, 6 GiB; binaries, 0.6 GiB
@@ -68,6 +69,7 @@ def checks() -> Iterator[Check]:
         f"{', '.join(lacking)}: `up --real-nodes` installs them with apt-get (Debian, Ubuntu)",
         needed=False,
     )
+    yield _check("a mirror of Debian, for real nodes' images", rootfs.mirror, needed=False)
 
 
 def _available_memory() -> int:
@@ -76,7 +78,7 @@ def _available_memory() -> int:
     return sum(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")) * 1024
 
 
-def _check(what: str, attempt: Callable[[], None], *, needed: bool = True) -> Check:
+def _check(what: str, attempt: Callable[[], object], *, needed: bool = True) -> Check:
     try:
         attempt()
     except preflight.Unavailable as error:

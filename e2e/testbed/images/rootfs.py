@@ -6,11 +6,13 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from e2e.testbed.images import apt
 from e2e.testbed.preflight import Unavailable
 
 SUITE = "bookworm"
 PYTHON = "3.11"  # the suite's; what pip installs for an image must match it
-_MIRROR = "http://deb.debian.org/debian"
+APT = Path("/etc/apt")
+_MIRROR = "KFEXT_DEBIAN_MIRROR"
 
 # Not needed to run anything, and nearly a third of the size.
 BALLAST = (
@@ -27,8 +29,17 @@ BALLAST = (
 
 
 def mirror() -> str:
-    """Return where Debian packages come from; KFEXT_DEBIAN_MIRROR names a nearer one."""
-    return os.environ.get("KFEXT_DEBIAN_MIRROR", _MIRROR)
+    """Return where Debian packages come from: what KFEXT_DEBIAN_MIRROR names, else apt's own.
+
+    Raises Unavailable if neither says.
+    """
+    found = os.environ.get(_MIRROR) or apt.debian_mirror(SUITE, APT)
+    if not found:
+        raise Unavailable(
+            f"no mirror of Debian is known, since apt on this machine ({APT}) has none: set "
+            f"{_MIRROR}=http://HOST/PATH, under which dists/{SUITE}/Release is found"
+        )
+    return found
 
 
 def bootstrap(folder: Path, packages: Sequence[str]) -> None:
@@ -44,8 +55,7 @@ def bootstrap(folder: Path, packages: Sequence[str]) -> None:
     if ended.returncode != 0:
         said = "\n".join((ended.stderr or ended.stdout).splitlines()[-5:])
         raise Unavailable(
-            f"debootstrap failed: {said}\n"
-            f"Is {mirror()} reachable? KFEXT_DEBIAN_MIRROR names another."
+            f"debootstrap failed: {said}\nIs {mirror()} reachable? {_MIRROR} names another."
         )
     trim(folder)
 
