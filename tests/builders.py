@@ -13,12 +13,18 @@ from typing import Any, Self
 from kfext import names
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
+from kfext.core.lifecycle.situation import Situation
 from kfext.core.placement.gang import Member, members_of
+from kfext.core.placement.limits import Limits
+from kfext.core.settings.resolve import Settings
+from kfext.core.settings.values import Colocation
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.kinds import KINDS
 from kfext.model.node import Node, parse_node
+from kfext.model.plan import Plan
 from kfext.model.pod import Pod, parse_pod
 from kfext.model.quantity import parse_resources
+from kfext.model.state import JobState
 
 Raw = dict[str, Any]
 
@@ -263,3 +269,36 @@ def ledger(*nodes: Node, used: Mapping[str, Mapping[str, str]] | None = None) ->
         taken = {**parse_resources(amounts), "pods": 1}
         made.claim(("other", name), Claim(node=name, requests=taken))
     return made
+
+
+def limits(
+    *,
+    one_node: bool = False,
+    excluded: Iterable[str] = (),
+    topology_keys: Iterable[str] = (),
+    assumed: Mapping[str, int] | None = None,
+) -> Limits:
+    """Limits that allow everything but what is said."""
+    return Limits(
+        one_node=one_node,
+        excluded=tuple(excluded),
+        topology_keys=tuple(topology_keys),
+        assumed=tuple(sorted((assumed or {}).items())),
+    )
+
+
+def situation_of(
+    job: TrainingJob,
+    pods: tuple[Pod, ...] = (),
+    plan: Plan | None = None,
+    state: JobState | None = None,
+    now: float = 1000.0,
+    **more: Any,
+) -> Situation:
+    """A situation whose settings are named one by one."""
+    if "colocation" in more:
+        more["colocation"] = Colocation(more["colocation"])
+    settings = {key: more.pop(key) for key in list(more) if key in Settings.__dataclass_fields__}
+    return Situation(
+        job, pods, plan, state or JobState(), now, settings=Settings(**settings), **more
+    )

@@ -8,10 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Member
+from kfext.core.placement.limits import limits_of
 from kfext.core.placement.place import place
+from kfext.core.settings.resolve import Settings
 from kfext.model.constraints import Constraints
 from kfext.model.node import Node
 from kfext.model.pod import ReplicaKey
+from kfext.model.policy import Placement
 from kfext.model.verdict import Verdict
 
 Amounts = tuple[int, int]
@@ -35,7 +38,8 @@ def kfext(
         Member(ReplicaKey("worker", at), dict(zip(_NAMES, pod, strict=True)), Constraints(), True)
         for at, pod in enumerate(pods)
     ]
-    found = place(members, on, one_node=False, topology_keys=keys)
+    settings = Settings(placement=Placement(topology_keys=keys))
+    found = place(members, on, limits_of(settings, excluded=()))
     return None if isinstance(found, Verdict) else [int(where) for where in found.values()]
 
 

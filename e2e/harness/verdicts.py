@@ -21,7 +21,9 @@ from e2e.testbed.readiness import is_ready
 from kfext.core.ledger.claims import pod_claim, pod_key
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Member
+from kfext.core.placement.limits import limits_of
 from kfext.core.placement.place import place, still_fits
+from kfext.core.settings.resolve import Settings
 from kfext.model.constraints import parse_constraints
 from kfext.model.node import parse_node
 from kfext.model.pod import ReplicaKey, parse_pod
@@ -222,6 +224,9 @@ def _judged(one: Compared, pod: Object) -> Compared | None:
     return None
 
 
+_ANYWHERE = limits_of(Settings(), excluded=())
+
+
 def _member(spec: Object) -> Member:
     return Member(_ONLY, pod_requests(spec), parse_constraints(spec), is_guaranteed(spec))
 
@@ -230,7 +235,7 @@ def _fits(pod: OddPod, spec: Object, ledger: Ledger) -> frozenset[str]:
     """Return the nodes on which kfext would let a pod of this spec go."""
     member = _member(spec)
     fitting = {node for node in pod.among if still_fits([member], ledger, assignment={_ONLY: node})}
-    placed = place([member], ledger, one_node=False)
+    placed = place([member], ledger, _ANYWHERE)
     chosen = set() if isinstance(placed, Verdict) else set(placed.values())
     if not chosen <= fitting or bool(chosen) != bool(fitting):
         raise AssertionError(f"place says {placed}, still_fits says {fitting}: {spec}")
@@ -238,7 +243,7 @@ def _fits(pod: OddPod, spec: Object, ledger: Ledger) -> frozenset[str]:
 
 
 def _why_not(pod: OddPod, spec: Object, ledger: Ledger) -> str:
-    placed = place([_member(spec)], ledger, one_node=False)
+    placed = place([_member(spec)], ledger, _ANYWHERE)
     return placed.message if isinstance(placed, Verdict) else ""
 
 

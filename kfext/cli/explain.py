@@ -10,7 +10,7 @@ import yaml
 from kfext import names
 from kfext.cli.changes import changes
 from kfext.cli.cluster import ClusterOptions, Raw, find_job
-from kfext.core.settings.values import OFF
+from kfext.core.settings.values import Colocation
 from kfext.core.words import listed
 from kfext.errors import Forbidden, NotFound
 from kfext.kube import paths
@@ -145,7 +145,8 @@ def _left_alone(job: TrainingJob, raw: Raw, *, touched: bool) -> str:
         return ""
     if not job.run_by_operator:
         return f"runPolicy.managedBy is {job.managed_by}: kfext leaves the job to that"
-    if any(annotations_of(job, raw, group).get(names.COLOCATION) == OFF for group in job.groups):
+    written = (annotations_of(job, raw, group).get(names.COLOCATION) for group in job.groups)
+    if Colocation.OFF in written:
         return "colocation is off: the job runs as on plain Kubernetes"
     if not touched:
         return (

@@ -153,7 +153,8 @@ class Controller:
             return
         plan = tracked.assumed or tracked.plan
         planned = plan.nodes if plan else ()
-        settings = self.planner.settings.of_tracked(tracked)
+        of_job = self.planner.settings.of_tracked(tracked)
+        invalid = "; ".join(str(error) for error in of_job.settings.errors)
         view = view_of(
             tracked.job,
             phase=phase,
@@ -162,13 +163,13 @@ class Controller:
             nodes=self.planner.cluster.homes(tracked.job.uid) if phase == PLACED else planned,
             network=self._network(tracked, plan),
             asked=why_network(
-                settings.host_network,
+                of_job.host_network,
                 tracked.job,
                 plan,
                 tracked.state,
                 self.planner.cluster.pods(tracked.job.uid),
             ),
-            invalid=settings.invalid,
+            invalid=invalid,
         )
         if phase == QUEUED and verdict and self.viewer.reason(tracked.job) != verdict.reason:
             self._events.record(

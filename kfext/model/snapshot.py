@@ -38,7 +38,8 @@ class JobClocks:
 class ReservationRecord:
     """The reservation at the moment of a snapshot: see core.queue.reservation.Reservation.
 
-    `kept` is what is kept free on each node; `until` is in epoch seconds, None if not known.
+    `kept` is what is kept free on each node; `until` is in epoch seconds, None if not known;
+    `outdated` says that something changed since it was found, so that it is to be found again.
     """
 
     job_uid: str
@@ -47,6 +48,7 @@ class ReservationRecord:
     until: float | None
     to_free: float
     kept: Mapping[str, Resources]
+    outdated: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kfext.model.tolerant import mapping, text
+from kfext.model.tolerant import mapping, strings, text
 
 LIMIT = 4096
 """The largest size of the annotation, in bytes."""
@@ -40,6 +40,11 @@ class JobState:
     asked: int = 0
     admitted: int = 0
     no_host_network: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def excluded_at(self, now: float) -> tuple[str, ...]:
+        """Return the nodes that are out of the question now."""
+        return tuple(node for node, until in self.excluded.items() if until > now)
 
     def encode(self) -> str:
         """Return compact JSON of the fields that are not 0 or empty, within LIMIT bytes."""
@@ -57,6 +62,7 @@ class JobState:
                 "asked": self.asked,
                 "admitted": self.admitted,
                 "noHostNetwork": no_host_network,
+                "settings": dict(self.settings),
             }
             written = json.dumps(
                 {key: value for key, value in values.items() if value}, separators=(",", ":")
@@ -84,6 +90,7 @@ def decode_state(written: str | None) -> JobState:
         asked=int(_number(raw.get("asked"))),
         admitted=int(_number(raw.get("admitted"))),
         no_host_network=text(raw.get("noHostNetwork")),
+        settings=strings(raw.get("settings")),
     )
 
 

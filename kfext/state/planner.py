@@ -1,13 +1,14 @@
 """The planner: what changed and the time go in, steps come out. No I/O, no clock.
 
-Each tick: 1. bring the mirror up to date; 2. take the jobs that changed, in the queue's order, at
-most so many; 3. ask core.lifecycle for the next step of each; 4. note on the ledger what a step
-will take, and what is reserved for the head of the queue, so that the next decision counts it.
+Each tick: 1. bring the mirror up to date; 2. take the first, in the queue's order, of the jobs that
+changed; 3. ask core.lifecycle for its next step; 4. note on the ledger what the step will take, and
+what is reserved for the head of the queue; 5. go on with 2 until nothing is left, or for so many
+decisions.
 The driver carries the steps out, reports what is to be shown, and comes back with the outcome.
 The controller, `kfext plan` and `kubectl kfext explain` are such drivers.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kfext.core.lifecycle.next_step import next_step
@@ -16,6 +17,7 @@ from kfext.core.lifecycle.steps import Step, Wait
 from kfext.core.queue.order import priority_class
 from kfext.model.moment import Moment
 from kfext.model.verdict import Verdict
+from kfext.state.agenda import Agenda
 from kfext.state.alarms import Alarms
 from kfext.state.cluster import Cluster
 from kfext.state.queue import Queue
@@ -75,22 +77,28 @@ class Planner:
     def tick(self, now: Moment) -> Tick:
         """Decide on the jobs that changed, or whose time has come, in the queue's order.
 
-        A change ahead of the remainder of an earlier tick is decided first, so that a later job
-        never overtakes.
+        The next job is always the first of all that wait for a decision: what a decision frees is
+        offered from the head of the queue again, so that a later job never overtakes. The sequence
+        of decisions does not depend on where ticks cut it.
         """
         for uid in self.alarms.due(now.monotonic):
             self._retry(uid)
         self.cluster.settle(now.monotonic)
-        due = sorted(self._due(now.monotonic), key=self.queue.turn)
-        due, rest = due[: self._most], due[self._most :]
-        self.cluster.changed.update(tracked.job.uid for tracked in rest)
-        draft = _Draft()
-        for tracked in due:
-            self._decide(tracked, now, draft)
-            self.queue.note(tracked)
-            draft.show(tracked, self.queue.renew_reservation_after(tracked, now=now.wall))
-        if not rest:  # else what is known of the others is about to change
-            draft.show(self.queue.renew_reservation(now=now.wall), *self.queue.moved())
+        agenda, draft = Agenda(), _Draft()
+        while draft.decided < self._most:
+            self._note_changes(agenda, now.monotonic)
+            tracked = agenda.pop()
+            if tracked is not None:
+                self._decide(tracked, now, draft)
+                self.queue.note(tracked)
+                draft.show(tracked, self.queue.renew_reservation_after(tracked, now=now.wall))
+                continue
+            draft.show(self.queue.renew_reservation(now=now.wall))
+            if not self.cluster.changed:
+                draft.show(*self.queue.moved())
+                break
+        self._note_changes(agenda, now.monotonic)
+        self.cluster.changed.update(agenda)
         return Tick(
             steps=tuple(draft.steps),
             reports=tuple(
@@ -100,8 +108,8 @@ class Planner:
             ),
             failures=tuple(draft.failures),
             phases=tuple(draft.phases),
-            decided=len(due),
-            remainder=len(rest),
+            decided=draft.decided,
+            remainder=len(agenda),
         )
 
     def next_alarm(self) -> float:
@@ -128,7 +136,7 @@ class Planner:
             self.alarms.set(uid, now.monotonic + _REPEAT_SECONDS)
 
     def _decide(self, tracked: TrackedJob, now: Moment, draft: "_Draft") -> None:
-        uid = tracked.job.uid
+        uid, draft.decided = tracked.job.uid, draft.decided + 1
         try:
             situation = self.situation(tracked, now)
             step = next_step(situation, self.cluster.ledger, self.queue.refusals)
@@ -151,7 +159,7 @@ class Planner:
 
     def situation(self, tracked: TrackedJob, now: Moment) -> Situation:
         """Return everything that the next step of a job depends on, the ledger apart."""
-        settings = self.settings.of_tracked(tracked)
+        of_job = self.settings.of_tracked(tracked)
         hopeless_since = tracked.hopeless_since
         return Situation(
             job=tracked.job,
@@ -159,11 +167,8 @@ class Planner:
             plan=tracked.plan,
             state=tracked.state,
             now=now.wall,
-            placement=settings.placement,
-            colocation=settings.colocation,
-            elastic=settings.elastic,
-            managed=settings.managed,
-            host_network=settings.host_network,
+            settings=of_job.settings,
+            host_network=of_job.host_network,
             waited=now.monotonic - tracked.since,
             quiet=now.monotonic - self.cluster.pod_created_at,
             settled=now.monotonic - tracked.settled_at,
@@ -178,8 +183,8 @@ class Planner:
             tracked.not_before = 0.0
             self.cluster.changed.add(uid)
 
-    def _due(self, now: float) -> Iterator[TrackedJob]:
-        """Take the jobs that changed; yield those that can be decided on."""
+    def _note_changes(self, agenda: Agenda, now: float) -> None:
+        """Put the jobs that changed, and can be decided on, on the agenda."""
         changed, self.cluster.changed = self.cluster.changed, set()
         for uid in changed:
             tracked = self.cluster.jobs.get(uid)
@@ -187,7 +192,8 @@ class Planner:
                 for part in (self.queue, self.settings, self.alarms):
                     part.forget(uid)
             elif not tracked.busy and now >= tracked.not_before:
-                yield tracked  # the others are marked again: once written, or when it is time
+                # The others are marked again: once written, or when it is time.
+                agenda.add(tracked, self.queue.turn(tracked))
 
 
 class _Draft:
@@ -198,6 +204,7 @@ class _Draft:
         self.shown: dict[str, TrackedJob] = {}
         self.failures: list[tuple[TrackedJob, Exception]] = []
         self.phases: list[tuple[str, float]] = []
+        self.decided = 0
 
     def show(self, *jobs: TrackedJob | None) -> None:
         """Have jobs reported; None stands for nothing."""

@@ -73,7 +73,7 @@ class Queue:
     def note(self, tracked: TrackedJob) -> None:
         """Take in what has just been decided for a job."""
         uid = tracked.job.uid
-        was, now = uid in self._queued, tracked.phase == QUEUED
+        was, now = uid in self._queued, tracked.queued
         if now != was:
             self._moved = True
         if now or was:
@@ -93,7 +93,8 @@ class Queue:
 
     def queued(self) -> list[TrackedJob]:
         """Return the jobs in the queue, in order."""
-        return sorted(self._queued.values(), key=self.turn)
+        queued = (tracked for tracked in self._queued.values() if tracked.queued)
+        return sorted(queued, key=self.turn)
 
     # --- the reservation ------------------------------------------------------------------------
 
@@ -102,9 +103,13 @@ class Queue:
         """What is reserved for a job of the queue."""
         return self._reservations.kept
 
-    def adopt(self, reservation: Reservation, *, now: float) -> None:
+    def reservation_is_outdated(self, *, now: float) -> bool:
+        """Return whether something changed since the reservation was found."""
+        return self._reservations.is_outdated(now=now)
+
+    def adopt(self, reservation: Reservation, *, outdated: bool, now: float) -> None:
         """Take over the reservation of an earlier planner."""
-        self._reservations.adopt(reservation, now=now)
+        self._reservations.adopt(reservation, outdated=outdated, now=now)
 
     def renew_reservation(self, *, now: float) -> TrackedJob | None:
         """Give the reservation to the job it is due to now; return the holder if it changed.

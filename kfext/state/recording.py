@@ -47,7 +47,8 @@ def planner_of(snapshot: Snapshot, now: Moment) -> Planner:
         if tracked.not_before > now.monotonic:
             planner.alarms.set(uid, tracked.not_before)
     if snapshot.reservation is not None:
-        queue.adopt(_reservation(snapshot.reservation), now=now.wall)
+        record = snapshot.reservation
+        queue.adopt(_reservation(record), outdated=record.outdated, now=now.wall)
     return planner
 
 
@@ -55,7 +56,7 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
     """Return all that a planner knows. What is taken in later does not change it."""
     cluster, settings, queue = planner.cluster, planner.settings, planner.queue
     cluster.settle(now.monotonic)
-    kept = queue.reservation
+    kept, outdated = queue.reservation, queue.reservation_is_outdated(now=now.wall)
     return Snapshot(
         nodes=tuple(node for node in cluster.ledger.nodes if node is not None),
         pods=(*cluster.members(), *_strangers(cluster)),
@@ -68,7 +69,7 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
         network_policies=settings.network_policies(),
         autoscaler=queue.autoscaler,
         clocks={uid: _clocks(one, now.monotonic) for uid, one in cluster.jobs.items()},
-        reservation=None if kept is None else _record(kept),
+        reservation=None if kept is None else _record(kept, outdated=outdated),
         quiet=now.monotonic - cluster.pod_created_at,
         crowded=cluster.backlog.crowded,
     )
@@ -116,7 +117,7 @@ def _set_assumed(tracked: TrackedJob, clocks: JobClocks) -> None:
     tracked.assumed = decode_plan(clocks.assumed, job_uid=tracked.job.uid)
 
 
-def _record(kept: Reservation) -> ReservationRecord:
+def _record(kept: Reservation, *, outdated: bool) -> ReservationRecord:
     return ReservationRecord(
         job_uid=kept.job_uid,
         nodes=kept.nodes,
@@ -124,6 +125,7 @@ def _record(kept: Reservation) -> ReservationRecord:
         until=kept.until if math.isfinite(kept.until) else None,
         to_free=kept.to_free,
         kept={claim.node: claim.requests for claim in kept.claims.values()},
+        outdated=outdated,
     )
 
 

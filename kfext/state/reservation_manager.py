@@ -3,12 +3,14 @@
 from collections.abc import Callable, Hashable, Iterable
 
 from kfext.core.lifecycle.room import WAITS_FOR_ROOM
+from kfext.core.lifecycle.situation import queued_since
 from kfext.core.placement.gang import members_of
+from kfext.core.placement.limits import Limits, limits_of
 from kfext.core.queue.backfill import reserve
 from kfext.core.queue.refusals import shape_of
 from kfext.core.queue.reservation import Reservation
 from kfext.model.job import TrainingJob
-from kfext.names import QUEUED, REASON_QUOTA, REASON_WAITING_FOR_OPERATOR
+from kfext.names import REASON_QUOTA, REASON_WAITING_FOR_OPERATOR
 from kfext.state.cluster import Cluster
 from kfext.state.settings import JobSettings
 from kfext.state.tracked_job import TrackedJob
@@ -42,12 +44,12 @@ class ReservationManager:
 
     def is_due(self, tracked: TrackedJob, *, now: float) -> bool:
         """Return whether a reservation is due to a job, unless one before it needs it too."""
-        if tracked.busy or tracked.phase != QUEUED or tracked.verdict is None:
+        if not (tracked.settled and tracked.queued) or tracked.verdict is None:
             return False
         if tracked.verdict.reason not in (_KEEPS if self.holds(tracked) else WAITS_FOR_ROOM):
             return False
-        waited = now - max(tracked.job.created, tracked.state.suspended_at)
-        return waited >= self._settings(tracked).placement.reserve_after
+        waited = now - queued_since(tracked.job, tracked.state)
+        return waited >= self._settings(tracked).settings.placement.reserve_after
 
     def renew(self, due: Iterable[TrackedJob], *, now: float) -> bool:
         """Give the reservation to the first of some jobs for which one is possible, else to none.
@@ -62,12 +64,21 @@ class ReservationManager:
         found = self._for(tracked, now=now)
         return found is not None and self._set(found)
 
-    def adopt(self, reservation: Reservation, *, now: float) -> None:
+    def is_outdated(self, *, now: float) -> bool:
+        """Return whether something changed since the reservation was found."""
+        holder = self.holder
+        return (
+            self._known != self._versions()
+            or holder is None
+            or self._basis != self._basis_of(holder, now=now)
+        )
+
+    def adopt(self, reservation: Reservation, *, outdated: bool, now: float) -> None:
         """Take over the reservation of an earlier planner, as long as nothing changes."""
         self._set(reservation)
-        self._known = (self._cluster.ledger.gains, self._cluster.ends_version)
-        if (holder := self.holder) is not None:
-            self._basis = self._basis_of(holder, now=now)
+        holder = self.holder
+        if holder is not None and not outdated:
+            self._known, self._basis = self._versions(), self._basis_of(holder, now=now)
 
     def _set(self, found: Reservation | None) -> bool:
         if found == self.kept:
@@ -86,15 +97,14 @@ class ReservationManager:
 
     def _for(self, tracked: TrackedJob, *, now: float) -> Reservation | None:
         """Return the reservation of a job, None if no end of a job would make it fit."""
-        known = (self._cluster.ledger.gains, self._cluster.ends_version)
-        if known != self._known:
-            self._known = known
+        if self._versions() != self._known:
+            self._known = self._versions()
             self._nowhere.clear()
             self._basis = ()
-        basis = _, one_node, excluded = self._basis_of(tracked, now=now)
+        basis = _, limits = self._basis_of(tracked, now=now)
         if self.holds(tracked) and basis == self._basis:
             return self.kept
-        shape = (shape_of(tracked.job), one_node, excluded)
+        shape = (shape_of(tracked.job), limits)
         if shape in self._nowhere:
             return None
         jobs = self._cluster.jobs.values()
@@ -102,9 +112,8 @@ class ReservationManager:
             tracked.job.uid,
             members_of(tracked.job),
             self._cluster.ledger,
+            limits,
             ends={one.job.uid: ends for one in jobs if (ends := one.job.ends) is not None},
-            one_node=one_node,
-            excluded=excluded,
             ignoring=self.kept.claims if self.kept else (),
         )
         if found is None:
@@ -113,9 +122,11 @@ class ReservationManager:
             self._basis = basis
         return found
 
-    def _basis_of(
-        self, tracked: TrackedJob, *, now: float
-    ) -> tuple[TrainingJob, bool, tuple[str, ...]]:
+    def _versions(self) -> tuple[int, int]:
+        """Return what changes whenever another reservation may be possible."""
+        return self._cluster.ledger.gains, self._cluster.ends_version
+
+    def _basis_of(self, tracked: TrackedJob, *, now: float) -> tuple[TrainingJob, Limits]:
         """Return what of a job decides its reservation: with no change in it, it stands."""
-        excluded = tuple(node for node, until in tracked.state.excluded.items() if until > now)
-        return tracked.job, self._settings(tracked).colocation == "required", excluded
+        excluded = tracked.state.excluded_at(now)
+        return tracked.job, limits_of(self._settings(tracked).settings, excluded=excluded)

@@ -4,30 +4,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kfext.core.network.eligibility import Wish, wish
-from kfext.core.settings.resolve import resolve
-from kfext.core.settings.values import Range
+from kfext.core.settings.of_job import settings_of
+from kfext.core.settings.resolve import Settings
 from kfext.model.job import TrainingJob
 from kfext.model.namespace import Namespace
 from kfext.model.network_policy import NetworkPolicy
-from kfext.model.policy import Placement, TrainingPolicy, policy_for
-from kfext.names import MANAGED
+from kfext.model.policy import TrainingPolicy
 from kfext.state.tracked_job import TrackedJob
 
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """What of the settings and the policy decides placement.
+    """The settings that hold for a job, and the host network if it asks for that, else None."""
 
-    `host_network` is None for a job that does not ask for it; `invalid` says what an edit spoilt on
-    the job after its admission, empty if nothing.
-    """
-
-    colocation: str
-    elastic: Range | None
-    placement: Placement
+    settings: Settings
     host_network: Wish | None
-    managed: bool
-    invalid: str = ""
 
 
 class SettingsSource:
@@ -93,21 +84,14 @@ class SettingsSource:
     def of(self, job: TrainingJob) -> JobSettings:
         """Return what holds for a job now."""
         namespace = self._namespaces.get(job.namespace, Namespace(job.namespace))
-        policy = policy_for(self._policies.values(), namespace.labels)
-        settings = resolve(
-            job.annotations, namespace.annotations, policy, last_good=job.template_settings
-        )
+        settings = settings_of(job, namespace, self._policies.values())
+        network_policies = self._network_policies.get(job.namespace, {}).values()
         return JobSettings(
-            colocation=settings.colocation,
-            elastic=settings.elastic,
-            placement=policy.placement,
-            host_network=wish(
+            settings,
+            wish(
                 job,
                 settings,
                 namespace_labels=namespace.labels,
-                network=policy.network,
-                network_policies=self._network_policies.get(job.namespace, {}).values(),
+                network_policies=network_policies,
             ),
-            managed=namespace.labels.get(MANAGED) == "true",
-            invalid="; ".join(str(error) for error in settings.errors),
         )

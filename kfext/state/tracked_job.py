@@ -11,6 +11,7 @@ from kfext.model.job import TrainingJob
 from kfext.model.plan import Plan
 from kfext.model.state import JobState
 from kfext.model.verdict import Verdict
+from kfext.names import QUEUED
 
 _RETRY_SECONDS = 1.0
 _LONGEST_RETRY_SECONDS = 30.0
@@ -53,6 +54,16 @@ class TrackedJob:
         """Whether the job waits for capacity: in the queue, or with pods behind the gate."""
         queued = self.job.suspend and self.job.held
         return (queued or self.gated) and not self.job.finished
+
+    @property
+    def queued(self) -> bool:
+        """Whether the job is in the queue: a job that was just started keeps its phase a while."""
+        return self.phase == QUEUED and self.job.suspend
+
+    @property
+    def settled(self) -> bool:
+        """Whether the last decision stands: no step is being written or waits for a retry."""
+        return not (self.busy or self.not_before)
 
     def update(
         self, raw: Mapping[str, Any], job: TrainingJob, plan: Plan | None, state: JobState

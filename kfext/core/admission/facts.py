@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kfext import names
+from kfext.model.namespace import Namespace
 from kfext.model.policy import TrainingPolicy
 
 
@@ -15,6 +16,10 @@ class Facts:
     namespace_annotations: Mapping[str, str] = field(default_factory=dict)
     policies: Sequence[TrainingPolicy] = ()
     controller_alive: bool = False
+
+    def namespace(self, name: str) -> Namespace:
+        """Return the namespace of the object under review."""
+        return Namespace(name, self.namespace_labels, self.namespace_annotations)
 
     @property
     def managed(self) -> bool:

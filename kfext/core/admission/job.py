@@ -14,10 +14,10 @@ from kfext.core.admission.facts import Facts
 from kfext.core.admission.mutation import Mutation
 from kfext.core.admission.notices import edits, warnings
 from kfext.core.patches.json_patch import Changes, Unpatchable, operations
-from kfext.core.settings.resolve import Settings, resolve
-from kfext.core.settings.values import OFF
+from kfext.core.settings.of_job import settings_of
+from kfext.core.settings.resolve import Settings
+from kfext.core.settings.values import Colocation
 from kfext.model.job import TrainingJob, parse_job, template_of
-from kfext.model.policy import policy_for
 from kfext.model.replica_group import ReplicaGroup
 from kfext.model.tolerant import mapping, text
 from kfext.model.verdict import Verdict
@@ -37,8 +37,7 @@ def mutate_job(raw: object, facts: Facts) -> Mutation:
         return Mutation()
     if not facts.managed:
         return Mutation(verdicts=(_UNMANAGED,))
-    policy = policy_for(facts.policies, facts.namespace_labels)
-    settings = resolve(job.annotations, facts.namespace_annotations, policy)
+    settings = settings_of(job, facts.namespace(job.namespace), facts.policies)
     if settings.errors:
         refusal = "; ".join(str(error) for error in settings.errors)
         return Mutation(
@@ -90,7 +89,7 @@ def _not_held(job: TrainingJob, settings: Settings, facts: Facts) -> Verdict | N
         return Verdict(
             names.REASON_SUSPENDED_BY_USER, "runPolicy.suspend was set by whoever sent the job"
         )
-    if settings.colocation == OFF:
+    if settings.colocation is Colocation.OFF:
         return Verdict(reason, f"colocation is off ({settings.source(names.COLOCATION)} says so)")
     if not facts.controller_alive:
         return Verdict(reason, "kfext's controller does not answer; plain Kubernetes places it")
@@ -145,7 +144,8 @@ def _template(
         return {}
     changes: Changes = {
         "annotations": {
-            names.COLOCATION: settings.colocation,
+            **settings.stated,
+            names.COLOCATION: settings.colocation.value,
             names.NETWORK: settings.network,
             **_NO_PLAN,
         }

@@ -9,7 +9,7 @@ from kfext.core.network.eligibility import obstacle
 from kfext.core.network.pod_edits import edits_of
 from kfext.core.patches.json_patch import Operation
 from kfext.core.settings.resolve import Settings
-from kfext.core.settings.values import HOST, OFF
+from kfext.core.settings.values import HOST, Colocation
 from kfext.model.job import TrainingJob, annotations_of
 from kfext.model.verdict import Verdict
 
@@ -42,7 +42,7 @@ def warnings(
 def _pod_network(job: TrainingJob, settings: Settings, facts: Facts) -> str:
     """Return why a job that asks for the host network will not have it, as far as is known."""
     by_hand = job.suspend and not job.held
-    if settings.colocation == OFF or by_hand or not facts.controller_alive:
+    if settings.colocation is Colocation.OFF or by_hand or not facts.controller_alive:
         return "only a job that kfext starts has ports there"
     return obstacle(job, facts.namespace_labels)
 

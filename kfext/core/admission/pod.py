@@ -11,7 +11,7 @@ from kfext.core.admission.job import DEFAULT_SCHEDULERS
 from kfext.core.admission.mutation import Mutation
 from kfext.core.network.pod_edits import host_network
 from kfext.core.patches.json_patch import Operation, pointer
-from kfext.core.settings.values import OFF
+from kfext.core.settings.values import Colocation
 from kfext.model.kinds import KINDS, Kind
 from kfext.model.tolerant import mapping, sequence, strings, text
 from kfext.model.verdict import Verdict
@@ -65,4 +65,4 @@ def _ours(spec: Mapping[str, Any]) -> bool:
 def _let_go(metadata: Mapping[str, Any]) -> bool:
     """Whether kfext does not place the pod; its network is still that of its peers."""
     annotations = strings(metadata.get("annotations"))
-    return names.RELEASED in annotations or annotations.get(names.COLOCATION) == OFF
+    return names.RELEASED in annotations or annotations.get(names.COLOCATION) == Colocation.OFF

@@ -24,11 +24,13 @@ class Ledger:
     """Nodes and the claims on them. A claim on an unknown node waits until the node appears.
 
     `gains` counts what may end a refusal or change its reason: room that came free, and nodes that
-    changed. While it stands, what did not fit does not fit, for the same reason.
+    changed. While it stands, what did not fit does not fit. `version` counts every change of a
+    claim.
     """
 
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
         self.gains = 0
+        self.version = 0
         self.nodes: list[Node | None] = []
         self._row: dict[str, int] = {}
         self._unused: list[int] = []
@@ -96,6 +98,7 @@ class Ledger:
         if earlier is not None:
             self._take_away(key)
             self.gains += not claim.covers(earlier)
+        self.version += 1
         self._claims.add(key, claim)
         row = self._row.get(claim.node)
         if row is not None:
@@ -193,6 +196,7 @@ class Ledger:
     # --- inside -----------------------------------------------------------------------------
 
     def _take_away(self, key: Hashable) -> None:
+        self.version += 1
         claim = self._claims.remove(key)
         row = self._row.get(claim.node)
         if row is not None:

@@ -10,8 +10,9 @@ from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.queued import queued_step
 from kfext.core.lifecycle.running import running_step
 from kfext.core.lifecycle.situation import Situation
-from kfext.core.lifecycle.steps import Evict, Release, Step, Ungate, Wait
+from kfext.core.lifecycle.steps import Evict, Release, Remember, Step, Ungate, Wait
 from kfext.core.queue.refusals import Refusals
+from kfext.core.settings.of_job import recorded
 from kfext.core.words import pods
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
@@ -20,6 +21,15 @@ from kfext.names import FINISHED, PHASE_RELEASED, REASON_FINISHED, REASON_RELEAS
 
 def next_step(situation: Situation, ledger: Ledger, refusals: Refusals | None = None) -> Step:
     """Return what to do for a job now; `refusals` are those of earlier jobs on the same ledger."""
+    step = _next_step(situation, ledger, refusals or Refusals())
+    if isinstance(step, Wait) and step.phase not in {None, FINISHED}:
+        settings = recorded(situation.job, situation.settings)
+        if settings != situation.state.settings:
+            return Remember(replace(situation.state, settings=settings))
+    return step
+
+
+def _next_step(situation: Situation, ledger: Ledger, refusals: Refusals) -> Step:
     job = situation.job
     if job.deleting or job.finished:
         return _finished_step(situation)
@@ -28,7 +38,7 @@ def next_step(situation: Situation, ledger: Ledger, refusals: Refusals | None = 
     if job.released:
         return _released_step(situation)
     if job.suspend:
-        return queued_step(situation, ledger, refusals or Refusals())
+        return queued_step(situation, ledger, refusals)
     return running_step(situation, ledger)
 
 

@@ -20,7 +20,7 @@ def patience(
     situation: Situation, wait: Wait, late: Verdict, *, limit: float, waited: float
 ) -> Step:
     """Wait with a gang whose rest we hold back; every `limit` is a strike, and strikes end it."""
-    if situation.one_node and situation.job.kueue_managed:
+    if situation.never_released and situation.job.kueue_managed:
         return wait  # required is never released, and what Kueue started only Kueue suspends
     left = until_strike(situation, limit=limit, waited=waited)
     if left > 0:
@@ -45,7 +45,7 @@ def after_strike(situation: Situation, late: Verdict, *, limit: float) -> JobSta
 def give_up(situation: Situation, late: Verdict, *, stuck: tuple[Pod, ...] = ()) -> Step:
     """Leave a preferred job to plain Kubernetes, and suspend a required one for some time."""
     state = situation.after_strike(late.reason, late.message)
-    if situation.one_node:
+    if situation.never_released:
         if late.reason in FORESEEN:
             state = replace(state, retry_at=0.0)
         return stop(situation, state)

@@ -12,6 +12,7 @@ from kfext.core.lifecycle.steps import Start, Step, Wait
 from kfext.core.lifecycle.unhosted import let_go
 from kfext.core.queue.quota import demand, shortage
 from kfext.core.queue.refusals import Refusal, Refusals
+from kfext.core.settings.values import Colocation
 from kfext.core.words import clock, listed, pods
 from kfext.model.verdict import Verdict
 from kfext.names import (
@@ -37,12 +38,12 @@ def queued_step(situation: Situation, ledger: Ledger, refusals: Refusals) -> Ste
     job, state, now = situation.job, situation.state, situation.now
     if not job.held or job.kueue_managed:
         who = "Kueue" if job.kueue_managed else "a person or another system"
-        phase = SUSPENDED if situation.managed or situation.plan else None
+        phase = SUSPENDED if situation.settings.managed or situation.plan else None
         return Wait(phase, Verdict(REASON_SUSPENDED_BY_USER, f"suspended by {who}"))
     unsafe = unsafe_to_resume(situation)
     if unsafe is not None:
         return unsafe
-    if situation.colocation == "off":
+    if situation.settings.colocation is Colocation.OFF:
         return let_go(situation, Verdict(REASON_RELEASED, "colocation was switched off"))
     if state.retry_at > now:
         message = f"{state.message}; it backs off until {clock(state.retry_at)}"
@@ -81,7 +82,7 @@ def _within_quota(situation: Situation) -> Situation | Verdict:
     if not allowance.quotas:
         return situation
     whole: Verdict | None = None
-    for count in range(workers_of(job), fewest_workers(job, situation.elastic) - 1, -1):
+    for count in range(workers_of(job), fewest_workers(job, situation.settings.elastic) - 1, -1):
         fewer = with_workers(job, count)
         stopped = shortage(
             demand(fewer),
@@ -108,7 +109,7 @@ def _keep_waiting(situation: Situation, refusal: Refusal) -> Step:
     elif bound is None and others:
         bound = RELEASE_SECONDS
     message = f"{verdict.message}; {others}" if others else verdict.message
-    if situation.one_node:
+    if situation.never_released:
         message = f"{message}; colocation is required, so it is never released"
         return Wait(QUEUED, Verdict(verdict.reason, message), again=_look_again(situation, verdict))
     if bound is None:

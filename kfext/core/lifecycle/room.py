@@ -43,10 +43,9 @@ def find_room(situation: Situation, ledger: Ledger, refusals: Refusals) -> Assig
         found = _short(situation, ledger) or found
     if not isinstance(found, Verdict):
         return found
-    refusal = Refusal(
-        _kept(situation, ledger) or found, preemptible=_would_preempt(situation, ledger)
-    )
-    refusals.note(shape, refusal)
+    kept, preemptible = _kept(situation, ledger), _would_preempt(situation, ledger)
+    refusal = Refusal(kept or found, preemptible, would_fit=preemptible or kept is not None)
+    refusals.note(shape, refusal, ledger)
     return refusal
 
 
@@ -63,7 +62,7 @@ def why_spread(situation: Situation, found: Assignment, ledger: Ledger) -> str:
 def _short(situation: Situation, ledger: Ledger) -> Assignment | None:
     """Return a place for as many workers of an elastic job as fit, None if its minimum does not."""
     job = situation.job
-    fewest, most = fewest_workers(job, situation.elastic), workers_of(job) - 1
+    fewest, most = fewest_workers(job, situation.settings.elastic), workers_of(job) - 1
     best: Assignment | None = None
     while fewest <= most:
         middle = (fewest + most + 1) // 2 if best else fewest
@@ -77,15 +76,12 @@ def _short(situation: Situation, ledger: Ledger) -> Assignment | None:
 
 
 def _shape(situation: Situation) -> Hashable:
-    placement, around = situation.placement, situation.around
+    around = situation.around
     return (
         shape_of(situation.job),
-        situation.one_node,
-        situation.excluded,
-        placement.topology_keys,
-        tuple(placement.assumed_requests.items()),
+        situation.limits,
         bool(situation.open_claims),
-        fewest_workers(situation.job, situation.elastic),
+        fewest_workers(situation.job, situation.settings.elastic),
         around.priority if around.preempts else None,
     )
 
@@ -98,14 +94,7 @@ def _place(
     weights: Weights = DEFAULT,
 ) -> Assignment | Verdict:
     return place(
-        members_of(situation.job),
-        ledger,
-        one_node=situation.one_node,
-        excluded=situation.excluded,
-        ignoring=ignoring,
-        topology_keys=situation.placement.topology_keys,
-        assumed=situation.placement.assumed_requests,
-        weights=weights,
+        members_of(situation.job), ledger, situation.limits, ignoring=ignoring, weights=weights
     )
 
 

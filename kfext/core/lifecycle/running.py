@@ -121,12 +121,9 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
     found = place(
         [member for member in everyone if member.key in gated or member.key in bound],
         ledger,
-        one_node=situation.one_node,
+        situation.limits,
         bound=bound,
-        excluded=situation.excluded,
         ignoring=own,
-        topology_keys=situation.placement.topology_keys,
-        assumed=situation.placement.assumed_requests,
     )
     if not isinstance(found, Verdict):
         amended = situation.planned(found, port=plan.port if plan else 0)
@@ -208,10 +205,10 @@ def _unbound(
 ) -> Step:
     """Move pods that kube-scheduler did not take; after three times, stop trying."""
     state = after_strike(situation, late, limit=situation.placement.bind_timeout)
-    if state.strikes >= STRIKES and not (situation.one_node and situation.job.kueue_managed):
+    if state.strikes >= STRIKES and not (situation.never_released and situation.job.kueue_managed):
         return give_up(situation, late, stuck=stuck)
     until = situation.now + EXCLUDED_SECONDS
     # Where members of a required job run is the only place for the others.
-    kept = homes if situation.one_node else ()
+    kept = homes if situation.never_released else ()
     nodes = {pod.pinned_to: until for pod in stuck if pod.pinned_to and pod.pinned_to not in kept}
     return Evict(stuck, replace(state, excluded={**state.excluded, **nodes}))

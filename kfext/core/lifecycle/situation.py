@@ -5,9 +5,11 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
 from kfext.core.network.eligibility import Wish
+from kfext.core.placement.limits import Limits, limits_of
 from kfext.core.queue.quota import Demand
 from kfext.core.queue.reservation import Reservation
-from kfext.core.settings.values import Range
+from kfext.core.settings.resolve import Settings
+from kfext.core.settings.values import Colocation
 from kfext.model.job import TrainingJob
 from kfext.model.plan import Assignment, Plan
 from kfext.model.pod import Pod
@@ -65,10 +67,7 @@ class Situation:
     plan: Plan | None
     state: JobState
     now: float
-    placement: Placement = field(default_factory=Placement)
-    colocation: str = "preferred"
-    elastic: Range | None = None
-    managed: bool = True
+    settings: Settings = field(default_factory=Settings)
     waited: float = 0.0
     quiet: float = 0.0
     settled: float = math.inf
@@ -91,17 +90,27 @@ class Situation:
     @property
     def in_line(self) -> float:
         """For how long the job has been in the queue this time."""
-        return self.now - max(self.job.created, self.state.suspended_at)
+        return self.now - queued_since(self.job, self.state)
 
     @property
-    def one_node(self) -> bool:
-        """Whether only a single node will do."""
-        return self.colocation == "required"
+    def placement(self) -> Placement:
+        """What the policy of the job's namespace says of its placement."""
+        return self.settings.placement
+
+    @property
+    def never_released(self) -> bool:
+        """Whether the job waits for its place for ever rather than to be released."""
+        return self.settings.colocation is Colocation.REQUIRED
+
+    @property
+    def limits(self) -> Limits:
+        """The limits within which the job is placed now."""
+        return limits_of(self.settings, excluded=self.excluded)
 
     @property
     def excluded(self) -> tuple[str, ...]:
         """The nodes that are out of the question now."""
-        return tuple(node for node, until in self.state.excluded.items() if until > self.now)
+        return self.state.excluded_at(self.now)
 
     @property
     def generation(self) -> int:
@@ -124,3 +133,8 @@ class Situation:
             reason=reason,
             message=message,
         )
+
+
+def queued_since(job: TrainingJob, state: JobState) -> float:
+    """Return since when a job has been in the queue this time, in epoch seconds."""
+    return max(job.created, state.suspended_at)

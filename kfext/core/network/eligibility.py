@@ -15,7 +15,6 @@ from kfext.model.network_policy import NetworkPolicy
 from kfext.model.networking import Port
 from kfext.model.plan import Assignment, Plan
 from kfext.model.pod import Pod
-from kfext.model.policy import HostNetwork
 from kfext.model.replica_group import ReplicaGroup
 from kfext.model.state import JobState
 
@@ -42,15 +41,14 @@ def wish(
     settings: Settings,
     *,
     namespace_labels: Mapping[str, str],
-    network: HostNetwork,
     network_policies: Iterable[NetworkPolicy] = (),
 ) -> Wish | None:
     """Return what a job wants of the host network, None if nothing."""
     if settings.network != HOST:
         return None
     return Wish(
-        ports=network.ports,
-        interfaces=network.interfaces,
+        ports=settings.network_parameters.ports,
+        interfaces=settings.network_parameters.interfaces,
         obstacle=obstacle(job, namespace_labels),
         bypassed=tuple(sorted(one.name for one in network_policies if _selects(one, job))),
     )

@@ -11,55 +11,48 @@ from dataclasses import replace
 
 import numpy as np
 
-from kfext.core.ledger.columns import ASSUMED
 from kfext.core.ledger.eligible import Mask
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.division import DEFAULT, Weights, instead
 from kfext.core.placement.gang import Gang, Member, gang
+from kfext.core.placement.limits import Limits
 from kfext.core.placement.no_place import no_place
 from kfext.core.placement.score import Rows, ranking
 from kfext.core.placement.solve import Task, solve
 from kfext.model.plan import Assignment
-from kfext.model.quantity import Resources
 from kfext.model.verdict import Verdict
 
 
 def place(
     members: Sequence[Member],
     ledger: Ledger,
+    limits: Limits,
     *,
-    one_node: bool,
     bound: Assignment | None = None,
-    excluded: Collection[str] = (),
     ignoring: Collection[Hashable] = (),
-    assumed: Resources = ASSUMED,
-    topology_keys: Sequence[str] = (),
     weights: Weights = DEFAULT,
 ) -> Assignment | Verdict:
     """Return the node of every member, or why there is no place.
 
-    `bound` members stay where they are and draw the others to them; `excluded` nodes are out of
-    the question; `ignoring` are claims of the gang itself, which count as free. With `one_node`
-    only a single node will do (colocation: required). A pod that requests no CPU or memory counts
-    as `assumed` in scores, never in what fits. Deterministic: equal nodes go by name.
+    `bound` members stay where they are and draw the others to them; `ignoring` are claims of the
+    gang itself, which count as free. Deterministic: equal nodes go by name.
 
     A gang that no node holds goes into the narrowest topology domain that does, else the next
-    wider, else anywhere; `topology_keys` are labels of nodes, the widest domain first, such as a
-    zone and then a rack. `weights` say which division over several nodes is best.
+    wider, else anywhere. `weights` say which division over several nodes is best.
     """
     bound = bound or {}
     moving = gang(member for member in members if member.key not in bound)
     if not moving.members:
         return dict(bound)
-    possible = _masks(moving, ledger, excluded=excluded)
+    possible = _masks(moving, ledger, excluded=limits.excluded)
     task = Task(
         gang=moving,
         masks=_without_taken_ports(moving, ledger, possible, ignoring=ignoring),
-        ranking=ranking(moving, ledger, assumed=assumed),
+        ranking=ranking(moving, ledger, assumed=dict(limits.assumed)),
         weights=weights,
         homes=_rows(bound.values(), ledger),
-        levels=ledger.domains(tuple(topology_keys)),
-        one_node=one_node,
+        levels=ledger.domains(limits.topology_keys),
+        one_node=limits.one_node,
     )
     free = ledger.free(moving.resources, ignoring=ignoring)
     rows = solve(task, free)
@@ -71,7 +64,7 @@ def place(
         ledger,
         possible=possible,
         free=free,
-        one_node=one_node,
+        one_node=limits.one_node,
         ever=solve(empty, ledger.allocatable(moving.resources)) is not None,
     )
 

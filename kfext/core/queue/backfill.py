@@ -14,6 +14,7 @@ from kfext.core.ledger.columns import Amounts
 from kfext.core.ledger.eligible import Mask
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Gang, Member, gang
+from kfext.core.placement.limits import Limits
 from kfext.core.queue.reservation import Ends, Needs, Reservation, keep
 
 
@@ -35,10 +36,9 @@ def reserve(
     job_uid: str,
     members: Sequence[Member],
     ledger: Ledger,
+    limits: Limits,
     *,
     ends: Ends,
-    one_node: bool,
-    excluded: Collection[str] = (),
     ignoring: Collection[Hashable] = (),
 ) -> Reservation | None:
     """Return the reservation of a gang that does not fit now.
@@ -48,7 +48,8 @@ def reserve(
     """
     wanted = gang(members)
     emptied = ledger.without(lambda claim: bool(claim.job))
-    open_ = np.array([node is not None and node.name not in excluded for node in ledger.nodes])
+    shut = limits.excluded
+    open_ = np.array([node is not None and node.name not in shut for node in ledger.nodes])
     prospect = _Prospect(
         wanted=wanted,
         ledger=ledger,
@@ -56,7 +57,7 @@ def reserve(
         later=emptied.free(wanted.resources),
         masks=[ledger.eligible(batch.constraints) & open_ for batch in wanted.batches],
     )
-    needs = [_on_one_node(prospect), None if one_node else _on_many(prospect)]
+    needs = [_on_one_node(prospect), None if limits.one_node else _on_many(prospect)]
     return min(
         (
             keep(job_uid, wanted, ledger, needs=need, ends=ends, ignoring=ignoring)

@@ -10,10 +10,15 @@ from kfext.model.verdict import Verdict
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a shape has no place; `preemptible`: it would have that of lower priorities."""
+    """Why a shape has no place.
+
+    `preemptible`: it would have one if pods of lower priority were evicted. `would_fit`: it would
+    have one if something else were not there, which is no longer so once that is taken too.
+    """
 
     verdict: Verdict
     preemptible: bool = False
+    would_fit: bool = False
 
 
 class Refusals:
@@ -21,18 +26,21 @@ class Refusals:
 
     def __init__(self) -> None:
         self._gains = -1
-        self._known: dict[Hashable, Refusal] = {}
+        self._known: dict[Hashable, tuple[int, Refusal]] = {}
 
     def known(self, shape: Hashable, ledger: Ledger) -> Refusal | None:
         """Return why the shape was refused, None if it was not, or if room has come free since."""
         if ledger.gains != self._gains:
             self._gains = ledger.gains
             self._known.clear()
-        return self._known.get(shape)
+        version, refusal = self._known.get(shape, (0, None))
+        if refusal is not None and refusal.would_fit and version != ledger.version:
+            return None
+        return refusal
 
-    def note(self, shape: Hashable, refusal: Refusal) -> None:
+    def note(self, shape: Hashable, refusal: Refusal, ledger: Ledger) -> None:
         """Remember a refusal; `known` has just been asked for the same shape."""
-        self._known[shape] = refusal
+        self._known[shape] = (ledger.version, refusal)
 
 
 def shape_of(job: TrainingJob) -> Hashable:

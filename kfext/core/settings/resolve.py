@@ -5,13 +5,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fractions import Fraction
-from typing import cast
+from typing import Any
 
 from kfext import names
 from kfext.core.settings.values import (
     OFF,
     POD,
-    PREFERRED,
+    Colocation,
     Progress,
     Range,
     Value,
@@ -20,7 +20,7 @@ from kfext.core.settings.values import (
     parse_setting,
 )
 from kfext.errors import SettingError
-from kfext.model.policy import TrainingPolicy
+from kfext.model.policy import HostNetwork, Placement, TrainingPolicy
 
 _PREFIX = f"{names.DOMAIN}/"
 _OWN = names.WRITTEN_BY_KFEXT | {names.RELEASED}
@@ -35,22 +35,29 @@ LAST_GOOD = "the last good value"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of one job.
+    """The settings of one job, and what the policy of its namespace says.
 
-    `gpu` has the keys without prefix, such as `gpu-share.worker`; `sources` tells, per full key,
-    where a value that is not the default was found. `errors` are the malformed annotations of the
-    job itself: admission refuses the job, and after it the last good value holds. `warnings` are
-    sentences for whoever submits the job.
+    The field of a setting has the name of its key: `kfext.dev/some-thing` is `some_thing`. `gpu`
+    has the GPU keys without prefix, such as `gpu-share.worker`.
+    `placement`, `network_parameters`: the parameters of the policy. `managed`: whether the
+    namespace is opted in. `sources`: by full key, where a value that is not the default was found.
+    `stated`: by full key, the well-formed annotations of the job itself, as written. `errors`: the
+    malformed ones: admission refuses the job, and after it the last good value holds. `warnings`:
+    sentences for the person who submits the job.
     """
 
-    colocation: str = PREFERRED
+    colocation: Colocation = Colocation.PREFERRED
     network: str = POD
     elastic: Range | None = None
     resize: str = OFF
     migrate: str = NEVER
     metrics: Progress = AUTO
     gpu: Mapping[str, Value] = field(default_factory=dict)
+    placement: Placement = field(default_factory=Placement)
+    network_parameters: HostNetwork = field(default_factory=HostNetwork)
+    managed: bool = True
     sources: Mapping[str, str] = field(default_factory=dict)
+    stated: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     errors: tuple[SettingError, ...] = ()
 
@@ -89,6 +96,7 @@ def resolve(
     sources: dict[str, str] = {}
     warnings: list[str] = []
     errors: list[SettingError] = []
+    stated: dict[str, str] = {}
     for layer in layers:
         for key in sorted(layer.written):
             if not key.startswith(_PREFIX) or key in _OWN:
@@ -107,6 +115,8 @@ def resolve(
                 else:
                     warnings.append(f"ignored: {error}")
                 continue
+            if layer.strict:
+                stated[key] = layer.written[key]
             if key not in values:
                 values[key], sources[key] = value, layer.place
     for key, too_low in _limits_below_shares(values):
@@ -115,7 +125,10 @@ def resolve(
         else:
             warnings.append(f"ignored: {too_low}")
         del values[key], sources[key]
-    return _settings(values, sources=sources, warnings=warnings, errors=errors)
+        stated.pop(key, None)
+    return _settings(
+        values, policy, sources=sources, stated=stated, warnings=warnings, errors=errors
+    )
 
 
 def _keep_last_good(
@@ -133,21 +146,26 @@ def _keep_last_good(
 
 def _settings(
     values: Mapping[str, Value],
+    policy: TrainingPolicy,
     *,
     sources: Mapping[str, str],
+    stated: Mapping[str, str],
     warnings: list[str],
     errors: list[SettingError],
 ) -> Settings:
     gpu = {key.removeprefix(_PREFIX): values[key] for key in values if key.startswith(_GPU_PREFIX)}
+    fields: dict[str, Any] = {
+        key.removeprefix(_PREFIX).replace("-", "_"): value
+        for key, value in values.items()
+        if not key.startswith(_GPU_PREFIX)
+    }
     settings = Settings(
-        colocation=cast(str, values.get(names.COLOCATION, PREFERRED)),
-        network=cast(str, values.get(names.NETWORK, POD)),
-        elastic=cast(Range | None, values.get(names.ELASTIC)),
-        resize=cast(str, values.get(names.RESIZE, OFF)),
-        migrate=cast(str, values.get(names.MIGRATE, NEVER)),
-        metrics=cast(Progress, values.get(names.METRICS, AUTO)),
+        **fields,
         gpu=gpu,
+        placement=policy.placement,
+        network_parameters=policy.network,
         sources=sources,
+        stated=stated,
         errors=tuple(errors),
     )
     warnings += _without_effect(settings)

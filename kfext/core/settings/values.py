@@ -7,6 +7,7 @@ units of quantities and regular expressions keep their case, which matters there
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from fractions import Fraction
 from typing import NoReturn, TypeAlias
 
@@ -14,7 +15,7 @@ from kfext import names
 from kfext.errors import QuantityError, SettingError
 from kfext.model.quantity import MEMORY, amount
 
-PREFERRED, REQUIRED, OFF = "preferred", "required", "off"
+OFF = "off"
 POD, HOST = "pod", "host"
 STDOUT = "stdout"
 
@@ -23,6 +24,14 @@ _LONGEST_SHOWN = 80
 _RANGE = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
 _DECIMAL = re.compile(r"[0-9]?\.[0-9]{1,6}|[0-9]")
 _GPU_TYPES = ("worker", "ps", "master", "chief")
+
+
+class Colocation(StrEnum):
+    """Whether the pods of a job go together: if possible, in any case, or as Kubernetes likes."""
+
+    PREFERRED = "preferred"
+    REQUIRED = "required"
+    OFF = "off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +73,7 @@ def known_settings() -> tuple[str, ...]:
 
 
 def _colocation(field: str, written: str) -> Value:
-    return _word(field, written, (PREFERRED, REQUIRED, OFF))
+    return Colocation(_word(field, written, tuple(Colocation)))
 
 
 def _network(field: str, written: str) -> Value:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from copy import deepcopy
 
 import jsonpatch
-from hypothesis import note
+from hypothesis import currently_in_test_context, note
 from hypothesis import strategies as st
 
 from kfext import names
@@ -66,13 +66,15 @@ jobs = st.fixed_dictionaries(
 def made(name: str, *, uid: str, created: float, **of: object) -> JobBuilder:
     """A job as admission leaves it."""
     built = job(name=name, uid=uid).worker(of["workers"], cpu=of["cpu"]).held().created(created)
-    for key in ("colocation", "network"):
-        if of[key]:
-            built.annotated(f"kfext.dev/{key}", str(of[key]))
+    stated = {f"kfext.dev/{key}": str(of[key]) for key in ("colocation", "network") if of[key]}
+    if of["elastic"]:
+        stated[names.ELASTIC] = "1-9"
+    built.raw["metadata"]["annotations"] |= stated
+    template = built.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    template["metadata"] = {"annotations": {names.COLOCATION: "preferred", **stated}}
     policy = built.raw["spec"]["runPolicy"]
     if of["elastic"]:
         built.raw["spec"]["elasticPolicy"] = {"minReplicas": 1}
-        built.annotated(names.ELASTIC, "1-9")
     if of["priority"]:
         policy["schedulingPolicy"] = {"priorityClass": of["priority"]}
     if of["deadline"]:
@@ -136,7 +138,8 @@ class History:
         at = self.draw.draw(st.integers(0, len(self.writes) - 1), label="which write")
         tracked, step = self.writes.pop(at)
         outcome = self.draw.draw(st.sampled_from(["done", "done", "done", "refused"]))
-        note(f"  {type(step).__name__} of {tracked.job.name} is {outcome}")
+        if currently_in_test_context():
+            note(f"  {type(step).__name__} of {tracked.job.name} is {outcome}")
         if outcome == "done":
             try:
                 self._apply(tracked, step)

@@ -58,28 +58,28 @@ CASES: dict[str, tuple[JobBuilder, SettingsSource, str]] = {
 
 @pytest.mark.parametrize(("made", "of", "want"), CASES.values(), ids=CASES.keys())
 def test_colocation(made: JobBuilder, of: SettingsSource, want: str) -> None:
-    assert of.of(made.build()).colocation == want
+    assert of.of(made.build()).settings.colocation == want
 
 
 def test_what_an_edit_spoilt_is_told() -> None:
-    assert source().of(job().build()).invalid == ""
-    told = source().of(spoilt(admitted="off").build()).invalid
+    assert source().of(job().build()).settings.errors == ()
+    (told,) = map(str, source().of(spoilt(admitted="off").build()).settings.errors)
     assert f"annotation {COLOCATION} of the job" in told
     assert "'sometimes'" in told
 
 
 def test_timeouts_come_from_the_policy_that_selects_the_namespace() -> None:
     of = source(policy=True)
-    assert of.of(job().build()).placement.bind_timeout == 7.0
+    assert of.of(job().build()).settings.placement.bind_timeout == 7.0
     of.observe_namespace(TEAM, Namespace("team", {"kind": "product"}))
-    assert of.of(job().build()).placement == Placement()
+    assert of.of(job().build()).settings.placement == Placement()
 
 
 def test_what_is_gone_holds_no_more() -> None:
     of = source(namespace=True, policy=True)
     of.observe_namespace(TEAM, None)
     of.forget_policy("p")
-    assert of.of(job().build()).colocation == "preferred"
+    assert of.of(job().build()).settings.colocation == "preferred"
     assert not list(of.policies())
 
 

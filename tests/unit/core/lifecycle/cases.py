@@ -6,12 +6,11 @@ from typing import Any
 
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.next_step import next_step
-from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import Amend, Start, Step, Stop, Wait
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.state import JobState
-from tests.builders import JobBuilder, job, ledger, node, pod, pods
+from tests.builders import JobBuilder, job, ledger, node, pod, pods, situation_of
 
 NOW = 1000.0
 
@@ -63,7 +62,7 @@ def decide(case: Case) -> None:
     made = case.of
     if managed_by := more.pop("managed_by", ""):
         made.raw["spec"]["runPolicy"]["managedBy"] = managed_by
-    situation = Situation(
+    situation = situation_of(
         job=made.build(),
         pods=tuple(case.pods),
         plan=case.plan,

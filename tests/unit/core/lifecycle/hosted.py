@@ -5,14 +5,13 @@ from typing import Any
 from kfext.core.ledger.claims import plan_claims
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.next_step import next_step
-from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import Step
 from kfext.core.network.eligibility import Wish
 from kfext.model.job import TrainingJob
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.state import JobState
-from tests.builders import Raw, job, ledger, node, pod
+from tests.builders import Raw, job, ledger, node, pod, situation_of
 from tests.unit.core.lifecycle.cases import NOW
 
 PORTS = (20000, 20009)
@@ -23,7 +22,7 @@ ON_HOST: Raw = {"hostNetwork": True}
 
 def step_of(of: TrainingJob, on: Ledger, *, wish: Wish | None = WISH, **more: Any) -> Step:
     fields = {"pods": (), "plan": None, "state": JobState(), "now": NOW, **more}
-    return next_step(Situation(job=of, host_network=wish, **fields), on)
+    return next_step(situation_of(job=of, host_network=wish, **fields), on)
 
 
 def one_node() -> Ledger:

@@ -7,11 +7,10 @@ import pytest
 
 from kfext.core.ledger.claim import Claim
 from kfext.core.lifecycle.next_step import next_step
-from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import Evict, Release, Remember, Step, Stop, Wait
 from kfext.model.state import JobState
 from kfext.names import BINDING, GATED, REASON_BIND_TIMEOUT, REASON_CREATE_TIMEOUT, REASON_NO_ROOM
-from tests.builders import ledger, node
+from tests.builders import ledger, node, situation_of
 from tests.unit.core.lifecycle.cases import (
     NOW,
     RUNNING,
@@ -181,7 +180,7 @@ def test_a_required_gang_without_room_for_its_rest_does_not_back_off_from_what_i
     }
     for key, claim in claims.items():
         on.claim(key, claim)
-    situation = Situation(
+    situation = situation_of(
         RUNNING, tuple(members), plan("a", "a", "a"), state, NOW, colocation="required", waited=61
     )
     step = next_step(situation, on)

@@ -7,6 +7,7 @@ import pytest
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import Allowance, Around, Situation
 from kfext.core.lifecycle.steps import Release, Start, Wait
+from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Range
 from kfext.model.policy import Placement
 from kfext.model.quota import parse_quota
@@ -179,7 +180,7 @@ def test_a_quota_that_does_not_hold_all_workers_makes_an_elastic_job_start_short
     room = ledger(node("a", cpu="8"))
     of = job().worker(8, cpu="1").held().elastic().build()
     situation = Situation(of, (), None, JobState(), NOW, around=around)
-    step = next_step(replace(situation, elastic=Range(2, 8)), room)
+    step = next_step(replace(situation, settings=Settings(elastic=Range(2, 8))), room)
     assert isinstance(step, Start)
     assert len(step.plan.assignment) == 4
     rigid = next_step(situation, room)

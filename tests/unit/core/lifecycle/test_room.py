@@ -10,7 +10,7 @@ from kfext.core.lifecycle.steps import Start, Wait
 from kfext.core.settings.values import Range
 from kfext.model.state import JobState
 from kfext.names import QUEUED, REASON_NO_ELIGIBLE_NODE, REASON_NO_ROOM, REASON_TOO_BIG
-from tests.builders import job, ledger, node
+from tests.builders import job, ledger, node, situation_of
 from tests.unit.core.lifecycle.cases import NOW, Case, decide, moved_to, phase, three
 
 ROOM: dict[str, Case] = {
@@ -77,7 +77,7 @@ STARTS: Mapping[str, tuple[int, Range | None, int]] = {
 @pytest.mark.parametrize(("cpus", "allowed", "want"), STARTS.values(), ids=STARTS.keys())
 def test_an_elastic_job_starts_with(cpus: int, allowed: Range | None, want: int) -> None:
     of = job().worker(8, cpu="1").held().elastic().build()
-    situation = Situation(of, (), None, JobState(), NOW, elastic=allowed)
+    situation = situation_of(of, (), None, JobState(), NOW, elastic=allowed)
     step = next_step(situation, ledger(node("a", cpu=str(cpus))))
     if want:
         assert isinstance(step, Start)

@@ -17,7 +17,7 @@ from kfext.model.plan import Assignment
 from kfext.model.pod import ReplicaKey
 from kfext.model.quantity import Resources
 from kfext.model.verdict import Verdict
-from tests.builders import JobBuilder, ledger, node
+from tests.builders import JobBuilder, ledger, limits, node
 
 GPU = "nvidia.com/gpu"
 
@@ -39,7 +39,7 @@ def verdict_of(found: Assignment | Verdict) -> Verdict:
 def placed(
     of: JobBuilder, on: Ledger, *, one_node: bool = False, weights: Weights = DEFAULT
 ) -> list[str]:
-    return nodes_of(place(of.members(), on, one_node=one_node, weights=weights))
+    return nodes_of(place(of.members(), on, limits(one_node=one_node), weights=weights))
 
 
 def gpus(room: Mapping[str, int]) -> Ledger:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kfext.core.placement.division import DEFAULT, Weights, cost, even, fullest, instead
 from kfext.core.placement.place import place
 from kfext.model.verdict import Verdict
-from tests.builders import job, ledger, node
+from tests.builders import job, ledger, limits, node
 
 # Seconds of a training step of BERT with 6 samples per GPU, by the number of GPUs on each of up to
 # four nodes. From data/pollux, traces/bert/placements.csv: measured by the authors of AdaptDL
@@ -63,7 +63,7 @@ def test_C2_with_the_fitted_weights_the_solver_takes_what_was_measured_as_faster
     on = ledger(*(node(name, gpus=2) for name in "abcd"))
     members = job().worker(4, gpus=1).members()
     for weights, nodes in ((fitted(), 4), (DEFAULT, 2)):
-        found = place(members, on, one_node=False, weights=weights)
+        found = place(members, on, limits(), weights=weights)
         assert not isinstance(found, Verdict)
         assert len(set(found.values())) == nodes
 

@@ -13,12 +13,12 @@ from kfext.core.placement.place import place
 from kfext.model.pod import ReplicaKey
 from kfext.model.policy import parse_policy
 from kfext.model.verdict import Verdict
-from tests.builders import job, node
+from tests.builders import job, limits, node
 from tests.unit.core.placement.racks import KEYS, Where, cluster
 
 
 def placed(pods: int, on: Ledger, keys: tuple[str, ...] = KEYS) -> list[str]:
-    found = place(job().worker(pods, gpus=1).members(), on, one_node=False, topology_keys=keys)
+    found = place(job().worker(pods, gpus=1).members(), on, limits(topology_keys=keys))
     assert not isinstance(found, Verdict), found
     return list(found.values())
 
@@ -108,7 +108,7 @@ def test_topology_never_costs_the_place_nor_more_than_twice_the_nodes_nor_overco
 ) -> None:
     made = {f"n{number}": where for number, where in enumerate(nodes)}
     members = job().worker(pods, gpus=1).members()
-    found = place(members, cluster(made), one_node=False, topology_keys=KEYS)
+    found = place(members, cluster(made), limits(topology_keys=KEYS))
     room = sorted((count for *_, count in nodes), reverse=True)
     if sum(room) < pods:
         assert isinstance(found, Verdict)
@@ -120,10 +120,10 @@ def test_topology_never_costs_the_place_nor_more_than_twice_the_nodes_nor_overco
     assert len(set(found.values())) <= 2 * minimum
     turned = random.Random(seed).sample(sorted(made), len(made))
     shuffled = cluster({name: made[name] for name in turned})
-    assert place(members, shuffled, one_node=False, topology_keys=KEYS) == found
+    assert place(members, shuffled, limits(topology_keys=KEYS)) == found
     bound = {ReplicaKey("worker", 0): f"n{home}"}
     shuffled.claim("bound", Claim(f"n{home}", {"pods": 1}))
-    beside = place(members, shuffled, one_node=False, bound=bound, topology_keys=KEYS)
+    beside = place(members, shuffled, limits(topology_keys=KEYS), bound=bound)
     assert not isinstance(beside, Verdict)
     others = [where for one, where in beside.items() if one not in bound]
     assert all(others.count(name) <= made[name][2] for name in made)

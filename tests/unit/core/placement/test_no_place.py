@@ -7,13 +7,13 @@ import pytest
 from kfext.core.placement.place import place
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_NO_ELIGIBLE_NODE, REASON_NO_ROOM, REASON_TOO_BIG
-from tests.builders import JobBuilder, job, ledger, node
+from tests.builders import JobBuilder, job, ledger, limits, node
 from tests.unit.core.placement.answers import GPU, verdict_of
 
 
 def test_required_with_pods_that_want_one_host_port_has_no_place() -> None:
     on = ledger(node("a"), node("b"))
-    verdict = verdict_of(place(job().worker(2, ports=[80]).members(), on, one_node=True))
+    verdict = verdict_of(place(job().worker(2, ports=[80]).members(), on, limits(one_node=True)))
     assert verdict.reason == REASON_TOO_BIG
     assert "same host port" in verdict.message
 
@@ -21,7 +21,7 @@ def test_required_with_pods_that_want_one_host_port_has_no_place() -> None:
 def test_one_type_without_a_possible_node_is_named() -> None:
     on = ledger(node("a"), node("b"))
     made = job().master(cpu="1").worker(3, cpu="1", spec={"nodeSelector": {"pool": "gpu"}})
-    verdict = verdict_of(place(made.members(), on, one_node=False))
+    verdict = verdict_of(place(made.members(), on, limits()))
     assert verdict.reason == REASON_NO_ELIGIBLE_NODE
     assert "none of 2 nodes" in verdict.message
     assert "3 of 4 pods" in verdict.message
@@ -35,7 +35,7 @@ def numbers(pattern: str, message: str) -> tuple[float, ...]:
 
 def test_a_shortage_says_how_much_is_free_and_how_much_is_short() -> None:
     on = ledger(node("a", gpus=4), node("b", gpus=4), used={"a": {GPU: "3"}})
-    verdict = verdict_of(place(job().worker(7, gpus=1).members(), on, one_node=False))
+    verdict = verdict_of(place(job().worker(7, gpus=1).members(), on, limits()))
     assert verdict.reason == REASON_NO_ROOM
     assert numbers(r"(\d+) of (\d+) nodes are possible", verdict.message) == (2, 2)
     assert numbers(r"(\d+) nvidia.com/gpu free, (\d+) nvidia.com/gpu short", verdict.message) == (
@@ -46,14 +46,14 @@ def test_a_shortage_says_how_much_is_free_and_how_much_is_short() -> None:
 
 def test_required_says_what_the_freest_node_has() -> None:
     on = ledger(node("a", gpus=4), node("b", gpus=8), used={"b": {GPU: "3"}})
-    verdict = verdict_of(place(job().worker(7, gpus=1).members(), on, one_node=True))
+    verdict = verdict_of(place(job().worker(7, gpus=1).members(), on, limits(one_node=True)))
     assert verdict.reason == REASON_NO_ROOM
     assert numbers(r"freest has (\d+) nvidia.com/gpu, (\d+)", verdict.message) == (5, 2)
 
 
 def test_a_pod_that_is_too_large_for_every_node() -> None:
     on = ledger(node("a", gpus=4), node("b", gpus=4))
-    verdict = verdict_of(place(job().worker(gpus=6).members(), on, one_node=False))
+    verdict = verdict_of(place(job().worker(gpus=6).members(), on, limits()))
     assert verdict.reason == REASON_TOO_BIG
     assert numbers(r"one pod needs (\d+) .* has (\d+)", verdict.message) == (6, 4)
 
@@ -62,7 +62,7 @@ def test_no_possible_node_says_what_excludes_how_many() -> None:
     taint = {"key": "team", "effect": "NoSchedule"}
     on = ledger(node("a", taints=[taint]), node("b", taints=[taint]), node("c", cordoned=True),
                 node("d"))  # fmt: skip
-    found = place(job().worker(cpu="1").members(), on, one_node=False, excluded=["d"])
+    found = place(job().worker(cpu="1").members(), on, limits(excluded=["d"]))
     verdict = verdict_of(found)
     assert verdict.reason == REASON_NO_ELIGIBLE_NODE
     assert "none of 4 nodes" in verdict.message
@@ -72,7 +72,7 @@ def test_no_possible_node_says_what_excludes_how_many() -> None:
 
 
 def test_an_empty_cluster() -> None:
-    verdict = verdict_of(place(job().worker(cpu="1").members(), ledger(), one_node=False))
+    verdict = verdict_of(place(job().worker(cpu="1").members(), ledger(), limits()))
     assert verdict == Verdict(REASON_NO_ELIGIBLE_NODE, "the cluster has no node")
 
 
@@ -85,7 +85,7 @@ def test_no_more_than_three_causes_are_named_the_most_frequent_first() -> None:
             for number in range(count)
         )
     )
-    message = verdict_of(place(job().worker().members(), on, one_node=False)).message
+    message = verdict_of(place(job().worker().members(), on, limits())).message
     assert re.findall(r"taint (\w) \((\d)\)", message) == [("d", "4"), ("c", "3"), ("b", "2")]
 
 
@@ -98,7 +98,7 @@ IN_PIECES: dict[str, tuple[JobBuilder, bool, str]] = {
 @pytest.mark.parametrize(("made", "one_node", "why"), IN_PIECES.values(), ids=IN_PIECES)
 def test_where_each_resource_by_itself_would_do(made: JobBuilder, one_node: bool, why: str) -> None:
     on = ledger(node("a", cpu="7", gpus=1), node("b", cpu="2", gpus=3))
-    assert why in verdict_of(place(made.members(), on, one_node=one_node)).message
+    assert why in verdict_of(place(made.members(), on, limits(one_node=one_node))).message
 
 
 EVER: dict[str, tuple[int, str]] = {
@@ -110,7 +110,7 @@ EVER: dict[str, tuple[int, str]] = {
 @pytest.mark.parametrize(("pods", "want"), EVER.values(), ids=EVER)
 def test_whether_the_empty_cluster_would_hold_it_is_said(pods: int, want: str) -> None:
     on = ledger(node("a", gpus=8), used={"a": {GPU: "1"}})
-    verdict = verdict_of(place(job().worker(pods, gpus=1).members(), on, one_node=False))
+    verdict = verdict_of(place(job().worker(pods, gpus=1).members(), on, limits()))
     assert verdict.reason == want
     assert ("even if they were empty" in verdict.message) is (want == REASON_TOO_BIG)
 
@@ -118,7 +118,7 @@ def test_whether_the_empty_cluster_would_hold_it_is_said(pods: int, want: str) -
 def test_a_single_pod_says_what_it_needs_of_how_many_nodes() -> None:
     on = ledger(node("a", gpus=8), node("b", gpus=1, labels={"pool": "x"}))
     made = job().worker(1, gpus=2, cpu="1", spec={"nodeSelector": {"pool": "x"}})
-    message = verdict_of(place(made.members(), on, one_node=False)).message
+    message = verdict_of(place(made.members(), on, limits())).message
     assert "1 pod needs 1 cpu, 2 nvidia.com/gpu" in message
     assert numbers(r"(\d) of (\d) nodes are possible", message) == (1, 2)
     assert numbers(r"(\d) nvidia.com/gpu free, (\d)", message) == (1, 1)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kfext.core.placement.place import place
 from kfext.model.verdict import Verdict
-from tests.builders import job, ledger, node
+from tests.builders import job, ledger, limits, node
 from tests.unit.core.placement.answers import GPU, gpus, numbered, placed
 
 # --- C1: one node if one node holds the job ---------------------------------------------------
@@ -24,7 +24,7 @@ def test_C1_whole_job_on_one_node_although_others_can_hold_a_part() -> None:
     )
     four = job().master(gpus=1).worker(replicas=3, gpus=1)
     assert placed(four, on) == ["c"] * 4
-    required = place(four.members(), on, one_node=True)
+    required = place(four.members(), on, limits(one_node=True))
     assert not isinstance(required, Verdict)
     assert set(required.values()) == {"c"}
 
@@ -78,7 +78,7 @@ def test_C2_an_even_share_goes_to_the_node_with_the_least_room_for_it() -> None:
 def test_C2_more_nodes_than_the_fewest_only_for_balance_and_at_most_twice(
     room: list[int], pods: int, size: int
 ) -> None:
-    found = place(job().worker(pods, gpus=size).members(), numbered(room), one_node=False)
+    found = place(job().worker(pods, gpus=size).members(), numbered(room), limits())
     holds = sorted((count // size for count in room), reverse=True)
     minimum = next((n for n in range(1, len(holds) + 1) if sum(holds[:n]) >= pods), None)
     if minimum is None:

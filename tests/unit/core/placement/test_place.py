@@ -18,13 +18,13 @@ from kfext.model.node import Node
 from kfext.model.pod import ReplicaKey
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_NO_ROOM, REASON_TOO_BIG
-from tests.builders import job, ledger, node
+from tests.builders import job, ledger, limits, node
 from tests.unit.core.placement.answers import GPU, gpus, nodes_of, placed, verdict_of
 
 
 def test_required_never_takes_a_second_node() -> None:
     on = ledger(node("a", gpus=4), node("b", gpus=4))
-    verdict = verdict_of(place(job().worker(5, gpus=1).members(), on, one_node=True))
+    verdict = verdict_of(place(job().worker(5, gpus=1).members(), on, limits(one_node=True)))
     assert verdict.reason == REASON_TOO_BIG
 
 
@@ -40,12 +40,10 @@ def test_what_others_overcommit_is_no_matter_to_pods_that_do_not_request_it() ->
     on = ledger(node("a", gpus=4), node("b", gpus=4), used={"a": {"cpu": "99"}, "b": {"cpu": "99"}})
     for pods in (4, 8):
         members = job().worker(pods, gpus=1).members()
-        found = place(members, on, one_node=False)
+        found = place(members, on, limits())
         assert not isinstance(found, Verdict)
         assert still_fits(members, on, assignment=found)
-    assert isinstance(
-        place(job().worker(4, gpus=1, cpu="1").members(), on, one_node=False), Verdict
-    )
+    assert isinstance(place(job().worker(4, gpus=1, cpu="1").members(), on, limits()), Verdict)
 
 
 # --- host ports -------------------------------------------------------------------------------
@@ -60,15 +58,15 @@ def test_a_host_port_that_is_taken_is_no_room_now_but_room_later() -> None:
     on = ledger(node("a"))
     on.claim("other", Claim("a", {"pods": 1}, (("TCP", 80),)))
     asked = job().worker(ports=[80]).members()
-    assert verdict_of(place(asked, on, one_node=False)).reason == REASON_NO_ROOM
-    assert nodes_of(place(asked, on, one_node=False, ignoring=["other"])) == ["a"]
+    assert verdict_of(place(asked, on, limits())).reason == REASON_NO_ROOM
+    assert nodes_of(place(asked, on, limits(), ignoring=["other"])) == ["a"]
     assert placed(job().worker(ports=[81]), on) == ["a"]
 
 
 def test_a_planned_gang_with_host_ports_still_fits_where_its_own_plan_is() -> None:
     on = ledger(node("a"), node("b"))
     members = job().worker(2, ports=[80]).members()
-    plan = place(members, on, one_node=False)
+    plan = place(members, on, limits())
     assert not isinstance(plan, Verdict)
     for member in members:
         claim = Claim(plan[member.key], member.requests, member.constraints.host_ports)
@@ -100,7 +98,7 @@ def test_parameter_servers_and_workers_that_need_different_pools() -> None:
 
 
 def test_a_job_without_replicas_needs_no_node() -> None:
-    assert place(job().worker(0).members(), ledger(), one_node=True) == {}
+    assert place(job().worker(0).members(), ledger(), limits(one_node=True)) == {}
 
 
 # --- odd amounts ------------------------------------------------------------------------------
@@ -111,7 +109,7 @@ def test_amounts_near_64_bits_fit_nowhere(memory: str) -> None:
     made = job().worker(2, memory=memory)
     two = [{"name": n, "resources": {"requests": {"memory": memory}}} for n in ("one", "two")]
     made.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"] = two
-    verdict = verdict_of(place(made.members(), ledger(node("a"), node("b")), one_node=False))
+    verdict = verdict_of(place(made.members(), ledger(node("a"), node("b")), limits()))
     assert verdict.reason == REASON_TOO_BIG
 
 
@@ -190,7 +188,9 @@ def test_no_overcommit_and_no_broken_constraint(
     ignoring = data.draw(st.sets(st.sampled_from([("other", n) for n in range(6)]), max_size=2))
     before = on.free(RESOURCES, ignoring=ignoring)
     one_node = data.draw(st.booleans())
-    found = place(asked, on, one_node=one_node, bound=bound, excluded=excluded, ignoring=ignoring)
+    found = place(
+        asked, on, limits(one_node=one_node, excluded=excluded), bound=bound, ignoring=ignoring
+    )
     if isinstance(found, Verdict):
         return
     assert found.keys() == {one.key for one in asked}
@@ -232,9 +232,9 @@ def test_the_order_in_which_nodes_were_seen_does_not_matter(
     for one in ("passing", made[0].name):
         come_back.remove_node(one)
     come_back.set_node(made[0])
-    want = place(asked, Ledger(made), one_node=one_node)
-    assert place(asked, Ledger(shuffled), one_node=one_node) == want
-    assert place(asked, come_back, one_node=one_node) == want
+    want = place(asked, Ledger(made), limits(one_node=one_node))
+    assert place(asked, Ledger(shuffled), limits(one_node=one_node)) == want
+    assert place(asked, come_back, limits(one_node=one_node)) == want
 
 
 # --- speed, as a ratio in the same run --------------------------------------------------------
@@ -248,7 +248,7 @@ def test_a_gang_of_500_takes_no_more_than_in_proportion() -> None:
         costs = []
         for _ in range(5):
             began = time.process_time()
-            nodes_of(place(asked, on, one_node=False))
+            nodes_of(place(asked, on, limits()))
             costs.append(time.process_time() - began)
         return min(costs)
 
@@ -275,6 +275,6 @@ def test_C2_the_reason_says_why_there_are_more_nodes(
     room: Mapping[str, int], pods: int, want: str
 ) -> None:
     members, on = job().worker(pods, gpus=1).members(), gpus(room)
-    found = place(members, on, one_node=False)
+    found = place(members, on, limits())
     assert not isinstance(found, Verdict)
-    assert why_more_nodes(found, place(members, on, one_node=False, weights=FEWEST)) == want
+    assert why_more_nodes(found, place(members, on, limits(), weights=FEWEST)) == want

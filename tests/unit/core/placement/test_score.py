@@ -12,7 +12,7 @@ from kfext.core.ledger.claim import Claim
 from kfext.core.placement.gang import gang, members_of
 from kfext.core.placement.place import place
 from kfext.core.placement.score import ranking
-from tests.builders import JobBuilder, job, ledger, node
+from tests.builders import JobBuilder, job, ledger, limits, node
 from tests.unit.core.placement.answers import GPU, nodes_of, placed
 
 CHOICES: dict[str, tuple[JobBuilder, Mapping[str, Mapping[str, str]], str]] = {
@@ -76,8 +76,8 @@ def test_what_an_administrator_assumes_of_pods_without_requests_decides_between_
     )
     (member,) = members_of(job().worker(1).build())
 
-    by_default = place([member], on, one_node=False)
-    with_much = place([member], on, one_node=False, assumed={"cpu": 4000})
+    by_default = place([member], on, limits())
+    with_much = place([member], on, limits(assumed={"cpu": 4000}))
 
     assert nodes_of(by_default) == ["little"]
     assert nodes_of(with_much) == ["large"]

@@ -13,7 +13,7 @@ from kfext.core.placement.pool import pool
 from kfext.core.placement.search import searched
 from kfext.model.node import Node
 from kfext.model.verdict import Verdict
-from tests.builders import job, ledger, node
+from tests.builders import job, ledger, limits, node
 from tests.unit.core.placement.answers import GPU, Group, by_position, holds, members_in, placed
 
 
@@ -29,7 +29,7 @@ def test_a_search_that_would_take_for_ever_is_given_up() -> None:
     on = ledger(*(node(f"n{number:02}", cpu=f"{1000 + number}m") for number in range(18)))
     made = job("TFJob").group("Chief", 1, cpu="509m").ps(9, cpu="510m").worker(9, cpu="520m")
     made.group("Evaluator", 9, cpu="400m")
-    assert isinstance(place(made.members(), on, one_node=False), Verdict)
+    assert isinstance(place(made.members(), on, limits()), Verdict)
 
 
 sizes = st.fixed_dictionaries({"cpu": st.integers(0, 4), GPU: st.integers(0, 3)})
@@ -87,7 +87,7 @@ def test_C2_unlike_members_find_a_place_if_there_is_one_on_at_most_twice_the_few
     made = [Node(f"n{number}", amounts) for number, amounts in enumerate(nodes)]
     asked = members_in(groups)
     fewest = fewest_of_all(asked, made)
-    found = place(asked, Ledger(made), one_node=False)
+    found = place(asked, Ledger(made), limits())
     if fewest is None:
         assert isinstance(found, Verdict)
     else:

@@ -8,7 +8,7 @@ from kfext.core.placement.place import place
 from kfext.model.pod import ReplicaKey
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_NO_ROOM
-from tests.builders import job, ledger, node
+from tests.builders import job, ledger, limits, node
 from tests.unit.core.placement.answers import nodes_of, placed, verdict_of
 from tests.unit.core.placement.racks import KEYS, Where, cluster
 
@@ -34,17 +34,17 @@ def test_others_go_beside_bound_members(
     used: Mapping[str, str], bound: Mapping[ReplicaKey, str], want: dict[int, str]
 ) -> None:
     on = ledger(*map(node, "abc"), used={name: {"cpu": cpu} for name, cpu in used.items()})
-    found = place(job().worker(3, cpu="1").members(), on, one_node=False, bound=bound)
+    found = place(job().worker(3, cpu="1").members(), on, limits(), bound=bound)
     assert found == {**bound, **{key(index): where for index, where in want.items()}}
 
 
 def test_required_stays_with_its_bound_members_or_waits() -> None:
     on = ledger(node("a"), node("b"), used={"a": {"cpu": "32"}})
     members = job().worker(2, cpu="1").members()
-    found = place(members, on, one_node=True, bound={key(0): "a"})
+    found = place(members, on, limits(one_node=True), bound={key(0): "a"})
     assert verdict_of(found).reason == REASON_NO_ROOM
     on.drop(("other", "a"))
-    assert nodes_of(place(members, on, one_node=True, bound={key(0): "a"})) == ["a", "a"]
+    assert nodes_of(place(members, on, limits(one_node=True), bound={key(0): "a"})) == ["a", "a"]
 
 
 NEAR: dict[str, tuple[Mapping[str, Where], Mapping[int, str], int, str]] = {
@@ -76,9 +76,8 @@ def test_others_go_as_near_to_bound_members_as_can_be(
     found = place(
         job().worker(pods, gpus=1).members(),
         cluster(nodes),
-        one_node=False,
+        limits(topology_keys=KEYS),
         bound=homes,
-        topology_keys=KEYS,
     )
     assert not isinstance(found, Verdict), found
     assert "".join(where for one, where in found.items() if one not in homes) == want
@@ -88,7 +87,7 @@ def test_unlike_members_that_no_home_holds_in_whole_share_it() -> None:
     on = cluster({"a": ("z", "1", 3), "b": ("z", "1", 8)})
     members = job("TFJob").ps(2, gpus=2).worker(2, gpus=1).members()
     bound = {ReplicaKey("ps", 0): "a"}
-    found = place(members, on, one_node=False, bound=bound, topology_keys=KEYS)
+    found = place(members, on, limits(topology_keys=KEYS), bound=bound)
     assert not isinstance(found, Verdict)
     assert found[ReplicaKey("ps", 1)] == "a"
     assert found[key(0)] == "a"
@@ -99,7 +98,7 @@ def test_required_whose_bound_members_are_apart_already_fills_their_nodes() -> N
     on = ledger(node("a", gpus=1), node("b", gpus=1), node("c", gpus=8))
     members = job().worker(4, gpus=1).members()
     bound = {key(0): "a", key(1): "b"}
-    assert nodes_of(place(members, on, one_node=True, bound=bound)) == ["a", "b", "a", "b"]
+    assert nodes_of(place(members, on, limits(one_node=True), bound=bound)) == ["a", "b", "a", "b"]
 
 
 def test_members_that_want_one_host_port_are_not_put_on_one_node_that_has_room() -> None:

@@ -15,7 +15,7 @@ from kfext.core.placement.place import place
 from kfext.core.queue.backfill import reserve
 from kfext.core.queue.reservation import Reservation
 from kfext.model.verdict import Verdict
-from tests.builders import job, node
+from tests.builders import job, limits, node
 
 GPU = "nvidia.com/gpu"
 Use = Mapping[str, Mapping[str, int]]
@@ -40,7 +40,7 @@ def reserved(
     one_node: bool = False,
 ) -> Reservation | None:
     head = job(uid="head").worker(pods, gpus=gpus).build()
-    return reserve("head", members_of(head), ledger, ends=ends or {}, one_node=one_node)
+    return reserve("head", members_of(head), ledger, limits(one_node=one_node), ends=ends or {})
 
 
 def kept(of: Reservation) -> dict[str, int]:
@@ -199,7 +199,7 @@ def test_the_head_fits_once_the_jobs_that_it_waits_for_have_ended(use: Use, pods
                 made.drop(key)
         head = members_of(job(uid="head").worker(pods, gpus=1).build())
         others = [name for name in use if name not in found.nodes]
-        assert not isinstance(place(head, made, one_node=False, excluded=others), Verdict)
+        assert not isinstance(place(head, made, limits(excluded=others)), Verdict)
 
 
 @given(use=uses, pods=st.integers(1, 12), thief=st.sampled_from("abcd"))
@@ -220,7 +220,7 @@ def test_D5_what_starts_around_a_reservation_does_not_delay_it(
             made.drop(key)
     head = members_of(job(uid="head").worker(pods, gpus=1).build())
     others = [name for name in use if name not in found.nodes]
-    assert not isinstance(place(head, made, one_node=False, excluded=others), Verdict)
+    assert not isinstance(place(head, made, limits(excluded=others)), Verdict)
 
 
 @given(use=uses, pods=st.integers(1, 12))

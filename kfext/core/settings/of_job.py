@@ -1,0 +1,68 @@
+"""The one path from a job, its namespace and the policies to the settings that hold for it."""
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from kfext.core.settings.resolve import Settings, resolve
+from kfext.core.settings.values import Value, is_setting, parse_setting
+from kfext.errors import SettingError
+from kfext.model.job import TrainingJob
+from kfext.model.namespace import Namespace
+from kfext.model.policy import TrainingPolicy, policy_for
+from kfext.model.state import JobState, decode_state
+from kfext.names import MANAGED, STATE
+
+_MOST_RECORDED = 1536
+"""Characters of JSON for the values that are recorded: the rest of the state must fit beside it."""
+
+
+def settings_of(
+    job: TrainingJob, namespace: Namespace, policies: Iterable[TrainingPolicy]
+) -> Settings:
+    """Return the settings that hold for a job; never raises.
+
+    In place of an annotation that an edit made malformed holds the last good value: what the
+    controller has recorded on the job, else what admission wrote into its templates.
+    """
+    policy = policy_for(policies, namespace.labels)
+    settings = resolve(
+        job.annotations, namespace.annotations, policy, last_good=_last_good(job, _state(job))
+    )
+    return replace(settings, managed=namespace.labels.get(MANAGED) == "true")
+
+
+def recorded(job: TrainingJob, settings: Settings) -> Mapping[str, str]:
+    """Return what the state of a job must record, so that a malformed edit keeps the last value.
+
+    That is every well-formed annotation of the job that its templates do not have already, as far
+    as it fits: in the order of keys, so that the answer does not depend on what was there before.
+    Nothing is recorded for a job that admission has not seen: its templates have no settings.
+    """
+    state = _state(job)
+    if not job.template_settings:
+        return state.settings
+    kept: dict[str, str] = {}
+    for key, written in sorted({**state.settings, **settings.stated}.items()):
+        if _parsed(key, written) != _parsed(key, job.template_settings.get(key)):
+            more = {**kept, key: written}
+            if len(json.dumps(more)) <= _MOST_RECORDED:
+                kept = more
+    return kept
+
+
+def _state(job: TrainingJob) -> JobState:
+    return decode_state(job.annotations.get(STATE))
+
+
+def _last_good(job: TrainingJob, state: JobState) -> Mapping[str, str]:
+    return {**job.template_settings, **state.settings}
+
+
+def _parsed(key: str, written: str | None) -> Value | None:
+    """Return a value to compare, None for none."""
+    if written is not None and is_setting(key):
+        with suppress(SettingError):
+            return parse_setting(key, written, field=key)
+    return None
