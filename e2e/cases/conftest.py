@@ -1,4 +1,7 @@
-"""One cluster for all cases; a namespace for each. Whatever a case broke is mended after it."""
+"""One cluster for all cases; a namespace for each. Whatever a case broke is mended after it.
+
+The cluster is made for the session, unless KFEXT_TESTBED names one that is up already.
+"""
 
 import itertools
 import os
@@ -9,7 +12,7 @@ import pytest
 
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.space import Space
-from e2e.harness.testbeds import running_or_skipped
+from e2e.harness.standing import named_or_running
 from e2e.testbed.cluster import Testbed
 
 _FAKE_NODES = 20
@@ -20,7 +23,7 @@ _numbers = itertools.count()
 def testbed() -> Iterator[Testbed]:
     """A control plane, the training-operator and fake nodes, shared by the whole session."""
     name = f"cases-{os.getpid()}"
-    with running_or_skipped(name, fake_nodes=_FAKE_NODES, fast=True) as bed:
+    with named_or_running(name, fake_nodes=_FAKE_NODES, fast=True) as bed:
         yield bed
 
 
@@ -28,8 +31,11 @@ def testbed() -> Iterator[Testbed]:
 def installed(testbed: Testbed) -> Iterator[Kfext]:
     """Install kfext once."""
     made = Kfext(testbed)
-    made.install()
-    yield made
+    try:
+        made.install()
+        yield made
+    finally:
+        made.kill_processes()
     made.proxy.stop()
 
 

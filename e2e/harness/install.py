@@ -9,6 +9,7 @@ from kfext.names import LEASE, NAMESPACE, WEBHOOK_CONFIGURATION
 
 _OVERLAY = REPOSITORY / "manifests" / "overlays" / "testbed"
 _READY_SECONDS = 180.0
+_GONE = "180s"
 
 
 def kubectl(bed: Testbed, *arguments: str) -> str:
@@ -40,6 +41,11 @@ def install_kfext(bed: Testbed) -> None:
             raise NotReadyError(f"{error}; its log:\n{logs}") from error
     bed.wait_for(lambda: _holds_the_lease(bed), what="the Lease", seconds=_READY_SECONDS)
     bed.wait_for(lambda: _trusted(bed), what="the webhook's CA", seconds=_READY_SECONDS)
+
+
+def uninstall_kfext(bed: Testbed) -> None:
+    """Delete whatever of the overlay is there, and wait until it is gone."""
+    kubectl(bed, "delete", "--ignore-not-found", f"--timeout={_GONE}", "-k", str(_OVERLAY))
 
 
 def create_namespace(bed: Testbed, name: str, *, managed: bool) -> None:

@@ -267,6 +267,14 @@ class Kfext:
         self.webhook.kill()
         self.second_webhook.kill()
 
+    def kill_processes(self) -> None:
+        """SIGKILL to all: they take leave of nobody."""
+        for controller in (self.controller, self.standby):
+            controller.kill()
+            controller.wait_dead()
+        for webhook in (self.webhook, self.second_webhook):
+            webhook.kill()
+
     def forget_hooks(self) -> None:
         """Take note that the webhook configuration is gone or belongs to nobody now."""
         self._hooks = None

@@ -47,7 +47,6 @@ class Testbed:
         self.server = f"https://127.0.0.1:{apiserver_port}"
         self.kubeconfig = self.folder / "kubeconfig"
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._commands: dict[str, tuple[Sequence[str], Mapping[str, str]]] = {}
         self._ports_given = {apiserver_port}
         admin = self.pki.client("admin", groups=("system:masters",))
         self.api = Api(self.server, authority=self.pki.authority.certificate, user=admin)
@@ -113,27 +112,23 @@ class Testbed:
         """Start a process that belongs to the testbed and ends with it; output in `log(name)`."""
         # Whatever it leaves in its temporary folder goes with the testbed.
         variables = {"TMPDIR": str(self.folder / "tmp"), **(environment or {})}
-        started = process.start(
-            command, testbed=self.name, log=self.log(name), environment=variables
-        )
-        self._processes[name], self._commands[name] = started, (command, variables)
-        return started
+        return self._start(name, command, variables)
 
     def stop_process(self, name: str) -> None:
-        """End one process that this object started, for instance to see how others take it."""
-        process.stop(self._processes.pop(name))
+        """End one process, whoever started it, for instance to see how others take it."""
+        if name in self._processes:
+            process.stop(self._processes.pop(name))
+        else:
+            process.stop_marked(self.name, json.loads(self._note(name).read_text())["pid"])
 
     def restart_process(self, name: str, *, more: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         """Start a process again as it was started before; end it first if it runs.
 
         `more` are arguments for this time only.
         """
-        if name in self._processes:
-            self.stop_process(name)
-        command, variables = self._commands[name]
-        started = self.start_process([*command, *more], name=name, environment=variables)
-        self._commands[name] = (command, variables)
-        return started
+        self.stop_process(name)
+        noted = json.loads(self._note(name).read_text())
+        return self._start(name, noted["command"], noted["environment"], more=more)
 
     def wait_for(
         self,
@@ -167,6 +162,27 @@ class Testbed:
         """Collect the processes of ours that have ended, so that no zombie of them stays."""
         for started in self._processes.values():
             started.wait()
+
+    def _start(
+        self,
+        name: str,
+        command: Sequence[str],
+        variables: Mapping[str, str],
+        *,
+        more: Sequence[str] = (),
+    ) -> subprocess.Popen[bytes]:
+        started = process.start(
+            [*command, *more], testbed=self.name, log=self.log(name), environment=variables
+        )
+        self._processes[name] = started
+        noted = {"pid": started.pid, "command": list(command), "environment": dict(variables)}
+        self._note(name).parent.mkdir(exist_ok=True)
+        self._note(name).write_text(json.dumps(noted))
+        return started
+
+    def _note(self, name: str) -> Path:
+        """Return the file that says how a process was started, for whoever restarts it."""
+        return self.folder / "processes" / f"{name}.json"
 
     def _check(self, name: str, what: str) -> None:
         started = self._processes.get(name)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 BINARIES = ("kwok",)
 LABEL = "kfext.dev/testbed"
-TAINT = "kfext.dev/fake"
+TAINT = {"key": "kfext.dev/fake", "value": "true", "effect": "NoSchedule"}
 CAPACITY = {"cpu": "32", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": "8"}
 _ANNOTATION = "kwok.x-k8s.io/node"
 _LEASE_SECONDS = 40
@@ -55,7 +55,7 @@ def start(
         ],
         name="kwok",
     )
-    taints = [{"key": TAINT, "value": "true", "effect": "NoSchedule"}] if testbed.real_nodes else []
+    taints = [TAINT] if testbed.real_nodes else []
     manifests = [
         node(f"fake-{index:03}", capacity=capacity, labels=labels or {}, taints=taints)
         for index in range(count)

@@ -31,7 +31,7 @@ def up(name: str, *, real_nodes: int = 0, fake_nodes: int = 0, fast: bool = Fals
 
     Raises Unavailable if this machine cannot have it, FileExistsError if there is one of that name.
     """
-    with _terminable():
+    with terminable():
         return _up(name, real_nodes, fake_nodes, fast)
 
 
@@ -82,7 +82,7 @@ def running(
     name: str, *, real_nodes: int = 0, fake_nodes: int = 0, fast: bool = False
 ) -> Iterator[Testbed]:
     """Run a testbed for the time of a `with` block; Ctrl-C and SIGTERM end it cleanly too."""
-    with _terminable():
+    with terminable():
         made = up(name, real_nodes=real_nodes, fake_nodes=fake_nodes, fast=fast)
         try:
             yield made
@@ -118,7 +118,7 @@ def _end(testbed: Testbed) -> None:
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
+def terminable() -> Iterator[None]:
     """Make SIGTERM raise here, like Ctrl-C does, so that `finally` blocks run."""
     if threading.current_thread() is not threading.main_thread():
         yield  # signals are the main thread's business

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-MARK = "KFEXT_TESTBED"
+MARK = "KFEXT_PROCESS_OF"
 # Nothing here needs an orderly end; the API server would take a minute over one.
 _GRACE_SECONDS = 2.0
 _GIVE_UP_SECONDS = 10.0
@@ -80,6 +80,25 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def stop_marked(testbed: str, pid: int) -> None:
+    """End one process of the testbed that others started; nothing happens if it has ended.
+
+    Raises TimeoutError if it survives SIGKILL.
+    """
+    for number, seconds in ((signal.SIGTERM, _GRACE_SECONDS), (signal.SIGKILL, _GIVE_UP_SECONDS)):
+        deadline = time.monotonic() + seconds
+        if pid in marked(testbed):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        while pid in marked(testbed):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(_LOOK_SECONDS)
+        else:
+            return
+    raise TimeoutError(f"process {pid} does not end on SIGKILL")
 
 
 def _send_all(testbed: str, number: signal.Signals) -> None:

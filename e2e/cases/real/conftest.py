@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from e2e.harness.install import create_namespace, install_kfext, kubectl
-from e2e.harness.testbeds import running_or_skipped
+from e2e.harness.standing import named_or_running
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.realnodes import Node, nodes
 
@@ -18,7 +18,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="package")
 def bed() -> Iterator[Testbed]:
-    with running_or_skipped("cases-real", real_nodes=2) as running:
+    with named_or_running("cases-real", real_nodes=2) as running:
         install_kfext(running)
         yield running
 

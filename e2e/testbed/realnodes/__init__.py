@@ -15,7 +15,7 @@ from e2e.testbed.realnodes.node import Node
 if TYPE_CHECKING:
     from e2e.testbed.cluster import Testbed
 
-__all__ = ["BINARIES", "Node", "nodes", "prepare", "start_nodes"]
+__all__ = ["BINARIES", "Node", "nodes", "prepare", "renew_images", "start_nodes"]
 
 BINARIES = ("kubelet", "coredns", "kubectl")
 
@@ -42,6 +42,14 @@ def start_nodes(testbed: Testbed, count: int) -> list[Node]:
         for node in made:
             node.wait()
     return made
+
+
+def renew_images(testbed: Testbed) -> None:
+    """Give running nodes the images as they are made now: what was edited since `up` counts."""
+    images = all_images()
+    with progress.step("renewing the images of the real nodes", expect="5 seconds"):
+        for node in nodes(testbed):
+            containerd.renew(node.sandbox, images)
 
 
 def nodes(testbed: Testbed) -> list[Node]:

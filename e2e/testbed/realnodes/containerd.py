@@ -129,13 +129,23 @@ def _template(folder: Path, images: Sequence[Image]) -> Path:
     with progress.step(f"unpacking {images[-1].name}"), _containerd(unfinished) as socket:
         blobs = unfinished / _BLOBS
         known = {blob.name for blob in blobs.iterdir()} if before else set()
-        _import(images[-1], socket, known)
+        _import(images[-1], _ctr(socket), known)
     unfinished.rename(ready)
     return ready
 
 
-def _import(image: Image, socket: Path, known: set[str]) -> None:
-    command = ["ctr", "--address", str(socket), "--namespace", _KUBERNETES]
+def renew(sandbox: Sandbox, images: Sequence[Image]) -> None:
+    """Give a running node the images; layers that it has are not sent again."""
+    known = {blob.name for blob in (sandbox.folder / "containerd" / _BLOBS).iterdir()}
+    for image in images:
+        _import(image, sandbox.inside(_ctr(Path(SOCKET))), known)
+
+
+def _ctr(socket: Path) -> list[str]:
+    return ["ctr", "--address", str(socket), "--namespace", _KUBERNETES]
+
+
+def _import(image: Image, command: Sequence[str], known: set[str]) -> None:
     with subprocess.Popen(
         [*command, "images", "import", "-"],
         stdin=subprocess.PIPE,

@@ -83,9 +83,12 @@ class Sandbox:
 
     def start_process(self, command: Sequence[str], *, name: str) -> None:
         """Start a program as if on this node."""
+        self._run(self.inside(command), name=name)
+
+    def inside(self, command: Sequence[str]) -> list[str]:
+        """Return the command that runs another as if on this node."""
         keeper = (self.folder / "keeper").read_text()
-        into = ["nsenter", f"--target={keeper}", "--net", "--uts", "--mount"]
-        self._run([*into, *command], name=name)
+        return ["nsenter", f"--target={keeper}", "--net", "--uts", "--mount", *command]
 
     def process(self, name: str) -> str:
         """Return the name by which the testbed knows the node's process `name`."""

@@ -72,6 +72,24 @@ def test_another_process_finds_the_same_testbed(name: str) -> None:
         assert getattr(found, field) == getattr(made, field)
 
 
+def test_another_process_restarts_what_it_did_not_start(name: str) -> None:
+    made = Testbed.create(name)
+    first = made.start_process(["sh", "-c", 'echo "$WORD $0"; exec sleep 60'], name="x",
+                               environment={"WORD": "word"})  # fmt: skip
+    found = Testbed.load(name)
+    found.restart_process("x", more=["once"])
+    assert first.wait(5) != 0
+    found.restart_process("x")
+    made.wait_for(
+        lambda: made.log("x").read_text() == "word sh\nword once\nword sh\n",
+        what="all have spoken",
+        seconds=20,
+    )
+    assert len(list(process.marked(name))) == 1
+    found.stop_process("x")
+    assert list(process.marked(name)) == []
+
+
 def test_load_of_nothing_says_how_to_make_one(name: str) -> None:
     with pytest.raises(FileNotFoundError, match="testbed up"):
         Testbed.load(name)

@@ -40,6 +40,22 @@ def test_no_marked_process_survives(tmp_path: Path, name: str, code: str) -> Non
     assert list(process.marked(name)) == []
 
 
+@pytest.mark.parametrize("code", [_STUBBORN, _PARENT])
+def test_one_process_ends_whoever_started_it(tmp_path: Path, name: str, code: str) -> None:
+    started = _start(code, name, tmp_path / "x.log")
+    beside = _start(_PARENT, name, tmp_path / "y.log")
+    process.stop_marked(name, started.pid)
+    assert started.wait(5) != 0
+    assert beside.poll() is None
+    process.stop_marked(name, started.pid)  # it has ended, which is what is wanted
+
+
+def test_process_of_another_testbed_is_not_stopped(tmp_path: Path, name: str) -> None:
+    started = _start(_PARENT, name, tmp_path / "x.log")
+    process.stop_marked(f"{name}-other", started.pid)
+    assert started.poll() is None
+
+
 def test_children_bear_the_mark_too(tmp_path: Path, name: str) -> None:
     _start(_PARENT, name, tmp_path / "x.log")
     deadline = time.monotonic() + 10
