@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import urllib3
 from prometheus_client.parser import text_string_to_metric_families
@@ -17,6 +17,7 @@ from e2e.testbed import lifecycle
 from e2e.testbed.cluster import Testbed
 from kfext.kube.client import Client
 
+T = TypeVar("T")
 NODES = 200
 _SYSTEM = "system:serviceaccount:kfext-system"
 
@@ -98,10 +99,10 @@ def kfext_cluster() -> Iterator[Bench]:
         yield bench
 
 
-def with_client(bench: Bench, measure: Callable[[Client], Awaitable[Any]]) -> Any:
+def with_client(bench: Bench, measure: Callable[[Client], Awaitable[T]]) -> T:
     """Run `measure` with an administrator's client; Ctrl-C and SIGTERM cancel it."""
 
-    async def run() -> Any:
+    async def run() -> T:
         async with await Client.connect(bench.testbed.kubeconfig) as client:
             return await measure(client)
 

@@ -49,7 +49,7 @@ def kfext_in_racks(pods: Sequence[Amounts], free: Sequence[Amounts]) -> Answer:
 
 def first_fit_decreasing(pods: Sequence[Amounts], free: Sequence[Amounts]) -> Answer:
     """The largest pod first, each on the first node by name that holds it."""
-    return _one_by_one(pods, free, lambda left, at: at, decreasing=True)
+    return _one_by_one(pods, free, lambda left, at: (at,), decreasing=True)
 
 
 def best_fit(pods: Sequence[Amounts], free: Sequence[Amounts]) -> Answer:
@@ -73,7 +73,7 @@ PACKERS: dict[str, Packer] = {
 def _one_by_one(
     pods: Sequence[Amounts],
     free: Sequence[Amounts],
-    order: Callable[[list[Amounts], int], object],
+    order: Callable[[list[Amounts], int], tuple[int, ...]],
     *,
     decreasing: bool = False,
 ) -> Answer:
@@ -84,7 +84,7 @@ def _one_by_one(
         able = [at for at in range(len(left)) if fits(pods[pod], left[at])]
         if not able:
             return None
-        found[pod] = min(able, key=lambda at: order(left, at))  # type: ignore[type-var, arg-type]
+        found[pod] = min(able, key=lambda at: order(left, at))
         left[found[pod]] = minus(left[found[pod]], pods[pod])
     return found
 

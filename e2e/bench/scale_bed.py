@@ -66,7 +66,7 @@ class ScaleBench(Bench):
                 found[sample.name] = found.get(sample.name, 0.0) + sample.value
         return found
 
-    def writes(self) -> Mapping[str, int]:
+    def counted_writes(self) -> Mapping[str, int]:
         """Return how often the controller has written so far, by resource, the Lease apart."""
         counts: dict[str, int] = {}
         for (verb, resource), count in self.requests().items():

@@ -182,11 +182,11 @@ async def _submit(client: Client, bodies: Any) -> dict[str, float]:
 
 async def _do_nothing(bench: ScaleBench, seconds: float) -> tuple[dict[str, int], float]:
     """Return what the controller wrote, and its share of a processor in percent."""
-    before, cpu, began = bench.writes(), bench.controller_cpu(), time.monotonic()
+    before, cpu, began = bench.counted_writes(), bench.controller_cpu(), time.monotonic()
     await asyncio.sleep(seconds)
     used = bench.controller_cpu() - cpu
     share = 100 * used / (time.monotonic() - began)
-    made = {name: count - before.get(name, 0) for name, count in bench.writes().items()}
+    made = {name: count - before.get(name, 0) for name, count in bench.counted_writes().items()}
     return {name: count for name, count in made.items() if count}, share
 
 

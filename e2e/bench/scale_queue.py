@@ -127,7 +127,7 @@ async def _all(bench: ScaleBench, client: Client, size: Size) -> list[Run]:
 
 
 async def _one(bench: ScaleBench, client: Client, namespace: str, count: int) -> Run:
-    before, memory = bench.writes(), bench.memory()
+    before, memory = bench.counted_writes(), bench.memory()
     cpu, began = bench.controller_cpu(), time.monotonic()
     async with (
         watching(client, paths.jobs("pytorchjobs", namespace)) as jobs,
@@ -143,7 +143,7 @@ async def _one(bench: ScaleBench, client: Client, namespace: str, count: int) ->
             seconds=_PATIENCE_SECONDS,
         )
     await asyncio.sleep(_CALM_SECONDS)  # views and events are written
-    made = {name: total - before.get(name, 0) for name, total in bench.writes().items()}
+    made = {name: total - before.get(name, 0) for name, total in bench.counted_writes().items()}
     return Run(
         pods=number,
         submit=submitted - began,

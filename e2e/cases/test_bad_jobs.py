@@ -155,8 +155,10 @@ def test_a_copied_manifest_starts_afresh(
         space.patch_job("copy", {"spec": {"runPolicy": {"suspend": False}}})
     assert len(set(space.bound("copy", 3).values())) == 1
     space.phase("copy", "Placed")
-    assert space.plan("copy")["uid"] == stored["metadata"]["uid"]
-    assert space.plan("copy")["generation"] == 1
+    plan = space.plan("copy")
+    assert plan is not None
+    assert plan["uid"] == stored["metadata"]["uid"]
+    assert plan["generation"] == 1
 
 
 def test_a_plan_that_a_person_overwrites_moves_no_pod(space: Space) -> None:

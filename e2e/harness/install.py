@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from functools import partial
 
 from e2e.testbed.cluster import NotReadyError, Testbed
 from e2e.testbed.paths import REPOSITORY
@@ -32,7 +33,7 @@ def install_kfext(bed: Testbed) -> None:
     for deployment in ("kfext-webhook", "kfext-controller"):
         try:
             bed.wait_for(
-                lambda name=deployment: _available(bed, name),
+                partial(_available, bed, deployment),
                 what=f"deployment {deployment}",
                 seconds=_READY_SECONDS,
             )

@@ -29,7 +29,7 @@ def ddp(name: str, *, workers: int = 1, steps: int = 10, model: str = "cnn") -> 
     """Return a PyTorchJob of which three, or nine small pods, fit one node."""
     arguments = ("--model", model, "--steps", str(steps))
     small = {"cpu": "60m", "memory": "280Mi"} if workers > 1 else {}
-    job = pytorch_job(name, workers=workers, arguments=arguments, **small)  # type: ignore[arg-type]
+    job = pytorch_job(name, workers=workers, arguments=arguments, **small)
     if not workers:
         del replica_specs(job)["Worker"]  # of none the operator may make one all the same
     return job

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 from aiohttp import web
@@ -20,6 +20,7 @@ from yarl import URL
 from e2e.harness.faults import Exchange, Fault, Match
 from e2e.harness.stream import Stream
 
+T = TypeVar("T")
 _HOP_HEADERS = {"host", "content-length", "transfer-encoding", "connection", "accept-encoding"}
 _BODY_LIMIT = 16 * 2**20
 _ANSWER_SECONDS = 10.0  # an API server that a test has stopped answers later, or never
@@ -90,7 +91,7 @@ class Proxy:
 
     # --- on the loop ------------------------------------------------------------------------------
 
-    def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
     async def _serve(self) -> None:

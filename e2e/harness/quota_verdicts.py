@@ -57,7 +57,7 @@ class Admitted:
 def compare(testbed: Testbed, *, seed: int, namespaces: int, pods: int) -> list[Admitted]:
     """Create random pods one by one under random quotas; return both verdicts on each."""
     kube, draw = Kube(testbed), random.Random(seed)
-    found = []
+    found: list[Admitted] = []
     classes = [f"quota-{seed}-{word}" for word in ("high", "low")]
     for name in classes:
         kube.create(

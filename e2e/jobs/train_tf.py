@@ -37,7 +37,8 @@ def main() -> None:
         cluster, job_name=task["type"], task_index=task["index"], config=options
     )
     if task["type"] == "ps":
-        return server.join()
+        server.join()
+        return None
     own = f"/job:{task['type']}/task:{task['index']}"
     # Tasks that compute need the servers only; waiting for each other would undo "asynchronous".
     options.device_filters.extend(["/job:ps", own])

@@ -79,7 +79,8 @@ class FaultyServer:
         self.tokens.append(request.headers.get("Authorization", ""))
         if request.query.get("watch") == "true":
             self.queries.append(dict(request.query))
-            steps = self.watches.popleft() if self.watches else [FallSilent()]
+            silent: list[Step] = [FallSilent()]
+            steps = self.watches.popleft() if self.watches else silent
             return await self._watch(request, steps)
         self.read_queries.append(dict(request.query))
         answer = self.reads.popleft()

@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 import pytest
 
@@ -15,6 +16,7 @@ from kfext.kube.informer import Informer
 from .conftest import until
 from .faulty_server import FallSilent, FaultyServer, HangUp, Refuse, Step, item, line, page
 
+T = TypeVar("T")
 Changes = list[tuple[str | None, str | None]]
 
 
@@ -42,7 +44,7 @@ def informer(client: Client, changes: Changes, silence_seconds: float = 30.0) ->
 
 
 @asynccontextmanager
-async def running(followed: Informer[str]) -> AsyncIterator[Informer[str]]:
+async def running(followed: Informer[T]) -> AsyncIterator[Informer[T]]:
     task = asyncio.create_task(followed.run())
     try:
         yield followed
@@ -129,7 +131,8 @@ async def test_after_a_fault_the_copy_is_right_again(
         replayed: set[str] = set()
         for old, new in changes:
             replayed -= {old}
-            replayed |= {new} - {None}
+            if new is not None:
+                replayed.add(new)
         assert replayed == set(followed.store)
 
 

@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 
 import pytest
@@ -25,17 +26,17 @@ GIB = 2**30
         (64, 4, 14400),
     ],
 )
-def test_cpu_budget(cores, nodes, want):
+def test_cpu_budget(cores: int, nodes: int, want: int) -> None:
     assert cpu_budget(cores, nodes) == want
 
 
 @pytest.mark.parametrize("cores", [1, 2, 4, 8, 64])
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4])
-def test_half_a_core_is_always_left_for_the_control_plane(cores, nodes):
+def test_half_a_core_is_always_left_for_the_control_plane(cores: int, nodes: int) -> None:
     assert cpu_budget(cores, nodes) * nodes <= cores * 1000 - 500
 
 
-def test_too_many_nodes_are_refused_in_words():
+def test_too_many_nodes_are_refused_in_words() -> None:
     with pytest.raises(ValueError, match="20 real nodes are too many for 2 cores: 70m for each"):
         cpu_budget(2, 20)
 
@@ -44,16 +45,16 @@ def test_too_many_nodes_are_refused_in_words():
     ("machine", "nodes", "want"),
     [(24 * GIB, 2, 3 * GIB), (24 * GIB, 4, 3 * GIB), (8 * GIB, 2, 2 * GIB), (8 * GIB, 4, GIB)],
 )
-def test_memory_budget(machine, nodes, want):
+def test_memory_budget(machine: int, nodes: int, want: int) -> None:
     assert memory_budget(machine, nodes) == want
 
 
-def test_too_little_memory_is_refused_in_words():
+def test_too_little_memory_is_refused_in_words() -> None:
     with pytest.raises(ValueError, match=r"4 real nodes are too many for 4\.5 GiB"):
         memory_budget(int(4.5 * GIB), 4)
 
 
-def test_mounts_are_undone_deepest_first_newest_first_and_only_those_below():
+def test_mounts_are_undone_deepest_first_newest_first_and_only_those_below() -> None:
     mountinfo = "\n".join(
         f"{number} 1 0:1 / {point} rw - tmpfs tmpfs rw"
         for number, point in enumerate(
@@ -64,7 +65,7 @@ def test_mounts_are_undone_deepest_first_newest_first_and_only_those_below():
     assert mount_points(mountinfo, Path("/state/x")) == want
 
 
-def test_cgroup_hierarchies_of_v1_with_an_idle_v2_beside():
+def test_cgroup_hierarchies_of_v1_with_an_idle_v2_beside() -> None:
     mounts = "\n".join(
         [
             "tmpfs /sys/fs/cgroup tmpfs rw 0 0",
@@ -80,22 +81,22 @@ def test_cgroup_hierarchies_of_v1_with_an_idle_v2_beside():
 @pytest.mark.parametrize(
     ("rate", "want"), [("100mbit", 128 * 1024), ("1gbit", 500_000), ("10gbit", 5_000_000)]
 )
-def test_the_burst_of_a_shaped_link_grows_with_its_rate(rate, want):
+def test_the_burst_of_a_shaped_link_grows_with_its_rate(rate: str, want: int) -> None:
     assert burst(rate) == want
 
 
-def test_a_rate_without_a_unit_is_refused():
+def test_a_rate_without_a_unit_is_refused() -> None:
     with pytest.raises(ValueError, match="'1000' is no rate"):
         burst("1000")
 
 
 @pytest.mark.parametrize("path", ["", "/"])
-def test_the_root_cgroup_is_never_touched(path):
+def test_the_root_cgroup_is_never_touched(path: str) -> None:
     with pytest.raises(ValueError, match="not ours"):
         cgroups.remove_cgroup(path)
 
 
-def test_a_node_gets_its_own_databases_and_shares_what_nobody_changes(tmp_path):
+def test_a_node_gets_its_own_databases_and_shares_what_nobody_changes(tmp_path: Path) -> None:
     template, node = tmp_path / "template", tmp_path / "node"
     snapshots = "io.containerd.snapshotter.v1.overlayfs/snapshots"
     (template / snapshots / "1/fs").mkdir(parents=True)
@@ -112,7 +113,7 @@ def test_a_node_gets_its_own_databases_and_shares_what_nobody_changes(tmp_path):
     assert [path.name for path in (template / snapshots).iterdir()] == ["1"]
 
 
-def test_a_template_made_from_a_template_does_not_depend_on_its_links(tmp_path):
+def test_a_template_made_from_a_template_does_not_depend_on_its_links(tmp_path: Path) -> None:
     snapshots = "io.containerd.snapshotter.v1.overlayfs/snapshots"
     (tmp_path / "a" / snapshots / "1").mkdir(parents=True)
     fill_from_template(tmp_path / "a", tmp_path / "b")
@@ -121,10 +122,10 @@ def test_a_template_made_from_a_template_does_not_depend_on_its_links(tmp_path):
     assert link.readlink() == tmp_path / "a" / snapshots / "1"
 
 
-def test_only_packages_of_missing_programs_are_installed(monkeypatch):
+def test_only_packages_of_missing_programs_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = {"containerd", "ctr", "socat"}
     monkeypatch.setattr(
-        packages.shutil, "which", lambda name: None if name in missing else f"/usr/bin/{name}"
+        shutil, "which", lambda name: None if name in missing else f"/usr/bin/{name}"
     )
     monkeypatch.setattr(packages, "cni_folder", lambda: Path("/opt/cni/bin"))
     assert packages.missing() == ["containerd", "socat"]

@@ -152,9 +152,10 @@ def test_a_job_in_a_managed_namespace_is_held(
 def test_a_namespace_labelled_an_instant_ago_is_managed(testbed: Testbed, webhook: Webhook) -> None:
     renew_lease(testbed)
     for number in range(10):
-        metadata = {"name": f"fresh-{number}", "labels": {names.MANAGED: "true"}}
+        namespace = f"fresh-{number}"
+        metadata = {"name": namespace, "labels": {names.MANAGED: "true"}}
         testbed.api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-        made = create(testbed, metadata["name"], "held")
+        made = create(testbed, namespace, "held")
         assert names.HELD in made["metadata"]["annotations"]
 
 

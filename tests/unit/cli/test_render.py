@@ -129,12 +129,12 @@ def test_wrong_usage_ends_with_2(kfext: Run, arguments: list[str]) -> None:
     assert kfext(*arguments).code == 2
 
 
-POLICY = {
+POLICY: dict[str, Any] = {
     "kind": "TrainingPolicy",
     "metadata": {"name": "gold"},
     "spec": {"settings": {"colocation": "required"}},
 }
-NAMESPACE = {
+NAMESPACE: dict[str, Any] = {
     "kind": "Namespace",
     "metadata": {"name": "team", "labels": {names.MANAGED: "true", "tier": "red"}},
 }

@@ -1,5 +1,7 @@
 """The controller dies after every single write and remembers nothing: the job still gets there."""
 
+from collections.abc import Callable
+
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
@@ -105,7 +107,7 @@ def test_a_job_gets_placed_wherever_the_controller_dies(world: World, data: st.D
 @given(world=worlds, data=st.data())
 def test_even_while_others_take_the_room(world: World, data: st.DataObject) -> None:
     api = world.api
-    actors = {
+    actors: dict[str, Callable[[], object]] = {
         "kfext writes": lambda: world.decide(skip=data.draw(st.integers(0, 3))),
         "the operator acts": world.operator.step,
         "kube-scheduler binds": world.kubelets.bind,

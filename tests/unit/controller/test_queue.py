@@ -6,6 +6,7 @@ import pytest
 
 from kfext.core.lifecycle import room
 from kfext.core.lifecycle.steps import Release, Start
+from kfext.core.placement.place import place
 from kfext.model.pod import parse_pod
 from kfext.model.policy import parse_policy
 from kfext.model.priority import PriorityClass
@@ -144,11 +145,10 @@ async def test_jobs_of_equal_shape_share_one_verdict_until_room_comes_free(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
-    solve = room.place
 
     def counting(members: Any, *more: Any, **named: Any) -> Any:
         asked.append(len(members))
-        return solve(members, *more, **named)
+        return place(members, *more, **named)
 
     monkeypatch.setattr(room, "place", counting)
     for number in range(50):

@@ -1,12 +1,14 @@
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from kfext.controller.metrics import Metrics
 from kfext.controller.reconciler import Reconciler
 from kfext.core.ledger.ledger import Ledger
+from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import Start, Step
 from kfext.core.patches import job as job_patch
@@ -230,12 +232,10 @@ async def test_a_later_alarm_takes_the_place_of_an_earlier_one(bench: Bench) -> 
 async def test_a_job_that_cannot_be_judged_does_not_stop_the_others(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    judge = planner_module.next_step
-
-    def odd(situation: Situation, ledger: Ledger, *more: object) -> Step:
+    def odd(situation: Situation, ledger: Ledger, *more: Any) -> Step:
         if situation.job.uid == "bad":
             raise KeyError("a bug")
-        return judge(situation, ledger, *more)
+        return next_step(situation, ledger, *more)
 
     monkeypatch.setattr(planner_module, "next_step", odd)
     bench.submit(gang("bad", created=1))

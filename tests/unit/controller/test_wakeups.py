@@ -7,6 +7,7 @@ import pytest
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import Wait
+from kfext.core.queue.backfill import reserve
 from kfext.errors import Invalid
 from kfext.model.node import Node
 from kfext.model.pod import parse_pod
@@ -109,7 +110,6 @@ async def test_a_head_that_no_job_can_help_does_not_keep_the_next_from_its_room(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    reserve = keeper_module.reserve
 
     def counting(uid: str, *more: Any, **named: Any) -> Any:
         asked.append(uid)

@@ -72,7 +72,7 @@ def test_durations(written: Any, want: float) -> None:
     assert parse_policy(raw).placement.bind_timeout == want
 
 
-RELEASES = {
+RELEASES: dict[str, tuple[Any, float | None]] = {
     "auto": ("auto", None),
     "absent is auto": (None, None),
     "a time": ("2m", 120.0),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kfext.errors import QuantityError
 from kfext.model.quantity import add, amount, human, maximum, parse_quantity, parse_resources, times
 
-SCALE = {
+SCALE: dict[str, int | Fraction] = {
     "": 1, "m": Fraction(1, 1000), "u": Fraction(1, 10**6), "n": Fraction(1, 10**9),
     "k": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4, "P": 1000**5, "E": 1000**6,
     "Ki": 1024, "Mi": 1024**2, "Gi": 1024**3, "Ti": 1024**4, "Pi": 1024**5, "Ei": 1024**6,

@@ -6,6 +6,7 @@ change them; steps are written at once, later, in part, or are refused.
 
 from collections.abc import Callable
 from copy import deepcopy
+from typing import Any
 
 import jsonpatch
 from hypothesis import currently_in_test_context, note
@@ -41,7 +42,7 @@ CLASSES = {
     "high": PriorityClass("high", 100),
     "patient": PriorityClass("patient", 50, preempts=False),
 }
-_OPERATIONS: dict[type[Step], Callable[[TrackedJob, Step], list[dict[str, object]]]] = {
+_OPERATIONS: dict[type[Step], Callable[[TrackedJob, Any], list[dict[str, object]]]] = {
     Start: lambda one, step: job_patch.start_patch(one.raw, one.job, step.plan),
     Amend: lambda one, step: job_patch.amend_patch(one.raw, one.job, step.plan),
     Stop: lambda one, step: job_patch.stop_patch(one.raw, one.job, step.state),
@@ -63,7 +64,7 @@ jobs = st.fixed_dictionaries(
 )
 
 
-def made(name: str, *, uid: str, created: float, **of: object) -> JobBuilder:
+def made(name: str, *, uid: str, created: float, **of: Any) -> JobBuilder:
     """A job as admission leaves it."""
     built = job(name=name, uid=uid).worker(of["workers"], cpu=of["cpu"]).held().created(created)
     stated = {f"kfext.dev/{key}": str(of[key]) for key in ("colocation", "network") if of[key]}
@@ -295,7 +296,7 @@ class History:
     def stranger(self) -> None:
         """A pod of no training job comes, or one goes."""
         strangers = {uid: raw for uid, raw in self.pods.items() if uid.startswith("stranger")}
-        if strangers and self.draw.draw(st.booleans(), label="goes"):
+        if bool(strangers) and self.draw.draw(st.booleans(), label="goes"):
             self.remove_pod(str(self._some(strangers)))
             return
         self.count += 1
