@@ -15,20 +15,8 @@ from kfext.core.placement.place import place
 from kfext.core.queue.backfill import reserve
 from kfext.core.queue.reservation import Reservation
 from kfext.model.verdict import Verdict
-from tests.builders import job, limits, node
-
-GPU = "nvidia.com/gpu"
-Use = Mapping[str, Mapping[str, int]]
-"""Node -> uid of a job, or "" for a pod of nobody -> GPUs."""
-
-
-def cluster(use: Use, *, gpus: int = 8) -> Ledger:
-    made = Ledger([node(name, gpus=gpus) for name in use])
-    for name, held in use.items():
-        for uid, count in held.items():
-            claim = Claim(node=name, requests={GPU: count}, job=uid)
-            made.claim(("pod", name, uid), claim)
-    return made
+from tests.builders import job, limits
+from tests.unit.core.queue.cluster import GPU, Use, cluster
 
 
 def reserved(
@@ -170,6 +158,35 @@ def test_D5_room_is_kept_for_the_head_of_the_queue(case: Case) -> None:
 
 def test_no_room_is_kept_where_no_end_of_a_job_would_make_any() -> None:
     assert reserved(cluster({"a": {"": 6, "x": 2}}), 4) is None
+
+
+def test_pods_that_want_one_host_port_have_room_kept_on_a_node_each() -> None:
+    head = members_of(job(uid="head").worker(2, gpus=1, ports=[80]).build())
+    on = cluster({"a": {"x": 8}, "b": {"y": 8}})
+    found = reserve("head", head, on, limits(), ends={})
+    assert found is not None
+    assert found.nodes == ("a", "b")
+    assert reserve("head", head, on, limits(one_node=True), ends={}) is None
+
+
+def test_no_room_is_kept_on_a_node_that_did_not_take_the_pods() -> None:
+    head = members_of(job(uid="head").worker(2, gpus=1).build())
+    on = cluster({"a": {"x": 8}, "b": {"y": 8}})
+    found = reserve("head", head, on, limits(excluded=["a"]), ends={})
+    assert found is not None
+    assert found.nodes == ("b",)
+
+
+def test_the_claims_of_the_reservation_before_are_free_for_the_next() -> None:
+    head = members_of(job(uid="head").worker(4, gpus=1).build())
+    on = cluster({"a": {"x": 6}, "b": {"y": 7}})
+    on.claim("before", Claim("a", {GPU: 2}, job="head"))
+    where = {
+        ignoring: found.nodes
+        for ignoring in ((), ("before",))
+        if (found := reserve("head", head, on, limits(one_node=True), ends={}, ignoring=ignoring))
+    }
+    assert where == {(): ("b",), ("before",): ("a",)}
 
 
 uses = st.dictionaries(
