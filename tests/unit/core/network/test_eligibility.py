@@ -3,10 +3,12 @@ from collections.abc import Mapping
 import pytest
 
 from kfext import names
-from kfext.core.network.eligibility import Wish, obstacle, why_network, wish
+from kfext.core.network.eligibility import Wish, agents_alike, obstacle, why_network, wish
 from kfext.core.settings.resolve import Settings
 from kfext.model.network_policy import parse_network_policy
-from kfext.model.plan import Plan
+from kfext.model.plan import Assignment, Plan
+from kfext.model.pod import ReplicaKey
+from kfext.model.policy import HostNetwork
 from kfext.model.state import JobState
 from tests.builders import JobBuilder, Raw, job, pod
 
@@ -35,6 +37,7 @@ OPERATORS = {"name": "pytorchjob-port", "containerPort": 23456}
 
 FREE = {
     "an ordinary job": (job().master().worker(3), {}),
+    "a single worker meets nobody": (job().worker(1), {}),
     "the operator's own port": (ported(3, OPERATORS), {}),
     "another port, of one pod": (ported(1, METRICS), {}),
     "Pod Security privileged": (job().master(), {PSS: "privileged"}),
@@ -126,6 +129,21 @@ def test_pods_that_the_webhook_missed_are_counted() -> None:
     assert "1 of 2 pods have their own network" in why_network(WISH, of, HOSTED, JobState(), pods)
 
 
+APART = {ReplicaKey("worker", n): node for n, node in enumerate("ab")}
+AGENTS: dict[str, tuple[JobBuilder, Assignment, bool]] = {
+    "two agents on one node": (job().worker(2).elastic(), dict.fromkeys(APART, "a"), True),
+    "two agents on two nodes": (job().worker(2).elastic(), APART, False),
+    "two workers that are no agents": (job().master().worker(2), dict.fromkeys(APART, "a"), False),
+}
+
+
+@pytest.mark.parametrize(("made", "places", "alike"), AGENTS.values(), ids=AGENTS)
+def test_agents_of_torchrun_on_one_node_take_each_other_for_themselves(
+    made: JobBuilder, places: Assignment, alike: bool
+) -> None:
+    assert bool(agents_alike(made.build(), places)) is alike
+
+
 POLICIES = {
     "an empty selector": ({}, True),
     "a label of the template": ({"matchLabels": {"team": "vision"}}, True),
@@ -152,6 +170,7 @@ def test_network_policies_that_select_the_pods_are_known(selector: Raw, selects:
         made.build(),
         Settings(network="host"),
         namespace_labels={},
+        network=HostNetwork(),
         network_policies=[parse_network_policy(raw)],
     )
     assert found is not None
@@ -160,4 +179,4 @@ def test_network_policies_that_select_the_pods_are_known(selector: Raw, selects:
 
 def test_who_does_not_ask_wishes_nothing() -> None:
     made = job().worker(2).build()
-    assert wish(made, Settings(), namespace_labels={}) is None
+    assert wish(made, Settings(), namespace_labels={}, network=HostNetwork()) is None

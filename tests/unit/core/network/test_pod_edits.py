@@ -113,6 +113,12 @@ def test_ports_of_the_user_stay_beside_it() -> None:
     assert host_ports(admitted(raw)) == [9090]
 
 
+def test_a_container_without_ports_gets_none_for_nobody() -> None:
+    raw = created(DDP, "worker", 0, env=AT_MASTER)
+    del raw["spec"]["containers"][0]["ports"]
+    assert "ports" not in admitted(raw)["spec"]["containers"][0]
+
+
 def test_processes_are_told_the_address_and_the_node() -> None:
     env = env_of(admitted(created(DDP, "worker", 0, env=AT_MASTER)))
     assert env["PET_LOCAL_ADDR"] == {"fieldRef": {"fieldPath": "status.podIP"}}

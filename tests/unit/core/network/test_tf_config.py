@@ -1,0 +1,118 @@
+"""TF_CONFIG of a pod on the host network."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext.core.network.tf_config import TFConfig
+from tests.unit.objects import json_values
+
+BASE = 20000
+
+
+def address(type_: str, index: int, port: int = 2222) -> str:
+    return f"train-{type_}-{index}.team.svc:{port}"
+
+
+def config(**cluster: Any) -> str:
+    return json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 1}})
+
+
+FULL = {
+    "chief": [address("chief", 0)],
+    "ps": [address("ps", 0), address("ps", 1)],
+    "worker": [address("worker", 0), address("worker", 1)],
+}
+
+MOVED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "every replica has its own port": (
+        FULL,
+        {
+            "chief": [address("chief", 0, BASE)],
+            "ps": [address("ps", 0, BASE + 3), address("ps", 1, BASE + 4)],
+            "worker": [address("worker", 0, BASE + 5), address("worker", 1, BASE + 6)],
+        },
+    ),
+    "a sparse one, of a worker": (
+        {"ps": FULL["ps"], "worker": {"1": address("worker", 1)}},
+        {
+            "ps": [address("ps", 0, BASE + 3), address("ps", 1, BASE + 4)],
+            "worker": {"1": address("worker", 1, BASE + 6)},
+        },
+    ),
+    "a sparse one, of a server, whose place in the list is not its index": (
+        {"ps": [address("ps", 1)]},
+        {"ps": [address("ps", 1, BASE + 4)]},
+    ),
+    "an address of another job stays": (
+        {"worker": ["other-worker-0.team.svc:2222", address("worker", 0)]},
+        {"worker": ["other-worker-0.team.svc:2222", address("worker", 0, BASE + 3)]},
+    ),
+    "an index that no label can have": (
+        {"worker": ["train-worker-9999999.team.svc:1", "train-worker-².team.svc:1"]},
+        {"worker": ["train-worker-9999999.team.svc:1", "train-worker-².team.svc:1"]},
+    ),
+    "a type that nobody connects to": (
+        {"launcher": [address("launcher", 0)]},
+        {"launcher": [address("launcher", 0)]},
+    ),
+}
+
+
+@pytest.mark.parametrize(("cluster", "want"), MOVED.values(), ids=MOVED)
+def test_the_addresses_of_a_cluster_are_moved(cluster: dict[str, Any], want: Any) -> None:
+    moved = TFConfig(config(**cluster)).moved("train", base=BASE)
+    assert moved is not None
+    found = json.loads(moved)
+    assert found["cluster"] == want
+    assert found["task"] == {"type": "worker", "index": 1}
+
+
+def test_moving_twice_moves_once() -> None:
+    once = TFConfig(config(**FULL)).moved("train", base=BASE)
+    assert once is not None
+    assert TFConfig(once).moved("train", base=BASE) == once
+
+
+LISTENS: dict[str, tuple[str, str, int, int | None]] = {
+    "the chief at the base": (config(**FULL), "chief", 0, BASE),
+    "a server": (config(**FULL), "ps", 1, BASE + 4),
+    "a worker after all servers": (config(**FULL), "worker", 0, BASE + 5),
+    "a worker without servers": (config(worker=FULL["worker"]), "worker", 0, BASE + 3),
+    "a second chief": (config(**FULL), "chief", 1, None),
+    "of no cluster": (json.dumps({"task": {}}), "worker", 0, None),
+}
+
+
+@pytest.mark.parametrize(("written", "type_", "index", "want"), LISTENS.values(), ids=LISTENS)
+def test_where_a_replica_listens(written: str, type_: str, index: int, want: int | None) -> None:
+    assert TFConfig(written).port_of(type_, index, base=BASE) == want
+
+
+DAMAGED: dict[str, str] = {
+    "nothing": "",
+    "no JSON": "{",
+    "brackets without an end": "[" * 100_000,
+    "no object": "[1]",
+    "a cluster that is none": '{"cluster": 3}',
+    "an empty cluster": '{"cluster": {}}',
+}
+
+
+@pytest.mark.parametrize("written", DAMAGED.values(), ids=DAMAGED)
+def test_one_that_is_damaged_stays_as_it_is(written: str) -> None:
+    found = TFConfig(written)
+    assert found.moved("train", base=BASE) is None
+    assert found.port_of("worker", 0, base=BASE) is None
+
+
+@given(
+    json_values
+    | st.fixed_dictionaries({"cluster": st.dictionaries(st.sampled_from(["ps", "x"]), json_values)})
+)
+def test_whatever_is_written_is_moved_or_left(value: Any) -> None:
+    moved = TFConfig(json.dumps(value)).moved("train", base=BASE)
+    assert moved is None or isinstance(json.loads(moved), dict)
