@@ -32,6 +32,26 @@ WARNED = {
 }
 
 
+ELASTIC = {names.ELASTIC: "2-8"}
+
+
+def elastic_warnings(raw: Raw) -> list[str]:
+    return [one for one in mutate_job(raw, FACTS).warnings if "no effect on this job" in one]
+
+
+def test_only_a_job_that_cannot_run_with_fewer_workers_is_told_that_elastic_has_no_effect() -> None:
+    raw = job(annotations=ELASTIC, specs={"Worker": replica(3)})
+    assert len(elastic_warnings(raw)) == 1
+    raw["spec"]["elasticPolicy"] = {}
+    assert elastic_warnings(raw) == []
+
+
+def test_a_template_that_says_what_the_job_says_is_no_surprise() -> None:
+    written = {names.COLOCATION: "required"}
+    specs = {"Worker": replica(1, metadata={"annotations": written})}
+    assert mutate_job(job(annotations=written, specs=specs), FACTS).warnings == ()
+
+
 @pytest.mark.parametrize(("raw", "facts", "want"), WARNED.values(), ids=WARNED)
 def test_what_would_surprise_the_user_is_a_warning(raw: Raw, facts: Facts, want: str) -> None:
     warnings = mutate_job(raw, facts).warnings
@@ -45,6 +65,17 @@ KEPT = {
     "Pod Security": ({}, {"pod-security.kubernetes.io/enforce": "baseline"}, "Pod Security"),
     "colocation off": ({names.COLOCATION: "off"}, {}, "only a job that kfext starts"),
 }
+
+
+def test_a_job_that_a_person_starts_gets_no_ports() -> None:
+    mutation = mutate_job(job(annotations=HOST, run_policy={"suspend": True}), FACTS)
+    assert "only a job that kfext starts" in mutation.warnings[0]
+
+
+def test_without_a_controller_nobody_gives_ports() -> None:
+    away, without = mutate_job(job(annotations=HOST), ALONE).warnings
+    assert "does not answer" in away
+    assert "only a job that kfext starts" in without
 
 
 def test_a_job_that_asks_for_the_host_network_is_told_what_becomes_of_it() -> None:
@@ -62,3 +93,39 @@ def test_a_job_that_will_not_have_it_is_told_at_once(
     mutation = mutate_job(job(annotations={**HOST, **more}), facts)
     assert why in mutation.warnings[0]
     assert names.REASON_HOST_NETWORK not in [one.reason for one in mutation.verdicts]
+
+
+def reasons(raw: Raw) -> dict[str, str]:
+    return {one.reason: one.message for one in mutate_job(raw, FACTS).verdicts}
+
+
+def test_what_was_written_into_the_templates_is_told() -> None:
+    message = reasons(job(annotations={names.COLOCATION: "required"}))[
+        names.REASON_TEMPLATES_EDITED
+    ]
+    assert message.startswith("2 templates")
+    assert "colocation required" in message
+    assert "network pod" in message
+
+
+def test_templates_are_counted_not_what_is_written_into_each() -> None:
+    specs = {"Worker": replica(3, metadata={"labels": {"a": "b"}, "annotations": {"a": "b"}})}
+    assert reasons(job(specs=specs))[names.REASON_TEMPLATES_EDITED].startswith("1 templates")
+
+
+def test_a_job_that_is_left_alone_is_not_told_of_its_templates() -> None:
+    assert names.REASON_TEMPLATES_EDITED not in reasons(job(specs={}))
+
+
+def test_marks_of_another_job_that_were_taken_away_are_named() -> None:
+    brought = {names.PLAN: "{}", names.STATE: "{}"}
+    message = reasons(job(annotations=brought))[names.REASON_COPIED_MARKS_REMOVED]
+    assert names.PLAN in message
+    assert names.STATE in message
+    assert names.HELD not in message
+
+
+def test_a_template_of_another_job_alone_bears_no_marks() -> None:
+    copied = replica(2, metadata={"annotations": {names.PORT_BASE: "20000"}})
+    assert names.REASON_COPIED_MARKS_REMOVED not in reasons(job(specs={"Worker": copied}))
+    assert names.REASON_COPIED_MARKS_REMOVED not in reasons(job())

@@ -1,0 +1,20 @@
+from collections.abc import Mapping
+
+import pytest
+
+from kfext.core.admission.facts import Facts
+from kfext.names import MANAGED
+
+LABELS: dict[str, tuple[Mapping[str, str], bool]] = {
+    "opted in": ({MANAGED: "true"}, True),
+    "opted out": ({MANAGED: "false"}, False),
+    "in another spelling": ({MANAGED: "True"}, False),
+    "nobody said anything": ({}, False),
+}
+
+
+@pytest.mark.parametrize(("labels", "want"), LABELS.values(), ids=LABELS)
+def test_a_namespace_is_managed_once_an_administrator_says_so(
+    labels: Mapping[str, str], want: bool
+) -> None:
+    assert Facts(namespace_labels=labels).managed is want
