@@ -1,12 +1,14 @@
 """What the cases of the lifecycle are made of: a job of three workers, plans, and checks."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.steps import Amend, Start, Step, Stop, Wait
+from kfext.core.queue.reservation import Reservation
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.state import JobState
@@ -22,6 +24,16 @@ def three(kind: str = "PyTorchJob") -> JobBuilder:
 
 RUNNING = three().resumed().build()
 TWO_NODES = ledger(node("a", cpu="4"), node("b", cpu="4"))
+RACKS = ledger(
+    node("a", cpu="4", labels={"rack": "1"}),
+    node("b", cpu="4", labels={"rack": "2"}),
+    node("c", cpu="4", labels={"rack": "2"}),
+)
+LITTLE_AND_LARGE = ledger(
+    node("little", cpu="4", memory="1Ti"),
+    node("large", cpu="64", memory="1Ti"),
+    used={"little": {"cpu": "1"}, "large": {"cpu": "20"}},
+)
 
 
 def full() -> Ledger:
@@ -101,3 +113,17 @@ def stop_state(**more: Any) -> JobState:
 
 def was_suspended(since: float = NOW - 90) -> JobBuilder:
     return three().held().condition("Suspended", since=since)
+
+
+def kept(until: float = NOW + 60) -> Reservation:
+    """Two CPUs of node a that are kept for another job."""
+    claims: dict[Hashable, Claim] = {("reserved", "a"): Claim("a", {"cpu": 2000}, job="head")}
+    return Reservation("head", ("a",), ("x",), until, 1.0, claims)
+
+
+def with_kept_room(*, used: str = "0") -> Ledger:
+    """Node a of four CPUs, of which two are kept and some may be used."""
+    on = ledger(node("a", cpu="4"), used={"a": {"cpu": used}})
+    for key, claim in kept().claims.items():
+        on.claim(key, claim)
+    return on

@@ -1,5 +1,9 @@
 """The network of a queued job that asks for that of its nodes."""
 
+import re
+
+import pytest
+
 from kfext.core.ledger.claim import Claim
 from kfext.core.lifecycle.steps import Start, Step
 from kfext.core.network.eligibility import Wish
@@ -9,8 +13,8 @@ from kfext.names import (
     REASON_NETWORK_POLICIES_BYPASSED,
     REASON_POD_NETWORK,
 )
-from tests.builders import job, ledger, node
-from tests.unit.core.lifecycle.hosted import IN_QUEUE, PORTS, one_node, step_of
+from tests.builders import JobBuilder, job, ledger, node
+from tests.unit.core.lifecycle.hosted import IN_QUEUE, PORTS, WISH, one_node, step_of
 
 
 def test_a_job_starts_on_the_host_network_with_ports_of_its_own() -> None:
@@ -79,6 +83,42 @@ def test_a_job_whose_own_port_is_taken_everywhere_has_its_own_network() -> None:
     books = one_node()
     books.claim("other", Claim(node="a", requests={}, host_ports=(("TCP", 9090),)))
     assert "not with its ports" in refused(step_of(made, books))
+
+
+THEIRS: dict[str, tuple[JobBuilder, str]] = {
+    "a master": (job().master(cpu="1").worker(2, cpu="1"), r"where port \d+ is theirs"),
+    "two workers of a TFJob": (job("TFJob").worker(2), r"where ports \d+ and \d+ are theirs"),
+}
+
+
+@pytest.mark.parametrize(("made", "want"), THEIRS.values(), ids=THEIRS)
+def test_a_job_is_told_its_ports(made: JobBuilder, want: str) -> None:
+    found = step_of(made.held().build(), one_node())
+    assert isinstance(found, Start)
+    assert found.network is not None
+    assert re.search(want, found.network.message)
+
+
+def test_a_job_that_listens_nowhere_is_told_of_no_port() -> None:
+    found = step_of(job().worker(2).elastic(rdzvBackend="etcd").held().build(), one_node())
+    assert isinstance(found, Start)
+    assert found.network is not None
+    assert found.network.reason == REASON_HOST_NETWORK
+    assert "theirs" not in found.network.message
+
+
+@pytest.mark.parametrize(
+    ("made", "wish"),
+    [(job("TFJob").worker(2, cpu="2"), Wish(PORTS)), (job().master().worker(2, cpu="2"), WISH)],
+    ids=["a TFJob does not use Gloo", "Gloo is told its interface"],
+)
+def test_who_does_not_need_the_names_of_nodes_is_not_told_so(made: JobBuilder, wish: Wish) -> None:
+    on = ledger(node("a", cpu="2"), node("b", cpu="2"))
+    found = step_of(made.held().build(), on, wish=wish)
+    assert isinstance(found, Start)
+    assert len(found.plan.nodes) == 2
+    assert found.network is not None
+    assert "Gloo" not in found.network.message
 
 
 def test_between_nodes_a_job_without_interfaces_is_told_what_gloo_needs() -> None:

@@ -6,7 +6,7 @@ from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import Evict, Release, Ungate, Wait
 from kfext.model.state import JobState
-from kfext.names import FINISHED, PHASE_RELEASED, REASON_BIND_TIMEOUT
+from kfext.names import FINISHED, PHASE_RELEASED, REASON_BIND_TIMEOUT, REASON_RELEASED
 from tests.builders import affinity_to, job, pods
 from tests.unit.core.lifecycle.cases import (
     NOW,
@@ -53,6 +53,25 @@ ENDS: dict[str, Case] = {
         check=phase(FINISHED),
         more={"waited": 60.0},
     ),
+    "ended, and never was ours": Case(
+        Wait, three().resumed().condition("Succeeded"), workers(bound="a"), check=phase(None)
+    ),
+    "ended, and so have the pods that were pinned": Case(
+        Wait,
+        three().resumed().condition("Failed"),
+        [worker(0, pinned="a", phase="Failed")],
+        plan("a", "a", "a"),
+        check=lambda step: step.phase == FINISHED and step.again is None,
+        more={"waited": 60.0},
+    ),
+    "being deleted with pods that were pinned: they go with it": Case(
+        Wait,
+        three().resumed().deleting(),
+        workers(pinned="a"),
+        plan("a", "a", "a"),
+        check=phase(FINISHED),
+        more={"waited": 60.0},
+    ),
     "being deleted while queued": Case(Wait, three().held().deleting(), check=phase(FINISHED)),
     "being deleted while gated": Case(
         Wait,
@@ -71,6 +90,24 @@ ENDS: dict[str, Case] = {
         check=lambda step: len(step.pods) == 2,
     ),
     "released": Case(Wait, three().resumed().released(), workers(), check=phase(PHASE_RELEASED)),
+    "released: why is said": Case(
+        Wait,
+        three().resumed().released(),
+        workers(),
+        state=JobState(message="nobody bound it"),
+        check=lambda step: (
+            phase(PHASE_RELEASED, REASON_RELEASED)(step)
+            and REASON_BIND_TIMEOUT in step.verdict.message
+            and "nobody bound it" in step.verdict.message
+        ),
+    ),
+    "released and suspended by a person, with pods that were pinned": Case(
+        Wait,
+        three().suspended().released(),
+        workers(pinned="a"),
+        more={"waited": 60.0},
+        check=lambda step: phase(PHASE_RELEASED)(step) and step.again is None,
+    ),
     "released while suspended": Case(Wait, three().held().released(), check=phase(PHASE_RELEASED)),
     "released, we died before its stuck pods were deleted: they have their time": Case(
         Wait,

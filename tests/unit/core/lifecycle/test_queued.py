@@ -1,26 +1,33 @@
 """A job that kfext holds suspended."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import Allowance, Around, Situation
 from kfext.core.lifecycle.steps import Release, Start, Wait
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Range
+from kfext.model.charge import PodCharge
 from kfext.model.policy import Placement
-from kfext.model.quota import parse_quota
+from kfext.model.quota import Quota, parse_quota
 from kfext.model.state import JobState
 from kfext.names import (
     QUEUED,
     REASON_BIND_TIMEOUT,
     REASON_CREATE_TIMEOUT,
     REASON_NO_ROOM,
+    REASON_QUOTA,
     REASON_TOO_BIG,
+    REASON_WAITING_FOR_OPERATOR,
     SUSPENDED,
 )
-from tests.builders import job, ledger, node
+from tests.builders import job, ledger, node, situation_of
 from tests.unit.core.lifecycle.cases import (
     NOW,
     TWO_NODES,
@@ -35,6 +42,14 @@ from tests.unit.core.lifecycle.cases import (
     was_suspended,
     workers,
 )
+
+
+def preemptible() -> Ledger:
+    """A node of four CPUs that are all used, but by pods of priority 0."""
+    on = ledger(node("a", cpu="4"))
+    on.claim("low", Claim("a", {"cpu": 4000}, priority=0))
+    return on
+
 
 QUEUE: dict[str, Case] = {
     "suspended by a person: respected": Case(Wait, three().suspended(), check=phase(SUSPENDED)),
@@ -142,6 +157,86 @@ QUEUE: dict[str, Case] = {
         more={"colocation": "required", "placement": Placement(release_after=1.0)},
         check=phase(QUEUED, REASON_NO_ROOM),
     ),
+    "the operator has many pods of others to create": Case(
+        Wait,
+        three().held(),
+        more={"around": Around(crowded=500)},
+        check=lambda step: (
+            phase(QUEUED, REASON_WAITING_FOR_OPERATOR)(step) and "500" in step.verdict.message
+        ),
+    ),
+    "no room, and others may be preempted: released after a minute": Case(
+        Wait,
+        three().held().created(NOW - 20),
+        on=preemptible(),
+        more={"around": Around(priority=5, preempts=True)},
+        check=lambda step: (
+            phase(QUEUED, REASON_NO_ROOM)(step)
+            and step.again == 40.0
+            and "preempted" in step.verdict.message
+            and "after 60 s" in step.verdict.message
+        ),
+    ),
+    "no room, and an autoscaler may add nodes: released after a minute": Case(
+        Wait,
+        three().held().created(NOW - 59),
+        on=full(),
+        more={"around": Around(autoscaler=True)},
+        check=lambda step: (
+            phase(QUEUED, REASON_NO_ROOM)(step)
+            and step.again == 1.0
+            and "autoscaler" in step.verdict.message
+        ),
+    ),
+    "no room for a minute, and an autoscaler may add nodes: released": Case(
+        Release,
+        three().held().created(NOW - 60),
+        on=full(),
+        more={"around": Around(autoscaler=True)},
+        check=lambda step: step.verdict.reason == REASON_NO_ROOM,
+    ),
+    "the policy's bound holds with an autoscaler too": Case(
+        Wait,
+        three().held().created(NOW - 60),
+        on=full(),
+        more={"around": Around(autoscaler=True), "placement": Placement(release_after=90.0)},
+        check=lambda step: step.again == 30.0,
+    ),
+    "required, and an autoscaler may add nodes: never released": Case(
+        Wait,
+        three().held().created(0),
+        on=full(),
+        more={"around": Around(autoscaler=True), "colocation": "required"},
+        check=phase(QUEUED, REASON_NO_ROOM),
+    ),
+    "no room: looked at again when room is to be kept for it": Case(
+        Wait,
+        three().held().created(NOW - 100),
+        on=full(),
+        check=lambda step: phase(QUEUED, REASON_NO_ROOM)(step) and step.again == 200.0,
+    ),
+    "no room, with a bound: looked at again when room is to be kept, if that is before": Case(
+        Wait,
+        three().held().created(NOW - 100),
+        on=full(),
+        more={"placement": Placement(release_after=900.0)},
+        check=lambda step: step.again == 200.0,
+    ),
+    "no room without a node that did not take it: looked at again when that is over": Case(
+        Wait,
+        three().held().created(0),
+        on=ledger(node("a", cpu="4"), node("b", cpu="4"), used={"b": {"cpu": "2"}}),
+        state=JobState(excluded={"a": NOW + 50, "gone": NOW - 1}),
+        check=lambda step: phase(QUEUED, REASON_NO_ROOM)(step) and step.again == 50.0,
+    ),
+    "too big only without a node that did not take it: not released": Case(
+        Wait,
+        job().worker(3, cpu="3").held(),
+        on=ledger(node("a", cpu="16"), node("b", cpu="4")),
+        state=JobState(excluded={"a": NOW + 50}),
+        more={"hopeless": 9e9},
+        check=lambda step: phase(QUEUED, REASON_TOO_BIG)(step) and step.again == 50.0,
+    ),
     "a back-off": Case(
         Wait,
         was_suspended(),
@@ -169,14 +264,64 @@ def test_a_job_that_backs_off_says_until_when(until: float) -> None:
     assert until > 2 * NOW or step.verdict.message.endswith("00:17:45 UTC")
 
 
+# --- quotas -----------------------------------------------------------------------------------
+
+
+def quota(hard: Mapping[str, str], used: Mapping[str, str] | None = None, **spec: Any) -> Quota:
+    raw = {"metadata": {"namespace": "team", "name": "q"}, "spec": spec}
+    return parse_quota({**raw, "status": {"hard": hard, "used": used or {}}})
+
+
+ONE_POD = {PodCharge(usage=(("pods", 1),)): 3}
+OF_LOW = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["low"]}]}
+QUOTAS: dict[str, tuple[Allowance, bool]] = {
+    "room for all": (Allowance((quota({"pods": "5"}, {"pods": "2"}),)), False),
+    "one pod short": (Allowance((quota({"pods": "5"}, {"pods": "3"}),)), True),
+    "what was started before has it": (
+        Allowance((quota({"pods": "5"}),), pending=ONE_POD),
+        True,
+    ),
+    "of a class that its pods do not get": (
+        Allowance((quota({"pods": "0"}, scopeSelector=OF_LOW),)),
+        False,
+    ),
+    "of the class that its pods get": (
+        Allowance((quota({"pods": "0"}, scopeSelector=OF_LOW),), default_class="low"),
+        True,
+    ),
+    "it demands what nobody states": (
+        Allowance((quota({"requests.memory": "1Ti"}),), defaulted=False),
+        True,
+    ),
+    "it demands what a LimitRange states": (Allowance((quota({"requests.memory": "1Ti"}),)), False),
+}
+
+
+@pytest.mark.parametrize(("allowance", "stops"), QUOTAS.values(), ids=QUOTAS)
+def test_a_job_waits_for_the_quotas_of_its_namespace(allowance: Allowance, stops: bool) -> None:
+    of = three().held().build()
+    situation = Situation(of, (), None, JobState(), NOW, around=Around(allowance=allowance))
+    step = next_step(situation, TWO_NODES)
+    if stops:
+        assert isinstance(step, Wait)
+        assert step.verdict is not None
+        assert step.verdict.reason == REASON_QUOTA
+    else:
+        assert isinstance(step, Start)
+
+
+def test_an_elastic_job_is_told_what_keeps_all_of_its_workers_from_starting() -> None:
+    of = job().worker(8, cpu="1").held().elastic().build()
+    around = Around(allowance=Allowance((quota({"pods": "5"}, {"pods": "4"}),)))
+    situation = situation_of(of, (), None, JobState(), NOW, around=around, elastic=Range(3, 8))
+    step = next_step(situation, TWO_NODES)
+    assert isinstance(step, Wait)
+    assert step.verdict is not None
+    assert "the job needs 8" in step.verdict.message
+
+
 def test_a_quota_that_does_not_hold_all_workers_makes_an_elastic_job_start_short() -> None:
-    quota = parse_quota(
-        {
-            "metadata": {"namespace": "team", "name": "q"},
-            "status": {"hard": {"pods": "5"}, "used": {"pods": "1"}},
-        }
-    )
-    around = Around(allowance=Allowance(quotas=(quota,)))
+    around = Around(allowance=Allowance((quota({"pods": "5"}, {"pods": "1"}),)))
     room = ledger(node("a", cpu="8"))
     of = job().worker(8, cpu="1").held().elastic().build()
     situation = Situation(of, (), None, JobState(), NOW, around=around)

@@ -56,6 +56,28 @@ RESUME: dict[str, Case] = {
         more={"waited": 9e9},
         check=phase(QUEUED, REASON_WAITING_FOR_SUSPEND),
     ),
+    "it never had pods": Case(Start, three().held()),
+    "the operator said a while ago that it runs": Case(
+        Wait,
+        three().held().condition("Suspended", status="False", since=NOW - 50),
+        state=stop_state(),
+        more={"waited": 9e9},
+        check=phase(QUEUED, REASON_WAITING_FOR_SUSPEND),
+    ),
+    "the operator has said nothing for a while": Case(
+        Wait,
+        was_suspended(since=NOW - 101),
+        state=stop_state(),
+        more={"waited": 20.0},
+        check=lambda step: step.again == 10.0,
+    ),
+    "the operator has said nothing for ever: looked at each second": Case(
+        Wait,
+        three().held(),
+        state=stop_state(),
+        more={"waited": 9e9},
+        check=lambda step: step.again == 1.0,
+    ),
     "the operator's word is older than our suspend": Case(
         Wait,
         was_suspended(since=NOW - 101),

@@ -1,17 +1,41 @@
 """Where there is room for a queued job, and where not."""
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
+from kfext.core.ledger.claim import Claim
 from kfext.core.lifecycle.next_step import next_step
-from kfext.core.lifecycle.situation import Situation
+from kfext.core.lifecycle.room import find_room
+from kfext.core.lifecycle.situation import Around, Situation
 from kfext.core.lifecycle.steps import Start, Wait
+from kfext.core.queue.refusals import Refusal, Refusals
 from kfext.core.settings.values import Range
+from kfext.model.policy import Placement
 from kfext.model.state import JobState
-from kfext.names import QUEUED, REASON_NO_ELIGIBLE_NODE, REASON_NO_ROOM, REASON_TOO_BIG
+from kfext.names import (
+    QUEUED,
+    REASON_NO_ELIGIBLE_NODE,
+    REASON_NO_ROOM,
+    REASON_RESERVED,
+    REASON_TOO_BIG,
+)
 from tests.builders import job, ledger, node, situation_of
-from tests.unit.core.lifecycle.cases import NOW, Case, decide, moved_to, phase, three
+from tests.unit.core.lifecycle.cases import (
+    LITTLE_AND_LARGE,
+    NOW,
+    RACKS,
+    Case,
+    decide,
+    full,
+    kept,
+    moved_to,
+    phase,
+    three,
+    with_kept_room,
+)
 
 ROOM: dict[str, Case] = {
     "required waits where preferred takes two nodes": Case(
@@ -38,6 +62,77 @@ ROOM: dict[str, Case] = {
         check=lambda step: (
             phase(QUEUED, REASON_TOO_BIG)(step) and "2147483647" in step.verdict.message
         ),
+    ),
+    "room is kept for another, until then": Case(
+        Wait,
+        three().held(),
+        on=with_kept_room(),
+        more={"around": Around(reservation=kept(NOW + 60), reserved_for="the head", awaited="x")},
+        check=lambda step: (
+            phase(QUEUED, REASON_RESERVED)(step)
+            and "kept for the head" in step.verdict.message
+            and "waits for x" in step.verdict.message
+            and "00:17:40 UTC" in step.verdict.message
+        ),
+    ),
+    "room is kept for another, for nobody knows how long": Case(
+        Wait,
+        three().held(),
+        on=with_kept_room(),
+        more={"around": Around(reservation=kept(math.inf), reserved_for="the head")},
+        check=lambda step: (
+            phase(QUEUED, REASON_RESERVED)(step)
+            and "waits for room" in step.verdict.message
+            and "nobody knows when" in step.verdict.message
+        ),
+    ),
+    "room is kept for another, and would not do either": Case(
+        Wait,
+        three().held(),
+        on=with_kept_room(used="2"),
+        more={"around": Around(reservation=kept())},
+        check=phase(QUEUED, REASON_NO_ROOM),
+    ),
+    "room is kept for another who comes later": Case(
+        Start,
+        three().held(),
+        on=with_kept_room(),
+        more={"around": Around(reservation=kept(), ahead=True)},
+        check=moved_to("a", "a", "a"),
+    ),
+    "no room, not even in what is kept for the job": Case(
+        Wait,
+        three().held(),
+        on=with_kept_room(used="2"),
+        more={"around": Around(reservation=kept(), ahead=True)},
+        check=phase(QUEUED, REASON_NO_ROOM),
+    ),
+    "around what is kept": Case(
+        Start,
+        job().worker(2, cpu="1").held(),
+        on=with_kept_room(),
+        more={"around": Around(reservation=kept())},
+        check=moved_to("a", "a"),
+    ),
+    "the topology of the policy counts": Case(
+        Start,
+        job().worker(2, cpu="3").held(),
+        on=RACKS,
+        more={"placement": Placement(topology_keys=("rack",))},
+        check=moved_to("b", "c"),
+    ),
+    "and without it names do": Case(
+        Start, job().worker(2, cpu="3").held(), on=RACKS, check=moved_to("a", "b")
+    ),
+    "what the policy assumes of pods without requests counts": Case(
+        Start,
+        job().worker(1).held(),
+        on=LITTLE_AND_LARGE,
+        more={"placement": Placement(assumed_requests={"cpu": 4000})},
+        check=moved_to("large"),
+    ),
+    "and without it little is assumed": Case(
+        Start, job().worker(1).held(), on=LITTLE_AND_LARGE, check=moved_to("little")
     ),
     "a node that did not take the pods is avoided": Case(
         Start,
@@ -85,3 +180,73 @@ def test_an_elastic_job_starts_with(cpus: int, allowed: Range | None, want: int)
         assert ("fewer than asked for" in step.verdict.message) is (want < 8)
     else:
         assert isinstance(step, Wait)
+
+
+def test_of_more_nodes_than_it_must_two_need_no_reason() -> None:
+    step = next_step(Situation(three().held().build(), (), None, JobState(), NOW), RACKS)
+    assert isinstance(step, Start)
+    assert "instead of" not in step.verdict.message
+
+
+# --- in the place of others -------------------------------------------------------------------
+
+PREEMPT: dict[str, tuple[Around, list[int | None], bool]] = {
+    "pods of lower priority": (Around(priority=10, preempts=True), [5, 5], True),
+    "pods of equal priority": (Around(priority=10, preempts=True), [10, 10], False),
+    "too few of lower priority": (Around(priority=10, preempts=True), [5, 10], False),
+    "claims of nobody who could be preempted": (
+        Around(priority=10, preempts=True),
+        [None, None],
+        False,
+    ),
+    "the job preempts nobody": (Around(priority=10), [5, 5], False),
+}
+
+
+@pytest.mark.parametrize(("around", "priorities", "want"), PREEMPT.values(), ids=PREEMPT)
+def test_whether_a_job_would_have_the_place_of_others_is_known(
+    around: Around, priorities: list[int | None], want: bool
+) -> None:
+    on = ledger(node("a", cpu="4"))
+    for number, priority in enumerate(priorities):
+        on.claim(number, Claim("a", {"cpu": 2000}, priority=priority))
+    of = job().worker(4, cpu="1").held().build()
+    found = find_room(Situation(of, (), None, JobState(), NOW, around=around), on, Refusals())
+    assert isinstance(found, Refusal)
+    assert found.verdict.reason == REASON_NO_ROOM
+    assert found.preemptible is want
+
+
+# --- one verdict for jobs of one shape --------------------------------------------------------
+
+WAITS = Situation(three().held().build(), (), None, JobState(), NOW)
+OWN_QUESTION: dict[str, Situation] = {
+    "only one node will do": replace(WAITS, colocation="required"),
+    "a node is out of the question": replace(WAITS, state=JobState(excluded={"a": NOW + 1})),
+    "another topology": replace(WAITS, placement=Placement(topology_keys=("rack",))),
+    "other assumptions": replace(WAITS, placement=Placement(assumed_requests={"cpu": 1})),
+    "kept room is open to it": replace(WAITS, around=Around(reservation=kept(), ahead=True)),
+    "fewer workers will do": replace(
+        WAITS, job=three().elastic().held().build(), elastic=Range(1, 3)
+    ),
+    "others would make room for it": replace(WAITS, around=Around(priority=5, preempts=True)),
+    "more workers": replace(WAITS, job=job().worker(4, cpu="1").held().build()),
+}
+
+
+def test_a_job_is_not_asked_about_again_whose_shape_was_refused() -> None:
+    on, refusals = full(), Refusals()
+    first = find_room(WAITS, on, refusals)
+    other = replace(WAITS, job=job(uid="other").worker(3, cpu="1").held().build())
+    assert isinstance(first, Refusal)
+    assert find_room(other, on, refusals) is first
+    on.drop(("other", "a"))
+    assert not isinstance(find_room(other, on, refusals), Refusal)
+
+
+@pytest.mark.parametrize("other", OWN_QUESTION.values(), ids=OWN_QUESTION)
+def test_a_job_that_asks_for_something_else_is_asked_about(other: Situation) -> None:
+    on, refusals = full(), Refusals()
+    first = find_room(WAITS, on, refusals)
+    assert isinstance(first, Refusal)
+    assert find_room(other, on, refusals) is not first

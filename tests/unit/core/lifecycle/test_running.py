@@ -7,11 +7,12 @@ from kfext.core.ledger.claims import plan_claims, pod_claim, pod_key
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import block
 from kfext.core.lifecycle.next_step import next_step
-from kfext.core.lifecycle.situation import Situation
+from kfext.core.lifecycle.situation import Around, Situation
 from kfext.core.lifecycle.steps import Amend, Bind, Evict, Remember, Stop, Wait
 from kfext.model.job import TrainingJob
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
+from kfext.model.policy import Placement
 from kfext.model.state import JobState
 from kfext.names import (
     BINDING,
@@ -22,19 +23,23 @@ from kfext.names import (
     REASON_FOREIGN_GATE,
     REASON_NO_ROOM,
 )
-from tests.builders import job, ledger, node, pod
+from tests.builders import job, ledger, node, pod, pods
 from tests.unit.core.lifecycle.cases import (
+    LITTLE_AND_LARGE,
     NOW,
+    RACKS,
     RUNNING,
     TWO_NODES,
     Case,
     decide,
     full,
+    kept,
     moved_to,
     phase,
     plan,
     stopped,
     three,
+    with_kept_room,
     worker,
     workers,
 )
@@ -188,6 +193,45 @@ BARRIER: dict[str, Case] = {
         more={"colocation": "required"},
         check=stopped(REASON_NO_ROOM, 0),
     ),
+    "the room is gone everywhere after a back-off: tried again at once": Case(
+        Stop,
+        three().resumed(),
+        workers(gated=True),
+        plan("a", "a", "a"),
+        JobState(strikes=1, retry_at=NOW + 60),
+        full(),
+        check=lambda step: (step.state.strikes, step.state.retry_at) == (1, 0.0),
+    ),
+    "the room is kept for another by now: who runs already goes first": Case(
+        Bind,
+        three().resumed(),
+        workers(gated=True),
+        plan("a", "a", "a"),
+        on=with_kept_room(),
+        more={"around": Around(reservation=kept())},
+    ),
+    "a member that has ended draws nobody": Case(
+        Amend,
+        three().resumed(),
+        [worker(0, bound="b", phase="Succeeded"), *workers(gated=True)[1:]],
+        check=lambda step: step.plan.nodes == ("a",),
+    ),
+    "planned from the pods by the topology of the policy": Case(
+        Amend,
+        job().worker(2, cpu="3").resumed(),
+        pods(job().worker(2, cpu="3").build(), gated=True),
+        on=RACKS,
+        more={"placement": Placement(topology_keys=("rack",))},
+        check=moved_to("b", "c"),
+    ),
+    "planned from the pods by what the policy assumes": Case(
+        Amend,
+        job().worker(1).resumed(),
+        pods(job().worker(1).build(), gated=True),
+        on=LITTLE_AND_LARGE,
+        more={"placement": Placement(assumed_requests={"cpu": 4000})},
+        check=moved_to("large"),
+    ),
     "resumed by hand: planned from the pods": Case(
         Amend,
         three().resumed(),
@@ -312,6 +356,23 @@ BINDS: dict[str, Case] = {
             and step.state.suspended_at == 0.0
             and "no volume here" in step.state.message
         ),
+    ),
+    "one is not bound in time, as another before: both nodes are avoided": Case(
+        Evict,
+        three().resumed(),
+        [*workers(bound="a")[:2], worker(2, pinned="a")],
+        plan("a", "a", "a"),
+        JobState(strikes=1, excluded={"c": NOW + 9}),
+        more={"waited": 60.0},
+        check=lambda step: step.state.excluded == {"c": NOW + 9, "a": NOW + 300},
+    ),
+    "one has ended that was pinned to a node that is avoided: it stays": Case(
+        Wait,
+        three().resumed(),
+        [worker(0, pinned="a", phase="Failed"), *workers(pinned="b")[1:]],
+        plan("a", "b", "b"),
+        JobState(excluded={"a": NOW + 9}),
+        check=phase(BINDING),
     ),
     "a pod without a pin is kube-scheduler's business": Case(
         Wait,

@@ -1,8 +1,99 @@
 """What a situation says of itself."""
 
-from kfext.core.lifecycle.situation import Situation
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kfext.core.lifecycle.situation import Around, Situation
+from kfext.model.pod import ReplicaKey
 from kfext.model.state import JobState
-from tests.unit.core.lifecycle.cases import NOW, RUNNING
+from tests.builders import JobBuilder
+from tests.unit.core.lifecycle.cases import NOW, RUNNING, kept, plan, three
+
+QUEUED = Situation(three().held().build(), (), None, JobState(), NOW)
+
+
+def ending(within: int) -> JobBuilder:
+    made = three().held()
+    made.raw["spec"]["runPolicy"]["activeDeadlineSeconds"] = within
+    return made
+
+
+KEPT = kept(until=NOW + 60)
+OPEN: dict[str, tuple[JobBuilder, Around, bool]] = {
+    "nothing is kept": (three().held(), Around(), False),
+    "who comes after the head": (three().held(), Around(reservation=KEPT), False),
+    "the head, and who comes before it": (
+        three().held(),
+        Around(reservation=KEPT, ahead=True),
+        True,
+    ),
+    "who runs already": (three().resumed(), Around(reservation=KEPT), True),
+    "who ends in time": (ending(60), Around(reservation=KEPT), True),
+    "who ends too late": (ending(61), Around(reservation=KEPT), False),
+    "who ends, but nobody knows until when it is kept": (
+        ending(1),
+        Around(reservation=kept(until=math.inf)),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "around", "want"), OPEN.values(), ids=OPEN)
+def test_whom_kept_room_does_not_keep_out(made: JobBuilder, around: Around, want: bool) -> None:
+    found = replace(QUEUED, job=made.build(), around=around).open_claims
+    assert found == (tuple(KEPT.claims) if want else ())
+
+
+IN_LINE: dict[str, tuple[float, float, float]] = {
+    "since it was created": (NOW - 50, 0.0, 50.0),
+    "since it was last suspended": (NOW - 50, NOW - 20, 20.0),
+}
+
+
+@pytest.mark.parametrize(("created", "suspended_at", "want"), IN_LINE.values(), ids=IN_LINE)
+def test_how_long_it_has_been_in_the_queue(
+    created: float, suspended_at: float, want: float
+) -> None:
+    of, state = three().created(created).build(), JobState(suspended_at=suspended_at)
+    assert replace(QUEUED, job=of, state=state).in_line == want
+
+
+def test_a_node_is_out_of_the_question_until_its_time_is_over() -> None:
+    state = JobState(excluded={"a": NOW - 1, "b": NOW, "c": NOW + 1})
+    assert replace(QUEUED, state=state).excluded == ("c",)
+
+
+@pytest.mark.parametrize("colocation", ["preferred", "required", "off"])
+def test_only_a_required_job_must_be_on_one_node(colocation: str) -> None:
+    assert replace(QUEUED, colocation=colocation).one_node is (colocation == "required")
+
+
+GENERATIONS: dict[str, tuple[Mapping[str, Any], int]] = {
+    "before the first plan": ({}, 0),
+    "under a plan": ({"plan": plan("a", generation=3)}, 3),
+    "after a plan that was taken off": ({"state": JobState(generation=4)}, 4),
+    "under a plan after others": (
+        {"plan": plan("a", generation=5), "state": JobState(generation=4)},
+        5,
+    ),
+    "under a plan that somebody wrote again": (
+        {"plan": plan("a", generation=2), "state": JobState(generation=4)},
+        4,
+    ),
+}
+
+
+@pytest.mark.parametrize(("more", "want"), GENERATIONS.values(), ids=GENERATIONS)
+def test_plans_are_numbered_and_none_twice(more: Mapping[str, Any], want: int) -> None:
+    situation = replace(QUEUED, **more)
+    following = situation.planned({ReplicaKey("worker", 0): "b"}, port=20000)
+    assert situation.generation == want
+    assert (following.generation, following.nodes) == (want + 1, ("b",))
+    assert (following.job_uid, following.port) == ("uid-1", 20000)
 
 
 def test_backing_off_doubles_up_to_five_minutes() -> None:
@@ -11,3 +102,10 @@ def test_backing_off_doubles_up_to_five_minutes() -> None:
         state = JobState(strikes=strikes)
         waits.append(Situation(RUNNING, (), None, state, NOW).after_strike("r", "m").retry_at - NOW)
     assert waits == [15, 30, 60, 120, 240, 300, 300]
+
+
+def test_a_strike_is_counted_with_its_reason_and_costs_nothing_else() -> None:
+    state = JobState(strikes=1, excluded={"a": 1.0}, suspended_at=5.0, generation=3)
+    struck = replace(QUEUED, state=state).after_strike("BindTimeout", "not bound")
+    assert (struck.strikes, struck.reason, struck.message) == (2, "BindTimeout", "not bound")
+    assert replace(struck, strikes=1, retry_at=0.0, reason="", message="") == state

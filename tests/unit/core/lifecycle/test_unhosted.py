@@ -1,10 +1,12 @@
 """Back to the pod network."""
 
 from kfext.core.ledger.claim import Claim
-from kfext.core.lifecycle.steps import Amend, Bind, Release, Stop
+from kfext.core.lifecycle.steps import Amend, Bind, Release, Stop, Wait
 from kfext.core.network.eligibility import Wish
+from kfext.model.state import JobState
 from kfext.names import REASON_POD_NETWORK
 from tests.builders import job, node, pod
+from tests.unit.core.lifecycle.cases import NOW
 from tests.unit.core.lifecycle.hosted import (
     IN_QUEUE,
     ON_HOST,
@@ -22,6 +24,13 @@ def test_a_job_that_is_let_go_while_it_waits_is_told_that_it_loses_the_host_netw
     released = step_of(IN_QUEUE, one_node(), colocation="off")
     assert isinstance(released, Release)
     assert "own network" in released.verdict.message
+
+
+def test_who_could_not_have_had_it_loses_nothing() -> None:
+    wish = Wish(PORTS, obstacle="no way")
+    released = step_of(IN_QUEUE, one_node(), wish=wish, colocation="off")
+    assert isinstance(released, Release)
+    assert "own network" not in released.verdict.message
 
 
 def test_pods_that_are_never_created_on_the_host_network_are_tried_on_the_pod_network() -> None:
@@ -49,6 +58,21 @@ def test_so_is_one_that_runs_and_of_which_a_replaced_pod_was_missed() -> None:
     of = started("TFJob")
     runs = tuple(pod(of, "worker", n, bound="a", spec=ON_HOST if n else None) for n in range(3))
     assert isinstance(step_of(of, one_node(), plan=planned(), pods=runs), Stop)
+
+
+def test_a_pod_that_has_ended_on_the_other_network_is_no_reason_to_begin_anew() -> None:
+    of = started("TFJob")
+    ended = pod(of, "worker", 0, bound="a", phase="Succeeded")
+    run = [pod(of, "worker", n, bound="a", spec=ON_HOST) for n in (1, 2)]
+    assert isinstance(step_of(of, one_node(), plan=planned(), pods=(ended, *run)), Wait)
+
+
+def test_what_was_told_different_addresses_is_made_again_at_once() -> None:
+    of, plan = started("TFJob"), planned()
+    state = JobState(strikes=1, retry_at=NOW + 60)
+    found = step_of(of, books_of(of, plan), plan=plan, pods=gang(of, missed=1), state=state)
+    assert isinstance(found, Stop)
+    assert (found.state.retry_at, found.state.strikes) == (0.0, 1)
 
 
 def test_a_tfjob_of_which_the_user_put_a_part_on_the_host_network_is_none_of_ours() -> None:
