@@ -12,7 +12,8 @@ from kfext.core.lifecycle.room import find_room
 from kfext.core.lifecycle.situation import Around, Situation
 from kfext.core.lifecycle.steps import Start, Wait
 from kfext.core.queue.refusals import Refusal, Refusals
-from kfext.core.settings.values import Range
+from kfext.core.settings.resolve import Settings
+from kfext.core.settings.values import Colocation, Range
 from kfext.model.policy import Placement
 from kfext.model.state import JobState
 from kfext.names import (
@@ -221,13 +222,17 @@ def test_whether_a_job_would_have_the_place_of_others_is_known(
 
 WAITS = Situation(three().held().build(), (), None, JobState(), NOW)
 OWN_QUESTION: dict[str, Situation] = {
-    "only one node will do": replace(WAITS, colocation="required"),
+    "only one node will do": replace(WAITS, settings=Settings(colocation=Colocation.REQUIRED)),
     "a node is out of the question": replace(WAITS, state=JobState(excluded={"a": NOW + 1})),
-    "another topology": replace(WAITS, placement=Placement(topology_keys=("rack",))),
-    "other assumptions": replace(WAITS, placement=Placement(assumed_requests={"cpu": 1})),
+    "another topology": replace(
+        WAITS, settings=Settings(placement=Placement(topology_keys=("rack",)))
+    ),
+    "other assumptions": replace(
+        WAITS, settings=Settings(placement=Placement(assumed_requests={"cpu": 1}))
+    ),
     "kept room is open to it": replace(WAITS, around=Around(reservation=kept(), ahead=True)),
     "fewer workers will do": replace(
-        WAITS, job=three().elastic().held().build(), elastic=Range(1, 3)
+        WAITS, job=three().elastic().held().build(), settings=Settings(elastic=Range(1, 3))
     ),
     "others would make room for it": replace(WAITS, around=Around(priority=5, preempts=True)),
     "more workers": replace(WAITS, job=job().worker(4, cpu="1").held().build()),

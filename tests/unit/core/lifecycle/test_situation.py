@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from kfext.core.lifecycle.situation import Around, Situation
+from kfext.core.settings.resolve import Settings
+from kfext.core.settings.values import Colocation
 from kfext.model.pod import ReplicaKey
 from kfext.model.state import JobState
 from tests.builders import JobBuilder
@@ -67,9 +69,11 @@ def test_a_node_is_out_of_the_question_until_its_time_is_over() -> None:
     assert replace(QUEUED, state=state).excluded == ("c",)
 
 
-@pytest.mark.parametrize("colocation", ["preferred", "required", "off"])
-def test_only_a_required_job_must_be_on_one_node(colocation: str) -> None:
-    assert replace(QUEUED, colocation=colocation).one_node is (colocation == "required")
+@pytest.mark.parametrize("colocation", Colocation)
+def test_only_a_required_job_must_be_on_one_node(colocation: Colocation) -> None:
+    found = replace(QUEUED, settings=Settings(colocation=colocation))
+    assert found.limits.one_node is (colocation == "required")
+    assert found.never_released is (colocation == "required")
 
 
 GENERATIONS: dict[str, tuple[Mapping[str, Any], int]] = {

@@ -8,7 +8,6 @@ from kfext.core.settings.resolve import Settings
 from kfext.model.network_policy import parse_network_policy
 from kfext.model.plan import Assignment, Plan
 from kfext.model.pod import ReplicaKey
-from kfext.model.policy import HostNetwork
 from kfext.model.state import JobState
 from tests.builders import JobBuilder, Raw, job, pod
 
@@ -170,7 +169,6 @@ def test_network_policies_that_select_the_pods_are_known(selector: Raw, selects:
         made.build(),
         Settings(network="host"),
         namespace_labels={},
-        network=HostNetwork(),
         network_policies=[parse_network_policy(raw)],
     )
     assert found is not None
@@ -179,4 +177,4 @@ def test_network_policies_that_select_the_pods_are_known(selector: Raw, selects:
 
 def test_who_does_not_ask_wishes_nothing() -> None:
     made = job().worker(2).build()
-    assert wish(made, Settings(), namespace_labels={}, network=HostNetwork()) is None
+    assert wish(made, Settings(), namespace_labels={}) is None

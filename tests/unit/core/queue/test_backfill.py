@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given
@@ -11,11 +11,15 @@ from hypothesis import strategies as st
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import members_of
+from kfext.core.placement.limits import Limits, limits_of
 from kfext.core.placement.place import place
 from kfext.core.queue.backfill import reserve
 from kfext.core.queue.reservation import Reservation
+from kfext.core.settings.of_job import settings_of
+from kfext.model.namespace import Namespace
 from kfext.model.verdict import Verdict
 from tests.builders import job, limits
+from tests.setting_samples import WELL_FORMED
 from tests.unit.core.queue.cluster import GPU, Use, cluster
 
 
@@ -206,17 +210,30 @@ def test_the_claims_of_a_reservation_never_take_more_than_is_free(use: Use, pods
         assert (made.free([GPU, "pods"]) >= 0).all()
 
 
-@given(use=uses, pods=st.integers(1, 12))
-def test_the_head_fits_once_the_jobs_that_it_waits_for_have_ended(use: Use, pods: int) -> None:
+# The limits that each setting makes by itself: what place demands, a reservation must know too.
+WITHIN = {
+    key: limits_of(
+        settings_of(job().annotated(key, value).build(), Namespace("team"), ()), excluded=excluded
+    )
+    for key, value in WELL_FORMED.items()
+    for excluded in ((), ("a",))
+}
+
+
+@given(use=uses, pods=st.integers(1, 12), within=st.sampled_from(list(WITHIN.values())))
+def test_the_head_fits_once_the_jobs_that_it_waits_for_have_ended(
+    use: Use, pods: int, within: Limits
+) -> None:
     made = cluster(use, gpus=16)
-    found = reserved(made, pods)
+    head = members_of(job(uid="head").worker(pods, gpus=1).build())
+    found = reserve("head", head, made, within, ends={})
     if found is not None:
         for key, claim in made.claims().items():
             if claim.job in found.waits_for:
                 made.drop(key)
-        head = members_of(job(uid="head").worker(pods, gpus=1).build())
-        others = [name for name in use if name not in found.nodes]
-        assert not isinstance(place(head, made, limits(excluded=others)), Verdict)
+        others = tuple(name for name in use if name not in found.nodes)
+        inside = replace(within, excluded=within.excluded + others)
+        assert not isinstance(place(head, made, inside), Verdict)
 
 
 @given(use=uses, pods=st.integers(1, 12), thief=st.sampled_from("abcd"))

@@ -14,13 +14,23 @@ REFUSED = Refusal(Verdict(REASON_NO_ROOM, "8 short"), preemptible=True)
 def test_a_refusal_is_known_until_room_comes_free() -> None:
     refusals, on = Refusals(), ledger(node("a", cpu="8"))
     assert refusals.known("shape", on) is None
-    refusals.note("shape", REFUSED)
+    refusals.note("shape", REFUSED, on)
     assert refusals.known("shape", on) is REFUSED
     assert refusals.known("another", on) is None
     on.claim("more", Claim("a", {"cpu": 1000}))
     assert refusals.known("shape", on) is REFUSED
     on.drop("more")
     assert refusals.known("shape", on) is None
+    assert refusals.known("shape", on) is None
+
+
+def test_that_a_shape_would_fit_is_known_until_anything_is_claimed() -> None:
+    refusals, on = Refusals(), ledger(node("a", cpu="8"))
+    refused = Refusal(Verdict(REASON_NO_ROOM, "8 short"), would_fit=True)
+    assert refusals.known("shape", on) is None
+    refusals.note("shape", refused, on)
+    assert refusals.known("shape", on) is refused
+    on.claim("more", Claim("a", {"cpu": 1000}))
     assert refusals.known("shape", on) is None
 
 

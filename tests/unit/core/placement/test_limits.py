@@ -1,0 +1,30 @@
+from dataclasses import fields
+
+import pytest
+
+from kfext.core.placement.limits import Limits, limits_of
+from kfext.core.settings.resolve import Settings
+from kfext.core.settings.values import Colocation
+from kfext.model.policy import Placement
+
+NOTHING = limits_of(Settings(), excluded=())
+SET: dict[str, tuple[Limits, object]] = {
+    "one_node": (limits_of(Settings(colocation=Colocation.REQUIRED), excluded=()), True),
+    "excluded": (limits_of(Settings(), excluded=["b", "a"]), ("b", "a")),
+    "topology_keys": (
+        limits_of(Settings(placement=Placement(topology_keys=("zone", "rack"))), excluded=()),
+        ("zone", "rack"),
+    ),
+    "assumed": (
+        limits_of(Settings(placement=Placement(assumed_requests={"cpu": 1})), excluded=()),
+        (("cpu", 1),),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Limits)])
+def test_each_limit_comes_from_somewhere_and_changes_the_key(name: str) -> None:
+    limits, want = SET[name]
+    assert getattr(limits, name) == want
+    assert limits != NOTHING
+    assert hash(limits) != hash(NOTHING)
