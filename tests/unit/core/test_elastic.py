@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from kfext.core.elastic import fewest_workers
+from kfext.core.elastic import fewest_workers, with_workers, workers_of
 from kfext.core.settings.values import Range
 from tests.builders import JobBuilder, job
 
@@ -34,3 +34,9 @@ FEWEST: Mapping[str, tuple[JobBuilder, Range | None, int]] = {
 @pytest.mark.parametrize(("of", "allowed", "want"), FEWEST.values(), ids=FEWEST.keys())
 def test_the_fewest_workers(of: JobBuilder, allowed: Range | None, want: int) -> None:
     assert fewest_workers(of.build(), allowed) == want
+
+
+def test_fewer_workers_leave_the_other_types_as_they_are() -> None:
+    of = with_workers(dynamic(6).build(), 2)
+    assert {group.type: group.replicas for group in of.groups} == {"Chief": 1, "PS": 1, "Worker": 2}
+    assert workers_of(of) == 2

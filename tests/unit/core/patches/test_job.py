@@ -30,6 +30,13 @@ ANY_NODE_BUT = {
         "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["bad"]}]
     },
 }
+
+
+def by_name(*nodes: str) -> Raw:
+    fields = [{"key": "metadata.name", "operator": "In", "values": list(nodes)}]
+    return {"weight": 100, "preference": {"matchFields": fields}}
+
+
 RELEASE = Verdict(names.REASON_TOO_BIG, "too big")
 
 
@@ -163,6 +170,8 @@ AFFINITIES: dict[str, Raw] = {
     "required": affinity_to("x"),
     "preferred nodes": {"nodeAffinity": {PREFERRED: [ZONE]}},
     "preferred by name, but not as we say it": {"nodeAffinity": {PREFERRED: [ANY_NODE_BUT]}},
+    "preferred by name, but two nodes at once": {"nodeAffinity": {PREFERRED: [by_name("x", "y")]}},
+    "preferred by name, but less": {"nodeAffinity": {PREFERRED: [{**by_name("x"), "weight": 99}]}},
     "pods": {"podAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": {}}]}},
     "anti": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}},
     "all": {
@@ -255,6 +264,13 @@ def test_release_takes_the_preference_for_planned_nodes_away() -> None:
     assert leaning(after) == [ZONE]
 
 
+def test_release_remembers_why_and_adds_nothing_to_what_a_template_lacks() -> None:
+    raw = gang().held().raw
+    after = applied(release_patch(raw, parsed(raw), RELEASE), raw)
+    assert decode_state(after["metadata"]["annotations"][names.STATE]).message == "too big"
+    assert template(after)["spec"]["affinity"].keys() == {"podAffinity"}
+
+
 def test_release_twice_changes_nothing_more() -> None:
     raw = gang().held().raw
     once = applied(release_patch(raw, parsed(raw), RELEASE), raw)
@@ -338,6 +354,13 @@ def test_every_template_bears_the_base_and_the_interfaces() -> None:
         annotations = template(after, type_)["metadata"]["annotations"]
         assert annotations[names.PORT_BASE] == "20000"
         assert annotations[names.INTERFACES] == "ib0,eth0"
+
+
+def test_on_the_pod_network_templates_bear_neither() -> None:
+    raw = gang().held().raw
+    patch = start_patch(raw, parsed(raw), a_plan("a", "b"), interfaces=("ib0",))
+    annotations = template(applied(patch, raw))["metadata"]["annotations"]
+    assert annotations.keys() == {names.PLAN_GENERATION}
 
 
 def test_a_later_plan_for_the_pod_network_takes_the_base_back() -> None:

@@ -4,7 +4,6 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from kfext import names
 from kfext.core.patches.job import start_patch
 from kfext.model.job import parse_job
 from kfext.model.plan import Plan
@@ -22,12 +21,12 @@ def training(*ports: Raw, container: str = "pytorch") -> Raw:
     return {"containers": [{"name": "logger"}, main]}
 
 
-def started(made: JobBuilder, *, port: int = 20000, interfaces: tuple[str, ...] = ()) -> Raw:
+def started(made: JobBuilder, *, port: int = 20000) -> Raw:
     raw = made.held().raw
     parsed = parse_job(raw)
     assert parsed is not None
     plan = Plan(parsed.uid, 1, {ReplicaKey("worker", 0): "a"}, port=port)
-    patch = start_patch(raw, parsed, plan, interfaces=interfaces)
+    patch = start_patch(raw, parsed, plan)
     after: Raw = jsonpatch.apply_patch(deepcopy(raw), patch)
     return after
 
@@ -60,12 +59,8 @@ def test_the_operator_is_told_the_port_by_its_own_name(
     assert "ports" not in template(after)["spec"]["containers"][0]
 
 
-def test_on_the_pod_network_templates_bear_neither() -> None:
-    after = started(job().worker(2, spec=training()), port=0, interfaces=("ib0",))
-    assert (
-        not {names.PORT_BASE, names.INTERFACES} & template(after)["metadata"]["annotations"].keys()
-    )
-    assert port_of(after) is None
+def test_on_the_pod_network_no_port_is_written() -> None:
+    assert port_of(started(job().worker(2, spec=training()), port=0)) is None
 
 
 def test_elastic_workers_meet_on_the_port_of_the_job() -> None:

@@ -84,6 +84,11 @@ def test_which_division_is_better(one: tuple[int, ...], other: tuple[int, ...]) 
     assert cost(one) < cost(other)
 
 
+def test_sharing_a_link_costs_what_its_weight_says() -> None:
+    only = Weights(crossing=0.0, doubling=0.0, lopsided=0.0, sharing=1.0)
+    assert (cost((2, 2, 2, 2), only), cost((4, 4), only)) == (1.0, 2.0)
+
+
 def test_nodes_without_a_member_do_not_count() -> None:
     assert cost((0, 4, 0)) == cost((4,)) == 0
 

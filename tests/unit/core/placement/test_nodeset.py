@@ -4,10 +4,13 @@ from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kfext.core.placement.division import DEFAULT
+from kfext.core.placement.nodeset import divisions
 from kfext.core.placement.place import place
 from kfext.model.verdict import Verdict
 from tests.builders import job, ledger, limits, node
@@ -62,6 +65,12 @@ def test_C2_node_sets(room: Mapping[str, int], pods: int, want_shares: list[int]
     assert list(Counter(found).values()) == want_shares, "in rank order, the smallest share last"
     changes = sum(one != other for one, other in pairwise(found))
     assert changes == len(want_shares) - 1, "consecutive ranks stay together"
+
+
+def test_C2_sizes_go_from_the_fewest_nodes_to_twice_as_many_the_cheapest_first() -> None:
+    sizes, prices = divisions(np.array([2, 7, 4, 5, 4, 2, 2]), 12, weights=DEFAULT)
+    assert sizes.tolist() == [3, 4, 2]
+    assert (np.diff(prices) > 0).all()
 
 
 def test_C2_an_even_share_goes_to_the_node_with_the_least_room_for_it() -> None:

@@ -15,6 +15,7 @@ from kfext.core.placement.gang import Member
 from kfext.core.placement.place import place, still_fits, why_more_nodes
 from kfext.model.constraints import Constraints
 from kfext.model.node import Node
+from kfext.model.plan import Assignment
 from kfext.model.pod import ReplicaKey
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_NO_ROOM, REASON_TOO_BIG
@@ -76,6 +77,40 @@ def test_a_planned_gang_with_host_ports_still_fits_where_its_own_plan_is() -> No
     assert not still_fits(members, on, assignment=plan)
     together = dict.fromkeys(plan, "a")
     assert not still_fits(members, on, assignment=together, ignoring=own)
+
+
+# --- a plan that was made before --------------------------------------------------------------
+
+MASTER, WORKER = ReplicaKey("master", 0), ReplicaKey("worker", 0)
+FITS: dict[str, tuple[Assignment, bool]] = {
+    "where there is room": ({MASTER: "a", WORKER: "b"}, True),
+    "together, where both want one port": ({MASTER: "a", WORKER: "a"}, False),
+    "on a node that is full": ({MASTER: "a", WORKER: "full"}, False),
+    "on a node that is cordoned": ({MASTER: "a", WORKER: "cordoned"}, False),
+    "on a node that did not take it": ({MASTER: "a", WORKER: "shut"}, False),
+}
+
+
+@pytest.mark.parametrize(("assignment", "want"), FITS.values(), ids=FITS)
+def test_whether_a_plan_still_holds(assignment: Assignment, want: bool) -> None:
+    on = ledger(
+        *map(node, ("a", "b", "full", "shut")),
+        node("cordoned", cordoned=True),
+        used={"full": {"cpu": "32"}},
+    )
+    members = job().master(cpu="2", ports=[80]).worker(cpu="1", ports=[80]).members()
+    assert still_fits(members, on, assignment=assignment, excluded=["shut"]) is want
+
+
+def test_a_plan_does_not_hold_of_which_a_node_is_gone() -> None:
+    on, members = ledger(node("a")), job().worker(2, cpu="1").members()
+    plan = {members[0].key: "a", members[1].key: "gone"}
+    assert not still_fits(members, on, assignment=plan)
+    assert still_fits(members[:1], on, assignment=plan)
+
+
+def test_a_plan_of_nobody_still_holds() -> None:
+    assert still_fits([], ledger(), assignment={})
 
 
 # --- gangs of unlike pods ---------------------------------------------------------------------
@@ -278,3 +313,8 @@ def test_C2_the_reason_says_why_there_are_more_nodes(
     found = place(members, on, limits())
     assert not isinstance(found, Verdict)
     assert why_more_nodes(found, place(members, on, limits(), weights=FEWEST)) == want
+
+
+def test_C2_there_is_no_reason_to_give_where_fewer_nodes_are_not_found() -> None:
+    found = {ReplicaKey("worker", n): name for n, name in enumerate("abc")}
+    assert why_more_nodes(found, Verdict(REASON_NO_ROOM, "")) == ""

@@ -108,6 +108,12 @@ def test_an_unknown_key_is_a_warning(job: Annotations, want: str) -> None:
     assert want in found.warnings[0]
 
 
+def test_an_unknown_key_is_not_repeated_at_any_length() -> None:
+    (warning,) = settings({f"kfext.dev/{'x' * 300}": "1"}).warnings
+    assert "kfext.dev/xxx" in warning
+    assert len(warning) < 200
+
+
 def test_other_peoples_annotations_and_our_own_marks_are_no_settings() -> None:
     found = settings({"example.com/colocation": "x", names.HELD: "true", names.RELEASED: "x"})
     assert found == Settings()
@@ -157,6 +163,7 @@ def test_parsed_values_are_kept_for_the_features_that_will_use_them() -> None:
 
 LIMITS = {
     "a limit above the share": ({names.GPU_SHARE: "0.5", names.GPU_LIMIT: "1"}, 0),
+    "a limit at the share": ({names.GPU_SHARE: "0.5", names.GPU_LIMIT: "0.5"}, 0),
     "a limit below the share": ({names.GPU_SHARE: "0.5", names.GPU_LIMIT: "0.4"}, 1),
     "a type's limit below the share of all": (
         {names.GPU_SHARE: "0.5", f"{names.GPU_LIMIT}.worker": "0.4"},
