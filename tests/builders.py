@@ -19,12 +19,12 @@ from kfext.core.placement.limits import Limits
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Colocation
 from kfext.model.job import TrainingJob, parse_job
+from kfext.model.job_state import JobState
 from kfext.model.kinds import KINDS
 from kfext.model.node import Node, parse_node
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, parse_pod
 from kfext.model.quantity import parse_resources
-from kfext.model.state import JobState
 
 Raw = dict[str, Any]
 

@@ -26,11 +26,11 @@ from kfext.core.ledger.claims import plan_claims
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import Situation
-from kfext.core.lifecycle.steps import Start
+from kfext.core.lifecycle.steps import Unsuspend
 from kfext.model.job import TrainingJob, parse_job
+from kfext.model.job_state import JobState
 from kfext.model.node import parse_node
 from kfext.model.quantity import parse_resources
-from kfext.model.state import JobState
 from kfext.names import HELD
 
 SIZES = (200, 1000, 5000)
@@ -93,7 +93,7 @@ def _run(size: int, kind: str, *, count: int, seed: int) -> Run:
         situation = Situation(job=job, pods=(), plan=None, state=JobState(), now=0.0)
         began = time.perf_counter()
         step = next_step(situation, ledger)
-        if not isinstance(step, Start):
+        if not isinstance(step, Unsuspend):
             raise RuntimeError(f"gang {number} found no place on {size} nodes: {step}")
         claims = plan_claims(replace(job, suspend=False), step.plan, ())
         for key, claim in claims.items():

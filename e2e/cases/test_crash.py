@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from e2e.harness.faults import Exchange, KillAfter, Match, pod_patch, start_patch
+from e2e.harness.faults import Exchange, KillAfter, Match, pod_patch, unsuspend_patch
 from e2e.harness.jobs import job, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
@@ -31,8 +31,8 @@ def view_status(namespace: str) -> Match:
 
 
 DEATHS = {
-    "before the plan, so right after the suspend": Death(start_patch, 0),
-    "after the patch that plans and unsuspends": Death(start_patch, 1),
+    "before the plan, so right after the suspend": Death(unsuspend_patch, 0),
+    "after the patch that plans and unsuspends": Death(unsuspend_patch, 1),
     "before the first pin": Death(pod_patch, 0),
     "after the first pin": Death(pod_patch, 1),
     "after half of the pins": Death(pod_patch, PODS // 2),
@@ -70,7 +70,7 @@ def test_a_controller_killed_after_every_single_write_still_places_the_job_once(
     kfext.kill_controller()
     kfext.wait_controller_dead()
     space.submit(job("one", {"PS": 1, "Worker": 2}, kind="TFJob", each=GPU))
-    for step in (start_patch, pod_patch, pod_patch, pod_patch):
+    for step in (unsuspend_patch, pod_patch, pod_patch, pod_patch):
         fault = KillAfter(step(space.name), nth=1)
         kfext.proxy.arm(fault)
         kfext.relaunch_killed_controller()  # it may be dead again before it is seen to lead
@@ -114,7 +114,7 @@ def test_a_controller_that_restarts_among_twenty_jobs_in_every_phase_places_each
     for number in range(3):
         space.phase(f"gated-{number}", "Gated")
         starved.phase(f"planned-{number}", "Planned")
-    fault = KillAfter(start_patch(space.name), nth=4)
+    fault = KillAfter(unsuspend_patch(space.name), nth=4)
     kfext.proxy.arm(fault)
     for number in range(8):
         space.submit(workers(f"many-{number}", 4, each=GPU))
@@ -173,7 +173,7 @@ def test_sigterm_while_pins_are_written_loses_none(space: Space, kfext: Kfext) -
 
 def test_two_plans_are_never_written_for_one_job(space: Space, kfext: Kfext) -> None:
     """The answer to the start patch is lost: the successor reads the plan instead of making one."""
-    fault = KillAfter(start_patch(space.name), nth=1)
+    fault = KillAfter(unsuspend_patch(space.name), nth=1)
     kfext.proxy.arm(fault)
     space.nodes(3, cpu="32", memory="64Gi", gpu="8")
     space.submit(workers("one", 4, each=GPU))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from e2e.harness.faults import KillAfter, pod_patch, start_patch
+from e2e.harness.faults import KillAfter, pod_patch, unsuspend_patch
 from e2e.harness.jobs import workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.moving import PODS, Moving
@@ -15,7 +15,7 @@ GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("jobs", "deadly"),
-    [(200, start_patch), (40, pod_patch)],
+    [(200, unsuspend_patch), (40, pod_patch)],
     ids=["200 jobs, among the plans", "40 jobs, among the pins"],
 )
 def test_a_leader_killed_among_moving_jobs_loses_none_and_places_none_twice(

@@ -12,7 +12,7 @@ from e2e.harness.faults import (
     Refuse,
     job_patch,
     pod_patch,
-    start_patch,
+    unsuspend_patch,
     watch_of,
 )
 from e2e.harness.jobs import workers
@@ -84,9 +84,9 @@ def test_a_controller_whose_watch_of_jobs_is_refused_ends_itself_and_its_success
 
 
 STUMBLES = {
-    "the start patch conflicts once": (start_patch, 409, 1, 1),
-    "the start patch fails three times": (start_patch, 500, 1, 3),
-    "the start patch is throttled": (start_patch, 429, 1, 2),
+    "the start patch conflicts once": (unsuspend_patch, 409, 1, 1),
+    "the start patch fails three times": (unsuspend_patch, 500, 1, 3),
+    "the start patch is throttled": (unsuspend_patch, 429, 1, 2),
     "the first pin conflicts": (pod_patch, 409, 1, 1),
     "a pin in the middle fails": (pod_patch, 500, 3, 1),
     "half of the pins fail": (pod_patch, 500, 4, 3),
@@ -110,7 +110,7 @@ def test_a_refused_write_is_decided_on_anew(
     assert space.starts() == 1
 
 
-LOST = {"start patch": start_patch, "first pin": pod_patch}
+LOST = {"start patch": unsuspend_patch, "first pin": pod_patch}
 
 
 @pytest.mark.parametrize("match", LOST.values(), ids=LOST.keys())

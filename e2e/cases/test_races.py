@@ -2,7 +2,7 @@
 
 import json
 
-from e2e.harness.faults import Exchange, Hold, HoldAnswer, pod_patch, start_patch
+from e2e.harness.faults import Exchange, Hold, HoldAnswer, pod_patch, unsuspend_patch
 from e2e.harness.jobs import job, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.look import conditions, gated, pinned_to
@@ -22,7 +22,7 @@ def attempts(space: Space, kfext: Kfext) -> list[Exchange]:
 def test_a_job_that_shrinks_while_its_start_is_on_its_way_is_planned_anew(
     space: Space, kfext: Kfext
 ) -> None:
-    start = Hold(start_patch(space.name))
+    start = Hold(unsuspend_patch(space.name))
     kfext.proxy.arm(start)
     space.submit(workers("gang", 4, each=GPU))
     space.until(lambda: start.seen, "the start is on its way")
@@ -43,12 +43,12 @@ def test_a_job_that_shrinks_while_its_start_is_on_its_way_is_planned_anew(
 def test_a_start_that_is_late_does_not_start_the_next_job_of_that_name(
     space: Space, kfext: Kfext
 ) -> None:
-    start = Hold(start_patch(space.name))
+    start = Hold(unsuspend_patch(space.name))
     kfext.proxy.arm(start)
     space.submit(workers("gang", 4, each=GPU))
     space.until(lambda: start.seen, "the start is on its way")
     kfext.proxy.heal()
-    again = Hold(start_patch(space.name))
+    again = Hold(unsuspend_patch(space.name))
     kfext.proxy.arm(again)
     space.kube.delete(space.path("pytorchjobs", "gang"))
     uid = space.submit(workers("gang", 4, each=GPU))["metadata"]["uid"]
@@ -57,13 +57,13 @@ def test_a_start_that_is_late_does_not_start_the_next_job_of_that_name(
     space.until(lambda: _refused(space, kfext), "the late one is refused")
     again.go.set()
     space.bound("gang", 4)
-    (started,) = kfext.proxy.writes(start_patch(space.name))
+    (started,) = kfext.proxy.writes(unsuspend_patch(space.name))
     assert uid in started.body.decode()
     assert set(space.pins().values()) == {1}
 
 
 def _refused(space: Space, kfext: Kfext) -> list[Exchange]:
-    match = start_patch(space.name)
+    match = unsuspend_patch(space.name)
     return [one for one in list(kfext.proxy.log) if match(one) and one.status == 422]
 
 

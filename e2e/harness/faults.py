@@ -47,7 +47,7 @@ def job_patch(namespace: str, *, containing: str = "") -> Match:
     )
 
 
-def start_patch(namespace: str) -> Match:
+def unsuspend_patch(namespace: str) -> Match:
     """Match the patch that unsuspends a job under a plan; a release unsuspends it without one."""
     wanted = job_patch(namespace, containing="kfext.dev~1plan")
     return lambda one: wanted(one) and _starts(json.loads(one.body))

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from e2e.harness.faults import start_patch
+from e2e.harness.faults import unsuspend_patch
 from e2e.harness.jobs import workers
 from e2e.harness.kube import Object
 from e2e.harness.space import Space
@@ -34,7 +34,7 @@ class Moving:
 
     def started(self) -> Counter[str]:
         """Return how many times each job was unsuspended under a plan, by any controller."""
-        done = self.space.kfext.writes(start_patch(self.space.name))
+        done = self.space.kfext.writes(unsuspend_patch(self.space.name))
         return Counter(one.path.rsplit("/", 1)[-1] for one in done)
 
     def wait_placed(self) -> None:

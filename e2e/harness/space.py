@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from e2e.harness.faults import pod_patch, start_patch
+from e2e.harness.faults import pod_patch, unsuspend_patch
 from e2e.harness.jobs import PLURAL
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Answer, Object
@@ -175,7 +175,7 @@ class Space:
 
     def starts(self) -> int:
         """Return how many times a job was unsuspended under a plan."""
-        return len(self.kfext.writes(start_patch(self.name)))
+        return len(self.kfext.writes(unsuspend_patch(self.name)))
 
     # --- waiting ----------------------------------------------------------------------------------
 

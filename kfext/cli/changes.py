@@ -9,8 +9,8 @@ from kfext.core.elastic import workers_of
 from kfext.core.network.pod_edits import edits_of
 from kfext.core.words import listed
 from kfext.model.job import TrainingJob, annotations_of, template_of
+from kfext.model.job_state import decode_state
 from kfext.model.plan import Plan
-from kfext.model.state import decode_state
 from kfext.model.tolerant import mapping, sequence, text
 
 

@@ -45,9 +45,10 @@ async def explain_job(name: str, *, kind: str | None, output: str, cluster: Clus
 
 async def _plan_status(client: Client, job: TrainingJob) -> Mapping[str, Any]:
     """Return the status of the job's TrainingPlan, empty if there is none or we may not see it."""
-    name = f"{job.kind.name}-{job.name}".lower()
     try:
-        return mapping((await client.get(paths.plans(job.namespace, name))).get("status"))
+        return mapping(
+            (await client.get(paths.plans(job.namespace, job.training_plan))).get("status")
+        )
     except (NotFound, Forbidden):
         return {}
 

@@ -13,7 +13,7 @@ from kfext.cli.cluster import ClusterOptions
 from kfext.cli.render import admitted, title_of
 from kfext.cli.snapshot import read_snapshot
 from kfext.core.admission.facts import Facts
-from kfext.core.lifecycle.steps import Release, Start, Wait
+from kfext.core.lifecycle.steps import Release, Unsuspend, Wait
 from kfext.core.queue.position import in_line
 from kfext.errors import UserError
 from kfext.model.job import TrainingJob, parse_job
@@ -105,7 +105,7 @@ class Forecast:
             return Answer(job.title, outcome, said.reason, said.message, {}, warnings)
         self._planner.cluster.take_job(job, raw)
         found = outlook(self._planner, job.uid, self._now)
-        if isinstance(found.step, Start):
+        if isinstance(found.step, Unsuspend):
             nodes = {
                 f"{job.name}-{key.type}-{key.index}": node
                 for key, node in found.step.plan.assignment.items()

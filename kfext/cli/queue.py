@@ -57,7 +57,7 @@ def queue_of(
     `statuses` are those of the TrainingPlans, by the uid of the job. `classes` is None if we may
     not list them; then only the names of priorities are known.
     """
-    waiting = [job for job in jobs if _waits(job)]
+    waiting = [job for job in jobs if job.in_queue]
     lines = []
     for job in sorted(waiting, key=lambda job: turn(job, classes or {})):
         status = statuses.get(job.uid) or {"message": _NO_PLAN}
@@ -78,11 +78,6 @@ def queue_of(
             }
         )
     return lines
-
-
-def _waits(job: TrainingJob) -> bool:
-    ours = job.held and job.suspend and not job.kueue_managed
-    return ours and not (job.finished or job.deleting or job.released)
 
 
 def written(lines: Sequence[Mapping[str, Any]], *, output: str, namespace: str) -> str:

@@ -8,9 +8,9 @@ import structlog
 from kfext.controller.informers import informers
 from kfext.controller.metrics import Metrics
 from kfext.controller.reconciler import Reconciler
-from kfext.controller.view import view_of
-from kfext.controller.viewer import Viewer
-from kfext.controller.writer import Writer, reference
+from kfext.controller.step_executor import StepExecutor, reference
+from kfext.controller.training_plan import status_of
+from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.core.network.eligibility import why_network
 from kfext.core.settings.values import HOST, POD
 from kfext.errors import ApiError
@@ -50,17 +50,17 @@ class Controller:
         self._client = client
         self._metrics = metrics
         self.planner = Planner(wake=self._wake.set)
-        self.viewer = Viewer(client=client)
+        self.plan_writer = TrainingPlanWriter(client=client)
         self._events = EventRecorder(client, reporter="kfext-controller", instance=identity)
         self._reconciler = Reconciler(
             planner=self.planner,
             wake=self._wake,
-            writer=Writer(client=client, cluster=self.planner.cluster, events=self._events),
+            writer=StepExecutor(client=client, cluster=self.planner.cluster, events=self._events),
             show=self._show,
             metrics=metrics,
         )
         metrics.follow(self.planner)
-        self._informers = informers(client, planner=self.planner, viewer=self.viewer)
+        self._informers = informers(client, planner=self.planner, plan_writer=self.plan_writer)
         for name, informer in self._informers.items():
             metrics.follow_watch(name, informer.last_event_age)
         self._lease = LeaseHolder(lease_client, identity=identity, healthy=self._healthy)
@@ -84,7 +84,7 @@ class Controller:
             self._metrics.leading.set(1)
             cluster = self.planner.cluster
             _log.info("leading", jobs=len(cluster.jobs), claims=len(cluster.ledger))
-            tasks.create_task(self.viewer.run())
+            tasks.create_task(self.plan_writer.run())
             tasks.create_task(self._sweep())
             tasks.create_task(self._reconciler.run())
 
@@ -132,7 +132,7 @@ class Controller:
                 }
                 for uid in known - present:
                     cluster.forget_job(uid)
-                    self.viewer.forget(uid)
+                    self.plan_writer.forget(uid)
             await asyncio.sleep(_SWEEP_SECONDS)
 
     async def _stand_by(self) -> None:
@@ -155,7 +155,7 @@ class Controller:
         planned = plan.nodes if plan else ()
         of_job = self.planner.settings.of_tracked(tracked)
         invalid = "; ".join(str(error) for error in of_job.settings.errors)
-        view = view_of(
+        status = status_of(
             tracked.job,
             phase=phase,
             verdict=verdict,
@@ -171,11 +171,11 @@ class Controller:
             ),
             invalid=invalid,
         )
-        if phase == QUEUED and verdict and self.viewer.reason(tracked.job) != verdict.reason:
+        if phase == QUEUED and verdict and self.plan_writer.reason(tracked.job) != verdict.reason:
             self._events.record(
                 reference(tracked.job),
                 reason=verdict.reason,
                 message=verdict.message,
                 action="Wait",
             )
-        self.viewer.show(tracked.job, view)
+        self.plan_writer.show(tracked.job, status)

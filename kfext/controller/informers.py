@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from kfext.controller.view import decode_view
-from kfext.controller.viewer import Viewer
+from kfext.controller.training_plan import decode_training_plan
+from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.kube import paths, wire
 from kfext.kube.client import Client
 from kfext.kube.informer import Informer
@@ -12,7 +12,9 @@ from kfext.model.namespace import Namespace
 from kfext.state.planner import Planner
 
 
-def informers(client: Client, *, planner: Planner, viewer: Viewer) -> Mapping[str, Informer[Any]]:
+def informers(
+    client: Client, *, planner: Planner, plan_writer: TrainingPlanWriter
+) -> Mapping[str, Informer[Any]]:
     """Return the informers, not yet running; the kinds that people write come through kopf."""
     cluster, queue, settings = planner.cluster, planner.queue, planner.settings
 
@@ -37,7 +39,7 @@ def informers(client: Client, *, planner: Planner, viewer: Viewer) -> Mapping[st
             wire.decode_network_policy,
             settings.observe_network_policy,
         ),
-        "trainingplans": (paths.plans(), decode_view, viewer.observe),
+        "trainingplans": (paths.plans(), decode_training_plan, plan_writer.observe),
     }
     made: dict[str, Informer[Any]] = {}
     for name, (path, decode, on_change) in followed.items():

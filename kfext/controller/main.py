@@ -39,7 +39,7 @@ async def run(*, kubeconfig: Path | None = None, probe_port: int = 8080) -> None
         )
         handlers = registry(
             planner=controller.planner,
-            viewer=controller.viewer,
+            plan_writer=controller.plan_writer,
             login=login_with(access),
         )
         probes = await serve_probes(

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from kfext.core.lifecycle.steps import Amend, Bind, Start, Step
+from kfext.core.lifecycle.steps import Pin, Replan, Step, Unsuspend
 from kfext.core.queue.order import priority_class
 from kfext.names import PHASES
 from kfext.state.planner import Planner
@@ -91,9 +91,9 @@ class Metrics:
     def count(self, step: Step) -> None:
         """Count a step that was written."""
         self.steps.labels(step=type(step).__name__, outcome="done").inc()
-        if isinstance(step, Start | Amend):
+        if isinstance(step, Unsuspend | Replan):
             self.plans.labels(cause=step.verdict.reason).inc()
-        if isinstance(step, Bind):
+        if isinstance(step, Pin):
             self.pins.inc(len(step.pins))
 
     def follow(self, planner: Planner) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import structlog
 
 from kfext.controller.metrics import Metrics
-from kfext.controller.writer import Writer
+from kfext.controller.step_executor import StepExecutor
 from kfext.core.lifecycle.steps import Step
 from kfext.core.patches.json_patch import Unpatchable
 from kfext.errors import ApiError
@@ -35,7 +35,7 @@ class Reconciler:
         *,
         planner: Planner,
         wake: asyncio.Event,
-        writer: Writer,
+        writer: StepExecutor,
         show: Show,
         metrics: Metrics,
         wall: Callable[[], float] = time.time,

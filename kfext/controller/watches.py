@@ -10,7 +10,7 @@ from typing import Any, cast
 import aiohttp
 import kopf
 
-from kfext.controller.viewer import Viewer
+from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.kube.access import Access
 from kfext.model.kinds import KINDS
 from kfext.model.policy import parse_policy
@@ -37,7 +37,9 @@ class _NoDiffs(kopf.DiffBaseStorage):
         """Keep nothing."""
 
 
-def registry(*, planner: Planner, viewer: Viewer, login: Any) -> kopf.OperatorRegistry:
+def registry(
+    *, planner: Planner, plan_writer: TrainingPlanWriter, login: Any
+) -> kopf.OperatorRegistry:
     """Return kopf's handlers: each brings one object into the mirror."""
     # It logs every event that a handler has taken in.
     logging.getLogger("kopf").setLevel(logging.WARNING)
@@ -49,7 +51,7 @@ def registry(*, planner: Planner, viewer: Viewer, login: Any) -> kopf.OperatorRe
         uid = text(mapping(raw.get("metadata")).get("uid"))
         if event["type"] == "DELETED":
             cluster.forget_job(uid)
-            viewer.forget(uid)
+            plan_writer.forget(uid)
         else:
             cluster.observe_job(raw)
 

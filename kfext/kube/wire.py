@@ -18,7 +18,7 @@ from kfext.model.constraints import Constraints
 from kfext.model.namespace import Namespace, parse_namespace
 from kfext.model.network_policy import NetworkPolicy, parse_network_policy
 from kfext.model.node import Node, Taint, parse_node
-from kfext.model.pod import Asks, Pod, parse_asks, parse_pod
+from kfext.model.pod import Pod, PodDemand, parse_demand, parse_pod
 from kfext.model.priority import PriorityClass, parse_priority_class
 from kfext.model.quantity import Resources
 from kfext.model.quota import Quota, parse_quota
@@ -123,15 +123,15 @@ def decode_pod(raw: bytes) -> Pod:
         "spec": {"nodeName": node_name},
         "status": msgspec.to_builtins(pod.status),
     }
-    return parse_pod(fields, asks=_asks(msgspec.json.encode(pod.spec)))
+    return parse_pod(fields, demand=_asks(msgspec.json.encode(pod.spec)))
 
 
 @lru_cache(maxsize=_SHARED)
-def _asks(spec: bytes) -> Asks:
+def _asks(spec: bytes) -> PodDemand:
     """Return what a spec, as raw JSON, requires; pods of one template share the result."""
-    asks = parse_asks(msgspec.json.decode(spec))
+    demand = parse_demand(msgspec.json.decode(spec))
     return replace(
-        asks, requests=_resources(asks.requests), constraints=_constraints(asks.constraints)
+        demand, requests=_resources(demand.requests), constraints=_constraints(demand.constraints)
     )
 
 

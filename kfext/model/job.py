@@ -98,6 +98,17 @@ class TrainingJob:
         return f"{self.kind.name} {self.namespace}/{self.name}"
 
     @property
+    def training_plan(self) -> str:
+        """The name of the job's TrainingPlan."""
+        return f"{self.kind.name.lower()}-{self.name}"
+
+    @property
+    def in_queue(self) -> bool:
+        """Whether the job waits for kfext to start it."""
+        ours = self.suspend and self.held and self.run_by_operator and not self.kueue_managed
+        return ours and not (self.finished or self.deleting or self.released)
+
+    @property
     def held(self) -> bool:
         """Whether kfext suspended the job, so that kfext may unsuspend it."""
         return HELD in self.annotations

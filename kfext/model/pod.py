@@ -33,7 +33,7 @@ class ReplicaKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Asks:
+class PodDemand:
     """What a pod's spec requires, apart from its node: the same for all pods of one template."""
 
     gates: tuple[str, ...]
@@ -108,7 +108,7 @@ class Pod:
         return self.node_name or self.pinned_to or ""
 
 
-def parse_pod(raw: Mapping[str, Any], *, asks: Asks | None = None) -> Pod:
+def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod:
     """Return a pod from its JSON object. Never raises.
 
     `asks`, if given, must be `parse_asks` of the spec, from which then only nodeName is read.
@@ -117,8 +117,8 @@ def parse_pod(raw: Mapping[str, Any], *, asks: Asks | None = None) -> Pod:
     metadata, spec = mapping(raw.get("metadata")), mapping(raw.get("spec"))
     status = mapping(raw.get("status"))
     labels, annotations = strings(metadata.get("labels")), strings(metadata.get("annotations"))
-    asks = parse_asks(spec) if asks is None else asks
-    gated = asks.gated
+    demand = parse_demand(spec) if demand is None else demand
+    gated = demand.gated
     return Pod(
         namespace=intern(text(metadata.get("namespace"))),
         name=text(metadata.get("name")),
@@ -127,28 +127,28 @@ def parse_pod(raw: Mapping[str, Any], *, asks: Asks | None = None) -> Pod:
         owner_uid=intern(_owner_uid(metadata)),
         replica=_replica(labels),
         node_name=intern(text(spec.get("nodeName"))),
-        pinned_to=None if gated else asks.constraints.pinned_to,
+        pinned_to=None if gated else demand.constraints.pinned_to,
         phase=intern(text(status.get("phase")) or "Pending"),
         deleting=bool(metadata.get("deletionTimestamp")),
-        gates=asks.gates,
-        requests=asks.requests,
-        guaranteed=asks.guaranteed,
-        constraints=asks.constraints if gated else None,
-        host_ports=asks.constraints.host_ports,
-        affinity=asks.affinity if gated else None,
+        gates=demand.gates,
+        requests=demand.requests,
+        guaranteed=demand.guaranteed,
+        constraints=demand.constraints if gated else None,
+        host_ports=demand.constraints.host_ports,
+        affinity=demand.affinity if gated else None,
         unschedulable=intern(_unschedulable(status)),
         released=RELEASED in annotations,
         plan_generation=intern(annotations.get(PLAN_GENERATION, "")),
         created=timestamp(metadata.get("creationTimestamp")),
-        priority=asks.priority,
-        on_host=asks.on_host,
+        priority=demand.priority,
+        on_host=demand.on_host,
     )
 
 
-def parse_asks(spec: Mapping[str, Any]) -> Asks:
+def parse_demand(spec: Mapping[str, Any]) -> PodDemand:
     """Return what a pod spec requires. Never raises."""
     priority = spec.get("priority")
-    return Asks(
+    return PodDemand(
         gates=tuple(
             intern(text(mapping(gate).get("name")))
             for gate in sequence(spec.get("schedulingGates"))

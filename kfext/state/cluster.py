@@ -12,10 +12,10 @@ from typing import Any
 from kfext.core.ledger.claims import plan_claims, plan_key, pod_claim, pod_key
 from kfext.core.ledger.ledger import Ledger
 from kfext.model.job import TrainingJob, parse_job
+from kfext.model.job_state import decode_state
 from kfext.model.node import Node
 from kfext.model.plan import decode_plan
 from kfext.model.pod import Pod
-from kfext.model.state import decode_state
 from kfext.model.tolerant import mapping, text
 from kfext.names import PLAN, STATE
 from kfext.state.members import Members

@@ -139,7 +139,7 @@ class Planner:
         uid, draft.decided = tracked.job.uid, draft.decided + 1
         try:
             situation = self.situation(tracked, now)
-            step = next_step(situation, self.cluster.ledger, self.queue.refusals)
+            step = next_step(situation, self.cluster.ledger, self.queue.no_fits)
         except Exception as error:
             # One job that we cannot judge must not keep all others from being placed.
             draft.failures.append((tracked, error))
@@ -173,7 +173,7 @@ class Planner:
             quiet=now.monotonic - self.cluster.pod_created_at,
             settled=now.monotonic - tracked.settled_at,
             hopeless=0.0 if hopeless_since is None else now.monotonic - hopeless_since,
-            around=self.queue.context(tracked),
+            context=self.queue.context(tracked),
         )
 
     def _retry(self, uid: str) -> None:

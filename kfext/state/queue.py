@@ -5,10 +5,10 @@ Everything here is derived: a new process comes to the same order and the same r
 
 from collections.abc import Callable, Iterator
 
-from kfext.core.lifecycle.situation import Around
+from kfext.core.lifecycle.situation import QueueContext
 from kfext.core.queue import order
+from kfext.core.queue.no_fit import NoFitCache
 from kfext.core.queue.position import in_line
-from kfext.core.queue.refusals import Refusals
 from kfext.core.queue.reservation import Reservation
 from kfext.core.words import listed
 from kfext.model.job import TrainingJob
@@ -35,7 +35,7 @@ class Queue:
     def __init__(self, cluster: Cluster, settings: Callable[[TrackedJob], JobSettings]) -> None:
         self.classes: dict[str, PriorityClass] = {}
         self.quotas = Quotas(cluster)
-        self.refusals = Refusals()
+        self.no_fits = NoFitCache()
         self.autoscaler = False
         self._reservations = ReservationManager(cluster, settings)
         self._cluster = cluster
@@ -139,11 +139,11 @@ class Queue:
 
     # --- what decisions and sentences need --------------------------------------------------------
 
-    def context(self, tracked: TrackedJob) -> Around:
+    def context(self, tracked: TrackedJob) -> QueueContext:
         """Return what surrounds a job."""
         own = order.priority_class(tracked.job, self.classes)
         holder, kept = self._reservations.holder, self.reservation
-        return Around(
+        return QueueContext(
             priority=own.value,
             preempts=own.preempts,
             reservation=kept,
@@ -152,7 +152,7 @@ class Queue:
             ahead=kept is not None and (holder is None or self.turn(tracked) <= self.turn(holder)),
             crowded=self._cluster.backlog.crowd,
             autoscaler=self.autoscaler,
-            allowance=self.quotas.of(tracked, self.classes),
+            quota=self.quotas.of(tracked, self.classes),
         )
 
     def moved(self) -> Iterator[TrackedJob]:

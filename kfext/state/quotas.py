@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from kfext.core.lifecycle.situation import Allowance
+from kfext.core.lifecycle.situation import QuotaView
 from kfext.core.queue.order import Classes, default_class
 from kfext.core.queue.quota import demand
 from kfext.model.charge import PodCharge
@@ -46,13 +46,13 @@ class Quotas:
         """Return the namespaces that have a LimitRange."""
         return frozenset(name for name, count in self._ranges.items() if count > 0)
 
-    def of(self, tracked: TrackedJob, classes: Classes) -> Allowance:
+    def of(self, tracked: TrackedJob, classes: Classes) -> QuotaView:
         """Return what holds for a job."""
         namespace = tracked.job.namespace
         quotas = self._quotas.get(namespace)
         if not quotas:
-            return Allowance()
-        return Allowance(
+            return QuotaView()
+        return QuotaView(
             quotas=tuple(quotas.values()),
             pending=self._pending(namespace, but=tracked),
             default_class=default_class(classes).name,

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Hashable, Iterable
 
-from kfext.core.lifecycle.room import WAITS_FOR_ROOM
+from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
 from kfext.core.lifecycle.situation import queued_since
 from kfext.core.placement.gang import members_of
 from kfext.core.placement.limits import Limits, limits_of
 from kfext.core.queue.backfill import reserve
-from kfext.core.queue.refusals import shape_of
+from kfext.core.queue.no_fit import shape_of
 from kfext.core.queue.reservation import Reservation
 from kfext.model.job import TrainingJob
 from kfext.names import REASON_QUOTA, REASON_WAITING_FOR_OPERATOR
@@ -15,7 +15,7 @@ from kfext.state.cluster import Cluster
 from kfext.state.settings import JobSettings
 from kfext.state.tracked_job import TrackedJob
 
-_KEEPS = WAITS_FOR_ROOM | {REASON_QUOTA, REASON_WAITING_FOR_OPERATOR}
+_KEEPS = WAITS_FOR_CAPACITY | {REASON_QUOTA, REASON_WAITING_FOR_OPERATOR}
 """Reasons for which a job that has a reservation does not lose it: they pass."""
 
 
@@ -46,7 +46,7 @@ class ReservationManager:
         """Return whether a reservation is due to a job, unless one before it needs it too."""
         if not (tracked.settled and tracked.queued) or tracked.verdict is None:
             return False
-        if tracked.verdict.reason not in (_KEEPS if self.holds(tracked) else WAITS_FOR_ROOM):
+        if tracked.verdict.reason not in (_KEEPS if self.holds(tracked) else WAITS_FOR_CAPACITY):
             return False
         waited = now - queued_since(tracked.job, tracked.state)
         return waited >= self._settings(tracked).settings.placement.reserve_after

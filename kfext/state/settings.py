@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kfext.core.network.eligibility import Wish, wish
+from kfext.core.network.eligibility import HostNetworkRequest, host_network_request
 from kfext.core.settings.of_job import settings_of
 from kfext.core.settings.resolve import Settings
 from kfext.model.job import TrainingJob
@@ -18,7 +18,7 @@ class JobSettings:
     """The settings that hold for a job, and the host network if it asks for that, else None."""
 
     settings: Settings
-    host_network: Wish | None
+    host_network: HostNetworkRequest | None
 
 
 class SettingsSource:
@@ -88,7 +88,7 @@ class SettingsSource:
         network_policies = self._network_policies.get(job.namespace, {}).values()
         return JobSettings(
             settings,
-            wish(
+            host_network_request(
                 job,
                 settings,
                 namespace_labels=namespace.labels,

@@ -6,10 +6,10 @@ from typing import Any
 
 from kfext.core.ledger.claim import Claim
 from kfext.core.lifecycle.queued import HOPELESS
-from kfext.core.lifecycle.steps import Amend, Start, Step, Wait
+from kfext.core.lifecycle.steps import Replan, Step, Unsuspend, Wait
 from kfext.model.job import TrainingJob
+from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
-from kfext.model.state import JobState
 from kfext.model.verdict import Verdict
 from kfext.names import QUEUED
 
@@ -82,7 +82,7 @@ class TrackedJob:
         self.hopeless_since = self._hopeless_since(step, at=at)
         if not isinstance(step, Wait):
             self.busy = True
-            self.assumed = step.plan if isinstance(step, Start | Amend) else None
+            self.assumed = step.plan if isinstance(step, Unsuspend | Replan) else None
             return None
         ended = None
         if step.phase != self.phase:

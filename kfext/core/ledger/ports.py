@@ -44,8 +44,8 @@ def free_base(
     """
     low, high = ports
     listeners = [(places[key], slot) for key, slot in slots(job).items() if key in places]
-    room = high - low + 1 - max(slots(job).values(), default=0)
-    if room <= 0:
+    bases = high - low + 1 - max(slots(job).values(), default=0)
+    if bases <= 0:
         return None
     nodes = {node for node, _ in listeners}
     taken = {
@@ -55,9 +55,9 @@ def free_base(
         if protocol == TCP
     }
     own = {number for group in job.groups for _, number in group.networking.ports}
-    start = zlib.crc32(job.uid.encode()) % room
-    for step in range(room):
-        base = low + (start + step) % room
+    start = zlib.crc32(job.uid.encode()) % bases
+    for step in range(bases):
+        base = low + (start + step) % bases
         if not any((node, base + slot) in taken or base + slot in own for node, slot in listeners):
             return base
     return None

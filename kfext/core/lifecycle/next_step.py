@@ -10,8 +10,8 @@ from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.queued import queued_step
 from kfext.core.lifecycle.running import running_step
 from kfext.core.lifecycle.situation import Situation
-from kfext.core.lifecycle.steps import Evict, Release, Remember, Step, Ungate, Wait
-from kfext.core.queue.refusals import Refusals
+from kfext.core.lifecycle.steps import DeleteUnbound, Release, SaveState, Step, Ungate, Wait
+from kfext.core.queue.no_fit import NoFitCache
 from kfext.core.settings.of_job import recorded
 from kfext.core.words import pods
 from kfext.model.pod import Pod
@@ -19,17 +19,17 @@ from kfext.model.verdict import Verdict
 from kfext.names import FINISHED, PHASE_RELEASED, REASON_FINISHED, REASON_RELEASED, RELEASED
 
 
-def next_step(situation: Situation, ledger: Ledger, refusals: Refusals | None = None) -> Step:
+def next_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache | None = None) -> Step:
     """Return what to do for a job now; `refusals` are those of earlier jobs on the same ledger."""
-    step = _next_step(situation, ledger, refusals or Refusals())
+    step = _next_step(situation, ledger, no_fits or NoFitCache())
     if isinstance(step, Wait) and step.phase not in {None, FINISHED}:
         settings = recorded(situation.job, situation.settings)
         if settings != situation.state.settings:
-            return Remember(replace(situation.state, settings=settings))
+            return SaveState(replace(situation.state, settings=settings))
     return step
 
 
-def _next_step(situation: Situation, ledger: Ledger, refusals: Refusals) -> Step:
+def _next_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
     job = situation.job
     if job.deleting or job.finished:
         return _finished_step(situation)
@@ -38,7 +38,7 @@ def _next_step(situation: Situation, ledger: Ledger, refusals: Refusals) -> Step
     if job.released:
         return _released_step(situation)
     if job.suspend:
-        return queued_step(situation, ledger, refusals)
+        return queued_step(situation, ledger, no_fits)
     return running_step(situation, ledger)
 
 
@@ -56,7 +56,7 @@ def _finished_step(situation: Situation) -> Step:
     if situation.waited < timeout:
         return Wait(phase, verdict, again=timeout - situation.waited)
     message = f"the job has ended before {pods(len(stuck))} were bound"
-    return Evict(stuck, replace(situation.state, reason=REASON_FINISHED, message=message))
+    return DeleteUnbound(stuck, replace(situation.state, reason=REASON_FINISHED, message=message))
 
 
 def _stuck(situation: Situation) -> tuple[Pod, ...]:

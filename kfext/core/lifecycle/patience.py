@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from kfext.core.lifecycle.situation import Situation
-from kfext.core.lifecycle.steps import Release, Remember, Step, Stop, Wait
+from kfext.core.lifecycle.steps import Release, SaveState, Step, Suspend, Wait
+from kfext.model.job_state import JobState
 from kfext.model.pod import Pod
-from kfext.model.state import JobState
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_NO_ELIGIBLE_NODE, REASON_NO_ROOM, REASON_TOO_BIG
 
@@ -26,7 +26,7 @@ def patience(
     if left > 0:
         return replace(wait, again=left)
     state = after_strike(situation, late, limit=limit)
-    return Remember(state) if state.strikes < STRIKES else give_up(situation, late)
+    return SaveState(state) if state.strikes < STRIKES else give_up(situation, late)
 
 
 def until_strike(situation: Situation, *, limit: float, waited: float) -> float:
@@ -48,10 +48,10 @@ def give_up(situation: Situation, late: Verdict, *, stuck: tuple[Pod, ...] = ())
     if situation.never_released:
         if late.reason in FORESEEN:
             state = replace(state, retry_at=0.0)
-        return stop(situation, state)
+        return suspend(situation, state)
     return Release(stuck, Verdict(late.reason, f"{state.strikes} attempts: {late.message}"))
 
 
-def stop(situation: Situation, state: JobState) -> Stop:
+def suspend(situation: Situation, state: JobState) -> Suspend:
     """Suspend the job; its plan goes, and the number of the plan stays."""
-    return Stop(replace(state, suspended_at=situation.now, generation=situation.generation))
+    return Suspend(replace(state, suspended_at=situation.now, generation=situation.generation))

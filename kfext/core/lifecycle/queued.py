@@ -4,14 +4,14 @@ from dataclasses import replace
 
 from kfext.core.elastic import fewest_workers, with_workers, workers_of
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.lifecycle.network import room_on_network
+from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY, why_spread
+from kfext.core.lifecycle.network import place_on_network
 from kfext.core.lifecycle.resume import unsafe_to_resume
-from kfext.core.lifecycle.room import WAITS_FOR_ROOM, why_spread
 from kfext.core.lifecycle.situation import Situation
-from kfext.core.lifecycle.steps import Start, Step, Wait
+from kfext.core.lifecycle.steps import Step, Unsuspend, Wait
 from kfext.core.lifecycle.unhosted import let_go
+from kfext.core.queue.no_fit import NoFit, NoFitCache
 from kfext.core.queue.quota import demand, shortage
-from kfext.core.queue.refusals import Refusal, Refusals
 from kfext.core.settings.values import Colocation
 from kfext.core.words import clock, listed, pods
 from kfext.model.verdict import Verdict
@@ -33,7 +33,7 @@ HOPELESS = frozenset({REASON_TOO_BIG, REASON_NO_ELIGIBLE_NODE})
 """Reasons to wait that no end of another job removes."""
 
 
-def queued_step(situation: Situation, ledger: Ledger, refusals: Refusals) -> Step:
+def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
     """Return what to do for a suspended job."""
     job, state, now = situation.job, situation.state, situation.now
     if not job.held or job.kueue_managed:
@@ -49,21 +49,21 @@ def queued_step(situation: Situation, ledger: Ledger, refusals: Refusals) -> Ste
         message = f"{state.message}; it backs off until {clock(state.retry_at)}"
         reason = state.reason or REASON_BACKING_OFF
         return Wait(QUEUED, Verdict(reason, message), again=state.retry_at - now)
-    return _start(situation, ledger, refusals)
+    return _start(situation, ledger, no_fits)
 
 
-def _start(situation: Situation, ledger: Ledger, refusals: Refusals) -> Step:
+def _start(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
     """Start the job if there is room for it."""
-    if crowd := situation.around.crowded:
+    if crowd := situation.context.crowded:
         # Not how many exactly: that changes with each pod, and with it would the TrainingPlan of
         # every job in the queue.
         message = f"the operator has yet to create more than {crowd} pods of jobs before this one"
         return Wait(QUEUED, Verdict(REASON_WAITING_FOR_OPERATOR, message))
     allowed = _within_quota(situation)
     if isinstance(allowed, Verdict):
-        return _keep_waiting(situation, Refusal(allowed))
-    found, port, network = room_on_network(allowed, ledger, refusals)
-    if isinstance(found, Refusal):
+        return _keep_waiting(situation, NoFit(allowed))
+    found, port, network = place_on_network(allowed, ledger, no_fits)
+    if isinstance(found, NoFit):
         return _keep_waiting(situation, found)
     plan = situation.planned(found, port=port)
     fewer = situation.job.pods - len(found)
@@ -71,25 +71,25 @@ def _start(situation: Situation, ledger: Ledger, refusals: Refusals) -> Step:
     message += f", {fewer} workers fewer than asked for" if fewer else ""
     spread = why_spread(situation, found, ledger)
     message += f"; {spread}" if spread else ""
-    wish = situation.host_network
-    interfaces = wish.interfaces if wish and port else ()
-    return Start(plan, Verdict(REASON_PLANNED, message), network, interfaces)
+    requested = situation.host_network
+    interfaces = requested.interfaces if requested and port else ()
+    return Unsuspend(plan, Verdict(REASON_PLANNED, message), network, interfaces)
 
 
 def _within_quota(situation: Situation) -> Situation | Verdict:
     """Return the situation with as many workers as the quotas let be created, or which stops it."""
-    allowance, job = situation.around.allowance, situation.job
-    if not allowance.quotas:
+    quota, job = situation.context.quota, situation.job
+    if not quota.quotas:
         return situation
     whole: Verdict | None = None
     for count in range(workers_of(job), fewest_workers(job, situation.settings.elastic) - 1, -1):
         fewer = with_workers(job, count)
         stopped = shortage(
             demand(fewer),
-            allowance.quotas,
-            pending=allowance.pending,
-            default_class=allowance.default_class,
-            defaulted=allowance.defaulted,
+            quota.quotas,
+            pending=quota.pending,
+            default_class=quota.default_class,
+            defaulted=quota.defaulted,
         )
         if stopped is None:
             return replace(situation, job=fewer)
@@ -97,7 +97,7 @@ def _within_quota(situation: Situation) -> Situation | Verdict:
     return whole or situation
 
 
-def _keep_waiting(situation: Situation, refusal: Refusal) -> Step:
+def _keep_waiting(situation: Situation, refusal: NoFit) -> Step:
     """Return a wait, or the release of a job for which waiting has no prospect."""
     verdict = refusal.verdict
     bound = situation.placement.release_after
@@ -123,11 +123,11 @@ def _keep_waiting(situation: Situation, refusal: Refusal) -> Step:
     return let_go(situation, Verdict(verdict.reason, message))
 
 
-def _others(situation: Situation, refusal: Refusal) -> str:
+def _others(situation: Situation, refusal: NoFit) -> str:
     """Return who may make room once the pods wait at kube-scheduler, empty if nobody."""
     if refusal.preemptible:
         return "pods of lower priority could be preempted for it"
-    return "an autoscaler may add nodes" if situation.around.autoscaler else ""
+    return "an autoscaler may add nodes" if situation.context.autoscaler else ""
 
 
 def _look_again(situation: Situation, verdict: Verdict) -> float | None:
@@ -136,6 +136,6 @@ def _look_again(situation: Situation, verdict: Verdict) -> float | None:
     Room may be kept for it, or a node be no longer out of the question.
     """
     times = [until - situation.now for until in situation.state.excluded.values()]
-    if verdict.reason in WAITS_FOR_ROOM:
+    if verdict.reason in WAITS_FOR_CAPACITY:
         times.append(situation.placement.reserve_after - situation.in_line)
     return min((seconds for seconds in times if seconds > 0), default=None)

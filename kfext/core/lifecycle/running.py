@@ -11,11 +11,11 @@ from kfext.core.lifecycle.patience import (
     after_strike,
     give_up,
     patience,
-    stop,
+    suspend,
     until_strike,
 )
 from kfext.core.lifecycle.situation import Situation
-from kfext.core.lifecycle.steps import Amend, Bind, Evict, Remember, Step, Wait
+from kfext.core.lifecycle.steps import DeleteUnbound, Pin, Replan, SaveState, Step, Wait
 from kfext.core.lifecycle.unhosted import never_created, on_two_networks, started_without
 from kfext.core.placement.gang import members_of
 from kfext.core.placement.place import place, still_fits
@@ -61,7 +61,7 @@ def running_step(situation: Situation, ledger: Ledger) -> Step:
         return Wait(None)  # not placed by kfext
     left_over = _left_over(situation, live)
     if left_over:
-        return Evict(left_over, situation.state)
+        return DeleteUnbound(left_over, situation.state)
     if len(live) < job.pods:
         return _incomplete(situation, live, missing=job.pods - len(live))
     if apart := on_two_networks(situation, live):
@@ -87,7 +87,7 @@ def _incomplete(situation: Situation, live: Live, *, missing: int) -> Step:
         return Wait(PLANNED, verdict, again=limit - waited if waited < limit else None)
     if situation.plan and situation.plan.port:
         return never_created(situation, late)
-    return stop(situation, situation.after_strike(late.reason, late.message))
+    return suspend(situation, situation.after_strike(late.reason, late.message))
 
 
 def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
@@ -111,7 +111,7 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
         excluded=situation.excluded,
         ignoring=own,
     ):
-        return Bind(tuple((pod, plan.assignment[key]) for key, pod in gated.items()))
+        return Pin(tuple((pod, plan.assignment[key]) for key, pod in gated.items()))
     loose = sum(not (pod.gated or pod.home or pod.finished) for pod in live.values())
     left = situation.placement.bind_timeout - situation.waited
     if loose and left > 0:
@@ -128,7 +128,7 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
     if not isinstance(found, Verdict):
         amended = situation.planned(found, port=plan.port if plan else 0)
         verdict = Verdict(REASON_REPLANNED, f"the pods go to {listed(amended.nodes)}")
-        return Amend(amended, verdict, started_without(situation, amended))
+        return Replan(amended, verdict, started_without(situation, amended))
     return _without_room(situation, found, some_run=bool(bound))
 
 
@@ -141,7 +141,7 @@ def _without_room(situation: Situation, found: Verdict, *, some_run: bool) -> St
         return patience(situation, wait, late, limit=limit, waited=situation.waited)
     message = f"the room was taken before all pods existed: {found.message}"
     state = replace(situation.state, retry_at=0.0, reason=REASON_NO_ROOM, message=message)
-    return stop(situation, state)
+    return suspend(situation, state)
 
 
 def _binding(situation: Situation, live: Live) -> Step:
@@ -151,7 +151,7 @@ def _binding(situation: Situation, live: Live) -> Step:
     if not waiting:
         placed = replace(state, strikes=0, excluded={}, retry_at=0.0, reason="", message="")
         if state != placed:
-            return Remember(placed)
+            return SaveState(placed)
         nodes = sorted({pod.node_name for pod in live.values()})
         message = f"{pods(total)} {'is' if total == 1 else 'are'} on {listed(nodes)}"
         return Wait(PLACED, Verdict(REASON_PLACED, message))
@@ -159,7 +159,7 @@ def _binding(situation: Situation, live: Live) -> Step:
     astray = _astray(situation, stuck)
     if astray and situation.waited >= ASTRAY_SECONDS:
         message = f"{len(astray)} pods were pinned as an earlier plan said, and not bound yet"
-        return Evict(astray, replace(state, reason=REASON_REPLANNED, message=message))
+        return DeleteUnbound(astray, replace(state, reason=REASON_REPLANNED, message=message))
     limit = situation.placement.bind_timeout
     left = until_strike(situation, limit=limit, waited=situation.waited)
     if astray:
@@ -211,4 +211,4 @@ def _unbound(
     # Where members of a required job run is the only place for the others.
     kept = homes if situation.never_released else ()
     nodes = {pod.pinned_to: until for pod in stuck if pod.pinned_to and pod.pinned_to not in kept}
-    return Evict(stuck, replace(state, excluded={**state.excluded, **nodes}))
+    return DeleteUnbound(stuck, replace(state, excluded={**state.excluded, **nodes}))

@@ -4,25 +4,25 @@ import math
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
-from kfext.core.network.eligibility import Wish
+from kfext.core.network.eligibility import HostNetworkRequest
 from kfext.core.placement.limits import Limits, limits_of
 from kfext.core.queue.quota import Demand
 from kfext.core.queue.reservation import Reservation
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Colocation
 from kfext.model.job import TrainingJob
+from kfext.model.job_state import JobState
 from kfext.model.plan import Assignment, Plan
 from kfext.model.pod import Pod
 from kfext.model.policy import Placement
 from kfext.model.quota import Quota
-from kfext.model.state import JobState
 
 _FIRST_BACKOFF = 15.0
 _LONGEST_BACKOFF = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Allowance:
+class QuotaView:
     """What the quotas of a job's namespace know of: see core.queue.quota.shortage."""
 
     quotas: tuple[Quota, ...] = ()
@@ -32,7 +32,7 @@ class Allowance:
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class QueueContext:
     """What goes on around a job.
 
     `priority` is the job's, `preempts` whether kube-scheduler would evict lower ones for it.
@@ -49,7 +49,7 @@ class Around:
     ahead: bool = False
     crowded: int = 0
     autoscaler: bool = False
-    allowance: Allowance = field(default_factory=Allowance)
+    quota: QuotaView = field(default_factory=QuotaView)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +72,19 @@ class Situation:
     quiet: float = 0.0
     settled: float = math.inf
     hopeless: float = 0.0
-    around: Around = field(default_factory=Around)
-    host_network: Wish | None = None
+    context: QueueContext = field(default_factory=QueueContext)
+    host_network: HostNetworkRequest | None = None
 
     @property
     def open_claims(self) -> tuple[Hashable, ...]:
         """The claims of a reservation that do not keep this job out."""
-        kept = self.around.reservation
+        kept = self.context.reservation
         if kept is None:
             return ()
         deadline = self.job.deadline
         ends = None if deadline is None else self.now + deadline
         # Who runs already goes first: its lost members must not wait for the queue.
-        free = self.around.ahead or not self.job.suspend or kept.lets_in(ends)
+        free = self.context.ahead or not self.job.suspend or kept.lets_in(ends)
         return tuple(kept.claims) if free else ()
 
     @property

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod
-from kfext.model.state import JobState
 from kfext.model.verdict import Verdict
 
 
@@ -21,7 +21,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class Unsuspend:
     """Unsuspend the job under a plan: one patch of the job.
 
     `network` says which network its pods get and why, None if nobody asked; `interfaces` are those
@@ -35,7 +35,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Amend:
+class Replan:
     """Replace the plan of a job whose pods still wait behind the gate: one patch of the job.
 
     `network` says why its pods keep their own network, of a job that kfext did not start itself.
@@ -47,21 +47,21 @@ class Amend:
 
 
 @dataclass(frozen=True, slots=True)
-class Bind:
+class Pin:
     """Pin each gated pod to its node and remove our gate: one patch of each pod."""
 
     pins: tuple[tuple[Pod, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class Suspend:
     """Suspend the job again and forget its plan: one patch of the job."""
 
     state: JobState
 
 
 @dataclass(frozen=True, slots=True)
-class Evict:
+class DeleteUnbound:
     """Note the strike on the job, then delete pods that kube-scheduler did not bind."""
 
     pods: tuple[Pod, ...]
@@ -84,10 +84,10 @@ class Ungate:
 
 
 @dataclass(frozen=True, slots=True)
-class Remember:
+class SaveState:
     """Write only the state of the job."""
 
     state: JobState
 
 
-Step = Wait | Start | Amend | Bind | Stop | Evict | Release | Ungate | Remember
+Step = Wait | Unsuspend | Replan | Pin | Suspend | DeleteUnbound | Release | Ungate | SaveState

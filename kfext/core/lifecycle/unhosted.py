@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kfext.core.lifecycle.patience import stop
+from kfext.core.lifecycle.patience import suspend
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import Release, Step
 from kfext.core.network.eligibility import why_network
@@ -20,7 +20,7 @@ def never_created(situation: Situation, late: Verdict) -> Step:
     The next try is on the pod network, unless the operator has had nothing to complain of.
     """
     state = situation.after_strike(late.reason, late.message)
-    return stop(situation, replace(state, no_host_network=late.message))
+    return suspend(situation, replace(state, no_host_network=late.message))
 
 
 def on_two_networks(situation: Situation, live: Mapping[ReplicaKey, Pod]) -> Step | None:
@@ -42,7 +42,7 @@ def on_two_networks(situation: Situation, live: Mapping[ReplicaKey, Pod]) -> Ste
         message=message,
         no_host_network=message,
     )
-    return stop(situation, state)
+    return suspend(situation, state)
 
 
 def started_without(situation: Situation, plan: Plan) -> Verdict | None:
@@ -55,7 +55,7 @@ def started_without(situation: Situation, plan: Plan) -> Verdict | None:
 
 def let_go(situation: Situation, verdict: Verdict) -> Release:
     """Release a job that waits, and say so if that costs it the host network."""
-    wish = situation.host_network
-    if wish and not wish.obstacle:
+    requested = situation.host_network
+    if requested and not requested.obstacle:
         verdict = replace(verdict, message=f"{verdict.message}; so its pods have their own network")
     return Release((), verdict)

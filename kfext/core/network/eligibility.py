@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import HOST
 from kfext.model.job import TrainingJob, pod_labels
+from kfext.model.job_state import JobState
 from kfext.model.network_policy import NetworkPolicy
 from kfext.model.networking import Port
 from kfext.model.plan import Assignment, Plan
 from kfext.model.pod import Pod
 from kfext.model.replica_group import ReplicaGroup
-from kfext.model.state import JobState
 
 _ENFORCE = "pod-security.kubernetes.io/enforce"
 _NO_HOST = frozenset({"baseline", "restricted"})
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class HostNetworkRequest:
     """The host network is asked for: with which `ports` (first and last) and `interfaces`.
 
     `obstacle` is what keeps the job from it, empty if nothing that is known; `bypassed` are the
@@ -36,17 +36,17 @@ class Wish:
     bypassed: tuple[str, ...] = ()
 
 
-def wish(
+def host_network_request(
     job: TrainingJob,
     settings: Settings,
     *,
     namespace_labels: Mapping[str, str],
     network_policies: Iterable[NetworkPolicy] = (),
-) -> Wish | None:
+) -> HostNetworkRequest | None:
     """Return what a job wants of the host network, None if nothing."""
     if settings.network != HOST:
         return None
-    return Wish(
+    return HostNetworkRequest(
         ports=settings.network_parameters.ports,
         interfaces=settings.network_parameters.interfaces,
         obstacle=obstacle(job, namespace_labels),
@@ -116,7 +116,7 @@ def agents_alike(job: TrainingJob, places: Assignment) -> str:
 
 
 def why_network(
-    asked: Wish | None,
+    asked: HostNetworkRequest | None,
     job: TrainingJob,
     plan: Plan | None,
     state: JobState,

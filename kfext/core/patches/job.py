@@ -13,8 +13,8 @@ from kfext.core.patches.json_patch import Changes, Operation, operations, pointe
 from kfext.core.patches.ports import port_operations
 from kfext.model.constraints import NAME_FIELD
 from kfext.model.job import TrainingJob, template_of
+from kfext.model.job_state import JobState, decode_state
 from kfext.model.plan import Plan, decode_plan
-from kfext.model.state import JobState, decode_state
 from kfext.model.tolerant import mapping, sequence
 from kfext.model.verdict import Verdict
 from kfext.names import (
@@ -35,7 +35,7 @@ _WEIGHT = 100
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def start_patch(
+def unsuspend_patch(
     raw: Raw, job: TrainingJob, plan: Plan, *, interfaces: Sequence[str] = ()
 ) -> list[Operation]:
     """Unsuspend the job under a plan; its templates lean towards the planned nodes.
@@ -76,13 +76,13 @@ def start_patch(
     ]  # fmt: skip
 
 
-def amend_patch(raw: Raw, job: TrainingJob, plan: Plan) -> list[Operation]:
+def replan_patch(raw: Raw, job: TrainingJob, plan: Plan) -> list[Operation]:
     """Replace the plan of a job whose pods wait behind the gate."""
     changes: Changes = {"metadata": {"annotations": {PLAN: plan.encode()}}}
     return [*_tests(raw, job), *operations(raw, changes)]
 
 
-def stop_patch(raw: Raw, job: TrainingJob, state: JobState) -> list[Operation]:
+def suspend_patch(raw: Raw, job: TrainingJob, state: JobState) -> list[Operation]:
     """Suspend the job, mark it as ours to resume, and forget its plan and that it was short."""
     # Whoever resumes it without a plan, its pods must not go to ports that are others' by then.
     gone: Changes = {"template": {"metadata": {"annotations": _NO_PORTS}}}
@@ -103,7 +103,7 @@ def stop_patch(raw: Raw, job: TrainingJob, state: JobState) -> list[Operation]:
     return [*_tests(raw, job), *operations(raw, changes)]
 
 
-def remember_patch(raw: Raw, job: TrainingJob, state: JobState) -> list[Operation]:
+def save_state_patch(raw: Raw, job: TrainingJob, state: JobState) -> list[Operation]:
     """Write only the state."""
     changes: Changes = {"metadata": {"annotations": {STATE: state.encode()}}}
     return [*_tests(raw, job), *operations(raw, changes)]

@@ -59,30 +59,30 @@ def cost(shares: Sequence[int], weights: Weights = DEFAULT) -> float:
     return float(costs(sum(taken), nodes, largest, weights=weights)[0])
 
 
-def fullest(room: Counts, count: int, sizes: Counts) -> Counts:
+def fullest(capacity: Counts, count: int, sizes: Counts) -> Counts:
     """Return, per number of nodes, the smallest possible largest share of `count` members.
 
-    `room` is how many members each node holds, the roomiest first; `sizes` are enough nodes.
+    `capacity` is how many members each node holds, the roomiest first; `sizes` are enough nodes.
     """
-    filled = np.concatenate(([0], np.cumsum(room)))
-    low, high = -(-count // sizes), np.full(len(sizes), min(int(room[0]), count))
+    filled = np.concatenate(([0], np.cumsum(capacity)))
+    low, high = -(-count // sizes), np.full(len(sizes), min(int(capacity[0]), count))
     level = low  # mostly an even share will do
     while (low < high).any():
-        above = np.minimum(np.searchsorted(-room, -level, side="right"), sizes)
+        above = np.minimum(np.searchsorted(-capacity, -level, side="right"), sizes)
         enough = level * above + filled[sizes] - filled[above] >= count
         low, high = np.where(enough, low, level + 1), np.where(enough, level, high)
         level = (low + high) // 2
     return low
 
 
-def even(room: Counts, count: int) -> Counts:
+def even(capacity: Counts, count: int) -> Counts:
     """Return the most even shares of `count` members, the larger first, if they fit.
 
-    `room` is how many members each node holds, the roomiest first.
+    `capacity` is how many members each node holds, the roomiest first.
     """
-    size = np.array([len(room)])
-    level = int(fullest(room, count, size)[0])
-    shares = np.minimum(room, level)
+    size = np.array([len(capacity)])
+    level = int(fullest(capacity, count, size)[0])
+    shares = np.minimum(capacity, level)
     full = np.flatnonzero(shares == level)
     surplus = int(shares.sum()) - count
     shares[full[len(full) - surplus :]] -= 1

@@ -29,7 +29,7 @@ def surroundings(
     one rack are no better than a few large ones.
     """
     if levels:
-        most = MOST_NODES * fewest_nodes(pool.room, len(gang.members))
+        most = MOST_NODES * fewest_nodes(pool.capacity, len(gang.members))
         inner: Domains | None = None
         for wide in reversed(levels):
             level = wide[pool.rows]
@@ -46,8 +46,8 @@ def _able(gang: Gang, pool: Pool, level: Domains, *, most: int, weights: Weights
     inside, count = np.flatnonzero(level >= 0), len(gang.members)
     if not len(inside):
         return ()
-    room = _sums(level[inside], pool.room[inside])
-    able = room >= count
+    capacity = _sums(level[inside], pool.capacity[inside])
+    able = capacity >= count
     if len(gang.batches) > 1:
         for holds, batch in zip(pool.holds, gang.batches, strict=True):
             able &= _sums(level[inside], holds[inside]) >= batch.count
@@ -55,12 +55,14 @@ def _able(gang: Gang, pool: Pool, level: Domains, *, most: int, weights: Weights
     if not len(inside):
         return ()
     numbers = np.flatnonzero(able)
-    fewest = _fewest(level[inside], pool.room[inside], count)
-    order = np.lexsort((numbers, room[numbers], fewest))
+    fewest = _fewest(level[inside], pool.capacity[inside], count)
+    order = np.lexsort((numbers, capacity[numbers], fewest))
     chosen = numbers[order][fewest[order] <= most][:_COMPARED]
     domains = [inside[level[inside] == number] for number in chosen]
     if len(domains) > 1:
-        domains.sort(key=lambda spots: divisions(pool.room[spots], count, weights=weights)[1][0])
+        domains.sort(
+            key=lambda spots: divisions(pool.capacity[spots], count, weights=weights)[1][0]
+        )
     return domains
 
 
@@ -69,10 +71,10 @@ def _sums(domains: Domains, amounts: Counts) -> Counts:
     return np.bincount(domains, weights=amounts).astype(np.int64)
 
 
-def _fewest(domains: Domains, room: Counts, count: int) -> Counts:
+def _fewest(domains: Domains, capacity: Counts, count: int) -> Counts:
     """Return how many nodes of each domain hold `count` members; each of the domains can."""
-    base = int(room.max()) + 1
-    keys = np.sort(domains * base + (base - 1 - room))  # by domain, the roomiest first
+    base = int(capacity.max()) + 1
+    keys = np.sort(domains * base + (base - 1 - capacity))  # by domain, the roomiest first
     sorted_domains, gaps = np.divmod(keys, base)
     filled = np.cumsum(base - 1 - gaps)
     starts = np.flatnonzero(np.diff(sorted_domains, prepend=-1))
@@ -88,12 +90,12 @@ def _core(
     named = domain if inner is None else domain[inner[domain] >= 0]
     if inner is None or not len(named):
         return
-    room = _sums(inner[named], pool.room[named])
-    order = np.argsort(-room, kind="stable")
-    last = int(np.searchsorted(np.cumsum(room[order]), len(gang.members)))
+    capacity = _sums(inner[named], pool.capacity[named])
+    order = np.argsort(-capacity, kind="stable")
+    last = int(np.searchsorted(np.cumsum(capacity[order]), len(gang.members)))
     core = named[np.isin(inner[named], order[: last + 1])]
-    smaller = last < len(room) and len(core) < len(domain)
-    if smaller and fewest_nodes(pool.room[core], len(gang.members)) <= most:
+    smaller = last < len(capacity) and len(core) < len(domain)
+    if smaller and fewest_nodes(pool.capacity[core], len(gang.members)) <= most:
         yield core
 
 

@@ -46,7 +46,7 @@ def divide(
     if not pool.may_hold(gang):
         return None
     count = len(gang.members)
-    sizes, _ = divisions(pool.room, count, weights=weights)
+    sizes, _ = divisions(pool.capacity, count, weights=weights)
     if most is not None:
         sizes = sizes[sizes <= max(most, sizes.min())]
     if len(gang.batches) == 1:
@@ -57,21 +57,21 @@ def divide(
     return None if chosen is None else pool.rows[chosen]
 
 
-def fewest_nodes(room: Counts, count: int) -> int:
-    """Return how many nodes hold `count` members at least, of those that have `room`."""
-    return int(np.searchsorted(np.cumsum(np.sort(room)[::-1]), count)) + 1
+def fewest_nodes(capacity: Counts, count: int) -> int:
+    """Return how many nodes hold `count` members at least, of those that have `capacity`."""
+    return int(np.searchsorted(np.cumsum(np.sort(capacity)[::-1]), count)) + 1
 
 
-def divisions(room: Counts, count: int, *, weights: Weights) -> tuple[Counts, Costs]:
+def divisions(capacity: Counts, count: int, *, weights: Weights) -> tuple[Counts, Costs]:
     """Return the numbers of nodes to divide `count` members over, the cheapest first, and costs.
 
-    `room` is how many members each node holds.
+    `capacity` is how many members each node holds.
     Exact if all members are alike; else what can be had at best.
     """
-    room = np.sort(room)[::-1]
-    fewest = int(np.searchsorted(np.cumsum(room), count)) + 1
-    sizes = np.arange(fewest, min(MOST_NODES * fewest, len(room), count) + 1)
-    prices = costs(count, sizes, fullest(room, count, sizes), weights=weights)
+    capacity = np.sort(capacity)[::-1]
+    fewest = int(np.searchsorted(np.cumsum(capacity), count)) + 1
+    sizes = np.arange(fewest, min(MOST_NODES * fewest, len(capacity), count) + 1)
+    prices = costs(count, sizes, fullest(capacity, count, sizes), weights=weights)
     cheapest = np.argsort(prices, kind="stable")
     return sizes[cheapest], prices[cheapest]
 
@@ -98,17 +98,17 @@ def _nodes(pool: Pool, count: int, size: int, *, ranking: Ranking) -> tuple[Rows
     them; else the roomiest.
     """
     share, more = divmod(count, size)
-    able = np.flatnonzero(pool.room >= share)
-    larger = np.flatnonzero(pool.room[able] > share) if more else able[:0]
+    able = np.flatnonzero(pool.capacity >= share)
+    larger = np.flatnonzero(pool.capacity[able] > share) if more else able[:0]
     if len(able) >= size and len(larger) >= more:
         ranks = ranking(pool.rows[able])
         first = larger[_lowest(ranks[larger], more)]
         ranks[first] = np.arange(more) + np.iinfo(np.int64).min
         return able[_lowest(ranks, size)], np.full(size, share) + (np.arange(size) < more)
-    least = np.partition(pool.room, len(pool.room) - size)[len(pool.room) - size]
-    roomy = np.flatnonzero(pool.room >= least)
-    spots = roomy[np.lexsort((ranking(pool.rows[roomy]), -pool.room[roomy]))[:size]]
-    return spots, even(pool.room[spots], count)
+    least = np.partition(pool.capacity, len(pool.capacity) - size)[len(pool.capacity) - size]
+    roomy = np.flatnonzero(pool.capacity >= least)
+    spots = roomy[np.lexsort((ranking(pool.rows[roomy]), -pool.capacity[roomy]))[:size]]
+    return spots, even(pool.capacity[spots], count)
 
 
 def _lowest(ranks: Counts, number: int) -> Rows:
@@ -143,7 +143,7 @@ def _unlike(
 
 def _at_least(gang: Gang, pool: Pool) -> int:
     """Return how many nodes the gang needs at the very least: by number and by each resource."""
-    bounds = [fewest_nodes(pool.room, len(gang.members))]
+    bounds = [fewest_nodes(pool.capacity, len(gang.members))]
     for amounts, wanted in zip(pool.free, gang.total, strict=True):
         bounds.append(fewest_nodes(np.maximum(amounts, 0), int(wanted)))
     return max(bounds)

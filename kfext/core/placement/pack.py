@@ -32,21 +32,21 @@ def fill(
     current = 0
     for number in order or range(len(gang.batches)):
         batch = gang.batches[number]
-        room = limit - taken
+        capacity = limit - taken
         for amounts, wanted in zip(left, batch.requests, strict=True):
             if wanted > 0:
-                np.minimum(room, amounts // wanted, out=room)
-        room[~pool.masks[number]] = 0
+                np.minimum(capacity, amounts // wanted, out=capacity)
+        capacity[~pool.masks[number]] = 0
         wants = batch.constraints.host_ports
         if wants:
-            room = np.minimum(room, [here.isdisjoint(wants) for here in ports])
-        turn = np.roll(np.arange(len(room)), 0 if order else -current)
-        filled = np.cumsum(np.maximum(room[turn], 0))
+            capacity = np.minimum(capacity, [here.isdisjoint(wants) for here in ports])
+        turn = np.roll(np.arange(len(capacity)), 0 if order else -current)
+        filled = np.cumsum(np.maximum(capacity[turn], 0))
         count = min(batch.count, int(filled[-1])) if len(filled) else 0
         if count < batch.count and not partly:
             return None
         spots = turn[np.searchsorted(filled, np.arange(count), side="right")]
-        counts = np.bincount(spots, minlength=len(room))
+        counts = np.bincount(spots, minlength=len(capacity))
         left -= counts * batch.requests[:, None]
         taken += counts
         for at in np.unique(spots) if wants else ():

@@ -17,7 +17,7 @@ class Pool:
     """Some rows of the ledger, those with room for a member at least.
 
     `free` has shape (resources, rows), `masks[b]` says which of the rows batch b may use, and
-    `holds[b]` how many members of batch b alone each holds. `room` is how many members each row
+    `holds[b]` how many members of batch b alone each holds. `capacity` is how many members each row
     holds; exact if all members are alike, else an upper bound by the smallest member.
     """
 
@@ -25,25 +25,25 @@ class Pool:
     free: Amounts
     masks: Sequence[Mask]
     holds: Sequence[Counts]
-    room: Counts
+    capacity: Counts
 
     def only(self, spots: Rows) -> "Pool":
         """Return the pool of some of the rows, given as positions in it."""
-        room = self.room[spots]
+        capacity = self.capacity[spots]
         return Pool(
             rows=self.rows[spots],
             free=self.free[:, spots],
             masks=[mask[spots] for mask in self.masks],
-            holds=[room if each is self.room else each[spots] for each in self.holds],
-            room=room,
+            holds=[capacity if each is self.capacity else each[spots] for each in self.holds],
+            capacity=capacity,
         )
 
     def may_hold(self, gang: Gang) -> bool:
         """Return whether nothing simple speaks against the gang in this pool."""
         return all(
-            int(room.sum()) >= count
-            for room, count in (
-                (self.room, len(gang.members)),
+            int(capacity.sum()) >= count
+            for capacity, count in (
+                (self.capacity, len(gang.members)),
                 *zip(self.holds, (batch.count for batch in gang.batches), strict=True),
             )
         )
@@ -55,30 +55,30 @@ def pool(gang: Gang, *, free: Amounts, masks: Sequence[Mask]) -> Pool:
         _holds(batch, free, mask, most=batch.count)
         for batch, mask in zip(gang.batches, masks, strict=True)
     ]
-    room = holds[0] if len(holds) == 1 else _room(gang, free, masks)
-    whole = Pool(np.arange(free.shape[1]), free, masks, holds, room)
-    return whole.only(np.flatnonzero(room))
+    capacity = holds[0] if len(holds) == 1 else _capacity(gang, free, masks)
+    whole = Pool(np.arange(free.shape[1]), free, masks, holds, capacity)
+    return whole.only(np.flatnonzero(capacity))
 
 
 def _holds(batch: Batch, free: Amounts, mask: Mask, *, most: int) -> Counts:
     """Return how many members of a batch each row holds, at most `most`."""
-    room = np.full(free.shape[1], 1 if batch.constraints.host_ports else most, dtype=np.int64)
-    return _limited(room, batch.requests, free, mask)
+    capacity = np.full(free.shape[1], 1 if batch.constraints.host_ports else most, dtype=np.int64)
+    return _limited(capacity, batch.requests, free, mask)
 
 
-def _room(gang: Gang, free: Amounts, masks: Sequence[Mask]) -> Counts:
+def _capacity(gang: Gang, free: Amounts, masks: Sequence[Mask]) -> Counts:
     """Return an upper bound of how many members each row holds: by the smallest member."""
     smallest = np.min([batch.requests for batch in gang.batches], axis=0)
-    room = np.full(free.shape[1], len(gang.members), dtype=np.int64)
-    return _limited(room, smallest, free, np.logical_or.reduce(masks))
+    capacity = np.full(free.shape[1], len(gang.members), dtype=np.int64)
+    return _limited(capacity, smallest, free, np.logical_or.reduce(masks))
 
 
-def _limited(room: Counts, requests: Counts, free: Amounts, mask: Mask) -> Counts:
-    """Return how many times the requests fit each row, at most `room` times."""
-    room *= mask
+def _limited(capacity: Counts, requests: Counts, free: Amounts, mask: Mask) -> Counts:
+    """Return how many times the requests fit each row, at most `capacity` times."""
+    capacity *= mask
     for amounts, wanted in zip(free, requests, strict=True):
         if wanted > 0:
-            np.minimum(room, LARGEST // wanted, out=room)  # so that the product has 64 bits
-            short = np.flatnonzero(amounts < room * wanted)  # few, and a division is slow
-            room[short] = np.minimum(room[short], amounts[short] // wanted)
-    return np.maximum(room, 0, out=room)
+            np.minimum(capacity, LARGEST // wanted, out=capacity)  # so that the product has 64 bits
+            short = np.flatnonzero(amounts < capacity * wanted)  # few, and a division is slow
+            capacity[short] = np.minimum(capacity[short], amounts[short] // wanted)
+    return np.maximum(capacity, 0, out=capacity)

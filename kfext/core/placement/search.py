@@ -61,14 +61,14 @@ class _Search:
         if depth == len(self.order):
             return True
         number = self.order[depth]
-        room = [self._room(number, node) for node in range(len(self.left))]
-        self.steps += len(room)
+        capacity = [self._capacity(number, node) for node in range(len(self.left))]
+        self.steps += len(capacity)
         count = self.batches[number].count
-        if sum(room) < count:
+        if sum(capacity) < count:
             return False
         kinds = [self._kind(node) for node in range(len(self.left))]
-        after = [0, *accumulate(reversed(room))][-2::-1]
-        return self._node(depth, 0, count, nodes=list(zip(room, after, kinds, strict=True)))
+        after = [0, *accumulate(reversed(capacity))][-2::-1]
+        return self._node(depth, 0, count, nodes=list(zip(capacity, after, kinds, strict=True)))
 
     def _node(
         self, depth: int, at: int, count: int, *, nodes: list[tuple[int, int, Hashable]]
@@ -80,8 +80,8 @@ class _Search:
         if not count:
             return self.batch(depth + 1)
         shares = self.shares[self.order[depth]]
-        room, after, kind = nodes[at]
-        most = min(room, count)
+        capacity, after, kind = nodes[at]
+        most = min(capacity, count)
         if at and kind == nodes[at - 1][2]:  # of equal nodes the first has the most
             most = min(most, shares[at - 1])
         for share in range(most, max(count - after, 0) - 1, -1):
@@ -101,7 +101,7 @@ class _Search:
         used = [any(at) for at in zip(*self.shares, strict=True)]
         return used[node] or sum(used) < self.most_nodes
 
-    def _room(self, number: int, node: int) -> int:
+    def _capacity(self, number: int, node: int) -> int:
         """Return how many members of a batch a node holds now."""
         if not self.masks[number][node]:
             return 0

@@ -37,10 +37,10 @@ class Task:
 def solve(task: Task, free: Amounts) -> Rows | None:
     """Return the row of each member within `free`, shape (resources, rows), or None."""
     if not len(task.homes):
-        return _apart(task, free)
+        return _unanchored(task, free)
     for number, near in enumerate(_nearness(task)):
         closer = replace(task, masks=[mask & near for mask in task.masks])
-        found = _beside(closer, free) if number else _apart(closer, free)
+        found = _beside(closer, free) if number else _unanchored(closer, free)
         if found is not None or task.one_node:
             return found
     return None
@@ -57,7 +57,7 @@ def _nearness(task: Task) -> Iterator[Mask]:
     yield np.ones_like(at_home)
 
 
-def _apart(task: Task, free: Amounts) -> Rows | None:
+def _unanchored(task: Task, free: Amounts) -> Rows | None:
     """Return the row of each member: one row for all, else the nearest good set of rows."""
     fits = np.logical_and.reduce(task.masks)
     for amounts, wanted in zip(free, task.gang.total, strict=True):
@@ -78,7 +78,7 @@ def _divided(task: Task, free: Amounts) -> Rows | None:
     if not nodes.may_hold(gang):
         return None
     # Of all nodes, not of a domain's: balance within a rack of small nodes must not cost more.
-    most = MOST_NODES * fewest_nodes(nodes.room, len(gang.members))
+    most = MOST_NODES * fewest_nodes(nodes.capacity, len(gang.members))
     for near in surroundings(gang, nodes, task.levels, weights=task.weights):
         place = nodes.only(near)
         rows = divide(gang, place, ranking=task.ranking, weights=task.weights, most=most)
@@ -93,7 +93,7 @@ def _beside(task: Task, free: Amounts) -> Rows | None:
     Either the others stay together, or the homes take what they hold and the rest goes elsewhere:
     what divides the job best, with its bound members counted.
     """
-    ways = [_homes_first(task, free), _apart(task, free)]
+    ways = [_homes_first(task, free), _unanchored(task, free)]
     found = [rows for rows in ways if rows is not None]
     return min(found, key=lambda rows: _cost(rows, task), default=None)
 
@@ -113,7 +113,7 @@ def _homes_first(task: Task, free: Amounts) -> Rows | None:
             mask[homes] = False
         rest, kept = _part(gang, spots < 0)
         elsewhere = replace(task, gang=rest, masks=[masks[number] for number in kept])
-        found = _apart(elsewhere, free)
+        found = _unanchored(elsewhere, free)
         if found is None:
             return None
         rows[spots < 0] = found

@@ -68,8 +68,8 @@ def shortage(
                 hopeless.append(_never(quota, key, wanted))
             elif used + ahead[key] + wanted > hard:
                 for_now.append(_not_now(quota, key, wanted=wanted, ahead=ahead[key]))
-    refusals = [*hopeless, *for_now]
-    return Verdict(REASON_QUOTA, "; ".join(refusals[:_CAUSES])) if refusals else None
+    no_fits = [*hopeless, *for_now]
+    return Verdict(REASON_QUOTA, "; ".join(no_fits[:_CAUSES])) if no_fits else None
 
 
 def _covered(quota: Quota, demand_: Demand, default_class: str) -> Demand:

@@ -9,9 +9,9 @@ from kfext.core.settings.resolve import Settings, resolve
 from kfext.core.settings.values import Value, is_setting, parse_setting
 from kfext.errors import SettingError
 from kfext.model.job import TrainingJob
+from kfext.model.job_state import JobState, decode_state
 from kfext.model.namespace import Namespace
 from kfext.model.policy import TrainingPolicy, policy_for
-from kfext.model.state import JobState, decode_state
 from kfext.names import MANAGED, STATE
 
 _MOST_RECORDED = 1536

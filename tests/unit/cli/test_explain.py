@@ -7,9 +7,9 @@ import pytest
 from kfext import names
 from kfext.cli.explain import explained, in_words
 from kfext.model.job import parse_job
+from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey, parse_pod
-from kfext.model.state import JobState
 from tests.unit.objects import Raw, job, pod
 
 GATE = [{"name": names.GATE}]

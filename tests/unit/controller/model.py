@@ -15,15 +15,15 @@ from kfext import names
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import (
-    Amend,
-    Bind,
-    Evict,
+    DeleteUnbound,
+    Pin,
     Release,
-    Remember,
-    Start,
+    Replan,
+    SaveState,
     Step,
-    Stop,
+    Suspend,
     Ungate,
+    Unsuspend,
 )
 from kfext.core.patches import job as job_patch
 from kfext.core.patches import pod as pod_patch
@@ -236,21 +236,21 @@ class ForgetfulController:
     def _writes(self, step: Step, raw: Any, job: TrainingJob) -> Iterator[Write]:
         api = self._api
         operations = {
-            Start: lambda one: job_patch.start_patch(raw, job, one.plan),
-            Amend: lambda one: job_patch.amend_patch(raw, job, one.plan),
-            Stop: lambda one: job_patch.stop_patch(raw, job, one.state),
-            Remember: lambda one: job_patch.remember_patch(raw, job, one.state),
-            Evict: lambda one: job_patch.remember_patch(raw, job, one.state),
+            Unsuspend: lambda one: job_patch.unsuspend_patch(raw, job, one.plan),
+            Replan: lambda one: job_patch.replan_patch(raw, job, one.plan),
+            Suspend: lambda one: job_patch.suspend_patch(raw, job, one.state),
+            SaveState: lambda one: job_patch.save_state_patch(raw, job, one.state),
+            DeleteUnbound: lambda one: job_patch.save_state_patch(raw, job, one.state),
             Release: lambda one: job_patch.release_patch(raw, job, one.verdict),
         }.get(type(step))
         if operations:
             yield lambda: api.patch_job(operations(step))
         match step:
-            case Bind(pins):
+            case Pin(pins):
                 yield from (partial(self._pin, pod, node) for pod, node in pins)
             case Ungate(pods):
                 yield from (partial(api.patch_pod, p.uid, pod_patch.ungate(p)) for p in pods)
-            case Evict(pods, _) | Release(pods, _):
+            case DeleteUnbound(pods, _) | Release(pods, _):
                 yield from (partial(api.delete_unbound, pod) for pod in pods)
 
     def _pin(self, pod: Pod, node: str) -> None:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from kfext.core.lifecycle import room
-from kfext.core.lifecycle.steps import Release, Start
+from kfext.core.lifecycle import capacity
+from kfext.core.lifecycle.steps import Release, Unsuspend
 from kfext.core.placement.place import place
 from kfext.model.pod import parse_pod
 from kfext.model.policy import parse_policy
@@ -150,7 +150,7 @@ async def test_jobs_of_equal_shape_share_one_verdict_until_room_comes_free(
         asked.append(len(members))
         return place(members, *more, **named)
 
-    monkeypatch.setattr(room, "place", counting)
+    monkeypatch.setattr(capacity, "place", counting)
     for number in range(50):
         bench.submit(gang(f"five-{number}", workers=5, created=number))
         bench.submit(gang(f"six-{number}", workers=6, created=number))
@@ -251,7 +251,7 @@ async def test_a_job_for_which_others_would_be_preempted_is_released_after_a_min
     bench.cluster.mark_queue()
     await bench.tick()
     assert [uid for uid, step in bench.writer.steps if isinstance(step, Release)] == ["urgent"]
-    assert [uid for uid, step in bench.writer.steps if isinstance(step, Start)] == []
+    assert [uid for uid, step in bench.writer.steps if isinstance(step, Unsuspend)] == []
 
 
 async def test_with_an_autoscaler_a_job_without_room_is_released_after_a_minute(

@@ -10,7 +10,7 @@ from kfext.controller.reconciler import Reconciler
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import Situation
-from kfext.core.lifecycle.steps import Start, Step
+from kfext.core.lifecycle.steps import Step, Unsuspend
 from kfext.core.patches import job as job_patch
 from kfext.errors import Conflict, KfextError, Unavailable
 from kfext.model.verdict import Verdict
@@ -78,7 +78,7 @@ class Bench:
             self.reconciler.tick(writes)
 
     def started(self) -> list[str]:
-        return [uid for uid, step in self.writer.steps if isinstance(step, Start)]
+        return [uid for uid, step in self.writer.steps if isinstance(step, Unsuspend)]
 
 
 def gang(uid: str, *, cpu: str = "1", workers: int = 3, created: float = 0) -> JobBuilder:
@@ -165,8 +165,8 @@ async def test_a_job_that_goes_while_it_is_started_leaves_nothing(bench: Bench) 
     api = FakeApi(made.raw, [])
 
     async def gone(entry: TrackedJob, step: Step) -> bool:
-        assert isinstance(step, Start)
-        api.patch_job(job_patch.start_patch(entry.raw, entry.job, step.plan))
+        assert isinstance(step, Unsuspend)
+        api.patch_job(job_patch.unsuspend_patch(entry.raw, entry.job, step.plan))
         bench.cluster.forget_job("one")
         bench.cluster.observe_job(api.job)  # the answer comes after the news
         return True

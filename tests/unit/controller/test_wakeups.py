@@ -9,10 +9,10 @@ from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import Wait
 from kfext.core.queue.backfill import reserve
 from kfext.errors import Invalid
+from kfext.model.job_state import JobState
 from kfext.model.node import Node
 from kfext.model.pod import parse_pod
 from kfext.model.quota import Quota, parse_quota
-from kfext.model.state import JobState
 from kfext.names import REASON_NO_ROOM, REASON_TOO_BIG
 from kfext.state import reservation_manager as keeper_module
 from kfext.state.cluster import Cluster

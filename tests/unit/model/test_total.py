@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.model.job import TrainingJob, parse_job
+from kfext.model.job_state import JobState, decode_state
 from kfext.model.node import parse_node
 from kfext.model.plan import decode_plan
 from kfext.model.pod import parse_pod
 from kfext.model.policy import parse_policy, policy_for
-from kfext.model.state import JobState, decode_state
 from tests.unit.objects import json_values, odd_jobs, odd_nodes, odd_pods, odd_policies
 
 objects = st.dictionaries(st.text(max_size=5), json_values)

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from kfext import names
 from kfext.core.lifecycle.steps import (
-    Amend,
-    Bind,
-    Evict,
+    DeleteUnbound,
+    Pin,
     Release,
-    Remember,
-    Start,
+    Replan,
+    SaveState,
     Step,
-    Stop,
+    Suspend,
     Ungate,
+    Unsuspend,
 )
 from kfext.core.patches import job as job_patch
 from kfext.core.patches import pod as pod_patch
@@ -43,11 +43,11 @@ CLASSES = {
     "patient": PriorityClass("patient", 50, preempts=False),
 }
 _OPERATIONS: dict[type[Step], Callable[[TrackedJob, Any], list[dict[str, object]]]] = {
-    Start: lambda one, step: job_patch.start_patch(one.raw, one.job, step.plan),
-    Amend: lambda one, step: job_patch.amend_patch(one.raw, one.job, step.plan),
-    Stop: lambda one, step: job_patch.stop_patch(one.raw, one.job, step.state),
-    Remember: lambda one, step: job_patch.remember_patch(one.raw, one.job, step.state),
-    Evict: lambda one, step: job_patch.remember_patch(one.raw, one.job, step.state),
+    Unsuspend: lambda one, step: job_patch.unsuspend_patch(one.raw, one.job, step.plan),
+    Replan: lambda one, step: job_patch.replan_patch(one.raw, one.job, step.plan),
+    Suspend: lambda one, step: job_patch.suspend_patch(one.raw, one.job, step.state),
+    SaveState: lambda one, step: job_patch.save_state_patch(one.raw, one.job, step.state),
+    DeleteUnbound: lambda one, step: job_patch.save_state_patch(one.raw, one.job, step.state),
     Release: lambda one, step: job_patch.release_patch(one.raw, one.job, step.verdict),
 }
 
@@ -157,13 +157,13 @@ class History:
                 raise jsonpatch.JsonPatchConflict("gone")
             self.patch_job(uid, operations(tracked, step))
         match step:
-            case Bind(pins):
+            case Pin(pins):
                 for pod, to in pins:
                     self._patch_pod(pod, pod_patch.pin(pod, to))
             case Ungate(pods):
                 for pod in pods:
                     self._patch_pod(pod, pod_patch.ungate(pod))
-            case Evict(pods, _) | Release(pods, _):
+            case DeleteUnbound(pods, _) | Release(pods, _):
                 for pod in pods:
                     self.remove_pod(pod.uid)
             case _:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kfext import names
 from kfext.cli.plan import STARTS, WAITS, Forecast
-from kfext.core.lifecycle.steps import Start
+from kfext.core.lifecycle.steps import Unsuspend
 from kfext.state.outlook import outlook
 from kfext.state.recording import planner_of, snapshot_of
 from tests.unit.state.history import ACTS, CROWDED, History, jobs, made
@@ -42,7 +42,7 @@ def decided(history: History, fields: dict[str, Any]) -> Answer:
     """What the controller does with the same job."""
     history.put_job(made("asked", uid="planned-1", created=int(history.now), **fields).raw)
     step = outlook(history.planner, "planned-1", history.moment).step
-    if isinstance(step, Start):
+    if isinstance(step, Unsuspend):
         places = step.plan.assignment.items()
         nodes = {f"asked-{key.type}-{key.index}": node for key, node in places}
         return STARTS, step.verdict.reason, nodes

@@ -7,11 +7,11 @@ from typing import Any
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.next_step import next_step
-from kfext.core.lifecycle.steps import Amend, Start, Step, Stop, Wait
+from kfext.core.lifecycle.steps import Replan, Step, Suspend, Unsuspend, Wait
 from kfext.core.queue.reservation import Reservation
+from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
-from kfext.model.state import JobState
 from tests.builders import JobBuilder, job, ledger, node, pod, pods, situation_of
 
 NOW = 1000.0
@@ -95,15 +95,15 @@ def phase(wanted: str | None, reason: str = "") -> Callable[[Wait], bool]:
     return check
 
 
-def stopped(reason: str, strikes: int) -> Callable[[Stop], bool]:
-    def check(step: Stop) -> bool:
+def stopped(reason: str, strikes: int) -> Callable[[Suspend], bool]:
+    def check(step: Suspend) -> bool:
         state = step.state
         return (state.reason, state.strikes, state.suspended_at) == (reason, strikes, NOW)
 
     return check
 
 
-def moved_to(*places: str) -> Callable[[Start | Amend], bool]:
+def moved_to(*places: str) -> Callable[[Unsuspend | Replan], bool]:
     return lambda step: step.plan.assignment == plan(*places).assignment
 
 

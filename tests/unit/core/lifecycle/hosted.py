@@ -6,21 +6,23 @@ from kfext.core.ledger.claims import plan_claims
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.steps import Step
-from kfext.core.network.eligibility import Wish
+from kfext.core.network.eligibility import HostNetworkRequest
 from kfext.model.job import TrainingJob
+from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
-from kfext.model.state import JobState
 from tests.builders import Raw, job, ledger, node, pod, situation_of
 from tests.unit.core.lifecycle.cases import NOW
 
 PORTS = (20000, 20009)
-WISH = Wish(ports=PORTS, interfaces=("ib0",))
+WISH = HostNetworkRequest(ports=PORTS, interfaces=("ib0",))
 IN_QUEUE = job().master(cpu="1").worker(2, cpu="1").held().build()
 ON_HOST: Raw = {"hostNetwork": True}
 
 
-def step_of(of: TrainingJob, on: Ledger, *, wish: Wish | None = WISH, **more: Any) -> Step:
+def step_of(
+    of: TrainingJob, on: Ledger, *, wish: HostNetworkRequest | None = WISH, **more: Any
+) -> Step:
     fields = {"pods": (), "plan": None, "state": JobState(), "now": NOW, **more}
     return next_step(situation_of(job=of, host_network=wish, **fields), on)
 

@@ -4,8 +4,8 @@ import pytest
 
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import Situation
-from kfext.core.lifecycle.steps import Evict, Release, Ungate, Wait
-from kfext.model.state import JobState
+from kfext.core.lifecycle.steps import DeleteUnbound, Release, Ungate, Wait
+from kfext.model.job_state import JobState
 from kfext.names import FINISHED, PHASE_RELEASED, REASON_BIND_TIMEOUT, REASON_RELEASED
 from tests.builders import affinity_to, job, pods
 from tests.unit.core.lifecycle.cases import (
@@ -30,7 +30,7 @@ ENDS: dict[str, Case] = {
     ),
     "failed while suspended": Case(Wait, three().held().condition("Failed"), check=phase(FINISHED)),
     "failed, and pods that were pinned are never bound": Case(
-        Evict,
+        DeleteUnbound,
         three().resumed().condition("Failed"),
         [worker(0, bound="a"), worker(1, pinned="a"), worker(2, pinned="a", deleting=True)],
         plan("a", "a", "a"),

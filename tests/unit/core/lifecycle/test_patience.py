@@ -7,8 +7,8 @@ import pytest
 
 from kfext.core.ledger.claim import Claim
 from kfext.core.lifecycle.next_step import next_step
-from kfext.core.lifecycle.steps import Evict, Release, Remember, Step, Stop, Wait
-from kfext.model.state import JobState
+from kfext.core.lifecycle.steps import DeleteUnbound, Release, SaveState, Step, Suspend, Wait
+from kfext.model.job_state import JobState
 from kfext.names import BINDING, GATED, REASON_BIND_TIMEOUT, REASON_CREATE_TIMEOUT, REASON_NO_ROOM
 from tests.builders import ledger, node, situation_of
 from tests.unit.core.lifecycle.cases import (
@@ -40,7 +40,7 @@ def rest_without_room(
 
 STRIKES: dict[str, Case] = {
     "a member does not come back, one runs and one is held back: a strike": Case(
-        Remember,
+        SaveState,
         three().resumed(),
         [worker(0, bound="a"), worker(1, gated=True)],
         plan("a", "a", "a"),
@@ -60,7 +60,7 @@ STRIKES: dict[str, Case] = {
         check=lambda step: step.pods == () and step.verdict.reason == REASON_CREATE_TIMEOUT,
     ),
     "the third time of a required job: stopped": Case(
-        Stop,
+        Suspend,
         three().resumed(),
         [worker(0, bound="a"), worker(1, gated=True)],
         plan("a", "a", "a"),
@@ -69,7 +69,7 @@ STRIKES: dict[str, Case] = {
         check=stopped(REASON_CREATE_TIMEOUT, 3),
     ),
     "one runs, no room for the rest, for bindTimeout: a strike": rest_without_room(
-        Remember,
+        SaveState,
         JobState(),
         check=lambda step: (step.state.strikes, step.state.retry_at) == (1, NOW + 60),
         waited=60.0,
@@ -83,7 +83,7 @@ STRIKES: dict[str, Case] = {
     ),
     "one runs, no room for the rest, and the clock was set back an hour: the wait is no longer for "
     "it": rest_without_room(
-        Remember,
+        SaveState,
         JobState(strikes=1, retry_at=NOW + 3600),
         check=lambda step: step.state.strikes == 2,
         waited=60.0,
@@ -101,7 +101,7 @@ STRIKES: dict[str, Case] = {
         )
     ),
     "one runs, no room for the rest, for the third time, required: stopped": rest_without_room(
-        Stop,
+        Suspend,
         JobState(strikes=2, retry_at=NOW),
         check=stopped(REASON_NO_ROOM, 3),
         waited=180.0,
@@ -145,7 +145,7 @@ STRIKES: dict[str, Case] = {
         check=lambda step: len(step.pods) == 3 and step.verdict.reason == REASON_BIND_TIMEOUT,
     ),
     "the third failure of a required job: stopped": Case(
-        Stop,
+        Suspend,
         three().resumed(),
         workers(pinned="a"),
         plan("a", "a", "a"),
@@ -154,7 +154,7 @@ STRIKES: dict[str, Case] = {
         check=stopped(REASON_BIND_TIMEOUT, 3),
     ),
     "the third failure of a required job that Kueue started: never stopped by us": Case(
-        Evict,
+        DeleteUnbound,
         three().resumed().queued_by_kueue(),
         workers(pinned="a"),
         plan("a", "a", "a"),
@@ -184,5 +184,5 @@ def test_a_required_gang_without_room_for_its_rest_does_not_back_off_from_what_i
         RUNNING, tuple(members), plan("a", "a", "a"), state, NOW, colocation="required", waited=61
     )
     step = next_step(situation, on)
-    assert isinstance(step, Stop)
+    assert isinstance(step, Suspend)
     assert step.state.retry_at == 0.0

@@ -9,14 +9,14 @@ import pytest
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.next_step import next_step
-from kfext.core.lifecycle.situation import Allowance, Around, Situation
-from kfext.core.lifecycle.steps import Release, Start, Wait
+from kfext.core.lifecycle.situation import QueueContext, QuotaView, Situation
+from kfext.core.lifecycle.steps import Release, Unsuspend, Wait
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Range
 from kfext.model.charge import PodCharge
+from kfext.model.job_state import JobState
 from kfext.model.policy import Placement
 from kfext.model.quota import Quota, parse_quota
-from kfext.model.state import JobState
 from kfext.names import (
     QUEUED,
     REASON_BIND_TIMEOUT,
@@ -70,15 +70,15 @@ QUEUE: dict[str, Case] = {
     "held, but Kueue's webhook claimed it after ours": Case(
         Wait, three().held().queued_by_kueue(), check=phase(SUSPENDED)
     ),
-    "there is room": Case(Start, three().held(), check=moved_to("a", "a", "a")),
+    "there is room": Case(Unsuspend, three().held(), check=moved_to("a", "a", "a")),
     "a later start counts on from the last plan": Case(
-        Start,
+        Unsuspend,
         three().held(),
         plan=plan("a", "a", "a", generation=4),
         check=lambda step: step.plan.generation == 5,
     ),
     "a start after a stop counts on from the plan that the stop took away": Case(
-        Start,
+        Unsuspend,
         three().held(),
         state=JobState(generation=4),
         check=lambda step: step.plan.generation == 5,
@@ -160,7 +160,7 @@ QUEUE: dict[str, Case] = {
     "the operator has many pods of others to create": Case(
         Wait,
         three().held(),
-        more={"around": Around(crowded=500)},
+        more={"context": QueueContext(crowded=500)},
         check=lambda step: (
             phase(QUEUED, REASON_WAITING_FOR_OPERATOR)(step) and "500" in step.verdict.message
         ),
@@ -169,7 +169,7 @@ QUEUE: dict[str, Case] = {
         Wait,
         three().held().created(NOW - 20),
         on=preemptible(),
-        more={"around": Around(priority=5, preempts=True)},
+        more={"context": QueueContext(priority=5, preempts=True)},
         check=lambda step: (
             phase(QUEUED, REASON_NO_ROOM)(step)
             and step.again == 40.0
@@ -181,7 +181,7 @@ QUEUE: dict[str, Case] = {
         Wait,
         three().held().created(NOW - 59),
         on=full(),
-        more={"around": Around(autoscaler=True)},
+        more={"context": QueueContext(autoscaler=True)},
         check=lambda step: (
             phase(QUEUED, REASON_NO_ROOM)(step)
             and step.again == 1.0
@@ -192,21 +192,21 @@ QUEUE: dict[str, Case] = {
         Release,
         three().held().created(NOW - 60),
         on=full(),
-        more={"around": Around(autoscaler=True)},
+        more={"context": QueueContext(autoscaler=True)},
         check=lambda step: step.verdict.reason == REASON_NO_ROOM,
     ),
     "the policy's bound holds with an autoscaler too": Case(
         Wait,
         three().held().created(NOW - 60),
         on=full(),
-        more={"around": Around(autoscaler=True), "placement": Placement(release_after=90.0)},
+        more={"context": QueueContext(autoscaler=True), "placement": Placement(release_after=90.0)},
         check=lambda step: step.again == 30.0,
     ),
     "required, and an autoscaler may add nodes: never released": Case(
         Wait,
         three().held().created(0),
         on=full(),
-        more={"around": Around(autoscaler=True), "colocation": "required"},
+        more={"context": QueueContext(autoscaler=True), "colocation": "required"},
         check=phase(QUEUED, REASON_NO_ROOM),
     ),
     "no room: looked at again when room is to be kept for it": Case(
@@ -244,7 +244,7 @@ QUEUE: dict[str, Case] = {
         check=lambda step: phase(QUEUED, REASON_CREATE_TIMEOUT)(step) and step.again == 7.0,
     ),
     "a back-off that is over": Case(
-        Start, was_suspended(), state=stop_state(retry_at=NOW, reason=REASON_CREATE_TIMEOUT)
+        Unsuspend, was_suspended(), state=stop_state(retry_at=NOW, reason=REASON_CREATE_TIMEOUT)
     ),
 }
 
@@ -274,46 +274,46 @@ def quota(hard: Mapping[str, str], used: Mapping[str, str] | None = None, **spec
 
 ONE_POD = {PodCharge(usage=(("pods", 1),)): 3}
 OF_LOW = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["low"]}]}
-QUOTAS: dict[str, tuple[Allowance, bool]] = {
-    "room for all": (Allowance((quota({"pods": "5"}, {"pods": "2"}),)), False),
-    "one pod short": (Allowance((quota({"pods": "5"}, {"pods": "3"}),)), True),
+QUOTAS: dict[str, tuple[QuotaView, bool]] = {
+    "room for all": (QuotaView((quota({"pods": "5"}, {"pods": "2"}),)), False),
+    "one pod short": (QuotaView((quota({"pods": "5"}, {"pods": "3"}),)), True),
     "what was started before has it": (
-        Allowance((quota({"pods": "5"}),), pending=ONE_POD),
+        QuotaView((quota({"pods": "5"}),), pending=ONE_POD),
         True,
     ),
     "of a class that its pods do not get": (
-        Allowance((quota({"pods": "0"}, scopeSelector=OF_LOW),)),
+        QuotaView((quota({"pods": "0"}, scopeSelector=OF_LOW),)),
         False,
     ),
     "of the class that its pods get": (
-        Allowance((quota({"pods": "0"}, scopeSelector=OF_LOW),), default_class="low"),
+        QuotaView((quota({"pods": "0"}, scopeSelector=OF_LOW),), default_class="low"),
         True,
     ),
     "it demands what nobody states": (
-        Allowance((quota({"requests.memory": "1Ti"}),), defaulted=False),
+        QuotaView((quota({"requests.memory": "1Ti"}),), defaulted=False),
         True,
     ),
-    "it demands what a LimitRange states": (Allowance((quota({"requests.memory": "1Ti"}),)), False),
+    "it demands what a LimitRange states": (QuotaView((quota({"requests.memory": "1Ti"}),)), False),
 }
 
 
-@pytest.mark.parametrize(("allowance", "stops"), QUOTAS.values(), ids=QUOTAS)
-def test_a_job_waits_for_the_quotas_of_its_namespace(allowance: Allowance, stops: bool) -> None:
+@pytest.mark.parametrize(("quota", "stops"), QUOTAS.values(), ids=QUOTAS)
+def test_a_job_waits_for_the_quotas_of_its_namespace(quota: QuotaView, stops: bool) -> None:
     of = three().held().build()
-    situation = Situation(of, (), None, JobState(), NOW, around=Around(allowance=allowance))
+    situation = Situation(of, (), None, JobState(), NOW, context=QueueContext(quota=quota))
     step = next_step(situation, TWO_NODES)
     if stops:
         assert isinstance(step, Wait)
         assert step.verdict is not None
         assert step.verdict.reason == REASON_QUOTA
     else:
-        assert isinstance(step, Start)
+        assert isinstance(step, Unsuspend)
 
 
 def test_an_elastic_job_is_told_what_keeps_all_of_its_workers_from_starting() -> None:
     of = job().worker(8, cpu="1").held().elastic().build()
-    around = Around(allowance=Allowance((quota({"pods": "5"}, {"pods": "4"}),)))
-    situation = situation_of(of, (), None, JobState(), NOW, around=around, elastic=Range(3, 8))
+    context = QueueContext(quota=QuotaView((quota({"pods": "5"}, {"pods": "4"}),)))
+    situation = situation_of(of, (), None, JobState(), NOW, context=context, elastic=Range(3, 8))
     step = next_step(situation, TWO_NODES)
     assert isinstance(step, Wait)
     assert step.verdict is not None
@@ -321,12 +321,12 @@ def test_an_elastic_job_is_told_what_keeps_all_of_its_workers_from_starting() ->
 
 
 def test_a_quota_that_does_not_hold_all_workers_makes_an_elastic_job_start_short() -> None:
-    around = Around(allowance=Allowance((quota({"pods": "5"}, {"pods": "1"}),)))
+    context = QueueContext(quota=QuotaView((quota({"pods": "5"}, {"pods": "1"}),)))
     room = ledger(node("a", cpu="8"))
     of = job().worker(8, cpu="1").held().elastic().build()
-    situation = Situation(of, (), None, JobState(), NOW, around=around)
+    situation = Situation(of, (), None, JobState(), NOW, context=context)
     step = next_step(replace(situation, settings=Settings(elastic=Range(2, 8))), room)
-    assert isinstance(step, Start)
+    assert isinstance(step, Unsuspend)
     assert len(step.plan.assignment) == 4
     rigid = next_step(situation, room)
     assert isinstance(rigid, Wait)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kfext.core.lifecycle.steps import Start, Wait
-from kfext.model.state import JobState
+from kfext.core.lifecycle.steps import Unsuspend, Wait
+from kfext.model.job_state import JobState
 from kfext.names import QUEUED, REASON_WAITING_FOR_SUSPEND
 from tests.unit.core.lifecycle.cases import (
     NOW,
@@ -56,7 +56,7 @@ RESUME: dict[str, Case] = {
         more={"waited": 9e9},
         check=phase(QUEUED, REASON_WAITING_FOR_SUSPEND),
     ),
-    "it never had pods": Case(Start, three().held()),
+    "it never had pods": Case(Unsuspend, three().held()),
     "the operator said a while ago that it runs": Case(
         Wait,
         three().held().condition("Suspended", status="False", since=NOW - 50),
@@ -85,10 +85,10 @@ RESUME: dict[str, Case] = {
         check=lambda step: phase(QUEUED, REASON_WAITING_FOR_SUSPEND)(step) and step.again == 30.0,
     ),
     "the operator never saw the resume, so it has nothing new to say": Case(
-        Start, was_suspended(since=NOW - 500), state=stop_state(), more={"waited": 30.0}
+        Unsuspend, was_suspended(since=NOW - 500), state=stop_state(), more={"waited": 30.0}
     ),
     "its word within the same second counts": Case(
-        Start, was_suspended(since=NOW - 100), state=JobState(suspended_at=NOW - 100 + 0.9)
+        Unsuspend, was_suspended(since=NOW - 100), state=JobState(suspended_at=NOW - 100 + 0.9)
     ),
     "the operator's word is not two seconds old": Case(
         Wait,
@@ -103,9 +103,9 @@ RESUME: dict[str, Case] = {
         more={"settled": 0.5},
         check=lambda step: step.again == 1.5,
     ),
-    "all is quiet": Case(Start, was_suspended(), state=stop_state(), more={"settled": 2.0}),
+    "all is quiet": Case(Unsuspend, was_suspended(), state=stop_state(), more={"settled": 2.0}),
     "the operator's clock is an hour ahead": Case(
-        Start, was_suspended(since=NOW + 3600), state=stop_state(), more={"settled": 2.0}
+        Unsuspend, was_suspended(since=NOW + 3600), state=stop_state(), more={"settled": 2.0}
     ),
 }
 

@@ -7,13 +7,13 @@ from kfext.core.ledger.claims import plan_claims, pod_claim, pod_key
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import block
 from kfext.core.lifecycle.next_step import next_step
-from kfext.core.lifecycle.situation import Around, Situation
-from kfext.core.lifecycle.steps import Amend, Bind, Evict, Remember, Stop, Wait
+from kfext.core.lifecycle.situation import QueueContext, Situation
+from kfext.core.lifecycle.steps import DeleteUnbound, Pin, Replan, SaveState, Suspend, Wait
 from kfext.model.job import TrainingJob
+from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.policy import Placement
-from kfext.model.state import JobState
 from kfext.names import (
     BINDING,
     GATED,
@@ -72,7 +72,7 @@ BARRIER: dict[str, Case] = {
         check=phase(PLANNED),
     ),
     "pods do not come": Case(
-        Stop,
+        Suspend,
         three().resumed(),
         workers(gated=True)[:2],
         plan("a", "a", "a"),
@@ -87,7 +87,7 @@ BARRIER: dict[str, Case] = {
         check=lambda step: phase(PLANNED)(step) and step.again is None,
     ),
     "a stop keeps the number of the plan that it takes away": Case(
-        Stop,
+        Suspend,
         three().resumed(),
         workers(gated=True)[:2],
         plan("a", "a", "a", generation=7),
@@ -110,7 +110,7 @@ BARRIER: dict[str, Case] = {
         check=phase(GATED),
     ),
     "all are there and the plan holds": Case(
-        Bind,
+        Pin,
         three().resumed(),
         workers(gated=True),
         plan("b", "a", "a"),
@@ -124,7 +124,7 @@ BARRIER: dict[str, Case] = {
         check=phase(PLANNED),
     ),
     "a pod beyond the replicas is ignored": Case(
-        Bind,
+        Pin,
         three().resumed(),
         [*workers(gated=True), pod(RUNNING, "worker", 3, gated=True)],
         plan("a", "a", "a"),
@@ -145,7 +145,7 @@ BARRIER: dict[str, Case] = {
         check=phase(GATED, REASON_FOREIGN_GATE),
     ),
     "the planned node is full by now": Case(
-        Amend,
+        Replan,
         three().resumed(),
         workers(gated=True),
         plan("a", "a", "a"),
@@ -153,14 +153,14 @@ BARRIER: dict[str, Case] = {
         check=lambda step: moved_to("b", "b", "b")(step) and step.plan.generation == 2,
     ),
     "the planned node is gone": Case(
-        Amend,
+        Replan,
         three().resumed(),
         workers(gated=True),
         plan("gone", "gone", "gone"),
         check=moved_to("a", "a", "a"),
     ),
     "the planned node was cordoned": Case(
-        Amend,
+        Replan,
         three().resumed(),
         workers(gated=True),
         plan("a", "a", "a"),
@@ -168,7 +168,7 @@ BARRIER: dict[str, Case] = {
         check=moved_to("b", "b", "b"),
     ),
     "the room is gone everywhere": Case(
-        Stop,
+        Suspend,
         three().resumed(),
         workers(gated=True),
         plan("a", "a", "a"),
@@ -183,7 +183,7 @@ BARRIER: dict[str, Case] = {
         check=phase(GATED, REASON_NO_ROOM),
     ),
     "required, and the room is in pieces": Case(
-        Stop,
+        Suspend,
         three().resumed(),
         workers(gated=True),
         plan("a", "a", "a"),
@@ -194,7 +194,7 @@ BARRIER: dict[str, Case] = {
         check=stopped(REASON_NO_ROOM, 0),
     ),
     "the room is gone everywhere after a back-off: tried again at once": Case(
-        Stop,
+        Suspend,
         three().resumed(),
         workers(gated=True),
         plan("a", "a", "a"),
@@ -203,21 +203,21 @@ BARRIER: dict[str, Case] = {
         check=lambda step: (step.state.strikes, step.state.retry_at) == (1, 0.0),
     ),
     "the room is kept for another by now: who runs already goes first": Case(
-        Bind,
+        Pin,
         three().resumed(),
         workers(gated=True),
         plan("a", "a", "a"),
         on=with_kept_room(),
-        more={"around": Around(reservation=kept())},
+        more={"context": QueueContext(reservation=kept())},
     ),
     "a member that has ended draws nobody": Case(
-        Amend,
+        Replan,
         three().resumed(),
         [worker(0, bound="b", phase="Succeeded"), *workers(gated=True)[1:]],
         check=lambda step: step.plan.nodes == ("a",),
     ),
     "planned from the pods by the topology of the policy": Case(
-        Amend,
+        Replan,
         job().worker(2, cpu="3").resumed(),
         pods(job().worker(2, cpu="3").build(), gated=True),
         on=RACKS,
@@ -225,7 +225,7 @@ BARRIER: dict[str, Case] = {
         check=moved_to("b", "c"),
     ),
     "planned from the pods by what the policy assumes": Case(
-        Amend,
+        Replan,
         job().worker(1).resumed(),
         pods(job().worker(1).build(), gated=True),
         on=LITTLE_AND_LARGE,
@@ -233,22 +233,22 @@ BARRIER: dict[str, Case] = {
         check=moved_to("large"),
     ),
     "resumed by hand: planned from the pods": Case(
-        Amend,
+        Replan,
         three().resumed(),
         workers(gated=True),
         check=lambda step: moved_to("a", "a", "a")(step) and step.plan.generation == 1,
     ),
     "started by Kueue: planned from the pods": Case(
-        Amend, three().resumed().queued_by_kueue(), workers(gated=True), check=moved_to(*"aaa")
+        Replan, three().resumed().queued_by_kueue(), workers(gated=True), check=moved_to(*"aaa")
     ),
     "half of the gang came ungated and was bound: a fact": Case(
-        Amend,
+        Replan,
         three().resumed(),
         [worker(0, bound="b"), *workers(gated=True)[1:]],
         check=moved_to("b", "b", "b"),
     ),
     "half of the gang came ungated and is not bound, the plan holds": Case(
-        Bind,
+        Pin,
         three().resumed(),
         [worker(0), *workers(gated=True)[1:]],
         plan("a", "a", "a"),
@@ -265,7 +265,7 @@ BARRIER: dict[str, Case] = {
         )
     ),
     "half of the gang came ungated and is never bound: the rest is not held for ever": Case(
-        Amend,
+        Replan,
         three().resumed(),
         [worker(0), *workers(gated=True)[1:]],
         plan("gone", "gone", "gone"),
@@ -273,7 +273,7 @@ BARRIER: dict[str, Case] = {
         check=lambda step: len(step.plan.assignment) == 2,
     ),
     "half of the pins were written when we died": Case(
-        Bind,
+        Pin,
         three().resumed(),
         [worker(0, pinned="b"), *workers(gated=True)[1:]],
         plan("b", "b", "b"),
@@ -288,14 +288,14 @@ BARRIER: dict[str, Case] = {
         check=lambda step: phase(GATED, REASON_NO_ROOM)(step) and step.again == 60.0,
     ),
     "a member of a running gang came back: next to the survivors": Case(
-        Amend,
+        Replan,
         three().resumed(),
         [worker(0, bound="b"), worker(1, bound="b"), worker(2, gated=True)],
         plan("b", "b", "gone"),
         check=moved_to("b", "b", "b"),
     ),
     "a pod asks for more than its template since admission": Case(
-        Amend,
+        Replan,
         three().resumed(),
         [
             *workers(gated=True)[:2],
@@ -336,7 +336,7 @@ BINDS: dict[str, Case] = {
         check=phase(PLACED),
     ),
     "all bound after failed attempts: forgotten": Case(
-        Remember,
+        SaveState,
         three().resumed(),
         workers(bound="b"),
         plan("b", "b", "b"),
@@ -344,7 +344,7 @@ BINDS: dict[str, Case] = {
         check=lambda step: step.state == JobState(suspended_at=5.0, generation=3),
     ),
     "one is not bound in time: moved, the bound ones stay": Case(
-        Evict,
+        DeleteUnbound,
         three().resumed(),
         [*workers(bound="a")[:2], worker(2, pinned="a", unschedulable="no volume here")],
         plan("a", "a", "a"),
@@ -358,7 +358,7 @@ BINDS: dict[str, Case] = {
         ),
     ),
     "one is not bound in time, as another before: both nodes are avoided": Case(
-        Evict,
+        DeleteUnbound,
         three().resumed(),
         [*workers(bound="a")[:2], worker(2, pinned="a")],
         plan("a", "a", "a"),
@@ -383,7 +383,7 @@ BINDS: dict[str, Case] = {
         check=phase(BINDING),
     ),
     "two are pinned as an earlier plan said: deleted at once, and no strike": Case(
-        Evict,
+        DeleteUnbound,
         three().resumed(),
         [worker(0, bound="b"), worker(1, pinned="a"), worker(2, pinned="a")],
         plan("b", "b", "b", generation=2),
@@ -412,7 +412,7 @@ BINDS: dict[str, Case] = {
         check=phase(PLACED),
     ),
     "one of a required job is not bound in time: its node stays in question": Case(
-        Evict,
+        DeleteUnbound,
         three().resumed(),
         [*workers(bound="a")[:2], worker(2, pinned="a")],
         plan("a", "a", "a"),
@@ -420,7 +420,7 @@ BINDS: dict[str, Case] = {
         check=lambda step: step.state.strikes == 1 and step.state.excluded == {},
     ),
     "none of a required job is bound in time: another node": Case(
-        Evict,
+        DeleteUnbound,
         three().resumed(),
         workers(pinned="a"),
         plan("a", "a", "a"),
@@ -441,11 +441,11 @@ def test_a_plan_does_not_stand_in_its_own_way() -> None:
     for key, claim in plan_claims(RUNNING, own, workers(gated=True)).items():
         on.claim(key, claim)
     step = next_step(Situation(RUNNING, tuple(workers(gated=True)), own, JobState(), NOW), on)
-    assert isinstance(step, Bind)
+    assert isinstance(step, Pin)
     cordoned = JobState(excluded={"b": NOW + 1})
     on.set_node(node("b", cpu="3"))
     step = next_step(Situation(RUNNING, tuple(workers(gated=True)), None, cordoned, NOW), on)
-    assert isinstance(step, Amend)
+    assert isinstance(step, Replan)
     assert step.plan.nodes == ("a",)
 
 
@@ -454,14 +454,14 @@ def test_what_an_eviction_has_left_over_is_evicted_before_the_rest_is_planned() 
     members = [worker(0, pinned="a"), worker(1, gated=True), worker(2, gated=True)]
     situation = Situation(RUNNING, tuple(members), plan("a", "a", "a"), state, NOW)
     step = next_step(situation, TWO_NODES)
-    assert step == Evict((members[0],), state)
+    assert step == DeleteUnbound((members[0],), state)
 
 
 def test_a_pod_that_was_bound_after_all_to_an_excluded_node_stays() -> None:
     state = JobState(strikes=1, excluded={"a": NOW + 300}, retry_at=NOW + 60)
     members = [worker(0, pinned="a", bound="a"), worker(1, gated=True), worker(2, gated=True)]
     situation = Situation(RUNNING, tuple(members), plan("a", "a", "a"), state, NOW)
-    assert isinstance(next_step(situation, TWO_NODES), Amend)
+    assert isinstance(next_step(situation, TWO_NODES), Replan)
 
 
 # --- on the host network ----------------------------------------------------------------------
@@ -497,7 +497,7 @@ def test_elastic_workers_are_not_brought_together_once_they_have_started_on_the_
     of = ELASTIC.build()
     books = with_agents(ledger(node("a", cpu="4"), node("b", cpu="2")), of, agents(of))
     books.claim("thief", Claim(node="b", requests={"cpu": 2000}))
-    assert isinstance(step_of(of, books, plan=APART, pods=agents(of)), Stop)
+    assert isinstance(step_of(of, books, plan=APART, pods=agents(of)), Suspend)
 
 
 def test_a_replaced_elastic_worker_on_the_host_network_goes_to_a_node_of_its_own() -> None:
@@ -507,7 +507,7 @@ def test_a_replaced_elastic_worker_on_the_host_network_goes_to_a_node_of_its_own
     books = with_agents(nodes, of, pods)
     books.claim("thief", Claim(node="b", requests={"cpu": 2000}))
     found = step_of(of, books, plan=APART, pods=pods)
-    assert isinstance(found, Amend)
+    assert isinstance(found, Replan)
     assert found.plan.assignment[ReplicaKey("worker", 1)] == "c"
 
 
@@ -522,7 +522,7 @@ def test_a_gang_is_not_kept_out_by_its_own_ports() -> None:
         for n, (_, number) in enumerate(block(of, plan.port))
     ]  # fmt: skip
     found = step_of(of, books_of(of, plan), plan=plan, pods=tuple(listening))
-    assert isinstance(found, Bind)
+    assert isinstance(found, Pin)
 
 
 def test_a_gang_that_goes_elsewhere_keeps_its_ports() -> None:
@@ -530,6 +530,6 @@ def test_a_gang_that_goes_elsewhere_keeps_its_ports() -> None:
     books = books_of(of, plan)
     books.claim("thief", Claim(node="a", requests={"cpu": 4000}))
     found = step_of(of, books, plan=plan, pods=gang(of))
-    assert isinstance(found, Amend)
+    assert isinstance(found, Replan)
     assert found.plan.nodes == ("b",)
     assert found.plan.port == plan.port

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from kfext.core.lifecycle.situation import Around, Situation
+from kfext.core.lifecycle.situation import QueueContext, Situation
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Colocation
+from kfext.model.job_state import JobState
 from kfext.model.pod import ReplicaKey
-from kfext.model.state import JobState
 from tests.builders import JobBuilder
 from tests.unit.core.lifecycle.cases import NOW, RUNNING, kept, plan, three
 
@@ -25,28 +25,30 @@ def ending(within: int) -> JobBuilder:
 
 
 KEPT = kept(until=NOW + 60)
-OPEN: dict[str, tuple[JobBuilder, Around, bool]] = {
-    "nothing is kept": (three().held(), Around(), False),
-    "who comes after the head": (three().held(), Around(reservation=KEPT), False),
+OPEN: dict[str, tuple[JobBuilder, QueueContext, bool]] = {
+    "nothing is kept": (three().held(), QueueContext(), False),
+    "who comes after the head": (three().held(), QueueContext(reservation=KEPT), False),
     "the head, and who comes before it": (
         three().held(),
-        Around(reservation=KEPT, ahead=True),
+        QueueContext(reservation=KEPT, ahead=True),
         True,
     ),
-    "who runs already": (three().resumed(), Around(reservation=KEPT), True),
-    "who ends in time": (ending(60), Around(reservation=KEPT), True),
-    "who ends too late": (ending(61), Around(reservation=KEPT), False),
+    "who runs already": (three().resumed(), QueueContext(reservation=KEPT), True),
+    "who ends in time": (ending(60), QueueContext(reservation=KEPT), True),
+    "who ends too late": (ending(61), QueueContext(reservation=KEPT), False),
     "who ends, but nobody knows until when it is kept": (
         ending(1),
-        Around(reservation=kept(until=math.inf)),
+        QueueContext(reservation=kept(until=math.inf)),
         False,
     ),
 }
 
 
-@pytest.mark.parametrize(("made", "around", "want"), OPEN.values(), ids=OPEN)
-def test_whom_kept_room_does_not_keep_out(made: JobBuilder, around: Around, want: bool) -> None:
-    found = replace(QUEUED, job=made.build(), around=around).open_claims
+@pytest.mark.parametrize(("made", "context", "want"), OPEN.values(), ids=OPEN)
+def test_whom_kept_room_does_not_keep_out(
+    made: JobBuilder, context: QueueContext, want: bool
+) -> None:
+    found = replace(QUEUED, job=made.build(), context=context).open_claims
     assert found == (tuple(KEPT.claims) if want else ())
 
 

@@ -3,12 +3,18 @@ from collections.abc import Mapping
 import pytest
 
 from kfext import names
-from kfext.core.network.eligibility import Wish, agents_alike, obstacle, why_network, wish
+from kfext.core.network.eligibility import (
+    HostNetworkRequest,
+    agents_alike,
+    host_network_request,
+    obstacle,
+    why_network,
+)
 from kfext.core.settings.resolve import Settings
+from kfext.model.job_state import JobState
 from kfext.model.network_policy import parse_network_policy
 from kfext.model.plan import Assignment, Plan
 from kfext.model.pod import ReplicaKey
-from kfext.model.state import JobState
 from tests.builders import JobBuilder, Raw, job, pod
 
 PSS = "pod-security.kubernetes.io/enforce"
@@ -99,14 +105,20 @@ def test_a_sidecars_port_counts_and_an_init_containers_does_not() -> None:
     assert obstacle(made.build(), {}) == ""
 
 
-WISH = Wish(ports=(20000, 29999))
+WISH = HostNetworkRequest(ports=(20000, 29999))
 HOSTED = Plan("u", 1, port=20007)
 WAITS, GONE = job().master().held(), job().master().annotated(names.RELEASED, "NoRoom")
 TOLD = {
     "nobody asked": (None, WAITS, None, JobState(), ""),
     "nothing speaks against it yet": (WISH, WAITS, None, JobState(), ""),
     "it is so": (WISH, WAITS, HOSTED, JobState(), "ports from 20007 on"),
-    "an obstacle": (Wish((1, 2), obstacle="no way"), WAITS, None, JobState(), "network: no way"),
+    "an obstacle": (
+        HostNetworkRequest((1, 2), obstacle="no way"),
+        WAITS,
+        None,
+        JobState(),
+        "network: no way",
+    ),
     "refused before": (WISH, WAITS, None, JobState(no_host_network="tried"), "network: tried"),
     "it has none": (WISH, WAITS, Plan("u", 1), JobState(), "without ports of its own"),
     "it was let go while it waited": (WISH, GONE, None, JobState(), "let go of it"),
@@ -115,7 +127,11 @@ TOLD = {
 
 @pytest.mark.parametrize(("wish", "made", "plan", "state", "want"), TOLD.values(), ids=TOLD)
 def test_a_job_is_told_its_network(
-    wish: Wish | None, made: JobBuilder, plan: Plan | None, state: JobState, want: str
+    wish: HostNetworkRequest | None,
+    made: JobBuilder,
+    plan: Plan | None,
+    state: JobState,
+    want: str,
 ) -> None:
     said = why_network(wish, made.build(), plan, state)
     assert want in said
@@ -165,7 +181,7 @@ def test_network_policies_that_select_the_pods_are_known(selector: Raw, selects:
     template = made.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
     template["metadata"] = {"labels": {"team": "vision"}}
     raw = {"metadata": {"namespace": "team", "name": "deny"}, "spec": {"podSelector": selector}}
-    found = wish(
+    found = host_network_request(
         made.build(),
         Settings(network="host"),
         namespace_labels={},
@@ -177,4 +193,4 @@ def test_network_policies_that_select_the_pods_are_known(selector: Raw, selects:
 
 def test_who_does_not_ask_wishes_nothing() -> None:
     made = job().worker(2).build()
-    assert wish(made, Settings(), namespace_labels={}) is None
+    assert host_network_request(made, Settings(), namespace_labels={}) is None

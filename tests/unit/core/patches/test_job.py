@@ -8,17 +8,17 @@ import pytest
 from kfext import names
 from kfext.core.elastic import workers_of
 from kfext.core.patches.job import (
-    amend_patch,
     release_patch,
-    remember_patch,
-    start_patch,
-    stop_patch,
+    replan_patch,
+    save_state_patch,
+    suspend_patch,
+    unsuspend_patch,
 )
 from kfext.core.patches.json_patch import Operation
 from kfext.model.job import TrainingJob, parse_job
+from kfext.model.job_state import JobState, decode_state
 from kfext.model.plan import Plan, decode_plan
 from kfext.model.pod import ReplicaKey
-from kfext.model.state import JobState, decode_state
 from kfext.model.verdict import Verdict
 from tests.builders import JobBuilder, Raw, affinity_to, job
 
@@ -65,7 +65,7 @@ def applied(operations: list[Operation], raw: Raw) -> Raw:
 
 
 def started(raw: Raw, plan: Plan) -> Raw:
-    return applied(start_patch(raw, parsed(raw), plan), raw)
+    return applied(unsuspend_patch(raw, parsed(raw), plan), raw)
 
 
 def template(raw: Raw, type_: str = "Worker") -> Raw:
@@ -121,7 +121,7 @@ MEANWHILE = {
 @pytest.mark.parametrize("change", MEANWHILE.values(), ids=MEANWHILE.keys())
 def test_start_is_all_or_nothing(change: Any) -> None:
     raw = gang().held().raw
-    operations = start_patch(raw, parsed(raw), a_plan("a", "b"))
+    operations = unsuspend_patch(raw, parsed(raw), a_plan("a", "b"))
     change(raw)
     with pytest.raises(jsonpatch.JsonPatchException):
         applied(operations, raw)
@@ -133,10 +133,10 @@ def test_every_patch_tests_what_it_rests_on(patch: str, change: Any) -> None:
     raw = gang().resumed().raw
     found = parsed(raw)
     operations = {
-        "amend": lambda: amend_patch(raw, found, a_plan("a", "b", generation=2)),
-        "stop": lambda: stop_patch(raw, found, JobState(strikes=1)),
+        "amend": lambda: replan_patch(raw, found, a_plan("a", "b", generation=2)),
+        "stop": lambda: suspend_patch(raw, found, JobState(strikes=1)),
         "release": lambda: release_patch(raw, found, RELEASE),
-        "remember": lambda: remember_patch(raw, found, JobState(strikes=1)),
+        "remember": lambda: save_state_patch(raw, found, JobState(strikes=1)),
     }[patch]()
     assert applied(operations, raw) != raw
     change(raw)
@@ -146,7 +146,7 @@ def test_every_patch_tests_what_it_rests_on(patch: str, change: Any) -> None:
 
 def test_the_operators_status_writes_do_not_get_in_the_way() -> None:
     raw = gang().held().raw
-    operations = start_patch(raw, parsed(raw), a_plan("a", "b"))
+    operations = unsuspend_patch(raw, parsed(raw), a_plan("a", "b"))
     raw["metadata"]["resourceVersion"] = "99"
     raw["status"] = {"conditions": [{"type": "Suspended", "status": "True"}]}
     assert not parsed(applied(operations, raw)).suspend
@@ -207,7 +207,7 @@ def test_a_users_affinity_is_never_lost(affinity: Raw) -> None:
 
 def test_a_new_plan_replaces_what_the_last_one_preferred_and_nothing_else() -> None:
     raw = started(with_affinity({"nodeAffinity": {PREFERRED: [ZONE]}}).raw, a_plan("a", "b"))
-    stopped = applied(stop_patch(raw, parsed(raw), JobState(strikes=1)), raw)
+    stopped = applied(suspend_patch(raw, parsed(raw), JobState(strikes=1)), raw)
     after = started(stopped, a_plan("b", "c", generation=2))
     assert leaning(after)[0] == ZONE
     assert [one["preference"]["matchFields"][0]["values"] for one in leaning(after)[1:]] == [
@@ -219,7 +219,7 @@ def test_a_new_plan_replaces_what_the_last_one_preferred_and_nothing_else() -> N
 def test_stop_suspends_marks_and_forgets_the_plan() -> None:
     raw = started(gang().held().raw, a_plan("a", "b"))
     state = JobState(strikes=2, suspended_at=7.0, reason="R", message="M")
-    found = parsed(applied(stop_patch(raw, parsed(raw), state), raw))
+    found = parsed(applied(suspend_patch(raw, parsed(raw), state), raw))
     assert found.suspend
     assert found.held
     assert names.PLAN not in found.annotations
@@ -229,7 +229,7 @@ def test_stop_suspends_marks_and_forgets_the_plan() -> None:
 def test_stop_takes_the_ports_of_the_host_network_away() -> None:
     hosted = replace(a_plan("a", "b"), port=20000)
     raw = started(gang().held().raw, hosted)
-    after = applied(stop_patch(raw, parsed(raw), JobState()), raw)
+    after = applied(suspend_patch(raw, parsed(raw), JobState()), raw)
     assert names.PORT_BASE in str(raw["spec"])
     assert names.PORT_BASE not in str(after["spec"])
 
@@ -237,7 +237,7 @@ def test_stop_takes_the_ports_of_the_host_network_away() -> None:
 def test_stop_of_a_job_that_never_said_whether_it_is_suspended() -> None:
     raw = gang().raw
     del raw["spec"]["runPolicy"]
-    found = parsed(applied(stop_patch(raw, parsed(raw), JobState()), raw))
+    found = parsed(applied(suspend_patch(raw, parsed(raw), JobState()), raw))
     assert found.suspend
     assert found.held
 
@@ -299,8 +299,8 @@ def test_replica_types_in_any_case(key: str) -> None:
 
 def test_remember_twice_writes_once() -> None:
     raw = gang().resumed().raw
-    once = applied(remember_patch(raw, parsed(raw), JobState(strikes=1)), raw)
-    again = remember_patch(once, parsed(once), JobState(strikes=1))
+    once = applied(save_state_patch(raw, parsed(raw), JobState(strikes=1)), raw)
+    again = save_state_patch(once, parsed(once), JobState(strikes=1))
     assert {operation["op"] for operation in again} == {"test"}
 
 
@@ -327,7 +327,7 @@ def test_a_short_job_that_is_stopped_asks_for_all_of_its_workers_again() -> None
     raw = started(torch(8), a_plan(*"aaaaa"))
     found = parsed(raw)
     state = decode_state(raw["metadata"]["annotations"][names.STATE])
-    stopped = applied(stop_patch(raw, found, state), raw)
+    stopped = applied(suspend_patch(raw, found, state), raw)
     found = parsed(stopped)
     assert (found.suspend, workers_of(found)) == (True, 8)
     assert decode_state(stopped["metadata"]["annotations"][names.STATE]).asked == 0
@@ -338,7 +338,7 @@ def test_a_person_who_resizes_a_short_job_is_not_overruled_when_it_stops() -> No
     raw["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 3
     edited = parsed(raw)
     state = decode_state(raw["metadata"]["annotations"][names.STATE])
-    stopped = applied(stop_patch(raw, edited, state), raw)
+    stopped = applied(suspend_patch(raw, edited, state), raw)
     assert stopped["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 3
 
 
@@ -349,7 +349,7 @@ ON_HOST = replace(a_plan("a", "b"), port=20000)
 
 def test_every_template_bears_the_base_and_the_interfaces() -> None:
     raw = gang().held().raw
-    after = applied(start_patch(raw, parsed(raw), ON_HOST, interfaces=("ib0", "eth0")), raw)
+    after = applied(unsuspend_patch(raw, parsed(raw), ON_HOST, interfaces=("ib0", "eth0")), raw)
     for type_ in ("Master", "Worker"):
         annotations = template(after, type_)["metadata"]["annotations"]
         assert annotations[names.PORT_BASE] == "20000"
@@ -358,7 +358,7 @@ def test_every_template_bears_the_base_and_the_interfaces() -> None:
 
 def test_on_the_pod_network_templates_bear_neither() -> None:
     raw = gang().held().raw
-    patch = start_patch(raw, parsed(raw), a_plan("a", "b"), interfaces=("ib0",))
+    patch = unsuspend_patch(raw, parsed(raw), a_plan("a", "b"), interfaces=("ib0",))
     annotations = template(applied(patch, raw))["metadata"]["annotations"]
     assert annotations.keys() == {names.PLAN_GENERATION}
 

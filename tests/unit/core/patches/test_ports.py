@@ -4,7 +4,7 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from kfext.core.patches.job import start_patch
+from kfext.core.patches.job import unsuspend_patch
 from kfext.model.job import parse_job
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
@@ -26,7 +26,7 @@ def started(made: JobBuilder, *, port: int = 20000) -> Raw:
     parsed = parse_job(raw)
     assert parsed is not None
     plan = Plan(parsed.uid, 1, {ReplicaKey("worker", 0): "a"}, port=port)
-    patch = start_patch(raw, parsed, plan)
+    patch = unsuspend_patch(raw, parsed, plan)
     after: Raw = jsonpatch.apply_patch(deepcopy(raw), patch)
     return after
 
@@ -85,7 +85,7 @@ def test_the_patch_fails_if_the_containers_have_changed_places() -> None:
     raw = job().worker(1, spec=training(PORT)).held().raw
     parsed = parse_job(raw)
     assert parsed is not None
-    patch = start_patch(raw, parsed, Plan(parsed.uid, 1, port=20000))
+    patch = unsuspend_patch(raw, parsed, Plan(parsed.uid, 1, port=20000))
     template(raw)["spec"]["containers"].reverse()
     with pytest.raises(jsonpatch.JsonPatchTestFailed):
         jsonpatch.apply_patch(raw, patch)

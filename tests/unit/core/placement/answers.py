@@ -42,12 +42,12 @@ def placed(
     return nodes_of(place(of.members(), on, limits(one_node=one_node), weights=weights))
 
 
-def gpus(room: Mapping[str, int]) -> Ledger:
-    return ledger(*(node(name, gpus=count) for name, count in room.items()))
+def gpus(capacity: Mapping[str, int]) -> Ledger:
+    return ledger(*(node(name, gpus=count) for name, count in capacity.items()))
 
 
-def numbered(room: Sequence[int]) -> Ledger:
-    return gpus({f"n{number}": count for number, count in enumerate(room)})
+def numbered(capacity: Sequence[int]) -> Ledger:
+    return gpus({f"n{number}": count for number, count in enumerate(capacity)})
 
 
 def members_in(groups: Iterable[Group]) -> list[Member]:

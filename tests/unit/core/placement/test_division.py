@@ -96,11 +96,11 @@ def test_nodes_without_a_member_do_not_count() -> None:
 rooms = st.lists(st.integers(1, 9), min_size=1, max_size=8)
 
 
-@given(room=rooms, share=st.floats(0.01, 1))
+@given(capacity=rooms, share=st.floats(0.01, 1))
 def test_even_shares_fit_and_no_other_division_has_a_smaller_largest_share(
-    room: list[int], share: float
+    capacity: list[int], share: float
 ) -> None:
-    ordered, count = np.array(sorted(room, reverse=True)), max(1, round(sum(room) * share))
+    ordered, count = np.array(sorted(capacity, reverse=True)), max(1, round(sum(capacity) * share))
     shares = even(ordered, count)
     assert shares.sum() == count
     assert (shares <= ordered).all()
@@ -112,11 +112,11 @@ def test_even_shares_fit_and_no_other_division_has_a_smaller_largest_share(
                if least == shares.min())  # fmt: skip
 
 
-@given(room=rooms, share=st.floats(0.01, 1))
+@given(capacity=rooms, share=st.floats(0.01, 1))
 def test_the_largest_share_is_that_of_the_even_division_for_every_number_of_nodes(
-    room: list[int], share: float
+    capacity: list[int], share: float
 ) -> None:
-    ordered, count = np.array(sorted(room, reverse=True)), max(1, round(sum(room) * share))
+    ordered, count = np.array(sorted(capacity, reverse=True)), max(1, round(sum(capacity) * share))
     sizes = np.flatnonzero(ordered.cumsum() >= count) + 1
     want = [even(ordered[:size], count).max() for size in sizes]
     assert fullest(ordered, count, sizes).tolist() == want

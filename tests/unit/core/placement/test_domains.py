@@ -109,14 +109,14 @@ def test_topology_never_costs_the_place_nor_more_than_twice_the_nodes_nor_overco
     made = {f"n{number}": where for number, where in enumerate(nodes)}
     members = job().worker(pods, gpus=1).members()
     found = place(members, cluster(made), limits(topology_keys=KEYS))
-    room = sorted((count for *_, count in nodes), reverse=True)
-    if sum(room) < pods:
+    capacity = sorted((count for *_, count in nodes), reverse=True)
+    if sum(capacity) < pods:
         assert isinstance(found, Verdict)
         return
     assert not isinstance(found, Verdict)
     taken = {name: list(found.values()).count(name) for name in made}
     assert all(taken[name] <= made[name][2] for name in made)
-    minimum = next(n for n in range(1, len(room) + 1) if sum(room[:n]) >= pods)
+    minimum = next(n for n in range(1, len(capacity) + 1) if sum(capacity[:n]) >= pods)
     assert len(set(found.values())) <= 2 * minimum
     turned = random.Random(seed).sample(sorted(made), len(made))
     shuffled = cluster({name: made[name] for name in turned})

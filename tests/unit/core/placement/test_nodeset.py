@@ -59,9 +59,9 @@ SETS: dict[str, tuple[Mapping[str, int], int, list[int]]] = {
 }
 
 
-@pytest.mark.parametrize(("room", "pods", "want_shares"), SETS.values(), ids=SETS.keys())
-def test_C2_node_sets(room: Mapping[str, int], pods: int, want_shares: list[int]) -> None:
-    found = placed(job().worker(pods, gpus=1), gpus(room))
+@pytest.mark.parametrize(("capacity", "pods", "want_shares"), SETS.values(), ids=SETS.keys())
+def test_C2_node_sets(capacity: Mapping[str, int], pods: int, want_shares: list[int]) -> None:
+    found = placed(job().worker(pods, gpus=1), gpus(capacity))
     assert list(Counter(found).values()) == want_shares, "in rank order, the smallest share last"
     changes = sum(one != other for one, other in pairwise(found))
     assert changes == len(want_shares) - 1, "consecutive ranks stay together"
@@ -80,15 +80,15 @@ def test_C2_an_even_share_goes_to_the_node_with_the_least_room_for_it() -> None:
 
 @settings(deadline=None)
 @given(
-    room=st.lists(st.integers(0, 8), min_size=1, max_size=8),
+    capacity=st.lists(st.integers(0, 8), min_size=1, max_size=8),
     pods=st.integers(1, 20),
     size=st.integers(1, 3),
 )
 def test_C2_more_nodes_than_the_fewest_only_for_balance_and_at_most_twice(
-    room: list[int], pods: int, size: int
+    capacity: list[int], pods: int, size: int
 ) -> None:
-    found = place(job().worker(pods, gpus=size).members(), numbered(room), limits())
-    holds = sorted((count // size for count in room), reverse=True)
+    found = place(job().worker(pods, gpus=size).members(), numbered(capacity), limits())
+    holds = sorted((count // size for count in capacity), reverse=True)
     minimum = next((n for n in range(1, len(holds) + 1) if sum(holds[:n]) >= pods), None)
     if minimum is None:
         assert isinstance(found, Verdict)

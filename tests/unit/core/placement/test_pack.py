@@ -142,9 +142,9 @@ def test_every_packing_by_size_has_room(
         assert (spots >= 0).all()
 
 
-def first_fit_decreasing(sizes: Sequence[int], room: Sequence[int]) -> int | None:
+def first_fit_decreasing(sizes: Sequence[int], capacity: Sequence[int]) -> int | None:
     """How many bins first-fit-decreasing takes, the roomiest first; None if it fails."""
-    left = sorted(room, reverse=True)
+    left = sorted(capacity, reverse=True)
     used = set()
     for size in sorted(sizes, reverse=True):
         bin_ = next((number for number, free in enumerate(left) if free >= size), None)
@@ -157,18 +157,18 @@ def first_fit_decreasing(sizes: Sequence[int], room: Sequence[int]) -> int | Non
 
 @settings(max_examples=200, deadline=None)
 @given(
-    room=st.lists(st.integers(1, 12), min_size=1, max_size=6),
+    capacity=st.lists(st.integers(1, 12), min_size=1, max_size=6),
     groups=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 5)), min_size=1, max_size=3),
 )
 def test_C2_more_nodes_than_first_fit_decreasing_only_for_balance_and_at_most_twice(
-    room: list[int], groups: list[tuple[int, int]]
+    capacity: list[int], groups: list[tuple[int, int]]
 ) -> None:
-    want = first_fit_decreasing([size for size, count in groups for _ in range(count)], room)
+    want = first_fit_decreasing([size for size, count in groups for _ in range(count)], capacity)
     assume(want is not None)
     assert want is not None
     made = job("TFJob")
     for type_, (size, count) in zip(("Chief", "PS", "Worker"), groups, strict=False):
         made.group(type_, count, gpus=size)
-    on = numbered(room)
+    on = numbered(capacity)
     assert len(set(placed(made, on))) <= 2 * want
     assert len(set(placed(made, on, weights=Weights(doubling=1e6)))) <= want

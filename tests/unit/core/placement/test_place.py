@@ -305,11 +305,11 @@ REASONS: dict[str, tuple[Mapping[str, int], int, str]] = {
 }
 
 
-@pytest.mark.parametrize(("room", "pods", "want"), REASONS.values(), ids=REASONS.keys())
+@pytest.mark.parametrize(("capacity", "pods", "want"), REASONS.values(), ids=REASONS.keys())
 def test_C2_the_reason_says_why_there_are_more_nodes(
-    room: Mapping[str, int], pods: int, want: str
+    capacity: Mapping[str, int], pods: int, want: str
 ) -> None:
-    members, on = job().worker(pods, gpus=1).members(), gpus(room)
+    members, on = job().worker(pods, gpus=1).members(), gpus(capacity)
     found = place(members, on, limits())
     assert not isinstance(found, Verdict)
     assert why_more_nodes(found, place(members, on, limits(), weights=FEWEST)) == want

@@ -48,11 +48,11 @@ def test_each_node_holds_as_many_members_of_a_batch_as_it_says(
     for number in batches:
         assert found.holds[number].tolist() == [want[number][row] for row in found.rows]
     # No row is left out that holds a member of any batch, nor says that it holds fewer.
-    room = dict(zip(found.rows.tolist(), found.room.tolist(), strict=True))
+    capacity = dict(zip(found.rows.tolist(), found.capacity.tolist(), strict=True))
     for row in range(len(nodes)):
-        assert room.get(row, 0) >= max(want[number][row] for number in batches)
+        assert capacity.get(row, 0) >= max(want[number][row] for number in batches)
         if len(batches) == 1:
-            assert room.get(row, 0) == want[0][row]
+            assert capacity.get(row, 0) == want[0][row]
 
 
 def test_a_part_of_a_pool_says_of_its_rows_what_the_whole_said() -> None:
@@ -66,7 +66,7 @@ def test_a_part_of_a_pool_says_of_its_rows_what_the_whole_said() -> None:
     assert part.free.tolist() == [[8, 3]]
     assert [mask.tolist() for mask in part.masks] == [[False, True], [True, True]]
     assert [held.tolist() for held in part.holds] == [[0, 3], [1, 1]]
-    assert part.room.tolist() == [6, 3]
+    assert part.capacity.tolist() == [6, 3]
 
 
 def test_a_pool_does_not_hold_a_gang_that_is_too_many_or_of_which_one_batch_is() -> None:
@@ -81,4 +81,4 @@ def test_amounts_near_64_bits_do_not_overflow() -> None:
     asked = gang(members_in([({"memory": 2**60}, (), 3000)]))
     free = np.array([[LARGEST, LARGEST - 1]])
     found = pool(asked, free=free, masks=[np.array([True, True])])
-    assert (found.rows.tolist(), found.room.tolist()) == ([0], [1])
+    assert (found.rows.tolist(), found.capacity.tolist()) == ([0], [1])

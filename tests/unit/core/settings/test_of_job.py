@@ -12,9 +12,9 @@ from kfext import names
 from kfext.core.settings.of_job import recorded, settings_of
 from kfext.core.settings.resolve import LAST_GOOD, Settings
 from kfext.core.settings.values import Value, known_settings, parse_setting
+from kfext.model.job_state import JobState
 from kfext.model.namespace import Namespace
 from kfext.model.policy import parse_policy
-from kfext.model.state import JobState
 from tests.builders import JobBuilder, job
 from tests.setting_samples import MALFORMED, WELL_FORMED
 

@@ -9,7 +9,7 @@ from kfext.model.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class NoFit:
     """Why a shape has no place.
 
     `preemptible`: it would have one if pods of lower priority were evicted. `would_fit`: it would
@@ -21,14 +21,14 @@ class Refusal:
     would_fit: bool = False
 
 
-class Refusals:
+class NoFitCache:
     """The refusals since room last came free on a ledger. What has no place now has none later."""
 
     def __init__(self) -> None:
         self._gains = -1
-        self._known: dict[Hashable, tuple[int, Refusal]] = {}
+        self._known: dict[Hashable, tuple[int, NoFit]] = {}
 
-    def known(self, shape: Hashable, ledger: Ledger) -> Refusal | None:
+    def known(self, shape: Hashable, ledger: Ledger) -> NoFit | None:
         """Return why the shape was refused, None if it was not, or if room has come free since."""
         if ledger.gains != self._gains:
             self._gains = ledger.gains
@@ -38,7 +38,7 @@ class Refusals:
             return None
         return refusal
 
-    def note(self, shape: Hashable, refusal: Refusal, ledger: Ledger) -> None:
+    def note(self, shape: Hashable, refusal: NoFit, ledger: Ledger) -> None:
         """Remember a refusal; `known` has just been asked for the same shape."""
         self._known[shape] = (ledger.version, refusal)
 

@@ -21,7 +21,7 @@ from kfext.names import (
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class TrainingPlanStatus:
     """What the status of a TrainingPlan says."""
 
     phase: str = ""
@@ -37,39 +37,34 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenView:
+class WrittenTrainingPlan:
     """A TrainingPlan as it stands in the cluster."""
 
     job_uid: str
-    view: View
+    status: TrainingPlanStatus
     marks: tuple[Mark, ...] = ()
 
 
-def decode_view(raw: bytes) -> WrittenView:
+def decode_training_plan(raw: bytes) -> WrittenTrainingPlan:
     """Return a TrainingPlan from its JSON; raises msgspec.DecodeError."""
     decoded = mapping(msgspec.json.decode(raw))
-    status = mapping(decoded.get("status"))
-    written = {one.get("type"): one for one in map(mapping, sequence(status.get("conditions")))}
-    workers = status.get("workers")
-    return WrittenView(
+    raw_status = mapping(decoded.get("status"))
+    written = {one.get("type"): one for one in map(mapping, sequence(raw_status.get("conditions")))}
+    workers = raw_status.get("workers")
+    return WrittenTrainingPlan(
         job_uid=text(mapping(mapping(decoded.get("spec")).get("job")).get("uid")),
-        view=View(
-            phase=text(status.get("phase")),
-            nodes=tuple(text(node) for node in sequence(status.get("nodes"))),
+        status=TrainingPlanStatus(
+            phase=text(raw_status.get("phase")),
+            nodes=tuple(text(node) for node in sequence(raw_status.get("nodes"))),
             workers=workers if type(workers) is int else 0,
-            network=text(status.get("network")),
-            reason=text(status.get("reason")),
-            message=text(status.get("message")),
+            network=text(raw_status.get("network")),
+            reason=text(raw_status.get("reason")),
+            message=text(raw_status.get("message")),
             asked=text(written.get(REASON_HOST_NETWORK, {}).get("message")),
             invalid=text(written.get(REASON_SETTINGS_INVALID, {}).get("message")),
         ),
-        marks=decode_marks(status.get("conditions")),
+        marks=decode_marks(raw_status.get("conditions")),
     )
-
-
-def view_name(job: TrainingJob) -> str:
-    """Return the name of a job's TrainingPlan."""
-    return f"{job.kind.name.lower()}-{job.name}"
 
 
 def body_of(job: TrainingJob) -> dict[str, Any]:
@@ -85,14 +80,14 @@ def body_of(job: TrainingJob) -> dict[str, Any]:
         "kind": "TrainingPlan",
         "metadata": {
             "namespace": job.namespace,
-            "name": view_name(job),
+            "name": job.training_plan,
             "ownerReferences": [{**owner, "controller": True}],
         },
         "spec": {"job": owner},
     }
 
 
-def view_of(
+def status_of(
     job: TrainingJob,
     *,
     phase: str,
@@ -101,9 +96,9 @@ def view_of(
     network: str = POD,
     asked: str = "",
     invalid: str = "",
-) -> View:
-    """Return the view of a job in a phase."""
-    return View(
+) -> TrainingPlanStatus:
+    """Return the status of a job in a phase."""
+    return TrainingPlanStatus(
         phase=phase,
         nodes=nodes,
         workers=job.pods,

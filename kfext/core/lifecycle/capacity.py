@@ -11,7 +11,7 @@ from kfext.core.lifecycle.situation import Situation
 from kfext.core.placement.division import DEFAULT, FEWEST, Weights
 from kfext.core.placement.gang import members_of
 from kfext.core.placement.place import place, why_more_nodes
-from kfext.core.queue.refusals import Refusal, Refusals, shape_of
+from kfext.core.queue.no_fit import NoFit, NoFitCache, shape_of
 from kfext.core.queue.reservation import Reservation
 from kfext.core.words import clock
 from kfext.model.plan import Assignment
@@ -22,20 +22,20 @@ from kfext.names import (
     REASON_TOO_BIG,
 )
 
-WAITS_FOR_ROOM = frozenset({REASON_NO_ROOM, REASON_RESERVED})
+WAITS_FOR_CAPACITY = frozenset({REASON_NO_ROOM, REASON_RESERVED})
 """Reasons that a reservation can end."""
 LARGEST_GANG = 10_000
 """Pods of the largest gang that is planned: its plan must fit into an annotation."""
 
 
-def find_room(situation: Situation, ledger: Ledger, refusals: Refusals) -> Assignment | Refusal:
+def find_place(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Assignment | NoFit:
     """Return a place for every pod of a queued job, or why there is none now."""
     job = situation.job
     if job.pods > LARGEST_GANG:
         message = f"{job.pods} pods are more than the {LARGEST_GANG} that kfext places together"
-        return Refusal(Verdict(REASON_TOO_BIG, message))
+        return NoFit(Verdict(REASON_TOO_BIG, message))
     shape = _shape(situation)
-    refusal = refusals.known(shape, ledger)
+    refusal = no_fits.known(shape, ledger)
     if refusal is not None:
         return refusal
     found = _place(situation, ledger, ignoring=situation.open_claims)
@@ -44,8 +44,8 @@ def find_room(situation: Situation, ledger: Ledger, refusals: Refusals) -> Assig
     if not isinstance(found, Verdict):
         return found
     kept, preemptible = _kept(situation, ledger), _would_preempt(situation, ledger)
-    refusal = Refusal(kept or found, preemptible, would_fit=preemptible or kept is not None)
-    refusals.note(shape, refusal, ledger)
+    refusal = NoFit(kept or found, preemptible, would_fit=preemptible or kept is not None)
+    no_fits.note(shape, refusal, ledger)
     return refusal
 
 
@@ -76,13 +76,13 @@ def _short(situation: Situation, ledger: Ledger) -> Assignment | None:
 
 
 def _shape(situation: Situation) -> Hashable:
-    around = situation.around
+    context = situation.context
     return (
         shape_of(situation.job),
         situation.limits,
         bool(situation.open_claims),
         fewest_workers(situation.job, situation.settings.elastic),
-        around.priority if around.preempts else None,
+        context.priority if context.preempts else None,
     )
 
 
@@ -100,7 +100,7 @@ def _place(
 
 def _kept(situation: Situation, ledger: Ledger) -> Verdict | None:
     """Return that the job would fit, were the room not kept for another; None if it would not."""
-    kept = situation.around.reservation
+    kept = situation.context.reservation
     if kept is None or situation.open_claims:
         return None
     if isinstance(_place(situation, ledger, ignoring=kept.claims), Verdict):
@@ -109,9 +109,9 @@ def _kept(situation: Situation, ledger: Ledger) -> Verdict | None:
 
 
 def _kept_words(situation: Situation, kept: Reservation) -> str:
-    around = situation.around
-    words = f"there is room, but it is kept for {around.reserved_for}, which waits for "
-    words += around.awaited or "room"
+    context = situation.context
+    words = f"there is room, but it is kept for {context.reserved_for}, which waits for "
+    words += context.awaited or "room"
     if math.isinf(kept.until):
         return f"{words}; nobody knows when that ends, so nothing may start in its place"
     return (
@@ -122,12 +122,12 @@ def _kept_words(situation: Situation, kept: Reservation) -> str:
 
 def _would_preempt(situation: Situation, ledger: Ledger) -> bool:
     """Return whether the job would fit in the place of pods of lower priority."""
-    around = situation.around
+    context = situation.context
 
     def gives_way(claim: Claim) -> bool:
-        return claim.priority is not None and claim.priority < around.priority
+        return claim.priority is not None and claim.priority < context.priority
 
-    if not around.preempts:
+    if not context.preempts:
         return False
     left = ledger.without(gives_way)
     if len(left) == len(ledger):

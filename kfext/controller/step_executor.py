@@ -5,15 +5,15 @@ from collections.abc import Awaitable, Iterable
 from dataclasses import replace
 
 from kfext.core.lifecycle.steps import (
-    Amend,
-    Bind,
-    Evict,
+    DeleteUnbound,
+    Pin,
     Release,
-    Remember,
-    Start,
+    Replan,
+    SaveState,
     Step,
-    Stop,
+    Suspend,
     Ungate,
+    Unsuspend,
     Wait,
 )
 from kfext.core.patches import job as job_patch
@@ -25,8 +25,8 @@ from kfext.kube.client import Client
 from kfext.kube.events import EventRecorder, Reference
 from kfext.kube.wire import decode_pod
 from kfext.model.job import TrainingJob
+from kfext.model.job_state import JobState
 from kfext.model.pod import Pod
-from kfext.model.state import JobState
 from kfext.model.tolerant import mapping, text
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_CREATE_TIMEOUT, REASON_HOST_NETWORK, TRAINING_GROUP, TRAINING_VERSION
@@ -45,7 +45,7 @@ def reference(job: TrainingJob) -> Reference:
     )
 
 
-class Writer:
+class StepExecutor:
     """Writes steps to the API server and takes the answers into the mirror.
 
     `in_flight` bounds the requests under way at once, over all jobs.
@@ -66,27 +66,27 @@ class Writer:
         """
         job = tracked.job
         match step:
-            case Start(plan, verdict, network, interfaces):
-                patch = job_patch.start_patch(tracked.raw, job, plan, interfaces=interfaces)
+            case Unsuspend(plan, verdict, network, interfaces):
+                patch = job_patch.unsuspend_patch(tracked.raw, job, plan, interfaces=interfaces)
                 await self._patch_job(job, patch)
                 self._say(job, verdict, action="Unsuspend")
                 self._say_network(job, network, action="Unsuspend")
-            case Amend(plan, verdict, network):
-                await self._patch_job(job, job_patch.amend_patch(tracked.raw, job, plan))
+            case Replan(plan, verdict, network):
+                await self._patch_job(job, job_patch.replan_patch(tracked.raw, job, plan))
                 self._say(job, verdict, action="Replan")
                 self._say_network(job, network, action="Replan")
-            case Stop(state):
+            case Suspend(state):
                 state = await self._with_complaint(job, state)
-                await self._patch_job(job, job_patch.stop_patch(tracked.raw, job, state))
+                await self._patch_job(job, job_patch.suspend_patch(tracked.raw, job, state))
                 self._say(job, Verdict(state.reason, state.message), action="Suspend", bad=True)
-            case Remember(state):
-                await self._patch_job(job, job_patch.remember_patch(tracked.raw, job, state))
-            case Bind(pins):
+            case SaveState(state):
+                await self._patch_job(job, job_patch.save_state_patch(tracked.raw, job, state))
+            case Pin(pins):
                 return await self._each(self._pin(pod, pod_patch.pin(pod, to)) for pod, to in pins)
             case Ungate(pods):
                 return await self._each(self._pin(pod, pod_patch.ungate(pod)) for pod in pods)
-            case Evict(pods, state):
-                await self._patch_job(job, job_patch.remember_patch(tracked.raw, job, state))
+            case DeleteUnbound(pods, state):
+                await self._patch_job(job, job_patch.save_state_patch(tracked.raw, job, state))
                 self._say(job, Verdict(state.reason, state.message), action="Evict", bad=True)
                 return await self._each(self._delete(pod) for pod in pods)
             case Release(pods, verdict):

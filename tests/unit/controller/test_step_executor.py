@@ -5,22 +5,22 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from kfext.controller.writer import Writer
+from kfext.controller.step_executor import StepExecutor
 from kfext.core.lifecycle.steps import (
-    Bind,
-    Evict,
+    DeleteUnbound,
+    Pin,
     Release,
-    Remember,
-    Start,
+    SaveState,
     Step,
-    Stop,
+    Suspend,
     Ungate,
+    Unsuspend,
     Wait,
 )
 from kfext.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
+from kfext.model.job_state import JobState, decode_state
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
-from kfext.model.state import JobState, decode_state
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_BIND_TIMEOUT, REASON_CREATE_TIMEOUT, REASON_PLANNED, STATE
 from kfext.state.cluster import Cluster
@@ -84,7 +84,7 @@ class Bench:
         self.cluster.observe_job(job().worker(2, cpu="1").held().raw)
         for one in pods(OF, gated=True):
             self.cluster.observe_pod(None, one)
-        self.writer = Writer(
+        self.writer = StepExecutor(
             client=self.client,  # type: ignore[arg-type]
             cluster=self.cluster,
             events=self.events,  # type: ignore[arg-type]
@@ -116,12 +116,15 @@ def bench() -> Bench:
 GATED = tuple(pods(OF, gated=True))
 STUCK = tuple(pods(OF, pinned="a", version=7))
 STEPS: dict[str, tuple[Step, list[str]]] = {
-    "start": (Start(PLAN, Verdict(REASON_PLANNED, "m")), ["patch job"]),
-    "bind": (Bind(tuple((one, "a") for one in GATED)), ["patch pod", "patch pod"]),
+    "start": (Unsuspend(PLAN, Verdict(REASON_PLANNED, "m")), ["patch job"]),
+    "bind": (Pin(tuple((one, "a") for one in GATED)), ["patch pod", "patch pod"]),
     "ungate": (Ungate(GATED), ["patch pod", "patch pod"]),
-    "stop": (Stop(JobState(reason="R", message="m")), ["patch job"]),
-    "remember": (Remember(JobState()), ["patch job"]),
-    "evict": (Evict(STUCK, JobState(reason="R")), ["patch job", "delete pod", "delete pod"]),
+    "stop": (Suspend(JobState(reason="R", message="m")), ["patch job"]),
+    "remember": (SaveState(JobState()), ["patch job"]),
+    "evict": (
+        DeleteUnbound(STUCK, JobState(reason="R")),
+        ["patch job", "delete pod", "delete pod"],
+    ),
     "release": (
         Release(STUCK, Verdict(REASON_BIND_TIMEOUT, "m")),
         ["patch job", "delete pod", "delete pod"],
@@ -137,15 +140,15 @@ async def test_the_fewest_writes_the_job_first(bench: Bench, step: Step, want: l
 
 
 async def test_the_answer_is_known_at_once(bench: Bench) -> None:
-    await bench.write(Start(PLAN, Verdict(REASON_PLANNED, "m")))
+    await bench.write(Unsuspend(PLAN, Verdict(REASON_PLANNED, "m")))
     assert not bench.cluster.jobs["uid-1"].job.suspend
-    await bench.write(Bind(tuple((one, "a") for one in GATED)))
+    await bench.write(Pin(tuple((one, "a") for one in GATED)))
     assert [one.home for one in bench.cluster.pods("uid-1")] == ["a", "a"]
     assert bench.events.said == [(REASON_PLANNED, "m", False)]
 
 
 async def test_deletes_have_preconditions(bench: Bench) -> None:
-    await bench.write(Evict(STUCK, JobState()))
+    await bench.write(DeleteUnbound(STUCK, JobState()))
     assert bench.client.preconditions == [(one.uid, "7") for one in STUCK]
 
 
@@ -154,7 +157,7 @@ async def test_one_pod_that_changed_leaves_the_others_alone(
     bench: Bench, error: type[ApiError]
 ) -> None:
     bench.client.fail = failing(error, at="worker-0")
-    assert not await bench.write(Bind(tuple((one, "a") for one in GATED)))
+    assert not await bench.write(Pin(tuple((one, "a") for one in GATED)))
     assert len(bench.client.requests) == 2
     assert sorted(one.home for one in bench.cluster.pods("uid-1")) == ["", "a"]
 
@@ -164,13 +167,13 @@ async def test_a_refusal_of_another_sort_is_raised_after_the_others_are_written(
 ) -> None:
     bench.client.fail = failing(Forbidden, at="worker-0")
     with pytest.raises(Forbidden):
-        await bench.write(Bind(tuple((one, "a") for one in GATED)))
+        await bench.write(Pin(tuple((one, "a") for one in GATED)))
     assert len(bench.client.requests) == 2
 
 
 async def test_nothing_is_deleted_or_said_if_the_job_could_not_be_patched(bench: Bench) -> None:
     bench.client.fail = failing(Invalid, at="train")
-    for step in (Evict(STUCK, JobState()), Release(STUCK, Verdict("R", "m"))):
+    for step in (DeleteUnbound(STUCK, JobState()), Release(STUCK, Verdict("R", "m"))):
         with pytest.raises(Invalid):
             await bench.write(step)
     assert bench.verbs == ["patch job"] * 2
@@ -179,7 +182,7 @@ async def test_nothing_is_deleted_or_said_if_the_job_could_not_be_patched(bench:
 
 async def test_the_operators_complaint_is_quoted(bench: Bench) -> None:
     bench.client.events = [{"note": "pods is forbidden: exceeded quota"}]
-    await bench.write(Stop(JobState(reason=REASON_CREATE_TIMEOUT, message="1 of 2 pods exist")))
+    await bench.write(Suspend(JobState(reason=REASON_CREATE_TIMEOUT, message="1 of 2 pods exist")))
     ((_, message, warning),) = bench.events.said
     assert message == "1 of 2 pods exist; the operator says: pods is forbidden: exceeded quota"
     assert warning
@@ -201,7 +204,7 @@ async def test_the_network_is_blamed_for_what_was_tried_there(
     bench.client.events = [{"note": note}] if note else []
     state = JobState(reason=REASON_CREATE_TIMEOUT, message=TRIED, no_host_network=before)
     raw = bench.cluster.jobs["uid-1"].raw
-    await bench.write(Stop(state))
+    await bench.write(Suspend(state))
     (patch,) = bench.client.patches
     stopped = jsonpatch.apply_patch(raw, patch)["metadata"]["annotations"]
     assert decode_state(stopped[STATE]).no_host_network == after
@@ -214,5 +217,5 @@ async def test_an_answer_for_a_pod_that_is_gone_claims_nothing(bench: Bench) -> 
         bench.cluster.observe_pod(one, None)
 
     bench.client.fail = gone
-    await bench.write(Bind(((one, "a"),)))
+    await bench.write(Pin(((one, "a"),)))
     assert len(bench.cluster.ledger) == 0

@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from kfext.core.ledger.claim import Claim
+from kfext.core.lifecycle.capacity import find_place
 from kfext.core.lifecycle.next_step import next_step
-from kfext.core.lifecycle.room import find_room
-from kfext.core.lifecycle.situation import Around, Situation
-from kfext.core.lifecycle.steps import Start, Wait
-from kfext.core.queue.refusals import Refusal, Refusals
+from kfext.core.lifecycle.situation import QueueContext, Situation
+from kfext.core.lifecycle.steps import Unsuspend, Wait
+from kfext.core.queue.no_fit import NoFit, NoFitCache
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Colocation, Range
+from kfext.model.job_state import JobState
 from kfext.model.policy import Placement
-from kfext.model.state import JobState
 from kfext.names import (
     QUEUED,
     REASON_NO_ELIGIBLE_NODE,
@@ -47,7 +47,7 @@ ROOM: dict[str, Case] = {
         check=phase(QUEUED, REASON_NO_ROOM),
     ),
     "preferred takes two nodes": Case(
-        Start,
+        Unsuspend,
         three().held(),
         on=ledger(node("a", cpu="2"), node("b", cpu="4"), used={"b": {"cpu": "2"}}),
         check=lambda step: step.plan.nodes == ("a", "b"),
@@ -68,7 +68,11 @@ ROOM: dict[str, Case] = {
         Wait,
         three().held(),
         on=with_kept_room(),
-        more={"around": Around(reservation=kept(NOW + 60), reserved_for="the head", awaited="x")},
+        more={
+            "context": QueueContext(
+                reservation=kept(NOW + 60), reserved_for="the head", awaited="x"
+            )
+        },
         check=lambda step: (
             phase(QUEUED, REASON_RESERVED)(step)
             and "kept for the head" in step.verdict.message
@@ -80,7 +84,7 @@ ROOM: dict[str, Case] = {
         Wait,
         three().held(),
         on=with_kept_room(),
-        more={"around": Around(reservation=kept(math.inf), reserved_for="the head")},
+        more={"context": QueueContext(reservation=kept(math.inf), reserved_for="the head")},
         check=lambda step: (
             phase(QUEUED, REASON_RESERVED)(step)
             and "waits for room" in step.verdict.message
@@ -91,58 +95,61 @@ ROOM: dict[str, Case] = {
         Wait,
         three().held(),
         on=with_kept_room(used="2"),
-        more={"around": Around(reservation=kept())},
+        more={"context": QueueContext(reservation=kept())},
         check=phase(QUEUED, REASON_NO_ROOM),
     ),
     "room is kept for another who comes later": Case(
-        Start,
+        Unsuspend,
         three().held(),
         on=with_kept_room(),
-        more={"around": Around(reservation=kept(), ahead=True)},
+        more={"context": QueueContext(reservation=kept(), ahead=True)},
         check=moved_to("a", "a", "a"),
     ),
     "no room, not even in what is kept for the job": Case(
         Wait,
         three().held(),
         on=with_kept_room(used="2"),
-        more={"around": Around(reservation=kept(), ahead=True)},
+        more={"context": QueueContext(reservation=kept(), ahead=True)},
         check=phase(QUEUED, REASON_NO_ROOM),
     ),
     "around what is kept": Case(
-        Start,
+        Unsuspend,
         job().worker(2, cpu="1").held(),
         on=with_kept_room(),
-        more={"around": Around(reservation=kept())},
+        more={"context": QueueContext(reservation=kept())},
         check=moved_to("a", "a"),
     ),
     "the topology of the policy counts": Case(
-        Start,
+        Unsuspend,
         job().worker(2, cpu="3").held(),
         on=RACKS,
         more={"placement": Placement(topology_keys=("rack",))},
         check=moved_to("b", "c"),
     ),
     "and without it names do": Case(
-        Start, job().worker(2, cpu="3").held(), on=RACKS, check=moved_to("a", "b")
+        Unsuspend, job().worker(2, cpu="3").held(), on=RACKS, check=moved_to("a", "b")
     ),
     "what the policy assumes of pods without requests counts": Case(
-        Start,
+        Unsuspend,
         job().worker(1).held(),
         on=LITTLE_AND_LARGE,
         more={"placement": Placement(assumed_requests={"cpu": 4000})},
         check=moved_to("large"),
     ),
     "and without it little is assumed": Case(
-        Start, job().worker(1).held(), on=LITTLE_AND_LARGE, check=moved_to("little")
+        Unsuspend, job().worker(1).held(), on=LITTLE_AND_LARGE, check=moved_to("little")
     ),
     "a node that did not take the pods is avoided": Case(
-        Start,
+        Unsuspend,
         three().held(),
         state=JobState(excluded={"a": NOW + 1}),
         check=moved_to("b", "b", "b"),
     ),
     "a node is tried again after its time": Case(
-        Start, three().held(), state=JobState(excluded={"a": NOW}), check=moved_to("a", "a", "a")
+        Unsuspend,
+        three().held(),
+        state=JobState(excluded={"a": NOW}),
+        check=moved_to("a", "a", "a"),
     ),
 }
 
@@ -156,7 +163,7 @@ def test_C2_a_start_on_more_nodes_than_it_must_says_why() -> None:
     room = ledger(node("a", cpu="7"), node("b", cpu="5"), node("c", cpu="4"), node("d", cpu="4"))
     held = job().worker(12, cpu="1").held().build()
     step = next_step(Situation(held, (), None, JobState(), NOW), room)
-    assert isinstance(step, Start)
+    assert isinstance(step, Unsuspend)
     assert len(step.plan.nodes) == 3
     assert "instead of 2 with" in step.verdict.message
 
@@ -176,7 +183,7 @@ def test_an_elastic_job_starts_with(cpus: int, allowed: Range | None, want: int)
     situation = situation_of(of, (), None, JobState(), NOW, elastic=allowed)
     step = next_step(situation, ledger(node("a", cpu=str(cpus))))
     if want:
-        assert isinstance(step, Start)
+        assert isinstance(step, Unsuspend)
         assert len(step.plan.assignment) == want
         assert ("fewer than asked for" in step.verdict.message) is (want < 8)
     else:
@@ -185,35 +192,35 @@ def test_an_elastic_job_starts_with(cpus: int, allowed: Range | None, want: int)
 
 def test_of_more_nodes_than_it_must_two_need_no_reason() -> None:
     step = next_step(Situation(three().held().build(), (), None, JobState(), NOW), RACKS)
-    assert isinstance(step, Start)
+    assert isinstance(step, Unsuspend)
     assert "instead of" not in step.verdict.message
 
 
 # --- in the place of others -------------------------------------------------------------------
 
-PREEMPT: dict[str, tuple[Around, list[int | None], bool]] = {
-    "pods of lower priority": (Around(priority=10, preempts=True), [5, 5], True),
-    "pods of equal priority": (Around(priority=10, preempts=True), [10, 10], False),
-    "too few of lower priority": (Around(priority=10, preempts=True), [5, 10], False),
+PREEMPT: dict[str, tuple[QueueContext, list[int | None], bool]] = {
+    "pods of lower priority": (QueueContext(priority=10, preempts=True), [5, 5], True),
+    "pods of equal priority": (QueueContext(priority=10, preempts=True), [10, 10], False),
+    "too few of lower priority": (QueueContext(priority=10, preempts=True), [5, 10], False),
     "claims of nobody who could be preempted": (
-        Around(priority=10, preempts=True),
+        QueueContext(priority=10, preempts=True),
         [None, None],
         False,
     ),
-    "the job preempts nobody": (Around(priority=10), [5, 5], False),
+    "the job preempts nobody": (QueueContext(priority=10), [5, 5], False),
 }
 
 
-@pytest.mark.parametrize(("around", "priorities", "want"), PREEMPT.values(), ids=PREEMPT)
+@pytest.mark.parametrize(("context", "priorities", "want"), PREEMPT.values(), ids=PREEMPT)
 def test_whether_a_job_would_have_the_place_of_others_is_known(
-    around: Around, priorities: list[int | None], want: bool
+    context: QueueContext, priorities: list[int | None], want: bool
 ) -> None:
     on = ledger(node("a", cpu="4"))
     for number, priority in enumerate(priorities):
         on.claim(number, Claim("a", {"cpu": 2000}, priority=priority))
     of = job().worker(4, cpu="1").held().build()
-    found = find_room(Situation(of, (), None, JobState(), NOW, around=around), on, Refusals())
-    assert isinstance(found, Refusal)
+    found = find_place(Situation(of, (), None, JobState(), NOW, context=context), on, NoFitCache())
+    assert isinstance(found, NoFit)
     assert found.verdict.reason == REASON_NO_ROOM
     assert found.preemptible is want
 
@@ -230,28 +237,30 @@ OWN_QUESTION: dict[str, Situation] = {
     "other assumptions": replace(
         WAITS, settings=Settings(placement=Placement(assumed_requests={"cpu": 1}))
     ),
-    "kept room is open to it": replace(WAITS, around=Around(reservation=kept(), ahead=True)),
+    "kept room is open to it": replace(WAITS, context=QueueContext(reservation=kept(), ahead=True)),
     "fewer workers will do": replace(
         WAITS, job=three().elastic().held().build(), settings=Settings(elastic=Range(1, 3))
     ),
-    "others would make room for it": replace(WAITS, around=Around(priority=5, preempts=True)),
+    "others would make room for it": replace(
+        WAITS, context=QueueContext(priority=5, preempts=True)
+    ),
     "more workers": replace(WAITS, job=job().worker(4, cpu="1").held().build()),
 }
 
 
 def test_a_job_is_not_asked_about_again_whose_shape_was_refused() -> None:
-    on, refusals = full(), Refusals()
-    first = find_room(WAITS, on, refusals)
+    on, no_fits = full(), NoFitCache()
+    first = find_place(WAITS, on, no_fits)
     other = replace(WAITS, job=job(uid="other").worker(3, cpu="1").held().build())
-    assert isinstance(first, Refusal)
-    assert find_room(other, on, refusals) is first
+    assert isinstance(first, NoFit)
+    assert find_place(other, on, no_fits) is first
     on.drop(("other", "a"))
-    assert not isinstance(find_room(other, on, refusals), Refusal)
+    assert not isinstance(find_place(other, on, no_fits), NoFit)
 
 
 @pytest.mark.parametrize("other", OWN_QUESTION.values(), ids=OWN_QUESTION)
 def test_a_job_that_asks_for_something_else_is_asked_about(other: Situation) -> None:
-    on, refusals = full(), Refusals()
-    first = find_room(WAITS, on, refusals)
-    assert isinstance(first, Refusal)
-    assert find_room(other, on, refusals) is not first
+    on, no_fits = full(), NoFitCache()
+    first = find_place(WAITS, on, no_fits)
+    assert isinstance(first, NoFit)
+    assert find_place(other, on, no_fits) is not first

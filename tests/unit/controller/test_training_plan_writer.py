@@ -4,17 +4,21 @@ from typing import Any
 
 import pytest
 
-from kfext.controller import viewer as module
-from kfext.controller.view import View, decode_view, view_name, view_of
-from kfext.controller.viewer import Viewer
+from kfext.controller import training_plan_writer as module
+from kfext.controller.training_plan import (
+    TrainingPlanStatus,
+    decode_training_plan,
+    status_of,
+)
+from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.errors import Conflict, NotFound, Unavailable
 from kfext.model.verdict import Verdict
 from kfext.names import PLACED, QUEUED
 from tests.builders import job
 
 JOB = job().worker(2).build()
-WAITS = view_of(JOB, phase=QUEUED, verdict=Verdict("NoRoom", "full"), nodes=())
-RUNS = view_of(JOB, phase=PLACED, verdict=Verdict("Placed", "on a"), nodes=("a",))
+WAITS = status_of(JOB, phase=QUEUED, verdict=Verdict("NoRoom", "full"), nodes=())
+RUNS = status_of(JOB, phase=PLACED, verdict=Verdict("Placed", "on a"), nodes=("a",))
 
 
 class FakeApi:
@@ -54,11 +58,11 @@ def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     return FakeApi()
 
 
-def viewer(api: FakeApi) -> Viewer:
-    return Viewer(client=api, wall=lambda: 0.0)  # type: ignore[arg-type]
+def plan_writer(api: FakeApi) -> TrainingPlanWriter:
+    return TrainingPlanWriter(client=api, wall=lambda: 0.0)  # type: ignore[arg-type]
 
 
-async def run(made: Viewer, seconds: float = 0.05) -> None:
+async def run(made: TrainingPlanWriter, seconds: float = 0.05) -> None:
     """Let it write for a moment."""
     try:
         async with asyncio.timeout(seconds):
@@ -68,7 +72,7 @@ async def run(made: Viewer, seconds: float = 0.05) -> None:
 
 
 async def test_made_if_it_is_not_there(api: FakeApi) -> None:
-    made = viewer(api)
+    made = plan_writer(api)
     made.show(JOB, WAITS)
     await run(made)
     plan = api.plans["pytorchjob-train"]
@@ -78,7 +82,7 @@ async def test_made_if_it_is_not_there(api: FakeApi) -> None:
 
 
 async def test_nothing_is_written_twice(api: FakeApi) -> None:
-    made = viewer(api)
+    made = plan_writer(api)
     made.show(JOB, WAITS)
     await run(made)
     before = api.patches
@@ -88,7 +92,7 @@ async def test_nothing_is_written_twice(api: FakeApi) -> None:
 
 
 async def test_only_the_newest_is_written(api: FakeApi) -> None:
-    made = viewer(api)
+    made = plan_writer(api)
     made.show(JOB, WAITS)
     made.show(JOB, RUNS)
     await run(made)
@@ -97,7 +101,7 @@ async def test_only_the_newest_is_written(api: FakeApi) -> None:
 
 
 async def test_what_could_not_be_written_is_written_later(api: FakeApi) -> None:
-    made = viewer(api)
+    made = plan_writer(api)
     api.away = True
     made.show(JOB, WAITS)
     await run(made)
@@ -108,10 +112,10 @@ async def test_what_could_not_be_written_is_written_later(api: FakeApi) -> None:
 
 
 async def test_one_that_a_person_deleted_is_made_again(api: FakeApi) -> None:
-    made = viewer(api)
+    made = plan_writer(api)
     made.show(JOB, WAITS)
     await run(made)
-    written = decode_view(json.dumps(api.plans.pop("pytorchjob-train")).encode())
+    written = decode_training_plan(json.dumps(api.plans.pop("pytorchjob-train")).encode())
     made.observe(None, written)
     made.observe(written, None)
     await run(made)
@@ -120,7 +124,7 @@ async def test_one_that_a_person_deleted_is_made_again(api: FakeApi) -> None:
 
 async def test_the_one_of_a_deleted_namesake_does_not_count(api: FakeApi) -> None:
     api.plans["pytorchjob-train"] = {"spec": {"job": {"uid": "uid-0"}}, "metadata": {}}
-    made = viewer(api)
+    made = plan_writer(api)
     made.show(JOB, WAITS)
     await run(made)
     del api.plans["pytorchjob-train"]  # the garbage collector comes
@@ -130,14 +134,14 @@ async def test_the_one_of_a_deleted_namesake_does_not_count(api: FakeApi) -> Non
 
 async def test_made_meanwhile_by_ourselves_before_a_restart(api: FakeApi) -> None:
     api.taken = {"spec": {"job": {"uid": "uid-1"}}, "metadata": {}}
-    made = viewer(api)
+    made = plan_writer(api)
     made.show(JOB, WAITS)
     await run(made)
     assert api.plans["pytorchjob-train"]["status"]["phase"] == QUEUED
 
 
 async def test_a_job_that_is_gone_is_written_no_more(api: FakeApi) -> None:
-    made = viewer(api)
+    made = plan_writer(api)
     made.show(JOB, WAITS)
     made.forget(JOB.uid)
     await run(made)
@@ -156,15 +160,15 @@ def test_what_is_written_is_read_back() -> None:
             "message": "on a",
         },
     }
-    assert decode_view(json.dumps(written).encode()).view == RUNS
-    assert decode_view(b"{}").view == View()
+    assert decode_training_plan(json.dumps(written).encode()).status == RUNS
+    assert decode_training_plan(b"{}").status == TrainingPlanStatus()
 
 
-SPOILT = view_of(JOB, phase=QUEUED, verdict=Verdict("NoRoom", "full"), nodes=(), invalid="bad")
+SPOILT = status_of(JOB, phase=QUEUED, verdict=Verdict("NoRoom", "full"), nodes=(), invalid="bad")
 
 
 async def test_a_spoilt_setting_is_a_condition_until_it_is_mended(api: FakeApi) -> None:
-    made = viewer(api)
+    made = plan_writer(api)
     seen = []
     for view in (SPOILT, WAITS):
         made.show(JOB, view)
@@ -172,7 +176,7 @@ async def test_a_spoilt_setting_is_a_condition_until_it_is_mended(api: FakeApi) 
         plan = api.plans["pytorchjob-train"]
         seen.append([(one["type"], one["status"]) for one in plan["status"]["conditions"]])
         plan["spec"] = {"job": {"uid": JOB.uid}}
-        assert decode_view(json.dumps(plan).encode()).view == view
+        assert decode_training_plan(json.dumps(plan).encode()).status == view
     assert seen == [
         [("Placed", "False"), ("SettingsInvalid", "True")],
         [("Placed", "False")],
@@ -180,13 +184,13 @@ async def test_a_spoilt_setting_is_a_condition_until_it_is_mended(api: FakeApi) 
 
 
 async def test_the_time_of_a_condition_changes_only_with_its_status(api: FakeApi) -> None:
-    made = viewer(api)
+    made = plan_writer(api)
     made.show(JOB, WAITS)
     await run(made)
     before = api.plans["pytorchjob-train"]
     before["status"]["conditions"][0]["lastTransitionTime"] = "2020-01-01T00:00:00Z"
-    successor = viewer(api)
-    successor.observe(None, decode_view(json.dumps(before).encode()))
+    successor = plan_writer(api)
+    successor.observe(None, decode_training_plan(json.dumps(before).encode()))
     times = []
     for view in (SPOILT, RUNS):
         successor.show(JOB, view)
@@ -198,4 +202,4 @@ async def test_the_time_of_a_condition_changes_only_with_its_status(api: FakeApi
 
 def test_a_pytorchjob_and_a_tfjob_of_one_name_have_two_views() -> None:
     other = job("TFJob").worker(1).build()
-    assert view_name(JOB) != view_name(other)
+    assert JOB.training_plan != other.training_plan

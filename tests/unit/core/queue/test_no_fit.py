@@ -3,35 +3,35 @@
 import pytest
 
 from kfext.core.ledger.claim import Claim
-from kfext.core.queue.refusals import Refusal, Refusals, shape_of
+from kfext.core.queue.no_fit import NoFit, NoFitCache, shape_of
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_NO_ROOM
 from tests.builders import JobBuilder, job, ledger, node
 
-REFUSED = Refusal(Verdict(REASON_NO_ROOM, "8 short"), preemptible=True)
+REFUSED = NoFit(Verdict(REASON_NO_ROOM, "8 short"), preemptible=True)
 
 
 def test_a_refusal_is_known_until_room_comes_free() -> None:
-    refusals, on = Refusals(), ledger(node("a", cpu="8"))
-    assert refusals.known("shape", on) is None
-    refusals.note("shape", REFUSED, on)
-    assert refusals.known("shape", on) is REFUSED
-    assert refusals.known("another", on) is None
+    no_fits, on = NoFitCache(), ledger(node("a", cpu="8"))
+    assert no_fits.known("shape", on) is None
+    no_fits.note("shape", REFUSED, on)
+    assert no_fits.known("shape", on) is REFUSED
+    assert no_fits.known("another", on) is None
     on.claim("more", Claim("a", {"cpu": 1000}))
-    assert refusals.known("shape", on) is REFUSED
+    assert no_fits.known("shape", on) is REFUSED
     on.drop("more")
-    assert refusals.known("shape", on) is None
-    assert refusals.known("shape", on) is None
+    assert no_fits.known("shape", on) is None
+    assert no_fits.known("shape", on) is None
 
 
 def test_that_a_shape_would_fit_is_known_until_anything_is_claimed() -> None:
-    refusals, on = Refusals(), ledger(node("a", cpu="8"))
-    refused = Refusal(Verdict(REASON_NO_ROOM, "8 short"), would_fit=True)
-    assert refusals.known("shape", on) is None
-    refusals.note("shape", refused, on)
-    assert refusals.known("shape", on) is refused
+    no_fits, on = NoFitCache(), ledger(node("a", cpu="8"))
+    refused = NoFit(Verdict(REASON_NO_ROOM, "8 short"), would_fit=True)
+    assert no_fits.known("shape", on) is None
+    no_fits.note("shape", refused, on)
+    assert no_fits.known("shape", on) is refused
     on.claim("more", Claim("a", {"cpu": 1000}))
-    assert refusals.known("shape", on) is None
+    assert no_fits.known("shape", on) is None
 
 
 SAME: dict[str, JobBuilder] = {

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.model.state import LIMIT, JobState, decode_state
+from kfext.model.job_state import LIMIT, JobState, decode_state
 
 times = st.integers(min_value=0, max_value=2**33).map(float)
 states = st.builds(

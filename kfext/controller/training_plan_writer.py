@@ -9,7 +9,11 @@ from typing import Any
 import structlog
 
 from kfext.controller.conditions import Conditions
-from kfext.controller.view import View, WrittenView, body_of, view_name
+from kfext.controller.training_plan import (
+    TrainingPlanStatus,
+    WrittenTrainingPlan,
+    body_of,
+)
 from kfext.core.settings.values import HOST
 from kfext.core.words import listed
 from kfext.errors import ApiError, Conflict, NotFound
@@ -29,8 +33,8 @@ _REFRESH_SECONDS = 0.05
 the sentences of all jobs that wait change, and the API server has better to do."""
 
 
-class Viewer:
-    """Writes views in the background; only the newest view of a job is ever written.
+class TrainingPlanWriter:
+    """Writes statuses in the background; only the newest status of a job is ever written.
 
     What is new goes first; a sentence whose numbers alone have changed waits for its turn.
     """
@@ -42,17 +46,17 @@ class Viewer:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
-        self._wanted: dict[str, tuple[TrainingJob, View]] = {}
-        self._written: dict[str, View] = {}
+        self._wanted: dict[str, tuple[TrainingJob, TrainingPlanStatus]] = {}
+        self._written: dict[str, TrainingPlanStatus] = {}
         self._conditions = Conditions(wall)
         self._news: asyncio.Queue[str] = asyncio.Queue()
         self._refreshes: asyncio.Queue[str] = asyncio.Queue()
         self._queued: dict[str, asyncio.Queue[str]] = {}
 
-    def observe(self, old: WrittenView | None, new: WrittenView | None) -> None:
+    def observe(self, old: WrittenTrainingPlan | None, new: WrittenTrainingPlan | None) -> None:
         """Take in a TrainingPlan as it stands; a deleted one is made again."""
         if new is not None:
-            self._written[new.job_uid] = new.view
+            self._written[new.job_uid] = new.status
             self._conditions.observe(new.job_uid, new.marks)
         elif old is not None:
             self._written.pop(old.job_uid, None)
@@ -60,16 +64,16 @@ class Viewer:
                 self._conditions.forget(old.job_uid)
             self._enqueue(old.job_uid)
 
-    def show(self, job: TrainingJob, view: View) -> None:
-        """Have the job's TrainingPlan say `view`."""
-        self._wanted[job.uid] = (job, view)
-        if self._written.get(job.uid) != view:
+    def show(self, job: TrainingJob, status: TrainingPlanStatus) -> None:
+        """Have the job's TrainingPlan show `status`."""
+        self._wanted[job.uid] = (job, status)
+        if self._written.get(job.uid) != status:
             self._enqueue(job.uid)
 
     def reason(self, job: TrainingJob) -> str:
         """Return the reason that a job was last told, empty if none."""
-        _, view = self._wanted.get(job.uid, (job, self._written.get(job.uid)))
-        return view.reason if view else ""
+        _, status = self._wanted.get(job.uid, (job, self._written.get(job.uid)))
+        return status.reason if status else ""
 
     def forget(self, uid: str) -> None:
         """Take in that a job is gone: its TrainingPlan goes with it."""
@@ -87,8 +91,8 @@ class Viewer:
     def _enqueue(self, uid: str) -> None:
         if uid not in self._wanted:
             return
-        _, view = self._wanted[uid]
-        queue = self._refreshes if _same_but_words(view, self._written.get(uid)) else self._news
+        _, status = self._wanted[uid]
+        queue = self._refreshes if _same_but_words(status, self._written.get(uid)) else self._news
         if self._queued.get(uid) not in {self._news, queue}:
             self._queued[uid] = queue
             queue.put_nowait(uid)
@@ -97,27 +101,27 @@ class Viewer:
         loop = asyncio.get_running_loop()
         while True:
             uid = await queue.get()
-            job, view = self._wanted.get(uid, (None, None))
-            if job is not None and view is not None and self._written.get(uid) != view:
+            job, status = self._wanted.get(uid, (None, None))
+            if job is not None and status is not None and self._written.get(uid) != status:
                 try:
-                    if await self._write(job, view):
-                        self._written[uid] = view
+                    if await self._write(job, status):
+                        self._written[uid] = status
                 except ApiError as error:
-                    _log.warning("view not written", job=job.name, error=str(error))
+                    _log.warning("TrainingPlan not written", job=job.name, error=str(error))
             # Until then the job counts as queued, so that what changes meanwhile waits too.
             loop.call_later(_CALM_SECONDS, self._calm_again, uid)
             await asyncio.sleep(pause)
 
     def _calm_again(self, uid: str) -> None:
         self._queued.pop(uid, None)
-        job, view = self._wanted.get(uid, (None, None))
-        if job is not None and self._written.get(uid) != view:
+        job, status = self._wanted.get(uid, (None, None))
+        if job is not None and self._written.get(uid) != status:
             self._enqueue(uid)
 
-    async def _write(self, job: TrainingJob, view: View) -> bool:
-        """Write a view; return whether it stands, and not on what an earlier namesake left."""
-        path = paths.plans(job.namespace, view_name(job), "status")
-        status = {"status": self._status(job.uid, view)}
+    async def _write(self, job: TrainingJob, status: TrainingPlanStatus) -> bool:
+        """Write a status; return whether it stands, and not on what an earlier namesake left."""
+        path = paths.plans(job.namespace, job.training_plan, "status")
+        body = {"status": self._status(job.uid, status)}
         made = job.uid in self._written
         while True:
             if not made:
@@ -128,47 +132,47 @@ class Viewer:
                 except NotFound:
                     return True  # the namespace is going away
             try:
-                return _is_of(job, await self._client.merge_patch(path, status))
+                return _is_of(job, await self._client.merge_patch(path, body))
             except NotFound:
                 if not made:
                     return False
                 made = False
 
-    def _status(self, uid: str, view: View) -> dict[str, Any]:
+    def _status(self, uid: str, status: TrainingPlanStatus) -> dict[str, Any]:
         placed = self._conditions.state(
             uid,
             "Placed",
-            holds=view.phase == PLACED,
-            reason=view.reason or view.phase,
-            message=view.message,
+            holds=status.phase == PLACED,
+            reason=status.reason or status.phase,
+            message=status.message,
         )
         reason = REASON_SETTINGS_INVALID
         invalid = self._conditions.state(
-            uid, reason, holds=bool(view.invalid), reason=reason, message=view.invalid
+            uid, reason, holds=bool(status.invalid), reason=reason, message=status.invalid
         )
-        on_host = view.network == HOST
+        on_host = status.network == HOST
         network = self._conditions.state(
             uid,
             REASON_HOST_NETWORK,
             holds=on_host,
             reason=REASON_HOST_NETWORK if on_host else REASON_POD_NETWORK,
-            message=view.asked,
+            message=status.asked,
         )
-        more = [(network, view.asked), (invalid, view.invalid)]
+        more = [(network, status.asked), (invalid, status.invalid)]
         return {
-            "phase": view.phase,
-            "nodes": list(view.nodes),
-            "nodeSummary": listed(view.nodes),
-            "workers": view.workers,
-            "network": view.network,
-            "reason": view.reason,
-            "message": view.message,
+            "phase": status.phase,
+            "nodes": list(status.nodes),
+            "nodeSummary": listed(status.nodes),
+            "workers": status.workers,
+            "network": status.network,
+            "reason": status.reason,
+            "message": status.message,
             "conditions": [placed, *(condition for condition, said in more if said)],
         }
 
 
-def _same_but_words(view: View, written: View | None) -> bool:
-    return written is not None and replace(view, message=written.message) == written
+def _same_but_words(status: TrainingPlanStatus, written: TrainingPlanStatus | None) -> bool:
+    return written is not None and replace(status, message=written.message) == written
 
 
 def _is_of(job: TrainingJob, written: Mapping[str, Any]) -> bool:
