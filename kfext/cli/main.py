@@ -20,6 +20,7 @@ from kfext.cli.explain import explain_job
 from kfext.cli.queue import list_queue
 from kfext.cli.release import release_jobs
 from kfext.errors import KfextError
+from kfext.kube.snapshot_file import read_snapshot_file
 
 _service_options = [
     click.option(
@@ -92,12 +93,20 @@ def webhook(
 
 @cli.command()
 @_service
-def controller(*, kubeconfig: Path | None, probe_port: int, log_level: str) -> None:
+@click.option(
+    "--run-dir",
+    envvar="KFEXT_RUN_DIR",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Folder for the snapshot that SIGUSR1 asks for; without it there is none.",
+)
+def controller(
+    *, kubeconfig: Path | None, probe_port: int, log_level: str, run_dir: Path | None
+) -> None:
     """Run the placement controller."""
     from kfext.controller.main import run  # noqa: PLC0415 - kopf takes half a second to import
 
     logs.configure(log_level)
-    asyncio.run(run(kubeconfig=kubeconfig, probe_port=probe_port))
+    asyncio.run(run(kubeconfig=kubeconfig, probe_port=probe_port, run_folder=run_dir))
 
 
 @cli.command()
@@ -159,18 +168,33 @@ def queue(*, all_namespaces: bool, output: str, cluster: ClusterOptions) -> None
 
 
 @cli.command()
-@click.option("-f", "--filename", "files", multiple=True, required=True, type=click.File("rb"))
+@click.option("-f", "--filename", "files", multiple=True, type=click.File("rb"))
+@click.option(
+    "--snapshot",
+    type=click.File("rb"),
+    help="Ask this snapshot of a controller (SIGUSR1) instead of the cluster.",
+)
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text")
 @cluster_options
-def plan(*, files: tuple[IO[bytes], ...], output: str, cluster: ClusterOptions) -> None:
+def plan(
+    *,
+    files: tuple[IO[bytes], ...],
+    snapshot: IO[bytes] | None,
+    output: str,
+    cluster: ClusterOptions,
+) -> None:
     """Show whether the jobs in files (- is stdin) would start now, and where or why not.
 
     Nothing is submitted. Needs permission to list nodes, pods, jobs and everything else that
-    placement depends on in the whole cluster; the error names what is missing. Exits with code 3 if
-    a job would wait.
+    placement depends on in the whole cluster; the error names what is missing. With --snapshot it
+    needs no cluster, and without files it shows what becomes of the jobs in the queue. Exits with
+    code 3 if a job would wait.
     """
+    if not (files or snapshot):
+        raise click.UsageError("give jobs with -f, or a snapshot with --snapshot")
     documents = [item for file in files for item in rendering.load(file)]
-    answers, notes = asyncio.run(planning.plan_jobs(documents, cluster=cluster))
+    taken = read_snapshot_file(snapshot.read(), name=snapshot.name) if snapshot else None
+    answers, notes = asyncio.run(planning.plan_jobs(documents, cluster=cluster, snapshot=taken))
     for note in notes:
         click.echo(note, err=True)
     click.echo(planning.written(answers, output=output), nl=False)

@@ -16,14 +16,16 @@ from kfext.core.admission.facts import Facts
 from kfext.core.lifecycle.steps import Release, Unsuspend, Wait
 from kfext.core.queue.position import in_line
 from kfext.errors import UserError
+from kfext.kube.snapshot_file import SnapshotFile
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.kinds import KINDS
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.model.snapshot import Snapshot
 from kfext.model.tolerant import mapping, text
-from kfext.names import REASON_SUSPENDED_BY_USER
-from kfext.state.outlook import outlook
+from kfext.model.verdict import Verdict
+from kfext.names import REASON_BACKING_OFF, REASON_SUSPENDED_BY_USER
+from kfext.state.outlook import Outlook, outlook, outlooks
 from kfext.state.recording import planner_of
 
 STARTS, WAITS, NOT_HELD = "starts", "waits", "not-held"
@@ -50,12 +52,36 @@ class Answer:
 
 
 async def plan_jobs(
-    documents: list[Any], *, cluster: ClusterOptions
+    documents: list[Any], *, cluster: ClusterOptions, snapshot: SnapshotFile | None = None
 ) -> tuple[list[Answer], list[str]]:
     """Return what would become of the jobs, each after those before it, and notes for stderr.
 
-    Raises UserError if there is no job, or for one that would be refused, ApiError, NoAccess.
+    With a snapshot the cluster is not asked, and without documents the answers are those of the
+    jobs in its queue. Raises UserError if there is no job, or for one that would be refused,
+    ApiError, NoAccess.
     """
+    if snapshot is not None:
+        forecast = Forecast(snapshot.snapshot, now=snapshot.taken)
+        if not documents:
+            return forecast.queue(), []
+        jobs, notes = _jobs_among(documents)
+        home = cluster.namespace or "default"
+    else:
+        jobs, notes = _jobs_among(documents)
+        home = cluster.in_namespace()
+        async with cluster.connect() as client:
+            forecast = Forecast(await read_snapshot(client))
+    answers = []
+    for document in jobs:
+        _check_namespace(document, cluster.namespace)
+        answer = forecast.submit(document, home=home)
+        answers.append(answer)
+        notes += answer.warnings
+    return answers, notes
+
+
+def _jobs_among(documents: list[Any]) -> tuple[list[Any], list[str]]:
+    """Return the jobs among some documents, and notes on the others. Raises UserError if none."""
     jobs, notes = [], []
     for document in documents:
         if mapping(document).get("kind") in KINDS:
@@ -64,16 +90,7 @@ async def plan_jobs(
             notes.append(f"{title_of(document)}: not a training job, not looked at")
     if not jobs:
         raise UserError("; ".join(notes))
-    home = cluster.in_namespace()
-    async with cluster.connect() as client:
-        forecast = Forecast(await read_snapshot(client))
-    answers = []
-    for document in jobs:
-        _check_namespace(document, cluster.namespace)
-        answer = forecast.submit(document, home=home)
-        answers.append(answer)
-        notes += answer.warnings
-    return answers, notes
+    return jobs, notes
 
 
 class Forecast:
@@ -104,20 +121,16 @@ class Forecast:
             outcome = WAITS if said.reason == REASON_SUSPENDED_BY_USER else NOT_HELD
             return Answer(job.title, outcome, said.reason, said.message, {}, warnings)
         self._planner.cluster.take_job(job, raw)
-        found = outlook(self._planner, job.uid, self._now)
-        if isinstance(found.step, Unsuspend):
-            nodes = {
-                f"{job.name}-{key.type}-{key.index}": node
-                for key, node in found.step.plan.assignment.items()
-            }
-            why, network = found.step.verdict, found.step.network
-            message = f"{why.message}; {network.message}" if network else why.message
-            return Answer(job.title, STARTS, why.reason, message, nodes, warnings)
-        assert isinstance(found.step, Wait | Release)
-        verdict = found.step.verdict
-        assert verdict is not None
-        verdict = in_line(verdict, ahead=found.ahead, exact=found.ahead, kept_nodes="", awaited="")
-        return Answer(job.title, WAITS, verdict.reason, verdict.message, {}, warnings)
+        return _answer(job, outlook(self._planner, job.uid, self._now), warnings)
+
+    def queue(self) -> list[Answer]:
+        """Return what becomes of the jobs in the queue, in its order."""
+        found = outlooks(self._planner, self._now)
+        jobs = [one for one in self._planner.cluster.jobs.values() if one.job.in_queue]
+        return [
+            _answer(one.job, found[one.job.uid], ())
+            for one in sorted(jobs, key=self._planner.queue.turn)
+        ]
 
     def _stored(self, raw: dict[str, Any]) -> TrainingJob:
         """Return the job as it would be once the API server has stored it."""
@@ -146,6 +159,23 @@ class Forecast:
             )
         named = {**metadata, "name": name or f"{prefix}xxxxx", "namespace": namespace}
         return {**document, "metadata": named}
+
+
+def _answer(job: TrainingJob, found: Outlook, warnings: Sequence[str]) -> Answer:
+    """Return an outlook as an answer."""
+    if isinstance(found.step, Unsuspend):
+        nodes = {
+            f"{job.name}-{key.type}-{key.index}": node
+            for key, node in found.step.plan.assignment.items()
+        }
+        why, network = found.step.verdict, found.step.network
+        message = f"{why.message}; {network.message}" if network else why.message
+        return Answer(job.title, STARTS, why.reason, message, nodes, warnings)
+    verdict = found.step.verdict if isinstance(found.step, Wait | Release) else None
+    if verdict is None:
+        verdict = Verdict(REASON_BACKING_OFF, "a step of the job is being written")
+    verdict = in_line(verdict, ahead=found.ahead, exact=found.ahead, kept_nodes="", awaited="")
+    return Answer(job.title, WAITS, verdict.reason, verdict.message, {}, warnings)
 
 
 def _check_namespace(document: Any, said: str | None) -> None:

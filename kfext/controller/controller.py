@@ -20,6 +20,7 @@ from kfext.kube.client import Client
 from kfext.kube.events import EventRecorder
 from kfext.kube.lease import LeaseHolder
 from kfext.model.kinds import KINDS
+from kfext.model.moment import Moment
 from kfext.model.plan import Plan
 from kfext.model.policy import parse_policy
 from kfext.model.tolerant import mapping, text
@@ -88,6 +89,10 @@ class Controller:
             tasks.create_task(self._sweep())
             tasks.create_task(self._reconciler.run())
 
+    def now(self) -> Moment:
+        """Return the present moment."""
+        return self._reconciler.now()
+
     def wrong(self) -> str | None:
         """Return what keeps us from placing jobs, None if nothing does."""
         if not self._listed:
@@ -139,7 +144,7 @@ class Controller:
         """Keep what is noted for the loop small until it runs."""
         while not self._lease.held.is_set():
             await asyncio.sleep(_STAND_BY_SECONDS)
-            self.planner.cluster.stand_by(self._reconciler.now().monotonic)
+            self.planner.cluster.stand_by(self.now().monotonic)
 
     def _network(self, tracked: TrackedJob, plan: Plan | None) -> str:
         """Return the network that a job's pods have, or will have while there are none."""
@@ -169,9 +174,17 @@ class Controller:
                 tracked.state,
                 self.planner.cluster.pods(tracked.job.uid),
             ),
+            planned=plan.why if plan else "",
             invalid=invalid,
         )
         if phase == QUEUED and verdict and self.plan_writer.reason(tracked.job) != verdict.reason:
+            _log.info(
+                "waits",
+                job=tracked.job.name,
+                namespace=tracked.job.namespace,
+                reason=verdict.reason,
+                why=verdict.message,
+            )
             self._events.record(
                 reference(tracked.job),
                 reason=verdict.reason,

@@ -17,13 +17,20 @@ from kfext.controller.watches import login_with, operator_settings, registry
 from kfext.errors import KfextError, LeaseLost
 from kfext.kube.access import find_access
 from kfext.kube.client import Client
+from kfext.kube.snapshot_file import write_snapshot
 from kfext.probes import serve_probes
+from kfext.state.recording import snapshot_of
 
 _log = structlog.get_logger(__name__)
 
 
-async def run(*, kubeconfig: Path | None = None, probe_port: int = 8080) -> None:
-    """Run the controller until SIGTERM. Raises KfextError if it cannot go on."""
+async def run(
+    *, kubeconfig: Path | None = None, probe_port: int = 8080, run_folder: Path | None = None
+) -> None:
+    """Run the controller until SIGTERM. Raises KfextError if it cannot go on.
+
+    SIGUSR1 makes it write a snapshot into `run_folder`.
+    """
     access = find_access(kubeconfig=kubeconfig)
     metrics = Metrics()
     identity = f"{socket.gethostname()}_{os.getpid()}"
@@ -51,6 +58,9 @@ async def run(*, kubeconfig: Path | None = None, probe_port: int = 8080) -> None
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        asyncio.get_running_loop().add_signal_handler(
+            signal.SIGUSR1, _write_snapshot, controller, run_folder
+        )
         watching = asyncio.create_task(
             kopf.operator(
                 registry=handlers,
@@ -75,6 +85,20 @@ async def run(*, kubeconfig: Path | None = None, probe_port: int = 8080) -> None
         for outcome in done:
             if isinstance(outcome, Exception):
                 raise _plain(outcome)
+
+
+def _write_snapshot(controller: Controller, folder: Path | None) -> None:
+    """Write what the planner knows, for a person who looks for the cause of a decision."""
+    if folder is None:
+        _log.warning("no snapshot", why="the controller has no --run-dir")
+        return
+    path, now = folder / "snapshot.json", controller.now()
+    try:
+        size = write_snapshot(path, snapshot_of(controller.planner, now), taken=now.wall)
+    except OSError as error:
+        _log.warning("no snapshot", why=str(error))
+    else:
+        _log.info("snapshot", path=str(path), bytes=size)
 
 
 def _plain(error: Exception) -> Exception:

@@ -11,7 +11,16 @@ import structlog
 
 from kfext.controller.metrics import Metrics
 from kfext.controller.step_executor import StepExecutor
-from kfext.core.lifecycle.steps import Step
+from kfext.core.lifecycle.steps import (
+    DeleteUnbound,
+    Pin,
+    Release,
+    Replan,
+    SaveState,
+    Step,
+    Suspend,
+    Unsuspend,
+)
 from kfext.core.patches.json_patch import Unpatchable
 from kfext.errors import ApiError
 from kfext.model.moment import Moment
@@ -97,6 +106,7 @@ class Reconciler:
         """Write one step. What failed is tried again, decided anew on what is then the case."""
         job, name = tracked.job, type(step).__name__
         log = _log.bind(job=job.name, namespace=job.namespace, uid=job.uid, kind=job.kind.name)
+        log = log.bind(**_decision(step))
         complete = refused = False
         try:
             complete = await self._writer.write(tracked, step)
@@ -108,3 +118,20 @@ class Reconciler:
             self._metrics.steps.labels(step=name, outcome="failed").inc()
         finally:
             self._planner.finish(tracked, self.now(), complete=complete, refused=refused)
+
+
+def _decision(step: Step) -> dict[str, object]:
+    """Return what a log line shows of a decision: its reason, and the nodes that it is about."""
+    match step:
+        case Unsuspend(plan, verdict) | Replan(plan, verdict):
+            return {"reason": verdict.reason, "nodes": plan.nodes}
+        case Pin(pins):
+            return {"nodes": tuple(sorted({node for _, node in pins}))}
+        case Suspend(state) | SaveState(state):
+            return {"reason": state.reason}
+        case DeleteUnbound(pods, state):
+            return {"reason": state.reason, "nodes": tuple(sorted({pod.home for pod in pods}))}
+        case Release(_, verdict):
+            return {"reason": verdict.reason}
+        case _:
+            return {}

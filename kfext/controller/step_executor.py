@@ -66,8 +66,10 @@ class StepExecutor:
         """
         job = tracked.job
         match step:
-            case Unsuspend(plan, verdict, network, interfaces):
-                patch = job_patch.unsuspend_patch(tracked.raw, job, plan, interfaces=interfaces)
+            case Unsuspend(plan, verdict, network, interfaces, state):
+                patch = job_patch.unsuspend_patch(
+                    tracked.raw, job, plan, interfaces=interfaces, state=state
+                )
                 await self._patch_job(job, patch)
                 self._say(job, verdict, action="Unsuspend")
                 self._say_network(job, network, action="Unsuspend")

@@ -13,6 +13,7 @@ from kfext.model.verdict import Verdict
 from kfext.names import (
     API_GROUP,
     API_VERSION,
+    PLANNED,
     REASON_HOST_NETWORK,
     REASON_SETTINGS_INVALID,
     TRAINING_GROUP,
@@ -30,6 +31,8 @@ class TrainingPlanStatus:
     network: str = ""
     reason: str = ""
     message: str = ""
+    planned: str = ""
+    """Why the job was placed as it is: on how many nodes, with how many workers."""
     invalid: str = ""
     """What of the job's settings an edit spoilt."""
     asked: str = ""
@@ -60,6 +63,7 @@ def decode_training_plan(raw: bytes) -> WrittenTrainingPlan:
             network=text(raw_status.get("network")),
             reason=text(raw_status.get("reason")),
             message=text(raw_status.get("message")),
+            planned=text(written.get(PLANNED, {}).get("message")),
             asked=text(written.get(REASON_HOST_NETWORK, {}).get("message")),
             invalid=text(written.get(REASON_SETTINGS_INVALID, {}).get("message")),
         ),
@@ -96,6 +100,7 @@ def status_of(
     network: str = POD,
     asked: str = "",
     invalid: str = "",
+    planned: str = "",
 ) -> TrainingPlanStatus:
     """Return the status of a job in a phase."""
     return TrainingPlanStatus(
@@ -107,4 +112,5 @@ def status_of(
         message=verdict.message[:1024] if verdict else "",
         asked=asked[:1024],
         invalid=invalid[:1024],
+        planned=planned,
     )

@@ -21,7 +21,14 @@ from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.model.job import TrainingJob
 from kfext.model.tolerant import mapping, text
-from kfext.names import PLACED, REASON_HOST_NETWORK, REASON_POD_NETWORK, REASON_SETTINGS_INVALID
+from kfext.names import (
+    PLACED,
+    PLANNED,
+    REASON_HOST_NETWORK,
+    REASON_PLANNED,
+    REASON_POD_NETWORK,
+    REASON_SETTINGS_INVALID,
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -158,7 +165,10 @@ class TrainingPlanWriter:
             reason=REASON_HOST_NETWORK if on_host else REASON_POD_NETWORK,
             message=status.asked,
         )
-        more = [(network, status.asked), (invalid, status.invalid)]
+        planned = self._conditions.state(
+            uid, PLANNED, holds=True, reason=REASON_PLANNED, message=status.planned
+        )
+        more = [(planned, status.planned), (network, status.asked), (invalid, status.invalid)]
         return {
             "phase": status.phase,
             "nodes": list(status.nodes),

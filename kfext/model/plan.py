@@ -12,6 +12,9 @@ Assignment = Mapping[ReplicaKey, str]
 """The name of each replica's node."""
 
 
+_LONGEST_WHY = 512
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The placement of a whole job.
@@ -21,12 +24,14 @@ class Plan:
     `generation`: the number of the plan, counted from 1 for each job.
     `assignment`: the node of each replica.
     `port`: the first of the job's ports if its pods use their node's network, else 0.
+    `why`: the reason for it in a sentence, at most 512 characters of which are stored.
     """
 
     job_uid: str
     generation: int
     assignment: Assignment = field(default_factory=dict)
     port: int = 0
+    why: str = ""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -48,6 +53,7 @@ class Plan:
                 "uid": self.job_uid,
                 "generation": self.generation,
                 **({"port": self.port} if self.port else {}),
+                **({"why": self.why[:_LONGEST_WHY]} if self.why else {}),
                 "nodes": list(self.nodes),
                 "replicas": {
                     kind: [places.get(index, -1) for index in range(max(places) + 1)]
@@ -80,4 +86,5 @@ def decode_plan(written: str | None, *, job_uid: str) -> Plan | None:
         generation=generation,
         assignment=assignment,
         port=port if type(port) is int and 0 < port <= LARGEST_PORT else 0,
+        why=text(raw.get("why"))[:_LONGEST_WHY],
     )

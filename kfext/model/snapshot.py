@@ -1,6 +1,5 @@
 """The cluster at one moment: everything on which a placement decision may depend."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -27,7 +26,7 @@ class JobClocks:
     """
 
     waited: float = 0.0
-    settled: float = math.inf
+    settled: float | None = None
     hopeless: float | None = None
     resting: float = 0.0
     writing: bool = False

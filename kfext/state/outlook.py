@@ -24,14 +24,21 @@ def outlook(planner: Planner, uid: str, now: Moment) -> Outlook:
     Steps of other jobs count as begun: they hold what they take. Raises KeyError if there is no
     such job.
     """
-    tracked = planner.cluster.jobs[uid]
+    return outlooks(planner, now)[uid]
+
+
+def outlooks(planner: Planner, now: Moment) -> dict[str, Outlook]:
+    """Return what becomes of every job, by uid, once all that has changed is decided on."""
     steps: dict[str, Step] = {}
     # Every change is decided on once; a decision may free something for those before it.
     for _ in range(2 * len(planner.cluster.jobs) + 2):
         tick = planner.tick(now)
         steps |= {one.job.uid: step for one, step in tick.steps}
-        if not planner.cluster.changed:
+        if not tick.remainder:
             break
-    queued = [one.job.uid for one in planner.queue.queued() if not one.busy]
-    ahead = queued.index(uid) if uid in queued else 0
-    return Outlook(steps.get(uid) or Wait(tracked.phase, tracked.verdict), ahead)
+    queued = (one.job.uid for one in planner.queue.queued() if not one.busy)
+    ahead = {uid: number for number, uid in enumerate(queued)}
+    return {
+        uid: Outlook(steps.get(uid) or Wait(one.phase, one.verdict), ahead.get(uid, 0))
+        for uid, one in planner.cluster.jobs.items()
+    }

@@ -157,7 +157,7 @@ def test_every_container_runs_a_command_of_kfext() -> None:
     commands = {name: container["command"] for name, container in _containers()}
     assert commands == {
         "kfext-webhook": ["kfext", "webhook"],
-        "kfext-controller": ["kfext", "controller"],
+        "kfext-controller": ["kfext", "controller", "--run-dir", "/run/kfext"],
     }
 
 

@@ -14,6 +14,7 @@ from kfext.core.queue.no_fit import NoFit, NoFitCache
 from kfext.core.queue.quota import demand, shortage
 from kfext.core.settings.values import Colocation
 from kfext.core.words import clock, listed, pods
+from kfext.model.job_state import JobState
 from kfext.model.verdict import Verdict
 from kfext.names import (
     QUEUED,
@@ -65,15 +66,27 @@ def _start(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
     found, port, network = place_on_network(allowed, ledger, no_fits)
     if isinstance(found, NoFit):
         return _keep_waiting(situation, found)
-    plan = situation.planned(found, port=port)
     fewer = situation.job.pods - len(found)
-    message = f"{pods(len(found))} {'goes' if len(found) == 1 else 'go'} to {listed(plan.nodes)}"
+    nodes = listed(sorted(set(found.values())))
+    message = f"{pods(len(found))} {'goes' if len(found) == 1 else 'go'} to {nodes}"
     message += f", {fewer} workers fewer than asked for" if fewer else ""
     spread = why_spread(situation, found, ledger)
     message += f"; {spread}" if spread else ""
+    plan = situation.planned(found, port=port, why=message)
     requested = situation.host_network
     interfaces = requested.interfaces if requested and port else ()
-    return Unsuspend(plan, Verdict(REASON_PLANNED, message), network, interfaces)
+    return Unsuspend(
+        plan,
+        Verdict(REASON_PLANNED, message),
+        network,
+        interfaces,
+        _short(situation, admitted=workers_of(situation.job) - fewer) if fewer else None,
+    )
+
+
+def _short(situation: Situation, *, admitted: int) -> JobState:
+    """Return the state of a job that starts with fewer workers than the user asked for."""
+    return replace(situation.state, asked=workers_of(situation.job), admitted=admitted)
 
 
 def _within_quota(situation: Situation) -> Situation | Verdict:

@@ -126,9 +126,10 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
         ignoring=own,
     )
     if not isinstance(found, Verdict):
-        amended = situation.planned(found, port=plan.port if plan else 0)
-        verdict = Verdict(REASON_REPLANNED, f"the pods go to {listed(amended.nodes)}")
-        return Replan(amended, verdict, started_without(situation, amended))
+        message = f"the pods go to {listed(sorted(set(found.values())))}"
+        changed = situation.planned(found, port=plan.port if plan else 0, why=message)
+        verdict = Verdict(REASON_REPLANNED, message)
+        return Replan(changed, verdict, started_without(situation, changed))
     return _without_room(situation, found, some_run=bool(bound))
 
 

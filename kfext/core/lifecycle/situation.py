@@ -117,10 +117,12 @@ class Situation:
         """The number of the last plan of the job, 0 before the first."""
         return max(self.plan.generation if self.plan else 0, self.state.generation)
 
-    def planned(self, assignment: Assignment, *, port: int = 0) -> Plan:
-        """Return the next plan of the job."""
+    def planned(self, assignment: Assignment, *, port: int, why: str) -> Plan:
+        """Return the next plan of the job; `why` is the reason for it, in a sentence."""
         number = self.generation + 1
-        return Plan(job_uid=self.job.uid, generation=number, assignment=assignment, port=port)
+        return Plan(
+            job_uid=self.job.uid, generation=number, assignment=assignment, port=port, why=why
+        )
 
     def after_strike(self, reason: str, message: str) -> JobState:
         """Return the state after a placement that was not carried out: back off, ever longer."""

@@ -24,14 +24,16 @@ class Wait:
 class Unsuspend:
     """Unsuspend the job under a plan: one patch of the job.
 
-    `network` says which network its pods get and why, None if nobody asked; `interfaces` are those
-    for its traffic on the host network.
+    `network`: which network its pods get and why, None if no other was requested.
+    `interfaces`: those for its traffic on the host network.
+    `state`: the state to write, of a job that starts with fewer workers than the user asked for.
     """
 
     plan: Plan
     verdict: Verdict
     network: Verdict | None = None
     interfaces: tuple[str, ...] = ()
+    state: JobState | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,13 +36,19 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def unsuspend_patch(
-    raw: Raw, job: TrainingJob, plan: Plan, *, interfaces: Sequence[str] = ()
+    raw: Raw,
+    job: TrainingJob,
+    plan: Plan,
+    *,
+    interfaces: Sequence[str] = (),
+    state: JobState | None = None,
 ) -> list[Operation]:
     """Unsuspend the job under a plan; its templates lean towards the planned nodes.
 
     The preference is for what our webhook misses, and for pods replaced while kfext is away: they
-    go elsewhere if the planned node has died. A plan for fewer workers makes the job that small,
-    and what the user asked for is remembered. `interfaces` are for training on the host network.
+    go elsewhere if the planned node has died. With a `state`, that of a job which starts with fewer
+    workers than the user asked for, the job becomes that small. `interfaces` are for training on
+    the host network.
     """
     templates = _templates(
         raw,
@@ -55,11 +61,9 @@ def unsuspend_patch(
         affinity=lambda current: _leaning(current, plan),
     )
     annotations: Changes = {PLAN: plan.encode(), HELD: None}
-    admitted = sum(key.type == WORKER.lower() for key in plan.assignment)
-    if admitted < (asked := workers_of(job)):
-        templates = _resized(templates, job, workers=admitted)
-        state = decode_state(job.annotations.get(STATE))
-        annotations[STATE] = replace(state, asked=asked, admitted=admitted).encode()
+    if state is not None:
+        templates = _resized(templates, job, workers=state.admitted)
+        annotations[STATE] = state.encode()
     return [
         *_tests(raw, job),
         {"op": "test", "path": pointer("metadata", "annotations", HELD),

@@ -236,7 +236,7 @@ class ForgetfulController:
     def _writes(self, step: Step, raw: Any, job: TrainingJob) -> Iterator[Write]:
         api = self._api
         operations = {
-            Unsuspend: lambda one: job_patch.unsuspend_patch(raw, job, one.plan),
+            Unsuspend: lambda one: job_patch.unsuspend_patch(raw, job, one.plan, state=one.state),
             Replan: lambda one: job_patch.replan_patch(raw, job, one.plan),
             Suspend: lambda one: job_patch.suspend_patch(raw, job, one.state),
             SaveState: lambda one: job_patch.save_state_patch(raw, job, one.state),

@@ -183,6 +183,19 @@ async def test_a_spoilt_setting_is_a_condition_until_it_is_mended(api: FakeApi) 
     ]
 
 
+async def test_why_a_job_was_placed_as_it_is_stays_once_it_is_placed(api: FakeApi) -> None:
+    made = plan_writer(api)
+    why = "5 pods go to a, 3 workers fewer than asked for"
+    placed = status_of(JOB, phase=PLACED, verdict=None, nodes=("a",), planned=why)
+    made.show(JOB, placed)
+    await run(made)
+    plan = api.plans["pytorchjob-train"]
+    (planned,) = (one for one in plan["status"]["conditions"] if one["type"] == "Planned")
+    assert (planned["status"], planned["reason"], planned["message"]) == ("True", "Planned", why)
+    plan["spec"] = {"job": {"uid": JOB.uid}}
+    assert decode_training_plan(json.dumps(plan).encode()).status == placed
+
+
 async def test_the_time_of_a_condition_changes_only_with_its_status(api: FakeApi) -> None:
     made = plan_writer(api)
     made.show(JOB, WAITS)

@@ -43,7 +43,9 @@ CLASSES = {
     "patient": PriorityClass("patient", 50, preempts=False),
 }
 _OPERATIONS: dict[type[Step], Callable[[TrackedJob, Any], list[dict[str, object]]]] = {
-    Unsuspend: lambda one, step: job_patch.unsuspend_patch(one.raw, one.job, step.plan),
+    Unsuspend: lambda one, step: job_patch.unsuspend_patch(
+        one.raw, one.job, step.plan, state=step.state
+    ),
     Replan: lambda one, step: job_patch.replan_patch(one.raw, one.job, step.plan),
     Suspend: lambda one, step: job_patch.suspend_patch(one.raw, one.job, step.state),
     SaveState: lambda one, step: job_patch.save_state_patch(one.raw, one.job, step.state),

@@ -96,7 +96,7 @@ GENERATIONS: dict[str, tuple[Mapping[str, Any], int]] = {
 @pytest.mark.parametrize(("more", "want"), GENERATIONS.values(), ids=GENERATIONS)
 def test_plans_are_numbered_and_none_twice(more: Mapping[str, Any], want: int) -> None:
     situation = replace(QUEUED, **more)
-    following = situation.planned({ReplicaKey("worker", 0): "b"}, port=20000)
+    following = situation.planned({ReplicaKey("worker", 0): "b"}, port=20000, why="more")
     assert situation.generation == want
     assert (following.generation, following.nodes) == (want + 1, ("b",))
     assert (following.job_uid, following.port) == ("uid-1", 20000)

@@ -64,8 +64,8 @@ def applied(operations: list[Operation], raw: Raw) -> Raw:
     return result
 
 
-def started(raw: Raw, plan: Plan) -> Raw:
-    return applied(unsuspend_patch(raw, parsed(raw), plan), raw)
+def started(raw: Raw, plan: Plan, *, state: JobState | None = None) -> Raw:
+    return applied(unsuspend_patch(raw, parsed(raw), plan, state=state), raw)
 
 
 def template(raw: Raw, type_: str = "Worker") -> Raw:
@@ -312,7 +312,7 @@ def torch(workers: int) -> Raw:
 
 
 def test_a_job_that_starts_short_is_made_so_small_and_remembered_as_short() -> None:
-    raw = started(torch(8), a_plan(*"aaaaa"))
+    raw = started(torch(8), a_plan(*"aaaaa"), state=JobState(asked=8, admitted=5))
     found = parsed(raw)
     assert (found.suspend, workers_of(found)) == (False, 5)
     assert decode_state(raw["metadata"]["annotations"][names.STATE]).asked == 8
@@ -324,7 +324,7 @@ def test_a_job_that_starts_whole_is_not_short() -> None:
 
 
 def test_a_short_job_that_is_stopped_asks_for_all_of_its_workers_again() -> None:
-    raw = started(torch(8), a_plan(*"aaaaa"))
+    raw = started(torch(8), a_plan(*"aaaaa"), state=JobState(asked=8, admitted=5))
     found = parsed(raw)
     state = decode_state(raw["metadata"]["annotations"][names.STATE])
     stopped = applied(suspend_patch(raw, found, state), raw)
@@ -334,7 +334,7 @@ def test_a_short_job_that_is_stopped_asks_for_all_of_its_workers_again() -> None
 
 
 def test_a_person_who_resizes_a_short_job_is_not_overruled_when_it_stops() -> None:
-    raw = started(torch(8), a_plan(*"aaaaa"))
+    raw = started(torch(8), a_plan(*"aaaaa"), state=JobState(asked=8, admitted=5))
     raw["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 3
     edited = parsed(raw)
     state = decode_state(raw["metadata"]["annotations"][names.STATE])

@@ -1,0 +1,44 @@
+"""A snapshot of a controller as a file: for bug reports, `kfext plan --snapshot` and tests."""
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from kfext import __version__
+from kfext.errors import UserError
+from kfext.model.kinds import KINDS
+from kfext.model.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFile:
+    """What such a file holds.
+
+    `kfext`: the version that wrote it. `taken`: when, in epoch seconds.
+    """
+
+    kfext: str
+    taken: float
+    snapshot: Snapshot
+
+
+def write_snapshot(path: Path, snapshot: Snapshot, *, taken: float) -> int:
+    """Write a snapshot as JSON, in place of an earlier file; return its bytes. Raises OSError."""
+    content = msgspec.json.encode(SnapshotFile(__version__, taken, snapshot))
+    unfinished = path.with_suffix(".part")
+    unfinished.write_bytes(content)
+    os.replace(unfinished, path)  # a reader never sees half of it
+    return len(content)
+
+
+def read_snapshot_file(content: bytes, *, name: str) -> SnapshotFile:
+    """Return the snapshot in a file; `name` is for messages. Raises UserError."""
+    try:
+        found = msgspec.json.decode(content, type=SnapshotFile)
+    except msgspec.DecodeError as error:
+        raise UserError(f"{name} is not a snapshot of kfext {__version__}: {error}") from error
+    # Decisions tell kinds apart by identity.
+    jobs = [replace(job, kind=KINDS.get(job.kind.name, job.kind)) for job in found.snapshot.jobs]
+    return replace(found, snapshot=replace(found.snapshot, jobs=tuple(jobs)))

@@ -1,0 +1,90 @@
+"""What a controller writes on SIGUSR1 is what `kfext plan --snapshot` decides on."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kfext.cli.main import cli
+from kfext.errors import UserError
+from kfext.kube.snapshot_file import read_snapshot_file, write_snapshot
+from kfext.model.kinds import KINDS
+from kfext.model.namespace import Namespace
+from kfext.model.snapshot import Snapshot
+from kfext.names import MANAGED
+from kfext.state.recording import snapshot_of
+from tests.builders import job, node
+from tests.unit.state.history import ACTS, CROWDED, History
+
+TEAM = {"team": Namespace("team", labels={MANAGED: "true"})}
+JOB = """
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: train, namespace: team}
+spec:
+  pytorchReplicaSpecs:
+    Worker:
+      replicas: 3
+      template:
+        spec:
+          containers: [{name: pytorch, resources: {requests: {cpu: "1"}}}]
+"""
+
+
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_what_is_written_is_read_back(tmp_path: Path, data: st.DataObject) -> None:
+    history = History(data)
+    for act in (*CROWDED, *data.draw(st.lists(st.sampled_from(ACTS), max_size=20))):
+        act(history)
+    wrote = snapshot_of(history.planner, history.moment)
+    path = tmp_path / "snapshot.json"
+    assert write_snapshot(path, wrote, taken=7.0) == path.stat().st_size
+    found = read_snapshot_file(path.read_bytes(), name="snapshot.json")
+    assert (found.snapshot, found.taken) == (wrote, 7.0)
+    assert all(one.kind is KINDS[one.kind.name] for one in found.snapshot.jobs)
+    assert [one.name for one in tmp_path.iterdir()] == ["snapshot.json"]
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1", b'{"kfext": 1}'], ids=repr)
+def test_what_is_no_snapshot_is_refused_with_its_name(content: bytes) -> None:
+    with pytest.raises(UserError, match=r"case\.json is not a snapshot of kfext"):
+        read_snapshot_file(content, name="case.json")
+
+
+@pytest.fixture
+def taken(tmp_path: Path) -> Path:
+    """The snapshot of a cluster of four CPUs where a job of six waits."""
+    waits = job(name="big", uid="big").worker(6, cpu="1").held().build()
+    path = tmp_path / "snapshot.json"
+    write_snapshot(
+        path, Snapshot(nodes=(node("a", cpu="4"),), jobs=(waits,), namespaces=TEAM), taken=100.0
+    )
+    return path
+
+
+def test_a_job_is_planned_on_a_snapshot_without_a_cluster(taken: Path, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(JOB)
+    ran = CliRunner().invoke(
+        cli, ["plan", "-f", str(tmp_path / "job.yaml"), "--snapshot", str(taken)]
+    )
+    assert ran.exit_code == 0, ran.output
+    assert "PyTorchJob team/train: would start now" in ran.output
+    assert "train-worker-2 on a" in ran.output
+
+
+def test_without_jobs_the_queue_of_the_snapshot_is_shown(taken: Path) -> None:
+    ran = CliRunner().invoke(cli, ["plan", "--snapshot", str(taken)])
+    assert ran.exit_code == 3
+    assert "PyTorchJob team/big: would wait" in ran.output
+    assert "TooBig" in ran.output
+
+
+def test_without_either_the_usage_is_shown() -> None:
+    ran = CliRunner().invoke(cli, ["plan"])
+    assert ran.exit_code == 2
+    assert "--snapshot" in ran.output
