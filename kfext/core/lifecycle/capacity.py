@@ -10,6 +10,7 @@ from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.placement.division import DEFAULT, FEWEST, Weights
 from kfext.core.placement.gang import members_of
+from kfext.core.placement.limits import Limits
 from kfext.core.placement.place import place, why_more_nodes
 from kfext.core.queue.no_fit import NoFit, NoFitCache, shape_of
 from kfext.core.queue.reservation import Reservation
@@ -34,11 +35,12 @@ def find_place(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Ass
     if job.pods > LARGEST_GANG:
         message = f"{job.pods} pods are more than the {LARGEST_GANG} that kfext places together"
         return NoFit(Verdict(REASON_TOO_BIG, message))
-    shape = _shape(situation)
+    limits = situation.limits
+    shape = _shape(situation, limits)
     refusal = no_fits.known(shape, ledger)
     if refusal is not None:
         return refusal
-    found = _place(situation, ledger, ignoring=situation.open_claims)
+    found = _place(situation, ledger, limits, ignoring=situation.open_claims)
     if isinstance(found, Verdict):
         found = _short(situation, ledger) or found
     if not isinstance(found, Verdict):
@@ -55,7 +57,7 @@ def why_spread(situation: Situation, found: Assignment, ledger: Ledger) -> str:
         return ""  # two are the fewest where one does not do
     workers = sum(key.type == WORKER.lower() for key in found)
     placed = replace(situation, job=with_workers(situation.job, workers))
-    fewest = _place(placed, ledger, ignoring=situation.open_claims, weights=FEWEST)
+    fewest = _place(placed, ledger, placed.limits, ignoring=situation.open_claims, weights=FEWEST)
     return why_more_nodes(found, fewest)
 
 
@@ -67,7 +69,7 @@ def _short(situation: Situation, ledger: Ledger) -> Assignment | None:
     while fewest <= most:
         middle = (fewest + most + 1) // 2 if best else fewest
         smaller = replace(situation, job=with_workers(job, middle))
-        found = _place(smaller, ledger, ignoring=situation.open_claims)
+        found = _place(smaller, ledger, smaller.limits, ignoring=situation.open_claims)
         if isinstance(found, Verdict):
             most = middle - 1
         else:
@@ -75,11 +77,11 @@ def _short(situation: Situation, ledger: Ledger) -> Assignment | None:
     return best
 
 
-def _shape(situation: Situation) -> Hashable:
+def _shape(situation: Situation, limits: Limits) -> Hashable:
     context = situation.context
     return (
         shape_of(situation.job),
-        situation.limits,
+        limits,
         bool(situation.open_claims),
         fewest_workers(situation.job, situation.settings.elastic),
         context.priority if context.preempts else None,
@@ -89,13 +91,12 @@ def _shape(situation: Situation) -> Hashable:
 def _place(
     situation: Situation,
     ledger: Ledger,
+    limits: Limits,
     *,
     ignoring: Collection[Hashable],
     weights: Weights = DEFAULT,
 ) -> Assignment | Verdict:
-    return place(
-        members_of(situation.job), ledger, situation.limits, ignoring=ignoring, weights=weights
-    )
+    return place(members_of(situation.job), ledger, limits, ignoring=ignoring, weights=weights)
 
 
 def _kept(situation: Situation, ledger: Ledger) -> Verdict | None:
@@ -103,7 +104,7 @@ def _kept(situation: Situation, ledger: Ledger) -> Verdict | None:
     kept = situation.context.reservation
     if kept is None or situation.open_claims:
         return None
-    if isinstance(_place(situation, ledger, ignoring=kept.claims), Verdict):
+    if isinstance(_place(situation, ledger, situation.limits, ignoring=kept.claims), Verdict):
         return None
     return Verdict(REASON_RESERVED, _kept_words(situation, kept))
 
@@ -132,4 +133,6 @@ def _would_preempt(situation: Situation, ledger: Ledger) -> bool:
     left = ledger.without(gives_way)
     if len(left) == len(ledger):
         return False
-    return not isinstance(_place(situation, left, ignoring=situation.open_claims), Verdict)
+    return not isinstance(
+        _place(situation, left, situation.limits, ignoring=situation.open_claims), Verdict
+    )
