@@ -98,7 +98,7 @@ def test_the_rest_of_a_gang_that_finds_no_room_is_left_to_kube_scheduler_in_the_
     late.go.set()
     space.phase("gang", "Released")
     notes = [e["note"] for e in space.events("gang")]
-    assert any("3 attempts: no room for the rest of the gang" in note for note in notes)
+    assert any("3 attempts: no capacity for the rest of the gang" in note for note in notes)
     space.until(
         lambda: (
             len(pods := space.pods("gang")) == 4
@@ -136,7 +136,7 @@ def test_a_required_tfjob_that_runs_in_part_is_stopped_whole_and_resumed_only_wh
     annotations = {"metadata": {"annotations": {"kfext.dev/state": written}}}
     space.patch_job("gang", annotations, "TFJob")
     view = space.until(
-        lambda: "still end" in (v := space.view("gang", "TFJob")).get("message", "") and v,
+        lambda: "still terminating" in (v := space.view("gang", "TFJob")).get("message", "") and v,
         "kfext says what it waits for",
     )
     assert view["reason"] == "WaitingForSuspend"

@@ -70,7 +70,7 @@ def test_plan_says_where_the_pods_then_go(space: Space) -> None:
         space.submit(manifest)
         space.phase(name, "Placed", kind=kind)
         assert space.homes(name) == answer["nodes"]
-    assert "9 workers fewer than asked for" in answer["message"]
+    assert "9 fewer workers than requested" in answer["message"]
 
 
 def test_jobs_of_one_file_are_planned_one_after_the_other(space: Space) -> None:
@@ -110,7 +110,9 @@ def reserved(space: Space) -> Object:
     space.submit(workers("before", 4, each=GPU))
     space.phase("before", "Placed")
     space.submit(workers("head", 8, each=GPU))
-    space.until(lambda: "is kept for it" in space.view("head").get("message", ""), "room is kept")
+    space.until(
+        lambda: "is reserved for it" in space.view("head").get("message", ""), "room is kept"
+    )
     return workers("asked", 1, each=GPU)
 
 

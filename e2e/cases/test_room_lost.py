@@ -59,7 +59,7 @@ def test_a_suspended_gang_is_not_resumed_while_its_old_pods_still_end(space: Spa
         lambda: (v := space.view("gang")).get("reason") == "WaitingForSuspend" and v,
         "kfext says what it waits for",
     )
-    assert "3 pods of the last start still end" in view["message"]
+    assert "3 pods of the last start are still terminating" in view["message"]
     # Another job goes its whole way meanwhile; this one stays suspended.
     space.submit(workers("quick", 1, each=GPU))
     space.phase("quick", "Placed")
@@ -114,7 +114,7 @@ def test_room_stolen_between_pin_and_bind_is_left_for_another_node_in_time(
     assert len(set(homes.values())) == 1
     assert node not in homes.values()
     said = [event["note"] for event in space.events("gang") if event["reason"] == "BindTimeout"]
-    assert any("kube-scheduler says" in note for note in said)
+    assert any("kube-scheduler reports" in note for note in said)
 
 
 def test_a_member_lost_while_its_node_is_cordoned_comes_back_when_the_node_does(

@@ -80,7 +80,7 @@ def test_a_required_gang_that_the_scheduler_refuses_three_times_is_suspended(spa
     view = space.until(
         lambda: (v := space.view("gang")).get("reason") == "BindTimeout" and v, "it says why"
     )
-    assert "kube-scheduler says" in view["message"]
+    assert "kube-scheduler reports" in view["message"]
 
 
 def test_pods_that_must_be_apart_end_up_apart_whatever_was_planned(space: Space) -> None:
@@ -114,7 +114,7 @@ def test_pods_that_are_refused_suspend_the_gang_and_the_operator_is_quoted(space
         "it says why it was stopped",
     )
     assert "0 of 4 pods exist and no pod was created for 2 s" in notes[0]
-    assert "the operator says:" in notes[0]
+    assert "the operator reports:" in notes[0]
     assert "violates PodSecurity" in notes[0]
     stored = space.job("gang")
     assert suspended(stored)

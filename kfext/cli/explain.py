@@ -129,12 +129,12 @@ def _phase(job: TrainingJob, pods: Sequence[Pod]) -> str:
 
 def _message(job: TrainingJob, status: Mapping[str, Any]) -> str:
     if job.released:
-        return f"kfext keeps its hands off this job ({job.annotations[names.RELEASED]})"
+        return f"kfext has released this job ({job.annotations[names.RELEASED]})"
     if job.suspend and not job.held:
         return "a person or another system suspended the job; kfext waits until it is resumed"
     if not status and job.suspend:
         return (
-            "kfext suspended the job, but no TrainingPlan tells why it waits: is the controller "
+            "kfext suspended the job, but no TrainingPlan shows why it waits: is the controller "
             f"running? `kubectl kfext release -n {job.namespace} {job.name}` starts it anyway"
         )
     return ""
@@ -145,7 +145,7 @@ def _left_alone(job: TrainingJob, raw: Raw, *, touched: bool) -> str:
     if job.released or job.suspend or job.finished:
         return ""
     if not job.run_by_operator:
-        return f"runPolicy.managedBy is {job.managed_by}: kfext leaves the job to that"
+        return f"runPolicy.managedBy is {job.managed_by}, so kfext leaves the job alone"
     written = (annotations_of(job, raw, group).get(names.COLOCATION) for group in job.groups)
     if Colocation.OFF in written:
         return "colocation is off: the job runs as on plain Kubernetes"
@@ -173,8 +173,8 @@ def _warnings(job: TrainingJob, raw: Raw, pods: Sequence[Pod]) -> Iterator[str]:
     )
     if crowded := sorted(node for node, count in together.items() if count > 1):
         yield (
-            f"pods without a CPU limit share the CPU of {listed(crowded)}, and apart each could "
-            f"use a whole node's; if CPU is what the job lacks, submit it with "
+            f"pods without a CPU limit share the CPU of {listed(crowded)}; on separate nodes each "
+            f"could use the CPU of a whole node. If CPU is the bottleneck, submit the job with "
             f"{names.COLOCATION}=off"
         )
 

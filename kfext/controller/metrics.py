@@ -46,7 +46,7 @@ class Metrics:
             ("cause",),
             registry=registry,
         )
-        self.pins = Counter("kfext_pins_total", "Pods pinned and let go", registry=registry)
+        self.pins = Counter("kfext_pins_total", "Pods pinned and ungated", registry=registry)
         self.phases = Histogram(
             "kfext_phase_seconds",
             "Time that jobs spent in a phase before the next",
@@ -65,17 +65,17 @@ class Metrics:
         )
         self.waiting = Gauge(
             "kfext_waiting_jobs",
-            "Jobs that kfext holds or gates; a standby tells it too",
+            "Jobs that kfext holds or gates; a standby reports it too",
             registry=registry,
         )
         self.claims = Gauge("kfext_ledger_claims", "Claims on the ledger", registry=registry)
         self.nodes = Gauge("kfext_ledger_nodes", "Nodes on the ledger", registry=registry)
         self.reserved = Gauge(
-            "kfext_reserved_nodes", "Nodes kept for the head of the queue", registry=registry
+            "kfext_reserved_nodes", "Nodes reserved for the head of the queue", registry=registry
         )
         self.outstanding = Gauge(
             "kfext_outstanding_pods",
-            "Pods that the operator has yet to create of jobs that were started",
+            "Pods that the operator still has to create for jobs that were started",
             registry=registry,
         )
         self.silence = Gauge(

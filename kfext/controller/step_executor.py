@@ -149,7 +149,7 @@ class StepExecutor:
         tried_there = state.no_host_network == state.message
         if not said:
             return replace(state, no_host_network="") if tried_there else state
-        message = f"{state.message}; the operator says: {said[-1]}"
+        message = f"{state.message}; the operator reports: {said[-1]}"
         because = message if tried_there else state.no_host_network
         return replace(state, message=message, no_host_network=because)
 

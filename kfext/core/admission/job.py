@@ -63,7 +63,7 @@ def _not_ours(job: TrainingJob, body: Mapping[str, Any]) -> Verdict | None:
     if not job.pods:
         return Verdict(
             names.REASON_HANDS_OFF,
-            f"the job has no replicas of a type that a {job.kind.name} knows "
+            f"the job has no replicas of the types that a {job.kind.name} supports "
             f"({', '.join(job.kind.types)}), so there is nothing to place",
         )
     if not job.run_by_operator:
@@ -87,12 +87,14 @@ def _not_held(job: TrainingJob, settings: Settings, facts: Facts) -> Verdict | N
         return Verdict(reason, "Kueue decides when the job starts; kfext places it after that")
     if job.suspend and not job.held:
         return Verdict(
-            names.REASON_SUSPENDED_BY_USER, "runPolicy.suspend was set by whoever sent the job"
+            names.REASON_SUSPENDED_BY_USER, "runPolicy.suspend was set in the submitted job"
         )
     if settings.colocation is Colocation.OFF:
-        return Verdict(reason, f"colocation is off ({settings.source(names.COLOCATION)} says so)")
+        return Verdict(reason, f"colocation is off (from {settings.source(names.COLOCATION)})")
     if not facts.controller_alive:
-        return Verdict(reason, "kfext's controller does not answer; plain Kubernetes places it")
+        return Verdict(
+            reason, "kfext's controller does not answer; plain Kubernetes places the job"
+        )
     return None
 
 

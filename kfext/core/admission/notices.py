@@ -28,7 +28,7 @@ def warnings(
     if settings.elastic is not None and not job.elastic:
         yield (
             f"{names.ELASTIC} has no effect on this job: only a PyTorchJob with an elasticPolicy "
-            f"and no Master, or a TFJob with PS and enableDynamicWorker, runs with fewer workers"
+            f"and no Master, or a TFJob with PS and enableDynamicWorker, can run with fewer workers"
         )
     for group in job.groups:
         written = annotations_of(job, body, group).get(names.COLOCATION)
@@ -43,7 +43,7 @@ def _pod_network(job: TrainingJob, settings: Settings, facts: Facts) -> str:
     """Return why a job that asks for the host network will not have it, as far as is known."""
     by_hand = job.suspend and not job.held
     if settings.colocation is Colocation.OFF or by_hand or not facts.controller_alive:
-        return "only a job that kfext starts has ports there"
+        return "only a job that kfext starts gets ports on the host network"
     return obstacle(job, facts.namespace_labels)
 
 
@@ -55,19 +55,19 @@ def edits(
     if brought and any(op["op"] == "remove" for op in ops):
         yield Verdict(
             names.REASON_COPIED_MARKS_REMOVED,
-            f"the manifest brought {', '.join(brought)} of another job",
+            f"the manifest contained {', '.join(brought)} of another job",
         )
     paths = [op["path"] for op in ops if "/template" in op["path"]]
     if paths and settings.network == HOST and not _pod_network(job, settings, facts):
         edits = "; ".join(f"{what}, because {why}" for what, why in edits_of(job.kind))
         yield Verdict(
             names.REASON_HOST_NETWORK,
-            f"asked for; with its place the job gets ports of its own, and on its pods {edits}",
+            f"requested; the job gets its own ports when it is placed, and on its pods {edits}",
         )
     if paths:
         yield Verdict(
             names.REASON_TEMPLATES_EDITED,
-            f"{len(job.groups)} templates carry colocation {settings.colocation}, network "
-            f"{settings.network}, and no Istio sidecar unless they ask for one: a sidecar never "
-            f"ends",
+            f"{len(job.groups)} templates now set colocation {settings.colocation}, network "
+            f"{settings.network}, and no Istio sidecar unless they request one, because a sidecar "
+            f"never ends",
         )

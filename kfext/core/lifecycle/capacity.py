@@ -111,13 +111,13 @@ def _kept(situation: Situation, ledger: Ledger) -> Verdict | None:
 
 def _kept_words(situation: Situation, kept: Reservation) -> str:
     context = situation.context
-    words = f"there is room, but it is kept for {context.reserved_for}, which waits for "
-    words += context.awaited or "room"
+    words = f"there is capacity, but it is reserved for {context.reserved_for}, which waits for "
+    words += context.awaited or "capacity"
     if math.isinf(kept.until):
-        return f"{words}; nobody knows when that ends, so nothing may start in its place"
+        return f"{words}; the end of that wait is unknown (no deadline), so no job may backfill"
     return (
-        f"{words}, at {clock(kept.until)} at the latest; a job may start in its place only if its "
-        f"runPolicy.activeDeadlineSeconds ends it before"
+        f"{words} until {clock(kept.until)} at the latest; a job may backfill only if its "
+        f"runPolicy.activeDeadlineSeconds ends it before then"
     )
 
 

@@ -29,14 +29,15 @@ def place_on_network(
     if not why:
         found = find_place(replace(situation, job=hosted(job)), ledger, no_fits)
         if isinstance(found, NoFit):
-            why = f"not with its ports: {found.verdict.message}"
+            why = f"no place with its ports: {found.verdict.message}"
         elif alike := agents_alike(job, found):
             why = alike
         elif base := free_base(job, found, ledger, ports=requested.ports):
             return found, base, _on_host(situation, requested, found, base)
         else:
             low, high = requested.ports
-            why = f"{len(block(job, low))} ports in {low}-{high} are not free on its nodes"
+            number = len(block(job, low))
+            why = f"its nodes have no free block of ports in {low}-{high} ({number} needed)"
     return find_place(situation, ledger, no_fits), 0, Verdict(REASON_POD_NETWORK, why)
 
 
@@ -47,11 +48,11 @@ def _on_host(
     numbers = [str(number) for _, number in block(situation.job, base)]
     what = f"port {numbers[0]} is" if len(numbers) == 1 else f"ports {listed(numbers)} are"
     words = "its pods use the network of their nodes"
-    words += f", where {what} theirs" if numbers else ""
+    words += f", where {what} reserved for them" if numbers else ""
     pytorch = situation.job.kind is PYTORCH
     if pytorch and len(set(places.values())) > 1 and not requested.interfaces:
-        words += "; Gloo between nodes needs node names that do not resolve to loopback there, or"
-        words += " network.interfaces in a TrainingPolicy"
+        words += "; between nodes, Gloo needs node names that do not resolve to loopback on the"
+        words += " node itself, or network.interfaces in a TrainingPolicy"
     if not requested.bypassed:
         return Verdict(REASON_HOST_NETWORK, words)
     policies = listed(requested.bypassed, of="policies")

@@ -55,7 +55,7 @@ def _finished_step(situation: Situation) -> Step:
         return Wait(phase, verdict)
     if situation.waited < timeout:
         return Wait(phase, verdict, again=timeout - situation.waited)
-    message = f"the job has ended before {pods(len(stuck))} were bound"
+    message = f"the job ended before {pods(len(stuck))} were bound"
     return DeleteUnbound(stuck, replace(situation.state, reason=REASON_FINISHED, message=message))
 
 
@@ -81,11 +81,11 @@ def _released_step(situation: Situation) -> Step:
         return Ungate(gated)
     stuck = _stuck(situation)
     why = f" ({job.annotations[RELEASED]}: {said})" if (said := situation.state.message) else ""
-    message = f"kfext let go of the job{why}; it runs as on plain Kubernetes"
+    message = f"kfext released the job{why}; it runs as on plain Kubernetes"
     if not stuck or job.suspend:
         return Wait(PHASE_RELEASED, Verdict(REASON_RELEASED, message))
     if situation.waited < timeout:
         again = timeout - situation.waited
         return Wait(PHASE_RELEASED, Verdict(REASON_RELEASED, message), again=again)
-    message = f"{len(stuck)} pods were still pinned and not bound after {timeout:g} s"
+    message = f"{len(stuck)} pods were pinned and still not bound after {timeout:g} s"
     return Release(stuck, Verdict(job.annotations[RELEASED], message))

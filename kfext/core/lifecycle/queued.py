@@ -54,11 +54,11 @@ def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> St
 
 
 def _start(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
-    """Start the job if there is room for it."""
+    """Start the job if it fits now."""
     if crowd := situation.context.crowded:
         # Not how many exactly: that changes with each pod, and with it would the TrainingPlan of
         # every job in the queue.
-        message = f"the operator has yet to create more than {crowd} pods of jobs before this one"
+        message = f"the operator still has over {crowd} pods to create for earlier jobs"
         return Wait(QUEUED, Verdict(REASON_WAITING_FOR_OPERATOR, message))
     allowed = _within_quota(situation)
     if isinstance(allowed, Verdict):
@@ -69,7 +69,7 @@ def _start(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
     fewer = situation.job.pods - len(found)
     nodes = listed(sorted(set(found.values())))
     message = f"{pods(len(found))} {'goes' if len(found) == 1 else 'go'} to {nodes}"
-    message += f", {fewer} workers fewer than asked for" if fewer else ""
+    message += f", {fewer} fewer workers than requested" if fewer else ""
     spread = why_spread(situation, found, ledger)
     message += f"; {spread}" if spread else ""
     plan = situation.planned(found, port=port, why=message)
@@ -128,7 +128,7 @@ def _keep_waiting(situation: Situation, refusal: NoFit) -> Step:
     if bound is None:
         return Wait(QUEUED, verdict, again=_look_again(situation, verdict))
     if waited < bound:
-        message = f"{message}; released to plain Kubernetes after {bound:g} s of this"
+        message = f"{message}; if this lasts, it is released to plain Kubernetes after {bound:g} s"
         left = bound - waited
         again = min(left, _look_again(situation, verdict) or left)
         return Wait(QUEUED, Verdict(verdict.reason, message), again=again)

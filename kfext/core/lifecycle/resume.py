@@ -27,7 +27,7 @@ def unsafe_to_resume(situation: Situation) -> Wait | None:
 def _unsafe(situation: Situation) -> Wait | None:
     job, state = situation.job, situation.state
     if situation.pods:
-        return _wait(f"{len(situation.pods)} pods of the last start still end")
+        return _wait(f"{len(situation.pods)} pods of the last start are still terminating")
     if not state.suspended_at:
         return None  # never had pods: nothing can be counted
     seen = job.conditions.get("Suspended")
@@ -41,7 +41,7 @@ def _unsafe(situation: Situation) -> Wait | None:
     ago = situation.now - seen.since
     settled = min(situation.settled, ago) if ago >= 0 else situation.settled
     if settled < SETTLE_SECONDS:
-        return _wait("the last pods have only just gone", again=SETTLE_SECONDS - settled)
+        return _wait("the last pods were deleted only a moment ago", again=SETTLE_SECONDS - settled)
     return None
 
 

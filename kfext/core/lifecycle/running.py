@@ -96,7 +96,7 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
     gated = {key: pod for key, pod in live.items() if pod.gated}
     foreign = sum(len(pod.gates) > 1 for pod in gated.values())
     if foreign:
-        message = f"{foreign} pods are held by another system's scheduling gate too"
+        message = f"{foreign} pods are also held by another system's scheduling gate"
         return Wait(GATED, Verdict(REASON_FOREIGN_GATE, message))
     bound = {key: pod.home for key, pod in live.items() if pod.home and not pod.finished}
     everyone = members_of(job, live.values())
@@ -116,7 +116,7 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
     left = situation.placement.bind_timeout - situation.waited
     if loose and left > 0:
         # Where they go is kube-scheduler's choice, and the rest is planned around it.
-        message = f"{loose} pods that came without our gate are not bound yet"
+        message = f"{loose} pods that were created without kfext's gate are not bound yet"
         return Wait(GATED, Verdict(REASON_WAITING_FOR_BIND, message), again=left)
     found = place(
         [member for member in everyone if member.key in gated or member.key in bound],
@@ -137,10 +137,10 @@ def _without_room(situation: Situation, found: Verdict, *, some_run: bool) -> St
     """Return what to do with a gated gang whose room is gone: with members that run, in time."""
     if some_run or situation.job.kueue_managed:
         limit = situation.placement.bind_timeout
-        late = Verdict(found.reason, f"no room for the rest of the gang: {found.message}")
+        late = Verdict(found.reason, f"no capacity for the rest of the gang: {found.message}")
         wait = Wait(GATED, found)
         return patience(situation, wait, late, limit=limit, waited=situation.waited)
-    message = f"the room was taken before all pods existed: {found.message}"
+    message = f"the capacity was taken before all pods existed: {found.message}"
     state = replace(situation.state, retry_at=0.0, reason=REASON_NO_ROOM, message=message)
     return suspend(situation, state)
 
@@ -159,7 +159,7 @@ def _binding(situation: Situation, live: Live) -> Step:
     stuck = tuple(pod for pod in waiting if pod.pinned_to)
     astray = _astray(situation, stuck)
     if astray and situation.waited >= ASTRAY_SECONDS:
-        message = f"{len(astray)} pods were pinned as an earlier plan said, and not bound yet"
+        message = f"{len(astray)} pods were pinned by an earlier plan and are not bound yet"
         return DeleteUnbound(astray, replace(state, reason=REASON_REPLANNED, message=message))
     limit = situation.placement.bind_timeout
     left = until_strike(situation, limit=limit, waited=situation.waited)
@@ -170,7 +170,7 @@ def _binding(situation: Situation, live: Live) -> Step:
         verdict = Verdict(REASON_WAITING_FOR_BIND, message)
         return Wait(BINDING, verdict, again=left if left > 0 else None)
     said = next((pod.unschedulable for pod in stuck if pod.unschedulable), "nothing")
-    message = f"{message} after {limit:g} s; kube-scheduler says: {said}"
+    message = f"{message} after {limit:g} s; kube-scheduler reports: {said}"
     homes = {pod.node_name for pod in live.values() if pod.node_name}
     return _unbound(situation, stuck, homes, late=Verdict(REASON_BIND_TIMEOUT, message))
 

@@ -67,11 +67,14 @@ def obstacle(job: TrainingJob, namespace_labels: Mapping[str, str]) -> str:
     if level in _NO_HOST:
         return f"Pod Security {level} of namespace {job.namespace} forbids the host network"
     if job.kueue_managed:
-        return "Kueue decides where the job goes, and does not know of ports"
+        return "Kueue decides where the job goes, and does not take ports into account"
     if job.dynamic_rendezvous and any(group.type == "Master" for group in job.groups):
-        return "it has a Master beside its elasticPolicy, and all of them are torchrun's agents"
+        return "it has both a Master and an elasticPolicy, so all of its pods are torchrun agents"
     if job.told_nowhere and job.pods > 1:
-        return "it has neither a Master nor an elasticPolicy: its workers meet where nobody knows"
+        return (
+            "it has neither a Master nor an elasticPolicy, so kfext cannot tell which port its "
+            "workers use"
+        )
     return next(filter(None, map(_obstacle_in, job.groups)), "") or _shared_port(job)
 
 
@@ -83,8 +86,8 @@ def _shared_port(job: TrainingJob) -> str:
     for (protocol, number), pods in sorted(declared.items()):
         if pods > 1:
             return (
-                f"{pods} pods declare port {number}/{protocol}, and one node has it only once; "
-                f"remove it from the templates if nobody listens there"
+                f"{pods} pods declare port {number}/{protocol}, which a node has only once; "
+                f"remove it from the templates if nothing listens on it"
             )
     return ""
 
@@ -93,11 +96,11 @@ def _obstacle_in(group: ReplicaGroup) -> str:
     """Return what in one template keeps its pods from the host network."""
     networking = group.networking
     if networking.own_host:
-        return f"the {group.type} template asks for the host network or a host port itself"
+        return f"the {group.type} template itself sets the host network or a host port"
     if networking.own_meeting:
-        return f"the {group.type} template says itself where its replicas meet"
+        return f"the {group.type} template itself sets where its replicas meet"
     if networking.mesh:
-        return f"the {group.type} template asks for an Istio sidecar, which needs a pod network"
+        return f"the {group.type} template requests an Istio sidecar, which needs the pod network"
     return ""
 
 
@@ -110,8 +113,8 @@ def agents_alike(job: TrainingJob, places: Assignment) -> str:
     if not job.dynamic_rendezvous or len(set(places.values())) == len(places):
         return ""
     return (
-        "torchrun tells its agents apart by host name and process number, which are the same in "
-        "two pods on one node"
+        "torchrun would confuse two agents: it distinguishes them by host name and process number, "
+        "which are the same in two pods on one node"
     )
 
 
@@ -134,7 +137,7 @@ def why_network(
         return f"its pods use their node's network, with ports from {plan.port} on"
     why = asked.obstacle or state.no_host_network
     if plan is not None and not why:
-        why = "it was started without ports of its own there"
+        why = "it was started without ports on the host network"
     if job.released and not why:
-        why = "kfext let go of it before it had ports there"
+        why = "kfext released it before it had ports on the host network"
     return f"its pods have their own network: {why}" if why else ""

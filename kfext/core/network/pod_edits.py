@@ -18,26 +18,32 @@ from kfext.model.tolerant import mapping, sequence, strings, text
 _NODE_NAME = {"fieldRef": {"fieldPath": "spec.nodeName"}}
 _POD_IP = {"fieldRef": {"fieldPath": "status.podIP"}}
 _EDITS = (
-    ("hostNetwork is true", "they are to talk without the overlay"),
-    ("dnsPolicy is ClusterFirstWithHostNet", "else the names of Services are not found"),
+    ("hostNetwork is true", "pods are to communicate without the overlay"),
+    ("dnsPolicy is ClusterFirstWithHostNet", "names of Services do not resolve otherwise"),
     (
         "the operator's port is declared only where it has to be",
-        "kube-scheduler would put one such pod on a node",
+        "kube-scheduler puts only one pod that declares it on a node",
     ),
 )
 _EDITS_OF = {
     PYTORCH.name: (
         (
             "MASTER_PORT, PET_MASTER_PORT and PET_RDZV_ENDPOINT have the job's port",
-            "all meet there",
+            "all ranks meet there",
         ),
-        ("PET_LOCAL_ADDR is the pod's address", "the node's name may not be found elsewhere"),
-        ("PET_RDZV_CONF of an elastic job says who hosts it", "host names are alike on a node"),
-        ("all workers of an elastic job declare its port", "torchrun wants a node for each"),
-        ("NCCL_HOSTID is the node's name", "NCCL tells nodes apart by it"),
+        ("PET_LOCAL_ADDR is the pod's address", "other nodes may not resolve the node's name"),
+        (
+            "PET_RDZV_CONF of an elastic job sets which pod hosts the store",
+            "pods on one node have the same host name",
+        ),
+        ("all workers of an elastic job declare its port", "torchrun needs a node for each"),
+        ("NCCL_HOSTID is the node's name", "NCCL distinguishes nodes by it"),
     ),
     TENSORFLOW.name: (
-        ("TF_CONFIG has a port for each replica", "all of them listen, and several share a node"),
+        (
+            "TF_CONFIG has a port for each replica",
+            "all replicas listen, and several may share a node",
+        ),
     ),
 }
 

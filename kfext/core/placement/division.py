@@ -95,7 +95,7 @@ def instead(shares: Sequence[int], fewest: Sequence[int]) -> str:
         return ""
     return (
         f"{len(shares)} nodes with {_each(shares)} instead of {len(fewest)} with {_each(fewest)}, "
-        "because the fullest node sets the pace of all"
+        "because the fullest node sets the pace of the job"
     )
 
 

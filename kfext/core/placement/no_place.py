@@ -46,7 +46,7 @@ def no_place(
     message = (
         f"{pods(len(gang.members))} {'needs' if len(gang.members) == 1 else 'need'} "
         f"{_amounts(gang)} {where}; "
-        f"{np.count_nonzero(anywhere)} of {nodes} nodes are possible; "
+        f"{np.count_nonzero(anywhere)} of {nodes} nodes are eligible; "
         + ("; ".join(shortages) or _in_pieces(gang, one_node=one_node))
     )
     if ever:
@@ -80,7 +80,9 @@ def _shortage(gang: Gang, number: int, resource: str, free: Amounts, one_node: b
     most = max(int(free.max(initial=0)), 0)
     total = int(np.maximum(free, 0).sum())
     if one_node and most < wanted:
-        return f"the freest has {human(resource, most)}, {human(resource, wanted - most)} short"
+        return (
+            f"the freest node has {human(resource, most)}, {human(resource, wanted - most)} short"
+        )
     if total < wanted:
         return f"{human(resource, total)} free, {human(resource, wanted - total)} short"
     largest = int(gang.largest[number])
@@ -93,7 +95,7 @@ def _shortage(gang: Gang, number: int, resource: str, free: Amounts, one_node: b
 
 def _no_node(gang: Gang, batch: Batch, ledger: Ledger, *, nodes: int) -> str:
     if not nodes:
-        return "the cluster has no node"
+        return "the cluster has no nodes"
     causes = Counter(
         why_not(batch.constraints, node) or "failed attempts"
         for node in ledger.nodes
@@ -101,4 +103,4 @@ def _no_node(gang: Gang, batch: Batch, ledger: Ledger, *, nodes: int) -> str:
     )
     named = ", ".join(f"{cause} ({count})" for cause, count in causes.most_common(_CAUSES))
     whose = "" if len(gang.batches) == 1 else f" for {batch.count} of {len(gang.members)} pods"
-    return f"none of {nodes} nodes is possible{whose}; excluded by {named}"
+    return f"none of {nodes} nodes is eligible{whose}; excluded by {named}"

@@ -9,16 +9,16 @@ def in_line(verdict: Verdict, *, ahead: int, exact: int, kept_nodes: str, awaite
     `ahead` jobs come before it; beyond `exact` the number is only near the truth.
     """
     if not ahead:
-        place = "it is the first in the queue"
+        place = "it is first in the queue"
     elif ahead == 1:
         place = "1 job is ahead in the queue"
     else:
         place = f"{'about ' if ahead > exact else ''}{ahead} jobs are ahead in the queue"
     if kept_nodes:
         place += (
-            f"; {kept_nodes} are kept for it"
+            f"; {kept_nodes} are reserved for it"
             if " " in kept_nodes
-            else (f"; {kept_nodes} is kept for it")
+            else (f"; {kept_nodes} is reserved for it")
         )
         have = "have" if " and " in awaited else "has"
         place += f" until {awaited} {have} ended" if awaited else ""

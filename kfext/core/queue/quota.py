@@ -100,20 +100,20 @@ def _unstated(quota: Quota, demand_: Demand, *, total: int) -> Iterator[str]:
         count = sum(demand_[charge] for charge, names in refused.items() if names)
         yield (
             f"{count} of {total} pods have a container without {' and '.join(missing)}, which "
-            f"{_named(quota)} demands of every container: the API server refuses them"
+            f"{_named(quota)} requires of every container, so the API server refuses them"
         )
 
 
 def _never(quota: Quota, key: str, wanted: int) -> str:
     return (
         f"the job needs {_number(key, wanted)} {key}, "
-        f"never while {_named(quota)} allows {_number(key, quota.hard[key])} in all"
+        f"but {_named(quota)} allows only {_number(key, quota.hard[key])} in all"
     )
 
 
 def _not_now(quota: Quota, key: str, *, wanted: int, ahead: int) -> str:
     hard, used = quota.hard[key], quota.used.get(key, 0)
-    promised = f", {_number(key, ahead)} due to jobs just started" if ahead else ""
+    promised = f", {_number(key, ahead)} promised to jobs just started" if ahead else ""
     short = used + ahead + wanted - hard
     return (
         f"{_named(quota)} allows {_number(key, hard)} {key}: {_number(key, used)} used{promised}, "

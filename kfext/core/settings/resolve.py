@@ -188,7 +188,7 @@ def _without_effect(settings: Settings) -> Iterator[str]:
             yield f"{key} of {settings.source(key)} has no effect yet in this version of kfext"
     if settings.elastic is not None:
         source = settings.source(names.ELASTIC)
-        yield f"{names.ELASTIC} of {source} decides only how many workers start in this version"
+        yield f"{names.ELASTIC} of {source} affects only how many workers start in this version"
 
 
 def _unknown(key: str, place: str) -> str:

@@ -68,7 +68,7 @@ def test_jobs_before_it_in_the_queue_take_their_room_first() -> None:
     of = snapshot(node("a", cpu="4"), jobs=(waits("older", workers=3),))
     found = ask(of, job().worker(2, cpu="1"))
     assert found.outcome == "waits"
-    assert "it is the first in the queue" in found.message  # the older one is about to start
+    assert "it is first in the queue" in found.message  # the older one is about to start
 
 
 def test_it_is_told_how_many_are_before_it() -> None:
@@ -83,7 +83,9 @@ def test_room_kept_for_the_head_is_not_planned() -> None:
     of = snapshot(node("a", cpu="4"), jobs=(runs("runs", "a", workers=3), waits("head", workers=4)))
     found = ask(of, job().worker(1, cpu="1"))
     assert (found.outcome, found.reason) == ("waits", "Reserved")
-    assert "kept for PyTorchJob team/head, which waits for PyTorchJob team/runs" in found.message
+    assert (
+        "reserved for PyTorchJob team/head, which waits for PyTorchJob team/runs" in found.message
+    )
 
 
 def test_a_higher_priority_goes_before_the_head() -> None:
@@ -148,7 +150,7 @@ def test_what_admission_would_refuse_is_refused_with_the_same_words() -> None:
 
 
 UNDECIDED: dict[str, tuple[dict[str, Any], str, str]] = {
-    "suspended by its author": ({"suspend": True}, "waits", "suspend was set by whoever sent"),
+    "suspended by its author": ({"suspend": True}, "waits", "suspend was set in the submitted job"),
     "run by another system": ({"managedBy": "other.dev/x"}, "not-held", "managedBy is other.dev/x"),
 }
 

@@ -154,7 +154,7 @@ def test_a_policy_and_a_namespace_take_part(kfext: Run, tmp_path: Path) -> None:
     metadata = {**NAMESPACE["metadata"], "annotations": {names.COLOCATION: "off"}}
     namespace = file(tmp_path, "namespace", {**NAMESPACE, "metadata": metadata})
     result = kfext(*arguments, "--policy", policy, "--namespace-file", namespace)
-    assert "NotHeld: colocation is off (the namespace says so)" in result.err
+    assert "NotHeld: colocation is off (from the namespace)" in result.err
 
 
 def test_a_policy_that_does_not_select_the_namespace_says_so(kfext: Run, tmp_path: Path) -> None:

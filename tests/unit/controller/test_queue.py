@@ -72,9 +72,9 @@ async def test_D5_a_younger_job_does_not_take_what_is_kept_for_the_head(bench: B
     assert bench.started() == ["young"]  # on node b, around what is kept
     reason, sentence = told(bench, "second")
     assert reason == REASON_RESERVED
-    assert "kept for PyTorchJob team/head, which waits for PyTorchJob team/runs" in sentence
+    assert "reserved for PyTorchJob team/head, which waits for PyTorchJob team/runs" in sentence
     reason, sentence = told(bench, "head")
-    assert "it is the first in the queue; a is kept for it until PyTorchJob team/runs" in sentence
+    assert "it is first in the queue; a is reserved for it until PyTorchJob team/runs" in sentence
 
 
 async def test_a_job_known_to_end_in_time_starts_in_kept_room(bench: Bench) -> None:
@@ -89,7 +89,7 @@ async def test_a_job_known_to_end_in_time_starts_in_kept_room(bench: Bench) -> N
     bench.submit(early)
     await bench.tick()
     assert bench.started() == ["early"]
-    assert "at 00:16:40 UTC at the latest" in told(bench, "late")[1]
+    assert "until 00:16:40 UTC at the latest" in told(bench, "late")[1]
     assert "activeDeadlineSeconds ends it before" in told(bench, "late")[1]
 
 
@@ -217,7 +217,7 @@ async def test_places_in_the_queue_are_told_exactly_at_its_head(bench: Bench) ->
     for number in range(30):
         bench.submit(gang(f"job-{number}", workers=5, created=number))
     await bench.tick()
-    assert "it is the first in the queue" in told(bench, "job-0")[1]
+    assert "it is first in the queue" in told(bench, "job-0")[1]
     assert "3 jobs are ahead" in told(bench, "job-3")[1]
     assert "about 20 jobs are ahead" in told(bench, "job-20")[1]
     bench.reports.clear()

@@ -184,13 +184,13 @@ async def test_the_operators_complaint_is_quoted(bench: Bench) -> None:
     bench.client.events = [{"note": "pods is forbidden: exceeded quota"}]
     await bench.write(Suspend(JobState(reason=REASON_CREATE_TIMEOUT, message="1 of 2 pods exist")))
     ((_, message, warning),) = bench.events.said
-    assert message == "1 of 2 pods exist; the operator says: pods is forbidden: exceeded quota"
+    assert message == "1 of 2 pods exist; the operator reports: pods is forbidden: exceeded quota"
     assert warning
 
 
 TRIED, EARLIER = "0 of 2 pods exist", "an admission policy"
 BLAMED = {
-    "the operator says why": (TRIED, "denied", "0 of 2 pods exist; the operator says: denied"),
+    "the operator says why": (TRIED, "denied", "0 of 2 pods exist; the operator reports: denied"),
     "it has nothing to complain of": (TRIED, "", ""),
     "it complains on the pod network too": (EARLIER, "denied", EARLIER),
     "it is away, and the network was refused before": (EARLIER, "", EARLIER),

@@ -75,20 +75,20 @@ ROOM: dict[str, Case] = {
         },
         check=lambda step: (
             phase(QUEUED, REASON_RESERVED)(step)
-            and "kept for the head" in step.verdict.message
+            and "reserved for the head" in step.verdict.message
             and "waits for x" in step.verdict.message
             and "00:17:40 UTC" in step.verdict.message
         ),
     ),
-    "room is kept for another, for nobody knows how long": Case(
+    "room is kept for another, until an unknown time": Case(
         Wait,
         three().held(),
         on=with_kept_room(),
         more={"context": QueueContext(reservation=kept(math.inf), reserved_for="the head")},
         check=lambda step: (
             phase(QUEUED, REASON_RESERVED)(step)
-            and "waits for room" in step.verdict.message
-            and "nobody knows when" in step.verdict.message
+            and "waits for capacity" in step.verdict.message
+            and "is unknown (no deadline)" in step.verdict.message
         ),
     ),
     "room is kept for another, and would not do either": Case(
@@ -185,7 +185,7 @@ def test_an_elastic_job_starts_with(cpus: int, allowed: Range | None, want: int)
     if want:
         assert isinstance(step, Unsuspend)
         assert len(step.plan.assignment) == want
-        assert ("fewer than asked for" in step.verdict.message) is (want < 8)
+        assert ("fewer workers than requested" in step.verdict.message) is (want < 8)
     else:
         assert isinstance(step, Wait)
 

@@ -65,7 +65,7 @@ def test_a_job_that_was_refused_there_is_not_tried_there_again() -> None:
 
 def test_elastic_workers_have_the_host_network_only_with_a_node_each() -> None:
     made = job().worker(2, cpu="2").held().elastic(rdzvBackend="c10d")
-    assert "apart" in refused(step_of(made.build(), one_node()))
+    assert "two agents" in refused(step_of(made.build(), one_node()))
     found = step_of(made.build(), ledger(node("a", cpu="2"), node("b", cpu="2")))
     assert isinstance(found, Unsuspend)
     assert found.plan.port
@@ -85,12 +85,15 @@ def test_a_job_whose_own_port_is_taken_everywhere_has_its_own_network() -> None:
     assert found.plan.port
     books = one_node()
     books.claim("other", Claim(node="a", requests={}, host_ports=(("TCP", 9090),)))
-    assert "not with its ports" in refused(step_of(made, books))
+    assert "no place with its ports" in refused(step_of(made, books))
 
 
 THEIRS: dict[str, tuple[JobBuilder, str]] = {
-    "a master": (job().master(cpu="1").worker(2, cpu="1"), r"where port \d+ is theirs"),
-    "two workers of a TFJob": (job("TFJob").worker(2), r"where ports \d+ and \d+ are theirs"),
+    "a master": (job().master(cpu="1").worker(2, cpu="1"), r"where port \d+ is reserved for them"),
+    "two workers of a TFJob": (
+        job("TFJob").worker(2),
+        r"where ports \d+ and \d+ are reserved for them",
+    ),
 }
 
 

@@ -95,7 +95,7 @@ STRIKES: dict[str, Case] = {
             check=lambda step: (
                 step.pods == ()
                 and step.verdict.reason == REASON_NO_ROOM
-                and "3 attempts: no room for the rest" in step.verdict.message
+                and "3 attempts: no capacity for the rest" in step.verdict.message
             ),
             waited=180.0,
         )

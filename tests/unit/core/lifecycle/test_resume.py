@@ -32,7 +32,7 @@ RESUME: dict[str, Case] = {
         more={"colocation": "off"},
         check=phase(QUEUED, REASON_WAITING_FOR_SUSPEND),
     ),
-    "pods of the last start still end": Case(
+    "pods of the last start are still terminating": Case(
         Wait,
         was_suspended(),
         workers(deleting=True)[:1],

@@ -60,7 +60,7 @@ def test_nothing_speaks_against_the_host_network(
 
 REFUSED = {
     "torchrun's agents in a Master and in workers": (
-        job().master().worker(2).elastic(rdzvBackend="c10d"), {}, "beside its elastic",
+        job().master().worker(2).elastic(rdzvBackend="c10d"), {}, "both a Master and an elastic",
     ),
     "one port in two templates": (
         ported(1, METRICS).master(spec={"containers": [{"name": "pytorch", "ports": [METRICS]}]}),
@@ -69,7 +69,7 @@ REFUSED = {
     "a meeting point in the environment": (
         job().master(spec={"containers": [{"name": "pytorch", "env": [
             {"name": "MASTER_PORT", "value": "29500"}]}]}),
-        {}, "says itself",
+        {}, "itself sets",
     ),
     "workers that nobody tells where to meet": (job().worker(2), {}, "neither a Master"),
     "Pod Security baseline": (job().worker(2), {PSS: "baseline"}, "Pod Security baseline"),
@@ -81,10 +81,10 @@ REFUSED = {
     "Istio by label": (meshed("labels", "true"), {}, "Istio"),
     "Istio by annotation": (meshed("annotations", "true"), {}, "Istio"),
     "a port on the command line": (
-        commanded("torchrun", "--master_port=29500", "train.py"), {}, "says itself",
+        commanded("torchrun", "--master_port=29500", "train.py"), {}, "itself sets",
     ),
     "an endpoint in a shell line": (
-        commanded("sh", "-c", "torchrun --rdzv-endpoint=$HOST:29400 train.py"), {}, "says itself",
+        commanded("sh", "-c", "torchrun --rdzv-endpoint=$HOST:29400 train.py"), {}, "itself sets",
     ),
 }  # fmt: skip
 
@@ -120,8 +120,8 @@ TOLD = {
         "network: no way",
     ),
     "refused before": (WISH, WAITS, None, JobState(no_host_network="tried"), "network: tried"),
-    "it has none": (WISH, WAITS, Plan("u", 1), JobState(), "without ports of its own"),
-    "it was let go while it waited": (WISH, GONE, None, JobState(), "let go of it"),
+    "it has none": (WISH, WAITS, Plan("u", 1), JobState(), "without ports on the host"),
+    "it was released while it waited": (WISH, GONE, None, JobState(), "released it"),
 }
 
 

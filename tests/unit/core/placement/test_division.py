@@ -126,5 +126,5 @@ def test_what_is_said_of_more_nodes() -> None:
     assert instead([4, 4], [7, 1]) == ""
     assert instead([1, 1, 1], [2, 1]) == (
         "3 nodes with 1 pod each instead of 2 with 1 to 2 pods each, "
-        "because the fullest node sets the pace of all"
+        "because the fullest node sets the pace of the job"
     )

@@ -37,7 +37,7 @@ def test_a_shortage_says_how_much_is_free_and_how_much_is_short() -> None:
     on = ledger(node("a", gpus=4), node("b", gpus=4), used={"a": {GPU: "3"}})
     verdict = verdict_of(place(job().worker(7, gpus=1).members(), on, limits()))
     assert verdict.reason == REASON_NO_ROOM
-    assert numbers(r"(\d+) of (\d+) nodes are possible", verdict.message) == (2, 2)
+    assert numbers(r"(\d+) of (\d+) nodes are eligible", verdict.message) == (2, 2)
     assert numbers(r"(\d+) nvidia.com/gpu free, (\d+) nvidia.com/gpu short", verdict.message) == (
         5,
         2,
@@ -48,7 +48,7 @@ def test_required_says_what_the_freest_node_has() -> None:
     on = ledger(node("a", gpus=4), node("b", gpus=8), used={"b": {GPU: "3"}})
     verdict = verdict_of(place(job().worker(7, gpus=1).members(), on, limits(one_node=True)))
     assert verdict.reason == REASON_NO_ROOM
-    assert numbers(r"freest has (\d+) nvidia.com/gpu, (\d+)", verdict.message) == (5, 2)
+    assert numbers(r"freest node has (\d+) nvidia.com/gpu, (\d+)", verdict.message) == (5, 2)
 
 
 def test_a_pod_that_is_too_large_for_every_node() -> None:
@@ -73,7 +73,7 @@ def test_no_possible_node_says_what_excludes_how_many() -> None:
 
 def test_an_empty_cluster() -> None:
     verdict = verdict_of(place(job().worker(cpu="1").members(), ledger(), limits()))
-    assert verdict == Verdict(REASON_NO_ELIGIBLE_NODE, "the cluster has no node")
+    assert verdict == Verdict(REASON_NO_ELIGIBLE_NODE, "the cluster has no nodes")
 
 
 def test_no_more_than_three_causes_are_named_the_most_frequent_first() -> None:
@@ -120,5 +120,5 @@ def test_a_single_pod_says_what_it_needs_of_how_many_nodes() -> None:
     made = job().worker(1, gpus=2, cpu="1", spec={"nodeSelector": {"pool": "x"}})
     message = verdict_of(place(made.members(), on, limits())).message
     assert "1 pod needs 1 cpu, 2 nvidia.com/gpu" in message
-    assert numbers(r"(\d) of (\d) nodes are possible", message) == (1, 2)
+    assert numbers(r"(\d) of (\d) nodes are eligible", message) == (1, 2)
     assert numbers(r"(\d) nvidia.com/gpu free, (\d)", message) == (1, 1)

@@ -300,7 +300,7 @@ REASONS: dict[str, tuple[Mapping[str, int], int, str]] = {
         {"a": 7, "b": 5, "c": 4, "d": 4},
         12,
         "3 nodes with 4 pods each instead of 2 with 5 to 7 pods each, "
-        "because the fullest node sets the pace of all",
+        "because the fullest node sets the pace of the job",
     ),
 }
 

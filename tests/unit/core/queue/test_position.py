@@ -27,9 +27,9 @@ def test_its_place_is_told_behind_why_it_waits(ahead: int, want: str) -> None:
 
 
 KEPT: dict[str, tuple[str, str, str, str]] = {
-    "a node, until a job has ended": ("a", "x", "a is kept", "until x has ended"),
-    "nodes, until a job has ended": ("a and b", "x", "a and b are kept", "until x has ended"),
-    "a node, until jobs have ended": ("a", "x and y", "a is kept", "until x and y have ended"),
+    "a node, until a job has ended": ("a", "x", "a is reserved", "until x has ended"),
+    "nodes, until a job has ended": ("a and b", "x", "a and b are reserved", "until x has ended"),
+    "a node, until jobs have ended": ("a", "x and y", "a is reserved", "until x and y have ended"),
 }
 
 
@@ -42,4 +42,4 @@ def test_what_is_kept_for_it_is_told_too(nodes: str, awaited: str, kept: str, un
 
 def test_room_that_waits_for_nobody_is_kept_without_an_end() -> None:
     message = in_line(NO_ROOM, ahead=0, exact=10, kept_nodes="a", awaited="").message
-    assert message.endswith("kept for it")
+    assert message.endswith("reserved for it")

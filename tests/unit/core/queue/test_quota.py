@@ -49,7 +49,7 @@ SAID: dict[str, tuple[Demand, Quota, str | None]] = {
     "more than the quota itself": (
         of(11),
         quota({"pods": "10"}, {"pods": "7"}),
-        "the job needs 11 pods, never while quota team/limit allows 10 in all",
+        "the job needs 11 pods, but quota team/limit allows only 10 in all",
     ),
     "the count of pods in every state": (
         of(4),
@@ -64,7 +64,7 @@ SAID: dict[str, tuple[Demand, Quota, str | None]] = {
     "services by count": (
         of(4),
         quota({"count/services": "3"}),
-        "the job needs 4 count/services, never while quota team/limit allows 3 in all",
+        "the job needs 4 count/services, but quota team/limit allows only 3 in all",
     ),
     "services with addresses are none of ours": (
         of(4),
@@ -79,7 +79,7 @@ SAID: dict[str, tuple[Demand, Quota, str | None]] = {
     "the old name of the same": (
         of(3, resources=TWO_CPU),
         quota({"cpu": "4"}),
-        "the job needs 6 cpu, never while quota team/limit allows 4 in all",
+        "the job needs 6 cpu, but quota team/limit allows only 4 in all",
     ),
     "memory": (
         of(3, resources={"requests": {"memory": "2Gi"}}),
@@ -89,7 +89,7 @@ SAID: dict[str, tuple[Demand, Quota, str | None]] = {
     "limits": (
         of(3, resources={"requests": {"cpu": "1"}, "limits": {"cpu": "4"}}),
         quota({"limits.cpu": "8", "requests.cpu": "3"}),
-        "the job needs 12 limits.cpu, never while quota team/limit allows 8 in all",
+        "the job needs 12 limits.cpu, but quota team/limit allows only 8 in all",
     ),
     "GPUs": (
         of(2, resources=GPU),
@@ -99,14 +99,14 @@ SAID: dict[str, tuple[Demand, Quota, str | None]] = {
     "no GPUs at all": (
         of(2, resources=GPU),
         quota({"requests.nvidia.com/gpu": "0"}),
-        "the job needs 8 requests.nvidia.com/gpu, never while quota team/limit allows 0 in all",
+        "the job needs 8 requests.nvidia.com/gpu, but quota team/limit allows only 0 in all",
     ),
     "a quota of what the job does not use": (of(2), quota({"requests.nvidia.com/gpu": "0"}), None),
     "a quota of other objects": (of(2), quota({"count/pytorchjobs.kubeflow.org": "0"}), None),
     "local disk": (
         of(2, resources={"requests": {"ephemeral-storage": "2Gi"}}),
         quota({"requests.ephemeral-storage": "3Gi"}),
-        "the job needs 4 Gi requests.ephemeral-storage, never while quota team/limit allows 3 Gi "
+        "the job needs 4 Gi requests.ephemeral-storage, but quota team/limit allows only 3 Gi "
         "in all",
     ),
     "a quota that was cut below what is used": (
@@ -118,9 +118,9 @@ SAID: dict[str, tuple[Demand, Quota, str | None]] = {
         of(4, resources={"requests": {"cpu": "1"}}),
         quota({"limits.cpu": "100", "memory": "1Ti"}),
         "4 of 4 pods have a container without limits.cpu and requests.memory, which quota "
-        "team/limit demands of every container: the API server refuses them",
+        "team/limit requires of every container, so the API server refuses them",
     ),
-    "a quota of GPUs demands nothing of those without": (
+    "a quota of GPUs requires nothing of those without": (
         of(4, resources={"requests": {"cpu": "1"}}),
         quota({"requests.nvidia.com/gpu": "100"}),
         None,
@@ -140,8 +140,8 @@ def test_a_namespace_without_quotas_has_no_limit() -> None:
 def test_only_the_pods_that_leave_it_out_are_counted() -> None:
     need = {**of(2, resources={"limits": {"cpu": "1"}}), **of(3)}
     assert said(need, quota({"cpu": "100"})) == (
-        "3 of 5 pods have a container without requests.cpu, which quota team/limit demands of "
-        "every container: the API server refuses them"
+        "3 of 5 pods have a container without requests.cpu, which quota team/limit requires of "
+        "every container, so the API server refuses them"
     )
 
 
@@ -156,7 +156,7 @@ def test_every_quota_counts_and_what_can_never_be_comes_first() -> None:
         quota({"pods": "4"}, {"pods": "1"}, name="a"),
     )
     assert message == (
-        "the job needs 8 requests.cpu, never while quota team/b allows 6 in all; "
+        "the job needs 8 requests.cpu, but quota team/b allows only 6 in all; "
         "quota team/a allows 4 pods: 1 used, the job needs 4, 1 short"
     )
 
@@ -196,7 +196,7 @@ def test_scopes(spec: dict[str, Any], need: Demand, *, want_short: bool) -> None
 def test_only_the_pods_in_its_scope_charge_to_a_quota() -> None:
     need = {**of(2), **of(3, resources=TWO_CPU)}
     assert said(need, quota({"pods": "2"}, scopes=["NotBestEffort"])) == (
-        "the job needs 3 pods, never while quota team/limit allows 2 in all"
+        "the job needs 3 pods, but quota team/limit allows only 2 in all"
     )
 
 
@@ -219,8 +219,8 @@ def test_two_jobs_never_pass_on_the_same_room() -> None:
     first = job().worker(6, cpu="1").build()
     assert said(demand(first), limit) is None
     assert said(demand(first), limit, pending=demand(first)) == (
-        "quota team/limit allows 10 pods: 2 used, 6 due to jobs just started, the job needs 6, "
-        "4 short"
+        "quota team/limit allows 10 pods: 2 used, 6 promised to jobs just started, the job needs "
+        "6, 4 short"
     )
 
 

@@ -147,7 +147,7 @@ def test_a_setting_whose_feature_has_not_landed_warns(key: str, place: str) -> N
 
 def test_that_elastic_acts_only_at_the_start_is_a_warning() -> None:
     (warning,) = settings({names.ELASTIC: "1-4"}, {}, {}).warnings
-    assert warning.endswith("decides only how many workers start in this version")
+    assert warning.endswith("affects only how many workers start in this version")
 
 
 def test_settings_that_ask_for_nothing_do_not_warn() -> None:
