@@ -14,7 +14,7 @@ from e2e.soak.memory import Memory
 from e2e.soak.rooms import Found
 
 STRIKES = 3
-"""Placements in a row that kfext may lose to kube-scheduler before it lets go (DESIGN 3)."""
+"""Placements in a row that kfext may lose to kube-scheduler before it releases the job."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Elastic jobs: with how many workers a job may start when all of them have no room now.
+"""Elastic jobs: with how many workers a job may start when there is no capacity for all of them.
 
-A job starts with the most that fits, at most what it asked for; only its minimum can hold it back
-(DESIGN section 5). Only jobs that their framework lets run with fewer workers are started short.
+A job starts with as many workers as fit, at most the number it requests; it waits only if fewer
+than its minimum fit. This holds only for jobs whose framework can run with fewer workers.
 """
 
 from dataclasses import replace
@@ -14,9 +14,9 @@ _NOT_TRAINING = {"PS", "Evaluator"}
 
 
 def fewest_workers(job: TrainingJob, allowed: Range | None) -> int:
-    """Return the least workers that a job may start with; all of them if it cannot start short.
+    """Return the fewest workers that a job may start with; all of them if it is not elastic.
 
-    The setting counts training pods, so Master and Chief with the workers.
+    The setting counts training pods: Master and Chief as well as the workers.
     """
     asked = workers_of(job)
     if allowed is None or not job.elastic:
@@ -33,7 +33,7 @@ def workers_of(job: TrainingJob) -> int:
 
 
 def with_workers(job: TrainingJob, count: int) -> TrainingJob:
-    """Return the job as if it had asked for so many workers."""
+    """Return the job as if it requested `count` workers."""
     return replace(
         job,
         groups=tuple(

@@ -12,12 +12,12 @@ def pods(number: int) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Return a time of day, in UTC; anybody may have written any number where it comes from."""
+    """Return a time of day, in UTC; total, because `seconds` may come from an edited annotation."""
     return datetime.fromtimestamp(min(max(seconds, 0.0), _FAR), UTC).strftime("%H:%M:%S UTC")
 
 
 def listed(names: Sequence[str], *, of: str = "nodes") -> str:
-    """Return names as a person would say them, at most three of them."""
+    """Return names as an English list; with more than three, two and the number of the rest."""
     if len(names) <= 3:
         return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
     return f"{names[0]}, {names[1]} and {len(names) - 2} more {of}"

@@ -1,4 +1,4 @@
-"""What a review must know of the cluster."""
+"""What a review needs to know of the cluster."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

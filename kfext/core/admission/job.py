@@ -1,9 +1,9 @@
 """The job webhook's decision: hold a new job until it has a place, and write its settings down.
 
-A copied manifest may bring marks of the job it was copied from. `held` among them says that its
-suspend is kfext's doing, not the person's: both are taken back in thought before the decision. That
-makes the decision idempotent too, because the API server may show us our own output again, and
-nothing in a second review tells it from a first one (every review has a uid of its own).
+A copied manifest may contain the annotations of the job it was copied from. If `held` is among
+them, its `suspend` was set by kfext and not by a person, so the decision is made as if neither were
+set. That also makes the decision idempotent, which it must be: the API server may send us our own
+output again, and nothing distinguishes a second review from a first one (each has its own uid).
 """
 
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ def mutate_job(raw: object, facts: Facts) -> Mutation:
     try:
         ops = operations(body, _changes(job, body, settings=settings, reason=verdict.reason))
     except Unpatchable as error:
-        # The API server is about to refuse such an object, with a better sentence than ours.
+        # The API server will refuse such an object, with a better message than ours.
         return Mutation(warnings=settings.warnings, verdicts=(_malformed(error),))
     return Mutation(
         ops=tuple(ops),
@@ -59,7 +59,7 @@ def mutate_job(raw: object, facts: Facts) -> Mutation:
 
 
 def _not_ours(job: TrainingJob, body: Mapping[str, Any]) -> Verdict | None:
-    """Return why kfext has no business with the job, if it has none."""
+    """Return why kfext does not handle the job, None if it does."""
     if not job.pods:
         return Verdict(
             names.REASON_HANDS_OFF,
@@ -81,7 +81,7 @@ def _not_ours(job: TrainingJob, body: Mapping[str, Any]) -> Verdict | None:
 
 
 def _not_held(job: TrainingJob, settings: Settings, facts: Facts) -> Verdict | None:
-    """Return why a job of ours is not to be suspended now, if it is not."""
+    """Return why a job that kfext handles is not suspended now, None if it is."""
     reason = names.REASON_NOT_HELD
     if job.kueue_managed:
         return Verdict(reason, "Kueue decides when the job starts; kfext places it after that")
@@ -140,7 +140,7 @@ def _template(
 ) -> Changes:
     """Return the changes of one template's metadata."""
     if reason == names.REASON_RELEASED:
-        # The pod webhook sees pods only: without it there, replaced pods would be gated.
+        # The pod webhook sees pods only: without the mark on them, replaced pods would be gated.
         return {"annotations": {names.RELEASED: job.annotations[names.RELEASED], **_NO_PLAN}}
     if reason == names.REASON_HANDS_OFF:
         return {}

@@ -10,8 +10,10 @@ from kfext.model.verdict import Verdict
 class Mutation:
     """The answer to one review.
 
-    `ops` is a JSON patch; `warnings` are shown to whoever submitted the object; `refusal`, if not
-    empty, denies it and says why; `verdicts` tell what was done or left alone, and why.
+    `ops`: a JSON patch.
+    `warnings`: shown to the user who submits the object.
+    `refusal`: why the object is refused, empty if it is not.
+    `verdicts`: what was done or left alone, and why.
     """
 
     ops: tuple[Operation, ...] = ()

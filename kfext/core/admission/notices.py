@@ -1,4 +1,4 @@
-"""What the review of a job says to whoever sent it: warnings, and what was written besides."""
+"""What the review of a job reports to the user: warnings, and what was written on the job."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ from kfext.model.verdict import Verdict
 def warnings(
     job: TrainingJob, body: Mapping[str, Any], *, settings: Settings, facts: Facts
 ) -> Iterator[str]:
-    """Yield what the user would be surprised by later."""
+    """Yield warnings about what would surprise the user later."""
     if not job.pods:
         yield "kfext leaves this job alone: it has no replicas"
         return
@@ -40,7 +40,7 @@ def warnings(
 
 
 def _pod_network(job: TrainingJob, settings: Settings, facts: Facts) -> str:
-    """Return why a job that asks for the host network will not have it, as far as is known."""
+    """Return why a job that requests the host network will not get it, empty if none is known."""
     by_hand = job.suspend and not job.held
     if settings.colocation is Colocation.OFF or by_hand or not facts.controller_alive:
         return "only a job that kfext starts gets ports on the host network"
@@ -50,7 +50,7 @@ def _pod_network(job: TrainingJob, settings: Settings, facts: Facts) -> str:
 def edits(
     job: TrainingJob, settings: Settings, facts: Facts, *, ops: Sequence[Operation]
 ) -> Iterator[Verdict]:
-    """Yield what was written besides the suspension."""
+    """Yield what was written on the job besides the suspension."""
     brought = sorted(names.WRITTEN_BY_KFEXT & job.annotations.keys())
     if brought and any(op["op"] == "remove" for op in ops):
         yield Verdict(

@@ -1,6 +1,6 @@
 """The pod webhook's decision: gate a gang's pods until all have a node, and set up their network.
 
-The network is set up without a controller too: the other pods of the job are set up for it.
+The network is set up even if no controller runs, because the other pods of the job rely on it.
 """
 
 from collections.abc import Mapping
@@ -22,8 +22,8 @@ _GROUP_VERSION = f"{names.TRAINING_GROUP}/{names.TRAINING_VERSION}"
 def mutate_pod(raw: object, *, controller_alive: bool) -> Mutation:
     """Return what admission does to a new pod; total, whatever the input.
 
-    A pod is gated only while a controller is there to take the gate away again; it goes to its
-    node's network if its template bears the base of the job's ports.
+    A pod is gated only while a controller runs that can ungate it; it uses its node's network if
+    its template has the base of the job's ports.
     """
     body = mapping(raw)
     metadata, spec = mapping(body.get("metadata")), body.get("spec")
@@ -42,7 +42,7 @@ def mutate_pod(raw: object, *, controller_alive: bool) -> Mutation:
 
 
 def _gate(spec: Mapping[str, Any]) -> Operation | None:
-    """Return the operation that adds our gate, None if it is there."""
+    """Return the operation that adds our gate, None if the pod has it."""
     gates, gate = spec.get("schedulingGates"), {"name": names.GATE}
     if gates is None:
         return {"op": "add", "path": pointer("spec", "schedulingGates"), "value": [gate]}
@@ -63,6 +63,6 @@ def _ours(spec: Mapping[str, Any]) -> bool:
 
 
 def _let_go(metadata: Mapping[str, Any]) -> bool:
-    """Whether kfext does not place the pod; its network is still that of its peers."""
+    """Return whether kfext does not place the pod; its network is still that of its peers."""
     annotations = strings(metadata.get("annotations"))
     return names.RELEASED in annotations or annotations.get(names.COLOCATION) == Colocation.OFF

@@ -1,4 +1,4 @@
-"""A claim: one pod's share of one node; and all claims, to be found by key, node and host port."""
+"""A claim, which is one pod's share of one node; and all claims, indexed by key, node and port."""
 
 from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
@@ -14,8 +14,11 @@ K = TypeVar("K")
 class Claim:
     """What one pod, present or planned, takes from a node.
 
-    `job` is the uid of the training job that the pod belongs to, empty for all other pods;
-    `priority` is the pod's, None without a pod that could be preempted.
+    `node`: the name of the node.
+    `requests`: the amounts that it takes.
+    `host_ports`: the ports of the node that it takes.
+    `job`: the uid of the training job that the pod belongs to, empty for all other pods.
+    `priority`: the priority of the pod, None if there is no pod that could be preempted.
     """
 
     node: str
@@ -25,7 +28,7 @@ class Claim:
     priority: int | None = None
 
     def covers(self, other: "Claim") -> bool:
-        """Return whether this claim takes at least what another takes."""
+        """Return whether this claim takes at least as much as another one."""
         return (
             self.node == other.node
             and set(other.host_ports) <= set(self.host_ports)
@@ -80,7 +83,7 @@ class Claims:
         return [self._by_key[key] for key in keys.difference(ignoring)]
 
     def parted(self, leaves: Callable[[Claim], bool]) -> tuple[Self, list[Claim]]:
-        """Return a copy without the claims that leave, and those."""
+        """Return a copy without the claims that leave, and a list of those."""
         stay, gone = type(self)(), []
         for key, claim in self._by_key.items():
             if leaves(claim):

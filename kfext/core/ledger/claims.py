@@ -1,4 +1,4 @@
-"""The claims that jobs and pods have on the ledger, derived from what the cluster says."""
+"""The claims that jobs and pods have on the ledger, derived from their objects in the cluster."""
 
 from collections.abc import Hashable, Iterable, Mapping
 
@@ -37,9 +37,9 @@ def plan_claims(
 ) -> Mapping[Hashable, Claim]:
     """Return the claims of the replicas of a plan whose pods do not claim for themselves.
 
-    `priority` is what the pods will have, None if that is not known. A plan holds room only while
-    the job runs under it: not after its end, nor while suspended. Its ports it holds until the last
-    pod has ended, as long as it is there: who is late must not find another job at their number.
+    `priority` is what the pods will have, None if that is not known. A plan claims capacity only
+    while the job runs under it: not after the job's end, nor while it is suspended. It keeps its
+    ports until its last pod ends, so that late connections never reach another job.
     """
     if plan is None:
         return {}
@@ -56,7 +56,7 @@ def _replica_claims(
     present = {pod.replica: pod for pod in pods if not pod.deleting}
     groups = {group.type.lower(): group for group in job.groups}
     claims: dict[Hashable, Claim] = {}
-    # By the plan, which has a bound; a person may write any number of replicas.
+    # Iterate over the plan, whose size is bounded; the job may state any number of replicas.
     for key, node in plan.assignment.items():
         pod, group = present.get(key), groups.get(key.type)
         if group is None or key.index >= group.replicas:

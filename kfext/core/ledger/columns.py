@@ -12,14 +12,14 @@ from kfext.model.quantity import CPU, MEMORY, Resources
 Amounts = NDArray[np.int64]
 
 ASSUMED = {CPU: 100, MEMORY: 200 * 2**20}
-"""What a pod without requests counts as in scores; kube-scheduler assumes the same."""
+"""The requests that scores assume for a pod without any; kube-scheduler assumes the same."""
 
 LARGEST = 2**52
-"""Amounts beyond it (4 PiB) count as it, so that no sum of what people write leaves 64 bits."""
+"""Larger amounts (over 4 PiB) count as this, so that no sum of them exceeds 64 bits."""
 
 
 class Columns:
-    """What each row has, and what is claimed of it; rows and resources are added as they come."""
+    """What each row has, and what is claimed of it; rows and resources are added as needed."""
 
     def __init__(self) -> None:
         self._line: dict[str, int] = {}
@@ -29,11 +29,11 @@ class Columns:
 
     @property
     def width(self) -> int:
-        """How many rows there is space for."""
+        """The number of rows that the arrays have space for."""
         return int(self._claimed.shape[1])
 
     def copy(self) -> Self:
-        """Return columns whose claims can be changed apart from these."""
+        """Return a copy whose claims can be changed independently."""
         copied = copy.copy(self)
         copied._line = dict(self._line)
         copied._claimed = self._claimed.copy()
@@ -47,7 +47,7 @@ class Columns:
         self._assumed = _grown(self._assumed, axis=1)
 
     def set_allocatable(self, row: int, amounts: Resources) -> None:
-        """Set what there is on a row."""
+        """Set what a row has in all."""
         self._allocatable[:, row] = 0
         for resource, number in amounts.items():
             line = self._line_of(resource)  # may grow the arrays, so it comes first
@@ -59,9 +59,9 @@ class Columns:
         self._assumed[:, row] = 0
 
     def book(self, row: int, requests: Resources, sign: int) -> None:
-        """Add the requests of a pod to what is claimed of a row, or take them away.
+        """Add the requests of a pod to what is claimed of a row, or subtract them.
 
-        A claim without any, on ports alone, is no pod.
+        A claim without requests is for ports alone and no pod, so nothing is assumed for it.
         """
         for resource, number in requests.items():
             line = self._line_of(resource)  # may grow the arrays, so it comes first
@@ -77,12 +77,12 @@ class Columns:
         return free
 
     def allocatable(self, resources: Collection[str], count: int) -> Amounts:
-        """Return what there is on the first `count` rows, shape (resources, count)."""
+        """Return what the first `count` rows have in all, shape (resources, count)."""
         lines = [self._line_of(resource) for resource in resources]
         return self._allocatable[lines, :count]
 
     def scored_load(self, count: int) -> Amounts:
-        """Return claimed CPU and memory of the first rows, no pod counting as nothing."""
+        """Return the claimed CPU and memory of the first rows; pods without requests count too."""
         lines = [self._line_of(resource) for resource in ASSUMED]
         loads: Amounts = self._claimed[lines, :count] + self._assumed[:, :count]
         return loads

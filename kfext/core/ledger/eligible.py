@@ -1,6 +1,6 @@
-"""Which nodes are possible for a pod, whatever is free: one mask per kind of pod, kept up to date.
+"""Which nodes are eligible for a pod, free capacity aside: one mask per kind of pod, kept current.
 
-Few kinds of pods ask many times, so that a verdict per node is reached once and then remembered.
+Few kinds of pods ask many times, so each node is judged once per kind and the result is cached.
 """
 
 from collections.abc import Sequence
@@ -16,17 +16,17 @@ from kfext.model.node import Node
 Mask = NDArray[np.bool_]
 
 _MOST_MASKS = 256
-"""How many different constraints are remembered; every one costs a byte per node."""
+"""How many different constraints are cached; each costs a byte per node."""
 
 
 class Eligibility:
-    """Masks over the rows of a ledger, by constraints. Host ports are not part of the question."""
+    """Masks over the rows of a ledger, by constraints. Host ports are not considered here."""
 
     def __init__(self) -> None:
         self._masks: dict[Constraints, Mask] = {}
 
     def of(self, constraints: Constraints, nodes: Sequence[Node | None], *, width: int) -> Mask:
-        """Return which rows are possible, `width` long; rows beyond the nodes are not."""
+        """Return which rows are eligible, `width` long; rows beyond the nodes are not."""
         key = replace(constraints, host_ports=()) if constraints.host_ports else constraints
         mask = self._masks.get(key)
         if mask is None:
@@ -38,12 +38,12 @@ class Eligibility:
         return mask
 
     def set(self, row: int, node: Node | None) -> None:
-        """Judge a row anew; None: there is no node any more."""
+        """Judge a row again; None: it has no node any more."""
         for constraints, mask in self._masks.items():
             mask[row] = node is not None and why_not(constraints, node) is None
 
     def widen(self, width: int) -> None:
-        """Make room for more rows."""
+        """Make space for more rows."""
         for key, mask in self._masks.items():
             grown = np.zeros(width, dtype=np.bool_)
             grown[: len(mask)] = mask

@@ -1,7 +1,7 @@
-"""Whether a node is possible for a pod, free resources aside: selectors, affinity, taints.
+"""Whether a node is eligible for a pod, free capacity aside: selectors, affinity, taints.
 
-Follows kube-scheduler's filters NodeUnschedulable, NodeAffinity and TaintToleration. A pod that
-names its node is not seen by kube-scheduler; it follows what the kubelet asks before it starts one.
+This follows kube-scheduler's filters NodeUnschedulable, NodeAffinity and TaintToleration.
+kube-scheduler never sees a pod that names its node; for such a pod the kubelet's checks count.
 """
 
 import re
@@ -15,7 +15,7 @@ _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedul
 
 
 def why_not(constraints: Constraints, node: Node) -> str | None:
-    """Return None if a pod may run on the node, else what keeps it away, in a few words."""
+    """Return None if a pod may run on the node, else the obstacle in a few words."""
     named = constraints.node_name
     if named and node.name != named:
         return "nodeName"
@@ -71,7 +71,7 @@ def _holds(requirement: Requirement, value: str | None) -> bool:
 
 
 def _compares(requirement: Requirement, value: str | None) -> bool:
-    """Compare as 64-bit integers; a label that is none never holds."""
+    """Compare as 64-bit integers; the result is False for any other label."""
     if value is None or len(requirement.values) != 1:
         return False
     have, want = _integer(value), _integer(requirement.values[0])

@@ -1,8 +1,8 @@
-"""The ledger: what is free on every node, after everything that occupies or will occupy it.
+"""The ledger: what is free on every node, less everything that occupies or will occupy it.
 
 A claim is one pod's share of one node: a pod that is bound or pinned, or a replica of a plan whose
-pod is not there yet. The amounts are columns of NumPy arrays (core.ledger.columns), so that a
-question about 5,000 nodes costs microseconds; they are integers in the units of model.quantity.
+pod does not exist yet. The amounts are columns of NumPy arrays (core.ledger.columns), so that a
+query over 5,000 nodes costs microseconds; they are integers in the units of model.quantity.
 """
 
 import copy
@@ -23,9 +23,9 @@ from kfext.model.node import Node
 class Ledger:
     """Nodes and the claims on them. A claim on an unknown node waits until the node appears.
 
-    `gains` counts what may end a refusal or change its reason: room that came free, and nodes that
-    changed. While it stands, what did not fit does not fit. `version` counts every change of a
-    claim.
+    `gains` counts the events that may end a refusal or change its reason: capacity that was freed,
+    and nodes that changed. Until it changes, what did not fit still does not. `version` counts
+    every change of a claim.
     """
 
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
@@ -85,7 +85,7 @@ class Ledger:
 
     @property
     def node_count(self) -> int:
-        """How many nodes there are; some rows may be unused."""
+        """The number of nodes; some rows may be unused."""
         return len(self._row)
 
     # --- claims -----------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class Ledger:
         return True
 
     def hand_over(self, key: Hashable, to: Hashable) -> None:
-        """Drop the claim of `key`, whose room the claim of `to` holds from now on."""
+        """Drop the claim of `key`, whose capacity the claim of `to` holds from now on."""
         claim, heir = self._claims.get(key), self._claims.get(to)
         if claim is not None:
             self._take_away(key)
@@ -129,7 +129,7 @@ class Ledger:
     # --- questions --------------------------------------------------------------------------
 
     def free(self, resources: Collection[str], *, ignoring: Collection[Hashable] = ()) -> Amounts:
-        """Return what is free, shape (resources, rows), as if the `ignoring` claims were not."""
+        """Return what is free without the `ignoring` claims, shape (resources, rows)."""
         free = self._columns.free(resources, len(self.nodes))
         for key in set(ignoring):
             claim = self._claims.get(key)
@@ -144,11 +144,11 @@ class Ledger:
         return self._columns.allocatable(resources, len(self.nodes))
 
     def scored_load(self) -> Amounts:
-        """Return claimed CPU and memory for scores, shape (2, rows): no pod counts as nothing."""
+        """Return claimed CPU and memory for scores, shape (2, rows): every pod counts."""
         return self._columns.scored_load(len(self.nodes))
 
     def eligible(self, constraints: Constraints) -> Mask:
-        """Return which rows are possible for a pod, whatever is free. Do not write to it."""
+        """Return which rows are eligible for a pod, free capacity aside. Do not write to it."""
         mask = self._eligible.of(constraints, self.nodes, width=self._columns.width)
         possible: Mask = mask[: len(self.nodes)]
         return possible
@@ -162,7 +162,7 @@ class Ledger:
         return sorted(row for row in rows if row is not None)
 
     def name_order(self) -> NDArray[np.int64]:
-        """Return the place of each row in the order of node names: what decides between equals."""
+        """Return the index of each row in the order of node names, which decides between equals."""
         if self._name_order is None:
             rows = sorted(self._row.values(), key=lambda row: _name(self.nodes[row]))
             self._name_order = np.zeros(len(self.nodes), dtype=np.int64)
@@ -176,9 +176,9 @@ class Ledger:
         return [claim for node in nodes for claim in self._claims.on(node, ignoring=ignoring)]
 
     def without(self, leaves: Callable[[Claim], bool]) -> Self:
-        """Return a copy without the claims that leave, to ask at once and not to keep.
+        """Return a copy without the claims that leave, for immediate queries only.
 
-        It shares with this ledger what is known of the nodes.
+        It shares its knowledge of the nodes with this ledger, so do not keep it.
         """
         left = copy.copy(self)
         left._columns = self._columns.copy()
@@ -217,7 +217,7 @@ class Ledger:
 
 
 def _shape(node: Node) -> tuple[object, ...]:
-    """Return what of a node decides eligibility."""
+    """Return what decides the eligibility of a node."""
     return node.labels, node.taints, node.unschedulable
 
 

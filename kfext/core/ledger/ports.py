@@ -1,4 +1,4 @@
-"""Ports for jobs on the host network: a block per job, free where somebody listens."""
+"""Ports for jobs on the host network: a block per job, free on each node where a pod listens."""
 
 import zlib
 from collections.abc import Hashable, Mapping
@@ -13,7 +13,7 @@ from kfext.model.plan import Assignment, Plan
 
 
 def hosted(job: TrainingJob) -> TrainingJob:
-    """Return the job as the solver is to see it on the host network: each port is the node's."""
+    """Return the job with its declared ports as host ports, as the solver needs it."""
     return replace(
         job,
         groups=tuple(
@@ -38,9 +38,9 @@ def free_base(
 ) -> int | None:
     """Return a base within `ports` from which all listeners have a free port, None without one.
 
-    `places` are the nodes of the replicas; `ports` the first and the last. Where the search begins
-    depends on the job, so that a port that has just come free is not the next one taken: a
-    straggler of the job before would find another job there.
+    `places` are the nodes of the replicas; `ports` the first and the last port. The start of the
+    search depends on the job, so that a port that was just freed is not taken next: a late
+    connection of the earlier job would reach another job there.
     """
     low, high = ports
     listeners = [(places[key], slot) for key, slot in slots(job).items() if key in places]

@@ -1,7 +1,7 @@
-"""Which replica of a job has which of the job's ports: its slot, counted from the base.
+"""The slot of a replica: which of the job's ports it has, counted from the base.
 
-The slot of a replica does not depend on how many workers there are, so that a job may grow.
-PyTorch's own connections use ephemeral ports and need none.
+It does not depend on the number of workers, so that a job may grow. PyTorch's own connections use
+ephemeral ports and need none.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _ONE_OF_A_KIND = {"chief": 0, "master": 1, "evaluator": 2}
 
 
 def slot_of(type_: str, index: int, *, servers: int) -> int | None:
-    """Return the slot of a TFJob's replica, None for one that nobody connects to.
+    """Return the slot of a TFJob's replica, None for one to which no other connects.
 
     `type_` is in lower case; `servers` is how many parameter servers the job has.
     """
@@ -29,13 +29,13 @@ def slots(job: TrainingJob) -> Mapping[ReplicaKey, int]:
     sizes = {group.type.lower(): group.replicas for group in job.groups}
     if job.kind is TENSORFLOW:
         if job.pods == 1:
-            return {}  # the operator tells a single replica of no cluster
+            return {}  # the operator writes no cluster for a single replica
         found = {
             key: slot_of(key.type, key.index, servers=sizes.get("ps", 0))
             for key, _ in job.replicas()
         }
         return {key: slot for key, slot in found.items() if slot is not None}
     if job.dynamic_rendezvous:
-        # The first listens. All declare its port, so that kube-scheduler keeps them on nodes apart.
+        # The first listens. All declare its port, so that kube-scheduler keeps them apart.
         return {key: 0 for key, _ in job.replicas() if key.type == "worker"}
     return {ReplicaKey("master", 0): 0} if sizes.get("master") else {}

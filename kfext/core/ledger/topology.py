@@ -1,4 +1,4 @@
-"""Which topology domain each node is in: zone, rack, whatever the administrator's labels say."""
+"""The topology domain of each node: zone, rack, or what else the administrator's labels define."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ Domains = NDArray[np.intp]
 """The number of each row's domain on one level; -1 for a row in none."""
 
 _MOST_KEYS = 16
-"""How many different lists of keys are remembered; they come from policies, so they are few."""
+"""How many different lists of keys are cached; they come from policies, so they are few."""
 
 
 class Topology:
@@ -35,7 +35,7 @@ class Topology:
         return levels
 
     def forget(self) -> None:
-        """Read the labels anew when asked next: a node came, went, or has other labels."""
+        """Read the labels again at the next call: a node was added, removed or relabelled."""
         self._levels.clear()
 
 

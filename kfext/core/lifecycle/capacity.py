@@ -1,4 +1,4 @@
-"""Room for a queued job: the solver's answer, or why there is none and what backfill needs."""
+"""Capacity for a queued job: the solver's placement, or why there is none."""
 
 import math
 from collections.abc import Collection, Hashable
@@ -24,13 +24,13 @@ from kfext.names import (
 )
 
 WAITS_FOR_CAPACITY = frozenset({REASON_NO_ROOM, REASON_RESERVED})
-"""Reasons that a reservation can end."""
+"""Reasons to wait that a reservation can end."""
 LARGEST_GANG = 10_000
 """Pods of the largest gang that is planned: its plan must fit into an annotation."""
 
 
 def find_place(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Assignment | NoFit:
-    """Return a place for every pod of a queued job, or why there is none now."""
+    """Return a node for every pod of a queued job, or why they cannot be placed now."""
     job = situation.job
     if job.pods > LARGEST_GANG:
         message = f"{job.pods} pods are more than the {LARGEST_GANG} that kfext places together"
@@ -52,9 +52,9 @@ def find_place(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Ass
 
 
 def why_spread(situation: Situation, found: Assignment, ledger: Ledger) -> str:
-    """Return why a place has more nodes than it must, or an empty string."""
+    """Return why a placement uses more nodes than it must, or an empty string."""
     if len(set(found.values())) <= 2:
-        return ""  # two are the fewest where one does not do
+        return ""  # one node would have been chosen if it sufficed, so two are the fewest
     workers = sum(key.type == WORKER.lower() for key in found)
     placed = replace(situation, job=with_workers(situation.job, workers))
     fewest = _place(placed, ledger, placed.limits, ignoring=situation.open_claims, weights=FEWEST)
@@ -62,7 +62,7 @@ def why_spread(situation: Situation, found: Assignment, ledger: Ledger) -> str:
 
 
 def _short(situation: Situation, ledger: Ledger) -> Assignment | None:
-    """Return a place for as many workers of an elastic job as fit, None if its minimum does not."""
+    """Return nodes for as many workers of an elastic job as fit, None if its minimum does not."""
     job = situation.job
     fewest, most = fewest_workers(job, situation.settings.elastic), workers_of(job) - 1
     best: Assignment | None = None
@@ -100,7 +100,7 @@ def _place(
 
 
 def _kept(situation: Situation, ledger: Ledger) -> Verdict | None:
-    """Return that the job would fit, were the room not kept for another; None if it would not."""
+    """Return the verdict that only the reservation of another job is in the way, None if not."""
     kept = situation.context.reservation
     if kept is None or situation.open_claims:
         return None
@@ -122,7 +122,7 @@ def _kept_words(situation: Situation, kept: Reservation) -> str:
 
 
 def _would_preempt(situation: Situation, ledger: Ledger) -> bool:
-    """Return whether the job would fit in the place of pods of lower priority."""
+    """Return whether the job would fit if pods of lower priority were evicted."""
     context = situation.context
 
     def gives_way(claim: Claim) -> bool:

@@ -1,4 +1,4 @@
-"""The network of a queued job: its nodes' own, if it asks for that and the ports are free."""
+"""The network of a queued job: the host network if it is requested and the ports are free."""
 
 from dataclasses import replace
 
@@ -18,9 +18,9 @@ from kfext.names import REASON_HOST_NETWORK, REASON_NETWORK_POLICIES_BYPASSED, R
 def place_on_network(
     situation: Situation, ledger: Ledger, no_fits: NoFitCache
 ) -> tuple[Assignment | NoFit, int, Verdict | None]:
-    """Return a place for a queued job, its first port on the host network, and which network it is.
+    """Return the nodes of a queued job, its first port, and which network it gets and why.
 
-    The port is 0 on the pod network, and the last is None if nobody asked for another.
+    The port is 0 on the pod network. The verdict is None if the host network is not requested.
     """
     requested, job = situation.host_network, situation.job
     if requested is None:
@@ -44,7 +44,7 @@ def place_on_network(
 def _on_host(
     situation: Situation, requested: HostNetworkRequest, places: Assignment, base: int
 ) -> Verdict:
-    """Return that a job uses the host network, and what is to be known of that."""
+    """Return the verdict that a job uses the host network, with its ports and caveats."""
     numbers = [str(number) for _, number in block(situation.job, base)]
     what = f"port {numbers[0]} is" if len(numbers) == 1 else f"ports {listed(numbers)} are"
     words = "its pods use the network of their nodes"

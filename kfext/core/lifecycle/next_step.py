@@ -1,7 +1,7 @@
-"""The path of a job, as one pure function: from what the cluster says to the next step.
+"""The path of a job, as one pure function: from what the cluster shows to the next step.
 
-Every step is safe to repeat and every phase is recognised from the objects alone, so that a
-controller that dies anywhere is continued by its successor (DESIGN section 3).
+Every step is safe to repeat, and every phase is recognised from the objects alone. So wherever a
+controller dies, its successor carries on from there.
 """
 
 from dataclasses import replace
@@ -20,7 +20,7 @@ from kfext.names import FINISHED, PHASE_RELEASED, REASON_FINISHED, REASON_RELEAS
 
 
 def next_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache | None = None) -> Step:
-    """Return what to do for a job now; `refusals` are those of earlier jobs on the same ledger."""
+    """Return what to do for a job now; `no_fits` are those of earlier jobs on the same ledger."""
     step = _next_step(situation, ledger, no_fits or NoFitCache())
     if isinstance(step, Wait) and step.phase not in {None, FINISHED}:
         settings = recorded(situation.job, situation.settings)
@@ -43,9 +43,9 @@ def _next_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Ste
 
 
 def _finished_step(situation: Situation) -> Step:
-    """Free the room of pods that were pinned and never bound: they would keep it for ever.
+    """Delete pods that were pinned and never bound, which would claim their capacity for ever.
 
-    The operator leaves them there if the job's cleanPodPolicy says so.
+    The operator does not delete them itself under some values of the job's cleanPodPolicy.
     """
     job, timeout = situation.job, situation.placement.bind_timeout
     ours = situation.plan is not None or job.held or job.released
@@ -71,9 +71,9 @@ def _stuck(situation: Situation) -> tuple[Pod, ...]:
 
 
 def _released_step(situation: Situation) -> Step:
-    """Free the pods of a job that kfext has let go: from our gate, and from pins that do not hold.
+    """Ungate the pods of a released job, and delete those whose pin cannot be carried out.
 
-    The release deletes what is pinned in vain; this does it for who died in between.
+    The release step deletes them too; this repeats it if the controller died in between.
     """
     job, timeout = situation.job, situation.placement.bind_timeout
     gated = tuple(pod for pod in situation.pods if pod.gated and not pod.deleting)

@@ -1,4 +1,4 @@
-"""A job that kfext holds suspended: it waits until it is safe to resume and there is room."""
+"""A job that kfext holds suspended: it waits until it is safe to resume and there is capacity."""
 
 from dataclasses import replace
 
@@ -29,9 +29,9 @@ from kfext.names import (
 )
 
 RELEASE_SECONDS = 60.0
-"""releaseAfter `auto`, for a job for which others may make room that kfext cannot make."""
+"""releaseAfter `auto`, for a job that preemption or an autoscaler may help but waiting may not."""
 HOPELESS = frozenset({REASON_TOO_BIG, REASON_NO_ELIGIBLE_NODE})
-"""Reasons to wait that no end of another job removes."""
+"""Reasons to wait that the end of another job does not remove."""
 
 
 def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
@@ -90,7 +90,7 @@ def _short(situation: Situation, *, admitted: int) -> JobState:
 
 
 def _within_quota(situation: Situation) -> Situation | Verdict:
-    """Return the situation with as many workers as the quotas let be created, or which stops it."""
+    """Return the situation with as many workers as quotas allow, or which quota stops the job."""
     quota, job = situation.context.quota, situation.job
     if not quota.quotas:
         return situation
@@ -111,13 +111,14 @@ def _within_quota(situation: Situation) -> Situation | Verdict:
 
 
 def _keep_waiting(situation: Situation, refusal: NoFit) -> Step:
-    """Return a wait, or the release of a job for which waiting has no prospect."""
+    """Return a wait, or a release if waiting longer would not help the job."""
     verdict = refusal.verdict
     bound = situation.placement.release_after
     waited = situation.in_line
     others = _others(situation, refusal)
     if bound is None and verdict.reason in HOPELESS and not situation.excluded:
-        # From when it became so: a node that is away for a moment must not cost a job its place.
+        # Counted from when it became hopeless: a node that is gone for a moment must not be enough
+        # to release the job.
         bound, waited = RELEASE_SECONDS, situation.hopeless
     elif bound is None and others:
         bound = RELEASE_SECONDS
@@ -137,7 +138,7 @@ def _keep_waiting(situation: Situation, refusal: NoFit) -> Step:
 
 
 def _others(situation: Situation, refusal: NoFit) -> str:
-    """Return who may make room once the pods wait at kube-scheduler, empty if nobody."""
+    """Return what may free capacity once the pods reach kube-scheduler, empty if nothing."""
     if refusal.preemptible:
         return "pods of lower priority could be preempted for it"
     return "an autoscaler may add nodes" if situation.context.autoscaler else ""
@@ -146,7 +147,7 @@ def _others(situation: Situation, refusal: NoFit) -> str:
 def _look_again(situation: Situation, verdict: Verdict) -> float | None:
     """Return in how many seconds time alone may change something for the job, None if never.
 
-    Room may be kept for it, or a node be no longer out of the question.
+    A reservation may become due for it, or an excluded node may be allowed again.
     """
     times = [until - situation.now for until in situation.state.excluded.values()]
     if verdict.reason in WAITS_FOR_CAPACITY:

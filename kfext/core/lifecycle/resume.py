@@ -8,9 +8,10 @@ from kfext.model.verdict import Verdict
 from kfext.names import QUEUED, REASON_WAITING_FOR_SUSPEND
 
 SETTLE_SECONDS = 2.0
-"""Between the operator's last word on a suspend and a resume; earlier it would fail the job."""
+"""Pause between the operator's last write on a suspension and a resume; a shorter one would make
+the operator fail the job."""
 CONFIRM_SECONDS = 30.0
-"""Without pods for so long, a job that the operator calls suspended is, since whenever."""
+"""After this long without pods, trust the Suspended condition whatever its timestamp."""
 
 
 def unsafe_to_resume(situation: Situation) -> Wait | None:
@@ -19,7 +20,7 @@ def unsafe_to_resume(situation: Situation) -> Wait | None:
     message = situation.state.message
     if found is None or found.verdict is None or not message:
         return found
-    # Why the job was stopped comes before why it cannot resume yet: people look for the cause.
+    # Why the job was stopped comes first, because people look for the cause.
     verdict = Verdict(found.verdict.reason, f"{message}; {found.verdict.message}")
     return Wait(found.phase, verdict, again=found.again)
 
@@ -31,13 +32,13 @@ def _unsafe(situation: Situation) -> Wait | None:
     if not state.suspended_at:
         return None  # never had pods: nothing can be counted
     seen = job.conditions.get("Suspended")
-    # The operator's times have whole seconds. It writes none if it never saw the job resumed, and
-    # its clock may be behind ours; so what it says counts in any case after a while.
+    # The operator's timestamps have whole seconds. It writes none if it never saw the job resumed,
+    # and its clock may be behind ours; so after a while its condition counts in any case.
     confirmed = seen is not None and seen.since >= math.floor(state.suspended_at)
     if seen is None or not seen.status or not (confirmed or situation.waited >= CONFIRM_SECONDS):
         again = max(CONFIRM_SECONDS - situation.waited, 1.0)
         return _wait("the operator has not confirmed the suspension yet", again=again)
-    # A time ahead of ours tells nothing but that the clocks differ.
+    # A time ahead of ours only shows that the clocks differ.
     ago = situation.now - seen.since
     settled = min(situation.settled, ago) if ago >= 0 else situation.settled
     if settled < SETTLE_SECONDS:

@@ -38,9 +38,9 @@ from kfext.names import (
 )
 
 EXCLUDED_SECONDS = 300.0
-"""How long a node that did not take a pod is out of the question for its job."""
+"""How long a node on which a pod was not bound stays excluded for its job."""
 ASTRAY_SECONDS = 2.0
-"""How long pins may differ from the plan: what we see of jobs and of pods is not of one moment."""
+"""How long pins may differ from the plan, because the watches of jobs and pods are not in step."""
 
 Live = Mapping[ReplicaKey, Pod]
 """The pods of a job that are not being deleted, by replica."""
@@ -53,7 +53,7 @@ def running_step(situation: Situation, ledger: Ledger) -> Step:
     live = {
         pod.replica: pod
         for pod in situation.pods
-        # The operator deletes what is beyond the replicas; until then it is none of ours.
+        # The operator deletes pods beyond the number of replicas; ignore them until then.
         if not pod.deleting and pod.replica and pod.replica.index < sizes.get(pod.replica.type, 0)
     }
     gated = [pod for pod in live.values() if pod.gated]
@@ -72,7 +72,7 @@ def running_step(situation: Situation, ledger: Ledger) -> Step:
 
 
 def _incomplete(situation: Situation, live: Live, *, missing: int) -> Step:
-    """Wait for the operator, which creates about ten pods a second; the wait has an end."""
+    """Wait for the operator, which creates about ten pods a second, but not endlessly."""
     job, limit = situation.job, situation.placement.create_timeout
     waited = min(situation.waited, situation.quiet)
     verdict = Verdict(REASON_WAITING_FOR_PODS, f"{job.pods - missing} of {job.pods} pods exist")
@@ -80,7 +80,7 @@ def _incomplete(situation: Situation, live: Live, *, missing: int) -> Step:
     late = Verdict(REASON_CREATE_TIMEOUT, message)
     if any(pod.node_name for pod in live.values()):
         if not any(pod.gated for pod in live.values()):
-            # We hold nothing back: the members that run are as they would be without us.
+            # No pod is gated: the members that run are as they would be without kfext.
             return Wait(PLACED, verdict)
         return patience(situation, Wait(GATED, verdict), late, limit=limit, waited=waited)
     if waited < limit or job.kueue_managed:
@@ -91,7 +91,7 @@ def _incomplete(situation: Situation, live: Live, *, missing: int) -> Step:
 
 
 def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
-    """All pods exist: check the plan against the cluster as it is now, then let them go at once."""
+    """Check the plan against the present cluster once all pods exist, then ungate them all."""
     job, plan = situation.job, situation.plan
     gated = {key: pod for key, pod in live.items() if pod.gated}
     foreign = sum(len(pod.gates) > 1 for pod in gated.values())
@@ -115,7 +115,7 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
     loose = sum(not (pod.gated or pod.home or pod.finished) for pod in live.values())
     left = situation.placement.bind_timeout - situation.waited
     if loose and left > 0:
-        # Where they go is kube-scheduler's choice, and the rest is planned around it.
+        # kube-scheduler chooses their nodes, and the rest is planned around them.
         message = f"{loose} pods that were created without kfext's gate are not bound yet"
         return Wait(GATED, Verdict(REASON_WAITING_FOR_BIND, message), again=left)
     found = place(
@@ -134,7 +134,10 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
 
 
 def _without_room(situation: Situation, found: Verdict, *, some_run: bool) -> Step:
-    """Return what to do with a gated gang whose room is gone: with members that run, in time."""
+    """Return what to do with a gated gang whose capacity is gone.
+
+    It is suspended at once, unless members run or Kueue started it: then kfext waits for a while.
+    """
     if some_run or situation.job.kueue_managed:
         limit = situation.placement.bind_timeout
         late = Verdict(found.reason, f"no capacity for the rest of the gang: {found.message}")
@@ -146,7 +149,7 @@ def _without_room(situation: Situation, found: Verdict, *, some_run: bool) -> St
 
 
 def _binding(situation: Situation, live: Live) -> Step:
-    """All pods are let go: wait for kube-scheduler; the wait has an end."""
+    """Wait for kube-scheduler to bind the pods, all of which are ungated, but not endlessly."""
     waiting = [pod for pod in live.values() if not pod.node_name and not pod.finished]
     total, state = situation.job.pods, situation.state
     if not waiting:
@@ -176,9 +179,9 @@ def _binding(situation: Situation, live: Live) -> Step:
 
 
 def _left_over(situation: Situation, live: Live) -> tuple[Pod, ...]:
-    """Return the pods that were to be evicted from a node and are still pinned there.
+    """Return the pods that should have been evicted from a node and are still pinned there.
 
-    kube-scheduler had written to them in the moment of their deletion, so that it was refused.
+    Their deletion was refused because kube-scheduler wrote to them at the same moment.
     """
     excluded = situation.excluded
     return tuple(
@@ -189,9 +192,9 @@ def _left_over(situation: Situation, live: Live) -> tuple[Pod, ...]:
 
 
 def _astray(situation: Situation, stuck: tuple[Pod, ...]) -> tuple[Pod, ...]:
-    """Return the pods that are pinned elsewhere than the plan says.
+    """Return the pods that are pinned to another node than the planned one.
 
-    A pin that was sent before the plan changed may be carried out after it. It cannot be changed.
+    A pin that was sent before the plan changed may be written after it, and a pin is final.
     """
     places = situation.plan.assignment if situation.plan else {}
     return tuple(
@@ -204,12 +207,12 @@ def _astray(situation: Situation, stuck: tuple[Pod, ...]) -> tuple[Pod, ...]:
 def _unbound(
     situation: Situation, stuck: tuple[Pod, ...], homes: Collection[str], *, late: Verdict
 ) -> Step:
-    """Move pods that kube-scheduler did not take; after three times, stop trying."""
+    """Move pods that kube-scheduler did not bind; give up after three attempts."""
     state = after_strike(situation, late, limit=situation.placement.bind_timeout)
     if state.strikes >= STRIKES and not (situation.never_released and situation.job.kueue_managed):
         return give_up(situation, late, stuck=stuck)
     until = situation.now + EXCLUDED_SECONDS
-    # Where members of a required job run is the only place for the others.
+    # The other members of a required job can only go where some already run.
     kept = homes if situation.never_released else ()
     nodes = {pod.pinned_to: until for pod in stuck if pod.pinned_to and pod.pinned_to not in kept}
     return DeleteUnbound(stuck, replace(state, excluded={**state.excluded, **nodes}))

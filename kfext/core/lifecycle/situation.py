@@ -1,4 +1,4 @@
-"""All that the next step of a job depends on, the ledger apart."""
+"""Everything that the next step of a job depends on, except the ledger."""
 
 import math
 from collections.abc import Hashable
@@ -23,7 +23,7 @@ _LONGEST_BACKOFF = 300.0
 
 @dataclass(frozen=True, slots=True)
 class QuotaView:
-    """What the quotas of a job's namespace know of: see core.queue.quota.shortage."""
+    """The quotas of a job's namespace and their context: see core.queue.quota.shortage."""
 
     quotas: tuple[Quota, ...] = ()
     pending: Demand = field(default_factory=dict)
@@ -33,12 +33,17 @@ class QuotaView:
 
 @dataclass(frozen=True, slots=True)
 class QueueContext:
-    """What goes on around a job.
+    """What surrounds a job in the queue and the cluster.
 
-    `priority` is the job's, `preempts` whether kube-scheduler would evict lower ones for it.
-    `reservation` is the room that is kept for `reserved_for`, until `awaited` have ended; `ahead`
-    says that the job comes before that one in the queue, or is it. `crowded`: the operator has
-    yet to create more pods than that, over all jobs, and so no more are planned; 0 if it has not.
+    `priority`: of the job.
+    `preempts`: whether kube-scheduler would evict pods of lower priority for it.
+    `reservation`: the capacity that is reserved for the job `reserved_for`, if any.
+    `awaited`: the names of the jobs that must end before that one can start.
+    `ahead`: whether the job comes before that one in the queue, or is that one.
+    `crowded`: over all jobs, the operator still has to create more pods than this number, so no
+        more are planned; 0 if it has not.
+    `autoscaler`: whether the cluster has one.
+    `quota`: what the quotas of the namespace allow.
     """
 
     priority: int = 0
@@ -54,12 +59,15 @@ class QueueContext:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """A job, its pods, and what kfext remembers of them.
+    """A job, its pods, and what kfext remembers of them. Times are in seconds.
 
-    `pods` are those of the job's uid, terminating ones included. Times are in seconds: `now`
-    since the epoch; `waited` since the job last made progress; `quiet` since the operator last
-    created a pod of any managed job; `settled` since the job's set of pods last changed;
-    `hopeless` since it is known that not even the empty cluster would hold the job.
+    `pods`: those of the job's uid, terminating ones included.
+    `now`: the time since the epoch.
+    `waited`: the time since the job last made progress.
+    `quiet`: the time since the operator last created a pod of any managed job.
+    `settled`: the time since the job's set of pods last changed.
+    `hopeless`: the time since it is known that not even the empty cluster would hold the job.
+    `host_network`: the request for the host network, None without one.
     """
 
     job: TrainingJob
@@ -77,13 +85,13 @@ class Situation:
 
     @property
     def open_claims(self) -> tuple[Hashable, ...]:
-        """The claims of a reservation that do not keep this job out."""
+        """The claims of a reservation that this job may use."""
         kept = self.context.reservation
         if kept is None:
             return ()
         deadline = self.job.deadline
         ends = None if deadline is None else self.now + deadline
-        # Who runs already goes first: its lost members must not wait for the queue.
+        # A job that already runs goes first: its lost members must not wait for the queue.
         free = self.context.ahead or not self.job.suspend or kept.lets_in(ends)
         return tuple(kept.claims) if free else ()
 
@@ -94,12 +102,12 @@ class Situation:
 
     @property
     def placement(self) -> Placement:
-        """What the policy of the job's namespace says of its placement."""
+        """The placement parameters in the policy of the job's namespace."""
         return self.settings.placement
 
     @property
     def never_released(self) -> bool:
-        """Whether the job waits for its place for ever rather than to be released."""
+        """Whether the job waits for capacity without limit instead of being released."""
         return self.settings.colocation is Colocation.REQUIRED
 
     @property
@@ -109,7 +117,7 @@ class Situation:
 
     @property
     def excluded(self) -> tuple[str, ...]:
-        """The nodes that are out of the question now."""
+        """The nodes that are excluded for the job now."""
         return self.state.excluded_at(self.now)
 
     @property
@@ -125,7 +133,7 @@ class Situation:
         )
 
     def after_strike(self, reason: str, message: str) -> JobState:
-        """Return the state after a placement that was not carried out: back off, ever longer."""
+        """Return the state after a failed placement: back off, longer each time."""
         strikes = self.state.strikes + 1
         backoff = min(_FIRST_BACKOFF * 2 ** (strikes - 1), _LONGEST_BACKOFF)
         return replace(

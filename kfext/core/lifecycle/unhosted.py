@@ -15,19 +15,20 @@ from kfext.names import REASON_POD_NETWORK
 
 
 def never_created(situation: Situation, late: Verdict) -> Step:
-    """Suspend a job whose pods were not created there: what refuses them only the API server knows.
+    """Suspend a job whose pods were not created on the host network.
 
-    The next try is on the pod network, unless the operator has had nothing to complain of.
+    Only the API server knows why it refused them. The next try is on the pod network, unless the
+    operator reported no failure.
     """
     state = situation.after_strike(late.reason, late.message)
     return suspend(situation, replace(state, no_host_network=late.message))
 
 
 def on_two_networks(situation: Situation, live: Mapping[ReplicaKey, Pod]) -> Step | None:
-    """Suspend a TFJob whose pods were told different addresses, to be tried at once without.
+    """Suspend a TFJob whose pods are on two networks; the next try, on the pod network, is at once.
 
-    Some came past our webhook. The ranks of a PyTorchJob find each other across: they have one
-    port, whichever network.
+    The webhook missed some of the pods, so that TF_CONFIG differs between them. The ranks of a
+    PyTorchJob reach each other across both networks, because they have one port.
     """
     hosted = situation.plan is not None and situation.plan.port > 0
     if not hosted or situation.job.kind is not TENSORFLOW:
@@ -46,7 +47,7 @@ def on_two_networks(situation: Situation, live: Mapping[ReplicaKey, Pod]) -> Ste
 
 
 def started_without(situation: Situation, plan: Plan) -> Verdict | None:
-    """Return why a job that others started, and that gets its first plan now, is not hosted."""
+    """Return why a job that kfext did not start has its first plan without the host network."""
     if situation.plan is not None:
         return None
     why = why_network(situation.host_network, situation.job, plan, situation.state)
@@ -54,7 +55,7 @@ def started_without(situation: Situation, plan: Plan) -> Verdict | None:
 
 
 def let_go(situation: Situation, verdict: Verdict) -> Release:
-    """Release a job that waits, and say so if that costs it the host network."""
+    """Release a waiting job; the message states if it loses the host network by that."""
     requested = situation.host_network
     if requested and not requested.obstacle:
         verdict = replace(verdict, message=f"{verdict.message}; so its pods have their own network")

@@ -1,7 +1,7 @@
-"""Whether a job's pods may use the network of their node, and what that makes of the job.
+"""Whether a job's pods may use the network of their node, and what follows from that.
 
-Where the host network is asked for and something speaks against it, the job runs on the pod network
-and is told why: nothing here ever keeps a job from starting.
+A job that requests the host network and cannot have it runs on the pod network, and a message
+gives the reason. Nothing here ever keeps a job from starting.
 """
 
 from collections import Counter
@@ -24,10 +24,12 @@ _NO_HOST = frozenset({"baseline", "restricted"})
 
 @dataclass(frozen=True, slots=True)
 class HostNetworkRequest:
-    """The host network is asked for: with which `ports` (first and last) and `interfaces`.
+    """A job's request for the host network.
 
-    `obstacle` is what keeps the job from it, empty if nothing that is known; `bypassed` are the
-    NetworkPolicies that would apply to its pods and do not on the host network.
+    `ports`: the first and the last port that jobs may use.
+    `interfaces`: the network interfaces for training traffic.
+    `obstacle`: what keeps the job from the host network, empty if nothing is known.
+    `bypassed`: the NetworkPolicies that would apply to its pods, but do not on the host network.
     """
 
     ports: tuple[int, int]
@@ -43,7 +45,7 @@ def host_network_request(
     namespace_labels: Mapping[str, str],
     network_policies: Iterable[NetworkPolicy] = (),
 ) -> HostNetworkRequest | None:
-    """Return what a job wants of the host network, None if nothing."""
+    """Return a job's request for the host network, None if it has none."""
     if settings.network != HOST:
         return None
     return HostNetworkRequest(
@@ -62,7 +64,7 @@ def _selects(policy: NetworkPolicy, job: TrainingJob) -> bool:
 
 
 def obstacle(job: TrainingJob, namespace_labels: Mapping[str, str]) -> str:
-    """Return what keeps a job's pods from the host network, empty if nothing that is known."""
+    """Return what keeps a job's pods from the host network, empty if nothing is known."""
     level = namespace_labels.get(_ENFORCE, "")
     if level in _NO_HOST:
         return f"Pod Security {level} of namespace {job.namespace} forbids the host network"
@@ -79,7 +81,7 @@ def obstacle(job: TrainingJob, namespace_labels: Mapping[str, str]) -> str:
 
 
 def _shared_port(job: TrainingJob) -> str:
-    """Return which port of the user's several pods declare, empty if none."""
+    """Return the sentence on a port that several pods declare themselves, empty if none."""
     declared: Counter[Port] = Counter()
     for group in job.groups:
         declared.update(dict.fromkeys(group.networking.ports, group.replicas))
@@ -93,7 +95,7 @@ def _shared_port(job: TrainingJob) -> str:
 
 
 def _obstacle_in(group: ReplicaGroup) -> str:
-    """Return what in one template keeps its pods from the host network."""
+    """Return what in one template keeps its pods from the host network, empty if nothing."""
     networking = group.networking
     if networking.own_host:
         return f"the {group.type} template itself sets the host network or a host port"
@@ -105,10 +107,11 @@ def _obstacle_in(group: ReplicaGroup) -> str:
 
 
 def agents_alike(job: TrainingJob, places: Assignment) -> str:
-    """Return why torchrun's agents would take each other for themselves, empty if they would not.
+    """Return why torchrun would confuse two agents of a job, empty if it would not.
 
-    Its rendezvous knows an agent by host name, process and a counter (torch's _NodeDesc): on the
-    host network two pods on one node have one host name, and each is process 1 of its own.
+    Its rendezvous identifies an agent by host name, process number and a counter (torch's
+    _NodeDesc). On the host network, two pods on one node have the same host name, and the agent is
+    process 1 in each.
     """
     if not job.dynamic_rendezvous or len(set(places.values())) == len(places):
         return ""
@@ -125,7 +128,7 @@ def why_network(
     state: JobState,
     pods: Collection[Pod] = (),
 ) -> str:
-    """Return why a job has the network it has, empty if nobody asked for another or it waits."""
+    """Return why a job has its network; empty if the host network was not requested or it waits."""
     if asked is None:
         return ""
     if plan is not None and plan.port:

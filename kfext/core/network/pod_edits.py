@@ -1,7 +1,7 @@
-"""What makes a pod of a training job find its peers on the network of its node.
+"""The edits with which a pod of a training job finds its peers on the network of its node.
 
-All of it is decided by the pod as the operator made it and by the base of the job's ports, so that
-every pod of a job comes to the same addresses. It is done as a whole or not at all.
+They follow only from the pod as the operator created it and from the base of the job's ports, so
+that all pods of a job have the same addresses. Either all of them are made or none.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,14 +52,14 @@ Raw = Mapping[str, Any]
 
 
 def edits_of(kind: Kind) -> Sequence[tuple[str, str]]:
-    """Return what is changed on the pods of a job on the host network, each with its reason."""
+    """Return the changes to the pods of a job on the host network, each with its reason."""
     return (*_EDITS, *_EDITS_OF[kind.name])
 
 
 def host_network(kind: Kind, metadata: Raw, spec: Raw) -> list[Operation]:
-    """Return the operations that move a pod to its node's network; none if it is not to go there.
+    """Return the operations that move a pod to its node's network; none if it is not to use it.
 
-    It goes there if its template bears the base of the job's ports.
+    A pod uses it if its template has the base of the job's ports.
     """
     annotations = strings(metadata.get("annotations"))
     base = annotations.get(names.PORT_BASE, "")
@@ -67,7 +67,7 @@ def host_network(kind: Kind, metadata: Raw, spec: Raw) -> list[Operation]:
     if not _is_port(base) or spec.get("hostNetwork") is True:
         return []
     if not all(isinstance(container, Mapping) for container in containers):
-        return []  # the API server is about to refuse it
+        return []  # the API server will refuse it
     interfaces = annotations.get(names.INTERFACES, "")
     replica = (_TensorFlow if kind is TENSORFLOW else _PyTorch)(metadata, base=int(base))
     operations = [_set(spec, "hostNetwork", True)]
@@ -87,7 +87,7 @@ def host_network(kind: Kind, metadata: Raw, spec: Raw) -> list[Operation]:
 
 
 class _PyTorch:
-    """PyTorch: the ranks meet at the master; agents of torchrun at a worker, or elsewhere."""
+    """PyTorch: ranks meet at the master; torchrun agents meet at a worker, or elsewhere."""
 
     def __init__(self, metadata: Raw, *, base: int) -> None:
         labels = strings(metadata.get("labels"))
@@ -100,21 +100,21 @@ class _PyTorch:
     def declares(self, env: Env) -> int | None:
         """Return the port that no other pod on the node may have, None if there is none.
 
-        A master listens on it. Of torchrun's agents one does, and no two may share a node.
+        A master listens on it. One of torchrun's agents does too, and no two may share a node.
         """
         is_master = self._first and self._type == "master"
         is_agent = _value(env, "PET_RDZV_BACKEND") in DYNAMIC
         return self._base if is_master or is_agent else None
 
     def tell(self, env: Env) -> None:
-        """Add what the framework has to know.
+        """Add the variables that the framework needs.
 
-        The operator derives the ports from the templates, which a person may write anew.
+        The operator derives the ports from the templates, which a person may edit.
         """
         if _value(env, "MASTER_ADDR"):
             for name in ("MASTER_PORT", "PET_MASTER_PORT"):
                 _replace(env, name, str(self._base))
-        # It would advertise the name of the node, which other nodes need not be able to look up.
+        # By default it advertises the name of the node, which other nodes may not resolve.
         _add(env, "PET_LOCAL_ADDR", valueFrom=_POD_IP)
         _add(env, "NCCL_HOSTID", valueFrom=_NODE_NAME)
         meeting, endpoint = _meeting(env), _value(env, "PET_RDZV_ENDPOINT")
@@ -122,7 +122,7 @@ class _PyTorch:
             return
         host = endpoint.rpartition(":")[0]
         _replace(env, "PET_RDZV_ENDPOINT", f"{host}:{self._base}")
-        # Who hosts the store is found out by comparing host names, and they are alike on a node.
+        # torchrun finds the host of the store by its host name, which all pods on a node share.
         hosts = f"is_host={int(meeting == self._name)}"
         given = _value(env, "PET_RDZV_CONF")
         if "is_host=" not in given:
@@ -159,10 +159,10 @@ def _meeting(env: Env) -> str:
 
 
 def _ports(container: Raw, port: int | None, *, name: str, at: Sequence[str]) -> list[Operation]:
-    """Return the operations that make the operator's port `port`, or take it away.
+    """Return the operations that set the operator's port to `port`, or remove it.
 
-    On the host network a declared port is one of the node, and kube-scheduler puts no other pod
-    with it there.
+    On the host network a declared port belongs to the node, and kube-scheduler puts no other pod
+    that declares it there.
     """
     declared = [mapping(one) for one in sequence(container.get("ports"))]
     others = [dict(one) for one in declared if one.get("name") != name]
@@ -177,7 +177,7 @@ def _ports(container: Raw, port: int | None, *, name: str, at: Sequence[str]) ->
 
 def _tell_interfaces(env: Env, interfaces: str) -> None:
     if interfaces:
-        # Gloo opens every interface that it is told of, and fails without one of them.
+        # Gloo opens every interface in its variable, and fails if one of them is missing.
         _add(env, "GLOO_SOCKET_IFNAME", value=interfaces.partition(",")[0])
         _add(env, "NCCL_SOCKET_IFNAME", value=interfaces)
 

@@ -1,7 +1,7 @@
 """TF_CONFIG of a pod on the host network: every replica has a port of its own there.
 
-Source: the operator writes `{"cluster": {type: [address]}, "task": …}`; with dynamic workers a
-worker sees itself, as `{index: address}`, and all servers, and a server sees only itself.
+Source: the operator writes `{"cluster": {type: [address]}, "task": …}`. With dynamic workers (the
+sparse form) a worker sees itself, as `{index: address}`, and all servers; a server only itself.
 """
 
 import json
@@ -15,7 +15,7 @@ NAME = "TF_CONFIG"
 
 
 class TFConfig:
-    """One TF_CONFIG; one that is damaged, or of no cluster, says nothing and stays as it is."""
+    """One TF_CONFIG; a damaged one, or one without a cluster, is left unchanged."""
 
     def __init__(self, written: str) -> None:
         try:
@@ -31,13 +31,13 @@ class TFConfig:
         return None if slot is None else base + slot
 
     def moved(self, job: str, *, base: int) -> str | None:
-        """Return it with each replica of a job at its own port, None if there is no cluster."""
+        """Return TF_CONFIG with each replica of a job at its own port, None without a cluster."""
         if not self._cluster:
             return None
 
         def at(type_: str, address: object) -> str:
             host = text(address).rpartition(":")[0]
-            # The place in the list says nothing: in the sparse form a server sees only itself.
+            # The position in the list is no index: in the sparse form a server sees only itself.
             index = host.partition(".")[0].removeprefix(f"{job}-{type_}-")
             port = self.port_of(type_, int(index), base=base) if _is_index(index) else None
             return text(address) if port is None else f"{host}:{port}"

@@ -87,8 +87,8 @@ def replan_patch(raw: Raw, job: TrainingJob, plan: Plan) -> list[Operation]:
 
 
 def suspend_patch(raw: Raw, job: TrainingJob, state: JobState) -> list[Operation]:
-    """Suspend the job, mark it as ours to resume, and forget its plan and that it was short."""
-    # Whoever resumes it without a plan, its pods must not go to ports that are others' by then.
+    """Suspend the job, mark it as ours to resume, and forget its plan and its reduced size."""
+    # If another system resumes it without a plan, its pods must not use ports of other jobs.
     gone: Changes = {"template": {"metadata": {"annotations": _NO_PORTS}}}
     templates: Changes = {group.key: gone for group in job.groups}
     if state.asked and workers_of(job) == state.admitted:  # else the user has changed it since
@@ -114,7 +114,7 @@ def save_state_patch(raw: Raw, job: TrainingJob, state: JobState) -> list[Operat
 
 
 def release_patch(raw: Raw, job: TrainingJob, verdict: Verdict) -> list[Operation]:
-    """Let go of the job for good; on plain Kubernetes its pods still prefer one node."""
+    """Release the job for good; on plain Kubernetes its pods still prefer one node."""
     state = replace(decode_state(job.annotations.get(STATE)), message=verdict.message)
     annotations: Changes = {RELEASED: verdict.reason, PLAN: None, STATE: state.encode()}
     if job.kueue_managed:
@@ -134,9 +134,9 @@ def release_patch(raw: Raw, job: TrainingJob, verdict: Verdict) -> list[Operatio
 
 
 def _network_left(job: TrainingJob) -> dict[str, str | None]:
-    """Return what becomes of the network of a job that is let go.
+    """Return the changes to the network of a job that is released.
 
-    Pods that run keep theirs, and those that replace them must find them.
+    Running pods keep theirs, and pods that replace others must find them.
     """
     plan = decode_plan(job.annotations.get(PLAN), job_uid=job.uid)
     if plan is not None and plan.port and not job.suspend:
@@ -145,7 +145,7 @@ def _network_left(job: TrainingJob) -> dict[str, str | None]:
 
 
 def _tests(raw: Raw, job: TrainingJob) -> list[Operation]:
-    """Test what the decision was based on, as it was written: a default is not."""
+    """Test what the decision was based on, where it is written: a default value is not."""
     spec = mapping(raw.get("spec"))
     tests: list[Operation] = [{"op": "test", "path": "/metadata/uid", "value": job.uid}]
     policy = mapping(spec.get("runPolicy"))
@@ -197,7 +197,7 @@ def _leaning(affinity: Raw, plan: Plan | None) -> Changes:
 
 
 def _is_ours(term: Raw) -> bool:
-    """Tell our preference by its shape: by node name alone, which templates do not say."""
+    """Recognise our preference by its shape: by node name alone, which no template has."""
     preference = mapping(term.get("preference"))
     fields = sequence(preference.get("matchFields"))
     return (

@@ -1,4 +1,4 @@
-"""From wanted changes to the fewest JSON-patch operations (RFC 6902) that bring them about."""
+"""From wanted changes to the fewest JSON-patch operations (RFC 6902) that make them."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
@@ -15,9 +15,9 @@ class Unpatchable(ValueError):  # noqa: N818 - an answer more than an error
 
 
 def operations(document: Mapping[str, Any], changes: Changes) -> list[Operation]:
-    """Return the operations that merge `changes` into `document`; none for what is so already.
+    """Return the operations that merge `changes` into `document`; none for what is there already.
 
-    Absent parents (and null ones, which Go writes for empty maps) are made in one operation.
+    Absent parents (and null ones, which Go writes for empty maps) are created in one operation.
     Raises Unpatchable.
     """
     return list(_merge(document, changes, path=""))
@@ -53,7 +53,7 @@ def write(document: Mapping[str, Any], key: str, path: str, value: object) -> Op
 
 
 def _without_removals(changes: Changes) -> Changes:
-    """Return what is left to make where nothing is yet."""
+    """Return what is left to create where nothing exists yet."""
     made = {
         key: _without_removals(value) if isinstance(value, dict) else value
         for key, value in changes.items()

@@ -1,7 +1,7 @@
 """The one patch of a pod: pin it to its node and remove our gate, together.
 
-The pin is a required node affinity by name, which kube-scheduler turns into looking at that node
-only. While a pod is gated the API lets required affinity only be tightened: a requirement may be
+The pin is a required node affinity by name, with which kube-scheduler considers that node only.
+While a pod is gated, the API allows required affinity only to be tightened: a requirement may be
 added to a term that has one, or set where there was none (KEP-3838).
 """
 
@@ -16,12 +16,12 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def pin(pod: Pod, node: str) -> list[Operation]:
-    """Return the operations that pin a gated pod to `node` and let it go."""
+    """Return the operations that pin a gated pod to `node` and ungate it."""
     return [_same(pod), *_tighten(pod, node), *_without_gate(pod)]
 
 
 def ungate(pod: Pod) -> list[Operation]:
-    """Return the operations that let a gated pod go wherever kube-scheduler likes."""
+    """Return the operations that ungate a pod without a pin: kube-scheduler chooses its node."""
     return [_same(pod), *_without_gate(pod)]
 
 

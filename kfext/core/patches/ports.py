@@ -1,4 +1,4 @@
-"""The part of a job's patch that tells the training-operator the ports of the host network.
+"""The part of a job's patch that sets the ports of the host network for the training-operator.
 
 The operator derives MASTER_PORT, the rendezvous endpoint and the Services from its own port in the
 templates of a PyTorchJob. The addresses of a TFJob are rewritten pod by pod
@@ -17,7 +17,7 @@ Raw = Mapping[str, Any]
 
 
 def port_operations(raw: Raw, job: TrainingJob, *, base: int) -> list[Operation]:
-    """Return the operations that have the replicas of a job meet within its ports from `base`."""
+    """Return the operations that make the replicas of a job meet at its port `base`."""
     if job.kind is not PYTORCH:
         return []
     spec = mapping(raw.get("spec"))
@@ -38,7 +38,7 @@ def port_operations(raw: Raw, job: TrainingJob, *, base: int) -> list[Operation]
 def _port(container: Raw, job: TrainingJob, *, port: int, at: str) -> list[Operation]:
     """Return the operations that set the operator's port of a container."""
     ports = sequence(container.get("ports"))
-    # The position is all that says which container is meant.
+    # Only the position identifies the container, so test its name.
     same: Operation = {"op": "test", "path": f"{at}/name", "value": job.kind.container}
     wanted = {"name": job.kind.port, "containerPort": port, "protocol": "TCP"}
     if not ports:

@@ -1,7 +1,7 @@
-"""How good a division of a gang over several nodes is. Pure arithmetic on shares.
+"""The cost of dividing a gang over several nodes. Pure arithmetic on shares.
 
-A share is how many members one node gets; 6+6 and 10+2 are divisions of twelve members over two
-nodes. What makes one division better than another, and what it weighs, goes here.
+A share is the number of members that one node gets; 6+6 and 10+2 are divisions of twelve members
+over two nodes. Rules that make one division better than another, and their weights, go here.
 """
 
 from collections.abc import Sequence
@@ -16,16 +16,18 @@ Costs = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What is bad about a division, in units of one doubling of the number of nodes.
+    """The costs of a division, in units of one doubling of the number of nodes.
 
-    `crossing`: that members talk over the network at all; far more than all else, so one node is
-    best. `doubling`: twice as many nodes, because whole nodes are what the next job needs.
-    `lopsided`: a fullest node with twice its even share, because the fullest node's link sets the
-    pace of all. At 10, one member above an even share of up to ten outweighs twice the nodes
-    (balanced before fewest), one above an even share of fifty does not. `sharing`: twice as many
-    members on the fullest node, thus behind one link; 0, because what it costs differs from model
-    to model (data/pollux: 2+2 takes 1.6 times as long as 1+1+1+1 for BERT, the same for ResNet-50
-    with large batches), while spreading always takes nodes from others. Fit it where it is known.
+    `crossing`: for members that communicate over the network at all. It exceeds all other costs,
+        so one node is best.
+    `doubling`: for twice as many nodes, because the next job needs whole nodes.
+    `lopsided`: for a fullest node with twice its even share, because the link of the fullest node
+        sets the pace of the job. At 10, one member above an even share of up to ten outweighs
+        twice the nodes (balanced before fewest); one above an even share of fifty does not.
+    `sharing`: for twice as many members on the fullest node, thus behind one link. It is 0 because
+        the cost differs between models (in the measurements published with AdaptDL, 2+2 takes 1.6
+        times as long as 1+1+1+1 for BERT, but the same time for ResNet-50 with large batches),
+        while spreading always takes nodes from other jobs. Set it where the cost is known.
     """
 
     crossing: float = 100.0
@@ -36,11 +38,11 @@ class Weights:
 
 DEFAULT = Weights()
 FEWEST = Weights(doubling=1e6)
-"""As few nodes as possible; balance decides only between sets of equal size."""
+"""As few nodes as possible; balance decides only between node sets of equal size."""
 
 
 def costs(count: int, nodes: Counts, largest: Counts, *, weights: Weights = DEFAULT) -> Costs:
-    """Return how bad divisions are, the lowest the best, linear in the weights.
+    """Return the costs of divisions, linear in the weights; the lowest is the best.
 
     Each division is of `count` members over `nodes` nodes with at most `largest` on one.
     """
@@ -53,20 +55,21 @@ def costs(count: int, nodes: Counts, largest: Counts, *, weights: Weights = DEFA
 
 
 def cost(shares: Sequence[int], weights: Weights = DEFAULT) -> float:
-    """Return how bad a division into `shares` is; nodes without a member do not count."""
+    """Return the cost of a division into `shares`; nodes without a member do not count."""
     taken = [share for share in shares if share]
     nodes, largest = np.array([len(taken)]), np.array([max(taken)])
     return float(costs(sum(taken), nodes, largest, weights=weights)[0])
 
 
 def fullest(capacity: Counts, count: int, sizes: Counts) -> Counts:
-    """Return, per number of nodes, the smallest possible largest share of `count` members.
+    """Return, for each number of nodes in `sizes`, the smallest possible largest share.
 
-    `capacity` is how many members each node holds, the roomiest first; `sizes` are enough nodes.
+    `capacity` is how many members each node holds, largest first; each of the `sizes` must be
+    enough nodes for `count` members.
     """
     filled = np.concatenate(([0], np.cumsum(capacity)))
     low, high = -(-count // sizes), np.full(len(sizes), min(int(capacity[0]), count))
-    level = low  # mostly an even share will do
+    level = low  # an even share mostly suffices
     while (low < high).any():
         above = np.minimum(np.searchsorted(-capacity, -level, side="right"), sizes)
         enough = level * above + filled[sizes] - filled[above] >= count
@@ -76,9 +79,9 @@ def fullest(capacity: Counts, count: int, sizes: Counts) -> Counts:
 
 
 def even(capacity: Counts, count: int) -> Counts:
-    """Return the most even shares of `count` members, the larger first, if they fit.
+    """Return the most even shares of `count` members, the larger ones first, if they fit.
 
-    `capacity` is how many members each node holds, the roomiest first.
+    `capacity` is how many members each node holds, largest first.
     """
     size = np.array([len(capacity)])
     level = int(fullest(capacity, count, size)[0])
@@ -90,7 +93,7 @@ def even(capacity: Counts, count: int) -> Counts:
 
 
 def instead(shares: Sequence[int], fewest: Sequence[int]) -> str:
-    """Return why a division takes more nodes than the one over the fewest, or nothing to say."""
+    """Return why a division takes more nodes than the one over the fewest, empty if it does not."""
     if len(shares) <= len(fewest):
         return ""
     return (

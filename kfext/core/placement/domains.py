@@ -1,7 +1,7 @@
 """The parts of the cluster in which a gang is placed, the nearest nodes first.
 
-Members in one rack talk over fewer and less shared links than members in two. So a gang goes into
-the narrowest level's domain that holds it, else the next wider, in the end anywhere.
+Members in one rack communicate over fewer and less shared links than members in two. So a gang
+goes into a domain of the narrowest level that holds it, else of the next wider, else anywhere.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,13 +16,13 @@ from kfext.core.placement.pool import Pool
 from kfext.core.placement.score import Rows
 
 _COMPARED = 4
-"""Domains of a level that are compared with each other: those that need the fewest nodes."""
+"""How many domains of a level are compared: those where the gang needs the fewest nodes."""
 
 
 def surroundings(
     gang: Gang, pool: Pool, levels: Sequence[Domains], *, weights: Weights
 ) -> Iterator[Rows]:
-    """Yield positions in the pool that lie near each other, the best first; in the end all.
+    """Yield sets of positions in the pool that lie near each other, the best first, all last.
 
     `levels` are the domains of all rows, the widest level first. A domain in which the gang takes
     more than MOST_NODES times the nodes that it takes elsewhere is left out: many small nodes in
@@ -100,9 +100,9 @@ def _core(
 
 
 def side_by_side(gang: Gang, rows: Rows, levels: Sequence[Domains]) -> Rows:
-    """Return the row of each member so that in rank order each domain comes in one piece.
+    """Return the row of each member, reordered so that each domain holds consecutive ranks.
 
-    Members change places only with members that are alike; domains with more members come first.
+    Only equal members change places; domains with more members come first.
     """
     narrowest = levels[-1][rows]
     if narrowest.min() == narrowest.max():

@@ -1,4 +1,4 @@
-"""A gang: all pods of one job, each with what it asks of a node, in rank order."""
+"""A gang: all pods of one job in rank order, each with what it requires of a node."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _LARGEST_TOTAL = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One pod of a gang. `guaranteed` is its QoS class, which scores differently."""
+    """One pod of a gang; `guaranteed`: whether its QoS class is Guaranteed, which scores use."""
 
     key: ReplicaKey
     requests: Resources
@@ -27,7 +27,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Members in a row that ask for the same, so that they are placed in one go.
+    """Consecutive members with equal requirements, which are placed in one go.
 
     `requests` has shape (resources,).
     """
@@ -39,9 +39,12 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """The members still to be placed, in rank order, and as batches.
+    """The members still to be placed.
 
-    `resources` names what the amounts are of; `total` is what all members request together.
+    `members`: in rank order.
+    `resources`: the names of the resources of all amounts.
+    `batches`: the same members as batches.
+    `total`: the amounts that all members request together.
     """
 
     members: tuple[Member, ...]
@@ -56,7 +59,7 @@ class Gang:
 
     @property
     def ports_clash(self) -> bool:
-        """Whether two members want the same host port, so that one node cannot hold all."""
+        """Whether two members use the same host port, so that one node cannot hold all."""
         seen: set[tuple[str, int]] = set()
         for batch in self.batches:
             ports = set(batch.constraints.host_ports)
@@ -104,8 +107,8 @@ def _alike(one: Member, other: Member) -> bool:
 def members_of(job: TrainingJob, pods: Iterable[Pod] = ()) -> list[Member]:
     """Return every replica of a job in rank order.
 
-    A pod that exists says itself what it asks for (admission may have changed it); a replica
-    without a pod asks for what its template says.
+    The requests of an existing pod count (admission may have changed them); a replica without a
+    pod has those of its template.
     """
     existing = {pod.replica: pod for pod in pods}
     members = []

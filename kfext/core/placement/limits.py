@@ -1,4 +1,4 @@
-"""What a job's settings allow of its place: all that the solver knows of them, as one value."""
+"""The limits that a job's settings set for its placement: all of them that the solver needs."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,12 +11,13 @@ from kfext.core.settings.values import Colocation
 class Limits:
     """The limits within which a gang is placed, or a reservation made for it.
 
-    Equal limits give equal answers, so that they are a key of what is remembered of an answer. No
-    field has a default: a limit that is not passed on is an error of types, not a silent one.
+    Equal limits give equal answers, so they are part of the key of cached answers. No field has a
+    default, so that the type checker finds a limit that is not passed on.
 
-    `one_node`: only a single node will do. `excluded`: names of nodes that are out of the question.
+    `one_node`: whether all members must go to a single node.
+    `excluded`: the names of nodes that may not be used.
     `topology_keys`: labels of nodes, the widest domain first, such as a zone and then a rack.
-    `assumed`: what a pod that requests none of a resource counts as in scores, never in what fits.
+    `assumed`: the amounts that count in scores, never in fits, for a pod without requests.
     """
 
     one_node: bool

@@ -1,4 +1,4 @@
-"""Why a gang has no place: a sentence with numbers, for people who wait."""
+"""Why a gang cannot be placed: a message with numbers for the user."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from kfext.model.verdict import Verdict
 from kfext.names import REASON_NO_ELIGIBLE_NODE, REASON_NO_ROOM, REASON_TOO_BIG
 
 _CAUSES = 3
-"""How many causes a sentence names, most frequent first."""
+"""How many causes a message names, most frequent first."""
 
 
 def no_place(
@@ -28,9 +28,10 @@ def no_place(
     one_node: bool,
     ever: bool,
 ) -> Verdict:
-    """Return why a gang has no place now; `ever` says whether the empty cluster would hold it.
+    """Return why a gang cannot be placed now; `ever`: whether the empty cluster would hold it.
 
-    `possible` says per batch which rows its constraints allow; `free` has shape (resources, rows).
+    `possible` marks per batch the rows that its constraints allow; `free` has shape (resources,
+    rows).
     """
     nodes = ledger.node_count
     for batch, mask in zip(gang.batches, possible, strict=True):
@@ -55,7 +56,7 @@ def no_place(
 
 
 def _in_pieces(gang: Gang, *, one_node: bool) -> str:
-    """Return what is wrong when each resource by itself would do."""
+    """Return what is missing when each resource by itself would suffice."""
     if gang.ports_clash and one_node:
         return "two pods want the same host port, which a node has only once"
     if one_node:
@@ -75,7 +76,7 @@ def _amounts(gang: Gang) -> str:
 
 
 def _shortage(gang: Gang, number: int, resource: str, free: Amounts, one_node: bool) -> str | None:
-    """Return how much of a resource is missing, or None if it is not what is short."""
+    """Return how much of a resource is missing, or None if it is not short."""
     wanted = int(gang.total[number])
     most = max(int(free.max(initial=0)), 0)
     total = int(np.maximum(free, 0).sum())

@@ -1,8 +1,8 @@
-"""Divide a gang that no single node holds over the best set of nodes.
+"""Divide a gang that no single node holds over the best node set.
 
-The division is chosen first, by its cost (core.placement.division), then the nodes that take it,
-by their ranking: consecutive ranks together, the first ranks on the largest share, the highest on
-the smallest, so that an elastic surplus comes last. A rule that makes one set of nodes better than
+The division is chosen first, by its cost (core.placement.division), then the nodes for it, by
+their ranking. Consecutive ranks stay together, the first ranks on the largest share, the highest
+on the smallest, so that an elastic surplus comes last. A rule that makes one node set better than
 another goes here; one that weighs divisions goes to core.placement.division.
 """
 
@@ -25,10 +25,10 @@ from kfext.core.placement.score import Ranking, Rows
 from kfext.core.placement.search import searched
 
 MOST_NODES = 2
-"""A balanced set has at most so many times the fewest nodes that hold the gang."""
+"""A balanced node set has at most this many times the fewest nodes that hold the gang."""
 
 _TRIES = 12
-"""How many sizes of a set are tried for members that differ; for equal ones the first is right."""
+"""How many sizes of a node set are tried for unequal members; for equal ones the first is right."""
 
 
 def divide(
@@ -39,9 +39,9 @@ def divide(
     weights: Weights = DEFAULT,
     most: int | None = None,
 ) -> Rows | None:
-    """Return the row of each member, or None if no set of nodes was found to hold the gang.
+    """Return the row of each member, or None if no node set was found that holds the gang.
 
-    `most` is how many nodes balance may cost, None: so many as the pool itself makes right.
+    `most` limits how many nodes balance may cost; None: the limit follows from the pool itself.
     """
     if not pool.may_hold(gang):
         return None
@@ -58,15 +58,15 @@ def divide(
 
 
 def fewest_nodes(capacity: Counts, count: int) -> int:
-    """Return how many nodes hold `count` members at least, of those that have `capacity`."""
+    """Return the fewest nodes that hold `count` members; `capacity` is per node."""
     return int(np.searchsorted(np.cumsum(np.sort(capacity)[::-1]), count)) + 1
 
 
 def divisions(capacity: Counts, count: int, *, weights: Weights) -> tuple[Counts, Costs]:
     """Return the numbers of nodes to divide `count` members over, the cheapest first, and costs.
 
-    `capacity` is how many members each node holds.
-    Exact if all members are alike; else what can be had at best.
+    `capacity` is how many members each node holds. The result is exact if all members are equal,
+    else it is a lower bound.
     """
     capacity = np.sort(capacity)[::-1]
     fewest = int(np.searchsorted(np.cumsum(capacity), count)) + 1
@@ -79,7 +79,7 @@ def divisions(capacity: Counts, count: int, *, weights: Weights) -> tuple[Counts
 def _balanced(gang: Gang, pool: Pool, sizes: Counts, *, ranking: Ranking) -> Rows | None:
     """Return the position of each member on the first of the `sizes` on which they fit.
 
-    Members differ, so that what is balanced by number may be too tight.
+    Members differ, so nodes with balanced numbers of them may be too small.
     """
     count = len(gang.members)
     for size in sizes:
@@ -94,8 +94,8 @@ def _balanced(gang: Gang, pool: Pool, sizes: Counts, *, ranking: Ranking) -> Row
 def _nodes(pool: Pool, count: int, size: int, *, ranking: Ranking) -> tuple[Rows, Counts]:
     """Return the best `size` positions for the most even division, and the share of each.
 
-    If the nodes allow equal shares (but for one member), the best nodes by ranking that can take
-    them; else the roomiest.
+    If the nodes allow equal shares (but for one member), these are the best nodes by ranking that
+    can take them; else the nodes with the most capacity.
     """
     share, more = divmod(count, size)
     able = np.flatnonzero(pool.capacity >= share)
@@ -112,7 +112,7 @@ def _nodes(pool: Pool, count: int, size: int, *, ranking: Ranking) -> tuple[Rows
 
 
 def _lowest(ranks: Counts, number: int) -> Rows:
-    """Return where the lowest `number` of the ranks are, in their order."""
+    """Return the indexes of the lowest `number` of the ranks, in their order."""
     if number < len(ranks):
         found = np.argpartition(ranks, number)[:number]
         return found[np.argsort(ranks[found])]
@@ -124,7 +124,7 @@ def _unlike(
 ) -> Rows | None:
     """Return the cheapest of the divisions found for members that differ.
 
-    What looks balanced may take more nodes than it should, or not be found at all.
+    A balanced division may take more nodes than it should, or may not be found at all.
     """
     found = [] if balanced is None else [balanced]
     found += decreasing(gang, pool, ranking=ranking)
@@ -135,14 +135,14 @@ def _unlike(
     tighter = _tighter(gang, pool, least=least, most=most, ranking=ranking)
     found += [] if tighter is None else [tighter]
     divisions = [np.unique(placed, return_counts=True)[1].tolist() for placed in found]
-    # More nodes than are proved to be needed are balance too dearly bought.
+    # Balance is not worth many more nodes than are provably needed.
     most = max(MOST_NODES * least, min(map(len, divisions)))
     allowed = [number for number, shares in enumerate(divisions) if len(shares) <= most]
     return found[min(allowed, key=lambda number: cost(divisions[number], weights))]
 
 
 def _at_least(gang: Gang, pool: Pool) -> int:
-    """Return how many nodes the gang needs at the very least: by number and by each resource."""
+    """Return a lower bound of the nodes that the gang needs, by number and by each resource."""
     bounds = [fewest_nodes(pool.capacity, len(gang.members))]
     for amounts, wanted in zip(pool.free, gang.total, strict=True):
         bounds.append(fewest_nodes(np.maximum(amounts, 0), int(wanted)))
@@ -150,7 +150,7 @@ def _at_least(gang: Gang, pool: Pool) -> int:
 
 
 def _tighter(gang: Gang, pool: Pool, *, least: int, most: int, ranking: Ranking) -> Rows | None:
-    """Return a place on less than half as many nodes as `most`, None if there is none."""
+    """Return positions on less than half as many nodes as `most`, None if none are found."""
     for size in range(least, (most - 1) // MOST_NODES + 1):
         placed = searched(gang, pool, ranking=ranking, most_nodes=size)
         if placed is not None:

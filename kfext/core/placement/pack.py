@@ -20,10 +20,10 @@ def fill(
 ) -> Rows | None:
     """Return the position in the pool of each member, or None if not all of them fit.
 
-    The nodes take turns in the order of the pool, with at most `limit` members each. A batch goes
-    on where the last one ended, so that consecutive ranks stay together, and then from the start.
-    With an `order` of batches these are placed in it, each at once from the start (first fit).
-    With `partly` a member that does not fit has position -1 instead.
+    The nodes are filled in the order of the pool, with at most `limit` members each. A batch
+    continues where the last one ended, so that consecutive ranks stay together, and then from the
+    start. With an `order`, the batches are placed in it, each from the start (first fit). With
+    `partly`, a member that does not fit has position -1 instead.
     """
     left = pool.free.copy()
     taken = np.zeros(len(pool.rows), dtype=np.int64)
@@ -57,10 +57,10 @@ def fill(
 
 
 def decreasing(gang: Gang, pool: Pool, *, ranking: Ranking) -> list[Rows]:
-    """Return packings of unlike members: the largest first, each on the first node that holds it.
+    """Return packings of unequal members: largest first, each on the first node that holds it.
 
-    The nodes are sorted once from the roomiest down, and once from the fullest that still has room
-    (best fit, with which small members leave large gaps alone).
+    The nodes are sorted once from the emptiest to the fullest, and once the other way round (best
+    fit, which leaves large gaps for large members).
     """
     most = np.maximum(pool.free.max(axis=1), 1)[:, None]
     roomy = (pool.free / most).sum(axis=0)

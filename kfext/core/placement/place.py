@@ -1,8 +1,8 @@
-"""The solver: where every pod of a gang goes. The one used by controller, CLI and simulator.
+"""The solver: where every pod of a gang goes. Controller, CLI and simulator all use it.
 
-Two stages, as in CMS-DL: stage A chooses one node for the whole gang, or the smallest good set
-of nodes; stage B gives each pod its node (core.placement.solve). This is what surrounds them: what
-the gang asks, what the nodes have, and the answer with its reason.
+It has two stages, as in CMS-DL: stage A chooses one node for the whole gang, or the smallest good
+node set; stage B gives each pod its node (core.placement.solve). This module prepares them: what
+the gang requires, what the nodes have, and the answer with its reason.
 """
 
 from collections import Counter
@@ -32,13 +32,13 @@ def place(
     ignoring: Collection[Hashable] = (),
     weights: Weights = DEFAULT,
 ) -> Assignment | Verdict:
-    """Return the node of every member, or why there is no place.
+    """Return the node of every member, or why they cannot be placed.
 
-    `bound` members stay where they are and draw the others to them; `ignoring` are claims of the
-    gang itself, which count as free. Deterministic: equal nodes go by name.
+    `bound` members stay where they are, and the others go near them; `ignoring` are claims of the
+    gang itself, which count as free. The result is deterministic: equal nodes go by name.
 
     A gang that no node holds goes into the narrowest topology domain that does, else the next
-    wider, else anywhere. `weights` say which division over several nodes is best.
+    wider, else anywhere. `weights` decide which division over several nodes is best.
     """
     bound = bound or {}
     moving = gang(member for member in members if member.key not in bound)
@@ -70,9 +70,9 @@ def place(
 
 
 def why_more_nodes(found: Assignment, fewest: Assignment | Verdict) -> str:
-    """Return why a place has more nodes than it must, or an empty string.
+    """Return why a placement uses more nodes than it must, or an empty string.
 
-    `fewest` is what `place` says to the same question with the weights FEWEST.
+    `fewest` is the result of `place` for the same gang with the weights FEWEST.
     """
     if isinstance(fewest, Verdict):
         return ""
@@ -81,13 +81,13 @@ def why_more_nodes(found: Assignment, fewest: Assignment | Verdict) -> str:
 
 
 def _rows(nodes: Collection[str], ledger: Ledger) -> Rows:
-    """Return the rows of those nodes that are still there, one for each time a node is named."""
+    """Return the rows of the nodes that still exist, one for each time a node is named."""
     rows = [row for node in nodes if (row := ledger.row(node)) is not None]
     return np.array(sorted(rows), dtype=np.intp)
 
 
 def _masks(moving: Gang, ledger: Ledger, *, excluded: Collection[str]) -> Sequence[Mask]:
-    """Return per batch which rows its constraints allow, whatever is free."""
+    """Return per batch which rows its constraints allow, regardless of free capacity."""
     shut = _rows(excluded, ledger)
     masks = []
     for batch in moving.batches:
@@ -102,7 +102,7 @@ def _masks(moving: Gang, ledger: Ledger, *, excluded: Collection[str]) -> Sequen
 def _without_taken_ports(
     moving: Gang, ledger: Ledger, masks: Sequence[Mask], *, ignoring: Collection[Hashable]
 ) -> Sequence[Mask]:
-    """Return the masks without the rows where others hold a host port of the batch."""
+    """Return the masks without the rows where other pods hold a host port of the batch."""
     open_ = []
     for batch, mask in zip(moving.batches, masks, strict=True):
         taken = ledger.with_port_taken(batch.constraints.host_ports, ignoring=ignoring)
@@ -130,9 +130,9 @@ def still_fits(
     excluded: Collection[str] = (),
     ignoring: Collection[Hashable] = (),
 ) -> bool:
-    """Return whether every member may still go where `assignment` says, on the ledger as it is.
+    """Return whether every member still fits on its node in `assignment`, on the present ledger.
 
-    `ignoring` are the claims that hold this very room.
+    `ignoring` are the claims of the members themselves.
     """
     moving = gang(members)
     places = [ledger.row(assignment.get(member.key, "")) for member in moving.members]
@@ -156,5 +156,5 @@ def still_fits(
         if not mask[own].all() or clash or not ports.isdisjoint(wanted):
             return False
         ports |= wanted
-    # Of what nobody here requests others may have taken more than there is.
+    # Other pods may have overcommitted a resource that no member requests on that node.
     return bool(((left >= 0) | (left == free)).all())

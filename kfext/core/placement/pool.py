@@ -14,11 +14,14 @@ from kfext.core.placement.score import Rows
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Some rows of the ledger, those with room for a member at least.
+    """The rows of the ledger that can hold at least one member.
 
-    `free` has shape (resources, rows), `masks[b]` says which of the rows batch b may use, and
-    `holds[b]` how many members of batch b alone each holds. `capacity` is how many members each row
-    holds; exact if all members are alike, else an upper bound by the smallest member.
+    `rows`: their numbers in the ledger.
+    `free`: the free amounts, shape (resources, rows).
+    `masks`: `masks[b]` marks the rows that batch b may use.
+    `holds`: `holds[b]` is how many members of batch b alone each row holds.
+    `capacity`: how many members each row holds; exact if all members are equal, else an upper
+        bound by the smallest member.
     """
 
     rows: Rows
@@ -39,7 +42,7 @@ class Pool:
         )
 
     def may_hold(self, gang: Gang) -> bool:
-        """Return whether nothing simple speaks against the gang in this pool."""
+        """Return whether the pool passes the simple necessary checks for the gang."""
         return all(
             int(capacity.sum()) >= count
             for capacity, count in (
@@ -67,7 +70,7 @@ def _holds(batch: Batch, free: Amounts, mask: Mask, *, most: int) -> Counts:
 
 
 def _capacity(gang: Gang, free: Amounts, masks: Sequence[Mask]) -> Counts:
-    """Return an upper bound of how many members each row holds: by the smallest member."""
+    """Return an upper bound of how many members each row holds, by the smallest member."""
     smallest = np.min([batch.requests for batch in gang.batches], axis=0)
     capacity = np.full(free.shape[1], len(gang.members), dtype=np.int64)
     return _limited(capacity, smallest, free, np.logical_or.reduce(masks))

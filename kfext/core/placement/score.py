@@ -1,4 +1,4 @@
-"""Which of the possible nodes is best for a gang, or for its share of a node set.
+"""Which of the eligible nodes is best for a gang, or for its share of a node set.
 
 A rule that makes one node better than another goes here.
 """
@@ -19,20 +19,21 @@ COMMON = frozenset({CPU, MEMORY, PODS, "ephemeral-storage"})
 Rows = NDArray[np.intp]
 Scores = NDArray[np.float64]
 Ranking = Callable[[Rows], NDArray[np.int64]]
-"""Returns a number per given row, the lowest for the best; no two rows have the same."""
+"""Returns a number per given row, lowest for the best; no two rows have the same."""
 
 _STEPS = 10**9  # scores that differ by less are equal, whatever the rounding of their sums
 _BOUND = 1000.0
 
 
 def ranking(gang: Gang, ledger: Ledger, *, assumed: Resources) -> Ranking:
-    """Return the order of preference among rows; equal scores go by node name, so that all agree.
+    """Return the order of preference among rows; equal scores go by node name.
 
     A pod that requests no CPU or memory counts as `assumed`, which an administrator may set.
 
-    On GPUs and other extended resources the tightest fit, so that whole nodes stay free for jobs
-    that need them. On CPU and memory the least allocated, because pods that may burst share what
-    is left; unless all pods are Guaranteed and cannot burst: then the tightest fit again.
+    For GPUs and other extended resources the tightest fit is best, so that whole nodes stay free
+    for jobs that need them. For CPU and memory the least allocated node is best, because pods that
+    may burst share what is left; but if all pods are Guaranteed, they cannot burst, and the
+    tightest fit is best again.
     """
 
     def ranks(rows: Rows) -> NDArray[np.int64]:
@@ -52,7 +53,7 @@ def _scores(gang: Gang, ledger: Ledger, rows: Rows, assumed: Resources) -> Score
         columns = [gang.resources.index(name) for name in scarce]
         left = ledger.free(scarce)[:, rows] - gang.total[columns][:, None]
         tightness: Scores = -_share(left, ledger.allocatable(scarce)[:, rows])
-        # Equal on the scarce resources: the least loaded, by a weight that never outvotes them.
+        # Nodes equal on scarce resources go by load; its weight never outweighs those.
         return tightness - 1e-6 * load
     return load if gang.guaranteed else -load
 
@@ -65,7 +66,7 @@ def _load(gang: Gang, ledger: Ledger, rows: Rows, assumed: Resources) -> Scores:
 
 
 def _wanted(gang: Gang, name: str, assumed: int) -> int:
-    """Return what all members request of a resource; who requests none counts as `assumed`."""
+    """Return the request of all members; one that does not request the resource has `assumed`."""
     if name not in gang.resources:
         return assumed * len(gang.members)
     number = gang.resources.index(name)
@@ -75,6 +76,6 @@ def _wanted(gang: Gang, name: str, assumed: int) -> int:
 
 
 def _share(amounts: Amounts, of: Amounts) -> Scores:
-    """Return the mean over the resources of what share the amounts are."""
+    """Return the mean share that the amounts are of `of`, over the resources."""
     shares: Scores = (amounts / np.maximum(of, 1)).sum(axis=0) / len(amounts)
     return shares

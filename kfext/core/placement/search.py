@@ -1,4 +1,4 @@
-"""The last resort for a gang of unlike pods: try divisions one by one, within a bound."""
+"""The last resort for a gang of unequal pods: try divisions one by one, within a bound."""
 
 from collections.abc import Hashable, Sequence
 from itertools import accumulate
@@ -10,9 +10,9 @@ from kfext.core.placement.pool import Pool
 from kfext.core.placement.score import Ranking, Rows
 
 _STEPS = 5000
-"""How often a node is looked at before the search gives up: a few milliseconds."""
+"""How many nodes are examined before the search gives up: a few milliseconds."""
 _DEPTH = 400
-"""Batches times nodes of a search; the roomiest nodes take part."""
+"""The most batches times nodes of a search; only the nodes with the most capacity take part."""
 
 
 def searched(
@@ -20,7 +20,8 @@ def searched(
 ) -> Rows | None:
     """Return the position in the pool of each member, or None if none was found within the bound.
 
-    Complete for small pools: there it finds a place, on at most `most_nodes`, if there is one.
+    For small pools the search is complete: it finds a placement on at most `most_nodes` nodes if
+    there is one.
     """
     batches = gang.batches
     in_all = np.maximum(pool.free, 0).sum(axis=1, dtype=np.float64)
@@ -40,9 +41,9 @@ def searched(
 
 
 class _Search:
-    """Depth first over the batches in the given order and, within a batch, over the nodes.
+    """A depth-first search over the batches in the given order and, within a batch, over the nodes.
 
-    `shares[b][n]` is how many members of batch b node n has; `left[n]` what is free there.
+    `shares[b][n]` is how many members of batch b node n has; `left[n]` is what is free there.
     """
 
     def __init__(self, gang: Gang, pool: Pool, order: Sequence[int], *, most_nodes: int) -> None:
@@ -75,7 +76,7 @@ class _Search:
     ) -> bool:
         """Place `count` members of a batch on the nodes from `at` on, then the other batches.
 
-        Of each node: how many it holds, how many all nodes after it hold, and its kind.
+        `nodes` has for each node: how many it holds, how many all nodes after it hold, its kind.
         """
         if not count:
             return self.batch(depth + 1)
@@ -97,7 +98,7 @@ class _Search:
         return False
 
     def _may_use(self, node: int) -> bool:
-        """Return whether a node is in use already, or one more may be."""
+        """Return whether a node is already in use, or one more node may be used."""
         used = [any(at) for at in zip(*self.shares, strict=True)]
         return used[node] or sum(used) < self.most_nodes
 
@@ -114,7 +115,7 @@ class _Search:
         return max(most, 0)
 
     def _kind(self, node: int) -> Hashable:
-        """Return what must be equal for two nodes to be exchanged."""
+        """Return what must be equal for two nodes to be interchangeable."""
         masks = tuple(mask[node] for mask in self.masks)
         return tuple(self.left[node]), masks, frozenset(self.ports[node])
 

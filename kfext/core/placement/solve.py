@@ -1,4 +1,4 @@
-"""Stage A and B of a placement on one state of the ledger: which nodes, and who goes where."""
+"""Stages A and B of a placement on one state of the ledger: the nodes, and the pods on each."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,10 +19,15 @@ from kfext.core.placement.score import Ranking, Rows
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is asked: `masks` are per batch of the gang.
+    """A gang to place, with everything that decides where, except what is free.
 
-    `homes` has the row of each bound member of the job whose node is still there; `levels` are the
-    topology domains of all rows, the widest level first.
+    `gang`: the members to place.
+    `masks`: per batch of the gang, the rows that it may use.
+    `ranking`: the order of preference among rows.
+    `weights`: the costs of divisions.
+    `homes`: the row of each bound member of the job whose node still exists.
+    `levels`: the topology domains of all rows, the widest level first.
+    `one_node`: whether only a single node will do.
     """
 
     gang: Gang
@@ -58,10 +63,10 @@ def _nearness(task: Task) -> Iterator[Mask]:
 
 
 def _unanchored(task: Task, free: Amounts) -> Rows | None:
-    """Return the row of each member: one row for all, else the nearest good set of rows."""
+    """Return the row of each member: one row for all, else the nearest good node set."""
     fits = np.logical_and.reduce(task.masks)
     for amounts, wanted in zip(free, task.gang.total, strict=True):
-        if wanted > 0:  # of what it does not request others may have taken more than there is
+        if wanted > 0:  # other resources may be overcommitted by other pods
             fits &= amounts >= wanted
     rows = np.flatnonzero(fits)
     if len(rows) and not task.gang.ports_clash:
@@ -77,7 +82,7 @@ def _divided(task: Task, free: Amounts) -> Rows | None:
     gang, nodes = task.gang, pool(task.gang, free=free, masks=task.masks)
     if not nodes.may_hold(gang):
         return None
-    # Of all nodes, not of a domain's: balance within a rack of small nodes must not cost more.
+    # Counted over all nodes, so that balance within a rack of small nodes does not cost more.
     most = MOST_NODES * fewest_nodes(nodes.capacity, len(gang.members))
     for near in surroundings(gang, nodes, task.levels, weights=task.weights):
         place = nodes.only(near)
@@ -88,10 +93,10 @@ def _divided(task: Task, free: Amounts) -> Rows | None:
 
 
 def _beside(task: Task, free: Amounts) -> Rows | None:
-    """Return the row of each member, near bound members that have too little room for all.
+    """Return the row of each member near bound members whose nodes cannot hold all of them.
 
-    Either the others stay together, or the homes take what they hold and the rest goes elsewhere:
-    what divides the job best, with its bound members counted.
+    Either the others stay together, or the homes take as many as they hold and the rest goes
+    elsewhere: whichever divides the job better, its bound members included.
     """
     ways = [_homes_first(task, free), _unanchored(task, free)]
     found = [rows for rows in ways if rows is not None]
@@ -121,7 +126,7 @@ def _homes_first(task: Task, free: Amounts) -> Rows | None:
 
 
 def _part(gang: Gang, chosen: Mask) -> tuple[Gang, list[int]]:
-    """Return the gang of some of the members, and which of the batches are left in it."""
+    """Return the gang of the chosen members, and which of the batches are left in it."""
     starts = np.cumsum([0, *(batch.count for batch in gang.batches[:-1])])
     counts = np.add.reduceat(chosen.astype(np.int64), starts)
     kept = [number for number, count in enumerate(counts) if count]
@@ -136,6 +141,6 @@ def _part(gang: Gang, chosen: Mask) -> tuple[Gang, list[int]]:
 
 
 def _cost(rows: Rows, task: Task) -> float:
-    """Return how bad the division of the whole job is, bound members included."""
+    """Return the cost of the division of the whole job, bound members included."""
     shares = np.unique(np.concatenate((rows, task.homes)), return_counts=True)[1]
     return cost(shares.tolist(), task.weights)

@@ -1,8 +1,8 @@
-"""EASY backfill: for whom room is kept, and where: where the least is still to be freed.
+"""EASY backfill: on which nodes capacity is reserved: where the least is still to be freed.
 
 Only the first job of the queue that has waited long enough gets a reservation; all others start
-freely around it. It is derived from the ledger whenever it is asked for, so that nothing of it is
-stored. Source: Lifka, The ANL/IBM SP scheduling system (1995); unknown ends are ours.
+freely around it. It is derived from the ledger on demand and never stored. Source: Lifka, The
+ANL/IBM SP scheduling system (1995); the treatment of jobs with an unknown end is kfext's own.
 """
 
 from collections.abc import Collection, Hashable, Sequence
@@ -20,9 +20,11 @@ from kfext.core.queue.reservation import Ends, Needs, Reservation, keep
 
 @dataclass(frozen=True, slots=True)
 class _Prospect:
-    """What there is for a gang: `free` now, and `later`, when all training jobs have ended.
+    """The capacity for a gang. Amounts have shape (resources, rows).
 
-    Both have shape (resources, rows); `masks[b]` says which rows batch b may use.
+    `free`: what is free now.
+    `later`: what is free when all training jobs have ended.
+    `masks`: `masks[b]` marks the rows that batch b may use.
     """
 
     wanted: Gang
@@ -43,8 +45,8 @@ def reserve(
 ) -> Reservation | None:
     """Return the reservation of a gang that does not fit now.
 
-    `ignoring` are the claims of the reservation that this one replaces. None if the gang would not
-    fit even when all training jobs had ended: the end of nothing else is waited for.
+    `ignoring` are the claims of the reservation that this one replaces. Return None if the gang
+    would not fit even after all training jobs have ended: kfext waits for the end of no other pod.
     """
     wanted = gang(members)
     emptied = ledger.without(lambda claim: bool(claim.job))
@@ -70,7 +72,7 @@ def reserve(
 
 
 def _on_one_node(prospect: _Prospect) -> Needs | None:
-    """Return the need on the node that will hold the whole gang and lacks least of it now."""
+    """Return the need on the one node that can hold the whole gang and lacks least of it now."""
     wanted, total = prospect.wanted, prospect.wanted.total[:, None]
     fits = np.logical_and.reduce(prospect.masks) & (prospect.later >= total).all(axis=0)
     rows = np.flatnonzero(fits)
@@ -83,7 +85,7 @@ def _on_one_node(prospect: _Prospect) -> Needs | None:
 
 
 def _on_many(prospect: _Prospect) -> Needs | None:
-    """Return the need on a set of nodes: what is free is used first, the freest node first."""
+    """Return the need on a node set: free capacity is used first, the freest node first."""
     wanted, ledger = prospect.wanted, prospect.ledger
     scale = np.maximum(wanted.total, 1)[:, None]
     freest = -(np.minimum(prospect.free, scale) / scale).sum(axis=0)
@@ -107,7 +109,7 @@ def _on_many(prospect: _Prospect) -> Needs | None:
 
 
 def _copies(amounts: Amounts, requests: Amounts) -> int:
-    """Return how many members of these requests an amount holds."""
+    """Return how many members with these requests fit into the amounts."""
     asked = requests > 0
     return max(int((amounts[asked] // requests[asked]).min(initial=2**31)), 0)
 

@@ -1,4 +1,4 @@
-"""What did not fit, remembered: jobs of equal shape share one verdict until room comes free."""
+"""A cache of what did not fit: jobs of equal shape share a verdict until capacity is freed."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -10,10 +10,12 @@ from kfext.model.verdict import Verdict
 
 @dataclass(frozen=True, slots=True)
 class NoFit:
-    """Why a shape has no place.
+    """Why a shape cannot be placed.
 
-    `preemptible`: it would have one if pods of lower priority were evicted. `would_fit`: it would
-    have one if something else were not there, which is no longer so once that is taken too.
+    `verdict`: the reason and message.
+    `preemptible`: whether it would fit if pods of lower priority were evicted.
+    `would_fit`: whether it would fit without pods of lower priority or without the reservation.
+        Any new claim may change that, so the refusal holds only for one version of the ledger.
     """
 
     verdict: Verdict
@@ -22,14 +24,14 @@ class NoFit:
 
 
 class NoFitCache:
-    """The refusals since room last came free on a ledger. What has no place now has none later."""
+    """The refusals since capacity was last freed: what did not fit then still does not fit."""
 
     def __init__(self) -> None:
         self._gains = -1
         self._known: dict[Hashable, tuple[int, NoFit]] = {}
 
     def known(self, shape: Hashable, ledger: Ledger) -> NoFit | None:
-        """Return why the shape was refused, None if it was not, or if room has come free since."""
+        """Return why the shape was refused, None if it was not or capacity was freed since."""
         if ledger.gains != self._gains:
             self._gains = ledger.gains
             self._known.clear()
@@ -39,12 +41,12 @@ class NoFitCache:
         return refusal
 
     def note(self, shape: Hashable, refusal: NoFit, ledger: Ledger) -> None:
-        """Remember a refusal; `known` has just been asked for the same shape."""
+        """Remember a refusal; call `known` for the same shape first."""
         self._known[shape] = (ledger.version, refusal)
 
 
 def shape_of(job: TrainingJob) -> Hashable:
-    """Return what of a job decides about its place: two jobs of equal shape are refused alike."""
+    """Return what decides whether a job fits: two jobs of equal shape are refused alike."""
     return tuple(
         (group.replicas, tuple(group.requests.items()), group.constraints, group.guaranteed)
         for group in job.groups

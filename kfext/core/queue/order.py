@@ -10,7 +10,7 @@ from kfext.model.priority import PriorityClass
 
 Classes = Mapping[str, PriorityClass]
 Turn = tuple[int, float, str, str, str]
-"""A job's place in the order: the smaller comes first. No two jobs have the same."""
+"""The sort key of a job's position: smaller comes first. No two jobs have the same."""
 
 _NONE = PriorityClass(name="", value=0)
 
@@ -38,7 +38,7 @@ def default_class(classes: Classes) -> PriorityClass:
 
 
 def turn(job: TrainingJob, classes: Classes) -> Turn:
-    """Return a job's place in the order; of equal age it goes by name, so that restarts agree."""
+    """Return a job's sort key; jobs of equal age go by name, so that it survives a restart."""
     priority = priority_class(job, classes).value
     return (-priority, job.created, job.namespace, job.name, job.kind.name)
 

@@ -1,12 +1,12 @@
-"""What a queued job is told of its place in the queue."""
+"""The position of a queued job, as part of its message."""
 
 from kfext.model.verdict import Verdict
 
 
 def in_line(verdict: Verdict, *, ahead: int, exact: int, kept_nodes: str, awaited: str) -> Verdict:
-    """Return why a job waits, with its place in the queue and what is kept for it.
+    """Return why a job waits, with its position in the queue and what is reserved for it.
 
-    `ahead` jobs come before it; beyond `exact` the number is only near the truth.
+    `ahead` jobs come before it; a number above `exact` is approximate.
     """
     if not ahead:
         place = "it is first in the queue"

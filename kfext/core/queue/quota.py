@@ -1,9 +1,9 @@
-"""Whether the resource quotas of a namespace leave room for all pods of a job.
+"""Whether the resource quotas of a namespace allow all pods of a job.
 
-A gang that its quota stops half-way holds nodes and never starts, so quota headroom is part of
-what fits. A quota counts a pod when it is created: what jobs that have been started have yet to
-create is not in `used` and is passed as `pending`. Source: kubernetes apiserver
-pkg/admission/plugin/resourcequota CheckRequest.
+A gang that a quota stops half-way holds nodes and never starts, so quota headroom is part of what
+fits. A quota counts a pod when it is created: pods that started jobs still lack are not in `used`
+and are passed as `pending`. Source: kubernetes apiserver pkg/admission/plugin/resourcequota
+CheckRequest.
 """
 
 from collections import Counter
@@ -19,19 +19,19 @@ from kfext.model.verdict import Verdict
 from kfext.names import REASON_QUOTA
 
 Demand = Mapping[PodCharge, int]
-"""How many pods are to be created, by what each of them charges."""
+"""How many pods are to be created, by what each of them charges to quotas."""
 
 _NOTHING: Demand = MappingProxyType({})
 _PER_REPLICA = ("services", "count/services")
 """The operator makes one headless service for every replica."""
 _CAUSES = 3
-"""How many refusals a sentence names."""
+"""How many refusals a message names."""
 
 
 def demand(job: TrainingJob, pods: Iterable[Pod] = ()) -> Counter[PodCharge]:
-    """Return what the operator has yet to create of a job that has these pods.
+    """Return the pods that the operator still has to create for a job that has these pods.
 
-    A terminating pod counts in `used` until it is gone, and its successor only then.
+    A terminating pod counts in `used` until it is gone; only then is its successor created.
     """
     present = Counter(pod.replica.type for pod in pods if pod.replica)
     due: Counter[PodCharge] = Counter()
@@ -48,12 +48,14 @@ def shortage(
     default_class: str = "",
     defaulted: bool,
 ) -> Verdict | None:
-    """Return which quotas would refuse a pod or service of the job, None if they all have room.
+    """Return which quotas would refuse a pod or service of the job, None if none would.
 
-    `need` is the demand of the whole job, `quotas` are those of its namespace, `pending` is the
-    demand of the jobs in it that were started before. `default_class` names the PriorityClass that
-    pods without one get; `defaulted` says that the namespace may have a LimitRange, which states
-    for the containers what their template leaves out.
+    `need`: the demand of the whole job.
+    `quotas`: those of its namespace.
+    `pending`: the demand of jobs in the namespace that were started before.
+    `default_class`: the name of the PriorityClass that pods without one get.
+    `defaulted`: whether the namespace may have a LimitRange, which fills in the requests and
+        limits that a template leaves out.
     """
     hopeless: list[str] = []
     for_now: list[str] = []
@@ -81,13 +83,13 @@ def _covered(quota: Quota, demand_: Demand, default_class: str) -> Demand:
 
 
 def _usage(quota: Quota, demand_: Demand) -> Counter[str]:
-    """Return what the pods and their services charge, for the resources that the quota limits."""
+    """Return what pods and their services charge to the resources that the quota limits."""
     usage: Counter[str] = Counter()
     for charge, count in demand_.items():
         for key, number in charge.usage:
             if key in quota.hard:
                 usage[key] += count * number
-        if not quota.rules:  # scopes are of pods: such a quota counts no service
+        if not quota.rules:  # scopes apply to pods: a quota with a scope counts no services
             usage.update({key: count for key in _PER_REPLICA if key in quota.hard})
     return usage
 
@@ -126,6 +128,6 @@ def _named(quota: Quota) -> str:
 
 
 def _number(key: str, number: int) -> str:
-    """Return an amount without the name of what it is an amount of."""
+    """Return an amount without the name of its resource."""
     resource = resource_of(key)
     return human(resource, number).removesuffix(resource).rstrip()

@@ -1,7 +1,7 @@
-"""Room that is kept for a job until enough others have ended, and what it leaves to the rest.
+"""Capacity reserved for a job until enough others have ended, and what is left for later jobs.
 
-What younger jobs must leave alone on a node is what the waiting job needs there, less what the
-jobs will free whose end it waits for: all else they may use meanwhile without delaying it.
+On each node, later jobs must leave free what the waiting job needs, less what the jobs it waits
+for will free. All other capacity they may use meanwhile without delaying it.
 """
 
 import math
@@ -16,7 +16,7 @@ from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Gang
 
 Ends = Mapping[str, float]
-"""Uid of a running job -> when it ends at the latest, in epoch seconds; unknown if not in it."""
+"""Uid of a running job -> its latest end, in epoch seconds; jobs with an unknown end are absent."""
 
 Needs = dict[str, NDArray[np.int64]]
 """Node -> amounts of the gang's resources, shape (resources,)."""
@@ -24,11 +24,14 @@ Needs = dict[str, NDArray[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Room that is kept for the job `job_uid` on `nodes`.
+    """Capacity that is reserved for a job.
 
-    `waits_for` are the uids of the jobs that must end first, `until` is when the last of them
-    ends, in epoch seconds, infinite if that is not known, and `to_free` is how much they hold of
-    the nodes, in gangs. `claims` keep younger jobs out.
+    `job_uid`: the job.
+    `nodes`: the names of the nodes where it will run.
+    `waits_for`: the uids of the jobs that must end first.
+    `until`: when the last of them ends, in epoch seconds; infinite if that is not known.
+    `to_free`: how much those jobs hold on the nodes, in sizes of the waiting gang.
+    `claims`: the claims that keep later jobs out.
     """
 
     job_uid: str
@@ -39,7 +42,7 @@ class Reservation:
     claims: Mapping[Hashable, Claim]
 
     def lets_in(self, ends: float | None) -> bool:
-        """Return whether a job that would end by `ends` cannot delay the one that waits."""
+        """Return whether a job that ends by `ends` cannot delay the waiting one."""
         return ends is not None and math.isfinite(self.until) and ends <= self.until
 
 
@@ -80,7 +83,7 @@ def keep(
 
 
 def _gaps(wanted: Gang, ledger: Ledger, *, needs: Needs, ignoring: Collection[Hashable]) -> Needs:
-    """Return what is still missing on each of the nodes."""
+    """Return the amounts that are still missing on each of the nodes."""
     free = ledger.free(wanted.resources, ignoring=ignoring)
     rows = {node: ledger.row(node) for node in needs}
     return {
@@ -93,7 +96,7 @@ def _gaps(wanted: Gang, ledger: Ledger, *, needs: Needs, ignoring: Collection[Ha
 def _held(
     wanted: Gang, ledger: Ledger, nodes: Collection[str], ignoring: Collection[Hashable]
 ) -> dict[str, Needs]:
-    """Return what each training job holds of each of the nodes."""
+    """Return what each training job holds on each of the nodes."""
     held: dict[str, Needs] = {}
     for claim in ledger.claims_on(nodes, ignoring=ignoring):
         if claim.job:
@@ -106,10 +109,10 @@ def _held(
 def _leavers(
     held: dict[str, Needs], gaps: Needs, *, ends: Ends, total: NDArray[np.int64]
 ) -> list[str]:
-    """Return the jobs whose end is waited for: known ends first, else the smallest, none to spare.
+    """Return the jobs to wait for, and no more than needed: known ends first, else the smallest.
 
-    The smallest, so that what they free is hardly more than what is missing: what is more than
-    that may be lent to younger jobs, and a long row of those must not starve the one that waits.
+    The smallest free hardly more than what is missing. Later jobs may use what is freed beyond
+    that, and a long series of them must not starve the waiting job.
     """
 
     def size(uid: str) -> float:
@@ -133,6 +136,6 @@ def _leavers(
 
 
 def _size(held: Needs, total: NDArray[np.int64]) -> float:
-    """Return what a job holds, in gangs."""
+    """Return what a job holds, in sizes of the waiting gang."""
     shares = (float((amounts / np.maximum(total, 1)).sum()) for amounts in held.values())
     return round(sum(shares), 9)

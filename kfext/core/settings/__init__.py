@@ -1,1 +1,1 @@
-"""What a user may ask for, and which of it holds for a job."""
+"""The settings that a user may write, and which of them hold for a job."""

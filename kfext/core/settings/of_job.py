@@ -15,7 +15,7 @@ from kfext.model.policy import TrainingPolicy, policy_for
 from kfext.names import MANAGED, STATE
 
 _MOST_RECORDED = 1536
-"""Characters of JSON for the values that are recorded: the rest of the state must fit beside it."""
+"""Characters of JSON for the recorded values: the rest of the state must fit beside them."""
 
 
 def settings_of(
@@ -23,8 +23,8 @@ def settings_of(
 ) -> Settings:
     """Return the settings that hold for a job; never raises.
 
-    In place of an annotation that an edit made malformed holds the last good value: what the
-    controller has recorded on the job, else what admission wrote into its templates.
+    If an edit made an annotation malformed, its last good value holds: the one that the controller
+    recorded on the job, else the one that admission wrote into its templates.
     """
     policy = policy_for(policies, namespace.labels)
     settings = resolve(
@@ -36,8 +36,8 @@ def settings_of(
 def recorded(job: TrainingJob, settings: Settings) -> Mapping[str, str]:
     """Return what the state of a job must record, so that a malformed edit keeps the last value.
 
-    That is every well-formed annotation of the job that its templates do not have already, as far
-    as it fits: in the order of keys, so that the answer does not depend on what was there before.
+    These are all well-formed annotations of the job that its templates do not have already, as far
+    as they fit: in the order of keys, so that the result does not depend on earlier records.
     Nothing is recorded for a job that admission has not seen: its templates have no settings.
     """
     state = _state(job)
@@ -61,7 +61,7 @@ def _last_good(job: TrainingJob, state: JobState) -> Mapping[str, str]:
 
 
 def _parsed(key: str, written: str | None) -> Value | None:
-    """Return a value to compare, None for none."""
+    """Return a value to compare, None if it is absent or malformed."""
     if written is not None and is_setting(key):
         with suppress(SettingError):
             return parse_setting(key, written, field=key)

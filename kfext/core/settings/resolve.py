@@ -1,4 +1,7 @@
-"""The settings that hold for a job, and where each comes from (DESIGN §2)."""
+"""The settings that hold for a job, and where each comes from.
+
+The job's annotation comes first, then the namespace's, then the policy's, then the default.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -35,15 +38,18 @@ LAST_GOOD = "the last good value"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of one job, and what the policy of its namespace says.
+    """The settings of one job, and the parameters of its namespace's policy.
 
-    The field of a setting has the name of its key: `kfext.dev/some-thing` is `some_thing`. `gpu`
-    has the GPU keys without prefix, such as `gpu-share.worker`.
-    `placement`, `network_parameters`: the parameters of the policy. `managed`: whether the
-    namespace is opted in. `sources`: by full key, where a value that is not the default was found.
-    `stated`: by full key, the well-formed annotations of the job itself, as written. `errors`: the
-    malformed ones: admission refuses the job, and after it the last good value holds. `warnings`:
-    sentences for the person who submits the job.
+    The field of a setting has the name of its key: `kfext.dev/some-thing` is `some_thing`.
+
+    `gpu`: the GPU settings by key without prefix, such as `gpu-share.worker`.
+    `placement`, `network_parameters`: the parameters of the policy.
+    `managed`: whether the namespace is opted in.
+    `sources`: by full key, where a value that is not the default was found.
+    `stated`: by full key, the well-formed annotations of the job itself, as written.
+    `warnings`: sentences for the person who submits the job.
+    `errors`: the malformed annotations of the job. Admission refuses a job with errors; later the
+        last good value holds.
     """
 
     colocation: Colocation = Colocation.PREFERRED
@@ -68,7 +74,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """One place where settings may stand; what is malformed in a strict one is an error."""
+    """One place where settings may be written; a malformed value in a strict layer is an error."""
 
     place: str
     written: Mapping[str, str]
@@ -82,10 +88,10 @@ def resolve(
     *,
     last_good: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Return what holds: the job's annotation, else the namespace's, else the policy's, else ours.
+    """Return what holds: the job's annotation, else the namespace's, the policy's, the default.
 
-    Total: what is malformed is left out and told in `errors` or `warnings`. In place of what an
-    edit spoilt on the job holds its value in `last_good`, which admission left in the templates.
+    Total: a malformed value is left out and reported in `errors` or `warnings`. If an edit made an
+    annotation of the job malformed, its value in `last_good` holds.
     """
     layers = (
         _Layer(place="the job", written=job_annotations, strict=True),
@@ -138,7 +144,7 @@ def _keep_last_good(
     values: dict[str, Value],
     sources: dict[str, str],
 ) -> None:
-    """Enter the last good value of a key, if there is one: a template is anybody's to edit too."""
+    """Enter the last good value of a key, if it is there and valid: templates may be edited too."""
     with suppress(KeyError, SettingError):
         values[key] = parse_setting(key, last_good[key], field="the template")
         sources[key] = LAST_GOOD

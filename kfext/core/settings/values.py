@@ -1,7 +1,7 @@
 """The values that each setting may have: one small function per key.
 
-White space around a value is ignored and key words are read in any case, as people write them;
-units of quantities and regular expressions keep their case, which matters there.
+White space around a value and the case of key words are ignored; units of quantities and regular
+expressions keep their case, which matters there.
 """
 
 import re
@@ -27,7 +27,7 @@ _GPU_TYPES = ("worker", "ps", "master", "chief")
 
 
 class Colocation(StrEnum):
-    """Whether the pods of a job go together: if possible, in any case, or as Kubernetes likes."""
+    """Whether the pods of a job go together: preferred, required, or off (plain Kubernetes)."""
 
     PREFERRED = "preferred"
     REQUIRED = "required"
@@ -44,7 +44,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where progress comes from: auto, off, push or stdout, the last with a regular expression."""
+    """The source of progress: auto, off, push or stdout, the last with a regular expression."""
 
     source: str
     pattern: str = ""
@@ -58,7 +58,7 @@ Rule: TypeAlias = Callable[[str, str], Value]
 
 
 def parse_setting(key: str, written: str, *, field: str) -> Value:
-    """Return the value of a known key; `field` is where it stands. Raises SettingError."""
+    """Return the value of a known key; `field` is where it is written. Raises SettingError."""
     return _RULES[key](field, written.strip())
 
 

@@ -13,7 +13,7 @@ from kfext.model.verdict import Verdict
 from tests.builders import job, ledger, limits, node
 
 # Seconds of a training step of BERT with 6 samples per GPU, by the number of GPUs on each of up to
-# four nodes. From data/pollux, traces/bert/placements.csv: measured by the authors of AdaptDL
+# four nodes. From the trace placements.csv for BERT that the authors of AdaptDL measured
 # (github.com/petuum/adaptdl, branch osdi21-artifact, Apache-2.0) on g4dn.12xlarge in Kubernetes.
 STEP_SECONDS = {
     (1, 1): 1.317,

@@ -1,4 +1,4 @@
-"""Node sets. Names test_C…, test_D… are testable statements of the reference (seeds §8)."""
+"""Node sets. Tests named test_C…, test_D… check the statements in docs/statements.md."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The solver. Names test_C… are testable statements of the reference (seeds §8)."""
+"""The solver. Tests named test_C… check the statements in docs/statements.md."""
 
 import random
 import time
