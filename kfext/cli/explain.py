@@ -56,7 +56,7 @@ async def _plan_status(client: Client, job: TrainingJob) -> Mapping[str, Any]:
 def explained(
     job: TrainingJob, raw: Raw, *, status: Mapping[str, Any], pods: Sequence[Pod]
 ) -> dict[str, Any]:
-    """Return what can be said of a job, from the job, its plan's status and its pods."""
+    """Return what is known of a job, from the job, its plan's status and its pods."""
     plan = decode_plan(job.annotations.get(names.PLAN), job_uid=job.uid)
     changed = list(changes(job, raw, plan))
     left = "" if status or job.held else _left_alone(job, raw, touched=bool(changed))
@@ -113,7 +113,7 @@ def in_words(explanation: Mapping[str, Any]) -> str:
 
 
 def _phase(job: TrainingJob, pods: Sequence[Pod]) -> str:
-    """Return the phase as far as the job and its pods show it, for want of a TrainingPlan."""
+    """Return the phase as far as the job and its pods show it, if there is no TrainingPlan."""
     if job.finished:
         return names.FINISHED
     if job.released:
@@ -141,7 +141,7 @@ def _message(job: TrainingJob, status: Mapping[str, Any]) -> str:
 
 
 def _left_alone(job: TrainingJob, raw: Raw, *, touched: bool) -> str:
-    """Return why kfext does not place a job; empty if it does, or if the job says why itself."""
+    """Return why kfext does not place a job; empty if it does, or if the job itself shows why."""
     if job.released or job.suspend or job.finished:
         return ""
     if not job.run_by_operator:
@@ -158,7 +158,7 @@ def _left_alone(job: TrainingJob, raw: Raw, *, touched: bool) -> str:
 
 
 def _warnings(job: TrainingJob, raw: Raw, pods: Sequence[Pod]) -> Iterator[str]:
-    """Yield what being together may cost a job: without limits, apart each has a node's CPU."""
+    """Yield what co-location may cost a job: without limits, its pods share the CPU of a node."""
     unlimited = {
         group.type.lower()
         for group in job.groups

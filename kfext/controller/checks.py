@@ -1,4 +1,4 @@
-"""What must be in the cluster before the controller can work; each lack is said in a sentence."""
+"""What the cluster must have before the controller can work; each lack is one message."""
 
 from kfext.errors import ApiError, NotFound
 from kfext.kube import paths
@@ -9,7 +9,7 @@ OLDEST = (1, 32)
 
 
 async def missing_requirements(client: Client) -> list[str]:
-    """Return what is missing, in sentences; empty if nothing is. Raises ApiError."""
+    """Return a message for each missing requirement. Raises ApiError."""
     missing = []
     version = await client.get("/version")
     found = (_number(version.get("major")), _number(version.get("minor")))
@@ -35,7 +35,7 @@ async def _served(client: Client, path: str) -> bool:
         return False
     except ApiError as error:
         if error.status == 403:
-            return True  # served, but our rights are wrong: the watch will say so
+            return True  # served, but our rights are insufficient: the watch will report that
         raise
     return True
 

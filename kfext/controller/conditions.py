@@ -1,4 +1,4 @@
-"""The conditions of TrainingPlans, each with the time since when it is as it is."""
+"""The conditions of TrainingPlans, each with the time of its last change."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from kfext.model.tolerant import mapping, sequence, text
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One condition as it stands in the cluster; `since` is a time as the API writes it."""
+    """One condition in the cluster; `since` is when it last changed, as the API writes it."""
 
     type: str
     holds: bool
@@ -30,14 +30,14 @@ def decode_marks(written: object) -> tuple[Mark, ...]:
 
 
 class Conditions:
-    """Remembers per job since when each condition is as it is; `wall` returns epoch seconds."""
+    """Remembers per job when each condition last changed; `wall` returns epoch seconds."""
 
     def __init__(self, wall: Callable[[], float]) -> None:
         self._wall = wall
         self._known: dict[str, dict[str, Mark]] = {}
 
     def observe(self, uid: str, marks: Iterable[Mark]) -> None:
-        """Take in the conditions of a job's TrainingPlan as they stand."""
+        """Take in the present conditions of a job's TrainingPlan."""
         self._known.setdefault(uid, {}).update({one.type: one for one in marks if one.since})
 
     def forget(self, uid: str) -> None:

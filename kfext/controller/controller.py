@@ -32,7 +32,7 @@ from kfext.state.tracked_job import TrackedJob
 _log = structlog.get_logger(__name__)
 
 _STALE_SECONDS = 150.0
-"""Without an event or a bookmark for so long, what we know is too old to act on."""
+"""After this long without an event or a bookmark, a mirror is too old to act on."""
 _TICK_LIMIT_SECONDS = 15.0
 _SWEEP_SECONDS = 300.0
 _STAND_BY_SECONDS = 10.0
@@ -94,7 +94,7 @@ class Controller:
         return self._reconciler.now()
 
     def wrong(self) -> str | None:
-        """Return what keeps us from placing jobs, None if nothing does."""
+        """Return what keeps kfext from placing jobs, None if nothing does."""
         if not self._listed:
             return "jobs, pods and nodes are not listed yet"
         for name, informer in self._informers.items():
@@ -121,7 +121,7 @@ class Controller:
                 self.planner.cluster.observe_job({"kind": kind.name, **raw})
 
     async def _sweep(self) -> None:
-        """Forget jobs that ended unseen: kopf says nothing of what vanished before a new list.
+        """Forget deleted jobs that kopf missed: it reports no deletion from before a new list.
 
         Look for an autoscaler too, which may come and go.
         """
@@ -141,7 +141,7 @@ class Controller:
             await asyncio.sleep(_SWEEP_SECONDS)
 
     async def _stand_by(self) -> None:
-        """Keep what is noted for the loop small until it runs."""
+        """Bound what is noted for the loop until it runs."""
         while not self._lease.held.is_set():
             await asyncio.sleep(_STAND_BY_SECONDS)
             self.planner.cluster.stand_by(self.now().monotonic)
@@ -153,7 +153,7 @@ class Controller:
         return HOST if on_host else POD
 
     def _show(self, tracked: TrackedJob, phase: str | None, verdict: Verdict | None) -> None:
-        """Show what became of a job on its TrainingPlan, and a new reason to wait as an event."""
+        """Show a job's phase on its TrainingPlan, and a new reason to wait as an event."""
         if phase is None:
             return
         plan = tracked.assumed or tracked.plan
@@ -164,7 +164,7 @@ class Controller:
             tracked.job,
             phase=phase,
             verdict=verdict,
-            # Pods that our webhook missed may be elsewhere than the plan says.
+            # Pods that our webhook missed may be on other nodes than the plan's.
             nodes=self.planner.cluster.homes(tracked.job.uid) if phase == PLACED else planned,
             network=self._network(tracked, plan),
             asked=why_network(

@@ -1,4 +1,4 @@
-"""The controller process: wire kopf, the controller and the probes together, and end in order."""
+"""The controller process: connect kopf, the controller and the probes, and shut down in order."""
 
 import asyncio
 import os
@@ -102,7 +102,7 @@ def _write_snapshot(controller: Controller, folder: Path | None) -> None:
 
 
 def _plain(error: Exception) -> Exception:
-    """Return the one error inside a group: a person reads it."""
+    """Return the one error inside a group, which is easier to read."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     if isinstance(error, LeaseLost):

@@ -1,4 +1,4 @@
-"""What the controller tells Prometheus. No label has the name of a job or a pod."""
+"""The controller's metrics for Prometheus. No label has the name of a job or a pod."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -17,7 +17,7 @@ from kfext.state.queue import Queue
 _TICK_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 _PHASE_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400)
 _MOST_CLASSES = 20
-"""Priority classes that have a label of their own; the jobs of the others are counted together."""
+"""How many priority classes have their own label; jobs of the others are counted together."""
 
 
 class Metrics:
@@ -97,7 +97,7 @@ class Metrics:
             self.pins.inc(len(step.pins))
 
     def follow(self, planner: Planner) -> None:
-        """Read the gauges from the planner whenever they are asked for."""
+        """Read the gauges from the planner at each scrape."""
         cluster, queue = planner.cluster, planner.queue
         self.waiting.set_function(lambda: sum(one.waiting for one in cluster.jobs.values()))
         self.claims.set_function(lambda: len(cluster.ledger))
@@ -109,7 +109,7 @@ class Metrics:
         self.registry.register(_QueueCollector(queue))
 
     def follow_watch(self, resource: str, age: Callable[[], float]) -> None:
-        """Read how stale a watch is whenever somebody asks."""
+        """Read how stale a watch is at each scrape."""
         self.silence.labels(resource=resource).set_function(age)
 
     def observe_request(self, verb: str, resource: str, status: int, seconds: float) -> None:

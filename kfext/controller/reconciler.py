@@ -33,7 +33,7 @@ _log = structlog.get_logger(__name__)
 _TICK_SECONDS = 5.0  # without any event; only so that liveness can be seen
 
 Show = Callable[[TrackedJob, str | None, Verdict | None], None]
-"""Called with the phase of a job and why, whenever it was looked at."""
+"""Called with the phase of a job and its reason whenever the job was looked at."""
 
 
 class Reconciler:
@@ -103,7 +103,7 @@ class Reconciler:
         return Moment(wall=self._wall(), monotonic=self._monotonic())
 
     async def _carry_out(self, tracked: TrackedJob, step: Step) -> None:
-        """Write one step. What failed is tried again, decided anew on what is then the case."""
+        """Write one step. After a failure the job is decided on again, from its state then."""
         job, name = tracked.job, type(step).__name__
         log = _log.bind(job=job.name, namespace=job.namespace, uid=job.uid, kind=job.kind.name)
         log = log.bind(**_decision(step))

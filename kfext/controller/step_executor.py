@@ -62,7 +62,7 @@ class StepExecutor:
     async def write(self, tracked: TrackedJob, step: Step) -> bool:
         """Carry out a step; return whether all of it was done. Raises ApiError.
 
-        Pods are independent: one that changed meanwhile is left, and decided on anew.
+        Pods are independent: one that changed meanwhile is left for the next decision.
         """
         job = tracked.job
         match step:
@@ -135,7 +135,7 @@ class StepExecutor:
         return all(results)
 
     async def _with_complaint(self, job: TrainingJob, state: JobState) -> JobState:
-        """Add why the operator could not create a pod: only its event knows."""
+        """Add why the operator could not create a pod, which only its event states."""
         if state.reason != REASON_CREATE_TIMEOUT:
             return state
         selector = f"regarding.uid={job.uid},reason=FailedCreatePod"
@@ -145,7 +145,7 @@ class StepExecutor:
         except ApiError:
             return state
         said = [text(mapping(event).get("note")) for event in events]
-        # Only what is told of this attempt can be the network's fault, or turn out not to be.
+        # Only an event of this attempt shows whether the host network was the cause.
         tried_there = state.no_host_network == state.message
         if not said:
             return replace(state, no_host_network="") if tried_there else state

@@ -1,4 +1,4 @@
-"""What a TrainingPlan says of a job, as values, and as the API server wants it."""
+"""The content of a TrainingPlan, as values and as the API server's JSON."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +23,7 @@ from kfext.names import (
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlanStatus:
-    """What the status of a TrainingPlan says."""
+    """The status of a TrainingPlan."""
 
     phase: str = ""
     nodes: tuple[str, ...] = ()
@@ -34,14 +34,14 @@ class TrainingPlanStatus:
     planned: str = ""
     """Why the job was placed as it is: on how many nodes, with how many workers."""
     invalid: str = ""
-    """What of the job's settings an edit spoilt."""
+    """The settings of the job that an edit made malformed."""
     asked: str = ""
-    """Why the host network, which was asked for, is or is not what the pods have."""
+    """Why the pods have, or do not have, the host network that was requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenTrainingPlan:
-    """A TrainingPlan as it stands in the cluster."""
+    """A TrainingPlan in the cluster."""
 
     job_uid: str
     status: TrainingPlanStatus

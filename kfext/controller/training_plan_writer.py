@@ -1,4 +1,4 @@
-"""Keep one TrainingPlan per job: what a person reads. It is derived, so losing it loses nothing."""
+"""Keep one TrainingPlan per job for people to read. It is derived, so losing one loses nothing."""
 
 import asyncio
 import time
@@ -33,17 +33,18 @@ from kfext.names import (
 _log = structlog.get_logger(__name__)
 
 _CALM_SECONDS = 1.0
-"""Between two writes of one TrainingPlan: the pods of a big gang are not counted one by one."""
+"""Pause between two writes of one TrainingPlan, so that it does not count a gang's pods one by one.
+"""
 _WORKERS = 16
 _REFRESH_SECONDS = 0.05
-"""Between two writes that only bring numbers in a sentence up to date: when room comes and goes,
-the sentences of all jobs that wait change, and the API server has better to do."""
+"""Pause between two writes that only update numbers in a message: whenever free capacity changes,
+so do the messages of all waiting jobs, and writing them at once would load the API server."""
 
 
 class TrainingPlanWriter:
     """Writes statuses in the background; only the newest status of a job is ever written.
 
-    What is new goes first; a sentence whose numbers alone have changed waits for its turn.
+    New phases, nodes and reasons go first; a change of the message alone waits for its turn.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class TrainingPlanWriter:
         self._queued: dict[str, asyncio.Queue[str]] = {}
 
     def observe(self, old: WrittenTrainingPlan | None, new: WrittenTrainingPlan | None) -> None:
-        """Take in a TrainingPlan as it stands; a deleted one is made again."""
+        """Take in the present version of a TrainingPlan; a deleted one is created again."""
         if new is not None:
             self._written[new.job_uid] = new.status
             self._conditions.observe(new.job_uid, new.marks)
@@ -78,7 +79,7 @@ class TrainingPlanWriter:
             self._enqueue(job.uid)
 
     def reason(self, job: TrainingJob) -> str:
-        """Return the reason that a job was last told, empty if none."""
+        """Return the reason last shown for a job, empty if none."""
         _, status = self._wanted.get(job.uid, (job, self._written.get(job.uid)))
         return status.reason if status else ""
 
@@ -115,7 +116,7 @@ class TrainingPlanWriter:
                         self._written[uid] = status
                 except ApiError as error:
                     _log.warning("TrainingPlan not written", job=job.name, error=str(error))
-            # Until then the job counts as queued, so that what changes meanwhile waits too.
+            # Until then the job counts as queued, so that changes in the meantime wait too.
             loop.call_later(_CALM_SECONDS, self._calm_again, uid)
             await asyncio.sleep(pause)
 
@@ -126,7 +127,7 @@ class TrainingPlanWriter:
             self._enqueue(uid)
 
     async def _write(self, job: TrainingJob, status: TrainingPlanStatus) -> bool:
-        """Write a status; return whether it stands, and not on what an earlier namesake left."""
+        """Write a status; return False if the TrainingPlan is of an earlier job of that name."""
         path = paths.plans(job.namespace, job.training_plan, "status")
         body = {"status": self._status(job.uid, status)}
         made = job.uid in self._written
@@ -186,5 +187,5 @@ def _same_but_words(status: TrainingPlanStatus, written: TrainingPlanStatus | No
 
 
 def _is_of(job: TrainingJob, written: Mapping[str, Any]) -> bool:
-    """Return whether a TrainingPlan is of this very job; a namesake's is about to be collected."""
+    """Return whether a TrainingPlan is of this job and not of an earlier one of the same name."""
     return text(mapping(mapping(written.get("spec")).get("job")).get("uid")) == job.uid

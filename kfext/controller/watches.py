@@ -1,6 +1,6 @@
-"""kopf, for the kinds that people write: jobs and policies. Handlers only take in; none decides.
+"""kopf, for the kinds that people write: jobs and policies. Handlers take in; none decides.
 
-`on.event` handlers alone: the others would write annotations and finalizers on users' jobs.
+All are `on.event` handlers: others would write annotations and finalizers on users' jobs.
 """
 
 import logging
@@ -22,9 +22,9 @@ Raw = Mapping[str, Any]
 
 
 class _NoDiffs(kopf.DiffBaseStorage):
-    """Remembers nothing of an object: no handler here asks kopf what has changed.
+    """Remembers nothing of an object: no handler here needs kopf's diffs.
 
-    kopf would copy each object, twice, to have something to compare the next one with.
+    kopf would copy each object twice to compare it with the next version.
     """
 
     def build(self, **_: Any) -> kopf.BodyEssence:
@@ -41,7 +41,7 @@ def registry(
     *, planner: Planner, plan_writer: TrainingPlanWriter, login: Any
 ) -> kopf.OperatorRegistry:
     """Return kopf's handlers: each brings one object into the mirror."""
-    # It logs every event that a handler has taken in.
+    # kopf logs every event that a handler has taken in.
     logging.getLogger("kopf").setLevel(logging.WARNING)
     handlers = kopf.OperatorRegistry()
     cluster, settings = planner.cluster, planner.settings
@@ -71,7 +71,7 @@ def registry(
 
 
 def operator_settings() -> kopf.OperatorSettings:
-    """Return kopf's settings: no peering, no scanning, no events, patient but never silent."""
+    """Return kopf's settings: no peering, scanning or events, and a time limit on each request."""
     settings = kopf.OperatorSettings()
     settings.peering.standalone = True
     settings.posting.enabled = False

@@ -1,4 +1,4 @@
-"""The jobs that wait for a decision, the first in the order of the queue always next."""
+"""The jobs that wait for a decision, taken in the order of the queue."""
 
 import heapq
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from kfext.state.tracked_job import TrackedJob
 
 
 class Agenda:
-    """Each job is on it once; iteration yields the uids."""
+    """A set of jobs, each once; iteration yields the uids."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[Turn, str]] = []

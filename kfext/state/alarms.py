@@ -1,14 +1,14 @@
-"""When time alone may change what becomes of a job: at most one alarm for each."""
+"""When time alone may change the next step of a job: at most one alarm for each."""
 
 import heapq
 import math
 
 _SPARE = 64
-"""Outdated entries that are not worth a new heap."""
+"""How many outdated entries are tolerated before the heap is built again."""
 
 
 class Alarms:
-    """Alarms by job uid; a later one takes the place of an earlier one. Times are in seconds."""
+    """Alarms by job uid; a later one replaces an earlier one. Times are in seconds."""
 
     def __init__(self) -> None:
         self._at: dict[str, float] = {}
@@ -22,7 +22,7 @@ class Alarms:
         return self._at.get(uid)
 
     def set(self, uid: str, at: float) -> None:
-        """Have a job looked at again at some time."""
+        """Have a job looked at again at the time `at`."""
         self._at[uid] = at
         heapq.heappush(self._heap, (at, uid))
         if len(self._heap) > 2 * len(self._at) + _SPARE:

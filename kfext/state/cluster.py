@@ -1,8 +1,8 @@
 """The mirror of the cluster: jobs, pods and the ledger, as last seen.
 
-Everything here can be rebuilt from the API server. An answer to a write of ours is taken in like a
-watch event, so that the next decision does not rest on what we have just changed. The mirror has no
-clock: `settle` says what time it is, and what was seen since the last one counts as of then.
+Everything here can be rebuilt from the API server. The answer to one of our writes is taken in like
+a watch event, so that the next decision is not based on outdated objects. The mirror has no clock:
+`settle` sets the time, and everything seen since the last call counts as seen at that time.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,20 +23,26 @@ from kfext.state.pod_backlog import PodCreationBacklog, still_to_come
 from kfext.state.tracked_job import TrackedJob
 
 _GONE_KEPT = 10_000
-"""How many uids of jobs that are gone are remembered; answers are late by seconds at most."""
+"""How many uids of deleted jobs are remembered; answers are late by seconds at most."""
 
 
 def _idle() -> None:
-    """Wake nothing: the driver looks for itself."""
+    """Wake nothing: the driver polls."""
 
 
 class Cluster:
-    """Jobs by uid, pods by job, the ledger; `changed` holds the uids of jobs to look at again.
+    """The mirror of jobs, pods and nodes.
 
-    `backlog` are the pods that the operator has yet to create; `limited` the namespaces with a
-    quota; `ends_version` counts what changed of when jobs end; `pod_created_at` is when a pod of a
-    training job was last created, in monotonic seconds. `priority_of` is what pods of a job will
-    bear, None while that is not known. `wake` is called when there is something to look at.
+    `jobs`: the jobs by uid.
+    `ledger`: the nodes and all claims on them.
+    `changed`: the uids of jobs to look at again.
+    `backlog`: the pods that the operator still has to create.
+    `limited`: the namespaces with a quota.
+    `ends_version`: a count of changes to the time when a job ends.
+    `pod_created_at`: when a pod of a training job was last created, in monotonic seconds.
+
+    `priority_of` returns the priority that pods of a job will have, None while that is not known.
+    `wake` is called when there is something to look at.
     """
 
     def __init__(
@@ -57,7 +63,7 @@ class Cluster:
         self._unsettled: dict[str, TrackedJob] = {}
         self._untimed: dict[str, TrackedJob] = {}
         self._resized: set[str] = set()
-        self._pod_was_created = True  # how long before we first looked, we cannot know
+        self._pod_was_created = True  # the time of the last creation before our start is unknown
         self._wake = wake
         self._priority_of = priority_of
 
@@ -94,10 +100,10 @@ class Cluster:
             self.changed.update(waiting)
             self._wake()
 
-    # --- what the watches bring -----------------------------------------------------------------
+    # --- changes from the watches ---------------------------------------------------------------
 
     def observe_job(self, raw: Mapping[str, Any]) -> None:
-        """Take in a job as it stands; an older version than the known one is ignored."""
+        """Take in the present version of a job; one older than the known version is ignored."""
         metadata = mapping(raw.get("metadata"))
         tracked = self.jobs.get(text(metadata.get("uid")))
         if tracked is not None and not _newer(text(metadata.get("resourceVersion")), tracked.job):
@@ -105,12 +111,12 @@ class Cluster:
         job = parse_job(raw)
         if job is None or not job.uid:
             return
-        # What nothing reads again is most of it.
+        # Most of a job's JSON is never read again, so keep only what patches need.
         of_use = {key: value for key, value in metadata.items() if key != "managedFields"}
         self.take_job(job, {"metadata": of_use, "spec": raw.get("spec")})
 
     def take_job(self, job: TrainingJob, raw: Mapping[str, Any]) -> None:
-        """Take in a job that was parsed already; `raw` is what patches of it are made for."""
+        """Take in a parsed job; `raw` is the JSON object for which its patches are made."""
         if job.uid in self._gone:
             return
         plan = decode_plan(job.annotations.get(PLAN), job_uid=job.uid)
@@ -127,7 +133,7 @@ class Cluster:
         self.mark(job.uid)
 
     def forget_job(self, uid: str) -> None:
-        """Take in that a job is gone; an answer that comes after it is ignored."""
+        """Take in that a job is gone; a later answer to one of our writes is ignored."""
         self._gone[uid] = None
         if len(self._gone) > _GONE_KEPT:
             del self._gone[next(iter(self._gone))]
@@ -155,7 +161,7 @@ class Cluster:
         if old and old.owner_uid != pod.owner_uid:
             self._members.remove(old)
         elif old and new and pod.owner_uid and not known:
-            return  # it is gone, and this the late answer to a write of ours
+            return  # the pod is gone, and this is the late answer to a write of ours
         claim = pod_claim(new) if new else None
         if claim is not None:
             self.ledger.claim(pod_key(pod.uid), claim)
@@ -171,7 +177,7 @@ class Cluster:
         else:
             self._members.put(pod)
         if known is not None and not gone and _place_of(known) == _place_of(pod):
-            return  # what the kubelet reports of a pod moves nothing
+            return  # the kubelet's status updates do not affect placement
         if first and not gone:
             self._pod_was_created = True
         tracked = self.jobs.get(pod.owner_uid)
@@ -179,12 +185,12 @@ class Cluster:
             if first or gone:
                 self._resized.add(pod.owner_uid)
             self._hand_over(tracked, pod)
-            if not tracked.busy:  # while its pods are patched one by one, once at the end will do
+            if not tracked.busy:  # while its pods are patched one by one, settle once at the end
                 self._unsettled[pod.owner_uid] = tracked
             self.mark(pod.owner_uid)
 
     def _hand_over(self, tracked: TrackedJob, pod: Pod) -> None:
-        """Drop the claim of the plan for a pod that claims for itself now."""
+        """Drop the plan's claim for a pod that now has a claim of its own."""
         if pod.home and pod.replica is not None:
             key = plan_key(tracked.job.uid, pod.replica)
             if tracked.claimed.pop(key, None) is not None:
@@ -197,23 +203,23 @@ class Cluster:
             self.mark_queue()
         elif old is not None:
             self.ledger.remove_node(old.name)
-            self.mark_queue()  # why a job waits may be another reason now
+            self.mark_queue()  # jobs may now wait for another reason
 
     def recount_priorities(self) -> None:
-        """Take in that PriorityClasses changed: claims of plans bear the priority of their pods."""
+        """Take in that PriorityClasses changed: claims of plans have the priority of their pods."""
         self._unsettled |= {uid: one for uid, one in self.jobs.items() if one.claimed}
 
-    # --- what follows from it -------------------------------------------------------------------
+    # --- derived state --------------------------------------------------------------------------
 
     def stand_by(self, now: float) -> None:
-        """Keep what waits to be looked at small while another process leads."""
+        """Bound the set of changed jobs while another process leads."""
         self.settle(now)
         self.changed.intersection_update(self.jobs)
 
     def settle(self, now: float) -> None:
-        """Bring ledger and clocks to what is known; before anything is decided.
+        """Bring ledger and clocks up to date before anything is decided.
 
-        `now` is in monotonic seconds: what was seen since the last call counts as seen now.
+        `now` is in monotonic seconds: changes seen since the last call count as seen now.
         """
         if self._pod_was_created:
             self._pod_was_created, self.pod_created_at = False, now
@@ -228,7 +234,7 @@ class Cluster:
         self._untimed.clear()
 
     def sync_claims(self, tracked: TrackedJob) -> None:
-        """Bring the ledger to what the job's plan holds now."""
+        """Bring the claims of the job's plan on the ledger up to date."""
         if self.jobs.get(tracked.job.uid) is not tracked:
             return  # gone while its step was written
         pods = self.pods(tracked.job.uid)
@@ -239,7 +245,7 @@ class Cluster:
             self.ledger.drop(key)
         for key, claim in wanted.items():
             self.ledger.claim(key, claim)
-        # What passed from the plan to its pod was handed over before; the rest is free again.
+        # Claims that passed from the plan to a pod were handed over before; the rest is free again.
         freed = any(
             key not in wanted or wanted[key].node != claim.node
             for key, claim in tracked.claimed.items()
@@ -258,10 +264,10 @@ class Cluster:
         if self.backlog.expect(uid, missing):
             self.mark_queue()
         elif all_came and namespace in self.limited:
-            self.mark_queue(namespace)  # its quota knows all of them now
+            self.mark_queue(namespace)  # its quota counts all of them now
 
     def _marker(self, tracked: TrackedJob) -> tuple[object, ...]:
-        """Return what counts as progress of a job whenever it changes."""
+        """Return a marker that changes whenever the job makes progress."""
         pods = self.pods(tracked.job.uid)
         return (
             tracked.job.suspend,
@@ -273,7 +279,7 @@ class Cluster:
 
 
 def _place_of(pod: Pod) -> tuple[object, ...]:
-    """Return what of a pod decides about claims and steps."""
+    """Return what decides about the claims and steps of a pod."""
     return (
         *(pod.node_name, pod.pinned_to, pod.gates, pod.deleting, pod.finished),
         *(pod.requests, pod.unschedulable, pod.replica, pod.affinity),

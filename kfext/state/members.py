@@ -25,7 +25,7 @@ class Members:
         return self._pods.get(pod.owner_uid, {}).get(pod.uid) if pod.owner_uid else None
 
     def put(self, pod: Pod) -> None:
-        """Keep a pod as it stands."""
+        """Store the present version of a pod."""
         self._pods.setdefault(pod.owner_uid, {})[pod.uid] = pod
 
     def remove(self, pod: Pod) -> None:

@@ -1,4 +1,4 @@
-"""What becomes of a job, asked of a planner of which no step is carried out."""
+"""A forecast for one job, from a planner whose steps are never carried out."""
 
 from dataclasses import dataclass
 
@@ -9,9 +9,10 @@ from kfext.state.planner import Planner
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What was decided for a job, and how many jobs are before it in the queue.
+    """The forecast for a job.
 
-    `step` is a Wait too if a step of the job is being written.
+    `step`: the decision for it; a Wait if a step of the job is being written.
+    `ahead`: how many jobs are before it in the queue.
     """
 
     step: Step
@@ -19,10 +20,9 @@ class Outlook:
 
 
 def outlook(planner: Planner, uid: str, now: Moment) -> Outlook:
-    """Return what becomes of a job once all that has changed is decided on.
+    """Return the forecast for a job once every changed job has been decided on.
 
-    Steps of other jobs count as begun: they hold what they take. Raises KeyError if there is no
-    such job.
+    Steps of other jobs count as begun, so their claims hold. Raises KeyError for an unknown job.
     """
     return outlooks(planner, now)[uid]
 
@@ -30,7 +30,7 @@ def outlook(planner: Planner, uid: str, now: Moment) -> Outlook:
 def outlooks(planner: Planner, now: Moment) -> dict[str, Outlook]:
     """Return what becomes of every job, by uid, once all that has changed is decided on."""
     steps: dict[str, Step] = {}
-    # Every change is decided on once; a decision may free something for those before it.
+    # Each change is decided on once; a decision may free capacity for jobs before it.
     for _ in range(2 * len(planner.cluster.jobs) + 2):
         tick = planner.tick(now)
         steps |= {one.job.uid: step for one, step in tick.steps}

@@ -1,11 +1,11 @@
 """The planner: what changed and the time go in, steps come out. No I/O, no clock.
 
 Each tick: 1. bring the mirror up to date; 2. take the first, in the queue's order, of the jobs that
-changed; 3. ask core.lifecycle for its next step; 4. note on the ledger what the step will take, and
-what is reserved for the head of the queue; 5. go on with 2 until nothing is left, or for so many
-decisions.
-The driver carries the steps out, reports what is to be shown, and comes back with the outcome.
-The controller, `kfext plan` and `kubectl kfext explain` are such drivers.
+changed; 3. get its next step from core.lifecycle; 4. enter on the ledger what the step will take,
+and what is reserved for the head of the queue; 5. repeat from 2 until no job is left or the limit
+of decisions is reached.
+The driver carries out the steps, shows the reports, and returns the outcome of each step.
+The controller and `kubectl kfext plan` are such drivers.
 """
 
 from collections.abc import Callable
@@ -25,17 +25,17 @@ from kfext.state.settings import SettingsSource
 from kfext.state.tracked_job import TrackedJob
 
 MOST_DECISIONS = 64
-"""Jobs that one tick decides on. It is a count and not a time, so that every driver, on whatever
-machine, comes to the same steps; the controller lets other work run between two ticks."""
+"""The most jobs that one tick decides on. It is a count and not a time, so that every driver makes
+the same steps on any machine; the controller lets other work run between two ticks."""
 _LOOK_AGAIN_SECONDS = 30.0
-"""After an error of ours, before a job that cannot be judged is looked at again."""
+"""The pause before a job is looked at again whose decision failed with an error of ours."""
 _REPEAT_SECONDS = 1.0
-"""After a step of which only a part could be written."""
+"""The pause after a step of which only a part could be written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is to be shown of a job: its phase, None if it is not kfext's, and why."""
+    """What to show of a job: its phase, None if kfext does not handle it, and why."""
 
     tracked: TrackedJob
     phase: str | None
@@ -44,12 +44,14 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What one tick has decided.
+    """The decisions of one tick.
 
-    `steps` are to be carried out, each to be answered with `Planner.finish`; `reports` are to be
-    shown; `failures` are jobs that could not be judged, with our error; `phases` are phases that
-    ended, with their length in seconds; `decided` counts the jobs looked at. `remainder` counts
-    the jobs left for the next tick, which may follow at once.
+    `steps`: the steps to carry out; call `Planner.finish` after each.
+    `reports`: what to show of jobs.
+    `failures`: the jobs whose decision failed, with the error.
+    `phases`: the phases that ended, with their length in seconds.
+    `decided`: the number of jobs looked at.
+    `remainder`: the number of jobs left for the next tick, which may follow at once.
     """
 
     steps: tuple[tuple[TrackedJob, Step], ...] = ()
@@ -61,7 +63,7 @@ class Tick:
 
 
 class Planner:
-    """Decides what happens to each job. `wake` is called when there is something to decide."""
+    """Decides the next step of each job. `wake` is called when there is something to decide."""
 
     def __init__(
         self, *, wake: Callable[[], None] = lambda: None, most: int = MOST_DECISIONS
@@ -75,11 +77,11 @@ class Planner:
         self._most = most
 
     def tick(self, now: Moment) -> Tick:
-        """Decide on the jobs that changed, or whose time has come, in the queue's order.
+        """Decide on the jobs that changed, or whose alarm is due, in the queue's order.
 
-        The next job is always the first of all that wait for a decision: what a decision frees is
-        offered from the head of the queue again, so that a later job never overtakes. The sequence
-        of decisions does not depend on where ticks cut it.
+        The next job is always the first of all that wait for a decision: capacity that a decision
+        frees is offered from the head of the queue again, so that a later job never overtakes. The
+        sequence of decisions does not depend on where one tick ends and the next begins.
         """
         for uid in self.alarms.due(now.monotonic):
             self._retry(uid)
@@ -113,15 +115,15 @@ class Planner:
         )
 
     def next_alarm(self) -> float:
-        """Return when time alone has something to decide, in monotonic seconds, or infinity."""
+        """Return when the next alarm is due, in monotonic seconds, or infinity."""
         return self.alarms.next()
 
     def finish(
         self, tracked: TrackedJob, now: Moment, *, complete: bool = True, refused: bool = False
     ) -> None:
-        """Take in that a step was carried out: `complete`, in part, or `refused`.
+        """Take in the outcome of a step: `complete`, in part, or `refused`.
 
-        What failed is tried again, decided anew on what is then the case.
+        After a failure, the job is decided on again, from the state at that time.
         """
         uid = tracked.job.uid
         tracked.finish()
@@ -141,7 +143,7 @@ class Planner:
             situation = self.situation(tracked, now)
             step = next_step(situation, self.cluster.ledger, self.queue.no_fits)
         except Exception as error:
-            # One job that we cannot judge must not keep all others from being placed.
+            # A failed decision on one job must not keep all others from being placed.
             draft.failures.append((tracked, error))
             self.alarms.set(uid, now.monotonic + _LOOK_AGAIN_SECONDS)
             return
@@ -158,7 +160,7 @@ class Planner:
             self.alarms.set(uid, now.monotonic + step.again)
 
     def situation(self, tracked: TrackedJob, now: Moment) -> Situation:
-        """Return everything that the next step of a job depends on, the ledger apart."""
+        """Return everything that the next step of a job depends on, except the ledger."""
         of_job = self.settings.of_tracked(tracked)
         hopeless_since = tracked.hopeless_since
         return Situation(
@@ -177,7 +179,7 @@ class Planner:
         )
 
     def _retry(self, uid: str) -> None:
-        """Have a job looked at whose alarm rang."""
+        """Have a job looked at again whose alarm rang."""
         tracked = self.cluster.jobs.get(uid)
         if tracked is not None:
             tracked.not_before = 0.0
@@ -197,7 +199,7 @@ class Planner:
 
 
 class _Draft:
-    """What a tick has decided so far; `shown` are the jobs to report, in order."""
+    """The decisions of a tick so far; `shown` are the jobs to report, in order."""
 
     def __init__(self) -> None:
         self.steps: list[tuple[TrackedJob, Step]] = []

@@ -1,4 +1,4 @@
-"""The pods that the operator has yet to create: with too many of them, nothing more is planned."""
+"""The pods that the operator still has to create: if there are too many, no more are planned."""
 
 from collections.abc import Iterable
 
@@ -6,12 +6,12 @@ from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod
 
 MOST_OUTSTANDING = 500
-"""Pods that the operator may have to create before more are planned: at ten a second, what is
-planned beyond that would only keep capacity from jobs that could use it now."""
+"""The most pods that may await creation before planning stops: the operator creates about ten a
+second, so plans beyond that would only withhold capacity from jobs that could use it now."""
 
 
 class PodCreationBacklog:
-    """How many `pods` are to come, over all jobs; `crowded`: too many for more to be planned."""
+    """The number of `pods` to be created, over all jobs; `crowded`: too many to plan more."""
 
     def __init__(self) -> None:
         self.pods = 0
@@ -20,22 +20,22 @@ class PodCreationBacklog:
 
     @property
     def crowd(self) -> int:
-        """The least number of pods yet to be created while that is too many for more, else 0."""
+        """While `crowded`, the number of pods that still have to be created at least, else 0."""
         return MOST_OUTSTANDING // 2 if self.crowded else 0
 
     def jobs(self) -> Iterable[str]:
-        """Return the uids of the jobs that have pods to come."""
+        """Return the uids of the jobs that have pods to be created."""
         return self._missing
 
     def missing(self, uid: str) -> int:
-        """Return how many pods of a job are to come."""
+        """Return how many pods of a job are still to be created."""
         return self._missing.get(uid, 0)
 
     def expect(self, uid: str, missing: int) -> bool:
-        """Take in how many pods of a job are to come; return whether more may be planned again.
+        """Take in how many pods of a job are to be created; return whether planning may resume.
 
-        Once there are too many, nothing more is planned until half of them exist, so that waiting
-        jobs are looked at once per half, not once per pod, and none slips in between.
+        Once there are too many, nothing more is planned until half of them exist. So waiting jobs
+        are looked at once per half, not once per pod, and no later job overtakes in between.
         """
         self.pods += missing - self.missing(uid)
         if missing:
@@ -53,7 +53,7 @@ class PodCreationBacklog:
 def still_to_come(job: TrainingJob, pods: tuple[Pod, ...]) -> int:
     """Return how many pods the operator is creating: not those that a running gang has lost."""
     if job.suspend or job.finished or job.deleting:
-        return 0  # what it still holds are ports
+        return 0  # its claims are for ports only
     if any(pod.node_name and not pod.deleting for pod in pods):
         return 0
     return max(job.pods - len(pods), 0)

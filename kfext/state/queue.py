@@ -1,6 +1,6 @@
-"""The queue: which job comes first, what is reserved for it, and at which place each job is.
+"""The queue: which job comes first, what is reserved for it, and the position of each job.
 
-Everything here is derived: a new process comes to the same order and the same reservation.
+Everything here is derived: a new process computes the same order and the same reservation.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,8 +22,8 @@ from kfext.state.settings import JobSettings
 from kfext.state.tracked_job import TrackedJob
 
 _EXACT = 10
-"""So many jobs at the head of the queue have their exact place shown; the others to a tenth of it.
-Else every job that starts would have the place of all others written."""
+"""This many jobs at the head of the queue show their exact position; the others are accurate to a
+tenth. Otherwise each start of a job would rewrite the position of all others."""
 
 
 class Queue:
@@ -63,7 +63,7 @@ class Queue:
             self._cluster.mark_queue()
 
     def turn(self, tracked: TrackedJob) -> order.Turn:
-        """Return the place of a job in the order, found anew only if it may have changed."""
+        """Return the sort key of a job, computed again only if it may have changed."""
         known = self._turns.get(tracked.job.uid)
         if known is None or known[0] is not tracked.job:
             known = (tracked.job, order.turn(tracked.job, self.classes))
@@ -104,7 +104,7 @@ class Queue:
         return self._reservations.kept
 
     def reservation_is_outdated(self, *, now: float) -> bool:
-        """Return whether something changed since the reservation was found."""
+        """Return whether something changed since the reservation was computed."""
         return self._reservations.is_outdated(now=now)
 
     def adopt(self, reservation: Reservation, *, outdated: bool, now: float) -> None:
@@ -112,10 +112,10 @@ class Queue:
         self._reservations.adopt(reservation, outdated=outdated, now=now)
 
     def renew_reservation(self, *, now: float) -> TrackedJob | None:
-        """Give the reservation to the job it is due to now; return the holder if it changed.
+        """Give the reservation to the job that is due for it; return the holder if it changed.
 
-        That changes only when a queued job was decided on, as it is when its time has come, or with
-        the capacity there is.
+        The due job changes only after a decision on a queued job (there is one when `reserveAfter`
+        ends) or with the capacity of the cluster.
         """
         basis = (self._cluster.ledger.gains, self._cluster.ends_version)
         if basis == self._looked_at:
@@ -126,7 +126,7 @@ class Queue:
         return self._reservations.holder if self._reservations.renew(due, now=now) else None
 
     def renew_reservation_after(self, tracked: TrackedJob, *, now: float) -> TrackedJob | None:
-        """Renew it after a decision for one job, before the next one may take its capacity."""
+        """Renew the reservation after a decision, before the next job may take its capacity."""
         holder = self._reservations.holder
         if self._reservations.holds(tracked):
             return self.renew_reservation(now=now)
@@ -137,7 +137,7 @@ class Queue:
         renewed = self._reservations.give(tracked, now=now)
         return tracked if renewed else None
 
-    # --- what decisions and sentences need --------------------------------------------------------
+    # --- input for decisions and messages ---------------------------------------------------------
 
     def context(self, tracked: TrackedJob) -> QueueContext:
         """Return what surrounds a job."""
@@ -156,7 +156,7 @@ class Queue:
         )
 
     def moved(self) -> Iterator[TrackedJob]:
-        """Yield the queued jobs whose place is not the one last shown, and note what it is."""
+        """Yield the queued jobs whose position is not the one last shown, and record it."""
         if not self._moved:
             return
         self._moved = False
@@ -167,7 +167,7 @@ class Queue:
                 yield tracked
 
     def sentence(self, tracked: TrackedJob) -> Verdict | None:
-        """Return why a job is as it is, with its place in the queue."""
+        """Return why a job is in its phase, with its position in the queue."""
         ahead = self._shown.get(tracked.job.uid)
         if tracked.phase != QUEUED or tracked.verdict is None or ahead is None:
             return tracked.verdict

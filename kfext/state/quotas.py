@@ -1,4 +1,4 @@
-"""What the quotas of each namespace allow, and what jobs that were started have yet to take."""
+"""The quotas of each namespace, and what jobs that were started have still to charge to them."""
 
 from collections import Counter
 
@@ -12,7 +12,7 @@ from kfext.state.tracked_job import TrackedJob
 
 
 class Quotas:
-    """ResourceQuotas and LimitRanges as last seen, beside the jobs that are being created."""
+    """ResourceQuotas and LimitRanges as last seen, and the jobs whose pods are being created."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -31,7 +31,7 @@ class Quotas:
             self._cluster.mark_queue(old.namespace)
 
     def observe_limit_range(self, old: str | None, new: str | None) -> None:
-        """Take in that a namespace has a LimitRange more, or less."""
+        """Take in that a namespace has one LimitRange more, or one fewer."""
         if old is not None:
             self._ranges[old] -= 1
         if new is not None:
@@ -47,7 +47,7 @@ class Quotas:
         return frozenset(name for name, count in self._ranges.items() if count > 0)
 
     def of(self, tracked: TrackedJob, classes: Classes) -> QuotaView:
-        """Return what holds for a job."""
+        """Return the quotas that apply to a job."""
         namespace = tracked.job.namespace
         quotas = self._quotas.get(namespace)
         if not quotas:
@@ -60,7 +60,7 @@ class Quotas:
         )
 
     def _pending(self, namespace: str, *, but: TrackedJob) -> Counter[PodCharge]:
-        """Return what the operator has yet to create of the jobs of a namespace."""
+        """Return the pods that the operator still has to create for the jobs of a namespace."""
         total: Counter[PodCharge] = Counter()
         for uid in self._cluster.backlog.jobs():
             tracked = self._cluster.jobs[uid]

@@ -15,7 +15,7 @@ from kfext.state.tracked_job import TrackedJob
 
 
 def planner_of(snapshot: Snapshot, now: Moment) -> Planner:
-    """Return a planner that knows what a snapshot states, with every job to be decided on."""
+    """Return a planner with the state of a snapshot, in which every job is to be decided on."""
     planner = Planner()
     cluster, settings, queue = planner.cluster, planner.settings, planner.queue
     for namespace in snapshot.namespaces.values():
@@ -53,7 +53,7 @@ def planner_of(snapshot: Snapshot, now: Moment) -> Planner:
 
 
 def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
-    """Return all that a planner knows. What is taken in later does not change it."""
+    """Return the whole state of a planner. Later changes to the planner do not affect it."""
     cluster, settings, queue = planner.cluster, planner.settings, planner.queue
     cluster.settle(now.monotonic)
     kept, outdated = queue.reservation, queue.reservation_is_outdated(now=now.wall)
@@ -76,7 +76,7 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
 
 
 def _strangers(cluster: Cluster) -> Iterator[Pod]:
-    """Yield the pods of no training job as far as the ledger knows them: by what they claim."""
+    """Yield the pods that belong to no training job, as far as their claims describe them."""
     members = {pod.uid for pod in cluster.members()}
     for key, claim in cluster.ledger.claims().items():
         match key:

@@ -1,4 +1,4 @@
-"""The one reservation there can be: to which job it is due, and its claims on the ledger."""
+"""The one reservation at a time: which job is due for it, and its claims on the ledger."""
 
 from collections.abc import Callable, Hashable, Iterable
 
@@ -16,7 +16,7 @@ from kfext.state.settings import JobSettings
 from kfext.state.tracked_job import TrackedJob
 
 _KEEPS = WAITS_FOR_CAPACITY | {REASON_QUOTA, REASON_WAITING_FOR_OPERATOR}
-"""Reasons for which a job that has a reservation does not lose it: they pass."""
+"""Reasons with which a job keeps its reservation, because they pass."""
 
 
 class ReservationManager:
@@ -39,11 +39,11 @@ class ReservationManager:
         return self._cluster.jobs.get(self.kept.job_uid) if self.kept else None
 
     def holds(self, tracked: TrackedJob) -> bool:
-        """Return whether it is this job that has the reservation."""
+        """Return whether this job has the reservation."""
         return self.kept is not None and self.kept.job_uid == tracked.job.uid
 
     def is_due(self, tracked: TrackedJob, *, now: float) -> bool:
-        """Return whether a reservation is due to a job, unless one before it needs it too."""
+        """Return whether a job is due for a reservation, unless an earlier job needs it too."""
         if not (tracked.settled and tracked.queued) or tracked.verdict is None:
             return False
         if tracked.verdict.reason not in (_KEEPS if self.holds(tracked) else WAITS_FOR_CAPACITY):
@@ -65,7 +65,7 @@ class ReservationManager:
         return found is not None and self._set(found)
 
     def is_outdated(self, *, now: float) -> bool:
-        """Return whether something changed since the reservation was found."""
+        """Return whether something changed since the reservation was computed."""
         holder = self.holder
         return (
             self._known != self._versions()
@@ -123,10 +123,10 @@ class ReservationManager:
         return found
 
     def _versions(self) -> tuple[int, int]:
-        """Return what changes whenever another reservation may be possible."""
+        """Return a value that changes whenever another reservation may be possible."""
         return self._cluster.ledger.gains, self._cluster.ends_version
 
     def _basis_of(self, tracked: TrackedJob, *, now: float) -> tuple[TrainingJob, Limits]:
-        """Return what of a job decides its reservation: with no change in it, it stands."""
+        """Return the properties of a job on which its reservation depends."""
         excluded = tracked.state.excluded_at(now)
         return tracked.job, limits_of(self._settings(tracked).settings, excluded=excluded)

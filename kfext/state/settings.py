@@ -1,4 +1,4 @@
-"""The settings that hold for a job, from what namespaces and policies say now."""
+"""The settings that hold for a job, from the present namespaces and policies."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from kfext.state.tracked_job import TrackedJob
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """The settings that hold for a job, and the host network if it asks for that, else None."""
+    """The settings that hold for a job, and its request for the host network, None without one."""
 
     settings: Settings
     host_network: HostNetworkRequest | None
@@ -74,7 +74,7 @@ class SettingsSource:
         self._resolved.pop(uid, None)
 
     def of_tracked(self, tracked: TrackedJob) -> JobSettings:
-        """Return what holds for a job now, resolved anew only if something of it has changed."""
+        """Return the settings of a job, resolved again only if their sources have changed."""
         job = tracked.job
         known = self._resolved.get(job.uid)
         if known is None or known[0] != self.version or known[1] is not job:
@@ -82,7 +82,7 @@ class SettingsSource:
         return known[2]
 
     def of(self, job: TrainingJob) -> JobSettings:
-        """Return what holds for a job now."""
+        """Return the settings that hold for a job now."""
         namespace = self._namespaces.get(job.namespace, Namespace(job.namespace))
         settings = settings_of(job, namespace, self._policies.values())
         network_policies = self._network_policies.get(job.namespace, {}).values()

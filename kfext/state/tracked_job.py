@@ -1,4 +1,4 @@
-"""A job as the planner tracks it: what the API server shows, and what has been decided since."""
+"""A job as the planner tracks it: its state in the API server, and the decisions since."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -20,15 +20,18 @@ _MOST_FAILURES = 10
 
 @dataclass(slots=True)
 class TrackedJob:
-    """A job and what is known beside it while it lives. Times are monotonic seconds.
+    """A job and what is known of it while it exists. Times are monotonic seconds.
 
-    `raw` is the JSON object that patches are made for. `assumed` is a plan that is being written to
-    the job: it holds its nodes until the answer is in. `busy` says that a step is being written,
-    `not_before` when a step that failed may be tried again. `phase` and `verdict` are what the last
-    decision was; phase None for a job that is not kfext's. `since` is when the job last made
-    progress, `settled_at` when its set of pods last changed, `hopeless_since` since when not even
-    the empty cluster would hold it. `claimed` are the claims of its plan, `gated` whether pods of
-    it wait behind the gate.
+    `raw`: the JSON object for which patches are made.
+    `assumed`: a plan that is being written to the job; it claims its nodes until the answer is in.
+    `busy`: whether a step is being written.
+    `not_before`: when a step that failed may be tried again.
+    `phase`, `verdict`: the last decision; the phase is None if kfext does not handle the job.
+    `since`: when the job last made progress.
+    `settled_at`: when its set of pods last changed.
+    `hopeless_since`: since when not even the empty cluster would hold it, None if it would.
+    `gated`: whether any of its pods are gated.
+    `claimed`: the claims of its plan.
     """
 
     raw: Mapping[str, Any]
@@ -51,7 +54,7 @@ class TrackedJob:
 
     @property
     def waiting(self) -> bool:
-        """Whether the job waits for capacity: in the queue, or with pods behind the gate."""
+        """Whether the job waits for capacity: in the queue, or with gated pods."""
         queued = self.job.suspend and self.job.held
         return (queued or self.gated) and not self.job.finished
 
@@ -68,17 +71,17 @@ class TrackedJob:
     def update(
         self, raw: Mapping[str, Any], job: TrainingJob, plan: Plan | None, state: JobState
     ) -> None:
-        """Take in a newer version of the job: what was refused may be tried at once."""
+        """Take in a newer version of the job: a refused step may be tried again at once."""
         self.raw, self.job, self.plan, self.state = raw, job, plan, state
         self.not_before = 0.0
 
     def observe_progress(self, marker: tuple[object, ...], *, at: float) -> None:
-        """Restart the clock of the present step if anything that counts as progress changed."""
+        """Restart the clock of the present step if the job made progress."""
         if marker != self._marker:
             self._marker, self.since = marker, at
 
     def decide(self, step: Step, *, at: float) -> tuple[str, float] | None:
-        """Take in what was decided; return the phase that ended and its length in seconds."""
+        """Take in a decision; return the phase that ended with its length in seconds, or None."""
         self.hopeless_since = self._hopeless_since(step, at=at)
         if not isinstance(step, Wait):
             self.busy = True
@@ -100,7 +103,7 @@ class TrackedJob:
         return at if self.hopeless_since is None else self.hopeless_since
 
     def finish(self) -> None:
-        """Take in that the step has been written, or was given up."""
+        """Take in that the step has been written, or was abandoned."""
         self.assumed, self.busy = None, False
 
     def succeed(self) -> None:

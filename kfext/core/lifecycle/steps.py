@@ -1,4 +1,4 @@
-"""What the controller can do next for a job: the vocabulary of core.lifecycle."""
+"""The steps that the controller can carry out for a job: the vocabulary of core.lifecycle."""
 
 from dataclasses import dataclass
 
@@ -72,7 +72,7 @@ class DeleteUnbound:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Let go of the job for good, then delete pinned pods that cannot be bound."""
+    """Release the job for good, then delete pinned pods that cannot be bound."""
 
     pods: tuple[Pod, ...]
     verdict: Verdict
@@ -80,7 +80,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Ungate:
-    """Remove our gate, and nothing else, from pods of a job that kfext has let go."""
+    """Remove our gate, and nothing else, from pods of a job that kfext has released."""
 
     pods: tuple[Pod, ...]
 
