@@ -1,0 +1,34 @@
+"""The tables of the documentation, as people read them."""
+
+import re
+from collections.abc import Iterator
+
+from tests.contract.manifests import REPOSITORY
+
+Row = dict[str, str]
+_QUOTED = re.compile(r"`([^`]+)`")
+
+
+def table(page: str, first: str) -> list[Row]:
+    """Return the rows of the one table of a page whose first column has the title `first`."""
+    (found,) = (rows for rows in _tables(page) if next(iter(rows[0])) == first)
+    return found
+
+
+def quoted(cell: str) -> list[str]:
+    """Return what a cell has in backticks."""
+    return _QUOTED.findall(cell)
+
+
+def only(cell: str) -> str:
+    """Return the one text in backticks that a cell has."""
+    (found,) = quoted(cell)
+    return str(found)
+
+
+def _tables(page: str) -> Iterator[list[Row]]:
+    for block in re.findall(r"(?:^\|.*\n)+", (REPOSITORY / page).read_text(), re.MULTILINE):
+        titles, _, *rows = (
+            [cell.strip() for cell in line.split("|")[1:-1]] for line in block.splitlines()
+        )
+        yield [dict(zip(titles, row, strict=True)) for row in rows]

@@ -1,0 +1,92 @@
+"""What docs/settings.md states, against the code that decides it."""
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from kfext import names
+from kfext.core.ledger.columns import ASSUMED
+from kfext.core.settings.resolve import Settings
+from kfext.core.settings.values import known_settings, parse_setting
+from kfext.model.policy import TrainingPolicy, parse_policy
+from tests.contract.manifests import schema
+from tests.contract.tables import Row, only, quoted, table
+
+PAGE = "docs/settings.md"
+UNSET = "unset"
+SETTINGS = {only(row["key"]).removesuffix("[.TYPE]"): row for row in table(PAGE, "key")}
+TYPED = {only(row["key"]) for row in table(PAGE, "key") if "[.TYPE]" in row["key"]}
+PARAMETERS = {only(row["parameter"]): row for row in table(PAGE, "parameter")}
+POLICY = schema("trainingpolicies")["properties"]["spec"]["properties"]
+
+
+def test_every_setting_has_one_row_and_every_row_is_a_setting() -> None:
+    without_type = {".".join(key.split(".")[:2]) for key in known_settings()}
+    assert len(SETTINGS) == len(table(PAGE, "key"))
+    assert SETTINGS.keys() == without_type
+
+
+def test_the_rows_with_a_replica_type_are_the_settings_that_take_one() -> None:
+    takes_one = {key.rpartition(".")[0] for key in known_settings() if key.count(".") > 1}
+    assert {key.removesuffix("[.TYPE]") for key in TYPED} == takes_one
+
+
+@pytest.mark.parametrize("key", SETTINGS)
+def test_every_value_in_the_table_is_one_that_the_code_takes(key: str) -> None:
+    values = quoted(SETTINGS[key]["Values"])
+    assert values
+    for value in values:
+        parse_setting(key, value, field=key)
+
+
+@pytest.mark.parametrize("key", SETTINGS)
+def test_the_table_has_every_word_that_a_setting_may_be(key: str) -> None:
+    node = POLICY["settings"]["properties"][key.removeprefix(f"{names.DOMAIN}/")]
+    if "enum" in node:
+        assert set(quoted(SETTINGS[key]["Values"])) == set(node["enum"])
+
+
+@pytest.mark.parametrize("key", SETTINGS)
+def test_the_default_in_the_table_is_that_of_the_code(key: str) -> None:
+    cell, field = SETTINGS[key]["Default"], key.removeprefix(f"{names.DOMAIN}/")
+    settings = Settings()
+    default = getattr(settings, field, settings.gpu.get(field))
+    assert default == (None if cell == UNSET else parse_setting(key, only(cell), field=key))
+
+
+def _schema_of(parameter: str) -> Any:
+    section, name = parameter.split(".")
+    return POLICY[section]["properties"][name]
+
+
+def _with(parameter: str, value: object) -> TrainingPolicy:
+    section, name = parameter.split(".")
+    return parse_policy({"spec": {section: {name: value}}})
+
+
+def test_every_parameter_of_a_policy_has_one_row_and_every_row_is_one() -> None:
+    in_schema = {
+        f"{one}.{name}" for one in ("placement", "network") for name in POLICY[one]["properties"]
+    }
+    assert len(PARAMETERS) == len(table(PAGE, "parameter"))
+    assert PARAMETERS.keys() == in_schema
+
+
+def _documented(row: Row) -> Any:
+    return None if row["Default"] == UNSET else yaml.safe_load(only(row["Default"]))
+
+
+@pytest.mark.parametrize("parameter", sorted(PARAMETERS.keys() - {"placement.assumedRequests"}))
+def test_a_policy_with_a_default_of_the_table_is_the_built_in_policy(parameter: str) -> None:
+    value = _documented(PARAMETERS[parameter])
+    if isinstance(value, str):  # the code takes the default in place of what is malformed
+        assert re.search(_schema_of(parameter).get("pattern", ""), value)
+    assert _with(parameter, value) == TrainingPolicy()
+
+
+def test_a_pod_without_requests_counts_as_the_table_says() -> None:
+    row = PARAMETERS["placement.assumedRequests"]
+    placement = _with("placement.assumedRequests", _documented(row)).placement
+    assert {**ASSUMED, **TrainingPolicy().placement.assumed_requests} == placement.assumed_requests
