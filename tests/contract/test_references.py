@@ -1,0 +1,110 @@
+"""Whatever a file of the repository refers to is in the repository."""
+
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contract.manifests import REPOSITORY
+from tests.contract.tables import only, table
+
+FOLDERS = ("kfext", "tests", "e2e", "docs", "manifests", "crds")
+SINGLE = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "Makefile",
+    "pyproject.toml",
+    "Dockerfile",
+)
+ENDINGS = {".py", ".md", ".yaml", ".toml"}
+
+ABSENT = {
+    "a design document": r"\bDESIGN\b",
+    "a section of a text by its number": r"§ ?\d",
+    "a list of seeds": r"\bseeds? (?:§|section)",
+    "a data set": r"\bdata/pollux",
+    "notes on related work": r"(?<![\w/.-])reference/",
+    "a numbered list of defects": r"\bdefects? [A-Z]\d",
+}
+"""What cannot be looked up -> how it was cited."""
+
+FOREIGN = {
+    "manifests/base/",  # in the repository of the training operator
+    "manifests/overlays/mine",  # the folder that a reader is to make
+    "crds/kfext.dev_",  # the beginning of a name
+}
+PACKAGES = "cli|controller|core|kube|model|state|webhook"
+PATH = re.compile(rf"(?<![\w/.-])(?:{'|'.join(FOLDERS)})/[\w./-]*\w")
+MODULE = re.compile(rf"(?<![\w/.])kfext\.((?:{PACKAGES})(?:\.[a-z_]+)+|[a-z]+)\b(?![(/])")
+CITED = re.compile(r"def test_([A-Z]\d+)_")
+
+
+def _files(*folders: str) -> Iterator[Path]:
+    for folder in folders:
+        for path in sorted((REPOSITORY / folder).rglob("*")):
+            if path.suffix in ENDINGS and path != Path(__file__):
+                yield path
+    yield from (REPOSITORY / name for name in SINGLE)
+
+
+@functools.cache
+def _lines(*folders: str) -> tuple[tuple[str, str], ...]:
+    """Return each line of the files, with where it stands."""
+    return tuple(
+        (f"{path.relative_to(REPOSITORY)}:{number}", line)
+        for path in _files(*folders)
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+    )
+
+
+@pytest.mark.parametrize("mark", ABSENT.values(), ids=ABSENT)
+def test_nothing_refers_to_a_text_that_is_not_in_the_repository(mark: str) -> None:
+    assert [where for where, line in _lines(*FOLDERS) if re.search(mark, line)] == []
+
+
+def test_every_path_that_a_file_names_exists() -> None:
+    missing = {
+        f"{where} {path}"
+        for where, line in _lines(*FOLDERS)
+        for path in PATH.findall(line)
+        if not _exists(path) and not path.startswith(tuple(FOREIGN))
+    }
+    assert missing == set()
+
+
+def _exists(path: str) -> bool:
+    """Return whether a path, maybe of a module without its ending, is in the repository."""
+    return (REPOSITORY / path).exists() or (REPOSITORY / f"{path}.py").exists()
+
+
+def test_every_module_that_a_file_names_exists() -> None:
+    """Only of `kfext` and of what is prose: elsewhere `kfext` is also the name of a fixture."""
+    missing = {
+        f"{where} kfext.{dotted}"
+        for where, line in _lines("kfext", "docs")
+        for dotted in MODULE.findall(line)
+        if not _is_module(dotted)
+    }
+    assert missing == set()
+
+
+def _is_module(dotted: str) -> bool:
+    """Return whether a name in kfext is a module, or something in one."""
+    if dotted == "dev":  # the API group
+        return True
+    parts = dotted.split(".")
+    inside = [parts[:-1]] if len(parts) > 2 else []
+    return any(_exists("/".join(("kfext", *some))) for some in (parts, *inside))
+
+
+def test_every_statement_that_a_test_cites_is_on_the_page_and_no_other() -> None:
+    stated = {
+        only(row["statement"]): row["what must hold"]
+        for row in table("docs/statements.md", "statement")
+    }
+    cited = {mark for _, line in _lines("tests", "e2e") for mark in CITED.findall(line)}
+    assert cited == stated.keys()
+    assert all(sentence.endswith(".") for sentence in stated.values())
