@@ -34,7 +34,7 @@ test: lint unit e2e ## all checks and tests but the long ones
 
 # -- parts of it -------------------------------------------------------------
 
-.PHONY: fmt lint unit e2e test-long bench up down
+.PHONY: fmt lint quick unit e2e test-long bench up down
 fmt: $(READY) ## format the code
 	@$(BIN)/ruff format $(CODE)
 	@$(BIN)/ruff check --fix $(CODE)
@@ -45,6 +45,9 @@ lint: $(READY) ## style, types, import contracts
 	@$(BIN)/ruff check --quiet $(CODE)
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/lint-imports --no-cache >/dev/null || $(BIN)/lint-imports --no-cache
+
+quick: $(READY) ## unit and contract tests but the longest, in under a minute
+	@$(BIN)/pytest --quiet tests/unit tests/contract -m "not histories"
 
 unit: $(READY) ## unit, adapter and contract tests
 	@echo "== unit, adapter and contract tests"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
@@ -79,6 +80,7 @@ worlds = st.builds(
 )
 
 
+@pytest.mark.histories
 @settings(max_examples=100, deadline=None)
 @given(world=worlds, data=st.data())
 def test_a_job_gets_placed_wherever_the_controller_dies(world: World, data: st.DataObject) -> None:
@@ -103,6 +105,7 @@ def test_a_job_gets_placed_wherever_the_controller_dies(world: World, data: st.D
     assert len(api.started) == 1, "one plan was started"
 
 
+@pytest.mark.histories
 @settings(max_examples=100, deadline=None)
 @given(world=worlds, data=st.data())
 def test_even_while_others_take_the_room(world: World, data: st.DataObject) -> None:
@@ -135,6 +138,7 @@ def test_even_while_others_take_the_room(world: World, data: st.DataObject) -> N
     assert len(live) == api.seen().pods
 
 
+@pytest.mark.histories
 @settings(max_examples=60, deadline=None)
 @given(world=worlds, data=st.data())
 def test_an_operator_that_sleeps_through_a_start_does_not_strand_the_job(

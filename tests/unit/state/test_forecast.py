@@ -49,6 +49,7 @@ def decided(history: History, fields: dict[str, Any]) -> Answer:
     return WAITS, step.verdict.reason, {}  # type: ignore[union-attr]
 
 
+@pytest.mark.histories
 @settings(max_examples=200, deadline=None)
 @given(data=st.data(), fields=jobs)
 def test_plan_answers_what_the_controller_then_does(
@@ -113,6 +114,7 @@ def test_they_agree_where_they_once_did_not(
     assert planned(history, fields) == decided(history, fields)
 
 
+@pytest.mark.histories
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_a_snapshot_of_a_planner_made_from_a_snapshot_is_that_snapshot(
