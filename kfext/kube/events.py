@@ -2,19 +2,20 @@
 
 import asyncio
 import hashlib
-import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+import structlog
+
 from kfext.errors import ApiError, Conflict
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.request import Object
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 _QUEUE = 1000
 _OBJECTS = 10_000
@@ -104,7 +105,12 @@ class EventRecorder:
             except ApiError as error:
                 self.dropped += 1
                 self._said.pop(about.uid, None)  # so that the next `record` writes it
-                _log.warning("event %s not written: %s", event["metadata"]["name"], error)
+                _log.warning(
+                    "event not written",
+                    namespace=about.namespace,
+                    name=event["metadata"]["name"],
+                    error=str(error),
+                )
             finally:
                 self._queue.task_done()
 

@@ -5,7 +5,6 @@ consistent state.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import msgspec
+import structlog
 
 from kfext.errors import ApiError, Gone
 from kfext.kube import stream
@@ -22,7 +22,7 @@ from kfext.kube.store import Key, Store
 
 T = TypeVar("T")
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 _PAGE = 500
 _SERVER_SECONDS = 300
@@ -104,16 +104,16 @@ class Informer(Generic[T]):
                     await self._list()
                 await self._follow()
             except Gone as error:
-                _log.info("%s: history is gone, listing again: %s", self._path, error)
+                _log.info("history is gone, listing again", path=self._path, error=str(error))
                 self._version = ""
                 await self._wait()
             except ApiError as error:
-                _log.warning("%s: %s", self._path, error)
+                _log.warning("watch failed", path=self._path, error=str(error))
                 await self._wait()
             except msgspec.DecodeError as error:
                 # The line is lost and so is its change. A new stream would send it again, but if
                 # it is garbled at the server, only a new list gets past it.
-                _log.warning("%s: a garbled answer, listing again: %s", self._path, error)
+                _log.warning("garbled answer, listing again", path=self._path, error=str(error))
                 self._version = ""
                 await self._wait()
 
@@ -183,7 +183,13 @@ class Informer(Generic[T]):
             return self._decode(raw)
         except (ValueError, TypeError, msgspec.DecodeError) as error:
             self.metrics.undecodable += 1
-            _log.warning("%s %s/%s skipped: %s", self._path, key.namespace, key.name, error)
+            _log.warning(
+                "object skipped",
+                path=self._path,
+                namespace=key.namespace,
+                name=key.name,
+                error=str(error),
+            )
             return self.store.by_uid(key.uid)
 
     def _put(self, key: Key, value: T | None) -> None:

@@ -5,12 +5,13 @@ lease after *we* last saw its record change.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+
+import structlog
 
 from kfext.errors import ApiError, Conflict, LeaseLost, NotFound
 from kfext.kube import paths
@@ -18,7 +19,7 @@ from kfext.kube.client import Client
 from kfext.kube.request import Object
 from kfext.names import LEASE, NAMESPACE
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 _RELEASE_SECONDS = 3.0
 
@@ -88,7 +89,12 @@ class LeaseHolder:
         stop first.
         """
         self._renewed_at = await self._acquire()
-        _log.info("lease %s/%s acquired by %s", self._namespace, self._name, self._identity)
+        _log.info(
+            "lease acquired",
+            namespace=self._namespace,
+            name=self._name,
+            identity=self._identity,
+        )
         self.held.set()
         try:
             await self._renew()
@@ -107,7 +113,7 @@ class LeaseHolder:
                     if await self._take():
                         return began
                 except ApiError as error:
-                    _log.warning("lease not acquired: %s", error)
+                    _log.warning("lease not acquired", error=str(error))
             await asyncio.sleep(self._timing.retry)
 
     async def _renew(self) -> None:
@@ -124,9 +130,9 @@ class LeaseHolder:
                     # The others count from the server's write, which was after we began.
                     self._renewed_at = began
                 except TimeoutError:
-                    _log.warning("lease not renewed: no answer in %.1f s", left)
+                    _log.warning("lease not renewed", error=f"no answer in {left:.1f} s")
                 except ApiError as error:
-                    _log.warning("lease not renewed: %s", error)
+                    _log.warning("lease not renewed", error=str(error))
             if self._overdue():
                 silence = self._monotonic() - self._renewed_at
                 raise LeaseLost(
@@ -199,7 +205,7 @@ class LeaseHolder:
                 while not await self._give_up():
                     pass  # a renewal that was still in flight changed the Lease
         except (ApiError, TimeoutError) as error:
-            _log.warning("lease not released, a successor waits until it expires: %s", error)
+            _log.warning("lease not released, a successor waits until it expires", error=str(error))
 
     async def _give_up(self) -> bool:
         """Give up the Lease; return False if it changed since it was read."""

@@ -1,7 +1,6 @@
 """Keep a live TLS context supplied with a certificate that the API server trusts."""
 
 import asyncio
-import logging
 import os
 import ssl
 import tempfile
@@ -9,13 +8,15 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+import structlog
+
 from kfext.errors import ApiError, NotFound
 from kfext.kube.certs.authority import Pair, due, new_leaf
 from kfext.kube.certs.shared import Trust, ensure_authority, inject_bundle
 from kfext.kube.client import Client
 from kfext.names import NAMESPACE, WEBHOOK_SERVICE
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 _CHECK_SECONDS = 60.0
 _RETRY_SECONDS = 5.0
@@ -58,7 +59,7 @@ class ServingCertificate:
                 changed = await self.check()
                 await asyncio.sleep(_RETRY_SECONDS if changed else _CHECK_SECONDS)
             except ApiError as error:
-                _log.warning("certificate check failed: %s", error)
+                _log.warning("certificate check failed", error=str(error))
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def check(self) -> bool:
@@ -74,7 +75,7 @@ class ServingCertificate:
         try:
             changed = await inject_bundle(self._client, trust.bundle)
         except NotFound:
-            _log.warning("caBundle not written: there is no webhook configuration yet")
+            _log.warning("caBundle not written", why="there is no webhook configuration yet")
             changed = True
         if not changed and self._stale(trust):
             self._renew(trust)
@@ -90,7 +91,7 @@ class ServingCertificate:
         self._load(leaf)
         self._leaf, self._issuer = leaf, trust.authority.certificate
         self.ready.set()
-        _log.info("serving certificate renewed for %s", ", ".join(self._names))
+        _log.info("serving certificate renewed", names=self._names)
 
     def _load(self, leaf: Pair) -> None:
         # mkstemp gives mode 0600. `ssl` reads keys only from files, and needs this one only now.
