@@ -62,8 +62,8 @@ class Controller:
         )
         metrics.follow(self.planner)
         self._informers = informers(client, planner=self.planner, plan_writer=self.plan_writer)
-        for name, informer in self._informers.items():
-            metrics.follow_watch(name, informer.last_event_age)
+        metrics.follow_watches(self._informers)
+        metrics.follow_events(lambda: self._events.dropped)
         self._lease = LeaseHolder(lease_client, identity=identity, healthy=self._healthy)
         self._listed = False
 

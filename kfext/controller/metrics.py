@@ -1,15 +1,17 @@
 """The controller's metrics for Prometheus. No label has the name of a job or a pod."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from kfext.core.lifecycle.steps import Pin, Replan, Step, Unsuspend
 from kfext.core.queue.order import priority_class
+from kfext.kube.informer import Informer
 from kfext.names import PHASES
 from kfext.state.planner import Planner
 from kfext.state.queue import Queue
@@ -108,13 +110,62 @@ class Metrics:
             self.jobs.labels(phase=phase).set_function(partial(cluster.count, phase))
         self.registry.register(_QueueCollector(queue))
 
-    def follow_watch(self, resource: str, age: Callable[[], float]) -> None:
-        """Read how stale a watch is at each scrape."""
-        self.silence.labels(resource=resource).set_function(age)
+    def follow_watches(self, informers: Mapping[str, Informer[Any]]) -> None:
+        """Read the state of the watches, by resource, at each scrape."""
+        for resource, informer in informers.items():
+            self.silence.labels(resource=resource).set_function(informer.last_event_age)
+        self.registry.register(_WatchCollector(informers))
+
+    def follow_events(self, dropped: Callable[[], int]) -> None:
+        """Read how many events did not reach the cluster at each scrape."""
+        self.registry.register(_DroppedEvents(dropped))
 
     def observe_request(self, verb: str, resource: str, status: int, seconds: float) -> None:
         """Count one request; for kube.client.Client."""
         self.requests.labels(verb=verb, resource=resource, status=str(status)).inc()
+
+
+_WATCHED = {
+    "relists": "Times that the whole collection was listed",
+    "changes": "Changes that arrived on watches",
+    "failures": "Lists and watches that failed",
+    "undecodable": "Objects that could not be decoded and kept their last value",
+}
+"""Counter of an informer -> what it counts."""
+
+
+class _WatchCollector(Collector):
+    """The counters of the informers, which know nothing of Prometheus."""
+
+    def __init__(self, informers: Mapping[str, Informer[Any]]) -> None:
+        self._informers = informers
+
+    def collect(self) -> Iterable[Metric]:
+        objects = GaugeMetricFamily(
+            "kfext_watch_objects", "Objects in the copy of a collection", labels=("resource",)
+        )
+        for resource, informer in self._informers.items():
+            objects.add_metric((resource,), informer.metrics.objects)
+        yield objects
+        for name, text in _WATCHED.items():
+            counter = CounterMetricFamily(f"kfext_watch_{name}", text, labels=("resource",))
+            for resource, informer in self._informers.items():
+                counter.add_metric((resource,), getattr(informer.metrics, name))
+            yield counter
+
+
+class _DroppedEvents(Collector):
+    """Events that were not written, because of an error or of too many at once."""
+
+    def __init__(self, dropped: Callable[[], int]) -> None:
+        self._dropped = dropped
+
+    def collect(self) -> Iterable[Metric]:
+        yield CounterMetricFamily(
+            "kfext_events_dropped",
+            "Events on objects that did not reach the cluster",
+            value=self._dropped(),
+        )
 
 
 class _QueueCollector(Collector):
