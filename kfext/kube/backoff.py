@@ -2,6 +2,8 @@
 
 import random
 
+from kfext.model.backoff import exponential_backoff
+
 
 class Backoff:
     """Exponentially growing waits, each drawn at random between half its bound and the bound.
@@ -19,8 +21,8 @@ class Backoff:
 
     def next(self) -> float:
         """Return the seconds to wait after one more failure."""
-        bound = min(self._longest, self._first * 2.0 ** min(self._failures, 60))
         self._failures += 1
+        bound = exponential_backoff(self._failures, first=self._first, longest=self._longest)
         return self._rng.uniform(bound / 2, bound)
 
     def reset(self) -> None:

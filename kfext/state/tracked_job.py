@@ -7,6 +7,7 @@ from typing import Any
 from kfext.core.ledger.claim import Claim
 from kfext.core.lifecycle.queued import HOPELESS
 from kfext.core.lifecycle.steps import Replan, Step, Unsuspend, Wait
+from kfext.model.backoff import exponential_backoff
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
@@ -15,7 +16,6 @@ from kfext.names import QUEUED
 
 _RETRY_SECONDS = 1.0
 _LONGEST_RETRY_SECONDS = 30.0
-_MOST_FAILURES = 10
 
 
 @dataclass(slots=True)
@@ -112,7 +112,9 @@ class TrackedJob:
 
     def fail(self, *, at: float) -> float:
         """Take in that a write was refused; return the seconds until the next try."""
-        pause = min(_RETRY_SECONDS * 2.0**self._failures, _LONGEST_RETRY_SECONDS)
-        self._failures = min(self._failures + 1, _MOST_FAILURES)
+        self._failures += 1
+        pause = exponential_backoff(
+            self._failures, first=_RETRY_SECONDS, longest=_LONGEST_RETRY_SECONDS
+        )
         self.not_before = at + pause
         return pause

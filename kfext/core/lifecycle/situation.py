@@ -10,6 +10,7 @@ from kfext.core.queue.quota import Demand
 from kfext.core.queue.reservation import Reservation
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Colocation
+from kfext.model.backoff import exponential_backoff
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.model.plan import Assignment, Plan
@@ -135,7 +136,7 @@ class Situation:
     def after_strike(self, reason: str, message: str) -> JobState:
         """Return the state after a failed placement: back off, longer each time."""
         strikes = self.state.strikes + 1
-        backoff = min(_FIRST_BACKOFF * 2 ** (strikes - 1), _LONGEST_BACKOFF)
+        backoff = exponential_backoff(strikes, first=_FIRST_BACKOFF, longest=_LONGEST_BACKOFF)
         return replace(
             self.state,
             strikes=strikes,
