@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kfext.model.policy import LabelSelector, parse_selector
+from kfext.model.label_selector import LabelSelector, parse_selector
 from kfext.model.tolerant import mapping, text
 
 

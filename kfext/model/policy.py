@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kfext.model.label_selector import LabelSelector, parse_selector
 from kfext.model.networking import LARGEST_PORT
 from kfext.model.quantity import Resources, parse_resources
 from kfext.model.tolerant import mapping, sequence, strings, text
@@ -46,44 +47,6 @@ class HostNetwork:
 
     ports: tuple[int, int] = (20000, 29999)
     interfaces: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class LabelSelector:
-    """A Kubernetes label selector; an empty one selects everything."""
-
-    labels: Mapping[str, str] = field(default_factory=dict)
-    expressions: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether `labels` satisfy every requirement of the selector."""
-        if any(labels.get(key) != value for key, value in self.labels.items()):
-            return False
-        return all(
-            {
-                "In": labels.get(key) in values,
-                "NotIn": labels.get(key) not in values,
-                "Exists": key in labels,
-                "DoesNotExist": key not in labels,
-            }.get(operator, False)
-            for key, operator, values in self.expressions
-        )
-
-
-def parse_selector(raw: object) -> LabelSelector:
-    """Return a label selector from its JSON object. Never raises."""
-    selector = mapping(raw)
-    return LabelSelector(
-        labels=strings(selector.get("matchLabels")),
-        expressions=tuple(
-            (
-                text(line.get("key")),
-                text(line.get("operator")),
-                tuple(text(value) for value in sequence(line.get("values"))),
-            )
-            for line in map(mapping, sequence(selector.get("matchExpressions")))
-        ),
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 import pytest
 
 from kfext.kube.wire import decode_namespace
+from kfext.model.label_selector import LabelSelector
 from kfext.model.namespace import Namespace
-from kfext.model.policy import LabelSelector, Placement, TrainingPolicy
+from kfext.model.policy import Placement, TrainingPolicy
 from kfext.names import COLOCATION
 from kfext.state.settings import SettingsSource
 from tests.builders import JobBuilder, job
