@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -22,6 +21,7 @@ from kfext.model.kinds import KINDS
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.model.snapshot import Snapshot
+from kfext.model.timestamps import written_time
 from kfext.model.tolerant import mapping, text
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_BACKING_OFF, REASON_SUSPENDED_BY_USER
@@ -135,7 +135,7 @@ class Forecast:
     def _stored(self, raw: dict[str, Any]) -> TrainingJob:
         """Return the job as it would be once the API server has stored it."""
         self._submitted += 1
-        created = datetime.fromtimestamp(self._now.wall, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        created = written_time(self._now.wall)
         raw["metadata"] |= {"uid": f"planned-{self._submitted}", "creationTimestamp": created}
         job = parse_job(raw)
         assert job is not None, "its kind was looked at before"

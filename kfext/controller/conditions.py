@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
+from kfext.model.timestamps import written_time
 from kfext.model.tolerant import mapping, sequence, text
 
 
@@ -51,7 +51,7 @@ class Conditions:
         known = self._known.setdefault(uid, {})
         mark = known.get(type_)
         if mark is None or mark.holds is not holds:
-            now = datetime.fromtimestamp(self._wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            now = written_time(self._wall())
             mark = known[type_] = Mark(type_, holds, now)
         return {
             "type": type_,

@@ -6,7 +6,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 import structlog
 
@@ -14,6 +13,7 @@ from kfext.errors import ApiError, Conflict
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.request import Object
+from kfext.model.timestamps import written_micro_time
 
 _log = structlog.get_logger(__name__)
 
@@ -123,7 +123,6 @@ class EventRecorder:
     ) -> Object:
         content = "\0".join((about.uid, reason, message)).encode()
         digest = hashlib.sha256(content).hexdigest()[:16]
-        now = datetime.fromtimestamp(self._wall(), UTC)
         return {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
@@ -131,7 +130,7 @@ class EventRecorder:
                 "namespace": about.namespace,
                 "name": f"{about.name[:_LONGEST_NAME].rstrip('.-')}.{digest}",
             },
-            "eventTime": now.isoformat(timespec="microseconds")[:-6] + "Z",
+            "eventTime": written_micro_time(self._wall()),
             "reportingController": self._reporter,
             "reportingInstance": self._instance,
             "action": action,

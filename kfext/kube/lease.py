@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import structlog
 
@@ -17,6 +16,7 @@ from kfext.errors import ApiError, Conflict, LeaseLost, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.request import Object
+from kfext.model.timestamps import written_micro_time
 from kfext.names import LEASE, NAMESPACE
 
 _log = structlog.get_logger(__name__)
@@ -175,7 +175,7 @@ class LeaseHolder:
         return True
 
     def _spec(self, old: Object) -> Object:
-        now = _micro_time(self._wall())
+        now = written_micro_time(self._wall())
         transitions = old.get("leaseTransitions") or 0
         spec = {
             "holderIdentity": self._identity,
@@ -217,7 +217,3 @@ class LeaseHolder:
             except Conflict:
                 return False
         return True
-
-
-def _micro_time(wall: float) -> str:
-    return datetime.fromtimestamp(wall, UTC).isoformat(timespec="microseconds")[:-6] + "Z"

@@ -2,7 +2,8 @@
 
 import msgspec
 
-from kfext.model.tolerant import mapping, timestamp
+from kfext.model.timestamps import timestamp
+from kfext.model.tolerant import mapping
 
 _FRESH_SECONDS = 30.0
 

@@ -9,7 +9,8 @@ from kfext.model.pod import ReplicaKey
 from kfext.model.quantity import Resources, add, times
 from kfext.model.rendezvous import is_dynamic, is_elastic, meets_at_worker, told_nowhere
 from kfext.model.replica_group import ReplicaGroup, parse_groups, template_settings
-from kfext.model.tolerant import mapping, sequence, strings, text, timestamp
+from kfext.model.timestamps import timestamp
+from kfext.model.tolerant import mapping, sequence, strings, text
 from kfext.names import (
     HELD,
     JOB_NAME,

@@ -9,7 +9,8 @@ from typing import Any
 from kfext.model.constraints import Constraints, parse_constraints
 from kfext.model.podspec import is_guaranteed, pod_requests
 from kfext.model.quantity import Resources
-from kfext.model.tolerant import mapping, sequence, strings, text, timestamp
+from kfext.model.timestamps import timestamp
+from kfext.model.tolerant import mapping, sequence, strings, text
 from kfext.names import (
     GATE,
     JOB_NAME,

@@ -1,7 +1,6 @@
 """Read fields of objects that others wrote: never raise, and use what is valid."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 
@@ -23,11 +22,3 @@ def text(value: object) -> str:
 def strings(value: object) -> dict[str, str]:
     """Return the entries of a mapping whose key and value are strings, as labels are."""
     return {k: v for k, v in mapping(value).items() if isinstance(k, str) and isinstance(v, str)}
-
-
-def timestamp(value: object) -> float:
-    """Return an RFC 3339 time as seconds since the epoch; 0.0 for anything else."""
-    try:
-        return datetime.fromisoformat(text(value)).timestamp()
-    except (ValueError, OverflowError, OSError):
-        return 0.0

@@ -1,0 +1,24 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext.model.timestamps import timestamp, written_micro_time, written_time
+
+LAST = 253402300799
+"""The last second of the year 9999."""
+
+
+def test_times_are_written_as_the_api_writes_them() -> None:
+    assert written_time(1.999999) == "1970-01-01T00:00:01Z"
+    assert written_micro_time(1.5) == "1970-01-01T00:00:01.500000Z"
+    assert written_micro_time(2) == "1970-01-01T00:00:02.000000Z"
+
+
+@given(seconds=st.integers(0, LAST))
+def test_what_is_written_reads_as_the_same_second(seconds: int) -> None:
+    assert timestamp(written_time(seconds)) == timestamp(written_micro_time(seconds)) == seconds
+
+
+@pytest.mark.parametrize("value", [None, "", "yesterday", 12, [], "9999-99-99T00:00:00Z"])
+def test_anything_else_is_no_time(value: object) -> None:
+    assert timestamp(value) == 0.0
