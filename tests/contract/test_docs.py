@@ -1,5 +1,6 @@
 """What docs/settings.md states, against the code that decides it."""
 
+import importlib
 import re
 from typing import Any
 
@@ -11,7 +12,7 @@ from kfext.core.ledger.columns import ASSUMED
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import known_settings, parse_setting
 from kfext.model.policy import TrainingPolicy, parse_policy
-from tests.contract.manifests import schema
+from tests.contract.manifests import MANIFESTS, REPOSITORY, schema
 from tests.contract.tables import Row, only, quoted, table
 
 PAGE = "docs/settings.md"
@@ -90,3 +91,26 @@ def test_a_pod_without_requests_counts_as_the_table_says() -> None:
     row = PARAMETERS["placement.assumedRequests"]
     placement = _with("placement.assumedRequests", _documented(row)).placement
     assert {**ASSUMED, **TrainingPolicy().placement.assumed_requests} == placement.assumed_requests
+
+
+FIGURES = {only(row["constant"]): only(row["Value"]) for row in table(PAGE, "figure")}
+
+
+@pytest.mark.parametrize("constant", FIGURES)
+def test_a_figure_in_the_table_is_that_of_the_code(constant: str) -> None:
+    assert float(FIGURES[constant]) == _constant(constant)
+
+
+def _constant(dotted: str) -> float:
+    """Return a constant of a module, or the default of a field of a class in it."""
+    holder, _, name = dotted.rpartition(".")
+    module, _, of_class = holder.rpartition(".")
+    if of_class[0].isupper():
+        return float(getattr(getattr(importlib.import_module(module), of_class)(), name))
+    return float(getattr(importlib.import_module(holder), name))
+
+
+def test_the_api_server_waits_for_the_webhooks_as_long_as_the_page_says() -> None:
+    (said,) = re.findall(r"waits `(\d+)` seconds", (REPOSITORY / PAGE).read_text())
+    objects = yaml.safe_load_all((MANIFESTS / "base/webhook/configuration.yaml").read_text())
+    assert {hook["timeoutSeconds"] for one in objects for hook in one["webhooks"]} == {int(said)}
