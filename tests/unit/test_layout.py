@@ -7,10 +7,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LAID_OUT = ("core",)
+LAID_OUT = ("core", "state")
 """The packages of kfext whose tests are laid out like them."""
 
-ELSEWHERE: dict[str, str] = {}
+ELSEWHERE: dict[str, str] = {
+    "state/queue": "unit/controller/test_queue drives it through the planner",
+    "state/quotas": "unit/controller/test_queue drives it through the planner",
+    "state/recording": "test_outlook compares a planner with one made from its snapshot",
+    "state/reservation_manager": "unit/controller/test_queue drives it through the planner",
+}
 """Module, such as core/ledger/fit -> why its tests stand elsewhere."""
 
 

@@ -1,0 +1,29 @@
+from kfext.state.members import Members
+from tests.builders import job, pod
+
+ONE = job(uid="one").worker(2).build()
+OTHER = job(name="other", uid="other").worker(1).build()
+
+
+def test_pods_are_found_by_their_job_until_they_are_removed() -> None:
+    members = Members()
+    pods = [pod(ONE, "worker", 0, uid="p0"), pod(ONE, "worker", 1, uid="p1")]
+    pods.append(pod(OTHER, "worker", 0, uid="p2"))
+    for one in pods:
+        members.put(one)
+    assert members.of("one") == tuple(pods[:2])
+    assert members.of("nobody") == ()
+    assert members.all() == tuple(pods)
+    members.remove(pods[2])
+    members.remove(pods[2])
+    assert members.of("other") == ()
+    assert len(members) == 1
+
+
+def test_a_newer_pod_takes_the_place_of_the_older() -> None:
+    members = Members()
+    old, new = (pod(ONE, "worker", 0, uid="p", bound=to) for to in ("", "a"))
+    members.put(old)
+    assert members.known(new) == old
+    members.put(new)
+    assert members.of("one") == (new,)

@@ -1,0 +1,69 @@
+from dataclasses import replace
+
+import pytest
+
+from kfext import names
+from kfext.core.lifecycle.steps import Step, Suspend, Unsuspend, Wait
+from kfext.model.job_state import JobState
+from kfext.model.plan import Plan
+from kfext.model.verdict import Verdict
+from kfext.state.tracked_job import TrackedJob
+from tests.builders import job
+
+PLAN = Plan("uid-1", 1, {})
+NO_ROOM = Wait(names.QUEUED, Verdict(names.REASON_NO_ROOM, "no node has 8 CPUs free"))
+TOO_BIG = Wait(names.QUEUED, Verdict(names.REASON_TOO_BIG, "no node has 64 CPUs"))
+PLACED = Wait(names.PLACED, Verdict(names.REASON_PLACED, "all pods are bound"))
+
+
+@pytest.fixture
+def tracked() -> TrackedJob:
+    built = job().worker(2, cpu="1").held()
+    return TrackedJob(built.raw, built.build(), None, JobState())
+
+
+def test_a_phase_ends_when_another_begins(tracked: TrackedJob) -> None:
+    assert tracked.decide(NO_ROOM, at=10.0) is None
+    assert tracked.decide(TOO_BIG, at=12.0) is None
+    assert tracked.verdict == TOO_BIG.verdict
+    assert tracked.decide(PLACED, at=17.0) == (names.QUEUED, 7.0)
+
+
+STEPS: dict[str, tuple[Step, Plan | None]] = {
+    "a start assumes its plan": (Unsuspend(PLAN, Verdict(names.REASON_PLANNED, "")), PLAN),
+    "a suspend assumes none": (Suspend(JobState()), None),
+}
+
+
+@pytest.mark.parametrize(("step", "assumed"), STEPS.values(), ids=STEPS)
+def test_a_step_is_being_written_until_it_is_finished(
+    tracked: TrackedJob, step: Step, assumed: Plan | None
+) -> None:
+    tracked.decide(step, at=1.0)
+    assert (tracked.busy, tracked.settled, tracked.assumed) == (True, False, assumed)
+    tracked.finish()
+    assert (tracked.busy, tracked.settled, tracked.assumed) == (False, True, None)
+
+
+def test_a_job_is_hopeless_from_the_first_such_verdict_until_another(tracked: TrackedJob) -> None:
+    since = []
+    for at, step in enumerate([NO_ROOM, TOO_BIG, TOO_BIG, NO_ROOM, TOO_BIG]):
+        tracked.decide(step, at=float(at))
+        since.append(tracked.hopeless_since)
+    assert since == [None, 1.0, 1.0, None, 4.0]
+
+
+def test_refused_writes_back_off_until_one_is_taken_or_the_job_changes(tracked: TrackedJob) -> None:
+    assert [tracked.fail(at=0.0) for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
+    assert tracked.not_before == 30.0
+    tracked.update(tracked.raw, replace(tracked.job), None, JobState())
+    assert tracked.not_before == 0.0
+    tracked.succeed()
+    assert tracked.fail(at=5.0) == 1.0
+    assert tracked.not_before == 6.0
+
+
+def test_only_a_change_of_what_counts_as_progress_restarts_the_clock(tracked: TrackedJob) -> None:
+    for at, marker in enumerate([("a",), ("a",), ("b",), ("b",)]):
+        tracked.observe_progress(marker, at=float(at))
+    assert tracked.since == 2.0
