@@ -11,8 +11,10 @@ from kfext import names
 from kfext.core.lifecycle.steps import Step, Unsuspend
 from kfext.model.moment import Moment
 from kfext.state.planner import MOST_DECISIONS, Planner
+from kfext.state.recording import planner_of as recorded_planner
+from kfext.state.recording import snapshot_of
 from tests.builders import node
-from tests.unit.state.history import CLASSES, TEAM, jobs, made
+from tests.unit.state.history import ACTS, CLASSES, CROWDED, TEAM, History, jobs, made
 
 NOW = Moment(wall=1000.0, monotonic=300.0)
 SMALL = {"workers": 1, "cpu": "1", "colocation": "", "network": "", "elastic": False}
@@ -33,11 +35,11 @@ def submit(planner: Planner, name: str, *, created: float, **fields: Any) -> Non
     planner.cluster.observe_job(made(name, uid=name, created=created, **fields).raw)
 
 
-def decided(planner: Planner) -> list[tuple[str, Step]]:
+def decided(planner: Planner, now: Moment = NOW) -> list[tuple[str, Step]]:
     """The steps of ticks at one moment until nothing is left."""
     steps = []
     for _ in range(1000):
-        tick = planner.tick(NOW)
+        tick = planner.tick(now)
         assert not tick.failures
         steps += [(tracked.job.name, step) for tracked, step in tick.steps]
         if not tick.decided:
@@ -55,6 +57,22 @@ def test_ticks_of_any_length_decide_the_same_in_the_same_order(
         for number, (fields, created) in enumerate(submitted):
             submit(planner, f"job-{number}", created=created, **fields)
         found.append(decided(planner))
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.histories
+@given(data=st.data())
+def test_so_they_do_after_any_history(data: st.DataObject) -> None:
+    history = History(data)
+    for act in (*CROWDED, *data.draw(st.lists(st.sampled_from(ACTS), max_size=15))):
+        act(history)
+    found = []
+    for most in (1, 2, 64):
+        planner = recorded_planner(snapshot_of(history.planner, history.moment), history.moment)
+        planner._most = most
+        for name in ("x", "y"):  # capacity comes: those that wait are looked at again
+            planner.cluster.observe_node(None, node(name, cpu="3"))
+        found.append(decided(planner, history.moment))
     assert found[0] == found[1] == found[2]
 
 
