@@ -9,6 +9,8 @@ import yaml
 
 from e2e.testbed.api import ApiError
 from e2e.testbed.cluster import Testbed
+from kfext import names
+from tests import setting_samples
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 POLICIES = "/apis/kfext.dev/v1alpha1/trainingpolicies"
@@ -29,17 +31,17 @@ MALFORMED: dict[str, list[Any]] = {
     ],
     "settings.colocation": ["always", "", "Preferred", False],
     "settings.network": ["hostNetwork", True],
-    "settings.elastic": ["0-4", "8-2", "4", "2-", "2..8", "-1-4", "2-100000", 4],
+    "settings.elastic": ["0-4", "4", "2-", "2..8", "-1-4", "2-100000", 4],
     "settings.resize": ["memory", "cpu,memory", False],
-    "settings.migrate": ["always", "checkpoint"],
+    "settings.migrate": ["checkpoint"],
     "settings.metrics": ["logs", "stdout:", "stdout:loss=(.*)", "push:", "stdout:" + "x" * 600],
-    "settings.gpu-share": ["0", "0.0", "1.5", "-0.5", "50%", "1e-1", "half", 0.5],
+    "settings.gpu-share": ["0", "0.0", "-0.5", "50%", "1e-1", "half", 0.5],
     "settings.gpu-share.worker": ["2"],
     "settings.gpu-memory": ["0", "-4Gi", "4 Gi", "4GB", "1e3m", "lots", 4],
     "settings.gpu-memory.chief": ["0Gi"],
     "settings.gpu-priority": ["medium", "High", 1],
     "settings.gpu-priority.ps": ["middle"],
-    "settings.gpu-limit": ["0", "1.01"],
+    "settings.gpu-limit": ["1.01"],
     "settings.gpu-limit.master": ["none"],
     "settings.colour": ["blue"],
     "settings.gpu-share.evaluator": ["0.5"],
@@ -68,6 +70,8 @@ MALFORMED: dict[str, list[Any]] = {
     "companion.placement.mode": [""],
     "companion.speed": [{"mode": "act"}],
 }
+for key, sample in setting_samples.MALFORMED.items():
+    MALFORMED[f"settings.{key.removeprefix(f'{names.DOMAIN}/')}"].append(sample)
 WELL_FORMED: dict[str, list[Any]] = {
     "weight": [-5, 0, 1000],
     "namespaceSelector.matchExpressions": [[{"key": "team", "operator": "DoesNotExist"}]],

@@ -15,6 +15,7 @@ from kfext import names
 from kfext.cli.main import main
 from kfext.core.admission.facts import Facts
 from kfext.core.admission.job import mutate_job
+from tests.setting_samples import MALFORMED
 from tests.unit.objects import job
 
 
@@ -86,8 +87,9 @@ BAD_INPUT = {
     "broken YAML": ("a: [b\nc: {", "error: standard input is not YAML: ", 1),
     "no document": ("---\n", "error: standard input contains no document", 1),
     "a malformed setting": (
-        yaml.safe_dump(job(annotations={names.ELASTIC: "8-2"})),
-        "refused: annotation kfext.dev/elastic of the job: '8-2' is not allowed; allowed: MIN-MAX",
+        yaml.safe_dump(job(annotations={names.ELASTIC: MALFORMED[names.ELASTIC]})),
+        "refused: annotation kfext.dev/elastic of the job: "
+        f"{MALFORMED[names.ELASTIC]!r} is not allowed; allowed: MIN-MAX",
         1,
     ),
     "a bare off, which YAML reads as false": (
