@@ -17,6 +17,7 @@ from kfext.cli import plan as planning
 from kfext.cli import render as rendering
 from kfext.cli.cluster import ClusterOptions, cluster_options
 from kfext.cli.explain import explain_job
+from kfext.cli.forecast import WAITS
 from kfext.cli.queue import list_queue
 from kfext.cli.release import release_jobs
 from kfext.errors import KfextError
@@ -198,7 +199,7 @@ def plan(
     for note in notes:
         click.echo(note, err=True)
     click.echo(planning.written(answers, output=output), nl=False)
-    if any(one.outcome == planning.WAITS for one in answers):
+    if any(one.outcome == WAITS for one in answers):
         sys.exit(3)
 
 

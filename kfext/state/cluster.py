@@ -6,10 +6,9 @@ a watch event, so that the next decision is not based on outdated objects. The m
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
-from kfext.core.ledger.claims import plan_claims, plan_key, pod_claim, pod_key
+from kfext.core.ledger.claims import pod_claim, pod_key
 from kfext.core.ledger.ledger import Ledger
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.job_state import decode_state
@@ -18,7 +17,9 @@ from kfext.model.plan import decode_plan
 from kfext.model.pod import Pod
 from kfext.model.tolerant import mapping, text
 from kfext.names import PLAN, STATE
+from kfext.state.changes import is_newer, is_older, place_of, progress_of
 from kfext.state.members import Members
+from kfext.state.plan_claims import PlanClaims
 from kfext.state.pod_backlog import PodCreationBacklog, still_to_come
 from kfext.state.tracked_job import TrackedJob
 
@@ -59,6 +60,7 @@ class Cluster:
         self.ends_version = 0
         self.pod_created_at = 0.0
         self._members = Members()
+        self._claims = PlanClaims(self.ledger)
         self._gone: dict[str, None] = {}
         self._unsettled: dict[str, TrackedJob] = {}
         self._untimed: dict[str, TrackedJob] = {}
@@ -106,7 +108,7 @@ class Cluster:
         """Take in the present version of a job; one older than the known version is ignored."""
         metadata = mapping(raw.get("metadata"))
         tracked = self.jobs.get(text(metadata.get("uid")))
-        if tracked is not None and not _newer(text(metadata.get("resourceVersion")), tracked.job):
+        if tracked is not None and not is_newer(text(metadata.get("resourceVersion")), tracked.job):
             return
         job = parse_job(raw)
         if job is None or not job.uid:
@@ -144,9 +146,7 @@ class Cluster:
             noted.pop(uid, None)
         self._resized.discard(uid)
         self._expect(tracked, 0)
-        for key in tracked.claimed:
-            self.ledger.drop(key)
-        if tracked.claimed:
+        if self._claims.drop(tracked):
             self.mark_queue()
         self.mark(uid)
 
@@ -156,7 +156,7 @@ class Cluster:
         if pod is None:
             return
         known = self._members.known(pod)
-        if new and known and _older(new.resource_version, known.resource_version):
+        if new and known and is_older(new.resource_version, known.resource_version):
             return
         if old and old.owner_uid != pod.owner_uid:
             self._members.remove(old)
@@ -176,7 +176,7 @@ class Cluster:
             self._members.remove(pod)
         else:
             self._members.put(pod)
-        if known is not None and not gone and _place_of(known) == _place_of(pod):
+        if known is not None and not gone and place_of(known) == place_of(pod):
             return  # the kubelet's status updates do not affect placement
         if first and not gone:
             self._pod_was_created = True
@@ -184,17 +184,10 @@ class Cluster:
         if tracked is not None:
             if first or gone:
                 self._resized.add(pod.owner_uid)
-            self._hand_over(tracked, pod)
+            self._claims.hand_over(tracked, pod)
             if not tracked.busy:  # while its pods are patched one by one, settle once at the end
                 self._unsettled[pod.owner_uid] = tracked
             self.mark(pod.owner_uid)
-
-    def _hand_over(self, tracked: TrackedJob, pod: Pod) -> None:
-        """Drop the plan's claim for a pod that now has a claim of its own."""
-        if pod.home and pod.replica is not None:
-            key = plan_key(tracked.job.uid, pod.replica)
-            if tracked.claimed.pop(key, None) is not None:
-                self.ledger.hand_over(key, to=pod_key(pod.uid))
 
     def observe_node(self, old: Node | None, new: Node | None) -> None:
         """Take in a node as it stands; None for `new` when it is gone."""
@@ -230,7 +223,7 @@ class Cluster:
             self.jobs[uid].settled_at = now
         self._resized.clear()
         for tracked in self._untimed.values():
-            tracked.observe_progress(self._marker(tracked), at=now)
+            tracked.observe_progress(progress_of(tracked, self.pods(tracked.job.uid)), at=now)
         self._untimed.clear()
 
     def sync_claims(self, tracked: TrackedJob) -> None:
@@ -238,22 +231,10 @@ class Cluster:
         if self.jobs.get(tracked.job.uid) is not tracked:
             return  # gone while its step was written
         pods = self.pods(tracked.job.uid)
-        job = tracked.job if tracked.assumed is None else replace(tracked.job, suspend=False)
-        plan = tracked.assumed or tracked.plan
-        wanted = plan_claims(job, plan, pods, priority=self._priority_of(job))
-        for key in tracked.claimed.keys() - wanted.keys():
-            self.ledger.drop(key)
-        for key, claim in wanted.items():
-            self.ledger.claim(key, claim)
-        # Claims that passed from the plan to a pod were handed over before; the rest is free again.
-        freed = any(
-            key not in wanted or wanted[key].node != claim.node
-            for key, claim in tracked.claimed.items()
-        )
-        tracked.claimed = dict(wanted)
         tracked.gated = any(pod.gated for pod in pods)
-        self._expect(tracked, still_to_come(job, pods) if wanted else 0)
         self._untimed[tracked.job.uid] = tracked
+        freed = self._claims.sync(tracked, pods, priority=self._priority_of(tracked.job))
+        self._expect(tracked, still_to_come(tracked.started, pods) if tracked.claimed else 0)
         if freed:
             self.mark_queue()
 
@@ -265,35 +246,3 @@ class Cluster:
             self.mark_queue()
         elif all_came and namespace in self.limited:
             self.mark_queue(namespace)  # its quota counts all of them now
-
-    def _marker(self, tracked: TrackedJob) -> tuple[object, ...]:
-        """Return a marker that changes whenever the job makes progress."""
-        pods = self.pods(tracked.job.uid)
-        return (
-            tracked.job.suspend,
-            tracked.plan.generation if tracked.plan else 0,
-            sum(not pod.deleting for pod in pods),
-            sum(pod.gated for pod in pods),
-            sum(bool(pod.node_name) for pod in pods),
-        )
-
-
-def _place_of(pod: Pod) -> tuple[object, ...]:
-    """Return what decides about the claims and steps of a pod."""
-    return (
-        *(pod.node_name, pod.pinned_to, pod.gates, pod.deleting, pod.finished),
-        *(pod.requests, pod.unschedulable, pod.replica, pod.affinity),
-    )
-
-
-def _newer(version: str, known: TrainingJob) -> bool:
-    """Return whether a resource version of a job is newer than the known one."""
-    return version != known.resource_version and not _older(version, known.resource_version)
-
-
-def _older(one: str, other: str) -> bool:
-    """Return whether a resource version is older than another of the same object."""
-    try:
-        return int(one or "0") < int(other or "0")
-    except ValueError:
-        return False  # only numbers can be compared

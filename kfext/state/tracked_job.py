@@ -1,7 +1,7 @@
 """A job as the planner tracks it: its state in the API server, and the decisions since."""
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kfext.core.ledger.claim import Claim
@@ -57,6 +57,11 @@ class TrackedJob:
         """Whether the job waits for capacity: in the queue, or with gated pods."""
         queued = self.job.suspend and self.job.held
         return (queued or self.gated) and not self.job.finished
+
+    @property
+    def started(self) -> TrainingJob:
+        """The job as it will be once the step that is being written has unsuspended it."""
+        return self.job if self.assumed is None else replace(self.job, suspend=False)
 
     @property
     def queued(self) -> bool:

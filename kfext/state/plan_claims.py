@@ -1,0 +1,45 @@
+"""The claims that the plans of jobs have on the ledger, until their pods claim for themselves."""
+
+from kfext.core.ledger.claims import plan_claims, plan_key, pod_key
+from kfext.core.ledger.ledger import Ledger
+from kfext.model.pod import Pod
+from kfext.state.tracked_job import TrackedJob
+
+
+class PlanClaims:
+    """Keeps `TrackedJob.claimed` and the ledger the same."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def sync(self, tracked: TrackedJob, pods: tuple[Pod, ...], *, priority: int | None) -> bool:
+        """Bring the claims of a job's plan up to date; return whether any capacity came free.
+
+        `priority` is what pods of the job will have, None while that is not known.
+        """
+        plan = tracked.assumed or tracked.plan
+        wanted = plan_claims(tracked.started, plan, pods, priority=priority)
+        for key in tracked.claimed.keys() - wanted.keys():
+            self._ledger.drop(key)
+        for key, claim in wanted.items():
+            self._ledger.claim(key, claim)
+        # Claims that passed from the plan to a pod were handed over before; the rest is free again.
+        freed = any(
+            key not in wanted or wanted[key].node != claim.node
+            for key, claim in tracked.claimed.items()
+        )
+        tracked.claimed = dict(wanted)
+        return freed
+
+    def hand_over(self, tracked: TrackedJob, pod: Pod) -> None:
+        """Drop the plan's claim for a pod that now has a claim of its own."""
+        if pod.home and pod.replica is not None:
+            key = plan_key(tracked.job.uid, pod.replica)
+            if tracked.claimed.pop(key, None) is not None:
+                self._ledger.hand_over(key, to=pod_key(pod.uid))
+
+    def drop(self, tracked: TrackedJob) -> bool:
+        """Drop all claims of a job that is gone; return whether it had any."""
+        for key in tracked.claimed:
+            self._ledger.drop(key)
+        return bool(tracked.claimed)
