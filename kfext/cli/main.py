@@ -15,13 +15,14 @@ import click
 from kfext import __version__, logs
 from kfext.cli import plan as planning
 from kfext.cli import render as rendering
+from kfext.cli.anonymize import anonymized
 from kfext.cli.cluster import ClusterOptions, cluster_options
 from kfext.cli.explain import explain_job
 from kfext.cli.forecast import WAITS
 from kfext.cli.queue import list_queue
 from kfext.cli.release import release_jobs
 from kfext.errors import KfextError
-from kfext.kube.snapshot_file import read_snapshot_file
+from kfext.kube.snapshot_file import encode_snapshot, read_snapshot_file
 
 _service_options = [
     click.option(
@@ -201,6 +202,17 @@ def plan(
     click.echo(planning.written(answers, output=output), nl=False)
     if any(one.outcome == WAITS for one in answers):
         sys.exit(3)
+
+
+@cli.command()
+@click.argument("snapshot", type=click.File("rb"))
+def anonymize(*, snapshot: IO[bytes]) -> None:
+    """Print a SNAPSHOT of a controller with numbers in place of names, for a bug report.
+
+    The numbers keep the order of the names, so that it decides as the original does.
+    """
+    found = read_snapshot_file(snapshot.read(), name=snapshot.name)
+    click.echo(encode_snapshot(anonymized(found.snapshot), taken=found.taken))
 
 
 @cli.command()

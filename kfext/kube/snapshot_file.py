@@ -24,9 +24,14 @@ class SnapshotFile:
     snapshot: Snapshot
 
 
+def encode_snapshot(snapshot: Snapshot, *, taken: float) -> bytes:
+    """Return the content of such a file."""
+    return msgspec.json.encode(SnapshotFile(__version__, taken, snapshot))
+
+
 def write_snapshot(path: Path, snapshot: Snapshot, *, taken: float) -> int:
     """Write a snapshot as JSON, in place of an earlier file; return its bytes. Raises OSError."""
-    content = msgspec.json.encode(SnapshotFile(__version__, taken, snapshot))
+    content = encode_snapshot(snapshot, taken=taken)
     unfinished = path.with_suffix(".part")
     unfinished.write_bytes(content)
     os.replace(unfinished, path)  # a reader never sees half of it
