@@ -77,14 +77,17 @@ def test_another_process_restarts_what_it_did_not_start(name: str) -> None:
     first = made.start_process(["sh", "-c", 'echo "$WORD $0"; exec sleep 60'], name="x",
                                environment={"WORD": "word"})  # fmt: skip
     found = Testbed.load(name)
+
+    def has_written(log: str) -> None:
+        # A process that is ended before its first word would leave none.
+        made.wait_for(lambda: made.log("x").read_text() == log, what=repr(log), seconds=20)
+
+    has_written("word sh\n")
     found.restart_process("x", more=["once"])
     assert first.wait(5) != 0
+    has_written("word sh\nword once\n")
     found.restart_process("x")
-    made.wait_for(
-        lambda: made.log("x").read_text() == "word sh\nword once\nword sh\n",
-        what="all have spoken",
-        seconds=20,
-    )
+    has_written("word sh\nword once\nword sh\n")
     assert len(list(process.marked(name))) == 1
     found.stop_process("x")
     assert list(process.marked(name)) == []
