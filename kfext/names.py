@@ -48,7 +48,7 @@ PLAN = f"{DOMAIN}/plan"
 """JSON of model.plan.Plan, which the controller writes in the same patch as what it records."""
 
 STATE = f"{DOMAIN}/state"
-"""JSON of model.state.JobState, at most 4 KiB, which the controller writes."""
+"""JSON of model.job_state.JobState, at most 4 KiB, which the controller writes."""
 
 RELEASED = f"{DOMAIN}/released"
 """Marks a job that kfext has released and will not touch again; the value is the reason. It is

@@ -1,6 +1,6 @@
 """The limits that a job's settings set for its placement: all of them that the solver needs."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from kfext.core.settings.resolve import Settings
@@ -24,6 +24,10 @@ class Limits:
     excluded: tuple[str, ...]
     topology_keys: tuple[str, ...]
     assumed: tuple[tuple[str, int], ...]
+
+    def allow(self, nodes: Collection[str]) -> bool:
+        """Return whether a whole gang may be on these nodes."""
+        return not (self.one_node and len(set(nodes)) > 1)
 
 
 def limits_of(settings: Settings, *, excluded: Iterable[str]) -> Limits:

@@ -10,6 +10,7 @@ from kfext.core.ledger.eligible import Mask
 from kfext.core.ledger.fit import why_not
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Batch, Gang
+from kfext.core.placement.limits import Limits
 from kfext.core.words import pods
 from kfext.model.quantity import PODS, human
 from kfext.model.verdict import Verdict
@@ -25,7 +26,7 @@ def no_place(
     *,
     possible: Sequence[Mask],
     free: Amounts,
-    one_node: bool,
+    limits: Limits,
     ever: bool,
 ) -> Verdict:
     """Return why a gang cannot be placed now; `ever`: whether the empty cluster would hold it.
@@ -33,7 +34,7 @@ def no_place(
     `possible` marks per batch the rows that its constraints allow; `free` has shape (resources,
     rows).
     """
-    nodes = ledger.node_count
+    nodes, one_node = ledger.node_count, limits.one_node
     for batch, mask in zip(gang.batches, possible, strict=True):
         if not mask.any():
             return Verdict(REASON_NO_ELIGIBLE_NODE, _no_node(gang, batch, ledger, nodes=nodes))

@@ -52,7 +52,7 @@ def place(
         weights=weights,
         homes=_rows(bound.values(), ledger),
         levels=ledger.domains(limits.topology_keys),
-        one_node=limits.one_node,
+        limits=limits,
     )
     free = ledger.free(moving.resources, ignoring=ignoring)
     rows = solve(task, free)
@@ -64,7 +64,7 @@ def place(
         ledger,
         possible=possible,
         free=free,
-        one_node=limits.one_node,
+        limits=limits,
         ever=solve(empty, ledger.allocatable(moving.resources)) is not None,
     )
 

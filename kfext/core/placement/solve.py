@@ -11,6 +11,7 @@ from kfext.core.ledger.topology import Domains
 from kfext.core.placement.division import Weights, cost
 from kfext.core.placement.domains import side_by_side, surroundings
 from kfext.core.placement.gang import Gang
+from kfext.core.placement.limits import Limits
 from kfext.core.placement.nodeset import MOST_NODES, divide, fewest_nodes
 from kfext.core.placement.pack import fill
 from kfext.core.placement.pool import pool
@@ -27,7 +28,7 @@ class Task:
     `weights`: the costs of divisions.
     `homes`: the row of each bound member of the job whose node still exists.
     `levels`: the topology domains of all rows, the widest level first.
-    `one_node`: whether only a single node will do.
+    `limits`: those of the job's settings; what excludes single nodes is in the masks already.
     """
 
     gang: Gang
@@ -36,7 +37,7 @@ class Task:
     weights: Weights
     homes: Rows
     levels: Sequence[Domains]
-    one_node: bool
+    limits: Limits
 
 
 def solve(task: Task, free: Amounts) -> Rows | None:
@@ -46,7 +47,7 @@ def solve(task: Task, free: Amounts) -> Rows | None:
     for number, near in enumerate(_nearness(task)):
         closer = replace(task, masks=[mask & near for mask in task.masks])
         found = _beside(closer, free) if number else _unanchored(closer, free)
-        if found is not None or task.one_node:
+        if found is not None or task.limits.one_node:
             return found
     return None
 
@@ -72,7 +73,7 @@ def _unanchored(task: Task, free: Amounts) -> Rows | None:
     if len(rows) and not task.gang.ports_clash:
         best = rows[task.ranking(rows).argmin()]
         return np.full(len(task.gang.members), best)
-    if task.one_node and len(np.unique(task.homes)) <= 1:
+    if task.limits.one_node and len(np.unique(task.homes)) <= 1:
         return None
     return _divided(task, free)
 

@@ -15,7 +15,9 @@ from kfext.core.ledger.eligible import Mask
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Gang, Member, gang
 from kfext.core.placement.limits import Limits
+from kfext.core.placement.place import place
 from kfext.core.queue.reservation import Ends, Needs, Reservation, keep
+from kfext.model.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +61,12 @@ def reserve(
         later=emptied.free(wanted.resources),
         masks=[ledger.eligible(batch.constraints) & open_ for batch in wanted.batches],
     )
-    needs = [_on_one_node(prospect), None if limits.one_node else _on_many(prospect)]
+    found = [need for need in (_on_one_node(prospect), _on_many(prospect)) if need is not None]
+    needs = [need for need in found if limits.allow(need)]
+    if found and not needs:  # only the solver knows how to keep within these limits
+        needs = _as_placed(members, emptied, limits)
     return min(
-        (
-            keep(job_uid, wanted, ledger, needs=need, ends=ends, ignoring=ignoring)
-            for need in needs
-            if need is not None
-        ),
+        (keep(job_uid, wanted, ledger, needs=need, ends=ends, ignoring=ignoring) for need in needs),
         key=lambda found: (found.to_free, len(found.nodes), found.nodes),
         default=None,
     )
@@ -106,6 +107,20 @@ def _on_many(prospect: _Prospect) -> Needs | None:
         if left:
             return None
     return {_name(prospect, int(row)): used[:, row] for row in np.flatnonzero(used.any(axis=0))}
+
+
+def _as_placed(members: Sequence[Member], emptied: Ledger, limits: Limits) -> list[Needs]:
+    """Return the need on the nodes that the solver would choose if all training jobs had ended."""
+    placed = place(members, emptied, limits)
+    if isinstance(placed, Verdict):
+        return []
+    wanted = gang(members)
+    each = [batch.requests for batch in wanted.batches for _ in range(batch.count)]
+    needs: Needs = {}
+    for member, requests in zip(wanted.members, each, strict=True):
+        node = placed[member.key]
+        needs[node] = needs[node] + requests if node in needs else requests
+    return [needs]
 
 
 def _copies(amounts: Amounts, requests: Amounts) -> int:

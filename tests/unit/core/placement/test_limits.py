@@ -28,3 +28,15 @@ def test_each_limit_comes_from_somewhere_and_changes_the_key(name: str) -> None:
     assert getattr(limits, name) == want
     assert limits != NOTHING
     assert hash(limits) != hash(NOTHING)
+
+
+ALLOWED: dict[str, tuple[Limits, list[str], bool]] = {
+    "anywhere": (NOTHING, ["a", "b"], True),
+    "one node, if required": (SET["one_node"][0], ["a", "a"], True),
+    "not two, if one is required": (SET["one_node"][0], ["a", "b"], False),
+}
+
+
+@pytest.mark.parametrize(("limits", "nodes", "want"), ALLOWED.values(), ids=ALLOWED)
+def test_which_nodes_a_whole_gang_may_have(limits: Limits, nodes: list[str], want: bool) -> None:
+    assert limits.allow(nodes) is want

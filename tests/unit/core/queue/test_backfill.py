@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import given
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from kfext.core.ledger.claim import Claim
@@ -220,7 +220,7 @@ WITHIN = {
 }
 
 
-@given(use=uses, pods=st.integers(1, 12), within=st.sampled_from(list(WITHIN.values())))
+@given(use=uses, pods=st.integers(1, 48), within=st.sampled_from(list(WITHIN.values())))
 def test_the_head_fits_once_the_jobs_that_it_waits_for_have_ended(
     use: Use, pods: int, within: Limits
 ) -> None:
@@ -228,12 +228,30 @@ def test_the_head_fits_once_the_jobs_that_it_waits_for_have_ended(
     head = members_of(job(uid="head").worker(pods, gpus=1).build())
     found = reserve("head", head, made, within, ends={})
     if found is not None:
+        event(f"reserved on {len(found.nodes)} nodes")
+        assert within.allow(found.nodes)
         for key, claim in made.claims().items():
             if claim.job in found.waits_for:
                 made.drop(key)
         others = tuple(name for name in use if name not in found.nodes)
         inside = replace(within, excluded=within.excluded + others)
         assert not isinstance(place(head, made, inside), Verdict)
+
+
+def test_limits_that_only_the_solver_can_keep_decide_which_nodes_are_reserved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is free on three nodes would do at once; the limits allow two."""
+    on = cluster({"a": {"v": 4}, "b": {"v": 4}, "c": {"w": 4}}, gpus=8)
+    head = members_of(job(uid="head").worker(10, gpus=1).build())
+    usual = reserve("head", head, on, limits(), ends={})
+    assert usual is not None
+    assert len(usual.nodes) == 3
+    monkeypatch.setattr(Limits, "allow", lambda self, nodes: len(set(nodes)) <= 2)
+    found = reserve("head", head, on, limits(), ends={})
+    assert found is not None
+    assert len(found.nodes) == 2
+    assert len(found.waits_for) > 0
 
 
 @given(use=uses, pods=st.integers(1, 12), thief=st.sampled_from("abcd"))
