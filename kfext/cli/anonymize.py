@@ -14,7 +14,7 @@ from kfext.core.settings.values import STDOUT, is_setting
 from kfext.model.job_state import decode_state
 from kfext.model.kinds import KINDS, Kind
 from kfext.model.plan import decode_plan
-from kfext.model.snapshot import Snapshot
+from kfext.model.snapshot import JobClocks, Snapshot
 from kfext.model.tolerant import text
 
 T = TypeVar("T")
@@ -52,6 +52,8 @@ def _changed(value: T, change: Change) -> T:
     changed: Any = value
     if isinstance(value, str):
         changed = change(value)
+    elif isinstance(value, JobClocks):
+        changed = replace(value, assumed=_entry(names.PLAN, value.assumed, change))
     elif isinstance(value, Mapping):
         changed = {_changed(key, change): _entry(key, one, change) for key, one in value.items()}
     elif isinstance(value, tuple | frozenset | list):
