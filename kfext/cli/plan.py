@@ -73,6 +73,8 @@ def _check_namespace(document: Any, said: str | None) -> None:
 
 def in_words(answers: Sequence[Answer]) -> str:
     """Return the answers for a person."""
+    if not answers:
+        return "no job waits\n"
     lines = []
     for one in answers:
         lines.append(f"{one.job}: {_WORDS[one.outcome]}")

@@ -208,6 +208,10 @@ def test_the_answer_in_words() -> None:
     )
 
 
+def test_an_empty_queue_in_words() -> None:
+    assert in_words([]) == "no job waits\n"
+
+
 @pytest.mark.parametrize("output", ["json", "yaml"])
 def test_the_answer_for_programs(output: str) -> None:
     assert "would" not in written([ANSWER], output=output)
