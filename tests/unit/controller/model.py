@@ -18,14 +18,9 @@ from kfext.core.lifecycle.steps import (
     DeleteUnbound,
     Pin,
     Release,
-    Replan,
-    SaveState,
     Step,
-    Suspend,
     Ungate,
-    Unsuspend,
 )
-from kfext.core.patches import job as job_patch
 from kfext.core.patches import pod as pod_patch
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.node import Node
@@ -33,6 +28,7 @@ from kfext.model.plan import decode_plan
 from kfext.model.pod import Pod, parse_pod
 from kfext.state.cluster import Cluster
 from tests.builders import Raw, moment, raw_pod
+from tests.unit.step_patches import job_operations
 
 Write = Callable[[], None]
 
@@ -235,16 +231,9 @@ class ForgetfulController:
 
     def _writes(self, step: Step, raw: Any, job: TrainingJob) -> Iterator[Write]:
         api = self._api
-        operations = {
-            Unsuspend: lambda one: job_patch.unsuspend_patch(raw, job, one.plan, state=one.state),
-            Replan: lambda one: job_patch.replan_patch(raw, job, one.plan),
-            Suspend: lambda one: job_patch.suspend_patch(raw, job, one.state),
-            SaveState: lambda one: job_patch.save_state_patch(raw, job, one.state),
-            DeleteUnbound: lambda one: job_patch.save_state_patch(raw, job, one.state),
-            Release: lambda one: job_patch.release_patch(raw, job, one.verdict),
-        }.get(type(step))
-        if operations:
-            yield lambda: api.patch_job(operations(step))
+        operations = job_operations(step, raw, job)
+        if operations is not None:
+            yield lambda: api.patch_job(operations)
         match step:
             case Pin(pins):
                 yield from (partial(self._pin, pod, node) for pod, node in pins)

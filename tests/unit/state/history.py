@@ -17,14 +17,9 @@ from kfext.core.lifecycle.steps import (
     DeleteUnbound,
     Pin,
     Release,
-    Replan,
-    SaveState,
     Step,
-    Suspend,
     Ungate,
-    Unsuspend,
 )
-from kfext.core.patches import job as job_patch
 from kfext.core.patches import pod as pod_patch
 from kfext.model.job import parse_job
 from kfext.model.moment import Moment
@@ -36,21 +31,12 @@ from kfext.model.quota import Quota, parse_quota
 from kfext.state.planner import Planner
 from kfext.state.tracked_job import TrackedJob
 from tests.builders import JobBuilder, Raw, job, node, raw_pod
+from tests.unit.step_patches import job_operations
 
 TEAM = Namespace("team", labels={names.MANAGED: "true"})
 CLASSES = {
     "high": PriorityClass("high", 100),
     "patient": PriorityClass("patient", 50, preempts=False),
-}
-_OPERATIONS: dict[type[Step], Callable[[TrackedJob, Any], list[dict[str, object]]]] = {
-    Unsuspend: lambda one, step: job_patch.unsuspend_patch(
-        one.raw, one.job, step.plan, state=step.state
-    ),
-    Replan: lambda one, step: job_patch.replan_patch(one.raw, one.job, step.plan),
-    Suspend: lambda one, step: job_patch.suspend_patch(one.raw, one.job, step.state),
-    SaveState: lambda one, step: job_patch.save_state_patch(one.raw, one.job, step.state),
-    DeleteUnbound: lambda one, step: job_patch.save_state_patch(one.raw, one.job, step.state),
-    Release: lambda one, step: job_patch.release_patch(one.raw, one.job, step.verdict),
 }
 
 jobs = st.fixed_dictionaries(
@@ -154,10 +140,11 @@ class History:
 
     def _apply(self, tracked: TrackedJob, step: Step) -> None:
         uid = tracked.job.uid
-        if operations := _OPERATIONS.get(type(step)):
+        operations = job_operations(step, tracked.raw, tracked.job)
+        if operations is not None:
             if uid not in self.jobs:
                 raise jsonpatch.JsonPatchConflict("gone")
-            self.patch_job(uid, operations(tracked, step))
+            self.patch_job(uid, operations)
         match step:
             case Pin(pins):
                 for pod, to in pins:
