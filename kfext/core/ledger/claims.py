@@ -58,7 +58,7 @@ def _replica_claims(
     claims: dict[Hashable, Claim] = {}
     # Iterate over the plan, whose size is bounded; the job may state any number of replicas.
     for key, node in plan.assignment.items():
-        pod, group = present.get(key), groups.get(key.type)
+        pod, group = present.get(key) if present else None, groups.get(key.type)
         if group is None or key.index >= group.replicas:
             continue  # scaled away
         if pod is not None and (pod.home or pod.finished):

@@ -113,7 +113,8 @@ def members_of(job: TrainingJob, pods: Iterable[Pod] = ()) -> list[Member]:
     existing = {pod.replica: pod for pod in pods}
     members = []
     for key, group in job.replicas():
-        pod = existing.get(key)
+        # A queued job has no pods, and each lookup would hash its key.
+        pod = existing.get(key) if existing else None
         if pod is None or pod.constraints is None:
             member = Member(key, group.requests, group.constraints, group.guaranteed)
         else:

@@ -41,7 +41,7 @@ def place(
     wider, else anywhere. `weights` decide which division over several nodes is best.
     """
     bound = bound or {}
-    moving = gang(member for member in members if member.key not in bound)
+    moving = gang([one for one in members if one.key not in bound] if bound else members)
     if not moving.members:
         return dict(bound)
     possible = _masks(moving, ledger, excluded=limits.excluded)
