@@ -13,8 +13,9 @@ from kfext.core.admission.mutation import Mutation
 from kfext.core.patches.json_patch import Operation
 from kfext.errors import UserError
 from kfext.model.kinds import KINDS
+from kfext.model.namespace import parse_namespace
 from kfext.model.policy import TrainingPolicy, parse_policy
-from kfext.model.tolerant import mapping, sequence, strings, text
+from kfext.model.tolerant import mapping, sequence, text
 from kfext.model.verdict import Verdict
 from kfext.names import DOMAIN, MANAGED
 
@@ -119,10 +120,10 @@ def _facts(policies: list[Any], namespace: Any) -> Facts:
         parsed.append(parse_policy(policy))
     if namespace is not None and mapping(namespace).get("kind") != "Namespace":
         raise UserError(f"--namespace-file requires a Namespace, not {title_of(namespace)}")
-    metadata = mapping(mapping(namespace).get("metadata"))
+    parsed_namespace = parse_namespace(mapping(namespace))
     return Facts(
-        namespace_labels=strings(metadata.get("labels")) if namespace else {MANAGED: "true"},
-        namespace_annotations=strings(metadata.get("annotations")),
+        namespace_labels=parsed_namespace.labels if namespace else {MANAGED: "true"},
+        namespace_annotations=parsed_namespace.annotations,
         policies=parsed,
         controller_alive=True,
     )

@@ -20,6 +20,9 @@ from kfext.names import (
     TRAINING_VERSION,
 )
 
+_INT32 = 2**31 - 1
+"""The largest number that the field takes; a job may state more pods."""
+
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlanStatus:
@@ -106,7 +109,7 @@ def status_of(
     return TrainingPlanStatus(
         phase=phase,
         nodes=nodes,
-        workers=job.pods,
+        workers=min(job.pods, _INT32),
         network=network,
         reason=verdict.reason if verdict else "",
         message=verdict.message[:1024] if verdict else "",

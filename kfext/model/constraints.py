@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kfext.model.bounds import MOST_PORTS
+from kfext.model.pod_bounds import pod_excess
 from kfext.model.podspec import lasting_containers_of
 from kfext.model.tolerant import mapping, sequence, text
 
 NAME_FIELD = "metadata.name"
+_LONGEST_PROTOCOL = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,8 @@ class Constraints:
     `host_ports`: sorted pairs of protocol and port; a port on one address of the node counts as
         taken on all of them.
     `node_name`: set if the pod names its node and so bypasses kube-scheduler.
+    `excess`: which bound of model.bounds the pod is beyond, in words; of its constraints only
+        host ports are read then.
     """
 
     node_selector: tuple[tuple[str, str], ...] = ()
@@ -62,6 +67,7 @@ class Constraints:
     tolerations: tuple[Toleration, ...] = ()
     host_ports: tuple[tuple[str, int], ...] = ()
     node_name: str = ""
+    excess: str = ""
 
     @property
     def pinned_to(self) -> str | None:
@@ -79,6 +85,8 @@ class Constraints:
 
 def parse_constraints(spec: Mapping[str, Any]) -> Constraints:
     """Return the constraints of a pod spec, without the parts that cannot be understood."""
+    if excess := pod_excess(spec):
+        return Constraints(host_ports=_host_ports(spec)[:MOST_PORTS], excess=excess)
     required = mapping(
         mapping(mapping(spec.get("affinity")).get("nodeAffinity")).get(
             "requiredDuringSchedulingIgnoredDuringExecution"
@@ -122,6 +130,11 @@ def _requirements(items: object) -> tuple[Requirement, ...]:
     )
 
 
+def protocol_of(port: Mapping[str, Any]) -> str:
+    """Return the protocol of a declared port; the API server knows only short ones."""
+    return text(port.get("protocol"))[:_LONGEST_PROTOCOL] or "TCP"
+
+
 def _host_ports(spec: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
     """Return (protocol, port) of every host port; on the host network, of every declared port."""
     found = set()
@@ -131,5 +144,5 @@ def _host_ports(spec: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
             if not number and spec.get("hostNetwork") is True:
                 number = port.get("containerPort")
             if isinstance(number, int) and number > 0:
-                found.add((text(port.get("protocol")) or "TCP", number))
+                found.add((protocol_of(port), number))
     return tuple(sorted(found))

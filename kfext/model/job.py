@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kfext.model.bounds import bytes_of, job_excess, kept, name, own, pods_excess
 from kfext.model.kinds import KINDS, Kind
 from kfext.model.pod import ReplicaKey
 from kfext.model.quantity import Resources, add, times
@@ -22,6 +23,8 @@ from kfext.names import (
     REPLICA_TYPE,
     TRAINING_OPERATOR,
 )
+
+_LABELS = frozenset({KUEUE_QUEUE})
 
 
 def pod_labels(job: "TrainingJob", key: ReplicaKey) -> Mapping[str, str]:
@@ -68,6 +71,9 @@ class TrainingJob:
         has neither a Master nor an elasticPolicy.
     `conditions`: the conditions of the status by type.
     `template_settings`: the annotations of kfext in the templates, as admission left them.
+    `annotations`, `labels`: those that kfext reads.
+    `annotation_bytes`: the size of all annotations but plan and state, as the API server counts it.
+    `beyond`: which bound of model.bounds the job itself is beyond, in words.
     """
 
     kind: Kind
@@ -92,6 +98,8 @@ class TrainingJob:
     told_nowhere: bool = False
     conditions: Mapping[str, Condition] = field(default_factory=dict)
     template_settings: Mapping[str, str] = field(default_factory=dict)
+    annotation_bytes: int = 0
+    beyond: str = ""
 
     @property
     def title(self) -> str:
@@ -145,6 +153,14 @@ class TrainingJob:
         return sum(group.replicas for group in self.groups)
 
     @property
+    def excess(self) -> str:
+        """Which bound of model.bounds the job is beyond, in words; empty if kfext can place it."""
+        if found := self.beyond or pods_excess(self.pods):
+            return f"it has {found}"
+        whose = (f"the {one.type} template has {one.excess}" for one in self.groups if one.excess)
+        return next(whose, "")
+
+    @property
     def requests(self) -> Resources:
         """The requests of all pods of the job together."""
         return add(times(group.requests, group.replicas) for group in self.groups)
@@ -172,18 +188,19 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
         return None
     metadata, spec = mapping(raw.get("metadata")), mapping(raw.get("spec"))
     policy = mapping(spec.get("runPolicy"))
+    specs, annotations = mapping(spec.get(kind.replica_specs)), own(metadata.get("annotations"))
     return TrainingJob(
         kind=kind,
         namespace=text(metadata.get("namespace")),
         name=text(metadata.get("name")),
         uid=text(metadata.get("uid")),
-        groups=parse_groups(kind, mapping(spec.get(kind.replica_specs))),
-        annotations=strings(metadata.get("annotations")),
-        labels=strings(metadata.get("labels")),
+        groups=parse_groups(kind, specs),
+        annotations=kept(annotations),
+        labels={key: one for key, one in strings(metadata.get("labels")).items() if key in _LABELS},
         resource_version=text(metadata.get("resourceVersion")),
         suspend=policy.get("suspend") is True,
-        managed_by=text(policy.get("managedBy")),
-        priority_class=text(mapping(policy.get("schedulingPolicy")).get("priorityClass")),
+        managed_by=name(policy.get("managedBy")),
+        priority_class=name(mapping(policy.get("schedulingPolicy")).get("priorityClass")),
         deleting=bool(metadata.get("deletionTimestamp")),
         created=timestamp(metadata.get("creationTimestamp")),
         deadline=_positive(policy.get("activeDeadlineSeconds")),
@@ -201,7 +218,9 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
             )
             for item in map(mapping, sequence(mapping(raw.get("status")).get("conditions")))
         },
-        template_settings=template_settings(mapping(spec.get(kind.replica_specs))),
+        template_settings=template_settings(specs),
+        annotation_bytes=bytes_of(metadata.get("annotations")),
+        beyond=job_excess(specs, annotations),
     )
 
 

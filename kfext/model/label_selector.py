@@ -13,6 +13,13 @@ class LabelSelector:
     labels: Mapping[str, str] = field(default_factory=dict)
     expressions: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
 
+    def values_of(self, key: str) -> tuple[str, ...]:
+        """Return the values of a label that the selector names."""
+        labelled = (self.labels[key],) if key in self.labels else ()
+        return labelled + tuple(
+            value for label, _, values in self.expressions if label == key for value in values
+        )
+
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Return whether `labels` satisfy every requirement of the selector."""
         if any(labels.get(key) != value for key, value in self.labels.items()):

@@ -4,12 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kfext.model.bounds import kept, own
 from kfext.model.tolerant import mapping, strings, text
 
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """A namespace: its labels opt it in and select policies, its annotations are settings."""
+    """A namespace: its labels opt it in and select policies, its annotations are settings.
+
+    `annotations`: those of kfext; no settings if there are more than model.bounds allows.
+    """
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -22,5 +26,5 @@ def parse_namespace(raw: Mapping[str, Any]) -> Namespace:
     return Namespace(
         name=text(metadata.get("name")),
         labels=strings(metadata.get("labels")),
-        annotations=strings(metadata.get("annotations")),
+        annotations=kept(own(metadata.get("annotations"))),
     )

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kfext.model.bounds import MOST_LABELS, parts
 from kfext.model.label_selector import LabelSelector, parse_selector
 from kfext.model.tolerant import mapping, text
 
@@ -18,10 +19,14 @@ class NetworkPolicy:
 
 
 def parse_network_policy(raw: Mapping[str, Any]) -> NetworkPolicy:
-    """Return a policy from its JSON object. Never raises."""
+    """Return a policy from its JSON object. Never raises.
+
+    A selector beyond the bound counts as one that selects every pod.
+    """
     metadata = mapping(raw.get("metadata"))
+    selector = mapping(raw.get("spec")).get("podSelector")
     return NetworkPolicy(
         namespace=text(metadata.get("namespace")),
         name=text(metadata.get("name")),
-        pods=parse_selector(mapping(raw.get("spec")).get("podSelector")),
+        pods=parse_selector(selector if parts(selector, most=MOST_LABELS) <= MOST_LABELS else {}),
     )

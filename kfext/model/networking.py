@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kfext.model.constraints import protocol_of
 from kfext.model.podspec import containers_of, lasting_containers_of
 from kfext.model.tolerant import mapping, sequence, strings, text
 from kfext.names import ISTIO_INJECT
@@ -50,7 +51,7 @@ def parse_networking(template: Mapping[str, Any], *, port_name: str) -> Networki
         for port in map(mapping, sequence(container.get("ports")))
     ]
     lasting = {
-        (text(port.get("protocol")) or TCP, number)
+        (protocol_of(port), number)
         for container in lasting_containers_of(spec)
         for port in map(mapping, sequence(container.get("ports")))
         if port.get("name") != port_name and type(number := port.get("containerPort")) is int

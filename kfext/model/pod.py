@@ -6,6 +6,7 @@ from functools import lru_cache
 from sys import intern
 from typing import Any
 
+from kfext.model.bounds import MOST_GATES, few
 from kfext.model.constraints import Constraints, parse_constraints
 from kfext.model.podspec import is_guaranteed, pod_requests
 from kfext.model.quantity import Resources
@@ -21,6 +22,7 @@ from kfext.names import (
     TRAINING_GROUP,
 )
 
+_LONGEST_MESSAGE = 1024
 _SHARED = 8192
 """How many replica keys are cached, so that equal ones are one object."""
 
@@ -148,16 +150,16 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
 
 def parse_demand(spec: Mapping[str, Any]) -> PodDemand:
     """Return what a pod spec requires. Never raises."""
-    priority = spec.get("priority")
+    priority, constraints = spec.get("priority"), parse_constraints(spec)
     return PodDemand(
         gates=tuple(
             intern(text(mapping(gate).get("name")))
-            for gate in sequence(spec.get("schedulingGates"))
+            for gate in sequence(spec.get("schedulingGates"))[: MOST_GATES + 1]
         ),
-        requests=pod_requests(spec),
-        guaranteed=is_guaranteed(spec),
-        constraints=parse_constraints(spec),
-        affinity=mapping(spec.get("affinity")),
+        requests=few(pod_requests(spec)),
+        guaranteed=not constraints.excess and is_guaranteed(spec),
+        constraints=constraints,
+        affinity={} if constraints.excess else mapping(spec.get("affinity")),
         priority=priority if type(priority) is int else 0,
         on_host=spec.get("hostNetwork") is True,
     )
@@ -186,5 +188,5 @@ def _replica_key(type_: str, index: int) -> ReplicaKey:
 def _unschedulable(status: Mapping[str, Any]) -> str:
     for condition in map(mapping, sequence(status.get("conditions"))):
         if condition.get("type") == "PodScheduled" and condition.get("reason") == "Unschedulable":
-            return text(condition.get("message")) or "unschedulable"
+            return text(condition.get("message"))[:_LONGEST_MESSAGE] or "unschedulable"
     return ""

@@ -71,16 +71,21 @@ def lasting_containers_of(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]
 def _peak(
     spec: Mapping[str, Any], amounts: Callable[[Mapping[str, Any]], Resources]
 ) -> dict[str, int]:
-    """Return the largest total of `amounts` over the containers of a pod that run at once."""
+    """Return the largest total of `amounts` over the containers of a pod that run at once.
+
+    Sums are updated where a container has an amount, so that many containers with many resources
+    cost no more than their entries.
+    """
     running = add(map(amounts, _listed(spec, "containers")))
-    sidecars: Resources = {}
-    peak: Resources = {}
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
     for container in _listed(spec, "initContainers"):
-        if _is_sidecar(container):
-            sidecars = add((sidecars, amounts(container)))
-            peak = maximum(peak, sidecars)
-        else:
-            peak = maximum(peak, add((sidecars, amounts(container))))
+        lasts = _is_sidecar(container)
+        for name, number in amounts(container).items():
+            at_once = sidecars.get(name, 0) + number
+            peak[name] = max(peak.get(name, 0), at_once)
+            if lasts:
+                sidecars[name] = at_once
     return maximum(add((running, sidecars)), peak)
 
 

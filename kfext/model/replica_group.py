@@ -4,14 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kfext.model.bounds import MOST_REPLICA_TYPES, kept, own
 from kfext.model.charge import PodCharge, pod_charge
 from kfext.model.constraints import Constraints, parse_constraints
 from kfext.model.kinds import Kind
 from kfext.model.networking import Networking, parse_networking
+from kfext.model.pod_bounds import template_excess
 from kfext.model.podspec import is_guaranteed, pod_requests
 from kfext.model.quantity import Resources
 from kfext.model.tolerant import mapping, strings, text
-from kfext.names import DOMAIN, RELEASED
+from kfext.names import RELEASED
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,8 @@ class ReplicaGroup:
     `guaranteed`: whether the QoS class of the pods is Guaranteed.
     `released`: whether the template is marked as released.
     `charge`: what one pod charges to quotas.
+    `excess`: which bound of model.bounds the template is beyond, in words; nothing else is read of
+        it then.
     """
 
     type: str
@@ -37,10 +41,13 @@ class ReplicaGroup:
     released: bool = False
     networking: Networking = field(default_factory=Networking)
     charge: PodCharge = field(default_factory=PodCharge)
+    excess: str = ""
 
 
 def parse_groups(kind: Kind, specs: Mapping[str, Any]) -> tuple[ReplicaGroup, ...]:
-    """Return the replica types of a job in rank order. Never raises."""
+    """Return the replica types of a job in rank order, none if there are too many. Never raises."""
+    if len(specs) > MOST_REPLICA_TYPES:
+        return ()
     spelling = {known.lower(): known for known in kind.types}
     rank = {known: number for number, known in enumerate(kind.types)}
     groups = []
@@ -49,6 +56,8 @@ def parse_groups(kind: Kind, specs: Mapping[str, Any]) -> tuple[ReplicaGroup, ..
         if known is None:
             continue  # the operator does not run such a type either
         template = mapping(mapping(value).get("template"))
+        excess = template_excess(template)
+        template = {} if excess else template
         pod_spec = mapping(template.get("spec"))
         count = mapping(value).get("replicas")
         groups.append(
@@ -63,16 +72,16 @@ def parse_groups(kind: Kind, specs: Mapping[str, Any]) -> tuple[ReplicaGroup, ..
                 networking=parse_networking(template, port_name=kind.port),
                 released=RELEASED in strings(mapping(template.get("metadata")).get("annotations")),
                 charge=pod_charge(pod_spec),
+                excess=excess,
             )
         )
     return tuple(sorted(groups, key=lambda group: rank[group.type]))
 
 
 def template_settings(specs: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the annotations of kfext in the templates of a job."""
+    """Return the annotations of kfext in the templates of a job, as far as they are kept."""
     found: dict[str, str] = {}
-    for value in specs.values():
+    for value in specs.values() if len(specs) <= MOST_REPLICA_TYPES else ():
         metadata = mapping(mapping(mapping(value).get("template")).get("metadata"))
-        written = strings(metadata.get("annotations"))
-        found |= {key: one for key, one in written.items() if key.startswith(f"{DOMAIN}/")}
+        found |= kept(own(metadata.get("annotations")))
     return found

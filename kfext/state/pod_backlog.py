@@ -54,6 +54,8 @@ def still_to_come(job: TrainingJob, pods: tuple[Pod, ...]) -> int:
     """Return how many pods the operator is creating: not those that a running gang has lost."""
     if job.suspend or job.finished or job.deleting:
         return 0  # its claims are for ports only
+    if job.excess:
+        return 0  # kfext does not wait for so many
     if any(pod.node_name and not pod.deleting for pod in pods):
         return 0
     return max(job.pods - len(pods), 0)

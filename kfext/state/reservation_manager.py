@@ -17,6 +17,8 @@ from kfext.state.tracked_job import TrackedJob
 
 _KEEPS = WAITS_FOR_CAPACITY | {REASON_QUOTA, REASON_WAITING_FOR_OPERATOR}
 """Reasons with which a job keeps its reservation, because they pass."""
+_MOST_SHAPES = 4096
+"""For how many shapes it is remembered that no reservation is possible."""
 
 
 class ReservationManager:
@@ -46,6 +48,8 @@ class ReservationManager:
         """Return whether a job is due for a reservation, unless an earlier job needs it too."""
         if not (tracked.settled and tracked.queued) or tracked.verdict is None:
             return False
+        if tracked.job.excess:
+            return False  # edited since the verdict
         if tracked.verdict.reason not in (_KEEPS if self.holds(tracked) else WAITS_FOR_CAPACITY):
             return False
         waited = now - queued_since(tracked.job, tracked.state)
@@ -117,6 +121,8 @@ class ReservationManager:
             ignoring=self.kept.claims if self.kept else (),
         )
         if found is None:
+            if len(self._nowhere) >= _MOST_SHAPES:
+                self._nowhere.clear()
             self._nowhere.add(shape)
         else:
             self._basis = basis

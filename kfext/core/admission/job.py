@@ -45,7 +45,9 @@ def mutate_job(raw: object, facts: Facts) -> Mutation:
             refusal=refusal,
             verdicts=(Verdict(names.REASON_SETTINGS_INVALID, refusal),),
         )
-    verdict = _not_ours(job, body) or _not_held(job, settings, facts) or _held(job, settings)
+    verdict = (
+        _not_ours(job, body, settings) or _not_held(job, settings, facts) or _held(job, settings)
+    )
     try:
         ops = operations(body, _changes(job, body, settings=settings, reason=verdict.reason))
     except Unpatchable as error:
@@ -58,8 +60,10 @@ def mutate_job(raw: object, facts: Facts) -> Mutation:
     )
 
 
-def _not_ours(job: TrainingJob, body: Mapping[str, Any]) -> Verdict | None:
+def _not_ours(job: TrainingJob, body: Mapping[str, Any], settings: Settings) -> Verdict | None:
     """Return why kfext does not handle the job, None if it does."""
+    if job.excess and not job.released and settings.colocation is not Colocation.REQUIRED:
+        return Verdict(names.REASON_HANDS_OFF, job.excess)
     if not job.pods:
         return Verdict(
             names.REASON_HANDS_OFF,

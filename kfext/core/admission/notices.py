@@ -18,6 +18,11 @@ def warnings(
     job: TrainingJob, body: Mapping[str, Any], *, settings: Settings, facts: Facts
 ) -> Iterator[str]:
     """Yield warnings about what would surprise the user later."""
+    if job.excess:
+        stays = settings.colocation is Colocation.REQUIRED
+        effect = "it stays suspended" if stays else "it runs as on plain Kubernetes"
+        yield f"kfext does not place this job: {job.excess}; {effect}"
+        return
     if not job.pods:
         yield "kfext leaves this job alone: it has no replicas"
         return

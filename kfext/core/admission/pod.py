@@ -13,6 +13,7 @@ from kfext.core.network.pod_edits import host_network
 from kfext.core.patches.json_patch import Operation, pointer
 from kfext.core.settings.values import Colocation
 from kfext.model.kinds import KINDS, Kind
+from kfext.model.pod_bounds import pod_excess
 from kfext.model.tolerant import mapping, sequence, strings, text
 from kfext.model.verdict import Verdict
 
@@ -32,7 +33,9 @@ def mutate_pod(raw: object, *, controller_alive: bool) -> Mutation:
         return Mutation()
     ops: list[Operation] = []
     verdicts = []
-    if controller_alive and not _let_go(metadata) and (gate := _gate(spec)):
+    if excess := pod_excess(spec):
+        verdicts.append(Verdict(names.REASON_HANDS_OFF, f"the pod has {excess}"))
+    elif controller_alive and not _let_go(metadata) and (gate := _gate(spec)):
         ops.append(gate)
         verdicts.append(Verdict(names.REASON_GATED, "waits for the other pods of its gang"))
     if moved := host_network(kind, metadata, spec):

@@ -68,7 +68,8 @@ def port_claims(job: TrainingJob, plan: Plan) -> Mapping[Hashable, Claim]:
     if not plan.port:
         return {}
     found: dict[str, set[Port]] = {}
-    for key, slot in slots(job).items():
+    # Only the replicas of the plan: the job may state any number by now.
+    for key, slot in slots(job, plan.assignment).items():
         if node := plan.assignment.get(key):
             found.setdefault(node, set()).add((TCP, plan.port + slot))
     return {

@@ -4,7 +4,7 @@ It does not depend on the number of workers, so that a job may grow. PyTorch's o
 ephemeral ports and need none.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from kfext.model.job import TrainingJob
 from kfext.model.kinds import TENSORFLOW
@@ -24,18 +24,21 @@ def slot_of(type_: str, index: int, *, servers: int) -> int | None:
     return first + index if type_ in {"ps", "worker"} else None
 
 
-def slots(job: TrainingJob) -> Mapping[ReplicaKey, int]:
-    """Return the slot of every replica of a job that declares a port on the host network."""
+def slots(job: TrainingJob, keys: Iterable[ReplicaKey] | None = None) -> Mapping[ReplicaKey, int]:
+    """Return the slot of each replica that declares a port on the host network.
+
+    `keys` are the only ones that are asked for; without them all are, of a job within its bounds.
+    """
     sizes = {group.type.lower(): group.replicas for group in job.groups}
+    if keys is None:
+        keys = (key for key, _ in job.replicas())
+    wanted = (key for key in keys if key.index < sizes.get(key.type, 0))
     if job.kind is TENSORFLOW:
         if job.pods == 1:
             return {}  # the operator writes no cluster for a single replica
-        found = {
-            key: slot_of(key.type, key.index, servers=sizes.get("ps", 0))
-            for key, _ in job.replicas()
-        }
+        found = {key: slot_of(key.type, key.index, servers=sizes.get("ps", 0)) for key in wanted}
         return {key: slot for key, slot in found.items() if slot is not None}
     if job.dynamic_rendezvous:
         # The first listens. All declare its port, so that kube-scheduler keeps them apart.
-        return {key: 0 for key, _ in job.replicas() if key.type == "worker"}
+        return {key: 0 for key in wanted if key.type == "worker"}
     return {ReplicaKey("master", 0): 0} if sizes.get("master") else {}

@@ -20,21 +20,14 @@ from kfext.model.verdict import Verdict
 from kfext.names import (
     REASON_NO_ROOM,
     REASON_RESERVED,
-    REASON_TOO_BIG,
 )
 
 WAITS_FOR_CAPACITY = frozenset({REASON_NO_ROOM, REASON_RESERVED})
 """Reasons to wait that a reservation can end."""
-LARGEST_GANG = 10_000
-"""Pods of the largest gang that is planned: its plan must fit into an annotation."""
 
 
 def find_place(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Assignment | NoFit:
     """Return a node for every pod of a queued job, or why they cannot be placed now."""
-    job = situation.job
-    if job.pods > LARGEST_GANG:
-        message = f"{job.pods} pods are more than the {LARGEST_GANG} that kfext places together"
-        return NoFit(Verdict(REASON_TOO_BIG, message))
     limits = situation.limits
     shape = _shape(situation, limits)
     refusal = no_fits.known(shape, ledger)

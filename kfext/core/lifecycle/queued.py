@@ -1,11 +1,13 @@
 """A job that kfext holds suspended: it waits until it is safe to resume and there is capacity."""
 
+from bisect import bisect_left
 from dataclasses import replace
 
 from kfext.core.elastic import fewest_workers, with_workers, workers_of
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY, why_spread
 from kfext.core.lifecycle.network import place_on_network
+from kfext.core.lifecycle.oversized import oversized_in_queue
 from kfext.core.lifecycle.resume import unsafe_to_resume
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import Step, Unsuspend, Wait
@@ -14,6 +16,7 @@ from kfext.core.queue.no_fit import NoFit, NoFitCache
 from kfext.core.queue.quota import demand, shortage
 from kfext.core.settings.values import Colocation
 from kfext.core.words import clock, listed, pods
+from kfext.model.bounds import plan_excess
 from kfext.model.job_state import JobState
 from kfext.model.verdict import Verdict
 from kfext.names import (
@@ -46,6 +49,8 @@ def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> St
         return unsafe
     if situation.settings.colocation is Colocation.OFF:
         return let_go(situation, Verdict(REASON_RELEASED, "colocation was switched off"))
+    if beyond := oversized_in_queue(situation):
+        return beyond
     if state.retry_at > now:
         message = f"{state.message}; it backs off until {clock(state.retry_at)}"
         reason = state.reason or REASON_BACKING_OFF
@@ -73,6 +78,8 @@ def _start(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
     spread = why_spread(situation, found, ledger)
     message += f"; {spread}" if spread else ""
     plan = situation.planned(found, port=port, why=message)
+    if unfit := plan_excess(len(plan.encode()), beside=situation.job.annotation_bytes):
+        return _keep_waiting(situation, NoFit(Verdict(REASON_TOO_BIG, unfit)))
     requested = situation.host_network
     interfaces = requested.interfaces if requested and port else ()
     return Unsuspend(
@@ -94,20 +101,25 @@ def _within_quota(situation: Situation) -> Situation | Verdict:
     quota, job = situation.context.quota, situation.job
     if not quota.quotas:
         return situation
-    whole: Verdict | None = None
-    for count in range(workers_of(job), fewest_workers(job, situation.settings.elastic) - 1, -1):
-        fewer = with_workers(job, count)
-        stopped = shortage(
-            demand(fewer),
+
+    def stopped(workers: int) -> Verdict | None:
+        return shortage(
+            demand(with_workers(job, workers)),
             quota.quotas,
             pending=quota.pending,
             default_class=quota.default_class,
             defaulted=quota.defaulted,
         )
-        if stopped is None:
-            return replace(situation, job=fewer)
-        whole = whole or stopped
-    return whole or situation
+
+    fewest, most = fewest_workers(job, situation.settings.elastic), workers_of(job)
+    whole = stopped(most)
+    if whole is None:
+        return situation
+    if fewest == most or stopped(fewest):
+        return whole
+    # What a number of workers exceeds, a larger one exceeds too.
+    allowed = bisect_left(range(fewest + 1, most), True, key=lambda n: stopped(n) is not None)
+    return replace(situation, job=with_workers(job, fewest + allowed))
 
 
 def _keep_waiting(situation: Situation, refusal: NoFit) -> Step:

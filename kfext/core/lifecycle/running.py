@@ -6,6 +6,7 @@ from dataclasses import replace
 from kfext.core.ledger.claims import plan_key
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import port_claims
+from kfext.core.lifecycle.oversized import oversized_behind_gate
 from kfext.core.lifecycle.patience import (
     STRIKES,
     after_strike,
@@ -59,9 +60,8 @@ def running_step(situation: Situation, ledger: Ledger) -> Step:
     gated = [pod for pod in live.values() if pod.gated]
     if situation.plan is None and not gated:
         return Wait(None)  # not placed by kfext
-    left_over = _left_over(situation, live)
-    if left_over:
-        return DeleteUnbound(left_over, situation.state)
+    if first := oversized_behind_gate(situation, gated) or _evict_again(situation, live):
+        return first
     if len(live) < job.pods:
         return _incomplete(situation, live, missing=job.pods - len(live))
     if apart := on_two_networks(situation, live):
@@ -178,17 +178,18 @@ def _binding(situation: Situation, live: Live) -> Step:
     return _unbound(situation, stuck, homes, late=Verdict(REASON_BIND_TIMEOUT, message))
 
 
-def _left_over(situation: Situation, live: Live) -> tuple[Pod, ...]:
-    """Return the pods that should have been evicted from a node and are still pinned there.
+def _evict_again(situation: Situation, live: Live) -> Step | None:
+    """Delete the pods that should have been evicted from a node and are still pinned there.
 
     Their deletion was refused because kube-scheduler wrote to them at the same moment.
     """
     excluded = situation.excluded
-    return tuple(
+    left_over = tuple(
         pod
         for pod in live.values()
         if pod.pinned_to in excluded and not (pod.node_name or pod.finished)
     )
+    return DeleteUnbound(left_over, situation.state) if left_over else None
 
 
 def _astray(situation: Situation, stuck: tuple[Pod, ...]) -> tuple[Pod, ...]:

@@ -5,19 +5,25 @@ gives the reason. Nothing here ever keeps a job from starting.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import HOST
 from kfext.model.job import TrainingJob, pod_labels
 from kfext.model.job_state import JobState
+from kfext.model.label_selector import LabelSelector
 from kfext.model.network_policy import NetworkPolicy
 from kfext.model.networking import Port
 from kfext.model.plan import Assignment, Plan
-from kfext.model.pod import Pod
+from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.replica_group import ReplicaGroup
+from kfext.names import REPLICA_INDEX
 
+MOST_NETWORK_POLICIES = 100
+"""Network policies of a namespace that are looked at: only a message depends on them, and whoever
+may write them may write many."""
 _ENFORCE = "pod-security.kubernetes.io/enforce"
 _NO_HOST = frozenset({"baseline", "restricted"})
 
@@ -52,19 +58,36 @@ def host_network_request(
         ports=settings.network_parameters.ports,
         interfaces=settings.network_parameters.interfaces,
         obstacle=obstacle(job, namespace_labels),
-        bypassed=tuple(sorted(one.name for one in network_policies if _selects(one, job))),
+        bypassed=() if job.excess else tuple(sorted(_bypassed(job, network_policies))),
     )
 
 
-def _selects(policy: NetworkPolicy, job: TrainingJob) -> bool:
-    return any(
-        policy.pods.matches({**group.networking.labels, **pod_labels(job, key)})
-        for key, group in job.replicas()
-    )
+def _bypassed(job: TrainingJob, network_policies: Iterable[NetworkPolicy]) -> Iterator[str]:
+    """Yield the policies that select a pod of a job, of as many as are looked at."""
+    for policy in islice(network_policies, MOST_NETWORK_POLICIES):
+        if any(policy.pods.matches(labels) for labels in _labels(job, policy.pods)):
+            yield policy.name
+
+
+def _labels(job: TrainingJob, selector: LabelSelector) -> Iterator[Mapping[str, str]]:
+    """Yield the labels of pods of a job, one for all that a selector cannot tell apart.
+
+    The pods of one template differ by their index alone, and the first one may be the master.
+    """
+    named = {one for one in selector.values_of(REPLICA_INDEX) if one.isdecimal() and len(one) < 6}
+    indices = {0, *map(int, named)}
+    unnamed = next(index for index in range(len(indices) + 1) if index not in indices)
+    for group in job.groups:
+        for index in sorted({*indices, unnamed}):
+            if index < group.replicas:
+                key = ReplicaKey(group.type.lower(), index)
+                yield {**group.networking.labels, **pod_labels(job, key)}
 
 
 def obstacle(job: TrainingJob, namespace_labels: Mapping[str, str]) -> str:
     """Return what keeps a job's pods from the host network, empty if nothing is known."""
+    if job.excess:
+        return job.excess
     level = namespace_labels.get(_ENFORCE, "")
     if level in _NO_HOST:
         return f"Pod Security {level} of namespace {job.namespace} forbids the host network"

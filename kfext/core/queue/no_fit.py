@@ -7,6 +7,9 @@ from kfext.core.ledger.ledger import Ledger
 from kfext.model.job import TrainingJob
 from kfext.model.verdict import Verdict
 
+_MOST_SHAPES = 4096
+"""How many refusals are remembered. Each edit of a waiting job may bring a new shape."""
+
 
 @dataclass(frozen=True, slots=True)
 class NoFit:
@@ -42,6 +45,8 @@ class NoFitCache:
 
     def note(self, shape: Hashable, refusal: NoFit, ledger: Ledger) -> None:
         """Remember a refusal; call `known` for the same shape first."""
+        if len(self._known) >= _MOST_SHAPES:
+            self._known.clear()
         self._known[shape] = (ledger.version, refusal)
 
 

@@ -17,7 +17,7 @@ from kfext.model.policy import parse_policy
 from kfext.model.priority import PriorityClass
 from kfext.model.quota import parse_quota
 from kfext.model.snapshot import Snapshot
-from kfext.names import MANAGED, NETWORK, PLAN
+from kfext.names import COLOCATION, MANAGED, NETWORK, PLAN
 from tests.builders import JobBuilder, job, node
 
 NOW = 1_000.0
@@ -216,3 +216,19 @@ def test_an_empty_queue_in_words() -> None:
 def test_the_answer_for_programs(output: str) -> None:
     assert "would" not in written([ANSWER], output=output)
     assert "a-worker-0" in written([ANSWER], output=output)
+
+
+def test_a_job_with_more_replicas_than_kfext_places_is_answered_without_counting_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def count(self: TrainingJob) -> None:
+        raise AssertionError("somebody counts them")
+
+    monkeypatch.setattr(TrainingJob, "replicas", count)
+    huge = job().worker(2**31 - 1, cpu="1")
+    found = ask(snapshot(node("a", cpu="4")), huge)
+    assert found.outcome == "not-held"
+    assert f"{2**31 - 1} pods, more than the 10000" in found.message
+    required = ask(snapshot(node("a", cpu="4")), huge.annotated(COLOCATION, "required"))
+    assert required.outcome == "waits"
+    assert "it is never released" in required.message

@@ -4,9 +4,12 @@ from typing import Any
 import pytest
 
 from kfext import names
+from kfext.model.job import TrainingJob
+from kfext.model.moment import Moment
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.state.cluster import Cluster
+from kfext.state.planner import Planner
 from tests.builders import JobBuilder, job, node, pod
 
 OF = job().worker(2, cpu="1").build()
@@ -374,3 +377,57 @@ def test_only_a_new_pod_counts_as_created(cluster: Cluster) -> None:
 def test_what_is_no_job_of_a_known_kind_is_ignored(cluster: Cluster, raw: dict[str, Any]) -> None:
     cluster.observe_job(raw)
     assert not cluster.jobs
+
+
+HUGE = {
+    "held": job().worker(2**31 - 1, cpu="1").held(),
+    "resumed by hand": job().worker(2**31 - 1, cpu="1").resumed(),
+    "under a plan": planned("a", "b").worker(2**31 - 1, cpu="1"),
+    "a TFJob under a plan with ports": job("TFJob")
+    .worker(2**31 - 1, cpu="1")
+    .resumed()
+    .annotated(names.PLAN, Plan("uid-1", 1, {ReplicaKey("worker", 0): "a"}, port=20000).encode()),
+}
+
+
+@pytest.mark.parametrize("made", HUGE.values(), ids=HUGE)
+@pytest.mark.parametrize("gated", [False, True], ids=["without pods", "with a gated pod"])
+def test_the_replicas_of_a_huge_job_are_never_counted_one_by_one(
+    made: JobBuilder, monkeypatch: pytest.MonkeyPatch, *, gated: bool
+) -> None:
+    def count(self: TrainingJob) -> None:
+        raise AssertionError("somebody counts them")
+
+    monkeypatch.setattr(TrainingJob, "replicas", count)
+    planner = Planner()
+    for name in "ab":
+        planner.cluster.observe_node(None, node(name, cpu="4"))
+    planner.cluster.observe_job(made.annotated(names.NETWORK, "host").raw)
+    if gated:
+        planner.cluster.observe_pod(None, pod(made.build(), "worker", 0, gated=True))
+    for at in range(3):
+        tick = planner.tick(Moment(wall=1e6 * at, monotonic=1e6 * at))
+        assert not tick.failures
+        for tracked, _ in tick.steps:
+            planner.finish(tracked, Moment(wall=1e6 * at, monotonic=1e6 * at))
+    assert planner.cluster.backlog.pods == 0
+    planner.cluster.forget_job("uid-1")
+
+
+def test_a_job_that_has_the_reservation_and_becomes_huge_loses_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    planner = Planner()
+    planner.cluster.observe_node(None, node("a", cpu="4"))
+    planner.cluster.observe_job(planned("a", "a", uid="runs").labelled("x", "y").raw)
+    made = job(uid="waits").worker(4, cpu="1").held().created(0)
+    planner.cluster.observe_job(made.raw)
+    later = Moment(wall=1000.0, monotonic=1000.0)
+    planner.tick(later)
+    assert planner.queue.reservation is not None
+    planner.cluster.observe_job(
+        job(uid="waits").worker(2**31 - 1, cpu="1").held().created(0).version(2).raw
+    )
+    monkeypatch.setattr(TrainingJob, "replicas", None)
+    planner.tick(later)
+    assert planner.queue.reservation is None

@@ -114,6 +114,26 @@ LEFT_ALONE: dict[str, tuple[Raw, Facts, str]] = {
         FACTS,
         names.REASON_HANDS_OFF,
     ),
+    "it has more pods than kfext places": (
+        job(specs={"Worker": replica(2**31 - 1)}),
+        FACTS,
+        names.REASON_HANDS_OFF,
+    ),
+    "a template is beyond a bound": (
+        job(specs={"Master": replica(1), "Worker": replica(1, tolerations=[{}] * 65)}),
+        FACTS,
+        names.REASON_HANDS_OFF,
+    ),
+    "it has too many annotations of kfext": (
+        job(annotations={f"kfext.dev/{at}": "" for at in range(65)}),
+        FACTS,
+        names.REASON_HANDS_OFF,
+    ),
+    "it has too many replica types": (
+        job(specs={f"{'worker'[:at]}{'WORKER'[at:]}{at}": replica(1) for at in range(17)}),
+        FACTS,
+        names.REASON_HANDS_OFF,
+    ),
     "the namespace is not managed": (job(), Facts(controller_alive=True), names.REASON_HANDS_OFF),
     "the namespace is managed: no": (
         job(),

@@ -65,6 +65,21 @@ UNGATED = {
     "it is gated already": pod(spec={"schedulingGates": [FOREIGN, GATE]}),
     "its gates are a text": pod(spec={"schedulingGates": "x"}),
 }
+BEYOND = {
+    "it has too many tolerations": (pod(spec={"tolerations": [{}] * 65}), "65 tolerations"),
+    "it has so many gates that ours would be lost": (
+        pod(spec={"schedulingGates": [{"name": f"other.example/{at}"} for at in range(16)]}),
+        "16 scheduling gates of others",
+    ),
+}
+
+
+@pytest.mark.parametrize(("raw", "why"), BEYOND.values(), ids=BEYOND)
+def test_a_pod_beyond_a_bound_is_not_gated(raw: Raw, why: str) -> None:
+    mutation = mutate_pod(raw, controller_alive=True)
+    assert mutation.ops == ()
+    assert [one.reason for one in mutation.verdicts] == [names.REASON_HANDS_OFF]
+    assert why in mutation.verdicts[0].message
 
 
 @pytest.mark.parametrize("raw", UNGATED.values(), ids=UNGATED)

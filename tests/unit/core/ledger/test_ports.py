@@ -80,6 +80,19 @@ def test_a_plan_holds_each_port_where_it_is_listened_on() -> None:
     }
 
 
+def test_the_ports_of_a_plan_are_counted_by_the_plan_however_many_replicas_the_job_states() -> None:
+    edited = job("TFJob").ps(1).worker(2**31 - 1).build()
+    assert port_claims(edited, PLAN) == port_claims(TFJOB, PLAN)
+
+
+def test_a_replica_that_was_scaled_away_has_no_port() -> None:
+    edited = job("TFJob").ps(1).worker(1).build()
+    claims = port_claims(edited, PLAN).values()
+    assert {(claim.node, claim.host_ports) for claim in claims} == {
+        ("a", (("TCP", 20003), ("TCP", 20004)))
+    }
+
+
 def test_a_plan_for_the_pod_network_holds_no_ports() -> None:
     assert port_claims(TFJOB, Plan("uid-1", 1, PLAN.assignment)) == {}
 

@@ -10,7 +10,7 @@ from kfext.core.ledger.claim import Claim
 from kfext.core.lifecycle.capacity import find_place
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import QueueContext, Situation
-from kfext.core.lifecycle.steps import Unsuspend, Wait
+from kfext.core.lifecycle.steps import Release, Unsuspend, Wait
 from kfext.core.queue.no_fit import NoFit, NoFitCache
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Colocation, Range
@@ -18,10 +18,10 @@ from kfext.model.job_state import JobState
 from kfext.model.policy import Placement
 from kfext.names import (
     QUEUED,
+    REASON_HANDS_OFF,
     REASON_NO_ELIGIBLE_NODE,
     REASON_NO_ROOM,
     REASON_RESERVED,
-    REASON_TOO_BIG,
 )
 from tests.builders import job, ledger, node, situation_of
 from tests.unit.core.lifecycle.cases import (
@@ -58,10 +58,10 @@ ROOM: dict[str, Case] = {
         check=phase(QUEUED, REASON_NO_ELIGIBLE_NODE),
     ),
     "more replicas than can ever be planned: answered at once": Case(
-        Wait,
+        Release,
         job().worker(2**31 - 1, cpu="1").held(),
         check=lambda step: (
-            phase(QUEUED, REASON_TOO_BIG)(step) and "2147483647" in step.verdict.message
+            step.verdict.reason == REASON_HANDS_OFF and "2147483647" in step.verdict.message
         ),
     ),
     "room is kept for another, until then": Case(

@@ -8,9 +8,11 @@ import pytest
 
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
+from kfext.core.lifecycle import queued
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import QueueContext, QuotaView, Situation
 from kfext.core.lifecycle.steps import Release, Unsuspend, Wait
+from kfext.core.queue.quota import shortage
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Range
 from kfext.model.charge import PodCharge
@@ -330,3 +332,31 @@ def test_a_quota_that_does_not_hold_all_workers_makes_an_elastic_job_start_short
     assert len(step.plan.assignment) == 4
     rigid = next_step(situation, room)
     assert isinstance(rigid, Wait)
+
+
+def test_a_quota_is_asked_about_a_few_sizes_of_an_elastic_job_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+
+    def counted(need: Any, *more: Any, **rest: Any) -> Any:
+        asked.append(sum(need.values()))
+        return shortage(need, *more, **rest)
+
+    monkeypatch.setattr(queued, "shortage", counted)
+    context = QueueContext(quota=QuotaView((quota({"pods": "7"}),)))
+    of = job().worker(10_000, cpu="1").elastic().held().build()
+    situation = situation_of(of, elastic=Range(1, 10_000), context=context)
+    step = next_step(situation, ledger(node("a", cpu="64")))
+    assert isinstance(step, Unsuspend)
+    assert len(step.plan.assignment) == 7
+    assert len(asked) < 20
+
+
+def test_a_plan_that_does_not_fit_into_the_annotations_is_not_made() -> None:
+    of = job().worker(3, cpu="1").held().annotated("mine", "x" * 256_000).build()
+    step = next_step(situation_of(of), ledger(node("a")))
+    assert isinstance(step, Wait)
+    assert step.verdict is not None
+    assert step.verdict.reason == REASON_TOO_BIG
+    assert "its annotations have room for 0 only" in step.verdict.message

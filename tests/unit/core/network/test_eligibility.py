@@ -1,9 +1,12 @@
 from collections.abc import Mapping
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kfext import names
 from kfext.core.network.eligibility import (
+    MOST_NETWORK_POLICIES,
     HostNetworkRequest,
     agents_alike,
     host_network_request,
@@ -11,8 +14,10 @@ from kfext.core.network.eligibility import (
     why_network,
 )
 from kfext.core.settings.resolve import Settings
+from kfext.model.job import pod_labels
 from kfext.model.job_state import JobState
-from kfext.model.network_policy import parse_network_policy
+from kfext.model.label_selector import LabelSelector
+from kfext.model.network_policy import NetworkPolicy, parse_network_policy
 from kfext.model.plan import Assignment, Plan
 from kfext.model.pod import ReplicaKey
 from tests.builders import JobBuilder, Raw, job, pod
@@ -194,3 +199,76 @@ def test_network_policies_that_select_the_pods_are_known(selector: Raw, selects:
 def test_who_does_not_ask_wishes_nothing() -> None:
     made = job().worker(2).build()
     assert host_network_request(made, Settings(), namespace_labels={}) is None
+
+
+def policies(*selectors: Raw) -> list[NetworkPolicy]:
+    return [
+        parse_network_policy(
+            {
+                "metadata": {"namespace": "team", "name": f"p{at}"},
+                "spec": {"podSelector": selector},
+            }
+        )
+        for at, selector in enumerate(selectors)
+    ]
+
+
+def of_label(key: str, operator: str, *values: str) -> Raw:
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+
+
+selectors = st.one_of(
+    st.builds(
+        of_label,
+        st.sampled_from([names.REPLICA_INDEX, names.REPLICA_TYPE, names.JOB_ROLE, "mine"]),
+        st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist"]),
+        st.sampled_from(["0", "1", "2", "3", "7", "07", "x", "master", "worker"]),
+    ),
+    st.builds(
+        lambda value: {"matchLabels": {names.REPLICA_INDEX: value}},
+        st.sampled_from(["0", "2", "9", "x"]),
+    ),
+)
+
+
+@given(chosen=st.lists(selectors, min_size=1, max_size=3), workers=st.integers(0, 5))
+def test_the_policies_that_select_a_pod_are_those_that_select_one_of_all(
+    chosen: list[Raw], workers: int
+) -> None:
+    of = job().master().worker(workers).build()
+    found = host_network_request(
+        of, Settings(network="host"), namespace_labels={}, network_policies=policies(*chosen)
+    )
+    assert found is not None
+    want = [
+        one.name
+        for one in policies(*chosen)
+        if any(one.pods.matches(pod_labels(of, key)) for key, _ in of.replicas())
+    ]
+    assert list(found.bypassed) == sorted(want)
+
+
+def test_a_large_job_with_many_policies_is_compared_a_few_times_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared = 0
+    matches = LabelSelector.matches
+
+    def counted(self: LabelSelector, labels: Mapping[str, str]) -> bool:
+        nonlocal compared
+        compared += 1
+        return matches(self, labels)
+
+    monkeypatch.setattr(LabelSelector, "matches", counted)
+    of = job().master().worker(9_999).build()
+    many = policies(*[{"matchLabels": {"app": "db"}}] * 1000)
+    found = host_network_request(
+        of, Settings(network="host"), namespace_labels={}, network_policies=many
+    )
+    assert found is not None
+    assert found.bypassed == ()
+    assert compared <= 3 * MOST_NETWORK_POLICIES
+
+
+def test_a_job_beyond_a_bound_has_its_own_network() -> None:
+    assert "pods, more than the 10000" in obstacle(job().master().worker(2**31 - 1).build(), {})

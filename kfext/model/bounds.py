@@ -1,0 +1,153 @@
+"""How large a job or pod may be for kfext to place it: every bound, in one place.
+
+Whoever may create a job can put objects of 1.5 MiB into the cluster, and kfext reads all of them.
+So sizes are counted before anything else is done with an object. What is beyond a bound is left to
+plain Kubernetes, and its large parts are neither parsed nor kept. The bounds are far above what
+training jobs have; each is chosen so that the largest object that kfext handles costs it
+milliseconds.
+"""
+
+from collections.abc import Mapping
+from itertools import chain
+from typing import Any
+
+from kfext.model.quantity import CPU, MEMORY, PODS, Resources
+from kfext.model.tolerant import strings, text
+from kfext.names import COLOCATION, DOMAIN, HELD, PLAN, RELEASED, STATE
+
+MOST_PODS = 10_000
+"""Pods of a job. Its plan must fit into an annotation, and each pod is a member of the gang."""
+MOST_REPLICA_TYPES = 16
+"""Entries of the replica specs. A kind has at most five types, but their case is free."""
+MOST_ANNOTATIONS = 64
+"""Annotations of kfext on a job, template or namespace. There are about thirty settings."""
+MOST_CONTAINERS = 64
+"""Containers and init containers of a pod."""
+MOST_RESOURCES = 32
+"""Resource names in the requests of a pod. Each is a vector over all nodes for the solver."""
+MOST_PORTS = 256
+"""Declared ports of a pod. Each is looked up on the nodes."""
+MOST_TOLERATIONS = 64
+"""Tolerations of a pod. Each is compared with every taint of every node."""
+MOST_LABELS = 128
+"""Entries of a node selector or of the labels of a template."""
+MOST_TERMS = 16
+"""Terms of the required node affinity, MOST_REQUIREMENTS in all, with MOST_VALUES in all. Each is
+compared with every node."""
+MOST_REQUIREMENTS = 64
+MOST_VALUES = 512
+MOST_GATES = 15
+"""Scheduling gates of a pod beside our own."""
+MOST_PARTS = 2_000
+"""Values in the affinity, in the tolerations, or in the resources of a pod; see `parts`."""
+LONGEST_SETTING = 1024
+"""Characters of the value of a setting."""
+MOST_ANNOTATION_BYTES = 256 * 1024
+"""Bytes of all annotations of an object: the API server refuses more."""
+LONGEST_NAME = 253
+"""Characters of the name of an object, such as a priority class; the API server has this bound on
+pods, but not on the templates of a job."""
+
+_ROOM_FOR_STATE = 6 * 1024
+"""Bytes that the state and the marks of kfext may take beside a plan, with their keys."""
+_CHARACTERS = 64
+"""Characters of a text that weigh as much as a value; labels have at most 63."""
+_NATIVE = (CPU, MEMORY, PODS, "ephemeral-storage")
+_MARKS = frozenset({HELD, PLAN, STATE, RELEASED, COLOCATION})
+"""The annotations that are kept of a job with too many: they decide that it is let go."""
+
+
+def parts(value: object, *, most: int) -> int:
+    """Return how many values are inside a JSON value; a long text counts as several.
+
+    Counting ends beyond `most`, so that it costs no more for a larger value.
+    """
+    total, todo = 0, [value]
+    while todo and total <= most:
+        one = todo.pop()
+        if isinstance(one, str):
+            total += len(one) // _CHARACTERS
+        elif isinstance(one, Mapping | list | tuple):
+            total += len(one)
+            if total <= most and isinstance(one, Mapping):
+                total += sum(len(str(key)) // _CHARACTERS for key in one)
+                todo += one.values()
+            elif total <= most:
+                todo += one
+    return total
+
+
+def job_excess(specs: Mapping[str, Any], annotations: Mapping[str, str]) -> str:
+    """Return which bound a job itself is beyond, empty if none; the templates are not looked at.
+
+    `specs` are its replica specs, `annotations` its own ones.
+    """
+    if len(specs) > MOST_REPLICA_TYPES:
+        return beyond("replica types", MOST_REPLICA_TYPES, len(specs))
+    if len(annotations) > MOST_ANNOTATIONS:
+        return beyond("annotations of kfext", MOST_ANNOTATIONS, len(annotations))
+    return ""
+
+
+def pods_excess(number: int) -> str:
+    """Return that a number of pods is beyond the bound, empty if it is not."""
+    return beyond("pods", MOST_PODS, number) if number > MOST_PODS else ""
+
+
+def own(annotations: object) -> dict[str, str]:
+    """Return the annotations of kfext among some; nothing else is kept of them.
+
+    Values are cut to what a setting may have, but not those that kfext writes itself.
+    """
+    return {
+        key: one if key in {PLAN, STATE} else one[:LONGEST_SETTING]
+        for key, one in strings(annotations).items()
+        if key.startswith(f"{DOMAIN}/")
+    }
+
+
+def bytes_of(annotations: object) -> int:
+    """Return the size of annotations as the API server counts it, without plan and state."""
+    others = (item for item in strings(annotations).items() if item[0] not in {PLAN, STATE})
+    return len("".join(chain.from_iterable(others)).encode(errors="replace"))
+
+
+def plan_excess(size: int, *, beside: int) -> str:
+    """Return that a plan of `size` bytes does not fit into the annotations, empty if it does.
+
+    `beside` is the size of the job's other annotations.
+    """
+    room = MOST_ANNOTATION_BYTES - beside - _ROOM_FOR_STATE
+    if size <= room:
+        return ""
+    return f"its plan has {size} bytes, but its annotations have room for {max(room, 0)} only"
+
+
+def kept(annotations: Mapping[str, str]) -> Mapping[str, str]:
+    """Return what is kept of the annotations of kfext on an object, which may have too many."""
+    if len(annotations) <= MOST_ANNOTATIONS:
+        return annotations
+    return {key: one for key, one in annotations.items() if key in _MARKS}
+
+
+def name(value: object) -> str:
+    """Return a text that names an object; a longer one names none, and is cut."""
+    return text(value)[:LONGEST_NAME]
+
+
+def few(resources: Resources) -> Resources:
+    """Return the requests of a pod with MOST_RESOURCES names at most, native ones first.
+
+    Of a pod with more, only the kubelet can ever have been asked to run it: kube-scheduler wants a
+    node that has them all.
+    """
+    if len(resources) <= MOST_RESOURCES:
+        return resources
+    first = [name for name in _NATIVE if name in resources]
+    others = sorted(resources.keys() - set(_NATIVE))
+    return {name: resources[name] for name in [*first, *others][:MOST_RESOURCES]}
+
+
+def beyond(what: str, most: int, number: int) -> str:
+    """Return the phrase that a number of something is beyond its bound."""
+    return f"{number} {what}, more than the {most} that kfext handles"

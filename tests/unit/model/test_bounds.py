@@ -1,0 +1,114 @@
+"""What is kept of annotations and requests, and that counting costs no more for larger objects."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext import names
+from kfext.model.bounds import (
+    LONGEST_SETTING,
+    MOST_ANNOTATION_BYTES,
+    MOST_ANNOTATIONS,
+    MOST_PODS,
+    MOST_REPLICA_TYPES,
+    MOST_RESOURCES,
+    bytes_of,
+    few,
+    job_excess,
+    kept,
+    own,
+    parts,
+    plan_excess,
+    pods_excess,
+)
+from tests.unit.objects import json_values
+
+UNKNOWN = {f"kfext.dev/{number:05}": "" for number in range(9_000)}
+
+
+class Unread(list[Any]):
+    """A list that may be measured, but not read."""
+
+    def __iter__(self) -> Any:
+        raise AssertionError("somebody reads it")
+
+
+PARTS: dict[str, tuple[Any, int]] = {
+    "a number": (7, 0),
+    "a list counts its values": ([1, 2, 3], 3),
+    "values inside values": ({"a": [1, 2], "b": {"c": None}}, 5),
+    "a short text is one value": (["x" * 63], 1),
+    "a long text weighs more": (["x" * 640], 11),
+    "a long key too": ({"k" * 128: 1}, 3),
+}
+
+
+@pytest.mark.parametrize(("value", "want"), PARTS.values(), ids=PARTS)
+def test_parts(value: Any, want: int) -> None:
+    assert parts(value, most=100) == want
+
+
+@given(json_values, st.integers(1, 20))
+def test_counting_ends_beyond_the_bound_and_is_exact_within(value: Any, most: int) -> None:
+    exact = parts(value, most=10**9)
+    found = parts(value, most=most)
+    assert (found == exact) if exact <= most else (found > most)
+
+
+def test_what_is_too_long_is_not_read() -> None:
+    assert parts(Unread([0] * 101), most=100) == 101
+    assert parts([Unread([0] * 60), Unread([0] * 60)], most=10) > 10
+
+
+def test_only_annotations_of_kfext_are_kept_and_cut_to_the_length_of_a_setting() -> None:
+    found = own({"mine": "1", names.METRICS: "x" * 5000, names.PLAN: "p" * 5000, 3: "4"})
+    assert found == {names.METRICS: "x" * LONGEST_SETTING, names.PLAN: "p" * 5000}
+
+
+def test_of_too_many_annotations_only_those_are_kept_that_decide_whether_it_is_let_go() -> None:
+    marks = {names.HELD: "true", names.COLOCATION: "required"}
+    few_ = {**marks, names.NETWORK: "host"}
+    assert kept(few_) == few_
+    assert kept({**UNKNOWN, **few_}) == marks
+    assert f"9003 annotations of kfext, more than the {MOST_ANNOTATIONS}" in job_excess(
+        {}, {**UNKNOWN, **few_}
+    )
+
+
+def test_a_job_with_too_many_types_is_beyond_a_bound() -> None:
+    specs: dict[str, Any] = {f"worker{number}": {} for number in range(MOST_REPLICA_TYPES + 1)}
+    assert job_excess(specs, {}) == "17 replica types, more than the 16 that kfext handles"
+    specs.popitem()
+    assert job_excess(specs, {}) == ""
+
+
+@pytest.mark.parametrize(("pods", "beyond"), [(MOST_PODS, False), (2**31 - 1, True)])
+def test_pods(pods: int, *, beyond: bool) -> None:
+    assert bool(pods_excess(pods)) is beyond
+
+
+def test_requests_with_many_names_keep_the_native_ones() -> None:
+    invented = {f"x.y/{number:05}": 1 for number in range(30_000)}
+    found = few({**invented, "cpu": 5, "memory": 6, "pods": 1})
+    assert len(found) == MOST_RESOURCES
+    assert {"cpu": 5, "memory": 6, "pods": 1}.items() <= found.items()
+    assert few({"cpu": 5}) == {"cpu": 5}
+
+
+def test_annotations_are_measured_as_the_api_server_does() -> None:
+    assert bytes_of({"ä": "öö", "b": "", names.PLAN: "x" * 99, "c": 3}) == 2 + 4 + 1
+
+
+ROOMS = {
+    "a small plan": (500, 0, True),
+    "a plan as large as the annotations may be": (MOST_ANNOTATION_BYTES, 0, False),
+    "a plan beside large annotations of the user": (50_000, 210_000, False),
+    "annotations that leave no room": (10, MOST_ANNOTATION_BYTES, False),
+}
+
+
+@pytest.mark.parametrize(("size", "beside", "fits"), ROOMS.values(), ids=ROOMS)
+def test_a_plan_must_fit_into_the_annotations(size: int, beside: int, *, fits: bool) -> None:
+    assert (plan_excess(size, beside=beside) == "") is fits
