@@ -34,7 +34,10 @@ MALFORMED: dict[str, list[Any]] = {
     "settings.elastic": ["0-4", "4", "2-", "2..8", "-1-4", "2-100000", 4],
     "settings.resize": ["memory", "cpu,memory", False],
     "settings.migrate": ["checkpoint"],
-    "settings.metrics": ["logs", "stdout:", "stdout:loss=(.*)", "push:", "stdout:" + "x" * 600],
+    "settings.metrics": [
+        *("logs", "stdout:", "stdout:loss=(.*)", "push:", "stdout:" + "x" * 600),
+        *(r"stdout:(?P<value>[a-\uffff])", "stdout:(?P<value>[a-\uffff])"),
+    ],
     "settings.gpu-share": ["0", "0.0", "-0.5", "50%", "1e-1", "half", 0.5],
     "settings.gpu-share.worker": ["2"],
     "settings.gpu-memory": ["0", "-4Gi", "4 Gi", "4GB", "1e3m", "lots", 4],

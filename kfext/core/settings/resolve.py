@@ -103,13 +103,11 @@ def resolve(
     warnings: list[str] = []
     errors: list[SettingError] = []
     stated: dict[str, str] = {}
+    unknown: list[tuple[str, str]] = []
     for layer in layers:
-        for key in sorted(layer.written):
-            if not key.startswith(_PREFIX) or key in _OWN:
-                continue
-            if not is_setting(key):
-                warnings.append(_unknown(key, layer.place))
-                continue
+        keys = sorted(key for key in layer.written if key.startswith(_PREFIX) and key not in _OWN)
+        unknown += [(key, layer.place) for key in keys if not is_setting(key)]
+        for key in filter(is_setting, keys):
             try:
                 value = parse_setting(
                     key, layer.written[key], field=f"annotation {key} of {layer.place}"
@@ -132,8 +130,16 @@ def resolve(
             warnings.append(f"ignored: {too_low}")
         del values[key], sources[key]
         stated.pop(key, None)
+    # To look for a similar key is slow, so only for those that are shown.
+    warnings += [_unknown(*one) for one in unknown[:_MOST_WARNINGS]]
     return _settings(
-        values, policy, sources=sources, stated=stated, warnings=warnings, errors=errors
+        values,
+        policy,
+        sources=sources,
+        stated=stated,
+        warnings=warnings,
+        unshown=len(unknown[_MOST_WARNINGS:]),
+        errors=errors,
     )
 
 
@@ -157,8 +163,10 @@ def _settings(
     sources: Mapping[str, str],
     stated: Mapping[str, str],
     warnings: list[str],
+    unshown: int,
     errors: list[SettingError],
 ) -> Settings:
+    """Return the settings; `unshown` is how many warnings there are beside the given ones."""
     gpu = {key.removeprefix(_PREFIX): values[key] for key in values if key.startswith(_GPU_PREFIX)}
     fields: dict[str, Any] = {
         key.removeprefix(_PREFIX).replace("-", "_"): value
@@ -175,8 +183,7 @@ def _settings(
         errors=tuple(errors),
     )
     warnings += _without_effect(settings)
-    if len(warnings) > _MOST_WARNINGS:
-        more = len(warnings) - _MOST_WARNINGS
+    if more := max(len(warnings) + unshown - _MOST_WARNINGS, 0):
         warnings = [*warnings[:_MOST_WARNINGS], f"and {more} more settings are ignored"]
     return replace(settings, warnings=tuple(warnings))
 
@@ -198,9 +205,10 @@ def _without_effect(settings: Settings) -> Iterator[str]:
 
 
 def _unknown(key: str, place: str) -> str:
-    near = get_close_matches(key, known_settings(), n=1)
+    shown = key[:_LONGEST_KEY]
+    near = get_close_matches(shown, known_settings(), n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    return f"annotation {key[:_LONGEST_KEY]} of {place} is unknown and ignored{hint}"
+    return f"annotation {shown} of {place} is unknown and ignored{hint}"
 
 
 def _limits_below_shares(values: Mapping[str, Value]) -> list[tuple[str, SettingError]]:

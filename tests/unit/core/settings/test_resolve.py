@@ -1,10 +1,12 @@
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext import names
+from kfext.core.settings import resolve as resolve_module
 from kfext.core.settings.resolve import Settings, resolve
 from kfext.core.settings.values import Range
 from kfext.model.policy import TrainingPolicy
@@ -123,6 +125,21 @@ def test_many_unknown_keys_do_not_flood_the_terminal() -> None:
     found = settings({f"kfext.dev/x{i}": "1" for i in range(100)})
     assert len(found.warnings) == 9
     assert "92 more" in found.warnings[-1]
+
+
+def test_a_similar_key_is_looked_for_only_where_it_is_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_for: list[str] = []
+
+    def counted(key: str, *more: Any, **rest: Any) -> list[str]:
+        looked_for.append(key)
+        return []
+
+    monkeypatch.setattr(resolve_module, "get_close_matches", counted)
+    settings({f"kfext.dev/gpu-prioriti.{at:05}{'x' * 200}": "" for at in range(9000)})
+    assert len(looked_for) == 8
+    assert max(map(len, looked_for)) <= 80
 
 
 WITHOUT_EFFECT = {
