@@ -1,7 +1,7 @@
 """The numbers of the ledger: one column per node, one line per resource, as NumPy arrays."""
 
 import copy
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any, Self
 
 import numpy as np
@@ -19,18 +19,28 @@ LARGEST = 2**52
 
 
 class Columns:
-    """What each row has, and what is claimed of it; rows and resources are added as needed."""
+    """What each row has, and what is claimed of it; rows and resources are added as needed.
+
+    Only resources that a node has are counted: users invent others, and no node has any of them
+    free. Line 0 stands for all of those and stays zero.
+    """
 
     def __init__(self) -> None:
         self._line: dict[str, int] = {}
         self._allocatable: Amounts = np.zeros((4, 16), dtype=np.int64)
         self._claimed: Amounts = np.zeros((4, 16), dtype=np.int64)
         self._assumed: Amounts = np.zeros((2, 16), dtype=np.int64)
+        self.learn(ASSUMED)
 
     @property
     def width(self) -> int:
         """The number of rows that the arrays have space for."""
         return int(self._claimed.shape[1])
+
+    @property
+    def resources(self) -> Collection[str]:
+        """The names of the resources that are counted."""
+        return self._line.keys()
 
     def copy(self) -> Self:
         """Return a copy whose claims can be changed independently."""
@@ -46,12 +56,22 @@ class Columns:
         self._claimed = _grown(self._claimed, axis=1)
         self._assumed = _grown(self._assumed, axis=1)
 
+    def learn(self, resources: Iterable[str]) -> tuple[str, ...]:
+        """Count these resources from now on; return those that were not counted before."""
+        new = tuple(resource for resource in resources if resource not in self._line)
+        for resource in new:
+            self._line[resource] = len(self._line) + 1
+            if len(self._line) >= self._claimed.shape[0]:
+                self._allocatable = _grown(self._allocatable, axis=0)
+                self._claimed = _grown(self._claimed, axis=0)
+        return new
+
     def set_allocatable(self, row: int, amounts: Resources) -> None:
         """Set what a row has in all."""
+        self.learn(amounts)
         self._allocatable[:, row] = 0
         for resource, number in amounts.items():
-            line = self._line_of(resource)  # may grow the arrays, so it comes first
-            self._allocatable[line, row] = min(number, LARGEST)
+            self._allocatable[self._line[resource], row] = min(number, LARGEST)
 
     def clear(self, row: int) -> None:
         """Forget everything of a row."""
@@ -63,36 +83,36 @@ class Columns:
 
         A claim without requests is for ports alone and no pod, so nothing is assumed for it.
         """
-        for resource, number in requests.items():
-            line = self._line_of(resource)  # may grow the arrays, so it comes first
-            self._claimed[line, row] += sign * min(number, LARGEST)
+        for resource in requests:
+            self.book_one(row, resource, requests, sign)
         for line, (resource, number) in enumerate(ASSUMED.items()):
             if requests and not requests.get(resource):
                 self._assumed[line, row] += sign * number
 
+    def book_one(self, row: int, resource: str, requests: Resources, sign: int) -> None:
+        """Add the request of a pod for one resource, if it is counted, or subtract it."""
+        if line := self._line.get(resource):
+            self._claimed[line, row] += sign * min(requests.get(resource, 0), LARGEST)
+
     def free(self, resources: Collection[str], count: int) -> Amounts:
         """Return what is left of the first `count` rows, shape (resources, count)."""
-        lines = [self._line_of(resource) for resource in resources]
+        lines = self._lines(resources)
         free: Amounts = self._allocatable[lines, :count] - self._claimed[lines, :count]
         return free
 
     def allocatable(self, resources: Collection[str], count: int) -> Amounts:
         """Return what the first `count` rows have in all, shape (resources, count)."""
-        lines = [self._line_of(resource) for resource in resources]
+        lines = self._lines(resources)
         return self._allocatable[lines, :count]
 
     def scored_load(self, count: int) -> Amounts:
         """Return the claimed CPU and memory of the first rows; pods without requests count too."""
-        lines = [self._line_of(resource) for resource in ASSUMED]
+        lines = self._lines(ASSUMED)
         loads: Amounts = self._claimed[lines, :count] + self._assumed[:, :count]
         return loads
 
-    def _line_of(self, resource: str) -> int:
-        line = self._line.setdefault(resource, len(self._line))
-        if line >= self._claimed.shape[0]:
-            self._allocatable = _grown(self._allocatable, axis=0)
-            self._claimed = _grown(self._claimed, axis=0)
-        return line
+    def _lines(self, resources: Iterable[str]) -> list[int]:
+        return [self._line.get(resource, 0) for resource in resources]
 
 
 def _grown(array: NDArray[Any], *, axis: int) -> NDArray[Any]:

@@ -48,6 +48,7 @@ class Ledger:
         """Add a node, or replace what is known of it."""
         row = self._row.get(node.name)
         known = self.nodes[row] if row is not None else None
+        self._count(self._columns.learn(node.allocatable))
         if row is None:
             row = self._new_row(node.name)
             self.nodes[row] = node
@@ -136,7 +137,8 @@ class Ledger:
             row = self._row.get(claim.node) if claim else None
             if claim and row is not None:
                 for line, resource in enumerate(resources):
-                    free[line, row] += min(claim.requests.get(resource, 0), LARGEST)
+                    if resource in self._columns.resources:
+                        free[line, row] += min(claim.requests.get(resource, 0), LARGEST)
         return free
 
     def allocatable(self, resources: Collection[str]) -> Amounts:
@@ -201,6 +203,15 @@ class Ledger:
         row = self._row.get(claim.node)
         if row is not None:
             self._columns.book(row, claim.requests, -1)
+
+    def _count(self, resources: Collection[str]) -> None:
+        """Enter what is claimed of resources that no node had before."""
+        claims = self._claims.all().values() if resources else ()
+        for claim in claims:
+            row = self._row.get(claim.node)
+            for resource in resources:
+                if row is not None:
+                    self._columns.book_one(row, resource, claim.requests, +1)
 
     def _new_row(self, name: str) -> int:
         if self._unused:

@@ -34,11 +34,15 @@ def numbers(of: Columns) -> list[list[list[int]]]:
 
 
 @given(there=st.lists(amounts, min_size=ROWS, max_size=ROWS), booked=bookings)
-def test_free_is_what_there_is_less_what_is_booked(
+def test_free_is_what_there_is_less_what_is_booked_and_nothing_of_what_no_row_has(
     there: list[dict[str, int]], booked: list[tuple[int, dict[str, int]]]
 ) -> None:
     free = columns(there, booked).free(RESOURCES, ROWS)
+    somewhere = set().union(ASSUMED, *there)
     for line, resource in enumerate(RESOURCES):
+        if resource not in somewhere:
+            assert free[line].tolist() == [0] * ROWS
+            continue
         for row, allocatable in enumerate(there):
             taken = [min(one.get(resource, 0), LARGEST) for at, one in booked if at == row]
             assert free[line, row] == min(allocatable.get(resource, 0), LARGEST) - sum(taken)
@@ -82,6 +86,15 @@ def test_resources_that_only_a_copy_has_seen_are_none_here() -> None:
     made, many = columns([{"cpu": 5}], []), {f"example.com/{number}": 1 for number in range(9)}
     made.copy().book(0, many, +1)
     assert not made.free(["example.com/8"], 1).any()
+
+
+def test_names_that_users_invent_are_not_counted() -> None:
+    made, invented = columns([{"cpu": 5}], []), {f"x.y/{number}": 1 for number in range(30_000)}
+    known = set(made.resources)
+    made.book(0, invented, +1)
+    assert not made.free(invented, 1).any()
+    assert not made.allocatable(invented, 1).any()
+    assert set(made.resources) == known
 
 
 def test_more_rows_keep_what_is_said_of_the_first() -> None:

@@ -28,6 +28,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledger = Ledger()
         self.nodes: dict[str, Node] = {}
         self.claims: dict[int, Claim] = {}
+        self.counted = set(ASSUMED)
 
     @rule(name=node_names, allocatable=amounts, zone=st.sampled_from("ab"), cordoned=st.booleans())
     def node_appears_or_changes(
@@ -35,6 +36,7 @@ class LedgerMachine(RuleBasedStateMachine):
     ) -> None:
         made = Node(name, allocatable, {"zone": zone}, unschedulable=cordoned)
         self.nodes[name] = made
+        self.counted |= allocatable.keys()
         self.ledger.set_node(made)
 
     @rule(name=node_names)
@@ -55,6 +57,8 @@ class LedgerMachine(RuleBasedStateMachine):
         assert self.ledger.drop(key) is (self.claims.pop(key, None) is not None)
 
     def recount(self, name: str, resource: str, ignoring: set[int]) -> int:
+        if resource not in self.counted:
+            return 0  # no node has had it
         claimed = sum(
             claim.requests.get(resource, 0)
             for key, claim in self.claims.items()
@@ -135,6 +139,19 @@ def test_a_claim_on_a_node_that_comes_later_counts_when_it_comes() -> None:
     made = ledger(used={"late": {"cpu": "3"}})
     made.set_node(node("late", cpu="4"))
     assert made.free(["cpu"])[0, 0] == 1000
+
+
+def test_a_resource_that_comes_with_a_later_node_counts_for_the_claims_that_are_there() -> None:
+    made = ledger(node("a"), used={"a": {"example/x": "2"}})
+    assert made.free(["example/x"])[0, 0] == 0
+    made.set_node(node("b", **{"example/x": "5"}))
+    made.set_node(node("a", **{"example/x": "3"}))
+    assert made.free(["example/x"])[0].tolist() == [1, 5]
+
+
+def test_a_claim_that_is_ignored_frees_nothing_that_no_node_has() -> None:
+    made = ledger(node("a"), used={"a": {"example/x": "2"}})
+    assert made.free(["example/x"], ignoring=[("other", "a")])[0, 0] == 0
 
 
 def test_a_node_that_comes_back_has_its_claims() -> None:
