@@ -10,6 +10,7 @@ from typing import Any
 
 from kfext.core.ledger.claims import pod_claim, pod_key
 from kfext.core.ledger.ledger import Ledger
+from kfext.core.patches.basis import basis
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.job_state import decode_state
 from kfext.model.node import Node
@@ -113,9 +114,7 @@ class Cluster:
         job = parse_job(raw)
         if job is None or not job.uid:
             return
-        # Most of a job's JSON is never read again, so keep only what patches need.
-        of_use = {key: value for key, value in metadata.items() if key != "managedFields"}
-        self.take_job(job, {"metadata": of_use, "spec": raw.get("spec")})
+        self.take_job(job, basis(raw, job))
 
     def take_job(self, job: TrainingJob, raw: Mapping[str, Any]) -> None:
         """Take in a parsed job; `raw` is the JSON object for which its patches are made."""

@@ -31,6 +31,9 @@ from kfext.names import (
 
 Raw = Mapping[str, Any]
 _NO_PORTS: dict[str, str | None] = {PORT_BASE: None, INTERFACES: None}
+MOST_PREFERRED = 16
+"""Nodes that a template can prefer by name. Every pod carries the terms, and kube-scheduler judges
+each on every node; a job on more nodes prefers none, as the first few would be the wrong ones."""
 _WEIGHT = 100
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -172,7 +175,8 @@ def _templates(
         changes[group.key] = {
             "template": {
                 "metadata": {"annotations": annotations},
-                "spec": {"affinity": affinity(current)},
+                # Of a template beyond the bounds the affinity was not kept.
+                "spec": {"affinity": {} if group.excess else affinity(current)},
             }
         }
     return changes
@@ -188,7 +192,8 @@ def _leaning(affinity: Raw, plan: Plan | None) -> Changes:
     """Return the affinity with a preference for the planned nodes in place of earlier ones."""
     current = sequence(mapping(affinity.get("nodeAffinity")).get(_PREFERRED))
     terms = [term for term in current if not _is_ours(mapping(term))]
-    for node in plan.nodes if plan else ():
+    nodes = plan.nodes if plan else ()
+    for node in nodes if len(nodes) <= MOST_PREFERRED else ():
         name = {"key": NAME_FIELD, "operator": "In", "values": [node]}
         terms.append({"weight": _WEIGHT, "preference": {"matchFields": [name]}})
     if terms == list(current):

@@ -1,3 +1,4 @@
+import json
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ from kfext.core.patches.job import (
     unsuspend_patch,
 )
 from kfext.core.patches.json_patch import Operation
+from kfext.model.bounds import MOST_PODS, plan_excess
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.job_state import JobState, decode_state
 from kfext.model.plan import Plan, decode_plan
@@ -377,3 +379,30 @@ def test_release_takes_the_base_back_unless_pods_may_be_there_already(runs: bool
     raw["spec"]["runPolicy"]["suspend"] = not runs
     after = applied(release_patch(raw, parsed(raw), RELEASE), raw)
     assert (names.PORT_BASE in template(after)["metadata"]["annotations"]) == runs
+
+
+def test_templates_prefer_few_nodes_or_none() -> None:
+    nodes = [f"n{number:02}" for number in range(17)]
+    raw = job().worker(17, cpu="1").held().raw
+    few = started(raw, a_plan(*nodes[:16]))
+    assert [one["preference"]["matchFields"][0]["values"] for one in leaning(few)] == [
+        [name] for name in nodes[:16]
+    ]
+    assert "affinity" not in template(started(raw, a_plan(*nodes)))["spec"]
+
+
+def test_a_preference_for_few_nodes_goes_with_a_plan_for_many() -> None:
+    raw = with_affinity({"nodeAffinity": {PREFERRED: [ZONE, by_name("old")]}}).raw
+    after = started(raw, a_plan(*(f"n{number}" for number in range(17))))
+    assert leaning(after) == [ZONE]
+
+
+def test_the_largest_gang_is_started_by_a_patch_that_the_api_server_takes() -> None:
+    raw = job().worker(MOST_PODS, cpu="1").held().raw
+    places = {ReplicaKey("worker", at): f"gpu-node-{at % 5000:05}" for at in range(MOST_PODS)}
+    plan = Plan("uid-1", 1, places)
+    patch = unsuspend_patch(raw, parsed(raw), plan)
+    written = len(plan.encode())
+    assert plan_excess(written, beside=0) == ""
+    assert len(json.dumps(patch)) < 1.5 * written
+    assert len(json.dumps(template(applied(patch, raw)))) < 1000
