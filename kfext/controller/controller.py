@@ -19,11 +19,11 @@ from kfext.kube.autoscaler import has_autoscaler
 from kfext.kube.client import Client
 from kfext.kube.events import EventRecorder
 from kfext.kube.lease import LeaseHolder
+from kfext.kube.listing import objects, uids
 from kfext.model.kinds import KINDS
 from kfext.model.moment import Moment
 from kfext.model.plan import Plan
 from kfext.model.policy import parse_policy
-from kfext.model.tolerant import mapping, text
 from kfext.model.verdict import Verdict
 from kfext.names import PLACED, QUEUED
 from kfext.state.planner import Planner
@@ -117,7 +117,7 @@ class Controller:
         for raw in await self._client.list_all(paths.policies()):
             self.planner.settings.observe_policy(parse_policy(raw))
         for kind in KINDS.values():
-            for raw in await self._client.list_all(paths.jobs(kind.plural)):
+            async for raw in objects(self._client, paths.jobs(kind.plural)):
                 self.planner.cluster.observe_job({"kind": kind.name, **raw})
 
     async def _sweep(self) -> None:
@@ -130,11 +130,9 @@ class Controller:
             known = set(cluster.jobs)
             with suppress(ApiError):
                 queue.observe_autoscaler(present=await has_autoscaler(self._client))
-                present = {
-                    text(mapping(raw.get("metadata")).get("uid"))
-                    for kind in KINDS.values()
-                    for raw in await self._client.list_all(paths.jobs(kind.plural))
-                }
+                present: set[str] = set()
+                for kind in KINDS.values():
+                    present |= await uids(self._client, paths.jobs(kind.plural))
                 for uid in known - present:
                     cluster.forget_job(uid)
                     self.plan_writer.forget(uid)

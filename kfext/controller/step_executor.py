@@ -23,6 +23,7 @@ from kfext.errors import ApiError, Conflict, Invalid, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.events import EventRecorder, Reference
+from kfext.kube.listing import first
 from kfext.kube.wire import decode_pod
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
@@ -32,6 +33,9 @@ from kfext.model.verdict import Verdict
 from kfext.names import REASON_CREATE_TIMEOUT, REASON_HOST_NETWORK, TRAINING_GROUP, TRAINING_VERSION
 from kfext.state.cluster import Cluster
 from kfext.state.tracked_job import TrackedJob
+
+_EVENTS = 50
+"""Events of the operator that are looked at: users may write such events too."""
 
 
 def reference(job: TrainingJob) -> Reference:
@@ -138,10 +142,10 @@ class StepExecutor:
         """Add why the operator could not create a pod, which only its event states."""
         if state.reason != REASON_CREATE_TIMEOUT:
             return state
-        selector = f"regarding.uid={job.uid},reason=FailedCreatePod"
+        selectors = {"fieldSelector": f"regarding.uid={job.uid},reason=FailedCreatePod"}
         try:
             path = paths.events(job.namespace)
-            events = await self._client.list_all(path, fieldSelector=selector)
+            events = await first(self._client, path, count=_EVENTS, selectors=selectors)
         except ApiError:
             return state
         said = [text(mapping(event).get("note")) for event in events]

@@ -54,6 +54,8 @@ def registry(
             plan_writer.forget(uid)
         else:
             cluster.observe_job(raw)
+            # kopf holds an event for seconds after its handler, and a spec can take 40 MB.
+            event["object"].pop("spec", None)
 
     async def on_policy(event: Any, **_: Any) -> None:
         policy = parse_policy(cast(Raw, event["object"]))
@@ -77,7 +79,8 @@ def operator_settings() -> kopf.OperatorSettings:
     settings.posting.enabled = False
     settings.scanning.disabled = True
     settings.persistence.diffbase_storage = _NoDiffs()
-    settings.watching.chunk_size = 500
+    # kopf decodes a whole page at once, and an object of 1.5 MiB can take 40 MB then.
+    settings.watching.chunk_size = 5
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 330
     settings.watching.connect_timeout = 10

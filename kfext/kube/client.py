@@ -13,7 +13,14 @@ import msgspec
 import orjson
 from yarl import URL
 
-from kfext.errors import ApiError, NotLeading, TooManyRequests, Unauthorized, Unavailable
+from kfext.errors import (
+    AnswerTooLarge,
+    ApiError,
+    NotLeading,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+)
 from kfext.kube import request as build
 from kfext.kube.access import Access, find_access
 from kfext.kube.paths import resource_of
@@ -61,7 +68,7 @@ class Client:
                 keepalive_timeout=_KEEPALIVE_SECONDS,
             ),
             # Compression costs the API server more than it saves inside a data centre.
-            headers={"Accept": "application/json", "Accept-Encoding": "identity"},
+            headers={"Accept-Encoding": "identity"},
         )
 
     @classmethod
@@ -104,6 +111,12 @@ class Client:
         """Return the raw bytes of an answer: a page of a list, or the log of a pod."""
         verb = "list" if "limit" in query else "get"
         return await self._send(build.read(path, query, verb=verb))
+
+    async def page(
+        self, path: str, query: Mapping[str, str], *, most: int, metadata_only: bool = False
+    ) -> bytes:
+        """Return a page of a collection. Raises AnswerTooLarge for more than `most` bytes."""
+        return await self._send(build.page(path, query, metadata_only=metadata_only), most=most)
 
     async def list_all(self, path: str, **query: str) -> list[Object]:
         """Return all objects of a collection, page by page."""
@@ -184,7 +197,7 @@ class Client:
             except aiohttp.SocketTimeoutError:
                 return  # quiet or dead: a new watch will show which
 
-    async def _send(self, request: Request) -> bytes:
+    async def _send(self, request: Request, *, most: int | None = None) -> bytes:
         limits = aiohttp.ClientTimeout(total=_REQUEST_SECONDS, sock_connect=_CONNECT_SECONDS)
         token_refused = False
         throttled = 0
@@ -193,7 +206,7 @@ class Client:
                 async with self._exchange(request, limits) as response:
                     if response.status >= 400:
                         raise await _refusal(response)
-                    return await response.read()
+                    return await _body(response, most)
             except Unauthorized:
                 if token_refused:
                     raise
@@ -220,7 +233,7 @@ class Client:
                 self._observe(request.verb, resource_of(request.path), status, seconds)
 
         try:
-            headers = await self._access.token.header()
+            headers = await self._access.token.header() | {"Accept": request.accept}
             if request.body is not None:
                 headers["Content-Type"] = request.content_type
             if request.method != "GET" and not self._may_write():
@@ -246,6 +259,20 @@ class Client:
             raise Unavailable(status=0, reason="NoAnswer", message=words) from error
         finally:
             observe()
+
+
+async def _body(response: aiohttp.ClientResponse, most: int | None) -> bytes:
+    if most is None:
+        return await response.read()
+    parts, size = [], 0
+    async for part in response.content.iter_any():
+        size += len(part)
+        if size > most:
+            response.close()  # the rest would have to be read before another request
+            message = f"the answer has more than {most} bytes"
+            raise AnswerTooLarge(status=response.status, reason="TooLarge", message=message)
+        parts.append(part)
+    return b"".join(parts)
 
 
 async def _refusal(response: aiohttp.ClientResponse) -> ApiError:

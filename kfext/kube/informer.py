@@ -18,13 +18,13 @@ from kfext.errors import ApiError, Gone
 from kfext.kube import stream
 from kfext.kube.backoff import Backoff
 from kfext.kube.client import Client
+from kfext.kube.listing import pages
 from kfext.kube.store import Key, Store
 
 T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
 
-_PAGE = 500
 _SERVER_SECONDS = 300
 _SILENCE_SECONDS = 100.0  # the server sends a bookmark every 60 to 75 seconds
 
@@ -125,23 +125,21 @@ class Informer(Generic[T]):
         """Read the whole collection, then update the store in one step."""
         self.metrics.relists += 1
         listed: dict[str, tuple[Key, T | None]] = {}
-        query = {**self._selectors, "limit": str(_PAGE)}
-        while True:
-            page = stream.page(await self._client.read(self._path, **query))
-            self._heard()
-            for raw in page.items or ():
-                key = stream.identity(raw).metadata.key
-                listed[key.uid] = (key, self._value(key, bytes(raw)))
-            query["continue"] = page.metadata.continue_
-            if not page.metadata.continue_:
-                break
+        version = ""
+        async with aclosing(pages(self._client, self._path, selectors=self._selectors)) as found:
+            async for page in found:
+                self._heard()
+                for raw in page.items or ():
+                    key = stream.identity(raw).metadata.key
+                    listed[key.uid] = (key, self._value(key, bytes(raw)))
+                version = page.metadata.resource_version
         # Remove what vanished first, as a new object may need its capacity or have its name.
         for uid in self.store.uids():
             if uid not in listed:
                 self._remove(uid)
         for key, value in listed.values():
             self._put(key, value)
-        self._version = page.metadata.resource_version
+        self._version = version
         self.synced.set()
 
     async def _follow(self) -> None:

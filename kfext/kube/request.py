@@ -34,6 +34,7 @@ _ERRORS: dict[int, type[ApiError]] = {
     410: Gone,
     422: Invalid,
 }
+_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _RETRY_SECONDS = 1.0  # after a 429 without Retry-After
 
 
@@ -47,6 +48,7 @@ class Request:
     query: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
     content_type: str = "application/json"
+    accept: str = "application/json"
 
     @property
     def target(self) -> str:
@@ -57,6 +59,12 @@ class Request:
 def read(path: str, query: Mapping[str, str], *, verb: str = "get") -> Request:
     """Return a request that reads."""
     return Request(verb=verb, method="GET", path=path, query=query)
+
+
+def page(path: str, query: Mapping[str, str], *, metadata_only: bool) -> Request:
+    """Return a request for a page of a collection, of whose objects only the metadata if wanted."""
+    accept = _METADATA if metadata_only else "application/json"
+    return Request(verb="list", method="GET", path=path, query=query, accept=accept)
 
 
 def create(path: str, body: Object) -> Request:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from kfext.kube.shared import Shared
 from kfext.model.constraints import Constraints
 from kfext.model.namespace import Namespace, parse_namespace
 from kfext.model.network_policy import NetworkPolicy, parse_network_policy
@@ -27,8 +28,8 @@ from kfext.model.tolerant import mapping, text
 T = TypeVar("T")
 
 # How many distinct values are cached for sharing. A cluster has few kinds of pods; the limit bounds
-# the memory in one that has many.
-_SHARED = 8192
+# the memory in one that has many, each of them as large as model.bounds allows.
+_SHARED = 1024
 
 
 class _Slim(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -123,16 +124,19 @@ def decode_pod(raw: bytes) -> Pod:
         "spec": {"nodeName": node_name},
         "status": msgspec.to_builtins(pod.status),
     }
-    return parse_pod(fields, demand=_asks(msgspec.json.encode(pod.spec)))
+    return parse_pod(fields, demand=_demands.of(msgspec.json.encode(pod.spec), _asks))
 
 
-@lru_cache(maxsize=_SHARED)
 def _asks(spec: bytes) -> PodDemand:
-    """Return what a spec, as raw JSON, requires; pods of one template share the result."""
+    """Return what a spec, as raw JSON, requires."""
     demand = parse_demand(msgspec.json.decode(spec))
     return replace(
         demand, requests=_resources(demand.requests), constraints=_constraints(demand.constraints)
     )
+
+
+_demands: Shared[PodDemand] = Shared()
+"""What the specs seen last require: pods of one template share the result."""
 
 
 def decode_namespace(raw: bytes) -> Namespace:

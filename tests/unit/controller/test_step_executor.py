@@ -60,8 +60,8 @@ class FakeClient:
         self.preconditions.append((uid, resource_version))
         self.fail(path)
 
-    async def list_all(self, path: str, **query: str) -> list[dict[str, Any]]:
-        return self.events
+    async def page(self, path: str, query: Any, *, most: int) -> bytes:
+        return json.dumps({"metadata": {}, "items": self.events}).encode()
 
 
 class FakeEvents:

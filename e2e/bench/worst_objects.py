@@ -1,0 +1,150 @@
+"""The most expensive jobs and pods that the API server accepts, one for each dimension.
+
+etcd takes 1.5 MiB an object, annotations have 256 KiB. Each object is one large part, and nothing
+else.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kfext.names import METRICS, NETWORK
+
+Object = dict[str, Any]
+
+ETCD_BYTES = 1_400_000
+"""Of JSON in one object: the limit of etcd is 1.5 MiB, and the API server adds defaults."""
+ANNOTATION_BYTES = 250_000
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_REQUESTS = {"requests": {"cpu": "1"}}
+
+
+def job(
+    name: str, *, replicas: int = 1, annotations: Mapping[str, str] | None = None, **spec: Any
+) -> Object:
+    """Return a PyTorchJob of workers whose pod spec has these fields."""
+    container = {"name": "pytorch", "image": "trainer", "resources": _REQUESTS}
+    template = {"spec": {"containers": [container], **spec}}
+    worker = {"replicas": replicas, "restartPolicy": "Never", "template": template}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": name, "annotations": dict(annotations or {})},
+        "spec": {"pytorchReplicaSpecs": {"Worker": worker}},
+    }
+
+
+def pod(name: str, **spec: Any) -> Object:
+    """Return a pod whose spec has these fields."""
+    container = {"name": "main", "image": "trainer", "resources": _REQUESTS}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"containers": [container], **spec},
+    }
+
+
+def _many(make: Callable[[int], Any], *, each: int, of: int = ETCD_BYTES) -> list[Any]:
+    """Return as many values as fit, of about `each` bytes."""
+    return [make(number) for number in range(of // each)]
+
+
+def _term(number: int) -> Object:
+    return {"matchExpressions": [{"key": f"k{number}", "operator": "Exists"}]}
+
+
+def _container(number: int) -> Object:
+    return {"name": f"c{number}", "image": "i"}
+
+
+def _sidecar(number: int) -> Object:
+    requests = {"requests": {f"x.y/{number:05}": "1"}}
+    return {**_container(number), "restartPolicy": "Always", "resources": requests}
+
+
+def _required(terms: list[Object]) -> Object:
+    return {"affinity": {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": terms}}}}
+
+
+def _one(**fields: Any) -> list[Object]:
+    return [{"name": "pytorch", "image": "trainer", **fields}]
+
+
+SPECS: Mapping[str, Callable[[], Object]] = {
+    "containers": lambda: {"containers": _many(_container, each=26)},
+    "init containers with resources": lambda: {"initContainers": _many(_sidecar, each=100)},
+    "empty tolerations": lambda: {"tolerations": _many(lambda _: {}, each=3)},
+    "tolerations": lambda: {
+        "tolerations": _many(lambda at: {"key": f"k{at}", "operator": "Exists"}, each=38)
+    },
+    "required affinity terms": lambda: _required(_many(_term, each=60)),
+    "values of one requirement": lambda: _required(
+        [
+            {
+                "matchExpressions": [
+                    {"key": "k", "operator": "NotIn", "values": _many(lambda at: f"v{at}", each=9)}
+                ]
+            }
+        ]
+    ),
+    "preferred affinity terms": lambda: {
+        "affinity": {
+            "nodeAffinity": {
+                _PREFERRED: _many(lambda at: {"weight": 1, "preference": _term(at)}, each=90)
+            }
+        }
+    },
+    "resource names": lambda: {
+        "containers": _one(
+            resources={"requests": dict.fromkeys(_many(lambda at: f"x/{at}", each=14), "1")}
+        )
+    },
+    "node selector": lambda: {
+        "nodeSelector": dict.fromkeys(_many(lambda at: f"k{at}", each=13), "v")
+    },
+    "host ports": lambda: {
+        "containers": _one(
+            ports=_many(lambda at: {"containerPort": 1 + at % 65535, "hostPort": 1 + at}, each=40)[
+                :65000
+            ]
+        )
+    },
+    "environment": lambda: {
+        "containers": _one(env=_many(lambda at: {"name": f"V{at}", "value": "v"}, each=32))
+    },
+    "a long argument": lambda: {"containers": _one(args=["-" * ETCD_BYTES])},
+    "volumes": lambda: {"volumes": _many(lambda at: {"name": f"v{at}", "emptyDir": {}}, each=34)},
+}
+"""What is large -> the fields of a pod spec."""
+
+_REGEX = "stdout:(?P<value>x)(?i:" + "[ -~]" * 90 + ")"
+ANNOTATIONS: Mapping[str, Callable[[], Mapping[str, str]]] = {
+    "unknown keys of kfext": lambda: dict.fromkeys(
+        _many(lambda at: f"kfext.dev/{at:06}", each=16, of=ANNOTATION_BYTES), ""
+    ),
+    "near misses of a setting": lambda: dict.fromkeys(
+        _many(lambda at: f"kfext.dev/gpu-prioriti.{at:05}", each=28, of=ANNOTATION_BYTES), ""
+    ),
+    "annotations of others": lambda: dict.fromkeys(
+        _many(lambda at: f"{at:05}", each=5, of=ANNOTATION_BYTES), ""
+    ),
+    "a long setting": lambda: {NETWORK: "pod" + " " * ANNOTATION_BYTES},
+    "an expression of metrics": lambda: {METRICS: _REGEX},
+}
+"""What is large -> the annotations of a job."""
+
+
+def jobs() -> Mapping[str, Object]:
+    """Return the jobs, by what is large in them."""
+    return {
+        **{what: job("worst", **make()) for what, make in SPECS.items()},
+        **{what: job("worst", annotations=make()) for what, make in ANNOTATIONS.items()},
+        "replicas": job("worst", replicas=2**31 - 1),
+        "as many replicas as kfext places": job("worst", replicas=10_000),
+    }
+
+
+def pods() -> Mapping[str, Object]:
+    """Return the pods, by what is large in them."""
+    return {what: pod("worst", **make()) for what, make in SPECS.items()}

@@ -1,0 +1,71 @@
+"""What is kept of the largest objects that the API server accepts: little, whatever is large."""
+
+import gc
+import tracemalloc
+from collections.abc import Callable
+from copy import deepcopy
+
+import msgspec
+import pytest
+
+from e2e.bench import worst_objects
+from e2e.bench.worst_objects import Object
+from kfext import names
+from kfext.kube.wire import decode_pod
+from kfext.state.cluster import Cluster
+
+JOB_BYTES = 100_000
+"""Of one job in the mirror; an ordinary one has a tenth."""
+POD_BYTES = 40_000
+
+
+def kept_bytes(take: Callable[[], object]) -> int:
+    """The memory that is still in use after a function whose result is kept."""
+    gc.collect()
+    tracemalloc.start()
+    result = take()
+    gc.collect()
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    del result
+    return used
+
+
+def as_stored(raw: Object, uid: str = "uid-1") -> bytes:
+    stored = deepcopy(raw)
+    stored["metadata"] |= {"namespace": "team", "uid": uid, "resourceVersion": "1"}
+    return msgspec.json.encode(stored)
+
+
+@pytest.mark.parametrize("what", worst_objects.jobs())
+def test_of_a_large_job_little_is_kept(what: str) -> None:
+    written = as_stored(worst_objects.jobs()[what])
+
+    def take() -> Cluster:
+        cluster = Cluster()
+        cluster.observe_job(msgspec.json.decode(written))
+        return cluster
+
+    assert kept_bytes(take) < JOB_BYTES
+
+
+@pytest.mark.parametrize("gated", [False, True], ids=["running", "gated"])
+@pytest.mark.parametrize("what", worst_objects.pods())
+def test_of_a_large_pod_little_is_kept(what: str, *, gated: bool) -> None:
+    raw = worst_objects.pods()[what]
+    if gated:
+        raw["spec"]["schedulingGates"] = [{"name": names.GATE}]
+    written = as_stored(raw)
+    assert kept_bytes(lambda: decode_pod(written)) < POD_BYTES
+
+
+def test_many_different_pods_share_one_bounded_cache() -> None:
+    terms = {"key": "k", "operator": "In", "values": ["v"]}
+    affinity = {"nodeAffinity": {"preferred": [terms] * 200}}
+
+    def take() -> None:
+        for number in range(2000):
+            raw = worst_objects.pod("p", affinity=affinity, nodeSelector={"k": str(number)})
+            decode_pod(as_stored(raw, uid=f"uid-{number}"))
+
+    assert kept_bytes(take) < 60 * 2**20
