@@ -15,7 +15,7 @@ from kfext.errors import ApiError
 from kfext.kube.certs.serving import ServingCertificate
 from kfext.kube.client import Client
 from kfext.probes import serve_probes
-from kfext.webhook.app import make_app
+from kfext.webhook.app import make_app, make_runner
 from kfext.webhook.facts import Watched
 from kfext.webhook.metrics import Metrics
 
@@ -79,7 +79,7 @@ async def _serve(config: Config, *, client: Client, folder: Path, stop: asyncio.
 
     app = make_app(watched, metrics)
     app.on_response_prepare.append(_last_answers(stop))
-    reviews = web.AppRunner(app, access_log=None, shutdown_timeout=_LONGEST_REVIEW_SECONDS)
+    reviews = make_runner(app, shutdown_timeout=_LONGEST_REVIEW_SECONDS)
     await reviews.setup()
     await web.TCPSite(reviews, port=config.port, ssl_context=certificate.context).start()
     probes = await serve_probes(

@@ -9,9 +9,11 @@ from kfext.core.admission.mutation import Mutation
 from kfext.errors import UserError
 
 API_VERSION = "admission.k8s.io/v1"
-LIMIT = 8 * 2**20
-"""The largest body in bytes. An object in etcd has at most 1.5 MiB, and a review contains it once
-or twice."""
+LIMIT = 4 * 2**20
+"""The largest body in bytes. An object in etcd has at most 1.5 MiB, and the review of a new one
+contains it once."""
+MOST_VALUES = 100_000
+"""Values in an object that is decoded: 1.5 MiB can hold 700,000, which take 50 MB and a second."""
 
 _LONGEST_WARNING = 256  # the API server truncates longer ones when there are many
 
@@ -37,7 +39,22 @@ class Request(msgspec.Struct, rename="camel"):
     name: str = ""
     operation: str = ""
     dry_run: bool | None = None
-    object: Any = None
+    object: msgspec.Raw = msgspec.Raw(b"null")
+
+    @property
+    def excess(self) -> str:
+        """Return why the object is not decoded, empty if it is."""
+        values = bytes(self.object).count(b",")
+        if values < MOST_VALUES:
+            return ""
+        return f"it has {values} values, more than the {MOST_VALUES} that kfext handles"
+
+    def decoded(self) -> Any:
+        """Return the object. Raises ReviewError if it is nested too deeply."""
+        try:
+            return msgspec.json.decode(self.object)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ReviewError(f"the object is not JSON: {error}") from error
 
 
 class _Review(msgspec.Struct, rename="camel"):
@@ -69,7 +86,11 @@ def parse(body: bytes) -> Request:
 
 
 def answer(request: Request, mutation: Mutation) -> bytes:
-    """Return the AdmissionReview that answers a request."""
+    """Return the AdmissionReview that answers a request.
+
+    Raises TypeError or ValueError if the patch repeats a value that JSON libraries do not write: an
+    integer beyond 64 bits, half of a character.
+    """
     response: dict[str, Any] = {"uid": request.uid, "allowed": not mutation.refusal}
     if mutation.refusal:
         response["status"] = {"code": 422, "reason": "Invalid", "message": mutation.refusal}

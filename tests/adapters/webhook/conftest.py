@@ -16,7 +16,7 @@ from aiohttp import web
 from kfext import names
 from kfext.core.admission.facts import Facts
 from kfext.kube.certs.authority import new_authority, new_leaf
-from kfext.webhook.app import make_app
+from kfext.webhook.app import make_app, make_runner
 from kfext.webhook.metrics import Metrics
 
 MANAGED = Facts(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
@@ -106,7 +106,7 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
     context.load_cert_chain(tmp_path / "leaf.pem")
     known = Known()
     metrics = Metrics(synced=lambda: True, controller_alive=known.controller_alive)
-    runner = web.AppRunner(make_app(known, metrics), access_log=None)
+    runner = make_runner(make_app(known, metrics), shutdown_timeout=1.0)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
     port = runner.addresses[0][1]
