@@ -16,6 +16,7 @@ from e2e.bench import (
     scale_idle,
     scale_live,
     scale_queue,
+    worst,
 )
 from e2e.bench.bed import kfext_cluster
 from e2e.bench.cluster import compare
@@ -39,13 +40,15 @@ _SCALE: dict[str, Callable[..., str]] = {
     "scale-idle": scale_idle.measure,
 }
 """Each on a cluster of its own; `scale` is all three."""
+_ALONE: dict[str, Callable[..., str]] = {"worst": worst.measure}
+"""On a cluster of its own too."""
 
 
 @click.command(help=__doc__)
 @click.argument(
     "what",
     type=click.Choice(
-        ["all", *_PURE, "cluster", "network", "peers", *_ON_A_CLUSTER, "scale", *_SCALE]
+        ["all", *_PURE, "cluster", "network", "peers", *_ON_A_CLUSTER, "scale", *_SCALE, *_ALONE]
     ),
     default="all",
 )
@@ -81,6 +84,8 @@ def main(
                 run(name, partial(_ON_A_CLUSTER[name], bench, quick=quick))
     for name in [name for name in _SCALE if what in ("all", "scale", name)]:
         run(name, partial(_SCALE[name], quick=quick))
+    for name in [name for name in _ALONE if what in ("all", name)]:
+        run(name, partial(_ALONE[name], quick=quick))
     if what in ("all", "cluster"):
         measure = partial(compare.measure, minutes=minutes, link=link[0], network=network)
         run("cluster", partial(measure, quick=quick))

@@ -1,0 +1,260 @@
+"""The most expensive objects that the API server accepts: the cost of one, and of 200 at once.
+
+For each dimension that a user can make large, one job and one pod of about 1.4 MB, or with 250 KB
+of annotations (e2e.bench.worst_objects). In this process: the review, from the bytes of the
+AdmissionReview to those of the answer; and the controller, from the decoded JSON of a watch event
+to the decision on a cluster of 1,000 nodes, and the memory that is kept after it.
+
+Then, on a real API server, 200 such jobs and 200 such pods at once with the controller and the
+webhook as processes: whether the leader stays the same, the largest memory of both, and the same
+again for a controller that starts while all of them exist.
+"""
+
+import asyncio
+import gc
+import time
+import tracemalloc
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import orjson
+
+from e2e.bench import crowd, worst_objects
+from e2e.bench.bed import with_client
+from e2e.bench.report import table
+from e2e.bench.scale_bed import ScaleBench, scale_cluster
+from e2e.bench.targets import WORST_CONTROLLER, WORST_KEPT, WORST_MEMORY, WORST_REVIEW
+from e2e.bench.worst_objects import Object
+from kfext import names
+from kfext.core.admission.facts import Facts
+from kfext.core.admission.job import mutate_job
+from kfext.core.admission.mutation import Mutation
+from kfext.errors import ApiError
+from kfext.kube import paths
+from kfext.kube.client import Client
+from kfext.kube.wire import decode_pod
+from kfext.model.moment import Moment
+from kfext.model.node import parse_node
+from kfext.state.planner import Planner
+from kfext.webhook.review import answer, parse
+
+_NODES = 1000
+_AT_ONCE = 200
+_NAMESPACE = "bench-worst"
+_SETTLE_SECONDS = 20.0
+_PATIENCE_SECONDS = 120.0
+_FACTS = Facts(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of one object: milliseconds of review and controller, MiB that the controller keeps."""
+
+    review: float
+    controller: float
+    kept: float
+
+
+def measure(*, quick: bool) -> str:
+    """Return the tables."""
+    repeats = 1 if quick else 5
+    singles = _table(
+        "job", {what: _job(raw, repeats) for what, raw in worst_objects.jobs().items()}
+    )
+    pods = _table("pod", {what: _pod(raw, repeats) for what, raw in worst_objects.pods().items()})
+    with scale_cluster("worst") as bench:
+        together = with_client(bench, lambda client: _together(bench, client))
+    return "\n\n".join([singles, pods, together])
+
+
+def _table(kind: str, costs: Mapping[str, Cost]) -> str:
+    rows = [
+        (
+            what,
+            f"{cost.review:.1f} {WORST_REVIEW.judge(cost.review)}" if cost.review else "-",
+            f"{cost.controller:.1f} {WORST_CONTROLLER.judge(cost.controller)}",
+            f"{cost.kept:.2f} {WORST_KEPT.judge(cost.kept)}",
+        )
+        for what, cost in costs.items()
+    ]
+    title = f"The most expensive {kind}s, {_NODES} nodes"
+    return table(
+        title, (f"{kind} with many or large", "review ms", "controller ms", "kept MiB"), rows
+    )
+
+
+# --- one at a time --------------------------------------------------------------------------------
+
+
+def _job(raw: Object, repeats: int) -> Cost:
+    review = orjson.dumps(_review(raw))
+    stored = orjson.dumps(_stored(raw))
+
+    def reviewed() -> None:
+        request = parse(review)
+        left = Mutation(warnings=(request.excess,))
+        answer(request, left if request.excess else mutate_job(request.decoded(), _FACTS))
+
+    def decided(planner: Planner) -> None:
+        planner.cluster.observe_job(orjson.loads(stored))
+        planner.tick(Moment(wall=100.0, monotonic=100.0))
+
+    return Cost(
+        review=min(_milliseconds(reviewed) for _ in range(repeats)),
+        controller=_deciding(decided, repeats),
+        kept=_kept(decided),
+    )
+
+
+def _pod(raw: Object, repeats: int) -> Cost:
+    stored = orjson.dumps(_stored(raw))
+
+    def observed(planner: Planner) -> None:
+        planner.cluster.observe_pod(None, decode_pod(stored))
+        planner.tick(Moment(wall=100.0, monotonic=100.0))
+
+    return Cost(
+        review=0.0,
+        controller=_deciding(observed, repeats),
+        kept=_kept(observed),
+    )
+
+
+def _planner() -> Planner:
+    planner = Planner()
+    for number in range(_NODES):
+        planner.cluster.observe_node(None, parse_node(_node(number)))
+    planner.tick(Moment(wall=1.0, monotonic=1.0))
+    return planner
+
+
+def _node(number: int) -> Object:
+    allocatable = {"cpu": "32", "memory": "256Gi", "nvidia.com/gpu": "8", "pods": "110"}
+    return {
+        "metadata": {"name": crowd.node_name(number), "labels": {"zone": str(number % 3)}},
+        "spec": {"taints": [{"key": "gpu", "effect": "NoSchedule"}] if number % 2 else []},
+        "status": {"allocatable": allocatable},
+    }
+
+
+def _review(raw: Object) -> Object:
+    request = {"uid": "u", "namespace": "team", "operation": "CREATE", "object": raw}
+    return {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
+
+
+def _stored(raw: Object) -> Object:
+    """Return the object as it was stored, if it is a job as kfext would have held it."""
+    stored = deepcopy(raw)
+    stored["metadata"] |= {"namespace": "team", "uid": "uid-1", "resourceVersion": "1"}
+    if stored["kind"] == "Pod":
+        stored["spec"] |= {"schedulingGates": [{"name": names.GATE}]}
+    else:
+        stored["metadata"].setdefault("annotations", {})[names.HELD] = "true"
+        stored["spec"]["runPolicy"] = {"suspend": True}
+    return stored
+
+
+def _deciding(work: Callable[[Planner], object], repeats: int) -> float:
+    """Return the milliseconds of some work, each time with a planner that is new to the object."""
+    planners = [_planner() for _ in range(repeats)]
+    return min(_milliseconds(partial(work, planner)) for planner in planners)
+
+
+def _milliseconds(work: Callable[[], object]) -> float:
+    gc.collect()
+    began = time.perf_counter()
+    work()
+    return 1e3 * (time.perf_counter() - began)
+
+
+def _kept(work: Callable[[Planner], object]) -> float:
+    """Return the MiB that a planner keeps after some work."""
+    planner = _planner()
+    gc.collect()
+    tracemalloc.start()
+    work(planner)
+    gc.collect()
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return used / 2**20
+
+
+# --- all at once ----------------------------------------------------------------------------------
+
+
+async def _together(bench: ScaleBench, client: Client) -> str:
+    await crowd.create_namespace(client, _NAMESPACE)
+    managed = {"metadata": {"labels": {names.MANAGED: "true"}}}
+    await client.merge_patch(paths.namespaces(_NAMESPACE), managed)
+    await crowd.create_nodes(client, _AT_ONCE, gpus=8)
+    leader, before = await _leader(client), bench.memory()
+    refused = await _create(client)
+    await asyncio.sleep(_SETTLE_SECONDS)
+    rows = [
+        ("jobs and pods created", f"{2 * _AT_ONCE - sum(refused.values())}", ""),
+        *(
+            (f"refused by the API server: {why}", str(count), "")
+            for why, count in sorted(refused.items())
+        ),
+        ("memory of the controller before, MiB", f"{before:.0f}", ""),
+        _peak("controller", bench.controller_pid),
+        ("the same leader", "yes" if await _leader(client) == leader else "no: MISS", ""),
+    ]
+    bench.stop_controller()
+    began = time.monotonic()
+    bench.launch_controller()
+    while not bench.samples().get("kfext_leading"):
+        if time.monotonic() - began > _PATIENCE_SECONDS:
+            raise TimeoutError(f"the controller does not lead\n{bench.tail()}")
+        await asyncio.sleep(0.1)
+    leads = time.monotonic() - began
+    await asyncio.sleep(_SETTLE_SECONDS)
+    rows += [
+        ("start to leading with all of them there, s", f"{leads:.1f}", ""),
+        _peak("controller that started so", bench.controller_pid),
+        ("memory of the controller 20 s later, MiB", f"{bench.memory():.0f}", ""),
+    ]
+    return table(
+        f"{_AT_ONCE} jobs and {_AT_ONCE} pods of about 1.4 MB at once, {_AT_ONCE} nodes",
+        ("figure", "value", "target"),
+        rows,
+    )
+
+
+async def _create(client: Client) -> dict[str, int]:
+    """Create the objects, all kinds in turn; return how many the API server refused, and why."""
+    refused: dict[str, int] = {}
+    jobs, pods = list(worst_objects.jobs().items()), list(worst_objects.pods().items())
+
+    async def create(path: str, what: str, raw: Object, number: int) -> None:
+        body = {**raw, "metadata": {**raw["metadata"], "name": f"worst-{number}"}}
+        try:
+            await client.create(path, body)
+        except ApiError as error:
+            key = f"{raw['kind']} with {what} ({error.status})"
+            refused[key] = refused.get(key, 0) + 1
+
+    for path, found in (
+        (paths.jobs("pytorchjobs", _NAMESPACE), jobs),
+        (paths.pods(_NAMESPACE), pods),
+    ):
+        chosen = (found[number % len(found)] for number in range(_AT_ONCE))
+        await crowd.in_flight(
+            (create(path, what, raw, number) for number, (what, raw) in enumerate(chosen)), count=8
+        )
+    return refused
+
+
+async def _leader(client: Client) -> tuple[str, int]:
+    lease = await client.get(paths.leases(names.NAMESPACE, names.LEASE))
+    spec = lease["spec"]
+    return spec["holderIdentity"], spec.get("leaseTransitions", 0)
+
+
+def _peak(whose: str, pid: int) -> tuple[str, str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    peak = next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
+    return (f"largest memory of the {whose}, MiB", f"{peak:.0f}", WORST_MEMORY.judge(peak))
