@@ -13,6 +13,7 @@ class Kind:
     `container`: the name of the training container in each pod.
     `port`: the name of that container's port on which replicas find each other.
     `types`: the replica types in rank order; the others connect to the first.
+    `restart`: the restartPolicy of a replica type that states none.
     """
 
     name: str
@@ -21,6 +22,7 @@ class Kind:
     container: str
     port: str
     types: tuple[str, ...]
+    restart: str
 
 
 PYTORCH = Kind(
@@ -30,6 +32,7 @@ PYTORCH = Kind(
     container="pytorch",
     port="pytorchjob-port",
     types=("Master", "Worker"),
+    restart="OnFailure",
 )
 TENSORFLOW = Kind(
     name="TFJob",
@@ -38,5 +41,6 @@ TENSORFLOW = Kind(
     container="tensorflow",
     port="tfjob-port",
     types=("Chief", "Master", "PS", "Worker", "Evaluator"),
+    restart="Never",
 )
 KINDS = {kind.name: kind for kind in (PYTORCH, TENSORFLOW)}

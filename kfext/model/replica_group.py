@@ -29,6 +29,7 @@ class ReplicaGroup:
     `charge`: what one pod charges to quotas.
     `excess`: which bound of model.bounds the template is beyond, in words; nothing else is read of
         it then.
+    `restarts`: whether the operator may replace a pod that failed: unless restartPolicy is Never.
     """
 
     type: str
@@ -42,6 +43,7 @@ class ReplicaGroup:
     networking: Networking = field(default_factory=Networking)
     charge: PodCharge = field(default_factory=PodCharge)
     excess: str = ""
+    restarts: bool = True
 
 
 def parse_groups(kind: Kind, specs: Mapping[str, Any]) -> tuple[ReplicaGroup, ...]:
@@ -73,6 +75,7 @@ def parse_groups(kind: Kind, specs: Mapping[str, Any]) -> tuple[ReplicaGroup, ..
                 released=RELEASED in strings(mapping(template.get("metadata")).get("annotations")),
                 charge=pod_charge(pod_spec),
                 excess=excess,
+                restarts=(text(mapping(value).get("restartPolicy")) or kind.restart) != "Never",
             )
         )
     return tuple(sorted(groups, key=lambda group: rank[group.type]))

@@ -38,8 +38,9 @@ def plan_claims(
     """Return the claims of the replicas of a plan whose pods do not claim for themselves.
 
     `priority` is what the pods will have, None if that is not known. A plan claims capacity only
-    while the job runs under it: not after the job's end, nor while it is suspended. It keeps its
-    ports until its last pod ends, so that late connections never reach another job.
+    while the job runs under it: not after the job's end, nor while it is suspended. A pod that
+    failed keeps its claim for the pod that replaces it. A plan keeps its ports until its last pod
+    ends, so that late connections never reach another job.
     """
     if plan is None:
         return {}
@@ -61,8 +62,9 @@ def _replica_claims(
         pod, group = present.get(key) if present else None, groups.get(key.type)
         if group is None or key.index >= group.replicas:
             continue  # scaled away
-        if pod is not None and (pod.home or pod.finished):
-            continue
+        replaced = pod is not None and pod.phase == "Failed" and group.restarts
+        if pod is not None and (pod.home or pod.finished) and not replaced:
+            continue  # it claims for itself, or needs no more
         requests = pod.requests if pod else group.requests
         ports = pod.host_ports if pod else group.constraints.host_ports
         claims[plan_key(job.uid, key)] = Claim(

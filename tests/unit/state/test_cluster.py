@@ -222,8 +222,12 @@ def test_a_pod_that_ended_holds_nothing_and_nor_does_its_plan(cluster: Cluster) 
     assert free(cluster, "a") == 3, "worker 1 is still to come"
 
 
-def test_a_pod_that_failed_before_it_was_bound_holds_nothing(cluster: Cluster) -> None:
-    cluster.observe_job(planned("a", "a").raw)
+def test_a_pod_that_failed_before_it_was_bound_and_is_not_replaced_holds_nothing(
+    cluster: Cluster,
+) -> None:
+    raw = planned("a", "a").raw
+    raw["spec"]["pytorchReplicaSpecs"]["Worker"]["restartPolicy"] = "Never"
+    cluster.observe_job(raw)
     cluster.observe_pod(None, worker(0, phase="Failed"))
     assert free(cluster, "a") == 3
 
@@ -336,6 +340,20 @@ def test_a_plan_that_moves_wakes_the_queue(cluster: Cluster) -> None:
     changed(cluster)
     cluster.observe_job(planned("b", "b", generation=2).version(2).raw)
     assert "queued" in changed(cluster)
+
+
+def test_the_capacity_of_a_member_that_is_being_replaced_stays_its_gangs(
+    cluster: Cluster,
+) -> None:
+    cluster.observe_job(planned("a", "a").raw)
+    for index in (0, 1):
+        cluster.observe_pod(None, worker(index, pinned="a", bound="a", phase="Running"))
+    cluster.settle(0.0)
+    failed = worker(1, pinned="a", bound="a", phase="Failed", version=2)
+    cluster.observe_pod(worker(1, pinned="a", bound="a", phase="Running"), failed)
+    assert free(cluster, "a") == 2
+    cluster.observe_pod(failed, None)
+    assert free(cluster, "a") == 2
 
 
 PROGRESS: dict[str, tuple[Pod, bool]] = {

@@ -51,7 +51,14 @@ def planned(*places: str) -> Plan:
     return Plan("uid-1", 1, {ReplicaKey("worker", n): to for n, to in enumerate(places)})
 
 
+def restarting(policy: str) -> JobBuilder:
+    made = job().worker(3, cpu="1").resumed()
+    made.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["restartPolicy"] = policy
+    return made
+
+
 ON_A = planned("a", "a", "a")
+FAILED = {"bound": "a", "phase": "Failed"}
 PLANNED: dict[str, tuple[JobBuilder, Plan | None, list[Mapping[str, Any]], int]] = {
     "no plan": (THREE, None, [], 0),
     "no pod yet": (THREE, ON_A, [], 3),
@@ -60,6 +67,15 @@ PLANNED: dict[str, tuple[JobBuilder, Plan | None, list[Mapping[str, Any]], int]]
     "a pod that is bound claims for itself": (THREE, ON_A, [{"bound": "b"}], 2),
     "a pod that has ended needs no successor": (THREE, ON_A, [{"phase": "Succeeded"}], 2),
     "a pod that ends will have one": (THREE, ON_A, [{"bound": "a", "deleting": True}], 3),
+    "a pod that failed, and is to be replaced": (THREE, ON_A, [FAILED], 3),
+    "a pod that failed, and is not replaced": (restarting("Never"), ON_A, [FAILED], 2),
+    "a pod that failed, and may be replaced": (restarting("ExitCode"), ON_A, [FAILED], 3),
+    "a pod that failed of a kind that replaces none unless told to": (
+        job("TFJob").worker(3, cpu="1").resumed(),
+        ON_A,
+        [FAILED],
+        2,
+    ),
     "replicas beyond those of the job": (THREE, planned(*"aaaaa"), [], 3),
     "a plan for fewer workers": (THREE, planned("a"), [], 1),
     "a type that the job no longer has": (job().master().resumed(), ON_A, [], 0),
