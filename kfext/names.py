@@ -41,8 +41,9 @@ GPU_LIMIT = f"{DOMAIN}/gpu-limit"
 # --- written by kfext on a job ----------------------------------------------------------------
 
 HELD = f"{DOMAIN}/held"
-"""Written by the job webhook when it suspends a job, and kept while kfext may unsuspend the job.
-Without it, suspend=true means that a person or another system suspended the job."""
+"""Written by the job webhook when it suspends a job, and kept while kfext may unsuspend the job;
+removed once the job is not suspended, whoever resumed it. Without it, suspend=true means that a
+person or another system suspended the job."""
 
 PLAN = f"{DOMAIN}/plan"
 """JSON of model.plan.Plan, which the controller writes in the same patch as what it records."""

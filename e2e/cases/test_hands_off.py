@@ -111,6 +111,22 @@ def test_a_person_may_suspend_a_placed_job_and_resume_it_by_hand(space: Space) -
     space.phase("mine", "Placed")
 
 
+def test_a_held_job_that_a_person_resumes_by_hand_is_hers_to_suspend(space: Space) -> None:
+    (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    space.thief("thief", node, 4)
+    space.submit(workers("mine", 4, each=GPU))
+    space.phase("mine", "Queued")
+    space.patch_job("mine", {"spec": {"runPolicy": {"suspend": False}}})
+    space.until(lambda: not held(space.job("mine")), "the mark of kfext is gone")
+    space.patch_job("mine", {"spec": {"runPolicy": {"suspend": True}}})
+    space.phase("mine", "Suspended")
+    space.kube.delete(space.path("pods", "thief"), grace=0)
+    space.submit(workers("other", 4, each=GPU))  # whatever kfext does meanwhile, not that
+    space.phase("other", "Placed")
+    assert suspended(space.job("mine"))
+    assert space.view("mine")["phase"] == "Suspended"
+
+
 def test_a_dry_run_create_is_answered_and_changes_nothing(space: Space, kfext: Kfext) -> None:
     before = len(kfext.proxy.writes())
     answer = space.try_submit(workers("trial", 2, each=GPU), query="?dryRun=All")

@@ -37,6 +37,8 @@ def _next_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Ste
         return Wait(None)
     if job.released:
         return _released_step(situation)
+    if job.held and not job.suspend:
+        return SaveState(situation.state)  # removes our mark: the next suspend is a person's
     if job.suspend:
         return queued_step(situation, ledger, no_fits)
     return running_step(situation, ledger)

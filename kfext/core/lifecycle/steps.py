@@ -87,7 +87,7 @@ class Ungate:
 
 @dataclass(frozen=True, slots=True)
 class SaveState:
-    """Write only the state of the job."""
+    """Write only the state of the job; if it was resumed by hand, forget that we suspended it."""
 
     state: JobState
 

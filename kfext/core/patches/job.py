@@ -111,8 +111,9 @@ def suspend_patch(raw: Raw, job: TrainingJob, state: JobState) -> list[Operation
 
 
 def save_state_patch(raw: Raw, job: TrainingJob, state: JobState) -> list[Operation]:
-    """Write only the state."""
-    changes: Changes = {"metadata": {"annotations": {STATE: state.encode()}}}
+    """Write only the state; of a job that is not suspended, remove the mark that it was by us."""
+    annotations: Changes = {STATE: state.encode(), **({} if job.suspend else {HELD: None})}
+    changes: Changes = {"metadata": {"annotations": annotations}}
     return [*_tests(raw, job), *operations(raw, changes)]
 
 

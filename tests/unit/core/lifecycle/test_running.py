@@ -46,6 +46,12 @@ from tests.unit.core.lifecycle.cases import (
 from tests.unit.core.lifecycle.hosted import ON_HOST, books_of, gang, planned, started, step_of
 
 BARRIER: dict[str, Case] = {
+    "resumed by hand: from now on a suspend is a person's": Case(
+        SaveState,
+        three().held().resumed(),
+        workers(gated=True),
+        check=lambda step: step.state == JobState(),
+    ),
     "no plan, no gate: none of ours": Case(Wait, three().resumed(), workers(), check=phase(None)),
     "no pod yet": Case(
         Wait,

@@ -146,6 +146,18 @@ def test_every_patch_tests_what_it_rests_on(patch: str, change: Any) -> None:
         applied(operations, raw)
 
 
+def test_a_job_that_a_person_resumed_and_suspends_again_is_hers() -> None:
+    raw = gang().held().resumed().raw
+    raw = applied(save_state_patch(raw, parsed(raw), JobState()), raw)
+    raw["spec"]["runPolicy"]["suspend"] = True
+    assert not parsed(raw).held
+
+
+def test_a_state_that_is_saved_in_the_queue_leaves_the_job_held() -> None:
+    raw = gang().held().raw
+    assert parsed(applied(save_state_patch(raw, parsed(raw), JobState(strikes=1)), raw)).held
+
+
 def test_the_operators_status_writes_do_not_get_in_the_way() -> None:
     raw = gang().held().raw
     operations = unsuspend_patch(raw, parsed(raw), a_plan("a", "b"))
