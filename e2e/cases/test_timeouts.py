@@ -1,5 +1,7 @@
 """What the operator or kube-scheduler does not do in time: bounded, explained, with a way on."""
 
+from collections.abc import Callable
+
 import pytest
 
 from e2e.harness.jobs import workers
@@ -120,6 +122,25 @@ def test_pods_that_are_refused_suspend_the_gang_and_the_operator_is_quoted(space
     assert suspended(stored)
     assert held(stored)
     assert "violates PodSecurity" in stored["metadata"]["annotations"]["kfext.dev/state"]
+
+
+def test_a_job_that_loses_its_pods_all_the_time_does_not_keep_a_refused_gang_from_being_stopped(
+    space: Space, new_space: Callable[..., Space]
+) -> None:
+    elsewhere = new_space(managed=False)
+    elsewhere.submit(workers("crashing", 1))
+    refuse_pods(space, create_timeout="3s")
+    space.submit(workers("gang", 4, each=GPU))
+    lost = set()
+
+    def stopped() -> bool:
+        for pod in elsewhere.pods("crashing"):
+            lost.add(pod["metadata"]["uid"])
+            elsewhere.kube.delete(elsewhere.path("pods", pod["metadata"]["name"]), grace=0)
+        return bool(space.starts()) and suspended(space.job("gang"))
+
+    space.until(stopped, "the gang is stopped")
+    assert len(lost) > 2, "a new pod more often than createTimeout"
 
 
 @pytest.mark.long

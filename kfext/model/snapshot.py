@@ -7,7 +7,7 @@ from kfext.model.job import TrainingJob
 from kfext.model.namespace import Namespace
 from kfext.model.network_policy import NetworkPolicy
 from kfext.model.node import Node
-from kfext.model.pod import Pod
+from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.policy import TrainingPolicy
 from kfext.model.priority import PriorityClass
 from kfext.model.quantity import Resources
@@ -51,13 +51,27 @@ class ReservationRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class CreationRecord:
+    """A gang of which pods are missing, at the moment of a snapshot.
+
+    `quiet` is for how many seconds no pod was created that it waits for, `came` the replicas that
+    were created under its plan, `overdue` says that nobody is to wait for the others.
+    """
+
+    job_uid: str
+    quiet: float = 0.0
+    came: tuple[ReplicaKey, ...] = ()
+    overdue: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The objects of all namespaces on which placement depends.
 
     `classes` and `namespaces` are by name, `limit_ranges` the namespaces that have a LimitRange.
     What only a controller knows has the value of a controller that has just started: `clocks` by
-    job uid, the reservation, `quiet` (seconds since a pod of a training job was created) and
-    whether the operator is `crowded` with pods to create.
+    job uid, the reservation, the gangs that the operator is `creating`, in its order, and whether
+    it is `crowded` with pods to create.
     """
 
     nodes: tuple[Node, ...] = ()
@@ -72,5 +86,5 @@ class Snapshot:
     autoscaler: bool = False
     clocks: Mapping[str, JobClocks] = field(default_factory=dict)
     reservation: ReservationRecord | None = None
-    quiet: float = 0.0
+    creating: tuple[CreationRecord, ...] = ()
     crowded: bool = False

@@ -41,7 +41,6 @@ class Cluster:
     `backlog`: the pods that the operator still has to create.
     `limited`: the namespaces with a quota.
     `ends_version`: a count of changes to the time when a job ends.
-    `pod_created_at`: when a pod of a training job was last created, in monotonic seconds.
 
     `priority_of` returns the priority that pods of a job will have, None while that is not known.
     `wake` is called when there is something to look at.
@@ -59,14 +58,12 @@ class Cluster:
         self.backlog = PodCreationBacklog()
         self.limited: set[str] = set()
         self.ends_version = 0
-        self.pod_created_at = 0.0
         self._members = Members()
         self._claims = PlanClaims(self.ledger)
         self._gone: dict[str, None] = {}
         self._unsettled: dict[str, TrackedJob] = {}
         self._untimed: dict[str, TrackedJob] = {}
         self._resized: set[str] = set()
-        self._pod_was_created = True  # the time of the last creation before our start is unknown
         self._wake = wake
         self._priority_of = priority_of
 
@@ -144,7 +141,7 @@ class Cluster:
         for noted in (self._unsettled, self._untimed):
             noted.pop(uid, None)
         self._resized.discard(uid)
-        self._expect(tracked, 0)
+        self._expect(tracked, None)
         if self._claims.drop(tracked):
             self.mark_queue()
         self.mark(uid)
@@ -178,7 +175,7 @@ class Cluster:
         if known is not None and not gone and place_of(known) == place_of(pod):
             return  # the kubelet's status updates do not affect placement
         if first and not gone:
-            self._pod_was_created = True
+            self.backlog.note_created(pod.owner_uid, pod.replica)
         tracked = self.jobs.get(pod.owner_uid)
         if tracked is not None:
             if first or gone:
@@ -213,11 +210,10 @@ class Cluster:
 
         `now` is in monotonic seconds: changes seen since the last call count as seen now.
         """
-        if self._pod_was_created:
-            self._pod_was_created, self.pod_created_at = False, now
         unsettled, self._unsettled = self._unsettled, {}
         for tracked in unsettled.values():
             self.sync_claims(tracked)
+        self.backlog.settle(now)
         for uid in self._resized:
             self.jobs[uid].settled_at = now
         self._resized.clear()
@@ -233,15 +229,24 @@ class Cluster:
         tracked.gated = any(pod.gated for pod in pods)
         self._untimed[tracked.job.uid] = tracked
         freed = self._claims.sync(tracked, pods, priority=self._priority_of(tracked.job))
-        self._expect(tracked, still_to_come(tracked.started, pods) if tracked.claimed else 0)
+        planned = (tracked.assumed or tracked.plan) is not None
+        self._expect(tracked, still_to_come(tracked.started, pods, planned=planned))
         if freed:
             self.mark_queue()
 
-    def _expect(self, tracked: TrackedJob, missing: int) -> None:
-        """Take in how many pods of a job are still to come."""
+    def give_up(self, tracked: TrackedJob) -> None:
+        """Plan as if the pods that the operator did not create for a job were never to come."""
+        if self.backlog.give_up(tracked.job.uid):
+            self.mark_queue()
+
+    def _expect(self, tracked: TrackedJob, missing: int | None) -> None:
+        """Take in how many pods of a job are still to come, None if it waits for none."""
         uid, namespace = tracked.job.uid, tracked.job.namespace
+        plan = tracked.assumed or tracked.plan
+        # The operator begins with the answer to the patch that unsuspends the job.
+        attempt = (plan.generation if plan else 0, tracked.assumed is None)
         all_came = self.backlog.missing(uid) and not missing
-        if self.backlog.expect(uid, missing):
+        if self.backlog.expect(uid, missing, attempt=attempt):
             self.mark_queue()
         elif all_came and namespace in self.limited:
             self.mark_queue(namespace)  # its quota counts all of them now

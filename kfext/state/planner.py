@@ -147,6 +147,8 @@ class Planner:
             draft.failures.append((tracked, error))
             self.alarms.set(uid, now.monotonic + _LOOK_AGAIN_SECONDS)
             return
+        if situation.quiet >= situation.placement.create_timeout:
+            self.cluster.give_up(tracked)
         ended = tracked.decide(step, at=now.monotonic)
         if ended is not None:
             draft.phases.append(ended)
@@ -172,7 +174,7 @@ class Planner:
             settings=of_job.settings,
             host_network=of_job.host_network,
             waited=now.monotonic - tracked.since,
-            quiet=now.monotonic - self.cluster.pod_created_at,
+            quiet=self.cluster.backlog.quiet(tracked.job.uid, now.monotonic),
             settled=now.monotonic - tracked.settled_at,
             hopeless=0.0 if hopeless_since is None else now.monotonic - hopeless_since,
             context=self.queue.context(tracked),

@@ -40,8 +40,7 @@ def planner_of(snapshot: Snapshot, now: Moment) -> Planner:
         _set_assumed(cluster.jobs[job.uid], snapshot.clocks.get(job.uid, JobClocks()))
         cluster.sync_claims(cluster.jobs[job.uid])
     cluster.settle(now.monotonic)
-    cluster.pod_created_at = now.monotonic - snapshot.quiet
-    cluster.backlog.crowded |= snapshot.crowded
+    cluster.backlog.restore(snapshot.creating, crowded=snapshot.crowded, now=now.monotonic)
     for uid, tracked in cluster.jobs.items():
         _set_clocks(tracked, snapshot.clocks.get(uid, JobClocks()), now.monotonic)
         if tracked.not_before > now.monotonic:
@@ -70,7 +69,7 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
         autoscaler=queue.autoscaler,
         clocks={uid: _clocks(one, now.monotonic) for uid, one in cluster.jobs.items()},
         reservation=None if kept is None else _record(kept, outdated=outdated),
-        quiet=now.monotonic - cluster.pod_created_at,
+        creating=tuple(cluster.backlog.record(now.monotonic)),
         crowded=cluster.backlog.crowded,
     )
 

@@ -64,7 +64,7 @@ def _start(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
         # Not how many exactly: that changes with each pod, and with it would the TrainingPlan of
         # every job in the queue.
         message = f"the operator still has over {crowd} pods to create for earlier jobs"
-        return Wait(QUEUED, Verdict(REASON_WAITING_FOR_OPERATOR, message))
+        return _keep_waiting(situation, NoFit(Verdict(REASON_WAITING_FOR_OPERATOR, message)))
     allowed = _within_quota(situation)
     if isinstance(allowed, Verdict):
         return _keep_waiting(situation, NoFit(allowed))

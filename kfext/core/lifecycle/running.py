@@ -18,7 +18,7 @@ from kfext.core.lifecycle.patience import (
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import DeleteUnbound, Pin, Replan, SaveState, Step, Wait
 from kfext.core.lifecycle.unhosted import never_created, on_two_networks, started_without
-from kfext.core.placement.gang import members_of
+from kfext.core.placement.gang import members_of, present
 from kfext.core.placement.place import place, still_fits
 from kfext.core.words import listed, pods
 from kfext.model.pod import Pod, ReplicaKey
@@ -50,13 +50,7 @@ Live = Mapping[ReplicaKey, Pod]
 def running_step(situation: Situation, ledger: Ledger) -> Step:
     """Return what to do for a job that is not suspended."""
     job = situation.job
-    sizes = {group.type.lower(): group.replicas for group in job.groups}
-    live = {
-        pod.replica: pod
-        for pod in situation.pods
-        # The operator deletes pods beyond the number of replicas; ignore them until then.
-        if not pod.deleting and pod.replica and pod.replica.index < sizes.get(pod.replica.type, 0)
-    }
+    live = present(job, situation.pods)
     gated = [pod for pod in live.values() if pod.gated]
     if situation.plan is None and not gated:
         return Wait(None)  # not placed by kfext
@@ -74,7 +68,7 @@ def running_step(situation: Situation, ledger: Ledger) -> Step:
 def _incomplete(situation: Situation, live: Live, *, missing: int) -> Step:
     """Wait for the operator, which creates about ten pods a second, but not endlessly."""
     job, limit = situation.job, situation.placement.create_timeout
-    waited = min(situation.waited, situation.quiet)
+    waited = situation.quiet
     verdict = Verdict(REASON_WAITING_FOR_PODS, f"{job.pods - missing} of {job.pods} pods exist")
     message = f"{verdict.message} and no pod was created for {limit:g} s"
     late = Verdict(REASON_CREATE_TIMEOUT, message)

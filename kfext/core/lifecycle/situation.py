@@ -65,7 +65,8 @@ class Situation:
     `pods`: those of the job's uid, terminating ones included.
     `now`: the time since the epoch.
     `waited`: the time since the job last made progress.
-    `quiet`: the time since the operator last created a pod of any managed job.
+    `quiet`: the time since a pod was last created that the job waits for: one of its own, or of a
+        gang that the operator was to create before it.
     `settled`: the time since the job's set of pods last changed.
     `hopeless`: the time since it is known that not even the empty cluster would hold the job.
     `host_network`: the request for the host network, None without one.

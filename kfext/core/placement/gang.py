@@ -104,6 +104,19 @@ def _alike(one: Member, other: Member) -> bool:
     return one.requests == other.requests and one.constraints == other.constraints
 
 
+def present(job: TrainingJob, pods: Iterable[Pod]) -> dict[ReplicaKey, Pod]:
+    """Return the pods of a job by replica, without those that end or are beyond its size.
+
+    The operator deletes pods beyond the number of replicas.
+    """
+    sizes = {group.type.lower(): group.replicas for group in job.groups}
+    return {
+        pod.replica: pod
+        for pod in pods
+        if not pod.deleting and pod.replica and pod.replica.index < sizes.get(pod.replica.type, 0)
+    }
+
+
 def members_of(job: TrainingJob, pods: Iterable[Pod] = ()) -> list[Member]:
     """Return every replica of a job in rank order.
 

@@ -376,19 +376,32 @@ def test_what_restarts_the_clock_of_a_step(cluster: Cluster, after: Pod, want: b
     assert cluster.jobs["uid-1"].since == (50.0 if want else 0.0)
 
 
-def test_only_a_new_pod_counts_as_created(cluster: Cluster) -> None:
+def quiet(cluster: Cluster, now: float, *, uid: str = "uid-1") -> float:
+    """For how long no pod was created that a job waits for."""
+    cluster.settle(now)
+    return cluster.backlog.quiet(uid, now)
+
+
+def test_the_wait_for_the_operator_begins_again_with_each_new_pod(cluster: Cluster) -> None:
     cluster.observe_job(planned("a", "a").raw)
-    cluster.settle(0.0)
+    assert quiet(cluster, 0.0) == 0.0
     cluster.observe_pod(None, worker(0, gated=True))
-    cluster.settle(10.0)
-    cluster.observe_pod(worker(0, gated=True), worker(0, pinned="a", version=2))
-    cluster.settle(20.0)
-    assert cluster.pod_created_at == 10.0
+    assert quiet(cluster, 10.0) == 0.0
+    cluster.observe_pod(worker(0, gated=True), worker(0, gated=True, gates=["x"], version=2))
+    assert quiet(cluster, 20.0) == 10.0
     assert cluster.jobs["uid-1"].settled_at == 10.0
-    cluster.observe_pod(worker(0, pinned="a", version=2), None)
-    cluster.settle(30.0)
-    assert cluster.pod_created_at == 10.0
+    cluster.observe_pod(worker(0, gated=True, version=2), None)
+    assert quiet(cluster, 30.0) == 20.0
     assert cluster.jobs["uid-1"].settled_at == 30.0
+
+
+def test_the_pods_of_a_job_that_no_plan_started_are_waited_for_by_nobody(cluster: Cluster) -> None:
+    cluster.observe_job(planned("a", "a", uid="ours").raw)
+    plain = job(name="plain").worker(2, cpu="1").resumed()
+    cluster.observe_job(plain.raw)
+    assert quiet(cluster, 0.0) == 0.0
+    cluster.observe_pod(None, worker(0, bound="a", phase="Running"))
+    assert quiet(cluster, 20.0, uid="ours") == 20.0
 
 
 @pytest.mark.parametrize("raw", [{}, {"kind": "Job"}, {"kind": "PyTorchJob"}], ids=str)

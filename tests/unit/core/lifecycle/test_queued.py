@@ -167,6 +167,15 @@ QUEUE: dict[str, Case] = {
             phase(QUEUED, REASON_WAITING_FOR_OPERATOR)(step) and "500" in step.verdict.message
         ),
     ),
+    "the operator has many pods of others to create, and the policy's bound is over": Case(
+        Release,
+        three().held().created(NOW - 90),
+        more={
+            "context": QueueContext(crowded=500),
+            "placement": Placement(release_after=90.0),
+        },
+        check=lambda step: step.verdict.reason == REASON_WAITING_FOR_OPERATOR,
+    ),
     "no room, and others may be preempted: released after a minute": Case(
         Wait,
         three().held().created(NOW - 20),

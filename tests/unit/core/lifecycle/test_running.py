@@ -64,7 +64,7 @@ BARRIER: dict[str, Case] = {
         three().resumed(),
         workers(gated=True)[:2],
         plan("a", "a", "a"),
-        more={"waited": 20.0, "quiet": 50.0},
+        more={"waited": 50.0, "quiet": 20.0},
         check=lambda step: (
             phase(PLANNED)(step) and "2 of 3" in step.verdict.message and step.again == 10.0
         ),

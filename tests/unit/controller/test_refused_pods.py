@@ -1,0 +1,110 @@
+"""A gang whose pods are never created keeps no other job from its capacity, whatever others do."""
+
+import pytest
+
+from kfext.core.lifecycle.steps import Step, Suspend, Unsuspend
+from kfext.names import REASON_WAITING_FOR_OPERATOR
+from kfext.state.tracked_job import TrackedJob
+from tests.builders import JobBuilder, job, node, pod, pods
+from tests.unit.controller.model import FakeApi
+from tests.unit.controller.test_queue import told
+from tests.unit.controller.test_reconciler import Bench, gang
+from tests.unit.step_patches import job_operations
+
+NEVER = 1e9
+
+
+def carried_out(bench: Bench) -> None:
+    """Have the API server carry out each start and stop."""
+    version = [10]
+
+    async def answer(tracked: TrackedJob, step: Step) -> bool:
+        if isinstance(step, Unsuspend | Suspend):
+            api = FakeApi(dict(tracked.raw), [])
+            api.version = version[0] = version[0] + 1
+            api.job = {"kind": "PyTorchJob", **api.job}
+            api.patch_job(job_operations(step, tracked.raw, tracked.job) or [])
+            bench.cluster.observe_job(api.job)
+        return True
+
+    bench.writer.answer = answer
+
+
+async def an_hour(bench: Bench, *, crash_every: float) -> None:
+    """Nobody creates a pod, but for one of a job that fails again and again."""
+    crashing = job(name="crash", uid="crash").worker(1, cpu="0").resumed()
+    bench.submit(crashing)
+    number, old, next_crash = 0, None, 0.0
+    while bench.now < 3600:
+        if bench.now >= next_crash:
+            number, next_crash = number + 1, bench.now + crash_every
+            new = pod(crashing.build(), "worker", 0, bound="b", uid=f"crash-{number}")
+            if old is not None:
+                bench.cluster.observe_pod(old, None)
+            bench.cluster.observe_pod(None, new)
+            old = new
+        for uid in list(bench.cluster.jobs):
+            bench.cluster.mark(uid)
+        await bench.tick()
+        bench.now += 5
+
+
+@pytest.mark.parametrize("crash_every", [NEVER, 25.0], ids=["all is quiet", "another job crashes"])
+async def test_a_gang_that_is_never_created_gives_its_capacity_back(
+    bench: Bench, crash_every: float
+) -> None:
+    carried_out(bench)
+    bench.submit(gang("refused", workers=3, created=1))
+    bench.submit(gang("good", cpu="2", workers=1, created=2))
+    await an_hour(bench, crash_every=crash_every)
+    assert "good" in bench.started()
+
+
+@pytest.mark.parametrize("crash_every", [NEVER, 25.0], ids=["all is quiet", "another job crashes"])
+async def test_600_refused_pods_do_not_close_the_queue_of_the_whole_cluster(
+    bench: Bench, crash_every: float
+) -> None:
+    carried_out(bench)
+    bench.cluster.observe_node(None, node("big", cpu="2000", pods=2000))
+    bench.submit(gang("refused", workers=600, created=1))
+    await bench.tick()
+    bench.submit(gang("good", workers=1, created=2))
+    await an_hour(bench, crash_every=crash_every)
+    assert "good" in bench.started()
+
+
+def by_kueue(uid: str, *, workers: int) -> JobBuilder:
+    """A job that ran under a plan and that Kueue has started again."""
+    places = ",".join(["0"] * workers)
+    plan = f'{{"uid":"{uid}","generation":1,"nodes":["big"],"replicas":{{"worker":[{places}]}}}}'
+    made = gang(uid, workers=workers).resumed().queued_by_kueue()
+    del made.raw["metadata"]["annotations"]["kfext.dev/held"]
+    return made.annotated("kfext.dev/plan", plan)
+
+
+async def test_nor_do_those_of_a_job_that_only_kueue_may_stop(bench: Bench) -> None:
+    bench.cluster.observe_node(None, node("big", cpu="2000", pods=2000))
+    bench.submit(by_kueue("kueue", workers=600))
+    bench.submit(gang("good", workers=1, created=2))
+    await bench.tick()
+    assert told(bench, "good")[0] == REASON_WAITING_FOR_OPERATOR
+    bench.now = 30.0
+    bench.planner._retry("kueue")
+    await bench.tick()
+    assert bench.started() == ["good"]
+
+
+async def test_a_slow_operator_does_not_restart_a_big_gang(bench: Bench) -> None:
+    bench.cluster.observe_node(None, node("big", cpu="2000", pods=2000))
+    carried_out(bench)
+    for number, uid in enumerate(("first", "second")):
+        bench.submit(gang(uid, workers=100, created=number))
+    await bench.tick()
+    for uid in ("first", "second"):
+        for one in pods(bench.cluster.jobs[uid].job, gated=True):
+            bench.now += 5.0
+            bench.cluster.observe_pod(None, one)
+            for marked in ("first", "second"):
+                bench.cluster.mark(marked)
+            await bench.tick()
+    assert not [step for _, step in bench.writer.steps if isinstance(step, Suspend)]
