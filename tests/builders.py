@@ -295,7 +295,9 @@ def situation_of(
     now: float = 1000.0,
     **more: Any,
 ) -> Situation:
-    """A situation whose settings are named one by one."""
+    """A situation whose settings are named one by one; its pods have waited as long as the job."""
+    waited = more.get("waited", 0.0)
+    more.setdefault("unbound", {pod.uid: waited for pod in pods if not pod.node_name})
     if "colocation" in more:
         more["colocation"] = Colocation(more["colocation"])
     settings = {key: more.pop(key) for key in list(more) if key in Settings.__dataclass_fields__}

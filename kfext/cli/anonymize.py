@@ -53,7 +53,8 @@ def _changed(value: T, change: Change) -> T:
     if isinstance(value, str):
         changed = change(value)
     elif isinstance(value, JobClocks):
-        changed = replace(value, assumed=_entry(names.PLAN, value.assumed, change))
+        assumed = _entry(names.PLAN, value.assumed, change)
+        changed = replace(value, assumed=assumed, unbound=_changed(value.unbound, change))
     elif isinstance(value, Mapping):
         changed = {_changed(key, change): _entry(key, one, change) for key, one in value.items()}
     elif isinstance(value, tuple | frozenset | list):

@@ -19,13 +19,15 @@ class JobClocks:
     """What a controller knows of a job and no object in the cluster states.
 
     Durations are in seconds up to the moment of the snapshot: `waited` since the job last made
-    progress, `settled` since its set of pods last changed, `hopeless` since it is known that not
-    even the empty cluster would hold it, None while one would; `resting` is how long a step that
-    was refused is not tried again. `writing` says that a step is being written, `assumed` is the
-    plan that it writes, as on the job, empty if none.
+    progress, `unbound` since each pod without a node, by uid, is behind our gate or without it,
+    `settled` since its set of pods last changed, `hopeless` since it is known that not even the
+    empty cluster would hold it, None while one would; `resting` is how long a step that was refused
+    is not tried again. `writing` says that a step is being written, `assumed` is the plan that it
+    writes, as on the job, empty if none.
     """
 
     waited: float = 0.0
+    unbound: Mapping[str, float] = field(default_factory=dict)
     settled: float | None = None
     hopeless: float | None = None
     resting: float = 0.0

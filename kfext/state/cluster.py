@@ -218,7 +218,9 @@ class Cluster:
             self.jobs[uid].settled_at = now
         self._resized.clear()
         for tracked in self._untimed.values():
-            tracked.observe_progress(progress_of(tracked, self.pods(tracked.job.uid)), at=now)
+            pods = self.pods(tracked.job.uid)
+            tracked.observe_progress(progress_of(tracked, pods), at=now)
+            tracked.observe_unbound(pods, at=now)
         self._untimed.clear()
 
     def sync_claims(self, tracked: TrackedJob) -> None:

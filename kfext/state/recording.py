@@ -96,6 +96,7 @@ def _strangers(cluster: Cluster) -> Iterator[Pod]:
 def _clocks(tracked: TrackedJob, now: float) -> JobClocks:
     return JobClocks(
         waited=now - tracked.since,
+        unbound={uid: now - at for (uid, _), at in tracked.unbound.items()},
         settled=now - tracked.settled_at if math.isfinite(tracked.settled_at) else None,
         hopeless=None if tracked.hopeless_since is None else now - tracked.hopeless_since,
         resting=max(tracked.not_before - now, 0.0),
@@ -106,6 +107,9 @@ def _clocks(tracked: TrackedJob, now: float) -> JobClocks:
 
 def _set_clocks(tracked: TrackedJob, clocks: JobClocks, now: float) -> None:
     tracked.since = now - clocks.waited
+    for uid, gated in tracked.unbound:
+        if uid in clocks.unbound:
+            tracked.unbound[uid, gated] = now - clocks.unbound[uid]
     tracked.settled_at = -math.inf if clocks.settled is None else now - clocks.settled
     tracked.hopeless_since = None if clocks.hopeless is None else now - clocks.hopeless
     tracked.not_before = now + clocks.resting if clocks.resting else 0.0

@@ -1,6 +1,6 @@
 """A job as the planner tracks it: its state in the API server, and the decisions since."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from kfext.model.backoff import exponential_backoff
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
+from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.names import QUEUED
 
@@ -28,6 +29,8 @@ class TrackedJob:
     `not_before`: when a step that failed may be tried again.
     `phase`, `verdict`: the last decision; the phase is None if kfext does not handle the job.
     `since`: when the job last made progress.
+    `unbound`: since when each of its pods that has no node is behind our gate, or without it; by
+        uid and gate.
     `settled_at`: when its set of pods last changed.
     `hopeless_since`: since when not even the empty cluster would hold it, None if it would.
     `gated`: whether any of its pods are gated.
@@ -44,6 +47,7 @@ class TrackedJob:
     phase: str | None = None
     verdict: Verdict | None = None
     since: float = 0.0
+    unbound: dict[tuple[str, bool], float] = field(default_factory=dict)
     settled_at: float = 0.0
     hopeless_since: float | None = None
     gated: bool = False
@@ -84,6 +88,12 @@ class TrackedJob:
         """Restart the clock of the present step if the job made progress."""
         if marker != self._marker:
             self._marker, self.since = marker, at
+
+    def observe_unbound(self, pods: Iterable[Pod], *, at: float) -> None:
+        """Take in which pods have no node; each has a clock of its own, whatever others do."""
+        waiting = (pod for pod in pods if not (pod.node_name or pod.deleting or pod.finished))
+        keys = ((pod.uid, pod.gated) for pod in waiting)
+        self.unbound = {key: self.unbound.get(key, at) for key in keys}
 
     def decide(self, step: Step, *, at: float) -> tuple[str, float] | None:
         """Take in a decision; return the phase that ended with its length in seconds, or None."""

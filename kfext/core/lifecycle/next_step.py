@@ -86,8 +86,9 @@ def _released_step(situation: Situation) -> Step:
     message = f"kfext released the job{why}; it runs as on plain Kubernetes"
     if not stuck or job.suspend:
         return Wait(PHASE_RELEASED, Verdict(REASON_RELEASED, message))
-    if situation.waited < timeout:
-        again = timeout - situation.waited
+    waited = situation.longest_wait(stuck)
+    if waited < timeout:
+        again = timeout - waited
         return Wait(PHASE_RELEASED, Verdict(REASON_RELEASED, message), again=again)
     message = f"{len(stuck)} pods were pinned and still not bound after {timeout:g} s"
     return Release(stuck, Verdict(job.annotations[RELEASED], message))

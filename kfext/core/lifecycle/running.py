@@ -106,11 +106,11 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
         ignoring=own,
     ):
         return Pin(tuple((pod, plan.assignment[key]) for key, pod in gated.items()))
-    loose = sum(not (pod.gated or pod.home or pod.finished) for pod in live.values())
-    left = situation.placement.bind_timeout - situation.waited
+    loose = [pod for pod in live.values() if not (pod.gated or pod.home or pod.finished)]
+    left = situation.placement.bind_timeout - situation.longest_wait(loose)
     if loose and left > 0:
         # kube-scheduler chooses their nodes, and the rest is planned around them.
-        message = f"{loose} pods that were created without kfext's gate are not bound yet"
+        message = f"{len(loose)} pods that were created without kfext's gate are not bound yet"
         return Wait(GATED, Verdict(REASON_WAITING_FOR_BIND, message), again=left)
     found = place(
         [member for member in everyone if member.key in gated or member.key in bound],
@@ -124,10 +124,12 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
         changed = situation.planned(found, port=plan.port if plan else 0, why=message)
         verdict = Verdict(REASON_REPLANNED, message)
         return Replan(changed, verdict, started_without(situation, changed))
-    return _without_room(situation, found, some_run=bool(bound))
+    return _without_room(situation, found, gated=gated.values(), some_run=bool(bound))
 
 
-def _without_room(situation: Situation, found: Verdict, *, some_run: bool) -> Step:
+def _without_room(
+    situation: Situation, found: Verdict, *, gated: Collection[Pod], some_run: bool
+) -> Step:
     """Return what to do with a gated gang whose capacity is gone.
 
     It is suspended at once, unless members run or Kueue started it: then kfext waits for a while.
@@ -136,7 +138,8 @@ def _without_room(situation: Situation, found: Verdict, *, some_run: bool) -> St
         limit = situation.placement.bind_timeout
         late = Verdict(found.reason, f"no capacity for the rest of the gang: {found.message}")
         wait = Wait(GATED, found)
-        return patience(situation, wait, late, limit=limit, waited=situation.waited)
+        waited = situation.longest_wait(gated)
+        return patience(situation, wait, late, limit=limit, waited=waited)
     message = f"the capacity was taken before all pods existed: {found.message}"
     state = replace(situation.state, retry_at=0.0, reason=REASON_NO_ROOM, message=message)
     return suspend(situation, state)
@@ -159,7 +162,7 @@ def _binding(situation: Situation, live: Live) -> Step:
         message = f"{len(astray)} pods were pinned by an earlier plan and are not bound yet"
         return DeleteUnbound(astray, replace(state, reason=REASON_REPLANNED, message=message))
     limit = situation.placement.bind_timeout
-    left = until_strike(situation, limit=limit, waited=situation.waited)
+    left = until_strike(situation, limit=limit, waited=situation.longest_wait(stuck))
     if astray:
         left = ASTRAY_SECONDS - situation.waited
     message = f"{total - len(waiting)} of {total} pods are bound"

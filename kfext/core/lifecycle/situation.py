@@ -1,7 +1,7 @@
 """Everything that the next step of a job depends on, except the ledger."""
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kfext.core.network.eligibility import HostNetworkRequest
@@ -67,6 +67,8 @@ class Situation:
     `waited`: the time since the job last made progress.
     `quiet`: the time since a pod was last created that the job waits for: one of its own, or of a
         gang that the operator was to create before it.
+    `unbound`: for each pod without a node, by uid, the time since it is as it is: behind our gate,
+        or without it.
     `settled`: the time since the job's set of pods last changed.
     `hopeless`: the time since it is known that not even the empty cluster would hold the job.
     `host_network`: the request for the host network, None without one.
@@ -80,6 +82,7 @@ class Situation:
     settings: Settings = field(default_factory=Settings)
     waited: float = 0.0
     quiet: float = 0.0
+    unbound: Mapping[str, float] = field(default_factory=dict)
     settled: float = math.inf
     hopeless: float = 0.0
     context: QueueContext = field(default_factory=QueueContext)
@@ -96,6 +99,10 @@ class Situation:
         # A job that already runs goes first: its lost members must not wait for the queue.
         free = self.context.ahead or not self.job.suspend or kept.lets_in(ends)
         return tuple(kept.claims) if free else ()
+
+    def longest_wait(self, pods: Iterable[Pod]) -> float:
+        """Return for how long the first of some pods without a node waits for one."""
+        return max((self.unbound.get(pod.uid, 0.0) for pod in pods), default=0.0)
 
     @property
     def in_line(self) -> float:

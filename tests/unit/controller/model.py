@@ -221,6 +221,7 @@ class ForgetfulController:
             state=entry.state,
             now=api.now,
             waited=idle,
+            unbound={pod.uid: idle for pod in cluster.pods(entry.job.uid)},
             quiet=min(idle, api.now - api.pod_created_at),
             settled=idle,
             hopeless=idle,

@@ -8,7 +8,7 @@ from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.verdict import Verdict
 from kfext.state.tracked_job import TrackedJob
-from tests.builders import job
+from tests.builders import job, pod
 
 PLAN = Plan("uid-1", 1, {})
 NO_ROOM = Wait(names.QUEUED, Verdict(names.REASON_NO_ROOM, "no node has 8 CPUs free"))
@@ -67,3 +67,13 @@ def test_only_a_change_of_what_counts_as_progress_restarts_the_clock(tracked: Tr
     for at, marker in enumerate([("a",), ("a",), ("b",), ("b",)]):
         tracked.observe_progress(marker, at=float(at))
     assert tracked.since == 2.0
+
+
+def test_each_pod_without_a_node_has_a_clock_of_its_own(tracked: TrackedJob) -> None:
+    gated, pinned = pod(tracked.job, "worker", 0, gated=True), pod(tracked.job, "worker", 1)
+    tracked.observe_unbound([gated, pinned], at=1.0)
+    tracked.observe_unbound([pinned], at=2.0)  # the other one went,
+    tracked.observe_unbound([gated, pinned], at=3.0)  # and came back
+    assert tracked.unbound == {(gated.uid, True): 3.0, (pinned.uid, False): 1.0}
+    tracked.observe_unbound([replace(gated, gates=()), replace(pinned, node_name="a")], at=4.0)
+    assert tracked.unbound == {(gated.uid, False): 4.0}

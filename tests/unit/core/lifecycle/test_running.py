@@ -363,6 +363,22 @@ BINDS: dict[str, Case] = {
             and "no volume here" in step.state.message
         ),
     ),
+    "one is not bound in time, while another member comes and goes": Case(
+        DeleteUnbound,
+        three().resumed(),
+        [*workers(bound="a")[:2], worker(2, pinned="a")],
+        plan("a", "a", "a"),
+        more={"waited": 1.0, "unbound": {worker(2).uid: 60.0}},
+        check=lambda step: [p.replica.index for p in step.pods] == [2],
+    ),
+    "one is pinned a moment ago, and nothing else changed for long": Case(
+        Wait,
+        three().resumed(),
+        [*workers(bound="a")[:2], worker(2, pinned="a")],
+        plan("a", "a", "a"),
+        more={"waited": 9e9, "unbound": {worker(2).uid: 50.0}},
+        check=lambda step: phase(BINDING)(step) and step.again == 10.0,
+    ),
     "one is not bound in time, as another before: both nodes are avoided": Case(
         DeleteUnbound,
         three().resumed(),
