@@ -57,6 +57,9 @@ class Constraints:
     `tolerations`: the taints that the pod tolerates.
     `host_ports`: sorted pairs of protocol and port; a port on one address of the node counts as
         taken on all of them.
+    `devices`: the extended resources for which admission is expected to add a toleration of taints
+        of that name: of a template only, as a pod bears its tolerations itself. Source: kubernetes
+        plugin/pkg/admission/extendedresourcetoleration.
     `node_name`: set if the pod names its node and so bypasses kube-scheduler.
     `excess`: which bound of model.bounds the pod is beyond, in words; of its constraints only
         host ports are read then.
@@ -66,6 +69,7 @@ class Constraints:
     terms: tuple[Term, ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
     host_ports: tuple[tuple[str, int], ...] = ()
+    devices: tuple[str, ...] = ()
     node_name: str = ""
     excess: str = ""
 

@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kfext.model.quantity import Resources
 from kfext.model.tolerant import mapping, strings, text
 
 LIMIT = 4096
@@ -12,6 +13,30 @@ LIMIT = 4096
 
 _MESSAGE_LIMIT = 1024
 _LARGEST = 2.0**63
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What admission made of the pods of a replica type.
+
+    `template`: the number of the template that they were made from (model.replica_group).
+    `requests`, `node_selector`: as on the pods.
+    `untolerated`: whether they lack a toleration for taints named after their extended resources.
+    """
+
+    template: int
+    requests: Resources = field(default_factory=dict)
+    node_selector: tuple[tuple[str, str], ...] = ()
+    untolerated: bool = False
+
+    def encode(self) -> dict[str, object]:
+        """Return what is written on the job."""
+        return {
+            "template": self.template,
+            "requests": dict(self.requests),
+            **({"nodeSelector": dict(self.node_selector)} if self.node_selector else {}),
+            **({"untolerated": True} if self.untolerated else {}),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +52,9 @@ class JobState:
     `generation`: the number of the last plan that was removed from the job.
     `asked`: the workers that the user requested while the job runs with fewer, else 0.
     `admitted`: the workers with which kfext started such a job, else 0.
+    `queued_since`: since when a job that never ran is in the queue, whatever was tried since; 0.0
+        if it was not stopped since it ran.
+    `observed`: what admission makes of its pods, by replica type in lower case.
     `no_host_network`: why the job must not be tried on the host network again, empty if it may.
     """
 
@@ -39,6 +67,8 @@ class JobState:
     generation: int = 0
     asked: int = 0
     admitted: int = 0
+    queued_since: float = 0.0
+    observed: Mapping[str, Observed] = field(default_factory=dict)
     no_host_network: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
 
@@ -50,6 +80,7 @@ class JobState:
         """Return compact JSON of the fields that are not 0 or empty, within LIMIT bytes."""
         excluded = {node: round(until) for node, until in self.excluded.items()}
         message, no_host_network = _cut(self.message), _cut(self.no_host_network)
+        observed = {type_: one.encode() for type_, one in self.observed.items()}
         while True:
             values = {
                 "strikes": self.strikes,
@@ -61,20 +92,27 @@ class JobState:
                 "generation": self.generation,
                 "asked": self.asked,
                 "admitted": self.admitted,
+                "queuedSince": round(self.queued_since, 3),
+                "observed": observed,
                 "noHostNetwork": no_host_network,
                 "settings": dict(self.settings),
             }
             written = json.dumps(
                 {key: value for key, value in values.items() if value}, separators=(",", ":")
             )
-            if len(written.encode()) <= LIMIT or not excluded:
+            if len(written.encode()) <= LIMIT or not (excluded or observed):
                 return written
-            # Drop the exclusion that ends first, as it matters for the shortest time.
-            del excluded[min(excluded, key=lambda node: excluded[node])]
+            if excluded:
+                # Drop the exclusion that ends first, as it matters for the shortest time.
+                del excluded[min(excluded, key=lambda node: excluded[node])]
+            else:
+                observed.clear()  # it can be seen again
 
 
 def decode_state(written: str | None) -> JobState:
-    """Return the state in an annotation; an empty state if it is absent or damaged."""
+    """Return the state in an annotation; an empty state if it is absent, damaged or too large."""
+    if written and len(written) > LIMIT:
+        return JobState()
     try:
         raw = mapping(json.loads(written or ""))
     except (ValueError, RecursionError):
@@ -89,8 +127,22 @@ def decode_state(written: str | None) -> JobState:
         generation=int(_number(raw.get("generation"))),
         asked=int(_number(raw.get("asked"))),
         admitted=int(_number(raw.get("admitted"))),
+        queued_since=_number(raw.get("queuedSince")),
+        observed={
+            type_: _observed(mapping(one)) for type_, one in mapping(raw.get("observed")).items()
+        },
         no_host_network=text(raw.get("noHostNetwork")),
         settings=strings(raw.get("settings")),
+    )
+
+
+def _observed(raw: Mapping[str, object]) -> Observed:
+    requests = {name: int(_number(one)) for name, one in mapping(raw.get("requests")).items()}
+    return Observed(
+        template=int(_number(raw.get("template"))),
+        requests={"pods": 1} | {name: number for name, number in requests.items() if number > 0},
+        node_selector=tuple(sorted(strings(raw.get("nodeSelector")).items())),
+        untolerated=raw.get("untolerated") is True,
     )
 
 

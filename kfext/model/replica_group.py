@@ -1,8 +1,9 @@
 """All replicas of one type of a job, with the training-operator's defaults applied."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+from zlib import crc32
 
 from kfext.model.bounds import MOST_REPLICA_TYPES, kept, own
 from kfext.model.charge import PodCharge, pod_charge
@@ -29,6 +30,7 @@ class ReplicaGroup:
     `charge`: what one pod charges to quotas.
     `excess`: which bound of model.bounds the template is beyond, in words; nothing else is read of
         it then.
+    `template`: a number that changes with what the template requires of a node.
     `restarts`: whether the operator may replace a pod that failed: unless restartPolicy is Never.
     """
 
@@ -43,6 +45,7 @@ class ReplicaGroup:
     networking: Networking = field(default_factory=Networking)
     charge: PodCharge = field(default_factory=PodCharge)
     excess: str = ""
+    template: int = 0
     restarts: bool = True
 
 
@@ -62,23 +65,34 @@ def parse_groups(kind: Kind, specs: Mapping[str, Any]) -> tuple[ReplicaGroup, ..
         template = {} if excess else template
         pod_spec = mapping(template.get("spec"))
         count = mapping(value).get("replicas")
+        requests, constraints = pod_requests(pod_spec), parse_constraints(pod_spec)
         groups.append(
             ReplicaGroup(
                 type=known,
                 key=str(key),
                 replicas=count if type(count) is int and count >= 0 else 1,
-                requests=pod_requests(pod_spec),
+                requests=requests,
                 guaranteed=is_guaranteed(pod_spec),
-                constraints=parse_constraints(pod_spec),
+                constraints=replace(constraints, devices=_devices(requests)),
                 priority_class=text(pod_spec.get("priorityClassName")),
                 networking=parse_networking(template, port_name=kind.port),
                 released=RELEASED in strings(mapping(template.get("metadata")).get("annotations")),
                 charge=pod_charge(pod_spec),
                 excess=excess,
+                template=_number(requests, replace(constraints, host_ports=())),
                 restarts=(text(mapping(value).get("restartPolicy")) or kind.restart) != "Never",
             )
         )
     return tuple(sorted(groups, key=lambda group: rank[group.type]))
+
+
+def _devices(requests: Resources) -> tuple[str, ...]:
+    """Return the extended resources among the requests."""
+    return tuple(sorted(name for name in requests if "/" in name and "kubernetes.io/" not in name))
+
+
+def _number(requests: Resources, constraints: Constraints) -> int:
+    return crc32(repr((sorted(requests.items()), constraints)).encode())
 
 
 def template_settings(specs: Mapping[str, Any]) -> Mapping[str, str]:

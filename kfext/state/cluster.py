@@ -11,6 +11,7 @@ from typing import Any
 from kfext.core.ledger.claims import pod_claim, pod_key
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.patches.basis import basis
+from kfext.core.observed import as_observed
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.job_state import decode_state
 from kfext.model.node import Node
@@ -114,11 +115,15 @@ class Cluster:
         self.take_job(job, basis(raw, job))
 
     def take_job(self, job: TrainingJob, raw: Mapping[str, Any]) -> None:
-        """Take in a parsed job; `raw` is the JSON object for which its patches are made."""
+        """Take in a parsed job; `raw` is the JSON object for which its patches are made.
+
+        From here on its replicas are as admission makes them, as far as that has been seen.
+        """
         if job.uid in self._gone:
             return
         plan = decode_plan(job.annotations.get(PLAN), job_uid=job.uid)
         state = decode_state(job.annotations.get(STATE))
+        job = as_observed(job, state)
         tracked = self.jobs.get(job.uid)
         if tracked is None:
             tracked = self.jobs[job.uid] = TrackedJob(raw, job, plan, state)

@@ -9,9 +9,10 @@ import re
 from kfext.model.constraints import NAME_FIELD, Constraints, Requirement, Term, Toleration
 from kfext.model.node import Node, Taint
 
+NO_SCHEDULE = "NoSchedule"
 _INTEGER = re.compile(r"[+-]?[0-9]{1,63}")  # Python would read 1_0 as a number too
 _LARGEST = 2**63 - 1
-_UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+_UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect=NO_SCHEDULE)
 
 
 def why_not(constraints: Constraints, node: Node) -> str | None:
@@ -19,21 +20,24 @@ def why_not(constraints: Constraints, node: Node) -> str | None:
     named = constraints.node_name
     if named and node.name != named:
         return "nodeName"
-    if node.unschedulable and not named and not _tolerated(_UNSCHEDULABLE, constraints.tolerations):
+    if node.unschedulable and not named and not tolerated(_UNSCHEDULABLE, constraints.tolerations):
         return "cordon"
     for key, value in constraints.node_selector:
         if node.labels.get(key) != value:
             return "nodeSelector"
     if constraints.terms is not None and not any(_matches(t, node) for t in constraints.terms):
         return "node affinity"
-    barring = {"NoExecute"} if named else {"NoSchedule", "NoExecute"}
+    barring = {"NoExecute"} if named else {NO_SCHEDULE, "NoExecute"}
     for taint in node.taints:
-        if taint.effect in barring and not _tolerated(taint, constraints.tolerations):
+        if taint.effect == NO_SCHEDULE and taint.key in constraints.devices:
+            continue
+        if taint.effect in barring and not tolerated(taint, constraints.tolerations):
             return f"taint {taint.key}"
     return None
 
 
-def _tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
+def tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
+    """Return whether one of a pod's tolerations covers a taint."""
     return any(
         (not one.effect or one.effect == taint.effect)
         and (not one.key or one.key == taint.key)

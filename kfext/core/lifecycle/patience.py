@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
-from kfext.core.lifecycle.situation import Situation
+from kfext.core.lifecycle.situation import Situation, queued_since
 from kfext.core.lifecycle.steps import Release, SaveState, Step, Suspend, Wait
+from kfext.core.observed import observed
 from kfext.model.job_state import JobState
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
@@ -53,5 +54,18 @@ def give_up(situation: Situation, late: Verdict, *, stuck: tuple[Pod, ...] = ())
 
 
 def suspend(situation: Situation, state: JobState) -> Suspend:
-    """Suspend the job: its plan is removed, but the number of the plan is kept."""
-    return Suspend(replace(state, suspended_at=situation.now, generation=situation.generation))
+    """Suspend the job: its plan is removed, but the number of the plan is kept.
+
+    So is its time in the queue, unless it ran since, and what admission makes of its pods.
+    """
+    job = situation.job
+    ran = job.has("Running") or job.has("Restarting")
+    return Suspend(
+        replace(
+            state,
+            suspended_at=situation.now,
+            queued_since=0.0 if ran else queued_since(job, situation.state),
+            observed=observed(job, situation.pods, state),
+            generation=situation.generation,
+        )
+    )

@@ -18,6 +18,7 @@ from kfext.core.lifecycle.patience import (
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import DeleteUnbound, Pin, Replan, SaveState, Step, Wait
 from kfext.core.lifecycle.unhosted import never_created, on_two_networks, started_without
+from kfext.core.observed import differences
 from kfext.core.placement.gang import members_of, present
 from kfext.core.placement.place import place, still_fits
 from kfext.core.words import listed, pods
@@ -31,6 +32,7 @@ from kfext.names import (
     REASON_BIND_TIMEOUT,
     REASON_CREATE_TIMEOUT,
     REASON_FOREIGN_GATE,
+    REASON_NO_ELIGIBLE_NODE,
     REASON_NO_ROOM,
     REASON_PLACED,
     REASON_REPLANNED,
@@ -140,6 +142,14 @@ def _without_room(
         wait = Wait(GATED, found)
         waited = situation.longest_wait(gated)
         return patience(situation, wait, late, limit=limit, waited=waited)
+    eligible = found.reason != REASON_NO_ELIGIBLE_NODE
+    if other := differences(situation.job, gated, eligible=eligible):
+        # The planner could not know; from now on it plans with what it has seen.
+        late = Verdict(found.reason, f"admission changed its pods: {other}; {found.message}")
+        state = situation.after_strike(late.reason, late.message)
+        if state.strikes >= STRIKES:
+            return give_up(situation, late)
+        return suspend(situation, replace(state, retry_at=0.0))
     message = f"the capacity was taken before all pods existed: {found.message}"
     state = replace(situation.state, retry_at=0.0, reason=REASON_NO_ROOM, message=message)
     return suspend(situation, state)
@@ -151,6 +161,7 @@ def _binding(situation: Situation, live: Live) -> Step:
     total, state = situation.job.pods, situation.state
     if not waiting:
         placed = replace(state, strikes=0, excluded={}, retry_at=0.0, reason="", message="")
+        placed = replace(placed, queued_since=0.0)
         if state != placed:
             return SaveState(placed)
         nodes = sorted({pod.node_name for pod in live.values()})

@@ -155,5 +155,8 @@ class Situation:
 
 
 def queued_since(job: TrainingJob, state: JobState) -> float:
-    """Return since when a job has been in the queue this time, in epoch seconds."""
-    return max(job.created, state.suspended_at)
+    """Return since when a job has been in the queue this time, in epoch seconds.
+
+    A start that never became one, since its pods were not all bound, does not end that time.
+    """
+    return state.queued_since or max(job.created, state.suspended_at)

@@ -81,3 +81,38 @@ def test_who_runs_the_job(
 
 def test_another_kind_is_no_training_job() -> None:
     assert parse_job({"kind": "MPIJob"}) is None
+
+
+def test_a_template_expects_tolerations_for_the_extended_resources_that_it_requests() -> None:
+    limits = {"cpu": "1", "nvidia.com/gpu": "1", "rdma/hca": "1", "x.kubernetes.io/y": "1"}
+    container = {"name": "pytorch", "resources": {"limits": limits}}
+    found = parse_job(job(specs={"Worker": replica(1, containers=[container])}))
+    assert found is not None
+    assert found.groups[0].constraints.devices == ("nvidia.com/gpu", "rdma/hca")
+
+
+def test_the_number_of_a_template_changes_with_what_it_requires_of_a_node() -> None:
+    def number(**spec: Any) -> int:
+        found = parse_job(job(specs={"Worker": replica(1, **spec)}))
+        assert found is not None
+        return found.groups[0].template
+
+    assert number() == number(hostNetwork=True, containers=[{"ports": [{"containerPort": 1}]}])
+    assert number() != number(nodeSelector={"pool": "x"})
+    assert number() != number(containers=[{"resources": {"requests": {"cpu": "1"}}}])
+
+
+RESTARTS = {
+    "PyTorch's default": ("PyTorchJob", None, True),
+    "TensorFlow's default": ("TFJob", None, False),
+    "never": ("PyTorchJob", "Never", False),
+    "by the exit code": ("TFJob", "ExitCode", True),
+}
+
+
+@pytest.mark.parametrize(("kind", "policy", "want"), RESTARTS.values(), ids=RESTARTS)
+def test_who_replaces_pods_that_failed(kind: str, policy: str | None, want: bool) -> None:
+    worker = replica(1) | ({"restartPolicy": policy} if policy else {})
+    found = parse_job(job(kind, specs={"Worker": worker}))
+    assert found is not None
+    assert found.groups[0].restarts is want

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.model.job_state import LIMIT, JobState, decode_state
+from kfext.model.job_state import LIMIT, JobState, Observed, decode_state
 
 times = st.integers(min_value=0, max_value=2**33).map(float)
 states = st.builds(
@@ -13,6 +13,17 @@ states = st.builds(
     reason=st.text(max_size=30),
     message=st.text(max_size=100),
     generation=st.integers(min_value=0, max_value=2**31),
+    queued_since=times,
+    observed=st.dictionaries(
+        st.sampled_from(["worker", "master"]),
+        st.builds(
+            Observed,
+            template=st.integers(min_value=0, max_value=2**32 - 1),
+            requests=st.builds(lambda cpu: {"pods": 1, "cpu": cpu}, st.integers(1, 2**40)),
+            node_selector=st.sampled_from([(), (("pool", "x"), ("zone", "a"))]),
+            untolerated=st.booleans(),
+        ),
+    ),
 )
 
 

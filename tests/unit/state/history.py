@@ -87,6 +87,7 @@ class History:
         self.classes = dict(CLASSES)
         self.writes: list[tuple[TrackedJob, Step]] = []
         self.count = 0
+        self.admitted: Raw = {}
         self.planner = Planner()
         self.restart()
 
@@ -266,8 +267,9 @@ class History:
             missing = [key for key, _ in of.replicas() if key not in present]
             for key in missing[:most]:
                 self.count += 1
+                uid, spec = f"p-{self.count}", self.admitted
                 self.put_pod(
-                    raw_pod(of, key.type, key.index, gated=not of.released, uid=f"p-{self.count}")
+                    raw_pod(of, key.type, key.index, gated=not of.released, uid=uid, spec=spec)
                 )
 
     def bind(self) -> None:
@@ -313,6 +315,10 @@ class History:
             raw = {"metadata": {"namespace": "team", "name": "q"}, "status": status}
             self.quota = parse_quota(raw)
         self.planner.queue.quotas.observe_quota(old, self.quota)
+
+    def change_admission(self) -> None:
+        """A RuntimeClass makes new pods larger than their templates, or no longer does."""
+        self.admitted = {} if self.admitted else {"overhead": {"cpu": "1"}}
 
     def change_policy(self) -> None:
         self.policy = {
@@ -367,7 +373,7 @@ ACTS: tuple[Callable[[History], None], ...] = (
     *(History.operate, History.operate, History.bind, History.bind, History.wait, History.wait),
     *(History.edit, History.suspend, History.delete, History.finish, History.stranger),
     *(History.change_node, History.change_quota, History.change_policy, History.change_class),
-    History.restart,
+    *(History.change_admission, History.restart),
 )
 CROWDED = (
     *(History.submit, History.submit, History.submit, History.go_on, History.submit),

@@ -6,6 +6,7 @@ import pytest
 from kfext import names
 from kfext.model.job import TrainingJob
 from kfext.model.moment import Moment
+from kfext.model.job_state import JobState, Observed
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.state.cluster import Cluster
@@ -354,6 +355,16 @@ def test_the_capacity_of_a_member_that_is_being_replaced_stays_its_gangs(
     assert free(cluster, "a") == 2
     cluster.observe_pod(failed, None)
     assert free(cluster, "a") == 2
+
+
+def test_a_plan_claims_what_admission_makes_of_its_pods(cluster: Cluster) -> None:
+    raw = planned("a", "a").raw
+    template = planned("a", "a").build().groups[0].template
+    seen = Observed(template=template, requests={"cpu": 2000, "pods": 1})
+    raw["metadata"]["annotations"][names.STATE] = JobState(observed={"worker": seen}).encode()
+    cluster.observe_job(raw)
+    assert free(cluster, "a") == 0
+    assert cluster.jobs["uid-1"].job.groups[0].requests == seen.requests
 
 
 PROGRESS: dict[str, tuple[Pod, bool]] = {

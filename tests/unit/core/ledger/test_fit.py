@@ -1,9 +1,10 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kfext.core.ledger.fit import why_not
-from kfext.model.constraints import parse_constraints
+from kfext.model.constraints import Constraints, parse_constraints
 from tests.builders import PINNED, node
 
 LABELS = {
@@ -198,3 +199,28 @@ def test_a_pod_that_names_its_node(
     spec: dict[str, Any], state: dict[str, Any], want: str | None
 ) -> None:
     assert why_not(parse_constraints({"nodeName": "a", **spec}), node("a", **state)) == want
+
+
+def expecting(*devices: str) -> Constraints:
+    """A template for whose pods admission is expected to add tolerations."""
+    return replace(parse_constraints({}), devices=devices)
+
+
+TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+DEVICES: dict[str, tuple[tuple[str, ...], dict[str, str], str | None]] = {
+    "a taint named after what the pod requests": (("nvidia.com/gpu",), TAINT, None),
+    "a taint named after something else": (("amd.com/gpu",), TAINT, "taint nvidia.com/gpu"),
+    "it evicts what runs": (
+        ("nvidia.com/gpu",),
+        {**TAINT, "effect": "NoExecute"},
+        "taint nvidia.com/gpu",
+    ),
+    "no extended resource": ((), TAINT, "taint nvidia.com/gpu"),
+}
+
+
+@pytest.mark.parametrize(("devices", "taint", "why"), DEVICES.values(), ids=DEVICES)
+def test_admission_adds_a_toleration_for_the_taint_of_an_extended_resource(
+    devices: tuple[str, ...], taint: dict[str, str], why: str | None
+) -> None:
+    assert why_not(expecting(*devices), node("gpu", taints=[taint])) == why

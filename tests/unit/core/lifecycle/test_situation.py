@@ -66,6 +66,12 @@ def test_how_long_it_has_been_in_the_queue(
     assert replace(QUEUED, job=of, state=state).in_line == want
 
 
+def test_what_was_tried_in_vain_costs_no_place_in_the_queue() -> None:
+    of = three().created(NOW - 50).build()
+    state = JobState(suspended_at=NOW - 20, queued_since=NOW - 50)
+    assert replace(QUEUED, job=of, state=state).in_line == 50.0
+
+
 def test_a_node_is_out_of_the_question_until_its_time_is_over() -> None:
     state = JobState(excluded={"a": NOW - 1, "b": NOW, "c": NOW + 1})
     assert replace(QUEUED, state=state).excluded == ("c",)

@@ -1,0 +1,71 @@
+"""Pods that are larger than their template: one start in vain, then the job waits as others do."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from kfext.core.lifecycle.steps import Release, Step, Suspend, Unsuspend, Wait
+from kfext.names import REASON_NO_ROOM, REASON_TOO_BIG
+from tests.builders import Raw, job, node
+from tests.unit.controller.model import FakeApi, FakeKubelets, FakeOperator, ForgetfulController
+
+
+class DefaultingApi(FakeApi):
+    """Gives each new pod the requests of a LimitRange."""
+
+    def stamp(self, raw: Raw) -> Raw:
+        if raw.get("kind") == "Pod":
+            for container in raw["spec"]["containers"]:
+                container["resources"] = {"requests": {"cpu": "2"}}
+        return super().stamp(raw)
+
+
+def lived(
+    api: FakeApi, *, seconds: float, until: type[Step] | None = None
+) -> list[tuple[float, Step]]:
+    """The steps of a controller that dies all the time, while everybody does their part."""
+    operator, kubelets, controller = FakeOperator(api), FakeKubelets(api), ForgetfulController(api)
+    steps: list[tuple[float, Step]] = []
+    born = api.now
+    while api.now < born + seconds:
+        for write in controller.writes():
+            write()
+        step = controller.decided
+        assert step is not None
+        steps.append((api.now - born, step))
+        if until is not None and isinstance(step, until):
+            break
+        operator.step()
+        kubelets.bind()
+        kubelets.end()
+        api.now += 0.5
+    return steps
+
+
+def api_of(amounts: Mapping[str, str], *, cpu: str, thief: str = "") -> DefaultingApi:
+    api = DefaultingApi(job().worker(3, **amounts).held().raw, [node("a", cpu=cpu)])
+    if thief:
+        assert FakeKubelets(api).steal(api.nodes[0], thief)
+    return api
+
+
+@pytest.mark.parametrize("amounts", [{}, {"cpu": "1"}], ids=["states nothing", "states less"])
+def test_a_job_that_admission_makes_too_big_is_started_once_and_then_released(
+    amounts: Mapping[str, str],
+) -> None:
+    steps = [step for _, step in lived(api_of(amounts, cpu="4"), seconds=1800.0, until=Release)]
+    assert [type(one) for one in steps if not isinstance(one, Wait)] == [
+        *(Unsuspend, Suspend, Release)
+    ]
+    assert steps[-1].verdict.reason == REASON_TOO_BIG  # type: ignore[union-attr]
+
+
+def test_one_that_has_no_room_waits_and_is_placed_when_there_is() -> None:
+    api = api_of({"cpu": "1"}, cpu="8", thief="4")
+    steps = [step for _, step in lived(api, seconds=600.0)]
+    assert sum(isinstance(step, Unsuspend) for step in steps) == 1
+    assert steps[-1].verdict.reason == REASON_NO_ROOM  # type: ignore[union-attr]
+    for uid in [one.uid for one in api.pod_values() if not one.owner_uid]:
+        del api.pods[uid]
+    assert any(isinstance(step, Unsuspend) for _, step in lived(api, seconds=20.0))
+    assert [one.node_name for one in api.pod_values()] == ["a"] * 3
