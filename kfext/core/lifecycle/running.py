@@ -6,6 +6,7 @@ from dataclasses import replace
 from kfext.core.ledger.claims import plan_key
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import port_claims
+from kfext.core.lifecycle.held_back import behind_another_gate, without_room
 from kfext.core.lifecycle.oversized import oversized_behind_gate
 from kfext.core.lifecycle.patience import (
     STRIKES,
@@ -18,7 +19,6 @@ from kfext.core.lifecycle.patience import (
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import DeleteUnbound, Pin, Replan, SaveState, Step, Wait
 from kfext.core.lifecycle.unhosted import never_created, on_two_networks, started_without
-from kfext.core.observed import differences
 from kfext.core.placement.gang import members_of, present
 from kfext.core.placement.place import place, still_fits
 from kfext.core.words import listed, pods
@@ -31,9 +31,6 @@ from kfext.names import (
     PLANNED,
     REASON_BIND_TIMEOUT,
     REASON_CREATE_TIMEOUT,
-    REASON_FOREIGN_GATE,
-    REASON_NO_ELIGIBLE_NODE,
-    REASON_NO_ROOM,
     REASON_PLACED,
     REASON_REPLANNED,
     REASON_WAITING_FOR_BIND,
@@ -91,9 +88,9 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
     job, plan = situation.job, situation.plan
     gated = {key: pod for key, pod in live.items() if pod.gated}
     foreign = sum(len(pod.gates) > 1 for pod in gated.values())
+    some_run = any(pod.node_name for pod in live.values())
     if foreign:
-        message = f"{foreign} pods are also held by another system's scheduling gate"
-        return Wait(GATED, Verdict(REASON_FOREIGN_GATE, message))
+        return behind_another_gate(situation, gates=foreign, some_run=some_run)
     bound = {key: pod.home for key, pod in live.items() if pod.home and not pod.finished}
     everyone = members_of(job, live.values())
     members = [member for member in everyone if member.key in gated]
@@ -126,33 +123,7 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
         changed = situation.planned(found, port=plan.port if plan else 0, why=message)
         verdict = Verdict(REASON_REPLANNED, message)
         return Replan(changed, verdict, started_without(situation, changed))
-    return _without_room(situation, found, gated=gated.values(), some_run=bool(bound))
-
-
-def _without_room(
-    situation: Situation, found: Verdict, *, gated: Collection[Pod], some_run: bool
-) -> Step:
-    """Return what to do with a gated gang whose capacity is gone.
-
-    It is suspended at once, unless members run or Kueue started it: then kfext waits for a while.
-    """
-    if some_run or situation.job.kueue_managed:
-        limit = situation.placement.bind_timeout
-        late = Verdict(found.reason, f"no capacity for the rest of the gang: {found.message}")
-        wait = Wait(GATED, found)
-        waited = situation.longest_wait(gated)
-        return patience(situation, wait, late, limit=limit, waited=waited)
-    eligible = found.reason != REASON_NO_ELIGIBLE_NODE
-    if other := differences(situation.job, gated, eligible=eligible):
-        # The planner could not know; from now on it plans with what it has seen.
-        late = Verdict(found.reason, f"admission changed its pods: {other}; {found.message}")
-        state = situation.after_strike(late.reason, late.message)
-        if state.strikes >= STRIKES:
-            return give_up(situation, late)
-        return suspend(situation, replace(state, retry_at=0.0))
-    message = f"the capacity was taken before all pods existed: {found.message}"
-    state = replace(situation.state, retry_at=0.0, reason=REASON_NO_ROOM, message=message)
-    return suspend(situation, state)
+    return without_room(situation, found, gated=gated.values(), some_run=bool(bound))
 
 
 def _binding(situation: Situation, live: Live) -> Step:

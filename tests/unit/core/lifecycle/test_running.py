@@ -8,15 +8,7 @@ from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import block
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import QueueContext, Situation
-from kfext.core.lifecycle.steps import (
-    DeleteUnbound,
-    Pin,
-    Release,
-    Replan,
-    SaveState,
-    Suspend,
-    Wait,
-)
+from kfext.core.lifecycle.steps import DeleteUnbound, Pin, Replan, SaveState, Suspend, Wait
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
@@ -29,9 +21,7 @@ from kfext.names import (
     PLANNED,
     REASON_CREATE_TIMEOUT,
     REASON_FOREIGN_GATE,
-    REASON_NO_ELIGIBLE_NODE,
     REASON_NO_ROOM,
-    REASON_TOO_BIG,
 )
 from tests.builders import job, ledger, node, pod, pods
 from tests.unit.core.lifecycle.cases import (
@@ -55,7 +45,6 @@ from tests.unit.core.lifecycle.cases import (
 )
 from tests.unit.core.lifecycle.hosted import ON_HOST, books_of, gang, planned, started, step_of
 
-LARGER = workers(gated=True, spec={"containers": [{"resources": {"requests": {"cpu": "3"}}}]})
 BARRIER: dict[str, Case] = {
     "resumed by hand: from now on a suspend is a person's": Case(
         SaveState,
@@ -183,56 +172,6 @@ BARRIER: dict[str, Case] = {
         plan("a", "a", "a"),
         on=ledger(node("a", cordoned=True), node("b")),
         check=moved_to("b", "b", "b"),
-    ),
-    "its pods are larger than their template, and there is no room for them": Case(
-        Suspend,
-        three().resumed().created(NOW - 70),
-        LARGER,
-        plan("a", "a", "a"),
-        check=lambda step: (
-            stopped(REASON_TOO_BIG, 1)(step)
-            and step.state.retry_at == 0.0
-            and step.state.observed["worker"].requests["cpu"] == 3000
-            and step.state.queued_since == NOW - 70
-            and "a worker has 3 cpu instead of 1 cpu" in step.state.message
-        ),
-    ),
-    "no node is eligible for its pods, as nothing tolerates the taint of their GPUs": Case(
-        Suspend,
-        job().worker(3, gpus=1).resumed(),
-        pods(job().worker(3, gpus=1).build(), gated=True),
-        plan("a", "a", "a"),
-        on=ledger(node("a", gpus=8, taints=[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}])),
-        check=lambda step: (
-            stopped(REASON_NO_ELIGIBLE_NODE, 1)(step)
-            and step.state.observed["worker"].untolerated
-            and "no toleration for nvidia.com/gpu" in step.state.message
-        ),
-    ),
-    "its pods are larger at each start, the third time": Case(
-        Release,
-        three().resumed(),
-        LARGER,
-        plan("a", "a", "a"),
-        JobState(strikes=2),
-        check=lambda step: step.verdict.reason == REASON_TOO_BIG,
-    ),
-    "its pods are larger at each start, the third time, required": Case(
-        Suspend,
-        three().resumed(),
-        LARGER,
-        plan("a", "a", "a"),
-        JobState(strikes=2),
-        more={"colocation": "required"},
-        check=stopped(REASON_TOO_BIG, 3),
-    ),
-    "the room is gone everywhere, of a job that ran before": Case(
-        Suspend,
-        three().resumed().created(NOW - 70).condition("Running"),
-        workers(gated=True),
-        plan("a", "a", "a"),
-        on=full(),
-        check=lambda step: step.state.queued_since == 0.0,
     ),
     "the room is gone everywhere": Case(
         Suspend,
