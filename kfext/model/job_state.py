@@ -11,6 +11,12 @@ from kfext.model.tolerant import mapping, strings, text
 LIMIT = 4096
 """The largest size of the annotation, in bytes."""
 
+EXCLUDED_SECONDS = 300.0
+"""How long a node on which a pod was not bound stays excluded for its job."""
+
+ROUNDING = 1.0
+"""By how many seconds a time may be later than meant, as it is written in whole seconds."""
+
 _MESSAGE_LIMIT = 1024
 _LARGEST = 2.0**63
 
@@ -73,8 +79,12 @@ class JobState:
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def excluded_at(self, now: float) -> tuple[str, ...]:
-        """Return the nodes that are out of the question now."""
-        return tuple(node for node, until in self.excluded.items() if until > now)
+        """Return the nodes that are out of the question now.
+
+        No exclusion is longer than EXCLUDED_SECONDS: a later end is that of a clock that was ahead.
+        """
+        longest = EXCLUDED_SECONDS + ROUNDING
+        return tuple(node for node, until in self.excluded.items() if 0 < until - now <= longest)
 
     def encode(self) -> str:
         """Return compact JSON of the fields that are not 0 or empty, within LIMIT bytes."""

@@ -45,14 +45,15 @@ def _next_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Ste
 
 
 def _finished_step(situation: Situation) -> Step:
-    """Delete pods that were pinned and never bound, which would claim their capacity for ever.
+    """Delete pods that are gated, or pinned and never bound: they would stay for ever.
 
     The operator does not delete them itself under some values of the job's cleanPodPolicy.
     """
     job, timeout = situation.job, situation.placement.bind_timeout
-    ours = situation.plan is not None or job.held or job.released
+    gated = tuple(pod for pod in situation.pods if pod.gated and not pod.deleting)
+    ours = situation.plan is not None or job.held or job.released or bool(gated)
     phase, verdict = FINISHED if ours else None, Verdict(REASON_FINISHED, "the job has ended")
-    stuck = _stuck(situation)
+    stuck = (*gated, *_stuck(situation))
     if not (ours and stuck) or job.deleting:
         return Wait(phase, verdict)
     if situation.waited < timeout:

@@ -23,6 +23,7 @@ from kfext.names import (
     QUEUED,
     REASON_BACKING_OFF,
     REASON_NO_ELIGIBLE_NODE,
+    REASON_NO_ROOM,
     REASON_PLANNED,
     REASON_RELEASED,
     REASON_SUSPENDED_BY_USER,
@@ -39,7 +40,7 @@ HOPELESS = frozenset({REASON_TOO_BIG, REASON_NO_ELIGIBLE_NODE})
 
 def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
     """Return what to do for a suspended job."""
-    job, state, now = situation.job, situation.state, situation.now
+    job, state = situation.job, situation.state
     if not job.held or job.kueue_managed:
         who = "Kueue" if job.kueue_managed else "a person or another system"
         phase = SUSPENDED if situation.settings.managed or situation.plan else None
@@ -51,10 +52,10 @@ def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> St
         return let_go(situation, Verdict(REASON_RELEASED, "colocation was switched off"))
     if beyond := oversized_in_queue(situation):
         return beyond
-    if state.retry_at > now:
+    if left := situation.backs_off:
         message = f"{state.message}; it backs off until {clock(state.retry_at)}"
         reason = state.reason or REASON_BACKING_OFF
-        return Wait(QUEUED, Verdict(reason, message), again=state.retry_at - now)
+        return Wait(QUEUED, Verdict(reason, message), again=left)
     return _start(situation, ledger, no_fits)
 
 
@@ -153,7 +154,8 @@ def _others(situation: Situation, refusal: NoFit) -> str:
     """Return what may free capacity once the pods reach kube-scheduler, empty if nothing."""
     if refusal.preemptible:
         return "pods of lower priority could be preempted for it"
-    return "an autoscaler may add nodes" if situation.context.autoscaler else ""
+    lacks_nodes = refusal.verdict.reason in {REASON_NO_ROOM, *HOPELESS}
+    return "an autoscaler may add nodes" if situation.context.autoscaler and lacks_nodes else ""
 
 
 def _look_again(situation: Situation, verdict: Verdict) -> float | None:

@@ -22,6 +22,7 @@ from kfext.core.lifecycle.unhosted import never_created, on_two_networks, starte
 from kfext.core.placement.gang import members_of, present
 from kfext.core.placement.place import place, still_fits
 from kfext.core.words import listed, pods
+from kfext.model.job_state import EXCLUDED_SECONDS
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.verdict import Verdict
 from kfext.names import (
@@ -37,8 +38,6 @@ from kfext.names import (
     REASON_WAITING_FOR_PODS,
 )
 
-EXCLUDED_SECONDS = 300.0
-"""How long a node on which a pod was not bound stays excluded for its job."""
 ASTRAY_SECONDS = 2.0
 """How long pins may differ from the plan, because the watches of jobs and pods are not in step."""
 

@@ -12,7 +12,7 @@ from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Colocation
 from kfext.model.backoff import exponential_backoff
 from kfext.model.job import TrainingJob
-from kfext.model.job_state import JobState
+from kfext.model.job_state import ROUNDING, JobState
 from kfext.model.plan import Assignment, Plan
 from kfext.model.pod import Pod
 from kfext.model.policy import Placement
@@ -128,6 +128,15 @@ class Situation:
     def excluded(self) -> tuple[str, ...]:
         """The nodes that are excluded for the job now."""
         return self.state.excluded_at(self.now)
+
+    @property
+    def backs_off(self) -> float:
+        """For how many seconds the job still backs off.
+
+        No back-off is longer than the longest: a later end is that of a clock which was ahead.
+        """
+        left = self.state.retry_at - self.now
+        return left if 0 < left <= _LONGEST_BACKOFF + ROUNDING else 0.0
 
     @property
     def generation(self) -> int:

@@ -28,6 +28,14 @@ ENDS: dict[str, Case] = {
         plan("a", "a", "a"),
         check=phase(FINISHED),
     ),
+    "succeeded, and a replaced pod waits at our gate": Case(
+        DeleteUnbound,
+        three().resumed().condition("Succeeded"),
+        [*workers(bound="a")[:2], worker(2, gated=True)],
+        plan("a", "a", "a"),
+        check=lambda step: [one.name for one in step.pods] == ["train-worker-2"],
+        more={"waited": 60.0},
+    ),
     "failed while suspended": Case(Wait, three().held().condition("Failed"), check=phase(FINISHED)),
     "failed, and pods that were pinned are never bound": Case(
         DeleteUnbound,

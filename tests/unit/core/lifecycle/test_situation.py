@@ -73,8 +73,8 @@ def test_what_was_tried_in_vain_costs_no_place_in_the_queue() -> None:
 
 
 def test_a_node_is_out_of_the_question_until_its_time_is_over() -> None:
-    state = JobState(excluded={"a": NOW - 1, "b": NOW, "c": NOW + 1})
-    assert replace(QUEUED, state=state).excluded == ("c",)
+    ends = {"a": NOW - 1, "b": NOW, "c": NOW + 1, "by a clock a day ahead": NOW + 86400}
+    assert replace(QUEUED, state=JobState(excluded=ends)).excluded == ("c",)
 
 
 @pytest.mark.parametrize("colocation", Colocation)
