@@ -19,6 +19,9 @@ KfextError
     └── NotLeading         a write that was not sent, as this process may no longer lead
 """
 
+_PASSING = frozenset({401, 404, 408, 409, 410, 429})
+"""HTTP statuses of refusals that another version of the object, or time, ends."""
+
 
 class KfextError(Exception):
     """Base of everything kfext raises on purpose."""
@@ -66,6 +69,12 @@ class ApiError(KfextError):
         self.status = status
         self.reason = reason
         self.message = message
+
+    @property
+    def final(self) -> bool:
+        """Whether the same request would be refused again, as far as the answer shows that."""
+        refused = 400 <= self.status < 500 and self.status not in _PASSING
+        return refused or "request is too large" in self.message  # of etcd, with status 500
 
 
 class BadRequest(ApiError):  # noqa: N818 - named as the API names it, like all below

@@ -54,7 +54,12 @@ def _changed(value: T, change: Change) -> T:
         changed = change(value)
     elif isinstance(value, JobClocks):
         assumed = _entry(names.PLAN, value.assumed, change)
-        changed = replace(value, assumed=assumed, unbound=_changed(value.unbound, change))
+        changed = replace(
+            value,
+            assumed=assumed,
+            unbound=_changed(value.unbound, change),
+            refusals=tuple(replace(one, message=change(one.message)) for one in value.refusals),
+        )
     elif isinstance(value, Mapping):
         changed = {_changed(key, change): _entry(key, one, change) for key, one in value.items()}
     elif isinstance(value, tuple | frozenset | list):

@@ -108,16 +108,24 @@ class Reconciler:
         log = _log.bind(job=job.name, namespace=job.namespace, uid=job.uid, kind=job.kind.name)
         log = log.bind(**_decision(step))
         complete = refused = False
+        final = ""
         try:
             complete = await self._writer.write(tracked, step)
             log.info("step", step=name, complete=complete)
             self._metrics.count(step)
         except (ApiError, Unpatchable) as error:
-            refused = True
+            refused, final = True, _final(error)
             log.warning("step failed", step=name, error=str(error))
             self._metrics.steps.labels(step=name, outcome="failed").inc()
         finally:
-            self._planner.finish(tracked, self.now(), complete=complete, refused=refused)
+            self._planner.finish(
+                tracked, self.now(), complete=complete, refused=refused, final=final
+            )
+
+
+def _final(error: ApiError | Unpatchable) -> str:
+    """Return the answer of the API server if it would refuse the same again, else nothing."""
+    return str(error) if isinstance(error, Unpatchable) or error.final else ""
 
 
 def _decision(step: Step) -> dict[str, object]:

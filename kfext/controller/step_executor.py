@@ -19,7 +19,7 @@ from kfext.core.lifecycle.steps import (
 from kfext.core.patches import job as job_patch
 from kfext.core.patches import pod as pod_patch
 from kfext.core.patches.json_patch import Operation
-from kfext.errors import ApiError, Conflict, Invalid, NotFound
+from kfext.errors import ApiError, Conflict, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.events import EventRecorder, Reference
@@ -122,13 +122,16 @@ class StepExecutor:
         )
 
     async def _each(self, writes: Iterable[Awaitable[None]]) -> bool:
-        """Carry out independent writes at once; return whether all found their pod unchanged."""
+        """Carry out independent writes at once; return whether all found their pod unchanged.
+
+        Any other refusal is raised once all are written. Raises ApiError.
+        """
 
         async def one(write: Awaitable[None]) -> bool:
             async with self._room:
                 try:
                     await write
-                except (NotFound, Conflict, Invalid):
+                except (NotFound, Conflict):
                     return False
                 return True
 

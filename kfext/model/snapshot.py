@@ -15,6 +15,19 @@ from kfext.model.quota import Quota
 
 
 @dataclass(frozen=True, slots=True)
+class RefusalRecord:
+    """A step that the API server refused `count` times in a row, with its last answer.
+
+    `left` is for how many seconds it is not tried again.
+    """
+
+    step: str
+    count: int
+    message: str = ""
+    left: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class JobClocks:
     """What a controller knows of a job and no object in the cluster states.
 
@@ -23,7 +36,8 @@ class JobClocks:
     `settled` since its set of pods last changed, `hopeless` since it is known that not even the
     empty cluster would hold it, None while one would; `resting` is how long a step that was refused
     is not tried again. `writing` says that a step is being written, `assumed` is the plan that it
-    writes, as on the job, empty if none.
+    writes, as on the job, empty if none. `refusals` are the steps that were refused for good, and
+    `unclaimed` says that its plan claims nothing because of them.
     """
 
     waited: float = 0.0
@@ -33,6 +47,8 @@ class JobClocks:
     resting: float = 0.0
     writing: bool = False
     assumed: str = ""
+    refusals: tuple[RefusalRecord, ...] = ()
+    unclaimed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

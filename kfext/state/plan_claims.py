@@ -18,6 +18,8 @@ class PlanClaims:
         `priority` is what pods of the job will have, None while that is not known.
         """
         plan = tracked.assumed or tracked.plan
+        if tracked.unclaimed and not any(pod.home for pod in pods):
+            plan = None
         wanted = plan_claims(tracked.started, plan, pods, priority=priority)
         for key in tracked.claimed.keys() - wanted.keys():
             self._ledger.drop(key)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kfext.core.lifecycle.next_step import next_step
-from kfext.core.lifecycle.situation import Situation
+from kfext.core.lifecycle.situation import Refused, Situation
 from kfext.core.lifecycle.steps import Step, Wait
 from kfext.core.queue.order import priority_class
 from kfext.model.moment import Moment
@@ -119,14 +119,23 @@ class Planner:
         return self.alarms.next()
 
     def finish(
-        self, tracked: TrackedJob, now: Moment, *, complete: bool = True, refused: bool = False
+        self,
+        tracked: TrackedJob,
+        now: Moment,
+        *,
+        complete: bool = True,
+        refused: bool = False,
+        final: str = "",
     ) -> None:
         """Take in the outcome of a step: `complete`, in part, or `refused`.
 
-        After a failure, the job is decided on again, from the state at that time.
+        After a failure, the job is decided on again, from the state at that time. `final` is the
+        answer of the API server if it would refuse the step again.
         """
         uid = tracked.job.uid
         tracked.finish()
+        if final:
+            tracked.refuse(final, at=now.monotonic)
         self.cluster.sync_claims(tracked)
         if refused:
             self.alarms.set(uid, now.monotonic + tracked.fail(at=now.monotonic))
@@ -149,7 +158,10 @@ class Planner:
             return
         if situation.quiet >= situation.placement.create_timeout:
             self.cluster.give_up(tracked)
+        claimed = not tracked.unclaimed
         ended = tracked.decide(step, at=now.monotonic)
+        if claimed == tracked.unclaimed:
+            self.cluster.sync_claims(tracked)
         if ended is not None:
             draft.phases.append(ended)
         if not isinstance(step, Wait):
@@ -179,6 +191,11 @@ class Planner:
             settled=now.monotonic - tracked.settled_at,
             hopeless=0.0 if hopeless_since is None else now.monotonic - hopeless_since,
             context=self.queue.context(tracked),
+            refused={
+                step: Refused(one.message, one.until - now.monotonic)
+                for step, one in tracked.refusals.items()
+                if one.until > now.monotonic
+            },
         )
 
     def _retry(self, uid: str) -> None:

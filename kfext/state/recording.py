@@ -8,10 +8,10 @@ from kfext.core.queue.reservation import Reservation, reserved_key
 from kfext.model.moment import Moment
 from kfext.model.plan import decode_plan
 from kfext.model.pod import Pod
-from kfext.model.snapshot import JobClocks, ReservationRecord, Snapshot
+from kfext.model.snapshot import JobClocks, RefusalRecord, ReservationRecord, Snapshot
 from kfext.state.cluster import Cluster
 from kfext.state.planner import Planner
-from kfext.state.tracked_job import TrackedJob
+from kfext.state.tracked_job import Refusal, TrackedJob
 
 
 def planner_of(snapshot: Snapshot, now: Moment) -> Planner:
@@ -102,6 +102,11 @@ def _clocks(tracked: TrackedJob, now: float) -> JobClocks:
         resting=max(tracked.not_before - now, 0.0),
         writing=tracked.busy,
         assumed="" if tracked.assumed is None else tracked.assumed.encode(),
+        refusals=tuple(
+            RefusalRecord(step, one.count, one.message, max(one.until - now, 0.0))
+            for step, one in sorted(tracked.refusals.items())
+        ),
+        unclaimed=tracked.unclaimed,
     )
 
 
@@ -113,10 +118,14 @@ def _set_clocks(tracked: TrackedJob, clocks: JobClocks, now: float) -> None:
     tracked.settled_at = -math.inf if clocks.settled is None else now - clocks.settled
     tracked.hopeless_since = None if clocks.hopeless is None else now - clocks.hopeless
     tracked.not_before = now + clocks.resting if clocks.resting else 0.0
+    tracked.refusals = {
+        one.step: Refusal(one.count, one.message, now + one.left if one.left else 0.0)
+        for one in clocks.refusals
+    }
 
 
 def _set_assumed(tracked: TrackedJob, clocks: JobClocks) -> None:
-    tracked.busy = clocks.writing
+    tracked.busy, tracked.unclaimed = clocks.writing, clocks.unclaimed
     tracked.assumed = decode_plan(clocks.assumed, job_uid=tracked.job.uid)
 
 

@@ -13,10 +13,30 @@ from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
-from kfext.names import QUEUED
+from kfext.names import QUEUED, REASON_WRITE_REFUSED
 
 _RETRY_SECONDS = 1.0
 _LONGEST_RETRY_SECONDS = 30.0
+MOST_REFUSALS = 5
+"""After this many refusals in a row that look final, a step is given up for a while. They take half
+a minute: a decision on an object that changed meanwhile is not refused for so long."""
+REFUSED_SECONDS = 300.0
+"""How long such a step is not tried again."""
+_LONGEST_ANSWER = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A step that the API server refused.
+
+    `count`: how often in a row.
+    `message`: its last answer.
+    `until`: when it may be tried again, in monotonic seconds, 0.0 if at any time.
+    """
+
+    count: int
+    message: str
+    until: float = 0.0
 
 
 @dataclass(slots=True)
@@ -27,6 +47,9 @@ class TrackedJob:
     `assumed`: a plan that is being written to the job; it claims its nodes until the answer is in.
     `busy`: whether a step is being written.
     `not_before`: when a step that failed may be tried again.
+    `step`: the name of the step that was last written.
+    `refusals`: the steps that were refused for good, by name.
+    `unclaimed`: whether its plan claims nothing, because it cannot be carried out for now.
     `phase`, `verdict`: the last decision; the phase is None if kfext does not handle the job.
     `since`: when the job last made progress.
     `unbound`: since when each of its pods that has no node is behind our gate, or without it; by
@@ -44,6 +67,9 @@ class TrackedJob:
     assumed: Plan | None = None
     busy: bool = False
     not_before: float = 0.0
+    step: str = ""
+    refusals: dict[str, Refusal] = field(default_factory=dict)
+    unclaimed: bool = False
     phase: str | None = None
     verdict: Verdict | None = None
     since: float = 0.0
@@ -80,7 +106,12 @@ class TrackedJob:
     def update(
         self, raw: Mapping[str, Any], job: TrainingJob, plan: Plan | None, state: JobState
     ) -> None:
-        """Take in a newer version of the job: a refused step may be tried again at once."""
+        """Take in a newer version of the job: a refused step may be tried again at once.
+
+        One that was given up may if what it rested on has changed.
+        """
+        if _basis(self.job, self.plan) != _basis(job, plan):
+            self.refusals.clear()
         self.raw, self.job, self.plan, self.state = raw, job, plan, state
         self.not_before = 0.0
 
@@ -99,7 +130,7 @@ class TrackedJob:
         """Take in a decision; return the phase that ended with its length in seconds, or None."""
         self.hopeless_since = self._hopeless_since(step, at=at)
         if not isinstance(step, Wait):
-            self.busy = True
+            self.busy, self.unclaimed, self.step = True, False, type(step).__name__
             self.assumed = step.plan if isinstance(step, Unsuspend | Replan) else None
             return None
         ended = None
@@ -108,6 +139,7 @@ class TrackedJob:
                 ended = (self.phase, at - self._phase_since)
             self._phase_since = at
         self.phase, self.verdict = step.phase, step.verdict
+        self.unclaimed = step.verdict is not None and step.verdict.reason == REASON_WRITE_REFUSED
         return ended
 
     def _hopeless_since(self, step: Step, *, at: float) -> float | None:
@@ -124,6 +156,15 @@ class TrackedJob:
     def succeed(self) -> None:
         """Take in that a write was not refused."""
         self._failures = 0
+        self.refusals.pop(self.step, None)
+
+    def refuse(self, message: str, *, at: float) -> None:
+        """Take in that the API server refused the step, and would refuse it again."""
+        known = self.refusals.get(self.step)
+        count = min((known.count if known else 0) + 1, MOST_REFUSALS)
+        self.unclaimed = count == MOST_REFUSALS
+        until = at + REFUSED_SECONDS if self.unclaimed else 0.0
+        self.refusals[self.step] = Refusal(count, message[:_LONGEST_ANSWER], until)
 
     def fail(self, *, at: float) -> float:
         """Take in that a write was refused; return the seconds until the next try."""
@@ -133,3 +174,9 @@ class TrackedJob:
         )
         self.not_before = at + pause
         return pause
+
+
+def _basis(job: TrainingJob, plan: Plan | None) -> tuple[object, ...]:
+    """Return what the patches of a job test."""
+    sizes = tuple(group.replicas for group in job.groups)
+    return job.suspend, job.held, job.released, sizes, plan.generation if plan else 0

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.queued import queued_step
+from kfext.core.lifecycle.refused import instead_of
 from kfext.core.lifecycle.running import running_step
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import DeleteUnbound, Release, SaveState, Step, Ungate, Wait
@@ -21,10 +22,10 @@ from kfext.names import FINISHED, PHASE_RELEASED, REASON_FINISHED, REASON_RELEAS
 
 def next_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache | None = None) -> Step:
     """Return what to do for a job now; `no_fits` are those of earlier jobs on the same ledger."""
-    step = _next_step(situation, ledger, no_fits or NoFitCache())
+    step = instead_of(situation, _next_step(situation, ledger, no_fits or NoFitCache()))
     if isinstance(step, Wait) and step.phase not in {None, FINISHED}:
         settings = recorded(situation.job, situation.settings)
-        if settings != situation.state.settings:
+        if settings != situation.state.settings and SaveState.__name__ not in situation.refused:
             return SaveState(replace(situation.state, settings=settings))
     return step
 

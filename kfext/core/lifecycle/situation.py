@@ -59,6 +59,14 @@ class QueueContext:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """A step that the API server refuses for good: its answer, and when to try again in seconds."""
+
+    message: str
+    again: float
+
+
+@dataclass(frozen=True, slots=True)
 class Situation:
     """A job, its pods, and what kfext remembers of them. Times are in seconds.
 
@@ -72,6 +80,7 @@ class Situation:
     `settled`: the time since the job's set of pods last changed.
     `hopeless`: the time since it is known that not even the empty cluster would hold the job.
     `host_network`: the request for the host network, None without one.
+    `refused`: the steps that are not to be tried now, by the name of their class.
     """
 
     job: TrainingJob
@@ -87,6 +96,7 @@ class Situation:
     hopeless: float = 0.0
     context: QueueContext = field(default_factory=QueueContext)
     host_network: HostNetworkRequest | None = None
+    refused: Mapping[str, Refused] = field(default_factory=dict)
 
     @property
     def open_claims(self) -> tuple[Hashable, ...]:

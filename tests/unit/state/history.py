@@ -127,7 +127,7 @@ class History:
             return
         at = self.draw.draw(st.integers(0, len(self.writes) - 1), label="which write")
         tracked, step = self.writes.pop(at)
-        outcome = self.draw.draw(st.sampled_from(["done", "done", "done", "refused"]))
+        outcome = self.draw.draw(st.sampled_from(["done", "done", "done", "refused", "denied"]))
         if currently_in_test_context():
             note(f"  {type(step).__name__} of {tracked.job.name} is {outcome}")
         if outcome == "done":
@@ -136,7 +136,11 @@ class History:
             except jsonpatch.JsonPatchException:
                 outcome = "refused"
         self.planner.finish(
-            tracked, self.moment, complete=outcome == "done", refused=outcome == "refused"
+            tracked,
+            self.moment,
+            complete=outcome == "done",
+            refused=outcome != "done",
+            final="denied" if outcome == "denied" else "",
         )
 
     def _apply(self, tracked: TrackedJob, step: Step) -> None:

@@ -7,7 +7,7 @@ from kfext.core.lifecycle.steps import Step, Suspend, Unsuspend, Wait
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.verdict import Verdict
-from kfext.state.tracked_job import TrackedJob
+from kfext.state.tracked_job import MOST_REFUSALS, REFUSED_SECONDS, TrackedJob
 from tests.builders import job, pod
 
 PLAN = Plan("uid-1", 1, {})
@@ -77,3 +77,27 @@ def test_each_pod_without_a_node_has_a_clock_of_its_own(tracked: TrackedJob) -> 
     assert tracked.unbound == {(gated.uid, True): 3.0, (pinned.uid, False): 1.0}
     tracked.observe_unbound([replace(gated, gates=()), replace(pinned, node_name="a")], at=4.0)
     assert tracked.unbound == {(gated.uid, False): 4.0}
+
+
+def test_a_step_is_given_up_after_so_many_refusals_in_a_row(tracked: TrackedJob) -> None:
+    def attempt(*, at: float) -> bool:
+        tracked.decide(Unsuspend(PLAN, Verdict(names.REASON_PLANNED, "")), at=at)
+        tracked.finish()
+        tracked.refuse("denied", at=at)
+        return tracked.refusals["Unsuspend"].until > at
+
+    assert [attempt(at=1.0) for _ in range(MOST_REFUSALS)] == [False] * 4 + [True]
+    assert tracked.unclaimed
+    assert attempt(at=2.0 + REFUSED_SECONDS), "once more, some time later"
+    tracked.succeed()
+    assert not attempt(at=1000.0)
+
+
+def test_one_that_was_refused_is_forgotten_when_what_it_rests_on_changes(
+    tracked: TrackedJob,
+) -> None:
+    tracked.refuse("denied", at=1.0)
+    tracked.update(tracked.raw, replace(tracked.job, labels={"a": "b"}), None, JobState())
+    assert tracked.refusals
+    tracked.update(tracked.raw, replace(tracked.job, suspend=False), None, JobState())
+    assert not tracked.refusals

@@ -1,0 +1,87 @@
+"""What to do in place of a step that the API server refuses for good.
+
+A policy engine may deny it, or the object would be too large. A preferred job is released, if that
+is accepted; a required one gives its capacity back and waits. The refused step is tried again, but
+rarely.
+"""
+
+from collections.abc import Iterator
+
+from kfext.core.lifecycle.patience import suspend
+from kfext.core.lifecycle.situation import Situation
+from kfext.core.lifecycle.steps import (
+    DeleteUnbound,
+    Pin,
+    Release,
+    Replan,
+    SaveState,
+    Step,
+    Suspend,
+    Ungate,
+    Unsuspend,
+    Wait,
+)
+from kfext.core.lifecycle.unhosted import let_go
+from kfext.model.verdict import Verdict
+from kfext.names import (
+    FINISHED,
+    GATED,
+    PHASE_RELEASED,
+    PLACED,
+    QUEUED,
+    REASON_WRITE_REFUSED,
+)
+
+_DEEDS: dict[type[Step], str] = {
+    Unsuspend: "to unsuspend it under its plan",
+    Replan: "its new plan",
+    Pin: "to pin its pods",
+    Suspend: "to suspend it",
+    DeleteUnbound: "to delete its unbound pods",
+    Release: "to release it",
+    Ungate: "to ungate its pods",
+    SaveState: "to note its state",
+}
+
+
+def instead_of(situation: Situation, step: Step) -> Step:
+    """Return a step, or what to do in its place if it is refused for good."""
+    refused = situation.refused.get(type(step).__name__)
+    if refused is None:
+        return step
+    what = f"the API server refuses {_DEEDS[type(step)]}: {refused.message}"
+    late = Verdict(REASON_WRITE_REFUSED, what)
+    for other in _other_ways(situation, step, late):
+        if type(other).__name__ not in situation.refused:
+            return other
+    lasting = "; colocation is required, so it is never released" * situation.never_released
+    message = f"{what}{lasting}; it is tried again from time to time"
+    return Wait(_phase(situation), Verdict(late.reason, message), again=refused.again)
+
+
+def _other_ways(situation: Situation, step: Step, late: Verdict) -> Iterator[Step]:
+    """Yield the ways on, the best first."""
+    job = situation.job
+    gated = tuple(pod for pod in situation.pods if pod.gated and not pod.deleting)
+    if job.finished or job.deleting or job.released:
+        return
+    if isinstance(step, SaveState) and not gated:
+        return  # the job goes on without a note
+    if not situation.never_released:
+        stuck = step.pods if isinstance(step, DeleteUnbound) else ()
+        yield let_go(situation, late) if job.suspend else Release(stuck, late)
+        if gated:
+            yield Ungate(gated)
+    elif not (job.suspend or job.kueue_managed or any(pod.node_name for pod in situation.pods)):
+        yield suspend(situation, situation.after_strike(late.reason, late.message))
+
+
+def _phase(situation: Situation) -> str:
+    job = situation.job
+    if job.finished or job.deleting:
+        return FINISHED
+    if job.released:
+        return PHASE_RELEASED
+    if job.suspend:
+        return QUEUED
+    return PLACED if all(pod.node_name for pod in situation.pods) else GATED

@@ -1,0 +1,144 @@
+"""Writes that the API server refuses for good: a policy engine, or an object that is too large."""
+
+from collections.abc import Callable
+
+import pytest
+
+from kfext.core.lifecycle.steps import Pin, Release, Step, Ungate, Unsuspend
+from kfext.core.patches.json_patch import Unpatchable
+from kfext.errors import ApiError, Conflict, Forbidden, Invalid, TooManyRequests, Unavailable
+from kfext.model.plan import Plan
+from kfext.model.pod import ReplicaKey
+from kfext.names import PLAN, QUEUED, REASON_WRITE_REFUSED
+from kfext.state.tracked_job import MOST_REFUSALS, TrackedJob
+from tests.builders import JobBuilder, job, pods
+from tests.unit.controller.test_reconciler import Bench, gang, refusing
+
+TOO_LONG = Invalid(status=422, reason="Invalid", message="metadata.annotations: Too long")
+DENIED = Forbidden(status=403, reason="Forbidden", message="denied by policy no-pod-updates")
+
+
+async def hours(bench: Bench, uid: str, *, number: float) -> None:
+    """Have a job looked at every half minute."""
+    end = bench.now + number * 3600
+    while bench.now < end:
+        bench.planner._retry(uid)
+        await bench.tick()
+        bench.now += 30
+
+
+def refusing_only(error: ApiError, *steps: type[Step]) -> Callable[..., object]:
+    async def answer(tracked: TrackedJob, step: Step) -> bool:
+        if isinstance(step, steps):
+            raise error
+        return True
+
+    return answer
+
+
+def names_of(bench: Bench) -> set[str]:
+    return {type(step).__name__ for _, step in bench.writer.steps}
+
+
+def whole(uid: str = "one") -> JobBuilder:
+    """A gang that runs under a plan and waits at the gate."""
+    plan = Plan(uid, 1, {ReplicaKey("worker", index): "a" for index in range(3)})
+    made = job(name=uid, uid=uid).worker(3, cpu="1").resumed()
+    return made.annotated(PLAN, plan.encode())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TOO_LONG,
+        DENIED,
+        Unpatchable("/metadata/annotations is no object"),
+        Unavailable(status=500, reason="", message="etcdserver: request is too large"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_a_job_whose_start_is_refused_for_good_is_released(
+    bench: Bench, error: Exception
+) -> None:
+    bench.writer.answer = refusing_only(error, Unsuspend)  # type: ignore[arg-type,assignment]
+    bench.submit(gang("one"))
+    await hours(bench, "one", number=0.1)
+    steps = [type(step) for _, step in bench.writer.steps]
+    assert steps[: MOST_REFUSALS + 1] == [*[Unsuspend] * MOST_REFUSALS, Release]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Conflict(status=409, reason="Conflict", message=""),
+        TooManyRequests(status=429, reason="", message="", retry_after=1.0),
+        Unavailable(status=0, reason="", message="no connection"),
+        Unavailable(status=500, reason="", message="failed calling webhook"),
+    ],
+    ids=lambda error: f"{type(error).__name__} {error.status}",
+)
+async def test_what_passes_is_tried_until_it_has_passed(bench: Bench, error: ApiError) -> None:
+    bench.writer.answer = refusing(error)
+    bench.submit(gang("one"))
+    await hours(bench, "one", number=0.5)
+    assert names_of(bench) == {"Unsuspend"}
+
+
+async def test_what_is_refused_altogether_is_said_costs_little_and_keeps_no_capacity(
+    bench: Bench,
+) -> None:
+    bench.writer.answer = refusing(TOO_LONG)
+    bench.submit(gang("one"))
+    await hours(bench, "one", number=6)
+    uid, phase, verdict = bench.reports[-1]
+    assert (uid, phase) == ("one", QUEUED)
+    assert verdict is not None
+    assert verdict.reason == REASON_WRITE_REFUSED
+    assert "Too long" in verdict.message
+    assert len(bench.writer.steps) < 6 * 3600 / 300 * 2 + 2 * MOST_REFUSALS
+    assert len(bench.cluster.ledger) == 0
+
+
+async def test_a_gang_whose_pins_are_refused_for_good_is_released(bench: Bench) -> None:
+    bench.writer.answer = refusing_only(DENIED, Pin)  # type: ignore[assignment]
+    bench.submit(whole())
+    for one in pods(whole().build(), gated=True):
+        bench.cluster.observe_pod(None, one)
+    await hours(bench, "one", number=0.1)
+    assert isinstance(bench.writer.steps[MOST_REFUSALS][1], Release)
+
+
+async def test_the_capacity_of_a_gang_for_which_nothing_can_be_written_goes_to_others(
+    bench: Bench,
+) -> None:
+    bench.writer.answer = refusing_only(DENIED, Pin, Release, Ungate)  # type: ignore[assignment]
+    bench.submit(whole())
+    for one in pods(whole().build(), gated=True):
+        bench.cluster.observe_pod(None, one)
+    bench.submit(gang("other", created=9))
+    await hours(bench, "one", number=0.2)
+    assert names_of(bench) == {"Pin", "Release", "Ungate", "Unsuspend"}
+    assert "other" in bench.started()
+
+
+async def test_a_step_that_is_accepted_later_is_carried_out(bench: Bench) -> None:
+    bench.writer.answer = refusing(TOO_LONG)
+    bench.submit(gang("one").annotated("kfext.dev/colocation", "required"))
+    await hours(bench, "one", number=0.5)
+    before = len(bench.writer.steps)
+    bench.writer.answer = refusing_only(TOO_LONG)  # type: ignore[assignment]
+    await hours(bench, "one", number=0.1)
+    assert [type(step) for _, step in bench.writer.steps[before:]][:1] == [Unsuspend]
+
+
+async def test_an_edit_of_the_job_has_a_refused_step_tried_at_once(bench: Bench) -> None:
+    bench.writer.answer = refusing(TOO_LONG)
+    required = {"kfext.dev/colocation": "required"}
+    for version, workers in ((1, 3), (2, 2)):
+        made = gang("one", workers=workers).version(version)
+        made.raw["metadata"]["annotations"] |= required
+        bench.submit(made)
+        before = len(bench.writer.steps)
+        await bench.tick()
+        assert len(bench.writer.steps) == before + 1
+        await hours(bench, "one", number=0.04)

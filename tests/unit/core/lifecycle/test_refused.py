@@ -1,0 +1,179 @@
+"""What the API server refuses for good does not hold up the job, nor others."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from kfext.core.lifecycle.refused import _DEEDS
+from kfext.core.lifecycle.situation import Refused
+from kfext.core.lifecycle.steps import (
+    Release,
+    Step,
+    Suspend,
+    Ungate,
+    Wait,
+)
+from kfext.names import (
+    FINISHED,
+    GATED,
+    PHASE_RELEASED,
+    PLACED,
+    QUEUED,
+    REASON_NO_ROOM,
+    REASON_WRITE_REFUSED,
+)
+from tests.unit.core.lifecycle.cases import (
+    NOW,
+    Case,
+    decide,
+    full,
+    phase,
+    plan,
+    stopped,
+    three,
+    worker,
+    workers,
+)
+
+
+def refusing(*steps: str, **more: Any) -> Mapping[str, Any]:
+    return {"refused": {step: Refused("denied by policy", 200.0) for step in steps}, **more}
+
+
+def waits(wanted: str, *, words: str = "denied by policy") -> Any:
+    return lambda step: (
+        phase(wanted, REASON_WRITE_REFUSED)(step)
+        and step.again == 200.0
+        and words in step.verdict.message
+    )
+
+
+REQUIRED = {"colocation": "required"}
+REFUSED: dict[str, Case] = {
+    "to unsuspend it: released": Case(
+        Release,
+        three().held(),
+        more=refusing("Unsuspend"),
+        check=lambda step: (
+            step.verdict.reason == REASON_WRITE_REFUSED
+            and "refuses to unsuspend it under its plan: denied by policy" in step.verdict.message
+        ),
+    ),
+    "to unsuspend it, and to release it": Case(
+        Wait, three().held(), more=refusing("Unsuspend", "Release"), check=waits(QUEUED)
+    ),
+    "to unsuspend it, and colocation is required": Case(
+        Wait,
+        three().held(),
+        more=refusing("Unsuspend", **REQUIRED),
+        check=waits(QUEUED, words="never released"),
+    ),
+    "to unsuspend it, and there is no room now": Case(
+        Wait, three().held(), on=full(), more=refusing("Unsuspend"), check=phase(QUEUED)
+    ),
+    "to pin its pods: released": Case(
+        Release, three().resumed(), workers(gated=True), plan("a", "a", "a"), more=refusing("Pin")
+    ),
+    "to pin its pods, and to release it: ungated": Case(
+        Ungate,
+        three().resumed(),
+        workers(gated=True),
+        plan("a", "a", "a"),
+        more=refusing("Pin", "Release"),
+        check=lambda step: len(step.pods) == 3,
+    ),
+    "any write": Case(
+        Wait,
+        three().resumed(),
+        workers(gated=True),
+        plan("a", "a", "a"),
+        more=refusing("Pin", "Release", "Ungate"),
+        check=waits(GATED),
+    ),
+    "to pin its pods, and colocation is required: stopped": Case(
+        Suspend,
+        three().resumed(),
+        workers(gated=True),
+        plan("a", "a", "a"),
+        more=refusing("Pin", **REQUIRED),
+        check=lambda step: (
+            stopped(REASON_WRITE_REFUSED, 1)(step) and step.state.retry_at == NOW + 15
+        ),
+    ),
+    "to pin or suspend it, and colocation is required": Case(
+        Wait,
+        three().resumed(),
+        workers(gated=True),
+        plan("a", "a", "a"),
+        more=refusing("Pin", "Suspend", **REQUIRED),
+        check=waits(GATED),
+    ),
+    "to pin the rest of a required gang that runs in part: it runs on": Case(
+        Wait,
+        three().resumed(),
+        [*workers(bound="a")[:2], worker(2, gated=True)],
+        plan("a", "a", "a"),
+        more=refusing("Pin", **REQUIRED),
+        check=waits(GATED),
+    ),
+    "to pin the pods of a required job that Kueue started: only Kueue stops it": Case(
+        Wait,
+        three().resumed().queued_by_kueue(),
+        workers(gated=True),
+        plan("a", "a", "a"),
+        more=refusing("Pin", **REQUIRED),
+        check=waits(GATED),
+    ),
+    "its new plan": Case(Release, three().resumed(), workers(gated=True), more=refusing("Replan")),
+    "to delete its unbound pods: released, which deletes them too": Case(
+        Release,
+        three().resumed(),
+        workers(pinned="a"),
+        plan("a", "a", "a"),
+        more=refusing("DeleteUnbound", waited=60.0),
+        check=lambda step: len(step.pods) == 3,
+    ),
+    "to note that it was resumed by hand, with pods at the gate: released": Case(
+        Release, three().held().resumed(), workers(gated=True), more=refusing("SaveState")
+    ),
+    "to note the state of a job that runs: it runs on": Case(
+        Wait,
+        three().held().resumed(),
+        workers(bound="a"),
+        more=refusing("SaveState"),
+        check=waits(PLACED),
+    ),
+    "to ungate the pods of a released job": Case(
+        Wait,
+        three().resumed().released(),
+        workers(gated=True),
+        more=refusing("Ungate"),
+        check=waits(PHASE_RELEASED),
+    ),
+    "to delete pods of a job that has ended": Case(
+        Wait,
+        three().resumed().condition("Failed"),
+        workers(pinned="a"),
+        plan("a", "a", "a"),
+        more=refusing("DeleteUnbound", waited=60.0),
+        check=waits(FINISHED),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED.keys())
+def test_what_is_refused_for_good(case: Case) -> None:
+    decide(case)
+
+
+def test_every_step_that_writes_can_be_refused() -> None:
+    assert {*_DEEDS, Wait} == set(Step.__args__)
+
+
+def test_a_job_waits_for_its_own_reason_if_only_the_record_of_its_settings_is_refused() -> None:
+    made = three().held()
+    template = made.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    template["metadata"] = {"annotations": {"kfext.dev/colocation": "preferred"}}
+    more = refusing("SaveState", stated={"kfext.dev/network": "host"})
+    decide(Case(Wait, made, on=full(), more=more, check=phase(QUEUED, REASON_NO_ROOM)))
