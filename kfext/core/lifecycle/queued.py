@@ -52,11 +52,21 @@ def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> St
         return let_go(situation, Verdict(REASON_RELEASED, "colocation was switched off"))
     if beyond := oversized_in_queue(situation):
         return beyond
-    if left := situation.backs_off:
+    if situation.backs_off:
         message = f"{state.message}; it backs off until {clock(state.retry_at)}"
-        reason = state.reason or REASON_BACKING_OFF
-        return Wait(QUEUED, Verdict(reason, message), again=left)
+        return _back_off(situation, Verdict(state.reason or REASON_BACKING_OFF, message))
     return _start(situation, ledger, no_fits)
+
+
+def _back_off(situation: Situation, verdict: Verdict) -> Step:
+    """Wait until the back-off is over, but not longer than the policy lets a job wait."""
+    left, bound = situation.backs_off, situation.placement.release_after
+    if bound is None or situation.never_released:
+        return Wait(QUEUED, verdict, again=left)
+    if situation.in_line >= bound:
+        message = f"not started within {bound:g} s: {situation.state.message}"
+        return let_go(situation, Verdict(verdict.reason, message))
+    return Wait(QUEUED, verdict, again=min(left, bound - situation.in_line))
 
 
 def _start(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:

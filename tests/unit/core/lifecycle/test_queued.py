@@ -216,9 +216,7 @@ QUEUE: dict[str, Case] = {
     "an autoscaler does not help where a quota stops the job: not released": Case(
         Wait,
         three().held().created(0),
-        more={
-            "context": QueueContext(autoscaler=True, quota=QuotaView((parse_quota(NO_PODS),)))
-        },
+        more={"context": QueueContext(autoscaler=True, quota=QuotaView((parse_quota(NO_PODS),)))},
         check=lambda step: (
             phase(QUEUED, REASON_QUOTA)(step) and "autoscaler" not in step.verdict.message
         ),
@@ -276,6 +274,31 @@ QUEUE: dict[str, Case] = {
         Wait,
         was_suspended(),
         state=stop_state(retry_at=NOW + 7, reason=REASON_CREATE_TIMEOUT, message="quota"),
+        check=lambda step: phase(QUEUED, REASON_CREATE_TIMEOUT)(step) and step.again == 7.0,
+    ),
+    "a back-off, and the policy's bound ends before it": Case(
+        Wait,
+        was_suspended().created(NOW - 95),
+        state=stop_state(
+            retry_at=NOW + 7, reason=REASON_CREATE_TIMEOUT, message="", queued_since=NOW - 95
+        ),
+        more={"placement": Placement(release_after=100.0)},
+        check=lambda step: phase(QUEUED, REASON_CREATE_TIMEOUT)(step) and step.again == 5.0,
+    ),
+    "a back-off, and the policy's bound is over": Case(
+        Release,
+        was_suspended(),
+        state=stop_state(retry_at=NOW + 7, reason=REASON_CREATE_TIMEOUT, message="quota"),
+        more={"placement": Placement(release_after=100.0)},
+        check=lambda step: (
+            step.verdict.reason == REASON_CREATE_TIMEOUT and "quota" in step.verdict.message
+        ),
+    ),
+    "a back-off of a required job, and the policy's bound is over": Case(
+        Wait,
+        was_suspended(),
+        state=stop_state(retry_at=NOW + 7, reason=REASON_CREATE_TIMEOUT, message="quota"),
+        more={"placement": Placement(release_after=100.0), "colocation": "required"},
         check=lambda step: phase(QUEUED, REASON_CREATE_TIMEOUT)(step) and step.again == 7.0,
     ),
     "a back-off written by a clock that was a day ahead": Case(
