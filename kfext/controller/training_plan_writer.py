@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,7 @@ from kfext.core.words import listed
 from kfext.errors import ApiError, Conflict, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
+from kfext.model.backoff import exponential_backoff
 from kfext.model.job import TrainingJob
 from kfext.model.tolerant import mapping, text
 from kfext.names import (
@@ -35,6 +37,8 @@ _log = structlog.get_logger(__name__)
 _CALM_SECONDS = 1.0
 """Pause between two writes of one TrainingPlan, so that it does not count a gang's pods one by one.
 """
+_LONGEST_PAUSE_SECONDS = 300.0
+"""The longest pause after a write that was refused; each in a row doubles it."""
 _WORKERS = 16
 _REFRESH_SECONDS = 0.05
 """Pause between two writes that only update numbers in a message: whenever free capacity changes,
@@ -60,6 +64,7 @@ class TrainingPlanWriter:
         self._news: asyncio.Queue[str] = asyncio.Queue()
         self._refreshes: asyncio.Queue[str] = asyncio.Queue()
         self._queued: dict[str, asyncio.Queue[str]] = {}
+        self._failures: Counter[str] = Counter()
 
     def observe(self, old: WrittenTrainingPlan | None, new: WrittenTrainingPlan | None) -> None:
         """Take in the present version of a TrainingPlan; a deleted one is created again."""
@@ -85,7 +90,7 @@ class TrainingPlanWriter:
 
     def forget(self, uid: str) -> None:
         """Take in that a job is gone: its TrainingPlan goes with it."""
-        for memory in (self._wanted, self._written):
+        for memory in (self._wanted, self._written, self._failures):
             memory.pop(uid, None)
         self._conditions.forget(uid)
 
@@ -111,14 +116,34 @@ class TrainingPlanWriter:
             uid = await queue.get()
             job, status = self._wanted.get(uid, (None, None))
             if job is not None and status is not None and self._written.get(uid) != status:
-                try:
-                    if await self._write(job, status):
-                        self._written[uid] = status
-                except ApiError as error:
-                    _log.warning("TrainingPlan not written", job=job.name, error=str(error))
+                await self._attempt(job, status)
             # Until then the job counts as queued, so that changes in the meantime wait too.
-            loop.call_later(_CALM_SECONDS, self._calm_again, uid)
+            loop.call_later(self._calm_seconds(uid), self._calm_again, uid)
             await asyncio.sleep(pause)
+
+    async def _attempt(self, job: TrainingJob, status: TrainingPlanStatus) -> None:
+        try:
+            written = await self._write(job, status)
+        except ApiError as error:
+            _log.warning("TrainingPlan not written", job=job.name, error=str(error))
+            if not error.final:
+                return  # it is written once the API server is back
+            written = False
+        if written:
+            self._written[job.uid] = status
+            self._failures.pop(job.uid, None)
+        elif job.uid in self._wanted:
+            self._failures[job.uid] += 1
+
+    def _calm_seconds(self, uid: str) -> float:
+        """Return for how long a TrainingPlan is not written again.
+
+        One that cannot be written may never be: a TrainingPlan of an earlier job of that name that
+        was orphaned, for example, stays.
+        """
+        return exponential_backoff(
+            max(self._failures[uid], 1), first=_CALM_SECONDS, longest=_LONGEST_PAUSE_SECONDS
+        )
 
     def _calm_again(self, uid: str) -> None:
         self._queued.pop(uid, None)

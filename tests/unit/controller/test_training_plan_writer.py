@@ -132,6 +132,29 @@ async def test_the_one_of_a_deleted_namesake_does_not_count(api: FakeApi) -> Non
     assert api.plans["pytorchjob-train"]["spec"]["job"]["uid"] == "uid-1"
 
 
+async def test_one_that_can_never_be_written_costs_few_writes(api: FakeApi) -> None:
+    api.plans["pytorchjob-train"] = {"spec": {"job": {"uid": "orphaned"}}, "metadata": {}}
+    made = plan_writer(api)
+    made.show(JOB, WAITS)
+    await run(made, 0.3)
+    assert 2 <= api.patches <= 10, "at 1, 2, 4... ms, instead of each ms"
+
+
+async def test_an_api_server_that_was_away_is_asked_as_promptly_as_before(api: FakeApi) -> None:
+    made = plan_writer(api)
+    api.away = True
+    made.show(JOB, WAITS)
+    await run(made)
+    assert made._calm_seconds(JOB.uid) == module._CALM_SECONDS
+    api.away = False
+    await run(made, 0.2)
+    assert api.plans["pytorchjob-train"]["status"]["phase"] == QUEUED
+    for status in (RUNS, WAITS, RUNS):
+        made.show(JOB, status)
+        await run(made, 0.02)
+        assert api.plans["pytorchjob-train"]["status"]["phase"] == status.phase
+
+
 async def test_made_meanwhile_by_ourselves_before_a_restart(api: FakeApi) -> None:
     api.taken = {"spec": {"job": {"uid": "uid-1"}}, "metadata": {}}
     made = plan_writer(api)
