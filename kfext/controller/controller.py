@@ -121,7 +121,9 @@ class Controller:
                 self.planner.cluster.observe_job({"kind": kind.name, **raw})
 
     async def _sweep(self) -> None:
-        """Forget deleted jobs that kopf missed: it reports no deletion from before a new list.
+        """Forget deleted jobs and policies that kopf missed.
+
+        It reports no deletion from before a new list.
 
         Look for an autoscaler too, which may come and go.
         """
@@ -136,7 +138,17 @@ class Controller:
                 for uid in known - present:
                     cluster.forget_job(uid)
                     self.plan_writer.forget(uid)
+                await self._sweep_policies()
             await asyncio.sleep(_SWEEP_SECONDS)
+
+    async def _sweep_policies(self) -> None:
+        settings = self.planner.settings
+        known = {policy.name for policy in settings.policies()}
+        present = {parse_policy(raw).name for raw in await self._client.list_all(paths.policies())}
+        for name in known - present:
+            settings.forget_policy(name)
+        if known - present:
+            self.planner.cluster.mark_queue()
 
     async def _stand_by(self) -> None:
         """Bound what is noted for the loop until it runs."""

@@ -81,6 +81,7 @@ def operator_settings() -> kopf.OperatorSettings:
     settings.persistence.diffbase_storage = _NoDiffs()
     # kopf decodes a whole page at once, and an object of 1.5 MiB can take 40 MB then.
     settings.watching.chunk_size = 5
+    settings.watching.inactivity_timeout = 70  # the API server sends a bookmark each minute
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 330
     settings.watching.connect_timeout = 10
