@@ -20,9 +20,9 @@ def label(kfext: Kfext, node: str, labels: Mapping[str, str | None]) -> None:
     _change(kfext, node, {"metadata": {"labels": labels}})
 
 
-def taint(kfext: Kfext, node: str, effect: str) -> None:
+def taint(kfext: Kfext, node: str, effect: str, *, key: str = "example.com/broken") -> None:
     """Taint a node; NoExecute has its pods deleted too."""
-    taints = [{"key": "example.com/broken", "effect": effect}]
+    taints = [{"key": key, "effect": effect}]
     _change(kfext, node, {"spec": {"taints": taints}})
 
 

@@ -12,6 +12,7 @@ from e2e.harness.wait import until
 
 _ENFORCE = "pod-security.kubernetes.io/enforce"
 _ROOT = "/apis/admissionregistration.k8s.io/v1"
+_JSON_PATCH = "application/json-patch+json"
 _ADMITTED, _NOT_ADMITTED = {201}, {403, 422}
 _CLAIM: Object = {
     "apiVersion": "v1",
@@ -22,6 +23,7 @@ _CLAIM: Object = {
         "resources": {"requests": {"storage": "1Gi"}},
     },
 }
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PODS = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
 
 
@@ -80,11 +82,41 @@ def refusing(space: Space, *, unless: str, message: str, probe: Object) -> Itera
 
     It does once this returns: `probe`, a pod that is never made, was refused.
     """
+    with _policy(space, rule=_PODS, unless=unless, message=message):
+        _wait(space, probe, _NOT_ADMITTED)
+        yield
+
+
+@contextmanager
+def refusing_pins(space: Space, *, message: str) -> Iterator[None]:
+    """Have the API server refuse every change that pins a pod of a namespace to nodes."""
+    name = "probe"
+    space.kube.create(space.path("pods"), squatter(name))
+    here = {"key": "metadata.name", "operator": "In", "values": ["nowhere"]}
+    pin = {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [{"matchFields": [here]}]}}}
+    operation = {"op": "add", "path": "/spec/affinity", "value": pin}
+    path = f"{space.path('pods', name)}?dryRun=All"
+    unless = f"!has(object.spec.affinity.nodeAffinity.{_REQUIRED})"
+    unless = f"!has(object.spec.affinity) || !has(object.spec.affinity.nodeAffinity) || {unless}"
+    rule = {**_PODS, "operations": ["UPDATE"]}
+    with _policy(space, rule=rule, unless=unless, message=message):
+        until(
+            lambda: (
+                space.kube.ask("PATCH", path, [operation], kind=_JSON_PATCH).status in _NOT_ADMITTED
+            ),
+            what="a pin is refused",
+        )
+        space.kube.delete(space.path("pods", name), grace=0)
+        yield
+
+
+@contextmanager
+def _policy(space: Space, *, rule: Object, unless: str, message: str) -> Iterator[None]:
     specs: dict[str, Object] = {
         "ValidatingAdmissionPolicy": {
             "matchConstraints": {
                 "namespaceSelector": {"matchLabels": {CASE: space.name}},
-                "resourceRules": [_PODS],
+                "resourceRules": [rule],
             },
             "validations": [{"expression": unless, "message": message}],
         },
@@ -98,7 +130,6 @@ def refusing(space: Space, *, unless: str, message: str, probe: Object) -> Itera
         body = {"kind": kind, "metadata": {"name": space.name}, "spec": spec}
         space.kube.create(path, {"apiVersion": "admissionregistration.k8s.io/v1", **body})
     try:
-        _wait(space, probe, _NOT_ADMITTED)
         yield
     finally:
         for path in paths:

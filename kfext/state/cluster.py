@@ -10,8 +10,8 @@ from typing import Any
 
 from kfext.core.ledger.claims import pod_claim, pod_key
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.patches.basis import basis
 from kfext.core.observed import as_observed
+from kfext.core.patches.basis import basis
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.job_state import decode_state
 from kfext.model.node import Node

@@ -5,8 +5,8 @@ import pytest
 
 from kfext import names
 from kfext.model.job import TrainingJob
-from kfext.model.moment import Moment
 from kfext.model.job_state import JobState, Observed
+from kfext.model.moment import Moment
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.state.cluster import Cluster

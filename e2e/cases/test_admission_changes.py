@@ -1,0 +1,162 @@
+"""Admission changes pods, or refuses what is written: a job is not restarted for ever."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from e2e.harness import nodes
+from e2e.harness.jobs import workers
+from e2e.harness.kfext_process import Kfext
+from e2e.harness.kube import Object
+from e2e.harness.look import gated, pinned_to, suspended
+from e2e.harness.pods import FOREIGN_GATE, squatter
+from e2e.harness.refusing import refusing_pins
+from e2e.harness.space import Space
+from e2e.harness.stand_in import standing_in
+
+GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
+PODS = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+
+
+def limit_range(space: Space, *, cpu: str) -> None:
+    """Have the API server give each container as much CPU if it states none."""
+    limit = {"type": "Container", "defaultRequest": {"cpu": cpu}, "default": {"cpu": cpu}}
+    body = {"metadata": {"name": "defaults"}, "spec": {"limits": [limit]}}
+    path = f"/api/v1/namespaces/{space.name}/limitranges"
+    space.kube.create(path, {"apiVersion": "v1", "kind": "LimitRange", **body})
+    probe = squatter("probe")
+
+    def effective() -> bool:
+        made = space.kube.ask("POST", f"{space.path('pods')}?dryRun=All", probe).body
+        return "requests" in made["spec"]["containers"][0].get("resources", {})
+
+    space.until(effective, "the LimitRange holds")
+
+
+def test_pods_that_a_limit_range_makes_too_big_are_started_once_and_then_released(
+    space: Space,
+) -> None:
+    space.nodes(1, cpu="4", memory="64Gi")
+    space.policy(placement={"releaseAfter": "20s"})
+    limit_range(space, cpu="2")
+    space.submit(workers("gang", 3))
+    space.until(
+        lambda: [e for e in space.events("gang") if "admission changed its pods" in e["note"]],
+        "it says why it was stopped",
+    )
+    view = space.phase("gang", "Released")
+    assert "TooBig" in view["message"]
+    assert "6 cpu" in view["message"]
+    assert space.starts() == 1
+    space.until(lambda: len(space.pods("gang")) == 3, "plain pods exist")
+
+
+@contextmanager
+def runtime_class(space: Space, *, cpu: str) -> Iterator[str]:
+    """A RuntimeClass whose pods need so much more."""
+    path = "/apis/node.k8s.io/v1/runtimeclasses"
+    body = {"metadata": {"name": space.name}, "handler": "sandbox"}
+    body |= {"overhead": {"podFixed": {"cpu": cpu}}}
+    space.kube.create(path, {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", **body})
+    try:
+        yield space.name
+    finally:
+        space.kube.delete(f"{path}/{space.name}")
+
+
+@pytest.mark.long
+def test_pods_with_an_overhead_wait_for_room_and_are_placed_when_there_is(space: Space) -> None:
+    (node,) = space.nodes(1, cpu="8", memory="64Gi", gpu="4")
+    with runtime_class(space, cpu="2") as name:
+        space.submit(workers("first", 2, each={"cpu": "1"}, pod={"runtimeClassName": name}))
+        space.bound("first", 2)  # six of eight CPUs
+        space.submit(workers("second", 2, each={"cpu": "1"}, pod={"runtimeClassName": name}))
+        view = space.until(
+            lambda: (v := space.view("second")).get("reason") == "NoRoom" and v, "it waits for room"
+        )
+        assert view["phase"] == "Queued"
+        assert "6 cpu" in view["message"]
+        before = space.starts()
+        space.kube.delete(space.path("pytorchjobs", "first"))
+        assert set(space.bound("second", 2).values()) == {node}
+    assert (before, space.starts()) == (2, 3)
+
+
+@contextmanager
+def tolerating(space: Space, kfext: Kfext) -> Iterator[None]:
+    """Do as ExtendedResourceToleration does: tolerate taints named after what a pod requests."""
+    toleration = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+
+    def mutate(made: Object) -> list[Object]:
+        tolerations = [*made["spec"].get("tolerations", []), toleration]
+        return [{"op": "add", "path": "/spec/tolerations", "value": tolerations}]
+
+    def effective() -> bool:
+        made = space.kube.ask("POST", f"{space.path('pods')}?dryRun=All", squatter("probe")).body
+        return toleration in made["spec"].get("tolerations", [])
+
+    with standing_in(
+        kfext.testbed,
+        kfext.kube,
+        name=f"tolerating-{space.name}",
+        namespace=space.name,
+        rule=PODS,
+        mutate=mutate,
+        effective=effective,
+    ):
+        yield
+
+
+def tainted(space: Space) -> list[str]:
+    made = space.nodes(2, cpu="32", memory="64Gi", gpu="4")
+    for node in made:
+        nodes.taint(space.kfext, node, "NoSchedule", key="nvidia.com/gpu")
+    return made
+
+
+def test_gpu_pods_go_to_tainted_nodes_where_admission_adds_the_toleration(
+    space: Space, kfext: Kfext
+) -> None:
+    made = tainted(space)
+    with tolerating(space, kfext):
+        space.submit(workers("gang", 3, each=GPU))
+        homes = set(space.bound("gang", 3).values())
+    assert len(homes) == 1
+    assert homes <= set(made)
+    assert space.starts() == 1
+
+
+@pytest.mark.long
+def test_where_nothing_adds_the_toleration_one_start_shows_it(space: Space) -> None:
+    tainted(space)
+    space.submit(workers("gang", 3, each=GPU))
+    view = space.until(
+        lambda: (v := space.view("gang")).get("reason") == "NoEligibleNode" and v, "it says why"
+    )
+    assert "taint nvidia.com/gpu" in view["message"]
+    assert suspended(space.job("gang"))
+    assert space.starts() == 1
+
+
+@pytest.mark.long
+def test_a_gang_whose_pins_are_refused_by_a_policy_runs_as_on_plain_kubernetes(
+    space: Space,
+) -> None:
+    space.nodes(2, cpu="32", memory="64Gi", gpu="4")
+    with refusing_pins(space, message="no pod may be pinned"):
+        space.submit(workers("gang", 3, each=GPU))
+        space.patiently(lambda: space.view("gang").get("phase") == "Released", seconds=90)
+        space.bound("gang", 3)
+    assert "no pod may be pinned" in space.view("gang")["message"]
+    assert not any(gated(pod) or pinned_to(pod) for pod in space.pods("gang"))
+
+
+def test_a_gate_that_nobody_removes_keeps_no_capacity(space: Space) -> None:
+    (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    space.policy(placement={"bindTimeout": "2s"})
+    space.submit(workers("gang", 4, each=GPU, pod=FOREIGN_GATE))
+    space.until(lambda: space.starts() and suspended(space.job("gang")), "it is suspended again")
+    space.submit(workers("other", 4, each=GPU))
+    assert set(space.bound("other", 4).values()) == {node}
+    assert "another system's scheduling gate" in space.view("gang")["message"]
