@@ -8,7 +8,7 @@ from typing import Any
 
 from kfext.model.bounds import MOST_GATES, few
 from kfext.model.constraints import Constraints, parse_constraints
-from kfext.model.podspec import is_guaranteed, pod_requests
+from kfext.model.podspec import cpu_limit, is_guaranteed, pod_requests
 from kfext.model.quantity import Resources
 from kfext.model.timestamps import timestamp
 from kfext.model.tolerant import mapping, sequence, strings, text
@@ -41,6 +41,7 @@ class PodDemand:
 
     gates: tuple[str, ...]
     requests: Resources
+    cpu_limit: int | None
     guaranteed: bool
     constraints: Constraints
     affinity: Mapping[str, Any]
@@ -63,6 +64,7 @@ class Pod:
     `pinned_to`: the node to which its affinity pins it, None while it is gated.
     `deleting`: whether it has a deletionTimestamp.
     `gates`: the names of its scheduling gates.
+    `cpu_limit`: the millicores that it can use, None if nothing limits it.
     `constraints`, `affinity`: kept only while it is gated, as kfext patches no other pods.
     `host_ports`: the ports of its node that it uses.
     `unschedulable`: the message of kube-scheduler, empty if there is none.
@@ -84,6 +86,7 @@ class Pod:
     deleting: bool = False
     gates: tuple[str, ...] = ()
     requests: Resources = field(default_factory=dict)
+    cpu_limit: int | None = None
     guaranteed: bool = False
     constraints: Constraints | None = None
     host_ports: tuple[tuple[str, int], ...] = ()
@@ -135,6 +138,7 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
         deleting=bool(metadata.get("deletionTimestamp")),
         gates=demand.gates,
         requests=demand.requests,
+        cpu_limit=demand.cpu_limit,
         guaranteed=demand.guaranteed,
         constraints=demand.constraints if gated else None,
         host_ports=demand.constraints.host_ports,
@@ -157,6 +161,7 @@ def parse_demand(spec: Mapping[str, Any]) -> PodDemand:
             for gate in sequence(spec.get("schedulingGates"))[: MOST_GATES + 1]
         ),
         requests=few(pod_requests(spec)),
+        cpu_limit=None if constraints.excess else cpu_limit(spec),
         guaranteed=not constraints.excess and is_guaranteed(spec),
         constraints=constraints,
         affinity={} if constraints.excess else mapping(spec.get("affinity")),

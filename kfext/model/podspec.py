@@ -36,6 +36,19 @@ def pod_limits(spec: Mapping[str, Any]) -> Resources:
     return {name: number + overhead.get(name, 0) for name, number in total.items()}
 
 
+def cpu_limit(spec: Mapping[str, Any]) -> int | None:
+    """Return how much CPU a pod can use at most, in millicores; None if nothing limits it.
+
+    One container without a limit is enough for that, as nothing limits the pod then. Source:
+    kubernetes pkg/kubelet/cm ResourceConfigForPod.
+    """
+    if limit := _limits(spec).get(CPU):
+        return limit + parse_resources(spec.get("overhead")).get(CPU, 0)
+    if all(CPU in _limits(container) for container in lasting_containers_of(spec)):
+        return pod_limits(spec).get(CPU)
+    return None
+
+
 def is_guaranteed(spec: Mapping[str, Any]) -> bool:
     """Return whether requests equal limits for all CPU and memory (QoS class Guaranteed)."""
     if _pod_level(spec):

@@ -11,7 +11,7 @@ from kfext.model.constraints import Constraints, parse_constraints
 from kfext.model.kinds import Kind
 from kfext.model.networking import Networking, parse_networking
 from kfext.model.pod_bounds import template_excess
-from kfext.model.podspec import is_guaranteed, pod_requests
+from kfext.model.podspec import cpu_limit, is_guaranteed, pod_requests
 from kfext.model.quantity import Resources
 from kfext.model.tolerant import mapping, strings, text
 from kfext.names import RELEASED
@@ -32,6 +32,7 @@ class ReplicaGroup:
         it then.
     `template`: a number that changes with what the template requires of a node.
     `restarts`: whether the operator may replace a pod that failed: unless restartPolicy is Never.
+    `cpu_limit`: the millicores that one pod can use, None if nothing limits it.
     """
 
     type: str
@@ -47,6 +48,7 @@ class ReplicaGroup:
     excess: str = ""
     template: int = 0
     restarts: bool = True
+    cpu_limit: int | None = None
 
 
 def parse_groups(kind: Kind, specs: Mapping[str, Any]) -> tuple[ReplicaGroup, ...]:
@@ -81,6 +83,7 @@ def parse_groups(kind: Kind, specs: Mapping[str, Any]) -> tuple[ReplicaGroup, ..
                 excess=excess,
                 template=_number(requests, replace(constraints, host_ports=())),
                 restarts=(text(mapping(value).get("restartPolicy")) or kind.restart) != "Never",
+                cpu_limit=cpu_limit(pod_spec),
             )
         )
     return tuple(sorted(groups, key=lambda group: rank[group.type]))

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.model.podspec import is_best_effort, is_guaranteed, pod_limits, pod_requests
+from kfext.model.podspec import (
+    cpu_limit,
+    is_best_effort,
+    is_guaranteed,
+    pod_limits,
+    pod_requests,
+)
 
 
 def container(cpu: str | None = None, *, limit: str | None = None, **fields: Any) -> dict[str, Any]:
@@ -124,6 +130,42 @@ def test_cpu_limits(spec: dict[str, Any], want: int) -> None:
 
 def test_overhead_makes_no_limit_where_there_is_none() -> None:
     assert pod_limits({"containers": [container("1")], "overhead": {"cpu": "250m"}}) == {}
+
+
+CPU_LIMITS: dict[str, tuple[dict[str, Any], int | None]] = {
+    "containers add up": ({"containers": [container(limit="1"), container(limit="2")]}, 3000),
+    "one container without a limit may use all": (
+        {"containers": [container(limit="1"), container("2")]},
+        None,
+    ),
+    "a sidecar without a limit too": (
+        {"containers": [container(limit="1")], "initContainers": [container(**SIDECAR)]},
+        None,
+    ),
+    "an init container is gone when the pod works": (
+        {"containers": [container(limit="1")], "initContainers": [container()]},
+        1000,
+    ),
+    "zero is no limit": ({"containers": [container(limit="0")]}, None),
+    "a limit of the pod holds for all": (
+        {
+            "containers": [container("1"), {}],
+            "resources": {"limits": {"cpu": "4"}},
+            "overhead": {"cpu": "250m"},
+        },
+        4250,
+    ),
+    "overhead comes on top": (
+        {"containers": [container(limit="1")], "overhead": {"cpu": "250m"}},
+        1250,
+    ),
+    "no containers": ({}, None),
+}
+
+
+@pytest.mark.parametrize(("spec", "want"), CPU_LIMITS.values(), ids=CPU_LIMITS)
+def test_how_much_cpu_a_pod_can_use(spec: dict[str, Any], want: int | None) -> None:
+    assert cpu_limit(spec) == want
 
 
 def test_extended_resources_huge_pages_and_local_disk_are_resources_like_others() -> None:
