@@ -17,6 +17,8 @@ Resources = Mapping[str, int]
 CPU = "cpu"
 MEMORY = "memory"
 PODS = "pods"
+COMMON = frozenset({CPU, MEMORY, PODS, "ephemeral-storage"})
+"""Resources that every node has; all others, such as GPUs, are scarce."""
 
 _SYNTAX = re.compile(
     r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d+)|(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?))",

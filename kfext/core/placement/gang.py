@@ -1,6 +1,6 @@
 """A gang: all pods of one job in rank order, each with what it requires of a node."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -88,12 +88,19 @@ def gang(members: Iterable[Member]) -> Gang:
             requests = np.array(amounts, dtype=np.int64)
             batches.append(Batch(end - start, requests, first.constraints))
             start = end
+    return gang_of(ordered, resources, batches)
+
+
+def gang_of(
+    members: Iterable[Member], resources: tuple[str, ...], batches: Sequence[Batch]
+) -> Gang:
+    """Return the gang of some batches, whose members these are."""
     totals = (
         sum(batch.count * int(batch.requests[number]) for batch in batches)
         for number in range(len(resources))
     )
     return Gang(
-        members=ordered,
+        members=tuple(members),
         resources=resources,
         batches=tuple(batches),
         total=np.array([min(total, _LARGEST_TOTAL) for total in totals], dtype=np.int64),

@@ -11,10 +11,7 @@ from numpy.typing import NDArray
 from kfext.core.ledger.columns import ASSUMED, Amounts
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Gang
-from kfext.model.quantity import CPU, MEMORY, PODS, Resources
-
-COMMON = frozenset({CPU, MEMORY, PODS, "ephemeral-storage"})
-"""Resources that every node has; all others, such as GPUs, are scarce."""
+from kfext.model.quantity import COMMON, Resources
 
 Rows = NDArray[np.intp]
 Scores = NDArray[np.float64]

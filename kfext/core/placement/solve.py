@@ -10,7 +10,7 @@ from kfext.core.ledger.eligible import Mask
 from kfext.core.ledger.topology import Domains
 from kfext.core.placement.division import Weights, cost
 from kfext.core.placement.domains import side_by_side, surroundings
-from kfext.core.placement.gang import Gang
+from kfext.core.placement.gang import Gang, gang_of
 from kfext.core.placement.limits import Limits
 from kfext.core.placement.nodeset import MOST_NODES, divide, fewest_nodes
 from kfext.core.placement.pack import fill
@@ -133,12 +133,7 @@ def _part(gang: Gang, chosen: Mask) -> tuple[Gang, list[int]]:
     kept = [number for number, count in enumerate(counts) if count]
     batches = [replace(gang.batches[number], count=int(counts[number])) for number in kept]
     members = [member for member, is_chosen in zip(gang.members, chosen, strict=True) if is_chosen]
-    totals = [
-        sum(batch.count * int(batch.requests[number]) for batch in batches)
-        for number in range(len(gang.resources))
-    ]
-    total = np.minimum(gang.total, np.array(totals, dtype=object)).astype(np.int64)
-    return Gang(tuple(members), gang.resources, tuple(batches), total), kept
+    return gang_of(members, gang.resources, batches), kept
 
 
 def _cost(rows: Rows, task: Task) -> float:
