@@ -66,10 +66,14 @@ class JobBuilder:
     def group(
         self, type_: str, replicas: int = 1, *, spec: Raw | None = None, **amounts: Any
     ) -> Self:
+        """Each pod can use as much CPU as it requests; `cpu_limit` is another, empty for none."""
         limited, wanted_ports = amounts.pop("guaranteed", False), amounts.pop("ports", ())
+        cpu_limit = amounts.pop("cpu_limit", amounts.get("cpu", ""))
         resources: Raw = {"requests": requests(**amounts)}
         if limited:
             resources["limits"] = resources["requests"]
+        elif cpu_limit:
+            resources["limits"] = {"cpu": cpu_limit}
         ports = [{"hostPort": port, "containerPort": port} for port in wanted_ports]
         container: Raw = {"name": "main", "resources": resources}
         if ports:
@@ -225,6 +229,8 @@ def _template(of: TrainingJob, type_: str) -> Raw:
         if name != "pods"
     }
     container: Raw = {"name": "main", "resources": {"requests": amounts}}
+    if group.cpu_limit is not None:
+        container["resources"]["limits"] = {"cpu": f"{group.cpu_limit}m"}
     if group.constraints.host_ports:
         container["ports"] = [
             {"hostPort": port, "containerPort": port} for _, port in group.constraints.host_ports
@@ -277,6 +283,7 @@ def limits(
     excluded: Iterable[str] = (),
     topology_keys: Iterable[str] = (),
     assumed: Mapping[str, int] | None = None,
+    assumed_burst: int | None = None,
 ) -> Limits:
     """Limits that allow everything but what is said."""
     return Limits(
@@ -284,6 +291,7 @@ def limits(
         excluded=tuple(excluded),
         topology_keys=tuple(topology_keys),
         assumed=tuple(sorted((assumed or {}).items())),
+        assumed_burst=assumed_burst,
     )
 
 

@@ -35,7 +35,13 @@ def kfext(
         for at, room in enumerate(free)
     )
     members = [
-        Member(ReplicaKey("worker", at), dict(zip(_NAMES, pod, strict=True)), Constraints(), True)
+        Member(
+            ReplicaKey("worker", at),
+            dict(zip(_NAMES, pod, strict=True)),
+            Constraints(),
+            guaranteed=True,
+            cpu_limit=pod[0],
+        )
         for at, pod in enumerate(pods)
     ]
     settings = Settings(placement=Placement(topology_keys=keys))

@@ -27,7 +27,7 @@ from kfext.core.settings.resolve import Settings
 from kfext.model.constraints import parse_constraints
 from kfext.model.node import parse_node
 from kfext.model.pod import ReplicaKey, parse_pod
-from kfext.model.podspec import is_guaranteed, pod_requests
+from kfext.model.podspec import cpu_limit, is_guaranteed, pod_requests
 from kfext.model.verdict import Verdict
 
 _IN_FLIGHT = 16
@@ -228,7 +228,13 @@ _ANYWHERE = limits_of(Settings(), excluded=())
 
 
 def _member(spec: Object) -> Member:
-    return Member(_ONLY, pod_requests(spec), parse_constraints(spec), is_guaranteed(spec))
+    return Member(
+        key=_ONLY,
+        requests=pod_requests(spec),
+        constraints=parse_constraints(spec),
+        guaranteed=is_guaranteed(spec),
+        cpu_limit=cpu_limit(spec),
+    )
 
 
 def _fits(pod: OddPod, spec: Object, ledger: Ledger) -> frozenset[str]:

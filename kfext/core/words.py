@@ -11,6 +11,11 @@ def pods(number: int) -> str:
     return f"{number} pod" if number == 1 else f"{number} pods"
 
 
+def cpus(millicores: int) -> str:
+    """Return an amount of CPU in words."""
+    return "1 CPU" if millicores == 1000 else f"{millicores / 1000:g} CPUs"
+
+
 def clock(seconds: float) -> str:
     """Return a time of day, in UTC; total, because `seconds` may come from an edited annotation."""
     return datetime.fromtimestamp(min(max(seconds, 0.0), _FAR), UTC).strftime("%H:%M:%S UTC")

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kfext.errors import QuantityError
 from kfext.model.label_selector import LabelSelector, parse_selector
 from kfext.model.networking import LARGEST_PORT
-from kfext.model.quantity import Resources, parse_resources
+from kfext.model.quantity import CPU, Resources, amount, parse_resources
 from kfext.model.tolerant import mapping, sequence, strings, text
 from kfext.names import DOMAIN
 
@@ -26,6 +27,7 @@ class Placement:
     `reserve_after`: how long the first job of the queue waits before capacity is kept for it.
     `topology_keys`: node labels that show how near two nodes are, the widest first.
     `assumed_requests`: what a container without requests counts as when nodes are compared.
+    `assumed_burst`: the millicores that a pod without a CPU limit is taken to use if it can.
     """
 
     bind_timeout: float = 60.0
@@ -34,6 +36,7 @@ class Placement:
     reserve_after: float = 300.0
     topology_keys: tuple[str, ...] = ()
     assumed_requests: Resources = field(default_factory=dict)
+    assumed_burst: int = 4000
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,7 @@ def parse_policy(raw: Mapping[str, Any]) -> TrainingPolicy:
             reserve_after=_seconds(placement.get("reserveAfter"), default=300.0),
             topology_keys=tuple(filter(None, map(text, sequence(placement.get("topologyKeys"))))),
             assumed_requests=parse_resources(placement.get("assumedRequests")),
+            assumed_burst=_cpu(placement.get("assumedBurst"), default=4000),
         ),
         network=_host_network(mapping(spec.get("network"))),
     )
@@ -108,6 +112,15 @@ def _host_network(raw: Mapping[str, Any]) -> HostNetwork:
 
 def _release_after(value: object) -> float | None:
     return None if value in (None, AUTO) else _seconds(value, default=60.0)
+
+
+def _cpu(value: object, *, default: int) -> int:
+    """Return an amount of CPU in millicores; `default` if it is invalid."""
+    try:
+        found = amount(CPU, value)
+    except QuantityError:
+        return default
+    return found if found >= 0 else default
 
 
 def _seconds(value: object, *, default: float) -> float:

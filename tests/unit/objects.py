@@ -162,7 +162,12 @@ odd_policies = st.fixed_dictionaries(
             weight=st.integers(),
             settings=_strings,
             namespaceSelector=_fields(matchLabels=_strings, matchExpressions=_requirements),
-            placement=_fields(bindTimeout=scalars, releaseAfter=scalars, assumedRequests=_amounts),
+            placement=_fields(
+                bindTimeout=scalars,
+                releaseAfter=scalars,
+                assumedRequests=_amounts,
+                assumedBurst=scalars,
+            ),
         ),
     },
 )

@@ -8,10 +8,12 @@ from kfext.core.elastic import WORKER, fewest_workers, with_workers, workers_of
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.situation import Situation
+from kfext.core.placement.burst import in_words
 from kfext.core.placement.division import DEFAULT, FEWEST, Weights
 from kfext.core.placement.gang import members_of
 from kfext.core.placement.limits import Limits
 from kfext.core.placement.place import place, why_more_nodes
+from kfext.core.placement.usable import can_burst
 from kfext.core.queue.no_fit import NoFit, NoFitCache, shape_of
 from kfext.core.queue.reservation import Reservation
 from kfext.core.words import clock
@@ -46,12 +48,28 @@ def find_place(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Ass
 
 def why_spread(situation: Situation, found: Assignment, ledger: Ledger) -> str:
     """Return why a placement uses more nodes than it must, or an empty string."""
-    if len(set(found.values())) <= 2:
-        return ""  # one node would have been chosen if it sufficed, so two are the fewest
+    if len(set(found.values())) < 2:
+        return ""
     workers = sum(key.type == WORKER.lower() for key in found)
     placed = replace(situation, job=with_workers(situation.job, workers))
+    if apart := _why_apart(placed, found, ledger):
+        return apart
+    if len(set(found.values())) == 2:
+        return ""  # one node would have been chosen if it sufficed, so two are the fewest
     fewest = _place(placed, ledger, placed.limits, ignoring=situation.open_claims, weights=FEWEST)
     return why_more_nodes(found, fewest)
+
+
+def _why_apart(situation: Situation, found: Assignment, ledger: Ledger) -> str:
+    """Return why pods are on more nodes than their requests need, or an empty string."""
+    members, limits = members_of(situation.job), situation.limits
+    if limits.assumed_burst is None or not can_burst(members, assumed=limits.assumed_burst):
+        return ""
+    by_requests = replace(limits, assumed_burst=None)
+    least = _place(situation, ledger, by_requests, ignoring=situation.open_claims)
+    one_node = not isinstance(least, Verdict) and len(set(least.values())) == 1
+    why = in_words(members, assumed=limits.assumed_burst, one_node=one_node)
+    return why_more_nodes(found, least, why=why)
 
 
 def _short(situation: Situation, ledger: Ledger) -> Assignment | None:

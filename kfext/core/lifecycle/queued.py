@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from kfext.core.elastic import fewest_workers, with_workers, workers_of
 from kfext.core.ledger.ledger import Ledger
+from kfext.core.ledger.ports import hosted
 from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY, why_spread
 from kfext.core.lifecycle.network import place_on_network
 from kfext.core.lifecycle.oversized import oversized_in_queue
@@ -82,11 +83,12 @@ def _start(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
     found, port, network = place_on_network(allowed, ledger, no_fits)
     if isinstance(found, NoFit):
         return _keep_waiting(situation, found)
-    fewer = situation.job.pods - len(found)
+    job = situation.job
+    fewer = job.pods - len(found)
     nodes = listed(sorted(set(found.values())))
     message = f"{pods(len(found))} {'goes' if len(found) == 1 else 'go'} to {nodes}"
     message += f", {fewer} fewer workers than requested" if fewer else ""
-    spread = why_spread(situation, found, ledger)
+    spread = why_spread(replace(situation, job=hosted(job)) if port else situation, found, ledger)
     message += f"; {spread}" if spread else ""
     plan = situation.planned(found, port=port, why=message)
     if unfit := plan_excess(len(plan.encode()), beside=situation.job.annotation_bytes):
@@ -98,7 +100,7 @@ def _start(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
         Verdict(REASON_PLANNED, message),
         network,
         interfaces,
-        _short(situation, admitted=workers_of(situation.job) - fewer) if fewer else None,
+        _short(situation, admitted=workers_of(job) - fewer) if fewer else None,
     )
 
 

@@ -40,6 +40,9 @@ DEFAULT = Weights()
 FEWEST = Weights(doubling=1e6)
 """As few nodes as possible; balance decides only between node sets of equal size."""
 
+BALANCE = "the fullest node sets the pace of the job"
+"""Why a balanced division is better."""
+
 
 def costs(count: int, nodes: Counts, largest: Counts, *, weights: Weights = DEFAULT) -> Costs:
     """Return the costs of divisions, linear in the weights; the lowest is the best.
@@ -92,13 +95,13 @@ def even(capacity: Counts, count: int) -> Counts:
     return shares
 
 
-def instead(shares: Sequence[int], fewest: Sequence[int]) -> str:
+def instead(shares: Sequence[int], fewest: Sequence[int], *, why: str = BALANCE) -> str:
     """Return why a division takes more nodes than the one over the fewest, empty if it does not."""
     if len(shares) <= len(fewest):
         return ""
     return (
         f"{len(shares)} nodes with {_each(shares)} instead of {len(fewest)} with {_each(fewest)}, "
-        "because the fullest node sets the pace of the job"
+        f"because {why}"
     )
 
 

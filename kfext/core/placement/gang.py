@@ -11,18 +11,24 @@ from kfext.model.constraints import Constraints
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.quantity import Resources
+from kfext.model.replica_group import ReplicaGroup
 
 _LARGEST_TOTAL = 2**62
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One pod of a gang; `guaranteed`: whether its QoS class is Guaranteed, which scores use."""
+    """One pod of a gang.
+
+    `guaranteed`: whether its QoS class is Guaranteed, which scores use.
+    `cpu_limit`: the millicores that it can use, None if nothing limits it.
+    """
 
     key: ReplicaKey
     requests: Resources
     constraints: Constraints
     guaranteed: bool
+    cpu_limit: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +138,13 @@ def members_of(job: TrainingJob, pods: Iterable[Pod] = ()) -> list[Member]:
     """
     existing = {pod.replica: pod for pod in pods}
     members = []
+    of: ReplicaGroup | Pod
     for key, group in job.replicas():
         # A queued job has no pods, and each lookup would hash its key.
         pod = existing.get(key) if existing else None
         if pod is None or pod.constraints is None:
-            member = Member(key, group.requests, group.constraints, group.guaranteed)
+            constraints, of = group.constraints, group
         else:
-            member = Member(key, pod.requests, pod.constraints, pod.guaranteed)
-        members.append(member)
+            constraints, of = pod.constraints, pod
+        members.append(Member(key, of.requests, constraints, of.guaranteed, of.cpu_limit))
     return members

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Colocation
+from kfext.names import COLOCATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +19,15 @@ class Limits:
     `excluded`: the names of nodes that may not be used.
     `topology_keys`: labels of nodes, the widest domain first, such as a zone and then a rack.
     `assumed`: the amounts that count in scores, never in fits, for a pod without requests.
+    `assumed_burst`: the millicores that a pod without a CPU limit is taken to use if it can; None
+        if it does not count how much CPU pods can use.
     """
 
     one_node: bool
     excluded: tuple[str, ...]
     topology_keys: tuple[str, ...]
     assumed: tuple[tuple[str, int], ...]
+    assumed_burst: int | None
 
     def allow(self, nodes: Collection[str]) -> bool:
         """Return whether a whole gang may be on these nodes."""
@@ -38,4 +42,5 @@ def limits_of(settings: Settings, *, excluded: Iterable[str]) -> Limits:
         excluded=tuple(excluded),
         topology_keys=placement.topology_keys,
         assumed=tuple(sorted(placement.assumed_requests.items())),
+        assumed_burst=None if COLOCATION in settings.stated else placement.assumed_burst,
     )

@@ -38,10 +38,12 @@ def divide(
     ranking: Ranking,
     weights: Weights = DEFAULT,
     most: int | None = None,
+    searches: bool = True,
 ) -> Rows | None:
     """Return the row of each member, or None if no node set was found that holds the gang.
 
     `most` limits how many nodes balance may cost; None: the limit follows from the pool itself.
+    Without `searches`, the last resort for unlike members (core.placement.search) is left out.
     """
     if not pool.may_hold(gang):
         return None
@@ -53,7 +55,7 @@ def divide(
         spots, shares = _nodes(pool, count, int(sizes[0]), ranking=ranking)
         return np.repeat(pool.rows[spots], shares)
     balanced = _balanced(gang, pool, sizes[:_TRIES], ranking=ranking)
-    chosen = _unlike(gang, pool, balanced, ranking=ranking, weights=weights)
+    chosen = _unlike(gang, pool, balanced, ranking=ranking, weights=weights, searches=searches)
     return None if chosen is None else pool.rows[chosen]
 
 
@@ -120,7 +122,13 @@ def _lowest(ranks: Counts, number: int) -> Rows:
 
 
 def _unlike(
-    gang: Gang, pool: Pool, balanced: Rows | None, *, ranking: Ranking, weights: Weights
+    gang: Gang,
+    pool: Pool,
+    balanced: Rows | None,
+    *,
+    ranking: Ranking,
+    weights: Weights,
+    searches: bool,
 ) -> Rows | None:
     """Return the cheapest of the divisions found for members that differ.
 
@@ -129,11 +137,12 @@ def _unlike(
     found = [] if balanced is None else [balanced]
     found += decreasing(gang, pool, ranking=ranking)
     if not found:
-        return searched(gang, pool, ranking=ranking)
+        return searched(gang, pool, ranking=ranking) if searches else None
     least = _at_least(gang, pool)
     most = min(len(np.unique(placed)) for placed in found)
-    tighter = _tighter(gang, pool, least=least, most=most, ranking=ranking)
-    found += [] if tighter is None else [tighter]
+    if searches:
+        tighter = _tighter(gang, pool, least=least, most=most, ranking=ranking)
+        found += [] if tighter is None else [tighter]
     divisions = [np.unique(placed, return_counts=True)[1].tolist() for placed in found]
     # Balance is not worth many more nodes than are provably needed.
     most = max(MOST_NODES * least, min(map(len, divisions)))

@@ -1,7 +1,8 @@
 """The solver: where every pod of a gang goes. Controller, CLI and simulator all use it.
 
 It has two stages, as in CMS-DL: stage A chooses one node for the whole gang, or the smallest good
-node set; stage B gives each pod its node (core.placement.solve). This module prepares them: what
+node set; stage B gives each pod its node (core.placement.solve). What is free decides by requests;
+then what the pods can use of the CPU counts (core.placement.burst). This module prepares them: what
 the gang requires, what the nodes have, and the answer with its reason.
 """
 
@@ -13,7 +14,8 @@ import numpy as np
 
 from kfext.core.ledger.eligible import Mask
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.placement.division import DEFAULT, Weights, instead
+from kfext.core.placement.burst import cpu_for, roomiest
+from kfext.core.placement.division import BALANCE, DEFAULT, Weights, instead
 from kfext.core.placement.gang import Gang, Member, gang
 from kfext.core.placement.limits import Limits
 from kfext.core.placement.no_place import no_place
@@ -57,6 +59,9 @@ def place(
     free = ledger.free(moving.resources, ignoring=ignoring)
     rows = solve(task, free)
     if rows is not None:
+        if limits.assumed_burst is not None and not moving.guaranteed:
+            cpu = cpu_for(members, ledger, bound, assumed=limits.assumed_burst, ignoring=ignoring)
+            rows = roomiest(task, rows, free=free, cpu=cpu)
         return {**bound, **_named(moving, rows, ledger)}
     empty = replace(task, masks=possible, levels=())
     return no_place(
@@ -69,15 +74,16 @@ def place(
     )
 
 
-def why_more_nodes(found: Assignment, fewest: Assignment | Verdict) -> str:
+def why_more_nodes(found: Assignment, fewest: Assignment | Verdict, *, why: str = BALANCE) -> str:
     """Return why a placement uses more nodes than it must, or an empty string.
 
-    `fewest` is the result of `place` for the same gang with the weights FEWEST.
+    `fewest` is the result of `place` for the same gang with the weights FEWEST, or with what `why`
+    gives as the reason left out.
     """
     if isinstance(fewest, Verdict):
         return ""
     taken, least = (list(Counter(of.values()).values()) for of in (found, fewest))
-    return "" if len(taken) == 1 else instead(taken, least)
+    return instead(taken, least, why=why)
 
 
 def _rows(nodes: Collection[str], ledger: Ledger) -> Rows:

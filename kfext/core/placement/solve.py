@@ -29,6 +29,7 @@ class Task:
     `homes`: the row of each bound member of the job whose node still exists.
     `levels`: the topology domains of all rows, the widest level first.
     `limits`: those of the job's settings; what excludes single nodes is in the masks already.
+    `searches`: whether divisions are tried one by one if the usual ways find none.
     """
 
     gang: Gang
@@ -38,6 +39,7 @@ class Task:
     homes: Rows
     levels: Sequence[Domains]
     limits: Limits
+    searches: bool = True
 
 
 def solve(task: Task, free: Amounts) -> Rows | None:
@@ -87,7 +89,14 @@ def _divided(task: Task, free: Amounts) -> Rows | None:
     most = MOST_NODES * fewest_nodes(nodes.capacity, len(gang.members))
     for near in surroundings(gang, nodes, task.levels, weights=task.weights):
         place = nodes.only(near)
-        rows = divide(gang, place, ranking=task.ranking, weights=task.weights, most=most)
+        rows = divide(
+            gang,
+            place,
+            ranking=task.ranking,
+            weights=task.weights,
+            most=most,
+            searches=task.searches,
+        )
         if rows is not None:
             return side_by_side(gang, rows, task.levels) if task.levels else rows
     return None

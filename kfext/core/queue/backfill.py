@@ -6,7 +6,7 @@ ANL/IBM SP scheduling system (1995); the treatment of jobs with an unknown end i
 """
 
 from collections.abc import Collection, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -110,8 +110,11 @@ def _on_many(prospect: _Prospect) -> Needs | None:
 
 
 def _as_placed(members: Sequence[Member], emptied: Ledger, limits: Limits) -> list[Needs]:
-    """Return the need on the nodes that the solver would choose if all training jobs had ended."""
-    placed = place(members, emptied, limits)
+    """Return the need on the nodes that the solver would choose if all training jobs had ended.
+
+    It chooses by requests, so that no more is reserved than the gang needs.
+    """
+    placed = place(members, emptied, replace(limits, assumed_burst=None))
     if isinstance(placed, Verdict):
         return []
     wanted = gang(members)

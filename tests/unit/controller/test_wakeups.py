@@ -88,7 +88,7 @@ async def test_a_quota_that_was_counted_twice_for_a_moment_is_looked_at_again(be
 
 async def test_a_limit_range_that_comes_is_noticed(bench: Bench) -> None:
     quotas = line(bench).quotas
-    quotas.observe_quota(None, quota(0, **{"limits.cpu": "100"}))
+    quotas.observe_quota(None, quota(0, **{"limits.memory": "100Gi"}))
     bench.submit(gang("one"))
     await bench.tick()
     assert bench.started() == []

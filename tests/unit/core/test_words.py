@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.words import clock, listed, pods
+from kfext.core.words import clock, cpus, listed, pods
 
 NUMBERS: dict[str, tuple[int, str]] = {
     "none": (0, "0 pods"),
@@ -16,6 +16,18 @@ NUMBERS: dict[str, tuple[int, str]] = {
 @pytest.mark.parametrize(("number", "want"), NUMBERS.values(), ids=NUMBERS)
 def test_a_number_of_pods(number: int, want: str) -> None:
     assert pods(number) == want
+
+
+AMOUNTS: dict[str, tuple[int, str]] = {
+    "one": (1000, "1 CPU"),
+    "several": (4000, "4 CPUs"),
+    "a part of one": (300, "0.3 CPUs"),
+}
+
+
+@pytest.mark.parametrize(("millicores", "want"), AMOUNTS.values(), ids=AMOUNTS)
+def test_an_amount_of_cpu(millicores: int, want: str) -> None:
+    assert cpus(millicores) == want
 
 
 TIMES: dict[str, tuple[float, str]] = {

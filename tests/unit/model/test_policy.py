@@ -86,6 +86,22 @@ def test_release_after(written: Any, want: float | None) -> None:
     assert parse_policy(raw).placement.release_after == want
 
 
+BURSTS: dict[str, tuple[Any, int]] = {
+    "a number": (8, 8000),
+    "millicores": ("500m", 500),
+    "nothing": ("0", 0),
+    "absent": (None, 4000),
+    "less than nothing": ("-1", 4000),
+    "a word": ("much", 4000),
+}
+
+
+@pytest.mark.parametrize(("written", "want"), BURSTS.values(), ids=BURSTS)
+def test_assumed_burst(written: Any, want: int) -> None:
+    raw = {"spec": {"placement": {"assumedBurst": written}}}
+    assert parse_policy(raw).placement.assumed_burst == want
+
+
 def test_settings_get_the_full_annotation_keys() -> None:
     assert parse_policy({"spec": {"settings": {"colocation": "off"}}}).settings == {
         "kfext.dev/colocation": "off"

@@ -43,6 +43,7 @@ jobs = st.fixed_dictionaries(
     {
         "workers": st.integers(1, 8),
         "cpu": st.sampled_from("112"),
+        "bursts": st.booleans(),
         "colocation": st.sampled_from(["", "", "preferred", "required"]),
         "network": st.sampled_from(["", "", "", "host"]),
         "elastic": st.booleans(),
@@ -54,7 +55,9 @@ jobs = st.fixed_dictionaries(
 
 def made(name: str, *, uid: str, created: float, **of: Any) -> JobBuilder:
     """A job as admission leaves it."""
-    built = job(name=name, uid=uid).worker(of["workers"], cpu=of["cpu"]).held().created(created)
+    limit = "" if of.get("bursts") else of["cpu"]
+    built = job(name=name, uid=uid).worker(of["workers"], cpu=of["cpu"], cpu_limit=limit)
+    built.held().created(created)
     stated = {f"kfext.dev/{key}": str(of[key]) for key in ("colocation", "network") if of[key]}
     if of["elastic"]:
         stated[names.ELASTIC] = "1-9"
@@ -334,6 +337,7 @@ class History:
                 "placement": {
                     "reserveAfter": self.draw.draw(st.sampled_from(["0s", "90s", "5m"])),
                     "releaseAfter": self.draw.draw(st.sampled_from(["auto", "30s", "1h"])),
+                    "assumedBurst": self.draw.draw(st.sampled_from(["1500m", "4"])),
                 },
             },
         }

@@ -11,12 +11,14 @@ from kfext.core.lifecycle.capacity import find_place
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import QueueContext, Situation
 from kfext.core.lifecycle.steps import Release, Unsuspend, Wait
+from kfext.core.network.eligibility import HostNetworkRequest
 from kfext.core.queue.no_fit import NoFit, NoFitCache
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.resolve import Settings, resolve
 from kfext.core.settings.values import Colocation, Range
 from kfext.model.job_state import JobState
-from kfext.model.policy import Placement
+from kfext.model.policy import Placement, TrainingPolicy
 from kfext.names import (
+    COLOCATION,
     QUEUED,
     REASON_HANDS_OFF,
     REASON_NO_ELIGIBLE_NODE,
@@ -133,11 +135,15 @@ ROOM: dict[str, Case] = {
         Unsuspend,
         job().worker(1).held(),
         on=LITTLE_AND_LARGE,
-        more={"placement": Placement(assumed_requests={"cpu": 4000})},
+        more={"placement": Placement(assumed_requests={"cpu": 4000}, assumed_burst=0)},
         check=moved_to("large"),
     ),
     "and without it little is assumed": Case(
-        Unsuspend, job().worker(1).held(), on=LITTLE_AND_LARGE, check=moved_to("little")
+        Unsuspend,
+        job().worker(1).held(),
+        on=LITTLE_AND_LARGE,
+        more={"placement": Placement(assumed_burst=0)},
+        check=moved_to("little"),
     ),
     "a node that did not take the pods is avoided": Case(
         Unsuspend,
@@ -196,6 +202,64 @@ def test_of_more_nodes_than_it_must_two_need_no_reason() -> None:
     assert "instead of" not in step.verdict.message
 
 
+def apart(*, colocation: str = "", source: str = "job", cpus: str = "7") -> Unsuspend:
+    """The start of two pods without a CPU limit on two nodes of seven cores."""
+    written = {COLOCATION: colocation} if colocation else {}
+    on_job = source == "job"
+    settings = resolve(written if on_job else {}, {} if on_job else written, TrainingPolicy())
+    held = job().worker(2, cpu="1", cpu_limit="").held().build()
+    situation = Situation(held, (), None, JobState(), NOW, settings=settings)
+    step = next_step(situation, ledger(node("a", cpu=cpus), node("b", cpu=cpus)))
+    assert isinstance(step, Unsuspend)
+    return step
+
+
+def test_pods_that_can_use_more_than_one_node_has_are_apart_and_the_plan_says_why() -> None:
+    step = apart()
+    assert step.plan.nodes == ("a", "b")
+    why = "2 nodes with 1 pod each instead of 1 with 2 pods each, because each pod can use 4 CPUs "
+    why += "and no node has 8 free for them"
+    assert step.verdict.message.endswith(why)
+    assert step.plan.why == step.verdict.message
+
+
+NODES: dict[str, tuple[dict[str, str], int]] = {
+    "enough for both": ({"cpus": "8"}, 1),
+    "together by a word on the job": ({"colocation": "preferred"}, 1),
+    "that word on the namespace": ({"colocation": "preferred", "source": "namespace"}, 2),
+    "one node, whoever says so": ({"colocation": "required", "source": "namespace"}, 1),
+}
+
+
+@pytest.mark.parametrize(("case", "want"), NODES.values(), ids=NODES)
+def test_on_how_many_nodes_pods_without_a_cpu_limit_start(case: dict[str, str], want: int) -> None:
+    step = apart(**case)
+    assert len(step.plan.nodes) == want
+    assert ("can use" in step.verdict.message) is (want > 1)
+
+
+def test_an_elastic_job_gets_no_fewer_workers_for_what_they_can_use() -> None:
+    of = job().worker(8, cpu="1", cpu_limit="").held().elastic().build()
+    situation = situation_of(of, (), None, JobState(), NOW, elastic=Range(2, 8))
+    step = next_step(situation, ledger(node("a", cpu="8")))
+    assert isinstance(step, Unsuspend)
+    assert len(step.plan.assignment) == 8
+
+
+def test_ports_of_the_host_that_keep_pods_apart_are_not_taken_for_what_they_can_use() -> None:
+    made = job().master(cpu="1", cpu_limit="").held()
+    specs = made.raw["spec"]["pytorchReplicaSpecs"]
+    (container,) = specs["Master"]["template"]["spec"]["containers"]
+    container["ports"] = [{"containerPort": 80}]
+    specs["Worker"] = specs["Master"]
+    requested = HostNetworkRequest(ports=(20000, 29999))
+    situation = Situation(made.build(), (), None, JobState(), NOW, host_network=requested)
+    step = next_step(situation, ledger(node("a", cpu="8"), node("b", cpu="8")))
+    assert isinstance(step, Unsuspend)
+    assert (len(step.plan.nodes), step.plan.port > 0) == (2, True)
+    assert "can use" not in step.verdict.message
+
+
 # --- in the place of others -------------------------------------------------------------------
 
 PREEMPT: dict[str, tuple[QueueContext, list[int | None], bool]] = {
@@ -236,6 +300,9 @@ OWN_QUESTION: dict[str, Situation] = {
     ),
     "other assumptions": replace(
         WAITS, settings=Settings(placement=Placement(assumed_requests={"cpu": 1}))
+    ),
+    "what its pods can use counts otherwise": replace(
+        WAITS, settings=Settings(placement=Placement(assumed_burst=1))
     ),
     "kept room is open to it": replace(WAITS, context=QueueContext(reservation=kept(), ahead=True)),
     "fewer workers will do": replace(

@@ -52,7 +52,9 @@ def numbered(capacity: Sequence[int]) -> Ledger:
 
 def members_in(groups: Iterable[Group]) -> list[Member]:
     return [
-        Member(ReplicaKey(f"type{kind}", index), requests, Constraints(host_ports=ports), True)
+        Member(
+            ReplicaKey(f"type{kind}", index), requests, Constraints(host_ports=ports), True, None
+        )
         for kind, (requests, ports, count) in enumerate(groups)
         for index in range(count)
     ]

@@ -102,5 +102,7 @@ def test_who_asks_for_what(pods: list[Mapping[str, Any]], want: list[int]) -> No
     members = members_of(of, there)
     assert [member.key for member in members] == [key for key, _ in of.replicas()]
     assert [member.requests["cpu"] for member in members] == want
+    limits = [None if cpus == 5000 else cpus for cpus in want]
+    assert [member.cpu_limit for member in members] == limits
     selects = [bool(member.constraints.node_selector) for member in members]
     assert selects == [cpus == 5000 for cpus in want]

@@ -3,9 +3,10 @@ from dataclasses import fields
 import pytest
 
 from kfext.core.placement.limits import Limits, limits_of
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.resolve import Settings, resolve
 from kfext.core.settings.values import Colocation
-from kfext.model.policy import Placement
+from kfext.model.policy import Placement, TrainingPolicy
+from kfext.names import COLOCATION
 
 NOTHING = limits_of(Settings(), excluded=())
 SET: dict[str, tuple[Limits, object]] = {
@@ -19,6 +20,10 @@ SET: dict[str, tuple[Limits, object]] = {
         limits_of(Settings(placement=Placement(assumed_requests={"cpu": 1})), excluded=()),
         (("cpu", 1),),
     ),
+    "assumed_burst": (
+        limits_of(Settings(placement=Placement(assumed_burst=500)), excluded=()),
+        500,
+    ),
 }
 
 
@@ -28,6 +33,22 @@ def test_each_limit_comes_from_somewhere_and_changes_the_key(name: str) -> None:
     assert getattr(limits, name) == want
     assert limits != NOTHING
     assert hash(limits) != hash(NOTHING)
+
+
+STATED = {COLOCATION: "preferred"}
+WHERE: dict[str, tuple[Settings, int | None]] = {
+    "nowhere": (resolve({}, {}, TrainingPolicy()), 4000),
+    "on the job": (resolve(STATED, {}, TrainingPolicy()), None),
+    "on its namespace": (resolve({}, STATED, TrainingPolicy()), 4000),
+    "in its policy": (resolve({}, {}, TrainingPolicy(settings=STATED)), 4000),
+}
+
+
+@pytest.mark.parametrize(("settings", "want"), WHERE.values(), ids=WHERE)
+def test_what_pods_can_use_counts_unless_colocation_is_set(
+    settings: Settings, want: int | None
+) -> None:
+    assert limits_of(settings, excluded=()).assumed_burst == want
 
 
 ALLOWED: dict[str, tuple[Limits, list[str], bool]] = {

@@ -13,14 +13,20 @@ from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.division import FEWEST
 from kfext.core.placement.gang import Member
 from kfext.core.placement.place import place, still_fits, why_more_nodes
-from kfext.model.constraints import Constraints
 from kfext.model.node import Node
 from kfext.model.plan import Assignment
 from kfext.model.pod import ReplicaKey
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_NO_ROOM, REASON_TOO_BIG
 from tests.builders import job, ledger, limits, node
-from tests.unit.core.placement.answers import GPU, gpus, nodes_of, placed, verdict_of
+from tests.unit.core.placement.answers import gpus, nodes_of, placed, verdict_of
+from tests.unit.core.placement.random_gangs import (
+    RESOURCES,
+    bursts,
+    some_amounts,
+    some_members,
+    some_nodes,
+)
 
 
 def test_required_never_takes_a_second_node() -> None:
@@ -150,49 +156,6 @@ def test_amounts_near_64_bits_fit_nowhere(memory: str) -> None:
 
 # --- invariants -------------------------------------------------------------------------------
 
-RESOURCES = ("cpu", "memory", "pods", GPU)
-some_amounts = st.fixed_dictionaries(
-    {"pods": st.just(1)},
-    optional={"cpu": st.integers(1, 6), "memory": st.integers(1, 6), GPU: st.integers(1, 3)},
-)
-some_constraints = st.builds(
-    Constraints,
-    node_selector=st.sampled_from([(), (), (("zone", "a"),)]),
-    host_ports=st.sampled_from([(), (), (), (("TCP", 80),)]),
-)
-some_nodes = st.lists(
-    st.builds(
-        lambda cpu, memory, gpus, pods, zone: (
-            {"cpu": cpu, "memory": memory, GPU: gpus, "pods": pods},
-            {"zone": zone},
-        ),
-        st.integers(0, 12),
-        st.integers(0, 12),
-        st.integers(0, 6),
-        st.integers(0, 8),
-        st.sampled_from("ab"),
-    ),
-    min_size=1,
-    max_size=6,
-)
-some_members = st.lists(
-    st.tuples(some_amounts, some_constraints, st.integers(1, 5), st.booleans()),
-    min_size=1,
-    max_size=3,
-)
-
-
-def members(drawn: list[tuple[dict[str, int], Constraints, int, bool]]) -> list[Member]:
-    return [
-        Member(ReplicaKey(f"type{kind}", index), amounts, constraints, guaranteed)
-        for kind, (amounts, constraints, count, guaranteed) in enumerate(drawn)
-        for index in range(count)
-    ]
-
-
-def cluster(drawn: list[tuple[dict[str, int], dict[str, str]]]) -> list[Node]:
-    return [Node(f"n{number}", *fields) for number, fields in enumerate(drawn)]
-
 
 @settings(max_examples=200, deadline=None)
 @given(
@@ -202,36 +165,34 @@ def cluster(drawn: list[tuple[dict[str, int], dict[str, str]]]) -> list[Node]:
     data=st.data(),
 )
 def test_no_overcommit_and_no_broken_constraint(
-    nodes: list[tuple[dict[str, int], dict[str, str]]],
-    gang: list[tuple[dict[str, int], Constraints, int, bool]],
+    nodes: list[Node],
+    gang: list[Member],
     others: list[tuple[int, dict[str, int], bool]],
     data: st.DataObject,
 ) -> None:
-    made, asked = cluster(nodes), members(gang)
-    on = Ledger(made)
-    names = [one.name for one in made]
+    on = Ledger(nodes)
+    names = [one.name for one in nodes]
     for number, (at, amounts, port) in enumerate(others):
         claim = Claim(names[at % len(names)], amounts, (("TCP", 80),) if port else ())
         on.claim(("other", number), claim)
     bound = data.draw(
-        st.dictionaries(st.sampled_from([one.key for one in asked]), st.sampled_from(names))
+        st.dictionaries(st.sampled_from([one.key for one in gang]), st.sampled_from(names))
     )
-    for one in asked:
+    for one in gang:
         if one.key in bound:
             on.claim(("pod", one.key), Claim(bound[one.key], one.requests))
     excluded = data.draw(st.sets(st.sampled_from(names), max_size=2))
     ignoring = data.draw(st.sets(st.sampled_from([("other", n) for n in range(6)]), max_size=2))
     before = on.free(RESOURCES, ignoring=ignoring)
-    one_node = data.draw(st.booleans())
-    found = place(
-        asked, on, limits(one_node=one_node, excluded=excluded), bound=bound, ignoring=ignoring
-    )
+    one_node, burst = data.draw(st.booleans()), data.draw(bursts)
+    within = limits(one_node=one_node, excluded=excluded, assumed_burst=burst)
+    found = place(gang, on, within, bound=bound, ignoring=ignoring)
     if isinstance(found, Verdict):
         return
-    assert found.keys() == {one.key for one in asked}
+    assert found.keys() == {one.key for one in gang}
     assert bound.items() <= found.items()
-    moving = [one for one in asked if one.key not in bound]
-    for number, where in enumerate(made):
+    moving = [one for one in gang if one.key not in bound]
+    for number, where in enumerate(nodes):
         here = [member for member in moving if found[member.key] == where.name]
         assert not here or where.name not in excluded
         for line, resource in enumerate(RESOURCES):
@@ -248,7 +209,7 @@ def test_no_overcommit_and_no_broken_constraint(
             for port in claim.host_ports
         }
     if not bound:
-        assert limits(one_node=one_node).allow(set(found.values()))
+        assert within.allow(set(found.values()))
     if one_node and len(set(bound.values())) <= 1:
         assert len(set(found.values())) == 1
     rest = {member.key: found[member.key] for member in moving}
@@ -256,22 +217,29 @@ def test_no_overcommit_and_no_broken_constraint(
 
 
 @settings(max_examples=200, deadline=None)
-@given(nodes=some_nodes, gang=some_members, seed=st.integers(0, 99), one_node=st.booleans())
+@given(
+    nodes=some_nodes,
+    gang=some_members,
+    seed=st.integers(0, 99),
+    one_node=st.booleans(),
+    burst=bursts,
+)
 def test_the_order_in_which_nodes_were_seen_does_not_matter(
-    nodes: list[tuple[dict[str, int], dict[str, str]]],
-    gang: list[tuple[dict[str, int], Constraints, int, bool]],
+    nodes: list[Node],
+    gang: list[Member],
     seed: int,
     one_node: bool,
+    burst: int | None,
 ) -> None:
-    made, asked = cluster(nodes), members(gang)
-    shuffled = random.Random(seed).sample(made, len(made))
-    come_back = Ledger([*made, Node("passing")])
-    for one in ("passing", made[0].name):
+    shuffled = random.Random(seed).sample(nodes, len(nodes))
+    come_back = Ledger([*nodes, Node("passing")])
+    for one in ("passing", nodes[0].name):
         come_back.remove_node(one)
-    come_back.set_node(made[0])
-    want = place(asked, Ledger(made), limits(one_node=one_node))
-    assert place(asked, Ledger(shuffled), limits(one_node=one_node)) == want
-    assert place(asked, come_back, limits(one_node=one_node)) == want
+    come_back.set_node(nodes[0])
+    within = limits(one_node=one_node, assumed_burst=burst)
+    want = place(gang, Ledger(nodes), within)
+    assert place(gang, Ledger(shuffled), within) == want
+    assert place(gang, come_back, within) == want
 
 
 # --- speed, as a ratio in the same run --------------------------------------------------------

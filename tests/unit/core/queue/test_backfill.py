@@ -18,7 +18,7 @@ from kfext.core.queue.reservation import Reservation
 from kfext.core.settings.of_job import settings_of
 from kfext.model.namespace import Namespace
 from kfext.model.verdict import Verdict
-from tests.builders import job, limits
+from tests.builders import job, ledger, limits, node
 from tests.setting_samples import WELL_FORMED
 from tests.unit.core.queue.cluster import GPU, Use, cluster
 
@@ -257,6 +257,18 @@ def test_limits_that_only_the_solver_can_keep_decide_which_nodes_are_reserved(
     assert found is not None
     assert len(found.nodes) == 2
     assert len(found.waits_for) > 0
+
+
+def test_no_more_is_reserved_for_what_pods_can_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    on = ledger(*(node(name, cpu="8") for name in "abc"))
+    for name in "abc":
+        on.claim(name, Claim(name, {"cpu": 4000}, job=f"on-{name}"))
+    head = members_of(job(uid="head").worker(10, cpu="1", cpu_limit="").build())
+    within = limits(assumed_burst=4000)
+    monkeypatch.setattr(Limits, "allow", lambda self, nodes: len(set(nodes)) <= 2)
+    found = reserve("head", head, on, within, ends={})
+    assert found is not None
+    assert len(found.nodes) == 2
 
 
 @given(use=uses, pods=st.integers(1, 12), thief=st.sampled_from("abcd"))

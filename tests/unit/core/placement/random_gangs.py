@@ -1,0 +1,52 @@
+"""Random small gangs and clusters, in units of which a node has at most a dozen."""
+
+from hypothesis import strategies as st
+
+from kfext.core.placement.gang import Member
+from kfext.model.constraints import Constraints
+from kfext.model.node import Node
+from kfext.model.pod import ReplicaKey
+from tests.unit.core.placement.answers import GPU
+
+RESOURCES = ("cpu", "memory", "pods", GPU)
+
+bursts = st.sampled_from([None, 0, 4])
+"""What is assumed of a pod without a CPU limit, if it counts what pods can use."""
+some_amounts = st.fixed_dictionaries(
+    {"pods": st.just(1)},
+    optional={"cpu": st.integers(1, 6), "memory": st.integers(1, 6), GPU: st.integers(1, 3)},
+)
+_constraints = st.builds(
+    Constraints,
+    node_selector=st.sampled_from([(), (), (("zone", "a"),)]),
+    host_ports=st.sampled_from([(), (), (), (("TCP", 80),)]),
+)
+_nodes = st.builds(
+    lambda cpu, memory, gpus, pods, zone: (
+        {"cpu": cpu, "memory": memory, GPU: gpus, "pods": pods},
+        {"zone": zone},
+    ),
+    st.integers(0, 12),
+    st.integers(0, 12),
+    st.integers(0, 6),
+    st.integers(0, 8),
+    st.sampled_from("ab"),
+)
+some_nodes = st.lists(_nodes, min_size=1, max_size=6).map(
+    lambda drawn: [Node(f"n{number}", *fields) for number, fields in enumerate(drawn)]
+)
+_cpu_limits = st.one_of(st.none(), st.integers(1, 8))
+_groups = st.tuples(some_amounts, _constraints, st.integers(1, 5), st.booleans(), _cpu_limits)
+some_members = st.lists(_groups, min_size=1, max_size=3).map(
+    lambda drawn: [
+        Member(
+            key=ReplicaKey(f"type{kind}", index),
+            requests=amounts,
+            constraints=constraints,
+            guaranteed=guaranteed,
+            cpu_limit=amounts.get("cpu", 0) if guaranteed else cpu_limit,
+        )
+        for kind, (amounts, constraints, count, guaranteed, cpu_limit) in enumerate(drawn)
+        for index in range(count)
+    ]
+)
