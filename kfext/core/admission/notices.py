@@ -8,9 +8,12 @@ from kfext.core.admission.facts import Facts
 from kfext.core.network.eligibility import obstacle
 from kfext.core.network.pod_edits import edits_of
 from kfext.core.patches.json_patch import Operation
+from kfext.core.placement.usable import usable_cpu
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import HOST, Colocation
+from kfext.core.words import cpus
 from kfext.model.job import TrainingJob, annotations_of
+from kfext.model.quantity import CPU
 from kfext.model.verdict import Verdict
 
 
@@ -35,6 +38,8 @@ def warnings(
             f"{names.ELASTIC} has no effect on this job: only a PyTorchJob with an elasticPolicy "
             f"and no Master, or a TFJob with PS and enableDynamicWorker, can run with fewer workers"
         )
+    if names.COLOCATION in settings.stated and settings.colocation is not Colocation.OFF:
+        yield from _crowding(job, assumed=settings.placement.assumed_burst)
     for group in job.groups:
         written = annotations_of(job, body, group).get(names.COLOCATION)
         if written not in {None, settings.colocation}:
@@ -42,6 +47,19 @@ def warnings(
                 f"annotation {names.COLOCATION} of the {group.type} template is overwritten with "
                 f"{settings.colocation}: settings are read from the job's own annotations"
             )
+
+
+def _crowding(job: TrainingJob, *, assumed: int) -> Iterator[str]:
+    """Yield that the pods may share too little CPU where the job itself decides on co-location."""
+    requested = sum(group.replicas * group.requests.get(CPU, 0) for group in job.groups)
+    each = usable_cpu(job.groups, assumed=assumed)
+    usable = sum(group.replicas * cpu for group, cpu in zip(job.groups, each, strict=True))
+    if job.pods > 1 and usable > requested:
+        yield (
+            f"{names.COLOCATION} is set on the job, so only what its {job.pods} pods request of "
+            f"the CPU counts ({cpus(requested)}), not what they can use ({cpus(usable)}): they may "
+            f"share too little. Without the annotation, each goes where it gets most"
+        )
 
 
 def _pod_network(job: TrainingJob, settings: Settings, facts: Facts) -> str:

@@ -59,6 +59,44 @@ def test_what_would_surprise_the_user_is_a_warning(raw: Raw, facts: Facts, want:
     assert want in warnings[0]
 
 
+GPU = "nvidia.com/gpu"
+
+
+def sized(*, cpu_limit: str = "", gpus: str = "", workers: int = 3) -> Raw:
+    """The specs of a job of some workers, each of which requests one CPU."""
+    limits = {name: amount for name, amount in (("cpu", cpu_limit), (GPU, gpus)) if amount}
+    resources = {"requests": {"cpu": "1"}, "limits": limits}
+    return {"Worker": replica(workers, containers=[{"name": "pytorch", "resources": resources}])}
+
+
+CROWDS: dict[str, tuple[str, Raw, bool]] = {
+    "no limit": ("preferred", sized(), True),
+    "no limit, required": ("required", sized(), True),
+    "a limit beyond the request": ("preferred", sized(cpu_limit="2"), True),
+    "a limit that is the request": ("preferred", sized(cpu_limit="1"), False),
+    "GPUs": ("preferred", sized(gpus="1"), False),
+    "one pod": ("preferred", sized(workers=1), False),
+    "nothing about colocation": ("", sized(), False),
+    "no colocation": ("off", sized(), False),
+}
+
+
+@pytest.mark.parametrize(("said", "specs", "warned"), CROWDS.values(), ids=CROWDS)
+def test_a_word_on_colocation_that_may_crowd_pods_is_a_warning(
+    said: str, specs: Raw, warned: bool
+) -> None:
+    raw = job(specs=specs, annotations={names.COLOCATION: said} if said else {})
+    crowded = [one for one in mutate_job(raw, FACTS).warnings if "share too little" in one]
+    assert len(crowded) == warned
+    want = "3 pods request of the CPU counts (3 CPUs), not what they can use"
+    assert all(want in one for one in crowded)
+
+
+def test_a_word_of_the_namespace_on_colocation_crowds_nobody() -> None:
+    facts = replace(FACTS, namespace_annotations={names.COLOCATION: "preferred"})
+    assert mutate_job(job(specs=sized()), facts).warnings == ()
+
+
 HOST = {names.NETWORK: "host"}
 
 KEPT = {
