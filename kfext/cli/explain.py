@@ -172,11 +172,18 @@ def _warnings(job: TrainingJob, raw: Raw, pods: Sequence[Pod]) -> Iterator[str]:
         if not (pod.finished or pod.deleting or pod.guaranteed)
     )
     if crowded := sorted(node for node, count in together.items() if count > 1):
-        yield (
-            f"pods without a CPU limit share the CPU of {listed(crowded)}; on separate nodes each "
-            f"could use the CPU of a whole node. If CPU is the bottleneck, submit the job with "
-            f"{names.COLOCATION}=off"
-        )
+        shared = f"pods without a CPU limit share the CPU of {listed(crowded)}"
+        if names.COLOCATION in job.annotations:
+            yield (
+                f"{shared}, because {names.COLOCATION} is set on the job: without it, kfext puts "
+                "pods where each gets the most CPU"
+            )
+        else:
+            yield (
+                f"{shared}. kfext assumes that each can use placement.assumedBurst of the "
+                "TrainingPolicy (4 CPUs by default). If they can use more, and CPU is the "
+                "bottleneck, submit the job with a CPU limit, which then counts instead"
+            )
 
 
 def _computes_on_all_cpu(template: Mapping[str, Any], name: str) -> bool:

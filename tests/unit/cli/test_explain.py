@@ -165,3 +165,12 @@ def test_who_shares_a_cpu_that_it_could_have_alone_is_warned(
 ) -> None:
     said = words(raw, *(replica(index, node=name) for index, name in enumerate(on)))
     assert ("warning  pods without a CPU limit" in said) == warned
+    assert ("assumedBurst" in said) == warned
+
+
+def test_who_put_pods_without_a_cpu_limit_together_is_said() -> None:
+    raw = limited({"memory": "1Gi"})
+    raw["metadata"]["annotations"] = {names.COLOCATION: "preferred"}
+    said = words(raw, replica(0, node="n"), replica(1, node="n"))
+    assert f"share the CPU of n, because {names.COLOCATION} is set on the job" in said
+    assert "assumedBurst" not in said
