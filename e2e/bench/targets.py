@@ -75,3 +75,5 @@ WORST_MEMORY = Target("<=", 512.0, "MiB")
 NETWORK_GAIN = Target(">=", 20.1, "%")
 """Training time saved by one node and the host network, against two nodes and the overlay: the
 most that CMS-DL has published for one job."""
+UNLIMITED_SPEED = Target(">=", 0.97)
+"""Speed of a job without a CPU limit where kfext puts it, divided by that apart."""

@@ -14,10 +14,13 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where the pods of a job are, and on which network; `alone` is one process without any."""
+    """Where the pods of a job are, and on which network; `alone` is one process without any.
+
+    `nodes` is None where kfext is left to choose.
+    """
 
     name: str
-    nodes: int = 1
+    nodes: int | None = 1
     network: str = "pod"
     alone: bool = False
 
@@ -73,11 +76,14 @@ MODELS = (
 )
 # The exception: compute is not the same, for apart each process has a whole node's CPU.
 UNLIMITED = Model("cnn", "PyTorchJob", 0.03, 500, limited=False)
+CHOSEN = Placement("kfext's choice, overlay", nodes=None)
 _CPU, _CPU_OF_SERVER_TOO = "300m", "600m"
 
 
 def manifest(name: str, model: Model, where: Placement, nodes: list[str], *, steps: int) -> Object:
     """Return the job: its first pod on the first node, all others on the last that is used.
+
+    Where kfext chooses, it is free to.
 
     Alone, a TensorFlow process does what chief and server do together, and gets the CPU of both.
     """
@@ -95,9 +101,10 @@ def manifest(name: str, model: Model, where: Placement, nodes: list[str], *, ste
         if not types[type_]["replicas"] or (where.alone and type_ != first):
             del types[type_]
             continue
-        node = nodes[0] if type_ == first else nodes[where.nodes - 1]
         pod = types[type_]["template"]["spec"]
-        pod["nodeSelector"] = {names.HOSTNAME: node}
+        if where.nodes is not None:
+            node = nodes[0] if type_ == first else nodes[where.nodes - 1]
+            pod["nodeSelector"] = {names.HOSTNAME: node}
         if not model.limited:
             del pod["containers"][0]["resources"]["limits"]["cpu"]
     return body

@@ -5,16 +5,18 @@ from dataclasses import dataclass
 from statistics import median
 
 from e2e.bench.network.placements import (
+    CHOSEN,
     HOPED,
     MODELS,
     PLACEMENTS,
     REFERENCE,
     STEPS,
+    UNLIMITED,
     Model,
     Placement,
 )
 from e2e.bench.report import spread, table
-from e2e.bench.targets import NETWORK_GAIN
+from e2e.bench.targets import NETWORK_GAIN, UNLIMITED_SPEED
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +43,22 @@ def table_of(runs: Runs, title: str) -> str:
 
 def _row(runs: Runs, model: Model, where: Placement) -> tuple[str, ...]:
     found = runs[model, where]
-    ratios = [
-        one.rate / reference.rate
-        for one, reference in zip(found, runs[model, REFERENCE], strict=True)
-    ]
     losses = sorted({one.loss for one in found})
     return (
         model.title if where is REFERENCE else "",
         where.name,
         spread([one.rate for one in found]),
-        "1" if where is REFERENCE else spread(ratios),
+        "1" if where is REFERENCE else spread(_ratios(runs, model, where)),
         f"{median(one.cpu for one in found):.4f}",
         f"{median(one.wire for one in found) / 1e6:.2f}",
         " ".join(f"{loss:g}" for loss in losses),
     )
+
+
+def _ratios(runs: Runs, model: Model, where: Placement) -> list[float]:
+    """Return the speeds of a job in a placement as parts of that in the first, by repeat."""
+    pairs = zip(runs[model, where], runs[model, REFERENCE], strict=True)
+    return [one.rate / reference.rate for one, reference in pairs]
 
 
 def parts_of(runs: Runs, title: str) -> str:
@@ -88,6 +92,12 @@ def verdict(runs: Runs) -> str:
         f"- The losses of the four placements {f'DIFFER: {differ}' if differ else 'are the same'}.",
     ]
     return "\n".join(lines)
+
+
+def choice(runs: Runs) -> str:
+    """Return whether a job without a CPU limit is as fast where kfext puts it as apart."""
+    speed = median(_ratios(runs, UNLIMITED, CHOSEN))
+    return f"- {UNLIMITED.title}, {CHOSEN.name}: {UNLIMITED_SPEED.judge(speed)}."
 
 
 def _shared(runs: Runs, model: Model) -> list[Placement]:
