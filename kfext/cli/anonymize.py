@@ -77,12 +77,18 @@ def _entry(key: object, value: Any, change: Change) -> Any:
         hidden = isinstance(value, str) and value.strip().lower().startswith(STDOUT)
         return f"{STDOUT}:(?P<value>.)" if hidden else value
     if key == names.STATE:
-        return _changed(decode_state(text(value)), change).encode()
+        state = _changed(decode_state(text(value)), change)
+        return state.encode(job_uid=_changed(_uid_in(text(value)), change))
     if key == names.PLAN:
-        uid = re.search(r'"uid":"([^"]*)"', text(value))
-        plan = decode_plan(text(value), job_uid=uid[1] if uid else "")
+        plan = decode_plan(text(value), job_uid=_uid_in(text(value)))
         return _changed(replace(plan, why=""), change).encode() if plan else ""
     return _changed(value, change)
+
+
+def _uid_in(written: str) -> str:
+    """Return the uid that a plan or state names, empty if it names none."""
+    found = re.search(r'"uid":"([^"]*)"', written)
+    return found[1] if found else ""
 
 
 def _is_secret(name: str) -> bool:

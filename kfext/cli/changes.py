@@ -9,7 +9,7 @@ from kfext.core.elastic import workers_of
 from kfext.core.network.pod_edits import edits_of
 from kfext.core.words import listed
 from kfext.model.job import TrainingJob, annotations_of, template_of
-from kfext.model.job_state import decode_state
+from kfext.model.job_state import state_of
 from kfext.model.plan import Plan
 from kfext.model.tolerant import mapping, sequence, text
 
@@ -32,7 +32,7 @@ def changes(job: TrainingJob, raw: Raw, plan: Plan | None) -> Iterator[str]:
             yield f"{group.type} template: prefers {listed(preferred)} (affinity)"
     if plan is not None and plan.port:
         yield from (f"its pods: {what}, because {why}" for what, why in edits_of(job.kind))
-    if asked := decode_state(job.annotations.get(names.STATE)).asked:
+    if asked := state_of(job).asked:
         yield f"started with {workers_of(job)} workers, as {asked} did not fit ({names.STATE})"
     if job.released:
         yield f"marked as released: {job.annotations[names.RELEASED]}"

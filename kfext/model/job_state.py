@@ -1,12 +1,19 @@
-"""What the controller must remember about a job across restarts, stored as JSON on the job."""
+"""What the controller must remember about a job across restarts, stored as JSON on the job.
+
+A state names the uid of its job, like a plan: one that was copied with a manifest is ignored.
+"""
 
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from kfext.model.job import TrainingJob
+from kfext.model.plan import decode_plan
 from kfext.model.quantity import Resources
 from kfext.model.tolerant import mapping, strings, text
+from kfext.names import PLAN, STATE
 
 LIMIT = 4096
 """The largest size of the annotation, in bytes."""
@@ -86,13 +93,14 @@ class JobState:
         longest = EXCLUDED_SECONDS + ROUNDING
         return tuple(node for node, until in self.excluded.items() if 0 < until - now <= longest)
 
-    def encode(self) -> str:
+    def encode(self, *, job_uid: str) -> str:
         """Return compact JSON of the fields that are not 0 or empty, within LIMIT bytes."""
         excluded = {node: round(until) for node, until in self.excluded.items()}
         message, no_host_network = _cut(self.message), _cut(self.no_host_network)
         observed = {type_: one.encode() for type_, one in self.observed.items()}
         while True:
             values = {
+                "uid": job_uid,
                 "strikes": self.strikes,
                 "excluded": excluded,
                 "suspendedAt": round(self.suspended_at, 3),
@@ -119,14 +127,38 @@ class JobState:
                 observed.clear()  # it can be seen again
 
 
+def state_of(job: TrainingJob) -> JobState:
+    """Return the state on a job; an empty state if it is absent, damaged or another job's.
+
+    Version 0.1 wrote no uid. Its state is believed where the plan beside it names the job: nobody
+    knows a uid before the job exists, and later only the controller writes plans.
+    """
+    raw = _read(job.annotations.get(STATE))
+    if not (raw and job.uid):
+        return JobState()
+    if "uid" in raw:
+        ours = raw["uid"] == job.uid
+    else:
+        ours = decode_plan(job.annotations.get(PLAN), job_uid=job.uid) is not None
+    return _parsed(raw) if ours else JobState()
+
+
 def decode_state(written: str | None) -> JobState:
-    """Return the state in an annotation; an empty state if it is absent, damaged or too large."""
-    if written and len(written) > LIMIT:
-        return JobState()
+    """Return the state in an annotation, whichever job's it is; see `state_of`."""
+    return _parsed(_read(written))
+
+
+def _read(written: str | None) -> Mapping[str, Any]:
+    """Return the JSON object in an annotation; an empty one if it is damaged or too long."""
+    if written is None or len(written) > LIMIT:
+        return {}
     try:
-        raw = mapping(json.loads(written or ""))
+        return mapping(json.loads(written))
     except (ValueError, RecursionError):
-        return JobState()
+        return {}
+
+
+def _parsed(raw: Mapping[str, Any]) -> JobState:
     return JobState(
         strikes=int(_number(raw.get("strikes"))),
         excluded={node: _number(until) for node, until in mapping(raw.get("excluded")).items()},

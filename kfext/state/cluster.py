@@ -13,12 +13,12 @@ from kfext.core.ledger.ledger import Ledger
 from kfext.core.observed import as_observed
 from kfext.core.patches.basis import basis
 from kfext.model.job import TrainingJob, parse_job
-from kfext.model.job_state import decode_state
+from kfext.model.job_state import state_of
 from kfext.model.node import Node
 from kfext.model.plan import decode_plan
 from kfext.model.pod import Pod
 from kfext.model.tolerant import mapping, text
-from kfext.names import PLAN, STATE
+from kfext.names import PLAN
 from kfext.state.changes import is_newer, is_older, place_of, progress_of
 from kfext.state.members import Members
 from kfext.state.plan_claims import PlanClaims
@@ -122,7 +122,7 @@ class Cluster:
         if job.uid in self._gone:
             return
         plan = decode_plan(job.annotations.get(PLAN), job_uid=job.uid)
-        state = decode_state(job.annotations.get(STATE))
+        state = state_of(job)
         job = as_observed(job, state)
         tracked = self.jobs.get(job.uid)
         if tracked is None:

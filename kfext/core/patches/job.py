@@ -13,7 +13,7 @@ from kfext.core.patches.json_patch import Changes, Operation, operations, pointe
 from kfext.core.patches.ports import port_operations
 from kfext.model.constraints import NAME_FIELD
 from kfext.model.job import TrainingJob, template_of
-from kfext.model.job_state import JobState, decode_state
+from kfext.model.job_state import JobState, state_of
 from kfext.model.plan import Plan, decode_plan
 from kfext.model.tolerant import mapping, sequence
 from kfext.model.verdict import Verdict
@@ -66,7 +66,7 @@ def unsuspend_patch(
     annotations: Changes = {PLAN: plan.encode(), HELD: None}
     if state is not None:
         templates = _resized(templates, job, workers=state.admitted)
-        annotations[STATE] = state.encode()
+        annotations[STATE] = state.encode(job_uid=job.uid)
     return [
         *_tests(raw, job),
         {"op": "test", "path": pointer("metadata", "annotations", HELD),
@@ -102,7 +102,7 @@ def suspend_patch(raw: Raw, job: TrainingJob, state: JobState) -> list[Operation
             "annotations": {
                 HELD: job.annotations.get(HELD, "true"),
                 PLAN: None,
-                STATE: replace(state, asked=0, admitted=0).encode(),
+                STATE: replace(state, asked=0, admitted=0).encode(job_uid=job.uid),
             }
         },
         "spec": spec,
@@ -112,15 +112,16 @@ def suspend_patch(raw: Raw, job: TrainingJob, state: JobState) -> list[Operation
 
 def save_state_patch(raw: Raw, job: TrainingJob, state: JobState) -> list[Operation]:
     """Write only the state; of a job that is not suspended, remove the mark that it was by us."""
-    annotations: Changes = {STATE: state.encode(), **({} if job.suspend else {HELD: None})}
+    written = state.encode(job_uid=job.uid)
+    annotations: Changes = {STATE: written, **({} if job.suspend else {HELD: None})}
     changes: Changes = {"metadata": {"annotations": annotations}}
     return [*_tests(raw, job), *operations(raw, changes)]
 
 
 def release_patch(raw: Raw, job: TrainingJob, verdict: Verdict) -> list[Operation]:
     """Release the job for good; on plain Kubernetes its pods still prefer one node."""
-    state = replace(decode_state(job.annotations.get(STATE)), message=verdict.message)
-    annotations: Changes = {RELEASED: verdict.reason, PLAN: None, STATE: state.encode()}
+    state = replace(state_of(job), message=verdict.message).encode(job_uid=job.uid)
+    annotations: Changes = {RELEASED: verdict.reason, PLAN: None, STATE: state}
     if job.kueue_managed:
         return [*_tests(raw, job), *operations(raw, {"metadata": {"annotations": annotations}})]
     spec: Changes = {

@@ -9,10 +9,10 @@ from kfext.core.settings.resolve import Settings, resolve
 from kfext.core.settings.values import Value, is_setting, parse_setting
 from kfext.errors import SettingError
 from kfext.model.job import TrainingJob
-from kfext.model.job_state import JobState, decode_state
+from kfext.model.job_state import JobState, state_of
 from kfext.model.namespace import Namespace
 from kfext.model.policy import TrainingPolicy, policy_for
-from kfext.names import MANAGED, STATE
+from kfext.names import MANAGED
 
 _MOST_RECORDED = 1536
 """Characters of JSON for the recorded values: the rest of the state must fit beside them."""
@@ -28,7 +28,7 @@ def settings_of(
     """
     policy = policy_for(policies, namespace.labels)
     settings = resolve(
-        job.annotations, namespace.annotations, policy, last_good=_last_good(job, _state(job))
+        job.annotations, namespace.annotations, policy, last_good=_last_good(job, state_of(job))
     )
     return replace(settings, managed=namespace.labels.get(MANAGED) == "true")
 
@@ -40,7 +40,7 @@ def recorded(job: TrainingJob, settings: Settings) -> Mapping[str, str]:
     as they fit: in the order of keys, so that the result does not depend on earlier records.
     Nothing is recorded for a job that admission has not seen: its templates have no settings.
     """
-    state = _state(job)
+    state = state_of(job)
     if not job.template_settings:
         return state.settings
     kept: dict[str, str] = {}
@@ -50,10 +50,6 @@ def recorded(job: TrainingJob, settings: Settings) -> Mapping[str, str]:
             if len(json.dumps(more)) <= _MOST_RECORDED:
                 kept = more
     return kept
-
-
-def _state(job: TrainingJob) -> JobState:
-    return decode_state(job.annotations.get(STATE))
 
 
 def _last_good(job: TrainingJob, state: JobState) -> Mapping[str, str]:

@@ -9,6 +9,7 @@ from kfext import names
 from kfext.cli.anonymize import anonymized
 from kfext.cli.forecast import Forecast
 from kfext.kube.snapshot_file import encode_snapshot
+from kfext.model.job_state import JobState, state_of
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
 from kfext.model.snapshot import Snapshot
@@ -39,6 +40,7 @@ def test_what_people_wrote_is_gone_and_terms_stay() -> None:
         job(name="secret-project")
         .worker(1, cpu="1", spec={"nodeSelector": {"corp.example/rack": "r7"}})
         .annotated(names.PLAN, plan.encode())
+        .annotated(names.STATE, JobState(excluded={"gpu-7": 9.0}).encode(job_uid="uid-1"))
         .annotated(names.METRICS, "stdout:secret=(?P<value>.)")
         .annotated(names.COLOCATION, "required")
         .annotated("corp.example/owner", "somebody")
@@ -52,6 +54,7 @@ def test_what_people_wrote_is_gone_and_terms_stay() -> None:
     assert one.annotations[names.COLOCATION] == "required"
     assert "kubernetes.io/os" in written
     assert found.nodes[0].name in one.annotations[names.PLAN]
+    assert state_of(one).excluded == {found.nodes[0].name: 9.0}
     (group,) = one.groups
     ((key, value),) = group.constraints.node_selector
     assert found.nodes[0].labels[key] == value

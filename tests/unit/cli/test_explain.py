@@ -102,7 +102,8 @@ def test_it_tells_what_was_changed() -> None:
 
 
 def test_it_tells_that_an_elastic_job_was_made_smaller() -> None:
-    raw = job(annotations={names.STATE: JobState(asked=12).encode()})
+    raw = job(annotations={names.STATE: JobState(asked=12).encode(job_uid="u")})
+    raw["metadata"]["uid"] = "u"
     assert "workers, as 12 did not fit (kfext.dev/state)" in words(raw)
 
 

@@ -25,7 +25,7 @@ def made(spec: Raw | None = None, *, cpu: str = "1", gated: bool = True) -> list
 def learnt(*seen: Pod, state: JobState | None = None) -> JobState:
     """The state after these pods were seen, once it was written and read."""
     found = observed(OF.build(), seen, state or JobState())
-    return decode_state(JobState(observed=found).encode())
+    return decode_state(JobState(observed=found).encode(job_uid="u"))
 
 
 CHANGED: dict[str, tuple[list[Pod], Mapping[str, Any], str]] = {

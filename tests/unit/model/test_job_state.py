@@ -1,7 +1,15 @@
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.model.job_state import LIMIT, JobState, Observed, decode_state
+from kfext.model.job_state import LIMIT, JobState, Observed, decode_state, state_of
+from kfext.model.plan import Plan
+from kfext.names import PLAN, STATE
+from tests.builders import job
+
+UID = "d5b2c6a4-7f1e-4c86-9a53-0d6c1f2e8b97"
 
 times = st.integers(min_value=0, max_value=2**33).map(float)
 states = st.builds(
@@ -29,7 +37,7 @@ states = st.builds(
 
 @given(states)
 def test_a_state_reads_back_as_it_was_written(state: JobState) -> None:
-    assert decode_state(state.encode()) == state
+    assert decode_state(state.encode(job_uid="u")) == state
 
 
 @given(
@@ -38,17 +46,46 @@ def test_a_state_reads_back_as_it_was_written(state: JobState) -> None:
     reason=st.text(max_size=100),
 )
 def test_a_state_never_exceeds_4_KiB(excluded: dict[str, float], message: str, reason: str) -> None:
-    written = JobState(excluded=excluded, message=message, reason=reason).encode()
+    written = JobState(excluded=excluded, message=message, reason=reason).encode(job_uid=UID)
     assert len(written.encode()) <= LIMIT
     assert decode_state(written).reason == reason
 
 
 def test_what_has_to_go_is_the_exclusion_that_ends_first() -> None:
     excluded = {f"{i:050}": float(i + 1) for i in range(100)}
-    kept = decode_state(JobState(excluded=excluded).encode()).excluded
+    kept = decode_state(JobState(excluded=excluded).encode(job_uid=UID)).excluded
     assert 0 < len(kept) < 100
     assert min(kept.values()) > max(excluded[node] for node in excluded.keys() - kept.keys())
 
 
-def test_a_new_state_is_written_as_nothing() -> None:
-    assert JobState().encode() == "{}"
+def test_a_new_state_is_written_as_its_uid_alone() -> None:
+    assert JobState().encode(job_uid="u") == '{"uid":"u"}'
+
+
+MINE, OTHER = '{"uid":"uid-1","strikes":2}', '{"uid":"uid-2","strikes":2}'
+FROM_0_1 = '{"strikes":2}'
+PLANNED, COPIED = Plan("uid-1", 1).encode(), Plan("uid-2", 1).encode()
+WRITTEN: dict[str, tuple[dict[str, str], int]] = {
+    "of this job": ({STATE: MINE}, 2),
+    "of another job, copied with its manifest": ({STATE: OTHER}, 0),
+    "of another job, beside the plan of this one": ({STATE: OTHER, PLAN: PLANNED}, 0),
+    "of version 0.1, beside the plan of this job": ({STATE: FROM_0_1, PLAN: PLANNED}, 2),
+    "of version 0.1, beside a copied plan": ({STATE: FROM_0_1, PLAN: COPIED}, 0),
+    "of version 0.1, alone": ({STATE: FROM_0_1}, 0),
+    "with a uid that is no text": ({STATE: '{"uid":null,"strikes":2}', PLAN: PLANNED}, 0),
+    "longer than any that kfext writes": ({STATE: MINE + " " * LIMIT}, 0),
+    "none": ({}, 0),
+}
+
+
+@pytest.mark.parametrize(("annotations", "strikes"), WRITTEN.values(), ids=WRITTEN)
+def test_a_state_is_believed_only_if_it_is_known_to_be_of_the_job(
+    annotations: dict[str, str], strikes: int
+) -> None:
+    found = state_of(replace(job().build(), annotations=annotations))
+    assert found == JobState(strikes=strikes)
+
+
+def test_a_job_without_a_uid_has_no_state() -> None:
+    made = replace(job().build(), uid="", annotations={STATE: '{"uid":"","strikes":2}'})
+    assert state_of(made) == JobState()

@@ -361,7 +361,9 @@ def test_a_plan_claims_what_admission_makes_of_its_pods(cluster: Cluster) -> Non
     raw = planned("a", "a").raw
     template = planned("a", "a").build().groups[0].template
     seen = Observed(template=template, requests={"cpu": 2000, "pods": 1})
-    raw["metadata"]["annotations"][names.STATE] = JobState(observed={"worker": seen}).encode()
+    raw["metadata"]["annotations"][names.STATE] = JobState(observed={"worker": seen}).encode(
+        job_uid=raw["metadata"]["uid"]
+    )
     cluster.observe_job(raw)
     assert free(cluster, "a") == 0
     assert cluster.jobs["uid-1"].job.groups[0].requests == seen.requests

@@ -18,7 +18,7 @@ from kfext.core.patches.job import (
 from kfext.core.patches.json_patch import Operation
 from kfext.model.bounds import MOST_PODS, plan_excess
 from kfext.model.job import TrainingJob, parse_job
-from kfext.model.job_state import JobState, decode_state
+from kfext.model.job_state import JobState, decode_state, state_of
 from kfext.model.plan import Plan, decode_plan
 from kfext.model.pod import ReplicaKey
 from kfext.model.verdict import Verdict
@@ -283,6 +283,19 @@ def test_release_remembers_why_and_adds_nothing_to_what_a_template_lacks() -> No
     after = applied(release_patch(raw, parsed(raw), RELEASE), raw)
     assert decode_state(after["metadata"]["annotations"][names.STATE]).message == "too big"
     assert template(after)["spec"]["affinity"].keys() == {"podAffinity"}
+
+
+def test_every_state_that_is_written_names_its_job() -> None:
+    raw = gang().held().raw
+    short = JobState(strikes=1, asked=2, admitted=1)
+    patches = (
+        unsuspend_patch(raw, parsed(raw), a_plan("a"), state=short),
+        suspend_patch(raw, parsed(raw), short),
+        save_state_patch(raw, parsed(raw), short),
+        release_patch(raw, parsed(raw), RELEASE),
+    )
+    for patch in patches:
+        assert state_of(parsed(applied(patch, raw))) != JobState()
 
 
 def test_release_twice_changes_nothing_more() -> None:

@@ -51,7 +51,7 @@ def admitted(**stated: str) -> JobBuilder:
 
 
 def remembers(made: JobBuilder, **settings: str) -> JobBuilder:
-    return made.annotated(names.STATE, JobState(settings=settings).encode())
+    return made.annotated(names.STATE, JobState(settings=settings).encode(job_uid="uid-1"))
 
 
 def test_every_setting_has_samples() -> None:
@@ -142,7 +142,7 @@ def test_what_is_recorded_fits_beside_the_rest_of_the_state() -> None:
     assert names.COLOCATION in kept
     state = JobState(settings=kept, message="m" * 5000, no_host_network="n" * 5000)
     assert recorded(remembers(made, **kept).build(), of(made)) == kept, "it does not change again"
-    assert len(state.encode().encode()) <= 4096
+    assert len(state.encode(job_uid="u" * 36).encode()) <= 4096
 
 
 def test_a_namespace_is_managed_by_its_label() -> None:
