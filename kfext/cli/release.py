@@ -1,18 +1,16 @@
 """`kubectl kfext release`: give jobs back to plain Kubernetes, even if no controller runs."""
 
 from kfext.cli.cluster import ClusterOptions, Raw, all_jobs, find_job
-from kfext.core.patches.job import release_patch
+from kfext.core.patches.job import user_release_patch
 from kfext.core.patches.pod import ungate
 from kfext.errors import Conflict, Invalid, NotFound, UserError
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod, parse_pod
-from kfext.model.verdict import Verdict
-from kfext.names import JOB_NAME, REASON_RELEASED_BY_USER
+from kfext.names import JOB_NAME
 
 _TRIES = 5
-_VERDICT = Verdict(REASON_RELEASED_BY_USER, "released by `kubectl kfext release`")
 
 
 async def release_jobs(
@@ -56,7 +54,7 @@ async def _let_go(client: Client, job: TrainingJob, raw: Raw) -> str:
         try:
             await client.json_patch(
                 paths.jobs(job.kind.plural, job.namespace, job.name),
-                release_patch(raw, job, _VERDICT),
+                user_release_patch(raw, job),
             )
         except (Invalid, Conflict):  # the job changed between our read and our patch
             job, raw = await find_job(

@@ -15,9 +15,12 @@ from kfext.core.lifecycle.steps import DeleteUnbound, Release, SaveState, Step, 
 from kfext.core.queue.no_fit import NoFitCache
 from kfext.core.settings.of_job import recorded
 from kfext.core.words import pods
+from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.names import FINISHED, PHASE_RELEASED, REASON_FINISHED, REASON_RELEASED, RELEASED
+
+_LONGEST_REASON = 64
 
 
 def next_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache | None = None) -> Step:
@@ -84,8 +87,7 @@ def _released_step(situation: Situation) -> Step:
     if gated:
         return Ungate(gated)
     stuck = _stuck(situation)
-    why = f" ({job.annotations[RELEASED]}: {said})" if (said := situation.state.message) else ""
-    message = f"kfext released the job{why}; it runs as on plain Kubernetes"
+    message = f"kfext released the job ({_why_released(situation)}); it runs as on plain Kubernetes"
     if not stuck or job.suspend:
         return Wait(PHASE_RELEASED, Verdict(REASON_RELEASED, message))
     waited = situation.longest_wait(stuck)
@@ -93,4 +95,18 @@ def _released_step(situation: Situation) -> Step:
         again = timeout - waited
         return Wait(PHASE_RELEASED, Verdict(REASON_RELEASED, message), again=again)
     message = f"{len(stuck)} pods were pinned and still not bound after {timeout:g} s"
-    return Release(stuck, Verdict(job.annotations[RELEASED], message))
+    return Release(stuck, Verdict(_reason(job), message))
+
+
+def _why_released(situation: Situation) -> str:
+    """Return the reason on the job, with the message for it if the state has that one.
+
+    A user who releases a job cannot write its state, where an older message may be.
+    """
+    reason, state = _reason(situation.job), situation.state
+    return f"{reason}: {state.message}" if state.message and state.reason == reason else reason
+
+
+def _reason(job: TrainingJob) -> str:
+    """Return the reason in the mark `released`, which users may write, within a bound."""
+    return job.annotations[RELEASED][:_LONGEST_REASON]

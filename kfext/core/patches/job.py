@@ -25,6 +25,7 @@ from kfext.names import (
     PLAN,
     PLAN_GENERATION,
     PORT_BASE,
+    REASON_RELEASED_BY_USER,
     RELEASED,
     STATE,
 )
@@ -119,16 +120,26 @@ def save_state_patch(raw: Raw, job: TrainingJob, state: JobState) -> list[Operat
 
 
 def release_patch(raw: Raw, job: TrainingJob, verdict: Verdict) -> list[Operation]:
-    """Release the job for good; on plain Kubernetes its pods still prefer one node."""
-    state = replace(state_of(job), message=verdict.message).encode(job_uid=job.uid)
-    annotations: Changes = {RELEASED: verdict.reason, PLAN: None, STATE: state}
+    """Release the job for good and note why; its pods still prefer one node."""
+    state = replace(state_of(job), reason=verdict.reason, message=verdict.message)
+    noted: Changes = {STATE: state.encode(job_uid=job.uid)}
+    return _released(raw, job, reason=verdict.reason, noted=noted)
+
+
+def user_release_patch(raw: Raw, job: TrainingJob) -> list[Operation]:
+    """Release the job for good as a user: only the controller may write the state."""
+    return _released(raw, job, reason=REASON_RELEASED_BY_USER, noted={})
+
+
+def _released(raw: Raw, job: TrainingJob, *, reason: str, noted: Changes) -> list[Operation]:
+    annotations: Changes = {RELEASED: reason, PLAN: None, **noted}
     if job.kueue_managed:
         return [*_tests(raw, job), *operations(raw, {"metadata": {"annotations": annotations}})]
     spec: Changes = {
         job.kind.replica_specs: _templates(
             raw,
             job,
-            annotations={RELEASED: verdict.reason, **_network_left(job)},
+            annotations={RELEASED: reason, **_network_left(job)},
             affinity=lambda current: _together(current, job.name),
         )
     }

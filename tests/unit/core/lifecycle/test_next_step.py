@@ -6,7 +6,14 @@ from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import DeleteUnbound, Release, Ungate, Wait
 from kfext.model.job_state import JobState
-from kfext.names import FINISHED, PHASE_RELEASED, REASON_BIND_TIMEOUT, REASON_RELEASED
+from kfext.names import (
+    FINISHED,
+    PHASE_RELEASED,
+    REASON_BIND_TIMEOUT,
+    REASON_NO_ROOM,
+    REASON_RELEASED,
+    RELEASED,
+)
 from tests.builders import affinity_to, job, pods
 from tests.unit.core.lifecycle.cases import (
     NOW,
@@ -102,12 +109,28 @@ ENDS: dict[str, Case] = {
         Wait,
         three().resumed().released(),
         workers(),
-        state=JobState(message="nobody bound it"),
+        state=JobState(reason=REASON_BIND_TIMEOUT, message="nobody bound it"),
         check=lambda step: (
             phase(PHASE_RELEASED, REASON_RELEASED)(step)
             and REASON_BIND_TIMEOUT in step.verdict.message
             and "nobody bound it" in step.verdict.message
         ),
+    ),
+    "released by a user, who cannot take an older message away": Case(
+        Wait,
+        three().resumed().released(),
+        workers(),
+        state=JobState(reason=REASON_NO_ROOM, message="no capacity on any node"),
+        check=lambda step: (
+            f"({REASON_BIND_TIMEOUT});" in step.verdict.message
+            and "no capacity" not in step.verdict.message
+        ),
+    ),
+    "released, with a reason that a user wrote": Case(
+        Wait,
+        three().resumed().annotated(RELEASED, "x" * 200_000),
+        workers(),
+        check=lambda step: len(step.verdict.message) < 200,
     ),
     "released and suspended by a person, with pods that were pinned": Case(
         Wait,

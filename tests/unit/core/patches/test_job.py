@@ -14,6 +14,7 @@ from kfext.core.patches.job import (
     save_state_patch,
     suspend_patch,
     unsuspend_patch,
+    user_release_patch,
 )
 from kfext.core.patches.json_patch import Operation
 from kfext.model.bounds import MOST_PODS, plan_excess
@@ -283,6 +284,22 @@ def test_release_remembers_why_and_adds_nothing_to_what_a_template_lacks() -> No
     after = applied(release_patch(raw, parsed(raw), RELEASE), raw)
     assert decode_state(after["metadata"]["annotations"][names.STATE]).message == "too big"
     assert template(after)["spec"]["affinity"].keys() == {"podAffinity"}
+
+
+@pytest.mark.parametrize("before", [None, JobState(asked=12, message="not bound in time")])
+def test_a_user_who_releases_a_job_writes_no_mark(before: JobState | None) -> None:
+    made = gang().held().annotated(names.PLAN, "{}")
+    if before:
+        made.annotated(names.STATE, before.encode(job_uid="uid-1"))
+    raw = made.raw
+    after = applied(user_release_patch(raw, parsed(raw)), raw)
+    marks, earlier = after["metadata"]["annotations"], raw["metadata"]["annotations"]
+    assert marks[names.RELEASED] == names.REASON_RELEASED_BY_USER
+    assert not marks.keys() & {names.PLAN, names.HELD}
+    assert marks.get(names.STATE) == earlier.get(names.STATE)
+    assert not parsed(after).suspend
+    released = applied(release_patch(raw, parsed(raw), RELEASE), raw)
+    assert template(after)["spec"] == template(released)["spec"]
 
 
 def test_every_state_that_is_written_names_its_job() -> None:
