@@ -91,11 +91,11 @@ class Kfext:
         if self._hooks != ((), self.webhook.port):
             self.configure_hooks()
             restarted = True
+        if self.controller.pid is None:  # before the webhook, which waits for the authority
+            self.restart_killed_controller()
+            restarted = True
         if not self.webhook.alive:
             self.start_webhook()
-            restarted = True
-        if self.controller.pid is None:
-            self.restart_killed_controller()
             restarted = True
         if not self.leads(self.controller):
             self.wait_leading()

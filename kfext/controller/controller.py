@@ -16,6 +16,7 @@ from kfext.core.settings.values import HOST, POD
 from kfext.errors import ApiError
 from kfext.kube import paths
 from kfext.kube.autoscaler import has_autoscaler
+from kfext.kube.certs.issuing import Issuer
 from kfext.kube.client import Client
 from kfext.kube.events import EventRecorder
 from kfext.kube.lease import LeaseHolder
@@ -87,6 +88,7 @@ class Controller:
             _log.info("leading", jobs=len(cluster.jobs), claims=len(cluster.ledger))
             tasks.create_task(self.plan_writer.run())
             tasks.create_task(self._sweep())
+            tasks.create_task(Issuer(self._client).run())
             tasks.create_task(self._reconciler.run())
 
     def now(self) -> Moment:

@@ -11,9 +11,9 @@ from pathlib import Path
 import structlog
 from aiohttp import web
 
-from kfext.errors import ApiError
 from kfext.kube.certs.serving import ServingCertificate
 from kfext.kube.client import Client
+from kfext.names import CA_SECRET
 from kfext.probes import serve_probes
 from kfext.webhook.app import make_app, make_runner
 from kfext.webhook.facts import Watched
@@ -22,7 +22,6 @@ from kfext.webhook.metrics import Metrics
 _log = structlog.get_logger(__name__)
 
 _LONGEST_REVIEW_SECONDS = 3.0  # the API server waits 2 s
-_CERTIFY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,6 @@ async def run(config: Config) -> None:
 async def _serve(config: Config, *, client: Client, folder: Path, stop: asyncio.Event) -> None:
     watched = Watched(client)
     certificate = ServingCertificate(client, folder=folder, extra_names=config.extra_names)
-    trusted = asyncio.Event()
     metrics = Metrics(
         synced=lambda: watched.missing() is None, controller_alive=watched.controller_alive
     )
@@ -71,9 +69,7 @@ async def _serve(config: Config, *, client: Client, folder: Path, stop: asyncio.
         if stop.is_set():
             return "shutting down"
         if not certificate.ready.is_set():
-            return "no certificate yet"
-        if not trusted.is_set():
-            return "the webhook configuration does not contain our caBundle yet"
+            return f"no certificate yet: the controller issues its authority (Secret {CA_SECRET})"
         missing = watched.missing()
         return f"not read yet: {missing}" if missing else None
 
@@ -90,8 +86,8 @@ async def _serve(config: Config, *, client: Client, folder: Path, stop: asyncio.
         async with asyncio.TaskGroup() as tasks:
             background = [
                 tasks.create_task(watched.run()),
-                tasks.create_task(_certify(certificate, trusted)),
-                tasks.create_task(_settle(trusted)),
+                tasks.create_task(certificate.run()),
+                tasks.create_task(_settle(certificate.ready)),
             ]
             await stop.wait()
             # The endpoints of the Service take about a second to drop this replica; until then
@@ -122,21 +118,8 @@ def _last_answers(
     return part
 
 
-async def _settle(trusted: asyncio.Event) -> None:
+async def _settle(certified: asyncio.Event) -> None:
     """Exempt the objects made at startup from garbage collection: scanning them stalls reviews."""
-    await trusted.wait()
+    await certified.wait()
     gc.collect()
     gc.freeze()
-
-
-async def _certify(certificate: ServingCertificate, trusted: asyncio.Event) -> None:
-    """Keep the certificate fresh; set `trusted` once the caBundle contains its authority."""
-    while not trusted.is_set():
-        try:
-            if not await certificate.check():
-                trusted.set()
-                break
-        except ApiError as error:
-            _log.warning("certificate check failed", error=str(error))
-        await asyncio.sleep(_CERTIFY_SECONDS)
-    await certificate.run()

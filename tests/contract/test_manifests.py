@@ -334,13 +334,11 @@ def test_no_role_has_a_wildcard() -> None:
 
 
 FORBIDDEN = {
-    "webhook": {"pods", "nodes", "pytorchjobs", "tfjobs", "trainingplans", "events"},
-    "controller": {
-        "secrets",
-        "mutatingwebhookconfigurations",
-        "serviceaccounts",
-        "customresourcedefinitions",
+    "webhook": {
+        *("pods", "nodes", "pytorchjobs", "tfjobs", "trainingplans", "events"),
+        *("mutatingwebhookconfigurations", "validatingadmissionpolicies"),
     },
+    "controller": {"serviceaccounts", "customresourcedefinitions"},
 }
 
 
@@ -351,20 +349,35 @@ def test_a_component_has_no_right_to_what_it_does_not_touch(component: str) -> N
 
 
 RIGHTS: dict[str, tuple[str, str, dict[tuple[str, str], set[str]]]] = {
-    "the webhook reads and renews its own CA only, in our namespace": (
+    "the webhook reads its CA only, in our namespace, and writes no Secret": (
         "webhook",
         "secrets",
-        {("Role", names.CA_SECRET): {"get", "patch"}, ("Role", ""): {"create"}},
+        {("Role", names.CA_SECRET): {"get"}},
     ),
-    "the webhook patches its own configuration only": (
+    "the webhook follows namespaces": (
         "webhook",
-        "mutatingwebhookconfigurations",
-        {("ClusterRole", names.WEBHOOK_CONFIGURATION): {"get", "patch"}},
+        "namespaces",
+        {("ClusterRole", ""): {"list", "watch"}},
+    ),
+    "the webhook follows policies": (
+        "webhook",
+        "trainingpolicies",
+        {("ClusterRole", ""): {"list", "watch"}},
     ),
     "the webhook reads the controller's Lease only": (
         "webhook",
         "leases",
-        {("Role", names.LEASE): {"get", "list", "watch"}},
+        {("Role", names.LEASE): {"list", "watch"}},
+    ),
+    "the controller writes the webhook's CA only, in our namespace": (
+        "controller",
+        "secrets",
+        {("Role", names.CA_SECRET): {"get", "patch"}, ("Role", ""): {"create"}},
+    ),
+    "the controller writes the CA into the webhooks, and into no others": (
+        "controller",
+        "mutatingwebhookconfigurations",
+        {("ClusterRole", names.WEBHOOK_CONFIGURATION): {"get", "patch"}},
     ),
     "the controller renews its own Lease only, in our namespace": (
         "controller",

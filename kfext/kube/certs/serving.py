@@ -1,4 +1,4 @@
-"""Keep a live TLS context supplied with a certificate that the API server trusts."""
+"""The webhook's part: keep a live TLS context supplied with a certificate of the authority."""
 
 import asyncio
 import os
@@ -12,14 +12,15 @@ import structlog
 
 from kfext.errors import ApiError, NotFound
 from kfext.kube.certs.authority import Pair, due, new_leaf
-from kfext.kube.certs.shared import Trust, ensure_authority, inject_bundle
+from kfext.kube.certs.shared import read_trust
 from kfext.kube.client import Client
-from kfext.names import NAMESPACE, WEBHOOK_SERVICE
+from kfext.names import CA_SECRET, NAMESPACE, WEBHOOK_SERVICE
 
 _log = structlog.get_logger(__name__)
 
 _CHECK_SECONDS = 60.0
 _RETRY_SECONDS = 5.0
+_FIRST_SECONDS = 1.0
 
 
 def _utc_now() -> datetime:
@@ -53,43 +54,40 @@ class ServingCertificate:
         self._issuer = b""
 
     async def run(self) -> None:
-        """Check the authority, the caBundle and our certificate every minute until cancelled."""
+        """Check our certificate every minute until cancelled; every second before the first."""
         while True:
             try:
-                changed = await self.check()
-                await asyncio.sleep(_RETRY_SECONDS if changed else _CHECK_SECONDS)
+                await self.check()
+                await asyncio.sleep(_CHECK_SECONDS if self.ready.is_set() else _FIRST_SECONDS)
             except ApiError as error:
                 _log.warning("certificate check failed", error=str(error))
-                await asyncio.sleep(_RETRY_SECONDS)
+                await asyncio.sleep(_RETRY_SECONDS if self.ready.is_set() else _FIRST_SECONDS)
 
-    async def check(self) -> bool:
-        """Renew what is due; return whether the caBundle had to be written. Raises ApiError.
+    async def check(self) -> None:
+        """Renew our certificate if it is due or of an earlier authority. Raises ApiError.
 
-        A certificate of a new authority is used one check after the caBundle was seen to contain
-        that authority. Until the API servers have noticed, they trust only the old authority, which
-        stays valid.
+        Whatever authority is in the Secret, the API servers trust it: the controller sees to that
+        before it writes there. Without a usable one we keep what we have.
         """
-        trust = await ensure_authority(self._client, now=self._now())
-        if self._leaf is None or self._issuer not in trust.bundle:
-            self._renew(trust)
         try:
-            changed = await inject_bundle(self._client, trust.bundle)
+            authority = (await read_trust(self._client)).authority
         except NotFound:
-            _log.warning("caBundle not written", why="there is no webhook configuration yet")
-            changed = True
-        if not changed and self._stale(trust):
-            self._renew(trust)
-        return changed
+            _log.info("the controller has not issued a certificate authority", secret=CA_SECRET)
+            return
+        if not authority.usable:
+            _log.warning("the certificate authority is not usable", secret=CA_SECRET)
+        elif self._stale(authority):
+            self._renew(authority)
 
-    def _stale(self, trust: Trust) -> bool:
-        if self._leaf is None or self._issuer != trust.authority.certificate:
+    def _stale(self, authority: Pair) -> bool:
+        if self._leaf is None or self._issuer != authority.certificate:
             return True
         return due(self._leaf.certificate, now=self._now())
 
-    def _renew(self, trust: Trust) -> None:
-        leaf = new_leaf(trust.authority, names=self._names, now=self._now())
+    def _renew(self, authority: Pair) -> None:
+        leaf = new_leaf(authority, names=self._names, now=self._now())
         self._load(leaf)
-        self._leaf, self._issuer = leaf, trust.authority.certificate
+        self._leaf, self._issuer = leaf, authority.certificate
         self.ready.set()
         _log.info("serving certificate renewed", names=self._names)
 

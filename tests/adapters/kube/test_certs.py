@@ -1,4 +1,4 @@
-"""Certificates: replicas agree, rotation never breaks trust, nothing is written without need."""
+"""Certificates: rotation never breaks trust, and nothing is written without need."""
 
 import asyncio
 import base64
@@ -14,13 +14,13 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
 from e2e.testbed.cluster import Testbed
-from kfext.errors import NotFound
+from kfext.errors import Conflict, NotFound
 from kfext.kube import paths
 from kfext.kube.certs.authority import bundle, due, new_authority, new_leaf
+from kfext.kube.certs.issuing import Issuer
 from kfext.kube.certs.serving import ServingCertificate
-from kfext.kube.certs.shared import Trust, ensure_authority
+from kfext.kube.certs.shared import Trust, read_trust, write_trust
 from kfext.kube.client import Client
-from kfext.kube.request import Object
 from kfext.names import CA_SECRET, WEBHOOK_CONFIGURATION
 
 SERVICE = "kfext-webhook.kfext-system.svc"
@@ -96,13 +96,21 @@ def issued(leaf: x509.Certificate, authority: bytes) -> bool:
     return True
 
 
+async def issued_and_trusted(issuer: Issuer) -> None:
+    """Have an issuer do all that there is to do."""
+    while await issuer.check():
+        pass
+
+
 async def test_the_api_server_can_trust_what_is_served(
     cluster: Client, testbed: Testbed, tmp_path: Path
 ) -> None:
     serving = ServingCertificate(cluster, folder=tmp_path, extra_names=["127.0.0.1", "localhost"])
-    assert not serving.ready.is_set()
+    await serving.check()
+    assert not serving.ready.is_set(), "no authority was issued yet"
 
-    assert await serving.check()
+    await issued_and_trusted(Issuer(cluster))
+    await serving.check()
 
     assert serving.ready.is_set()
     assert os.listdir(tmp_path) == [], "the private key was left on disk"
@@ -117,139 +125,165 @@ async def test_the_api_server_can_trust_what_is_served(
     ]
     assert [str(ip) for ip in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1"]
 
-    writes: list[str] = []
-    observed = await Client.connect(
-        testbed.kubeconfig, observe=lambda verb, *_: writes.append(verb)
-    )
+    verbs: list[str] = []
+    observed = await Client.connect(testbed.kubeconfig, observe=lambda verb, *_: verbs.append(verb))
     async with observed:
+        assert not await Issuer(observed).check()
         again = ServingCertificate(observed, folder=tmp_path)
-        assert not await again.check()
-        assert set(writes) == {"get"}, "a replica wrote what was right already"
+        await again.check()
+        assert set(verbs) == {"get"}, "what was right already was written"
     await served(again, trusted=first)
 
 
-class Racing(Client):
-    """Lets all replicas read before any of them writes."""
-
-    def race(self, replicas: int) -> None:
-        self._together = asyncio.Barrier(replicas)
-        self._read: set[asyncio.Task[object] | None] = set()
-
-    async def get(self, path: str, **query: str) -> Object:
-        try:
-            return await super().get(path, **query)
-        finally:
-            if (task := asyncio.current_task()) not in self._read:
-                self._read.add(task)
-                await self._together.wait()
-
-
-async def agreed(testbed: Testbed, now: datetime) -> list[Trust]:
-    async with await Racing.connect(testbed.kubeconfig) as racing:
-        racing.race(8)
-        return await asyncio.gather(*(ensure_authority(racing, now=now) for _ in range(8)))
-
-
-async def test_replicas_that_start_at_once_agree_on_one_authority(
-    cluster: Client, testbed: Testbed
+async def test_the_secret_is_written_only_after_the_api_servers_can_know_the_authority(
+    cluster: Client,
 ) -> None:
-    trusts = await agreed(testbed, START)
+    issuer = Issuer(cluster, now=Clock())
 
-    assert len({trust.authority.certificate for trust in trusts}) == 1
-    assert await ensure_authority(cluster, now=START) == trusts[0]
+    assert await issuer.check()
+    with pytest.raises(NotFound):
+        await read_trust(cluster)
+    (announced, _) = await ca_bundles(cluster)
+
+    assert not await issuer.check()
+    assert (await read_trust(cluster)).authority.certificate == announced
 
 
-async def test_replicas_that_renew_at_once_agree_on_one_authority(
-    cluster: Client, testbed: Testbed
+async def test_an_issuer_that_is_overtaken_takes_the_authority_of_the_other(
+    cluster: Client,
 ) -> None:
-    old = await ensure_authority(cluster, now=START)
+    one, other = Issuer(cluster), Issuer(cluster)
+    await one.check()
+    await other.check()
+    await issued_and_trusted(one)
 
-    trusts = await agreed(testbed, START + timedelta(days=250))
+    await issued_and_trusted(other)
 
-    assert len({trust.authority.certificate for trust in trusts}) == 1
-    assert trusts[0].authority != old.authority
-    assert all(trust.bundle == trusts[0].bundle for trust in trusts)
-    assert trusts[0].bundle == trusts[0].authority.certificate + old.authority.certificate
+    trust = await read_trust(cluster)
+    assert await ca_bundles(cluster) == [trust.bundle, trust.bundle]
+    assert not await one.check()
+    assert not await other.check()
+
+
+async def test_of_two_issuers_that_write_at_once_one_is_refused(cluster: Client) -> None:
+    trust = Trust(new_authority(now=START), b"")
+    await write_trust(cluster, trust)
+    with pytest.raises(Conflict):
+        await write_trust(cluster, trust)
+    stored = await read_trust(cluster)
+    await write_trust(cluster, stored)
+    await cluster.merge_patch(paths.secrets("kfext-system", CA_SECRET), {"data": {"x": "eA=="}})
+    with pytest.raises(Conflict):
+        await write_trust(cluster, stored)
 
 
 async def test_a_new_authority_is_trusted_before_it_is_used(
     cluster: Client, tmp_path: Path
 ) -> None:
     clock = Clock()
+    issuer = Issuer(cluster, now=clock)
     serving = ServingCertificate(cluster, folder=tmp_path, now=clock)
+    await issued_and_trusted(issuer)
     await serving.check()
-    assert not await serving.check()
     (old, _) = await ca_bundles(cluster)
 
     clock.now += timedelta(days=250)
-    assert await serving.check()
+    assert await issuer.check()
     (trusted, _) = await ca_bundles(cluster)
     assert trusted.endswith(old)
     assert trusted != old
+    await serving.check()
     assert issued(await served(serving), old), "used before the API servers could know it"
 
-    assert not await serving.check()
+    assert not await issuer.check()
+    await serving.check()
     new = trusted.removesuffix(old)
     assert issued(await served(serving), new)
     assert not issued(await served(serving), old)
 
 
-async def test_an_authority_that_ended_leaves_the_bundle(cluster: Client) -> None:
-    await ensure_authority(cluster, now=START)
-    second = await ensure_authority(cluster, now=START + timedelta(days=250))
+async def test_an_issuer_that_dies_on_its_way_leaves_nothing_that_its_successor_cannot_undo(
+    cluster: Client,
+) -> None:
+    clock = Clock()
+    await issued_and_trusted(Issuer(cluster, now=clock))
+    old = await read_trust(cluster)
+    clock.now += timedelta(days=250)
+    assert await Issuer(cluster, now=clock).check()
 
-    third = await ensure_authority(cluster, now=START + timedelta(days=370))
+    await issued_and_trusted(Issuer(cluster, now=clock))
 
-    assert third.authority == second.authority
-    assert third.bundle == second.authority.certificate
-
-
-async def test_a_replaced_secret_is_followed_at_once(cluster: Client, tmp_path: Path) -> None:
-    serving = ServingCertificate(cluster, folder=tmp_path)
-    await serving.check()
-    await cluster.delete(paths.secrets("kfext-system", CA_SECRET))
-
-    await serving.check()
-
+    new = await read_trust(cluster)
+    assert new.authority != old.authority
     (trusted, _) = await ca_bundles(cluster)
-    await served(serving, trusted=trusted)
+    assert trusted == new.bundle
+    assert trusted.startswith(new.authority.certificate)
+    assert old.authority.certificate in trusted
+
+
+async def test_an_authority_that_ended_leaves_the_bundle(cluster: Client) -> None:
+    clock = Clock()
+    issuer = Issuer(cluster, now=clock)
+    await issued_and_trusted(issuer)
+    clock.now = START + timedelta(days=250)
+    await issued_and_trusted(issuer)
+    second = await read_trust(cluster)
+
+    clock.now = START + timedelta(days=370)
+    await issued_and_trusted(issuer)
+
+    assert await read_trust(cluster) == second
+    assert set(await ca_bundles(cluster)) == {second.authority.certificate}
 
 
 async def test_a_deleted_secret_takes_no_trust_from_replicas_that_have_not_noticed(
     cluster: Client, tmp_path: Path
 ) -> None:
+    issuer = Issuer(cluster)
+    await issued_and_trusted(issuer)
     one = ServingCertificate(cluster, folder=tmp_path)
     await one.check()
     (old, _) = await ca_bundles(cluster)
     await cluster.delete(paths.secrets("kfext-system", CA_SECRET))
+    await one.check()
 
+    await issued_and_trusted(issuer)
     other = ServingCertificate(cluster, folder=tmp_path)
     await other.check()
 
     (trusted, _) = await ca_bundles(cluster)
     assert issued(await served(one, trusted=trusted), old)
     assert not issued(await served(other, trusted=trusted), old)
-    assert not await one.check()
+    await one.check()
     assert not issued(await served(one, trusted=trusted), old)
 
 
-async def test_an_unusable_secret_is_replaced(cluster: Client) -> None:
-    first = await ensure_authority(cluster, now=START)
+async def test_an_unusable_secret_is_replaced_and_not_served(
+    cluster: Client, tmp_path: Path
+) -> None:
+    issuer, serving = Issuer(cluster), ServingCertificate(cluster, folder=tmp_path)
+    await issued_and_trusted(issuer)
+    first = await read_trust(cluster)
     garbage = base64.b64encode(b"garbage").decode()
     path = paths.secrets("kfext-system", CA_SECRET)
     await cluster.merge_patch(path, {"data": {"tls.key": garbage}})
+    await serving.check()
+    assert not serving.ready.is_set()
 
-    second = await ensure_authority(cluster, now=START)
+    await issued_and_trusted(issuer)
 
+    second = await read_trust(cluster)
     assert second.authority.usable
     assert second.authority != first.authority
-    assert await ensure_authority(cluster, now=START) == second
+    await serving.check()
+    await served(serving, trusted=(await ca_bundles(cluster))[0])
 
 
 async def test_a_leaf_is_renewed_after_two_thirds_of_its_week(
     cluster: Client, tmp_path: Path
 ) -> None:
     clock = Clock()
+    await issued_and_trusted(Issuer(cluster, now=clock))
     serving = ServingCertificate(cluster, folder=tmp_path, now=clock)
     await serving.check()
     first = (await served(serving)).serial_number
@@ -269,9 +303,23 @@ async def test_without_a_webhook_configuration_the_server_is_ready_all_the_same(
     await cluster.delete(paths.mutating_webhooks(WEBHOOK_CONFIGURATION))
     serving = ServingCertificate(cluster, folder=tmp_path)
 
-    assert await serving.check()
+    assert not await Issuer(cluster).check()
+    await serving.check()
 
     assert serving.ready.is_set()
+
+
+async def test_what_somebody_else_wrote_as_the_bundle_is_put_right(cluster: Client) -> None:
+    issuer = Issuer(cluster)
+    await issued_and_trusted(issuer)
+    right = await ca_bundles(cluster)
+    wrong = base64.b64encode(new_authority(now=START).certificate).decode()
+    operation = {"op": "add", "path": "/webhooks/1/clientConfig/caBundle", "value": wrong}
+    await cluster.json_patch(paths.mutating_webhooks(WEBHOOK_CONFIGURATION), [operation])
+
+    assert await issuer.check()
+
+    assert await ca_bundles(cluster) == right
 
 
 def test_due_is_two_thirds_of_life() -> None:

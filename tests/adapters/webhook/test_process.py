@@ -1,5 +1,6 @@
 """`kfext webhook` as a process, called by a true API server."""
 
+import asyncio
 import http.client
 import signal
 import socket
@@ -22,6 +23,8 @@ import yaml
 from e2e.testbed.api import ApiError
 from e2e.testbed.cluster import Testbed
 from kfext import names
+from kfext.kube.certs.issuing import Issuer
+from kfext.kube.client import Client
 from tests.unit.objects import job, replica
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -45,7 +48,7 @@ class Webhook:
     probe_port: int
     output: Path
     unready: str = ""
-    """What it said while nothing lacked but the webhook configuration."""
+    """What it said while nothing lacked but the authority."""
 
     def probe(self, path: str) -> tuple[int, str]:
         try:
@@ -87,6 +90,14 @@ def configuration(port: int) -> dict[str, Any]:
     return raw
 
 
+async def issue(testbed: Testbed) -> None:
+    """Have the authority issued and trusted, as the controller does."""
+    async with await Client.connect(testbed.kubeconfig) as client:
+        issuer = Issuer(client)
+        while await issuer.check():
+            pass
+
+
 @pytest.fixture(scope="module")
 def webhook(testbed: Testbed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
     for file in sorted((ROOT / "crds").glob("kfext.dev_*.yaml")):
@@ -108,9 +119,11 @@ def webhook(testbed: Testbed, tmp_path_factory: pytest.TempPathFactory) -> Itera
         )
     found = Webhook(process, port, probe_port, output)
     try:
-        until(lambda: "caBundle" in found.probe("/readyz")[1] or process.poll(), what="certified")
+        lacks = "no certificate yet"
+        until(lambda: lacks in found.probe("/readyz")[1] or process.poll(), what="it waits")
         found.unready = found.probe("/readyz")[1]
         testbed.api.apply(configuration(port))
+        asyncio.run(issue(testbed))
         until(lambda: found.probe("/readyz")[0] == 200 or process.poll(), what="ready")
         assert process.poll() is None, output.read_text()
         yield found
@@ -136,8 +149,8 @@ def create(testbed: Testbed, namespace: str, name: str, **fields: Any) -> dict[s
     return answer
 
 
-def test_it_is_not_ready_before_the_api_server_can_trust_it(webhook: Webhook) -> None:
-    assert "webhook configuration does not contain our caBundle" in webhook.unready
+def test_it_is_not_ready_before_the_controller_has_issued_its_authority(webhook: Webhook) -> None:
+    assert "no certificate yet: the controller issues its authority" in webhook.unready
 
 
 def test_a_job_in_a_managed_namespace_is_held(
