@@ -56,7 +56,14 @@ RELEASED = f"{DOMAIN}/released"
 also on the templates."""
 
 WRITTEN_BY_KFEXT = frozenset({HELD, PLAN, STATE})
-"""Removed from a new job, because a copied manifest must not carry over another job's history."""
+"""Removed from a new job, because a copied manifest must not carry over another job's history.
+After that, only who has the verb DECIDE may add or change them."""
+
+MARKS_POLICY = "kfext-marks"
+"""ValidatingAdmissionPolicy and its binding, which let nobody else UPDATE WRITTEN_BY_KFEXT."""
+
+DECIDE = "decide"
+"""Verb on TrainingPlans in the whole cluster, with which one may write WRITTEN_BY_KFEXT."""
 
 # --- written by kfext on templates and pods ---------------------------------------------------
 

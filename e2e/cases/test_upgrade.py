@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from e2e.harness.installed import protection, roles
 from e2e.harness.jobs import workers
 from e2e.harness.kfext_process import COMMAND, Kfext
 from e2e.harness.kube import Object
@@ -17,6 +18,7 @@ from e2e.harness.refusing import admit_pods, refuse_pods
 from e2e.harness.space import Space
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.paths import REPOSITORY
+from kfext import names
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 FOREIGN = {"schedulingGates": [{"name": "example.com/gate"}]}
@@ -46,11 +48,11 @@ def ungate_foreign(space: Space, name: str) -> None:
 
 @pytest.fixture
 def first_version(tmp_path: Path) -> Path:
-    """The code of the first version, from this repository's history."""
+    """The code and manifests of the first version, from this repository's history."""
     packed = tmp_path / "first.tar"
     with packed.open("wb") as output:
         done = subprocess.run(
-            ["git", "archive", FIRST_VERSION, "kfext"],
+            ["git", "archive", FIRST_VERSION, "kfext", "manifests"],
             cwd=REPOSITORY,
             stdout=output,
             stderr=subprocess.PIPE,
@@ -125,16 +127,17 @@ DIRECTIONS = {"the first version gives way to this one": True, "and this one to 
 @pytest.mark.long
 @pytest.mark.parametrize("up", DIRECTIONS.values(), ids=DIRECTIONS.keys())
 def test_jobs_of_every_phase_go_on_under_another_version(
-    new_space: Callable[..., Space], kfext: Kfext, other_code: dict[str, str], up: bool
+    new_space: Callable[..., Space], kfext: Kfext, other: Path, up: bool
 ) -> None:
-    old, new = (other_code, {}) if up else ({}, other_code)
+    old, new = (other, REPOSITORY) if up else (REPOSITORY, other)
     run_as(kfext, old)
     every = EveryPhase(new_space, kfext.testbed)
     every.reach()
     uids = {pod["metadata"]["uid"] for pod in every.space.pods("placed")}
 
     # As a Deployment does it: the new one knows the cluster before the old one ends.
-    kfext.environment = new
+    install_rights(kfext, new)
+    kfext.environment = running(new)
     standby = kfext.start_standby()
     kfext.stop_controller()
     kfext.wait_leading(standby)
@@ -157,25 +160,47 @@ def test_jobs_of_every_phase_go_on_under_another_version(
 
 
 @pytest.fixture
-def other_code(kfext: Kfext, first_version: Path) -> Iterator[dict[str, str]]:
-    """The environment in which processes run the first version."""
-    environment = {"PYTHONPATH": str(first_version)}
+def other(kfext: Kfext, first_version: Path) -> Iterator[Path]:
+    """The folder of the first version; what it changes is as it was afterwards."""
     done = subprocess.run(
         [sys.executable, "-P", "-c", "import kfext; print(kfext.__file__)"],
-        env={**os.environ, **environment},
+        env={**os.environ, **running(first_version)},
         capture_output=True,
         text=True,
         check=True,
     )
     assert done.stdout.startswith(str(first_version)), "it would be the code under test"
-    yield environment
-    run_as(kfext, {})
+    yield first_version
+    run_as(kfext, REPOSITORY)
 
 
-def run_as(kfext: Kfext, environment: dict[str, str]) -> None:
-    """Have all processes run the code that an environment leads to."""
+def running(version: Path) -> dict[str, str]:
+    """Return the environment in which processes run the code in a folder."""
+    return {"PYTHONPATH": str(version)} if version != REPOSITORY else {}
+
+
+def install_rights(kfext: Kfext, version: Path) -> None:
+    """Give each account the rights of a version, as docs/install.md says.
+
+    The first version has no policy for its marks, and would not be allowed to write them under it.
+    """
+    bed = kfext.testbed
+    guards = list(protection())
+    if version != REPOSITORY:
+        for guard in guards:
+            bed.api.delete(bed.api.path(guard))
+    for manifest in roles(version):
+        bed.api.apply(manifest)
+    if version == REPOSITORY:
+        for guard in guards:
+            bed.api.apply(guard)
+
+
+def run_as(kfext: Kfext, version: Path) -> None:
+    """Have all processes run the code in a folder, with its rights."""
     kfext.end_processes()
-    kfext.environment = environment
+    install_rights(kfext, version)
+    kfext.environment = running(version)
     kfext.ensure()
     kfext.wait_hooks()
 
@@ -271,19 +296,21 @@ def left_behind(kfext: Kfext) -> list[str]:
         "/apis/rbac.authorization.k8s.io/v1": ["clusterroles", "clusterrolebindings"],
         "/apis/apiextensions.k8s.io/v1": ["customresourcedefinitions"],
         "/apis/admissionregistration.k8s.io/v1": [
-            *("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+            *("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
+            *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
         ],
     }
     found: list[Object] = []
     for root, plurals in kinds.items():
         for plural in plurals:
             found += kfext.kube.items(f"{root}/{plural}")
-    names = [thing["metadata"]["name"] for thing in found]
+    present = [thing["metadata"]["name"] for thing in found]
     own = ("kfext-system", "kfext-controller", "kfext-webhook", "kfext-view", "kfext-edit")
     return [
         name
-        for name in names
-        if name in {*own, "kfext", "kfext-policy-edit"} or name.endswith(".kfext.dev")
+        for name in present
+        if name in {*own, "kfext", "kfext-policy-edit", names.MARKS_POLICY}
+        or name.endswith(".kfext.dev")
     ]
 
 

@@ -30,7 +30,9 @@ class Exchange:
 
     @property
     def is_write(self) -> bool:
-        return self.method not in {"GET", "HEAD"}
+        # A review of what one may do is posted, and stored nowhere.
+        asks = self.path.endswith("/selfsubjectaccessreviews")
+        return self.method not in {"GET", "HEAD"} and not asks
 
 
 Match = Callable[[Exchange], bool]

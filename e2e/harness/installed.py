@@ -15,13 +15,25 @@ def manifests() -> Iterator[dict[str, Any]]:
     yield from read("base/namespace.yaml")
     for crd in ("trainingplans", "trainingpolicies"):
         yield from read(f"../crds/kfext.dev_{crd}.yaml")
+    yield from roles(REPOSITORY)
+    yield from protection()
+
+
+def roles(version: Path) -> Iterator[dict[str, Any]]:
+    """Yield the accounts and rights of the version whose code is in a folder."""
     for part in ("controller/rbac", "webhook/rbac", "users/roles"):
-        yield from read(f"base/{part}.yaml")
+        yield from read(f"base/{part}.yaml", version)
 
 
-def read(path: str) -> list[dict[str, Any]]:
+def protection() -> Iterator[dict[str, Any]]:
+    """Yield the policy that protects kfext's marks, and its binding."""
+    for part in ("policy", "binding"):
+        yield from read(f"base/marks/{part}.yaml")
+
+
+def read(path: str, version: Path = REPOSITORY) -> list[dict[str, Any]]:
     """Return the objects of a file in manifests/."""
-    text = (REPOSITORY / "manifests" / path).read_text()
+    text = (version / "manifests" / path).read_text()
     return [manifest for manifest in yaml.safe_load_all(text) if manifest]
 
 

@@ -10,11 +10,11 @@ from typing import Any, cast
 import kopf
 import structlog
 
-from kfext.controller.checks import missing_requirements
+from kfext.controller.checks import missing_protection, missing_requirements
 from kfext.controller.controller import Controller
 from kfext.controller.metrics import Metrics
 from kfext.controller.watches import login_with, operator_settings, registry
-from kfext.errors import KfextError, LeaseLost
+from kfext.errors import ApiError, KfextError, LeaseLost
 from kfext.kube.access import find_access
 from kfext.kube.client import Client
 from kfext.kube.snapshot_file import write_snapshot
@@ -41,6 +41,7 @@ async def run(
     ):
         if missing := await missing_requirements(client):
             raise KfextError("; ".join(missing))
+        await _warn_if_unprotected(client)
         controller = Controller(
             client=client, lease_client=lease_client, identity=identity, metrics=metrics
         )
@@ -85,6 +86,15 @@ async def run(
         for outcome in done:
             if isinstance(outcome, Exception):
                 raise _plain(outcome)
+
+
+async def _warn_if_unprotected(client: Client) -> None:
+    try:
+        why = await missing_protection(client)
+    except ApiError as error:
+        why = str(error)
+    if why:
+        _log.warning("users may write kfext's marks on their jobs", why=why)
 
 
 def _write_snapshot(controller: Controller, folder: Path | None) -> None:

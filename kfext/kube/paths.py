@@ -130,8 +130,25 @@ def events(namespace: str, name: str = "") -> str:
     return resource_path("events", group="events.k8s.io", namespace=namespace, name=name)
 
 
+def admission_policies(name: str = "") -> str:
+    """Return the path of validating admission policies."""
+    return _admission("validatingadmissionpolicies", name)
+
+
+def admission_policy_bindings(name: str = "") -> str:
+    """Return the path of the bindings of validating admission policies."""
+    return _admission("validatingadmissionpolicybindings", name)
+
+
 def mutating_webhooks(name: str = "") -> str:
     """Return the path of mutating webhook configurations."""
-    return resource_path(
-        "mutatingwebhookconfigurations", group="admissionregistration.k8s.io", name=name
-    )
+    return _admission("mutatingwebhookconfigurations", name)
+
+
+def access_reviews() -> str:
+    """Return the path to which one posts what one would like to do, to learn whether one may."""
+    return resource_path("selfsubjectaccessreviews", group="authorization.k8s.io")
+
+
+def _admission(plural: str, name: str) -> str:
+    return resource_path(plural, group="admissionregistration.k8s.io", name=name)

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from kfext import names
+from kfext.model.kinds import KINDS
 from tests.contract.manifests import (
     CRDS,
     DEFAULT,
@@ -33,6 +34,8 @@ CLUSTER_WIDE = {
     "ClusterRole",
     "ClusterRoleBinding",
     "MutatingWebhookConfiguration",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
 }
 
 
@@ -379,6 +382,16 @@ RIGHTS: dict[str, tuple[str, str, dict[tuple[str, str], set[str]]]] = {
         "mutatingwebhookconfigurations",
         {("ClusterRole", names.WEBHOOK_CONFIGURATION): {"get", "patch"}},
     ),
+    "the controller sees whether its marks are protected": (
+        "controller",
+        "validatingadmissionpolicies",
+        {("ClusterRole", names.MARKS_POLICY): {"get"}},
+    ),
+    "the controller sees whether that protection is bound": (
+        "controller",
+        "validatingadmissionpolicybindings",
+        {("ClusterRole", names.MARKS_POLICY): {"get"}},
+    ),
     "the controller renews its own Lease only, in our namespace": (
         "controller",
         "leases",
@@ -427,7 +440,7 @@ RIGHTS: dict[str, tuple[str, str, dict[tuple[str, str], set[str]]]] = {
     "the controller keeps the plans": (
         "controller",
         "trainingplans",
-        {("ClusterRole", ""): {"list", "watch", "create"}},
+        {("ClusterRole", ""): {"list", "watch", "create", names.DECIDE}},
     ),
     "the controller writes the status of plans": (
         "controller",
@@ -459,6 +472,11 @@ def test_each_binding_gives_a_role_that_exists_to_the_account_of_a_deployment(ki
         assert subject["name"] in accounts
 
 
+def test_nobody_but_the_controller_may_write_its_marks() -> None:
+    holders = {where for where, rule in _rules() if names.DECIDE in rule["verbs"]}
+    assert holders == {"ClusterRole kfext-controller"}
+
+
 @pytest.mark.parametrize("role", ["view", "edit"])
 def test_people_get_our_rights_with_the_roles_they_have(role: str) -> None:
     labels = named("ClusterRole", f"kfext-{role}")["metadata"]["labels"]
@@ -476,6 +494,42 @@ def test_nobody_edits_policies_through_a_role_of_a_namespace() -> None:
     assert [rule for rule in rules if "trainingpolicies" in rule["resources"]] == []
     labels = named("ClusterRole", "kfext-policy-edit")["metadata"]["labels"]
     assert not any("aggregate" in label for label in labels)
+
+
+# --- the marks ----------------------------------------------------------------------------------
+
+
+def test_the_policy_judges_updates_of_jobs_in_every_namespace_and_fails_closed() -> None:
+    spec = named("ValidatingAdmissionPolicy", names.MARKS_POLICY)["spec"]
+    assert spec["failurePolicy"] == "Fail"
+    assert "matchConditions" not in spec
+    (rule,) = spec["matchConstraints"]["resourceRules"]
+    assert rule["operations"] == ["UPDATE"]
+    assert rule["apiGroups"] == [names.TRAINING_GROUP]
+    assert set(rule["resources"]) == {kind.plural for kind in KINDS.values()}
+    assert not spec["matchConstraints"].keys() & {"namespaceSelector", "objectSelector"}
+    binding = named("ValidatingAdmissionPolicyBinding", names.MARKS_POLICY)["spec"]
+    assert binding == {"policyName": names.MARKS_POLICY, "validationActions": ["Deny"]}
+
+
+def test_the_policy_protects_every_mark_and_asks_for_the_verb_of_the_controller() -> None:
+    spec = named("ValidatingAdmissionPolicy", names.MARKS_POLICY)["spec"]
+    (written,) = (one["expression"] for one in spec["variables"] if one["name"] == "written")
+    (validation,) = spec["validations"]
+    for mark in names.WRITTEN_BY_KFEXT:
+        assert f"'{mark}'" in written
+    assert f"check('{names.DECIDE}')" in validation["expression"]
+    # A check with a namespace would pass with a Role of that namespace.
+    assert ".namespace(" not in validation["expression"]
+
+
+def test_the_policy_comes_after_the_role_that_the_controller_needs_under_it() -> None:
+    order = [(thing["kind"], thing["metadata"]["name"]) for thing in render(DEFAULT)]
+    role = order.index(("ClusterRole", "kfext-controller"))
+    assert role < order.index(("ClusterRoleBinding", "kfext-controller"))
+    assert order.index(("ClusterRoleBinding", "kfext-controller")) < order.index(
+        ("ValidatingAdmissionPolicyBinding", names.MARKS_POLICY)
+    )
 
 
 # --- the files ----------------------------------------------------------------------------------
