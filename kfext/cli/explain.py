@@ -10,6 +10,7 @@ import yaml
 from kfext import names
 from kfext.cli.changes import changes
 from kfext.cli.cluster import ClusterOptions, Raw, find_job
+from kfext.cli.queue import ahead_of
 from kfext.core.settings.values import Colocation
 from kfext.core.words import listed
 from kfext.errors import Forbidden, NotFound
@@ -35,7 +36,8 @@ async def explain_job(name: str, *, kind: str | None, output: str, cluster: Clus
             for item in await client.list_all(paths.pods(namespace), labelSelector=selector)
             if (pod := parse_pod(item)).owner_uid == job.uid
         ]
-    explanation = explained(job, raw, status=status, pods=pods)
+        ahead = await ahead_of(client, job) if job.in_queue else []
+    explanation = explained(job, raw, status=status, pods=pods, ahead=ahead)
     if output == "json":
         return orjson.dumps(explanation, option=orjson.OPT_INDENT_2).decode() + "\n"
     if output == "yaml":
@@ -54,9 +56,17 @@ async def _plan_status(client: Client, job: TrainingJob) -> Mapping[str, Any]:
 
 
 def explained(
-    job: TrainingJob, raw: Raw, *, status: Mapping[str, Any], pods: Sequence[Pod]
+    job: TrainingJob,
+    raw: Raw,
+    *,
+    status: Mapping[str, Any],
+    pods: Sequence[Pod],
+    ahead: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return what is known of a job, from the job, its plan's status and its pods."""
+    """Return what is known of a job, from the job, its plan's status and its pods.
+
+    `ahead`: the names of the jobs ahead of it in the queue that the caller may see.
+    """
     plan = decode_plan(job.annotations.get(names.PLAN), job_uid=job.uid)
     changed = list(changes(job, raw, plan))
     left = "" if status or job.held else _left_alone(job, raw, touched=bool(changed))
@@ -71,6 +81,7 @@ def explained(
             {key: text(mapping(item).get(key)) for key in ("type", "status", "reason", "message")}
             for item in sequence(status.get("conditions"))
         ],
+        "ahead": list(ahead),
         "plannedNodes": list(plan.nodes) if plan else [],
         "pods": [
             {
@@ -97,6 +108,8 @@ def in_words(explanation: Mapping[str, Any]) -> str:
         for item in explanation["conditions"]
         if item["message"] != explanation["message"]
     ]
+    if explanation["ahead"]:
+        lines.append(f"  ahead    {listed(explanation['ahead'], of='jobs')}")
     if explanation["plannedNodes"]:
         lines.append(f"  planned  {', '.join(explanation['plannedNodes'])}")
     told = ""

@@ -10,8 +10,9 @@ import yaml
 from kfext.cli.cluster import ClusterOptions, all_jobs
 from kfext.cli.snapshot import read_classes
 from kfext.core.queue.order import Classes, priority_class, turn
-from kfext.errors import Forbidden
+from kfext.errors import Forbidden, UserError
 from kfext.kube import paths
+from kfext.kube.client import Client
 from kfext.model.job import TrainingJob
 from kfext.model.quantity import PODS, human
 from kfext.model.tolerant import mapping, text
@@ -57,9 +58,8 @@ def queue_of(
     `statuses` are those of the TrainingPlans, by the uid of the job. `classes` is None if we may
     not list them; then only the names of priorities are known.
     """
-    waiting = [job for job in jobs if job.in_queue]
     lines = []
-    for job in sorted(waiting, key=lambda job: turn(job, classes or {})):
+    for job in in_order(jobs, classes=classes or {}):
         status = statuses.get(job.uid) or {"message": _NO_PLAN}
         priority = priority_class(job, classes or {})
         asks = [human(name, number) for name, number in job.requests.items() if name != PODS]
@@ -78,6 +78,25 @@ def queue_of(
             }
         )
     return lines
+
+
+def in_order(jobs: Sequence[TrainingJob], *, classes: Classes) -> list[TrainingJob]:
+    """Return the waiting ones of some jobs, in order."""
+    return sorted((job for job in jobs if job.in_queue), key=lambda job: turn(job, classes))
+
+
+async def ahead_of(client: Client, job: TrainingJob) -> list[str]:
+    """Return the names of the jobs ahead of one in the queue; none if the caller may not see them.
+
+    TrainingPlans and events do not name jobs of other namespaces. Raises ApiError.
+    """
+    try:
+        jobs = [one for one, _ in await all_jobs(client, namespace="", kind=None)]
+        queue = in_order(jobs, classes=await read_classes(client))
+    except (UserError, Forbidden):
+        return []
+    uids = [one.uid for one in queue]
+    return [one.title for one in queue[: uids.index(job.uid)]] if job.uid in uids else []
 
 
 def written(lines: Sequence[Mapping[str, Any]], *, output: str, namespace: str) -> str:

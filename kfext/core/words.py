@@ -26,3 +26,16 @@ def listed(names: Sequence[str], *, of: str = "nodes") -> str:
     if len(names) <= 3:
         return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
     return f"{names[0]}, {names[1]} and {len(names) - 2} more {of}"
+
+
+def listed_with_others(jobs: Sequence[str], *, others: int) -> str:
+    """Return names of jobs as an English list, with the number of jobs that are not to be named."""
+    unnamed = "1 job of another namespace" if others == 1 else f"{others} jobs of other namespaces"
+    parts = (listed(jobs, of="jobs"), unnamed if others else "")
+    return " and ".join(part for part in parts if part)
+
+
+def has(jobs: str) -> str:
+    """Return the form of `have` after a list of jobs."""
+    several = " and " in jobs or (jobs[:1].isdigit() and not jobs.startswith("1 "))
+    return "have" if several else "has"

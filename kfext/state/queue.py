@@ -3,14 +3,14 @@
 Everything here is derived: a new process computes the same order and the same reservation.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from kfext.core.lifecycle.situation import QueueContext
 from kfext.core.queue import order
 from kfext.core.queue.no_fit import NoFitCache
 from kfext.core.queue.position import in_line
 from kfext.core.queue.reservation import Reservation
-from kfext.core.words import listed
+from kfext.core.words import listed, listed_with_others
 from kfext.model.job import TrainingJob
 from kfext.model.priority import PriorityClass
 from kfext.model.verdict import Verdict
@@ -147,8 +147,8 @@ class Queue:
             priority=own.value,
             preempts=own.preempts,
             reservation=kept,
-            reserved_for=holder.job.title if holder else "another job",
-            awaited=self._awaited(kept) if kept else "",
+            reserved_for=_named([holder.job] if holder else [], to=tracked.job) or "another job",
+            awaited=self._awaited(kept, to=tracked.job) if kept else "",
             ahead=kept is not None and (holder is None or self.turn(tracked) <= self.turn(holder)),
             crowded=self._cluster.backlog.crowd,
             autoscaler=self.autoscaler,
@@ -173,12 +173,21 @@ class Queue:
             return tracked.verdict
         kept, nodes, awaited = self.reservation, "", ""
         if kept is not None and self._reservations.holds(tracked):
-            nodes, awaited = listed(kept.nodes), self._awaited(kept)
+            nodes, awaited = listed(kept.nodes), self._awaited(kept, to=tracked.job)
         return in_line(
             tracked.verdict, ahead=ahead, exact=_EXACT, kept_nodes=nodes, awaited=awaited
         )
 
-    def _awaited(self, kept: Reservation) -> str:
-        """Return the names of the jobs that a reservation waits for."""
+    def _awaited(self, kept: Reservation, *, to: TrainingJob) -> str:
+        """Return the jobs that a reservation waits for, as the users of `to` may see them."""
         known = (self._cluster.jobs.get(uid) for uid in kept.waits_for)
-        return listed(sorted(one.job.title for one in known if one), of="jobs")
+        return _named([one.job for one in known if one], to=to)
+
+
+def _named(jobs: Sequence[TrainingJob], *, to: TrainingJob) -> str:
+    """Return the names of jobs in the namespace of the job `to`, and the number of the others.
+
+    Who may see a job need not be allowed to know what is in other namespaces.
+    """
+    own = sorted(job.title for job in jobs if job.namespace == to.namespace)
+    return listed_with_others(own, others=len(jobs) - len(own))

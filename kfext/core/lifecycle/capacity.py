@@ -96,6 +96,9 @@ def _shape(situation: Situation, limits: Limits) -> Hashable:
         bool(situation.open_claims),
         fewest_workers(situation.job, situation.settings.elastic),
         context.priority if context.preempts else None,
+        # A refusal names them, and not everybody may read every name.
+        context.reserved_for,
+        context.awaited,
     )
 
 

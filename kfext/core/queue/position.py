@@ -1,5 +1,6 @@
 """The position of a queued job, as part of its message."""
 
+from kfext.core.words import has
 from kfext.model.verdict import Verdict
 
 
@@ -20,6 +21,5 @@ def in_line(verdict: Verdict, *, ahead: int, exact: int, kept_nodes: str, awaite
             if " " in kept_nodes
             else (f"; {kept_nodes} is reserved for it")
         )
-        have = "have" if " and " in awaited else "has"
-        place += f" until {awaited} {have} ended" if awaited else ""
+        place += f" until {awaited} {has(awaited)} ended" if awaited else ""
     return Verdict(verdict.reason, f"{verdict.message}; {place}")

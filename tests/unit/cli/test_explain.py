@@ -175,3 +175,15 @@ def test_who_put_pods_without_a_cpu_limit_together_is_said() -> None:
     said = words(raw, replica(0, node="n"), replica(1, node="n"))
     assert f"share the CPU of n, because {names.COLOCATION} is set on the job" in said
     assert "assumedBurst" not in said
+
+
+def test_the_jobs_ahead_that_the_caller_may_see_are_named() -> None:
+    raw = job(annotations=HELD, run_policy=SUSPENDED)
+    found = parse_job(raw)
+    assert found is not None
+    ahead = [f"PyTorchJob other/{name}" for name in "abcd"]
+    explanation = explained(found, raw, status={}, pods=(), ahead=ahead)
+    assert explanation["ahead"] == ahead
+    line = "  ahead    PyTorchJob other/a, PyTorchJob other/b and 2 more jobs\n"
+    assert line in in_words(explanation)
+    assert "  ahead " not in words(raw)

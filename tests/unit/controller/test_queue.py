@@ -77,6 +77,36 @@ async def test_D5_a_younger_job_does_not_take_what_is_kept_for_the_head(bench: B
     assert "it is first in the queue; a is reserved for it until PyTorchJob team/runs" in sentence
 
 
+def elsewhere(made: JobBuilder, namespace: str) -> JobBuilder:
+    made.raw["metadata"]["namespace"] = namespace
+    return made
+
+
+async def test_jobs_of_other_namespaces_are_counted_and_not_named(bench: Bench) -> None:
+    bench.submit(running("runs", "a", cpu="2"))
+    bench.submit(elsewhere(running("other", "a", cpu="1"), "secret"))
+    bench.submit(
+        elsewhere(gang("head", cpu="1", workers=4), "secret").annotated(
+            "kfext.dev/colocation", "required"
+        )
+    )
+    bench.now = RESERVE_AFTER
+    await bench.tick()
+    bench.submit(gang("young", cpu="1", workers=1, created=20))
+    bench.submit(elsewhere(gang("there", cpu="1", workers=1, created=30), "secret"))
+    await bench.tick()
+    sentence = told(bench, "young")[1]
+    assert "secret" not in sentence
+    assert "for 1 job of another namespace, which waits for PyTorchJob team/runs and 1" in sentence
+    # A job of the same shape in another namespace reads its own names.
+    sentence = told(bench, "there")[1]
+    assert "for PyTorchJob secret/head, which waits for PyTorchJob secret/other and 1" in sentence
+    assert (
+        "until PyTorchJob secret/other and 1 job of another namespace have ended"
+        in (told(bench, "head")[1])
+    )
+
+
 async def test_a_job_known_to_end_in_time_starts_in_kept_room(bench: Bench) -> None:
     bench.submit(running("runs", "a", cpu="3", deadline=999))
     bench.submit(gang("head", cpu="1", workers=4))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.words import clock, cpus, listed, pods
+from kfext.core.words import clock, cpus, has, listed, listed_with_others, pods
 
 NUMBERS: dict[str, tuple[int, str]] = {
     "none": (0, "0 pods"),
@@ -71,3 +71,21 @@ def test_at_most_three_names_are_said_and_the_others_counted(names: list[str]) -
     assert len(said) <= 3
     assert said == names[: len(said)]
     assert len(said) + sum(others) == len(names)
+
+
+OTHERS: dict[str, tuple[list[str], int, str, str]] = {
+    "nobody": ([], 0, "", "has"),
+    "own jobs alone": (["a", "b"], 0, "a and b", "have"),
+    "one of another namespace": ([], 1, "1 job of another namespace", "has"),
+    "ten of other namespaces": ([], 10, "10 jobs of other namespaces", "have"),
+    "an own one and others": (["a"], 2, "a and 2 jobs of other namespaces", "have"),
+    "an own one alone": (["a"], 0, "a", "has"),
+}
+
+
+@pytest.mark.parametrize(("own", "others", "want", "form"), OTHERS.values(), ids=OTHERS)
+def test_jobs_that_are_not_to_be_named_are_counted(
+    own: list[str], others: int, want: str, form: str
+) -> None:
+    assert listed_with_others(own, others=others) == want
+    assert has(want) == form
