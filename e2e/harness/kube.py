@@ -36,10 +36,10 @@ class RefusedError(AssertionError):
 
 
 class Kube:
-    """A client with an administrator's rights; `ask` returns any answer, the others insist."""
+    """A client, by default an administrator's; `ask` returns any answer, the others insist."""
 
-    def __init__(self, testbed: Testbed) -> None:
-        user: Credential = testbed.pki.client("tester", groups=("system:masters",))
+    def __init__(self, testbed: Testbed, user: Credential | None = None) -> None:
+        user = user or testbed.pki.client("tester", groups=("system:masters",))
         self._server = testbed.server
         self._pool = urllib3.PoolManager(
             maxsize=64,

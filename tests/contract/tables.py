@@ -15,6 +15,11 @@ def table(page: str, first: str) -> list[Row]:
     return found
 
 
+def rows_of(page: str, first: str) -> list[Row]:
+    """Return the rows of all tables of a page whose first column has the title `first`."""
+    return [row for rows in _tables(page) if next(iter(rows[0])) == first for row in rows]
+
+
 def quoted(cell: str) -> list[str]:
     """Return what a cell has in backticks."""
     return _QUOTED.findall(cell)

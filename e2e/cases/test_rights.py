@@ -1,0 +1,344 @@
+"""Who may write what, on the real API server: a tenant with all rights in one namespace."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.harness.installed import protection
+from e2e.harness.jobs import Object, workers
+from e2e.harness.kfext_process import Kfext
+from e2e.harness.look import conditions, gated, held, pinned_to, suspended
+from e2e.harness.space import Space
+from e2e.harness.tenant import Tenant
+from kfext import names
+
+GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
+OFF = {names.COLOCATION: "off"}
+REFUSAL = "only kfext may add or change"
+_MERGE, _JSON = "application/merge-patch+json", "application/json-patch+json"
+
+
+@pytest.fixture
+def tenant(space: Space, tmp_path: Path) -> Tenant:
+    """The owner of a managed namespace with two nodes, where the policy is known to hold."""
+    space.nodes(2, cpu="32", memory="64Gi", gpu="8")
+    return protected(space, tmp_path)
+
+
+def protected(space: Space, folder: Path) -> Tenant:
+    """Return the owner of a namespace, once the API server applies the policy to it."""
+    made = Tenant(space, folder)
+    space.submit(workers("probe", 1, each=GPU, annotations=OFF))
+    space.until(lambda: not write(made, "probe", names.PLAN, "{}").ok, "the policy holds")
+    space.kube.delete(space.path("pytorchjobs", "probe"))
+    return made
+
+
+def write(tenant: Tenant, name: str, mark: str, value: str | None) -> Any:
+    """Have a tenant write an annotation of a job; return the API server's answer."""
+    path = tenant.space.path("pytorchjobs", name)
+    body = {"metadata": {"annotations": {mark: value}}}
+    return tenant.kube.ask("PATCH", path, body, kind=_MERGE)
+
+
+def marks_of(space: Space, name: str) -> dict[str, str]:
+    written = space.job(name)["metadata"].get("annotations", {})
+    return {key: value for key, value in written.items() if key in names.WRITTEN_BY_KFEXT}
+
+
+def placed(space: Space, name: str = "mine") -> Object:
+    """Submit a job and wait until it is placed; return its manifest."""
+    manifest = space.steer(workers(name, 2, each=GPU))
+    space.submit(manifest)
+    space.phase(name, "Placed")
+    return manifest
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def forged(mark: str, uid: str) -> str:
+    return "true" if mark == names.HELD else json.dumps({"uid": uid, "generation": 1})
+
+
+@pytest.mark.parametrize("mark", sorted(names.WRITTEN_BY_KFEXT))
+def test_a_tenant_can_neither_add_nor_change_a_mark(tenant: Tenant, mark: str) -> None:
+    space = tenant.space
+    uid = space.submit(workers("bare", 1, each=GPU, annotations=OFF))["metadata"]["uid"]
+    answer = write(tenant, "bare", mark, forged(mark, uid))
+    assert (answer.status, mark in answer.message) == (403, True), answer.message
+    assert REFUSAL in answer.message
+    assert marks_of(space, "bare") == {}
+
+    space.patch_job("bare", {"metadata": {"annotations": {mark: forged(mark, uid)}}})
+    before = marks_of(space, "bare")
+    answer = write(tenant, "bare", mark, forged(mark, uid) + " ")
+    assert (answer.status, REFUSAL in answer.message) == (403, True), answer.message
+    assert marks_of(space, "bare") == before
+
+
+def test_a_mark_cannot_be_forged_in_any_way_of_writing(tenant: Tenant) -> None:
+    space = tenant.space
+    manifest = space.steer(workers("bare", 1, each=GPU, annotations=OFF))
+    space.submit(manifest)
+    forgery = {**manifest, "metadata": {"name": "bare", "annotations": {names.PLAN: "{}"}}}
+    only = {key: forgery[key] for key in ("apiVersion", "kind", "metadata")}
+    field = [
+        {"op": "add", "path": "/metadata/annotations/kfext.dev~1plan", "value": "{}"},
+    ]
+    path = space.path("pytorchjobs", "bare")
+    assert tenant.kube.ask("PATCH", path, field, kind=_JSON).status == 403
+    ways = {
+        "annotate": ["annotate", "pytorchjob/bare", f"{names.PLAN}={{}}"],
+        "apply": ["apply", "-f", "FILE"],
+        "apply, server-side and by force": [
+            *("apply", "--server-side", "--force-conflicts", "-f", "FILE")
+        ],
+        "replace": ["replace", "-f", "FILE"],
+    }
+    for way, arguments in ways.items():
+        done = tenant.kubectl(*arguments, given=only if "server-side" in way else forgery)
+        assert (done.returncode != 0, REFUSAL in done.stderr) == (True, True), (way, done.stderr)
+    # The API server takes nothing but the status from a write of the status.
+    status = {"metadata": {"annotations": {names.PLAN: "{}"}}, "status": {}}
+    tenant.kube.ask("PATCH", f"{path}/status", status, kind=_MERGE)
+    assert marks_of(space, "bare") == {}
+
+
+def test_a_role_of_a_namespace_gives_nobody_the_verb(
+    tenant: Tenant, new_space: Callable[..., Space]
+) -> None:
+    space, role = tenant.space, f"decide-{tenant.space.name}"
+    rule = {"apiGroups": ["kfext.dev"], "resources": ["trainingplans"], "verbs": [names.DECIDE]}
+    roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+    space.kube.create(roles, {"metadata": {"name": role}, "rules": [rule]})
+    in_cluster = ""
+    try:
+        space.submit(workers("bare", 1, each=GPU, annotations=OFF))
+        tenant.bind("ClusterRole", role, namespace=space.name)
+        assert write(tenant, "bare", names.HELD, "true").status == 403
+        in_cluster = tenant.bind("ClusterRole", role)
+        space.until(
+            lambda: write(tenant, "bare", names.HELD, "true").ok, "who has the verb may write"
+        )
+        # Anybody may take a mark away again, as `kubectl kfext release` does.
+        assert write(tenant, "bare", names.HELD, None).ok
+    finally:
+        for path in filter(None, (in_cluster, f"{roles}/{role}")):
+            space.kube.delete(path)
+
+
+def test_marks_are_protected_in_namespaces_that_are_not_managed(
+    new_space: Callable[..., Space], tmp_path: Path
+) -> None:
+    tenant = protected(new_space(managed=False), tmp_path)
+    stored = tenant.space.submit(workers("bare", 1, each=GPU))
+    for mark in names.WRITTEN_BY_KFEXT:
+        value = forged(mark, stored["metadata"]["uid"])
+        assert write(tenant, "bare", mark, value).status == 403, mark
+
+
+# --- what is allowed ------------------------------------------------------------------------------
+
+Work = Callable[[Tenant, Object], list[Any]]
+
+
+def apply_twice(tenant: Tenant, manifest: Object) -> list[Any]:
+    return [tenant.kubectl("apply", "-f", "FILE", given=manifest) for _ in range(2)]
+
+
+def apply_twice_on_the_server(tenant: Tenant, manifest: Object) -> list[Any]:
+    command = ("apply", "--server-side", "--force-conflicts", "-f", "FILE")
+    return [tenant.kubectl(*command, given=manifest) for _ in range(2)]
+
+
+def edit(tenant: Tenant, manifest: Object) -> list[Any]:
+    return [tenant.kubectl("edit", "pytorchjob/mine", editor="sed -i s/OnFailure/Never/")]
+
+
+def annotate(tenant: Tenant, manifest: Object) -> list[Any]:
+    commands = ("annotate", "label")
+    return [tenant.kubectl(one, "pytorchjob/mine", "example.com/team=a") for one in commands]
+
+
+def write_back(tenant: Tenant, manifest: Object) -> list[Any]:
+    stored = tenant.space.job("mine")
+    stored["metadata"]["labels"] = {"example.com/team": "a"}
+    return [tenant.kubectl("replace", "-f", "FILE", given=stored)]
+
+
+KEEPING: dict[str, Work] = {
+    "apply twice, client-side": apply_twice,
+    "apply twice, server-side": apply_twice_on_the_server,
+    "edit": edit,
+    "annotate and label": annotate,
+    "write back what was read": write_back,
+}
+
+
+@pytest.mark.parametrize("work", KEEPING.values(), ids=KEEPING)
+def test_a_tenant_works_on_a_placed_job_as_ever_and_its_marks_stay(
+    tenant: Tenant, work: Work
+) -> None:
+    manifest = placed(tenant.space)
+    before = marks_of(tenant.space, "mine")
+    assert names.PLAN in before
+    for done in work(tenant, manifest):
+        assert done.returncode == 0, done.stderr
+    assert marks_of(tenant.space, "mine") == before
+
+
+def replace_without(tenant: Tenant, manifest: Object) -> list[Any]:
+    return [tenant.kubectl("replace", "-f", "FILE", given=manifest)]
+
+
+def remove(tenant: Tenant, manifest: Object) -> list[Any]:
+    return [tenant.kubectl("annotate", "pytorchjob/mine", f"{names.PLAN}-")]
+
+
+REMOVING: dict[str, Work] = {"replace without them": replace_without, "remove them": remove}
+
+
+@pytest.mark.parametrize("work", REMOVING.values(), ids=REMOVING)
+def test_a_tenant_may_remove_marks_and_no_pod_is_moved(tenant: Tenant, work: Work) -> None:
+    manifest = placed(tenant.space)
+    before = tenant.space.bound("mine", 2)
+    for done in work(tenant, manifest):
+        assert done.returncode == 0, done.stderr
+    assert names.PLAN not in marks_of(tenant.space, "mine")
+    placed(tenant.space, "after")
+    assert tenant.space.bound("mine", 2) == before
+
+
+def test_a_tenant_scales_a_job_by_its_subresource(tenant: Tenant) -> None:
+    placed(tenant.space)
+    done = tenant.kubectl("scale", "pytorchjob/mine", "--replicas=2")
+    assert done.returncode == 0, done.stderr
+    tenant.space.bound("mine", 3)
+    assert names.PLAN in marks_of(tenant.space, "mine")
+
+
+def test_the_operator_writes_the_status_of_a_job_with_marks(tenant: Tenant) -> None:
+    placed(tenant.space)
+    tenant.space.until(
+        lambda: "Running" in conditions(tenant.space.job("mine")), "the operator says it runs"
+    )
+
+
+# --- copies -------------------------------------------------------------------------------------
+
+
+def copied(tenant: Tenant) -> Object:
+    """Return a copy of a job with all marks, as `kubectl get -o yaml` gives it to a person."""
+    placed(tenant.space)
+    original = tenant.space.job("mine")
+    uid = original["metadata"]["uid"]
+    missing = {names.STATE: forged(names.STATE, uid), names.HELD: "true"}
+    original["metadata"]["annotations"] |= missing
+    del original["metadata"]["resourceVersion"]
+    original["metadata"]["name"] = "copy"
+    return original
+
+
+def test_a_copied_manifest_starts_afresh_in_a_managed_namespace(tenant: Tenant) -> None:
+    done = tenant.kubectl("create", "-f", "FILE", given=copied(tenant))
+    assert done.returncode == 0, done.stderr
+    tenant.space.phase("copy", "Placed")
+    plan = tenant.space.plan("copy")
+    assert plan is not None
+    assert plan["uid"] == tenant.space.job("copy")["metadata"]["uid"]
+
+
+def test_a_copied_manifest_runs_as_on_plain_kubernetes_in_an_unmanaged_namespace(
+    tenant: Tenant, new_space: Callable[..., Space], tmp_path: Path
+) -> None:
+    copy = copied(tenant)
+    elsewhere = new_space(managed=False)
+    (tmp_path / "elsewhere").mkdir()
+    other = protected(elsewhere, tmp_path / "elsewhere")
+    copy["metadata"]["namespace"] = elsewhere.name
+    done = other.kubectl("create", "-f", "FILE", given=copy)
+    assert done.returncode == 0, done.stderr
+    elsewhere.bound("copy", 2)
+    assert not any(pinned_to(pod) for pod in elsewhere.pods("copy"))
+
+
+def test_a_copied_manifest_runs_where_no_webhook_saw_it(tenant: Tenant, kfext: Kfext) -> None:
+    copy = copied(tenant)
+    kfext.kill_webhook()
+    done = tenant.kubectl("create", "-f", "FILE", given=copy)
+    assert done.returncode == 0, done.stderr
+    assert marks_of(tenant.space, "copy").keys() == names.WRITTEN_BY_KFEXT
+    tenant.space.bound("copy", 2)
+    assert not any(gated(pod) for pod in tenant.space.pods("copy"))
+
+
+# --- what is shown --------------------------------------------------------------------------------
+
+
+def test_explain_names_the_jobs_ahead_only_to_those_who_may_list_them(
+    tenant: Tenant, new_space: Callable[..., Space]
+) -> None:
+    required = {names.COLOCATION: "required"}
+    other = new_space()
+    first = {"priorityClassName": "system-cluster-critical"}
+    other.submit(workers("head", 32, each=GPU, annotations=required, pod=first))
+    other.phase("head", "Queued")
+    tenant.space.submit(workers("late", 32, each=GPU, annotations=required))
+    tenant.space.phase("late", "Queued")
+    told = tenant.kfext("explain", "late")
+    assert (told.returncode, other.name in told.stdout) == (0, False), told.stderr
+    assert f"{other.name}/head" in tenant.kfext("explain", "late", as_administrator=True).stdout
+    refused = tenant.kfext("queue", "--all-namespaces")
+    assert (refused.returncode, "you may not list" in refused.stderr) == (1, True)
+
+
+# --- without kfext --------------------------------------------------------------------------------
+
+
+def test_a_tenant_releases_a_job_while_no_controller_is_there(tenant: Tenant, kfext: Kfext) -> None:
+    space = tenant.space
+    space.submit(workers("queued", 32, each=GPU))
+    space.phase("queued", "Queued")
+    state = json.dumps({"uid": space.job("queued")["metadata"]["uid"], "message": "an older one"})
+    space.patch_job("queued", {"metadata": {"annotations": {names.STATE: state}}})
+    kfext.kill_controller()
+    kfext.wait_controller_dead()
+
+    done = tenant.kfext("release", "queued")
+
+    assert done.returncode == 0, done.stderr
+    assert "queued: unsuspended and marked as released" in done.stdout
+    stored = space.job("queued")
+    assert (suspended(stored), held(stored)) == (False, False)
+    space.until(lambda: len(space.pods("queued")) == 32, "the operator makes its pods")
+    assert not any(gated(pod) for pod in space.pods("queued"))
+    kfext.ensure()
+    message = space.phase("queued", "Released")["message"]
+    assert names.REASON_RELEASED_BY_USER in message
+    assert "an older one" not in message
+
+
+@pytest.fixture
+def unprotected(kfext: Kfext) -> Iterator[Kfext]:
+    """kfext without the binding of its policy, which is back afterwards."""
+    api = kfext.testbed.api
+    _, binding = protection()
+    api.delete(api.path(binding))
+    yield kfext
+    api.apply(binding)
+
+
+def test_without_the_policy_the_controller_warns_and_works(
+    unprotected: Kfext, space: Space
+) -> None:
+    unprotected.stop_controller()
+    unprotected.restart_killed_controller()
+    log = unprotected.testbed.log(unprotected.controller.name).read_text(errors="replace")
+    warnings = [line for line in log.splitlines() if "users may write kfext's marks" in line]
+    assert "has no binding" in warnings[-1]
+    space.submit(workers("placed", 2, each=GPU))
+    space.phase("placed", "Placed")

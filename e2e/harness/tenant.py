@@ -1,0 +1,69 @@
+"""A person who may do everything in one namespace, and nothing anywhere else."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from e2e.harness.controller_process import COMMAND
+from e2e.harness.kube import Kube, Object
+from e2e.harness.space import Space
+from e2e.harness.wait import until
+
+_RBAC = "/apis/rbac.authorization.k8s.io/v1"
+_GROUP = "rbac.authorization.k8s.io"
+_ALL = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
+Done = subprocess.CompletedProcess[str]
+
+
+class Tenant:
+    """A user of the API server with a Role of `*` in a namespace."""
+
+    def __init__(self, space: Space, folder: Path) -> None:
+        testbed = space.kfext.testbed
+        self.space, self.name = space, f"tenant-of-{space.name}"
+        self.kube = Kube(testbed, testbed.pki.client(self.name))
+        self.config = testbed.pki.kubeconfig(
+            folder / "kubeconfig.yaml", server=testbed.server, user=self.name
+        )
+        self._folder = folder
+        self._kubectl = testbed.binary("kubectl")
+        roles = f"{_RBAC}/namespaces/{space.name}/roles"
+        space.kube.create(roles, {"metadata": {"name": "all"}, "rules": [_ALL]})
+        self.bind("Role", "all", namespace=space.name)
+        path = space.path("pytorchjobs")
+        until(lambda: self.kube.ask("GET", path).ok, what="the tenant has its rights")
+
+    def bind(self, kind: str, role: str, *, namespace: str = "") -> str:
+        """Bind a role to this person, in a namespace or in the whole cluster; return the path."""
+        plural = f"namespaces/{namespace}/rolebindings" if namespace else "clusterrolebindings"
+        name = f"{self.name}-{role}"
+        body = {
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": _GROUP, "kind": kind, "name": role},
+            "subjects": [{"apiGroup": _GROUP, "kind": "User", "name": self.name}],
+        }
+        self.space.kube.create(f"{_RBAC}/{plural}", body)
+        return f"{_RBAC}/{plural}/{name}"
+
+    def kubectl(self, *arguments: str, given: Object | None = None, editor: str = "") -> Done:
+        """Run kubectl in the namespace; `given` is the object that `-f FILE` stands for."""
+        file = self._folder / "given.json"
+        file.write_text(json.dumps(given))
+        told = [str(file) if one == "FILE" else one for one in arguments]
+        return self._run(str(self._kubectl), "-n", self.space.name, *told, editor=editor)
+
+    def kfext(self, command: str, *arguments: str, as_administrator: bool = False) -> Done:
+        """Run the plugin in the namespace."""
+        config = self.space.kfext.testbed.kubeconfig if as_administrator else self.config
+        told = ("-n", self.space.name, f"--kubeconfig={config}")
+        return self._run(str(COMMAND), command, *told, *arguments)
+
+    def _run(self, *command: str, editor: str = "") -> Done:
+        return subprocess.run(
+            command,
+            env={**os.environ, "KUBECONFIG": str(self.config), "KUBE_EDITOR": editor},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
