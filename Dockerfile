@@ -1,17 +1,17 @@
-# Dependencies first: a change of kfext's own code rebuilds the last layer only.
+# Dependencies first: a change of kfext's own code rebuilds the last layer only. Name the base image by
+# the digest that your registry has (`FROM python:3.11-slim@sha256:…`) where builds must be repeatable.
 FROM python:3.11-slim AS build
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml ./
+RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > requirements.txt \
+ && pip install --no-cache-dir --prefix /made/dependencies --requirement requirements.txt
+COPY README.md LICENSE ./
 COPY kfext ./kfext
-RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+RUN pip install --no-cache-dir --no-deps --prefix /made/kfext .
 
 FROM python:3.11-slim
-COPY pyproject.toml /tmp/pyproject.toml
-RUN python -c "import tomllib; print(*tomllib.load(open('/tmp/pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > /tmp/requirements.txt \
- && pip install --no-cache-dir --requirement /tmp/requirements.txt \
- && rm /tmp/pyproject.toml /tmp/requirements.txt
-COPY --from=build /wheels /wheels
-RUN pip install --no-cache-dir --no-deps /wheels/*.whl && rm -r /wheels
+COPY --from=build /made/dependencies /usr/local
+COPY --from=build /made/kfext /usr/local
 ENV PYTHONUNBUFFERED=1
 USER 65532:65532
 ENTRYPOINT ["kfext"]
