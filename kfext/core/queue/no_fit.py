@@ -53,6 +53,9 @@ class NoFitCache:
 def shape_of(job: TrainingJob) -> Hashable:
     """Return what decides whether a job fits: two jobs of equal shape are refused alike."""
     return tuple(
-        (group.replicas, tuple(group.requests.items()), group.constraints, group.guaranteed)
+        (
+            *(group.type, group.replicas, tuple(group.requests.items())),
+            *(group.constraints, group.guaranteed),
+        )
         for group in job.groups
     )

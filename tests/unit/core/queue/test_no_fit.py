@@ -46,6 +46,7 @@ OTHER: dict[str, JobBuilder] = {
     "elsewhere": job().worker(3, cpu="1", spec={"nodeSelector": {"zone": "a"}}),
     "a port of the node": job().worker(3, cpu="1", ports=[80]),
     "a type besides": job().master(cpu="1").worker(3, cpu="1"),
+    "of another type": job("TFJob").ps(3, cpu="1"),
 }
 THREE = shape_of(job().worker(3, cpu="1").build())
 
