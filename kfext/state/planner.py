@@ -48,7 +48,7 @@ class Tick:
 
     `steps`: the steps to carry out; call `Planner.finish` after each.
     `reports`: what to show of jobs.
-    `failures`: the jobs whose decision failed, with the error.
+    `failures`: the jobs whose decision or reservation failed, with the error.
     `phases`: the phases that ended, with their length in seconds.
     `decided`: the number of jobs looked at.
     `remainder`: the number of jobs left for the next tick, which may follow at once.
@@ -108,7 +108,7 @@ class Planner:
                 for tracked in draft.shown.values()
                 if not tracked.busy
             ),
-            failures=tuple(draft.failures),
+            failures=(*draft.failures, *self.queue.reservation_failures()),
             phases=tuple(draft.phases),
             decided=draft.decided,
             remainder=len(agenda),

@@ -137,6 +137,10 @@ class Queue:
         renewed = self._reservations.give(tracked, now=now)
         return tracked if renewed else None
 
+    def reservation_failures(self) -> list[tuple[TrackedJob, Exception]]:
+        """Return the jobs for which no reservation could be sought, with the error; each once."""
+        return self._reservations.failures()
+
     # --- input for decisions and messages ---------------------------------------------------------
 
     def context(self, tracked: TrackedJob) -> QueueContext:

@@ -29,6 +29,7 @@ class ReservationManager:
 
     def __init__(self, cluster: Cluster, settings: Callable[[TrackedJob], JobSettings]) -> None:
         self.kept: Reservation | None = None
+        self._failures: list[tuple[TrackedJob, Exception]] = []
         self._cluster = cluster
         self._settings = settings
         self._basis: tuple[object, ...] = ()
@@ -67,6 +68,11 @@ class ReservationManager:
         """Give the reservation to a job if one is possible for it; return whether it changed."""
         found = self._for(tracked, now=now)
         return found is not None and self._set(found)
+
+    def failures(self) -> list[tuple[TrackedJob, Exception]]:
+        """Return the jobs for which the search failed with an error of ours, and forget them."""
+        failures, self._failures = self._failures, []
+        return failures
 
     def is_outdated(self, *, now: float) -> bool:
         """Return whether something changed since the reservation was computed."""
@@ -111,15 +117,7 @@ class ReservationManager:
         shape = (shape_of(tracked.job), limits)
         if shape in self._nowhere:
             return None
-        jobs = self._cluster.jobs.values()
-        found = reserve(
-            tracked.job.uid,
-            members_of(tracked.job),
-            self._cluster.ledger,
-            limits,
-            ends={one.job.uid: ends for one in jobs if (ends := one.job.ends) is not None},
-            ignoring=self.kept.claims if self.kept else (),
-        )
+        found = self._found(tracked, limits)
         if found is None:
             if len(self._nowhere) >= _MOST_SHAPES:
                 self._nowhere.clear()
@@ -127,6 +125,22 @@ class ReservationManager:
         else:
             self._basis = basis
         return found
+
+    def _found(self, tracked: TrackedJob, limits: Limits) -> Reservation | None:
+        jobs = self._cluster.jobs.values()
+        try:
+            return reserve(
+                tracked.job.uid,
+                members_of(tracked.job),
+                self._cluster.ledger,
+                limits,
+                ends={one.job.uid: ends for one in jobs if (ends := one.job.ends) is not None},
+                ignoring=self.kept.claims if self.kept else (),
+            )
+        except Exception as error:
+            # A failed search for one job must not keep all others from being placed.
+            self._failures.append((tracked, error))
+            return None
 
     def _versions(self) -> tuple[int, int]:
         """Return a value that changes whenever another reservation may be possible."""

@@ -14,8 +14,8 @@ Amounts = NDArray[np.int64]
 ASSUMED = {CPU: 100, MEMORY: 200 * 2**20}
 """The requests that scores assume for a pod without any; kube-scheduler assumes the same."""
 
-LARGEST = 2**52
-"""Larger amounts (over 4 PiB) count as this, so that no sum of them exceeds 64 bits."""
+LARGEST = 2**48
+"""Larger amounts (over 256 TiB) count as this, so that the sum of 30,000 of them has 64 bits."""
 
 
 class Columns:

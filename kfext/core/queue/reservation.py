@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.columns import LARGEST
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Gang
 
@@ -100,9 +101,10 @@ def _held(
     held: dict[str, Needs] = {}
     for claim in ledger.claims_on(nodes, ignoring=ignoring):
         if claim.job:
-            amounts = np.array([claim.requests.get(name, 0) for name in wanted.resources])
-            of = held.setdefault(claim.job, {})
-            of[claim.node] = of[claim.node] + amounts if claim.node in of else amounts
+            taken = [min(claim.requests.get(name, 0), LARGEST) for name in wanted.resources]
+            amounts, of = np.array(taken, dtype=np.int64), held.setdefault(claim.job, {})
+            before = of.get(claim.node, np.zeros_like(amounts))
+            of[claim.node] = np.minimum(before + amounts, LARGEST)
     return held
 
 

@@ -18,6 +18,7 @@ from kfext.names import (
     REASON_RESERVED,
     REASON_WAITING_FOR_OPERATOR,
 )
+from kfext.state import reservation_manager
 from kfext.state.queue import Queue
 from tests.builders import JobBuilder, node
 from tests.unit.controller.test_reconciler import Bench, gang
@@ -169,6 +170,27 @@ async def test_a_successor_keeps_the_same_room(bench: Bench) -> None:
     assert line(bench).reservation == line(other).reservation
     assert line(bench).reservation is not None
     assert bench.started() == other.started() == ["young"]
+
+
+async def test_an_error_in_the_search_for_a_reservation_keeps_no_other_job_from_starting(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched: list[str] = []
+
+    def broken(uid: str, *more: Any, **named: Any) -> None:
+        searched.append(uid)
+        raise ArithmeticError("an amount nobody thought of")
+
+    monkeypatch.setattr(reservation_manager, "reserve", broken)
+    bench.submit(running("runs", "a", cpu="3"))
+    bench.submit(gang("head", cpu="1", workers=4))
+    bench.submit(gang("young", cpu="1", workers=1, created=5))
+    bench.now = RESERVE_AFTER
+    tick = bench.planner.tick(bench.reconciler.now())
+    assert [tracked.job.uid for tracked, _ in tick.failures] == ["head"]
+    assert [tracked.job.uid for tracked, _ in tick.steps] == ["young"]
+    assert bench.planner.tick(bench.reconciler.now()).failures == ()
+    assert searched == ["head"]
 
 
 async def test_jobs_of_equal_shape_share_one_verdict_until_room_comes_free(

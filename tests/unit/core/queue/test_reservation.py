@@ -140,6 +140,16 @@ def test_the_claims_of_the_reservation_before_do_not_count() -> None:
     assert kept(on, {"a": 3}).waits_for == ("other head",)
 
 
+@pytest.mark.parametrize("pods", [1, 5000])
+def test_amounts_beyond_64_bits_are_cut(pods: int) -> None:
+    on = cluster({"a": {"": 1}})
+    for number in range(pods):
+        on.claim(("pod", number), Claim("a", {GPU: 2**64}, job="x"))
+    found = kept(on, {"a": 8})
+    assert found.waits_for == ("x",)
+    assert math.isfinite(found.to_free)
+
+
 uses = st.dictionaries(
     st.sampled_from("ab"),
     st.dictionaries(st.sampled_from(["", *"wxyz"]), st.integers(1, 3), max_size=4),
