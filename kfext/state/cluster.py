@@ -70,7 +70,8 @@ class Cluster:
 
     def pods(self, job_uid: str) -> tuple[Pod, ...]:
         """Return the pods whose controller is the job, terminating ones included."""
-        return self._members.of(job_uid)
+        tracked = self.jobs.get(job_uid)
+        return self._members.of(job_uid, namespace=tracked.job.namespace) if tracked else ()
 
     def members(self) -> tuple[Pod, ...]:
         """Return the pods of all jobs."""
@@ -78,7 +79,7 @@ class Cluster:
 
     def homes(self, job_uid: str) -> tuple[str, ...]:
         """Return the nodes where pods of a job are bound, in name order."""
-        bound = (pod for pod in self._members.of(job_uid) if pod.node_name and not pod.deleting)
+        bound = (pod for pod in self.pods(job_uid) if pod.node_name and not pod.deleting)
         return tuple(sorted({pod.node_name for pod in bound}))
 
     def count(self, phase: str) -> int:
@@ -182,7 +183,7 @@ class Cluster:
         if first and not gone:
             self.backlog.note_created(pod.owner_uid, pod.replica)
         tracked = self.jobs.get(pod.owner_uid)
-        if tracked is not None:
+        if tracked is not None and tracked.job.namespace == pod.namespace:
             if first or gone:
                 self._resized.add(pod.owner_uid)
             self._claims.hand_over(tracked, pod)

@@ -1,20 +1,27 @@
-"""The pods of each training job, as last seen."""
+"""The pods of each training job, as last seen.
+
+A pod belongs to a job only in the job's namespace: anybody may write the uid of another namespace's
+job as the owner of a pod.
+"""
 
 from kfext.model.pod import Pod
 
+_Owner = tuple[str, str]
+"""A namespace, and the uid of a job in it."""
+
 
 class Members:
-    """Pods by the uid of the job that controls them, terminating ones included."""
+    """Pods by the job that controls them, terminating ones included."""
 
     def __init__(self) -> None:
-        self._pods: dict[str, dict[str, Pod]] = {}
+        self._pods: dict[_Owner, dict[str, Pod]] = {}
 
     def __len__(self) -> int:
         return len(self._pods)
 
-    def of(self, job_uid: str) -> tuple[Pod, ...]:
-        """Return the pods of a job."""
-        return tuple(self._pods.get(job_uid, {}).values())
+    def of(self, job_uid: str, *, namespace: str) -> tuple[Pod, ...]:
+        """Return the pods of a job in this namespace."""
+        return tuple(self._pods.get((namespace, job_uid), {}).values())
 
     def all(self) -> tuple[Pod, ...]:
         """Return the pods of all jobs."""
@@ -22,15 +29,19 @@ class Members:
 
     def known(self, pod: Pod) -> Pod | None:
         """Return a pod as it was last seen under the same owner."""
-        return self._pods.get(pod.owner_uid, {}).get(pod.uid) if pod.owner_uid else None
+        return self._pods.get(_owner(pod), {}).get(pod.uid) if pod.owner_uid else None
 
     def put(self, pod: Pod) -> None:
         """Store the present version of a pod."""
-        self._pods.setdefault(pod.owner_uid, {})[pod.uid] = pod
+        self._pods.setdefault(_owner(pod), {})[pod.uid] = pod
 
     def remove(self, pod: Pod) -> None:
         """Forget a pod of a job."""
-        members = self._pods.get(pod.owner_uid, {})
+        members = self._pods.get(_owner(pod), {})
         members.pop(pod.uid, None)
         if not members:
-            self._pods.pop(pod.owner_uid, None)
+            self._pods.pop(_owner(pod), None)
+
+
+def _owner(pod: Pod) -> _Owner:
+    return (pod.namespace, pod.owner_uid)

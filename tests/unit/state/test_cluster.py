@@ -65,6 +65,7 @@ def test_versions_are_compared_as_numbers(cluster: Cluster) -> None:
 
 
 def test_an_older_version_of_a_pod_is_ignored(cluster: Cluster) -> None:
+    cluster.observe_job(planned("a", "a").suspended().raw)
     cluster.observe_pod(None, worker(0, pinned="a", version=10))
     cluster.observe_pod(worker(0, gated=True), worker(0, gated=True, version=9))
     assert [one.home for one in cluster.pods("uid-1")] == ["a"]
@@ -88,7 +89,7 @@ def test_the_answer_to_a_pin_of_a_pod_that_is_gone_does_not_bring_it_back(
     cluster.observe_pod(None, before)
     cluster.observe_pod(before, None)
     cluster.observe_pod(before, worker(0, pinned="a", version=2))
-    assert not cluster.pods("uid-1")
+    assert not cluster.members()
     assert len(cluster.ledger) == 0
 
 
@@ -121,6 +122,18 @@ def test_a_job_created_again_under_its_name_is_another_job(cluster: Cluster) -> 
     assert set(cluster.jobs) == {"uid-2"}
     assert not cluster.pods("uid-2")
     assert free(cluster, "a") == 3, "the pod of the first one still runs"
+
+
+def test_a_pod_in_another_namespace_belongs_to_no_job_of_this_one(cluster: Cluster) -> None:
+    cluster.observe_job(job().worker(2, cpu="1").held().raw)
+    changed(cluster)
+    theirs = replace(worker(0, bound="a", deleting=True), namespace="theirs")
+    cluster.observe_pod(None, theirs)
+    assert cluster.pods("uid-1") == ()
+    assert cluster.homes("uid-1") == ()
+    assert changed(cluster) == set()
+    cluster.observe_pod(theirs, None)
+    assert not cluster.members()
 
 
 def test_a_plan_that_was_copied_from_another_job_claims_nothing(cluster: Cluster) -> None:
@@ -272,9 +285,9 @@ def test_nothing_stays_on_the_ledger_after_a_deleted_job(
     stage(cluster)
 
     def pods_go() -> None:
-        for one in cluster.pods("uid-1"):
+        for one in cluster.members():
             cluster.observe_pod(one, replace(one, deleting=True, resource_version="8"))
-        for one in cluster.pods("uid-1"):
+        for one in cluster.members():
             cluster.observe_pod(one, None)
 
     steps = [lambda: cluster.forget_job("uid-1"), pods_go]

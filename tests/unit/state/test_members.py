@@ -11,12 +11,13 @@ def test_pods_are_found_by_their_job_until_they_are_removed() -> None:
     pods.append(pod(OTHER, "worker", 0, uid="p2"))
     for one in pods:
         members.put(one)
-    assert members.of("one") == tuple(pods[:2])
-    assert members.of("nobody") == ()
+    assert members.of("one", namespace="team") == tuple(pods[:2])
+    assert members.of("one", namespace="theirs") == ()
+    assert members.of("nobody", namespace="team") == ()
     assert members.all() == tuple(pods)
     members.remove(pods[2])
     members.remove(pods[2])
-    assert members.of("other") == ()
+    assert members.of("other", namespace="team") == ()
     assert len(members) == 1
 
 
@@ -26,4 +27,4 @@ def test_a_newer_pod_takes_the_place_of_the_older() -> None:
     members.put(old)
     assert members.known(new) == old
     members.put(new)
-    assert members.of("one") == (new,)
+    assert members.of("one", namespace="team") == (new,)
