@@ -53,6 +53,7 @@ _Text = msgspec.Raw | msgspec.UnsetType
 
 
 class _Container(_Slim):
+    name: _Text = msgspec.UNSET
     resources: _Text = msgspec.UNSET
     ports: _Text = msgspec.UNSET
     restart_policy: _Text = msgspec.UNSET
@@ -78,9 +79,17 @@ class _Condition(_Slim):
     message: Any = None
 
 
+class _ContainerStatus(_Slim):
+    name: _Text = msgspec.UNSET
+    resources: _Text = msgspec.UNSET
+    allocated_resources: _Text = msgspec.UNSET
+
+
 class _PodStatus(_Slim):
     phase: Any = None
     conditions: list[_Condition] | None = None
+    container_statuses: list[_ContainerStatus] | None = None
+    init_container_statuses: list[_ContainerStatus] | None = None
 
 
 class _Pod(_Slim):
@@ -115,28 +124,44 @@ def decode_pod(raw: bytes) -> Pod:
     except msgspec.ValidationError:  # JSON that does not fit the structs
         return parse_pod(_whole(raw))
     if pod.spec is None:
-        return parse_pod(msgspec.to_builtins(pod))
+        return parse_pod(_whole(raw))
     node_name = pod.spec.node_name
     if pod.spec.scheduling_gates is msgspec.UNSET:  # only a gated pod keeps its constraints
         pod.spec.node_name = None
+    status = pod.status or _PodStatus()
+    allocated = _allocated(status)
     fields = {
         "metadata": msgspec.to_builtins(pod.metadata),
         "spec": {"nodeName": node_name},
-        "status": msgspec.to_builtins(pod.status),
+        "status": {"phase": status.phase, "conditions": msgspec.to_builtins(status.conditions)},
     }
-    return parse_pod(fields, demand=_demands.of(msgspec.json.encode(pod.spec), _asks))
+    key = b"[" + msgspec.json.encode(pod.spec) + b"," + allocated + b"]"
+    return parse_pod(fields, demand=_demands.of(key, _asks))
 
 
-def _asks(spec: bytes) -> PodDemand:
-    """Return what a spec, as raw JSON, requires."""
-    demand = parse_demand(msgspec.json.decode(spec))
+def _allocated(status: _PodStatus) -> bytes:
+    """Return what of a status may count in requests, as raw JSON; most pods of a template agree."""
+    containers = [*(status.container_statuses or ()), *(status.init_container_statuses or ())]
+    if all(one.resources is msgspec.UNSET for one in containers):
+        return b"{}"
+    resizing = [
+        _Condition(type=one.type, reason=one.reason)
+        for one in status.conditions or ()
+        if one.type == "PodResizePending"
+    ]
+    return msgspec.json.encode(_PodStatus(conditions=resizing, container_statuses=containers))
+
+
+def _asks(spec_and_status: bytes) -> PodDemand:
+    """Return what a spec and status, as raw JSON in a list, require."""
+    demand = parse_demand(*msgspec.json.decode(spec_and_status))
     return replace(
         demand, requests=_resources(demand.requests), constraints=_constraints(demand.constraints)
     )
 
 
 _demands: Shared[PodDemand] = Shared()
-"""What the specs seen last require: pods of one template share the result."""
+"""What the specs and statuses seen last require: pods of one template share the result."""
 
 
 def decode_namespace(raw: bytes) -> Namespace:

@@ -37,7 +37,7 @@ class ReplicaKey:
 
 @dataclass(frozen=True, slots=True)
 class PodDemand:
-    """What a pod's spec requires, apart from its node: the same for all pods of one template."""
+    """What a pod requires, apart from its node: the same for most pods of one template."""
 
     gates: tuple[str, ...]
     requests: Resources
@@ -117,13 +117,14 @@ class Pod:
 def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod:
     """Return a pod from its JSON object. Never raises.
 
-    `asks`, if given, must be `parse_asks` of the spec, from which then only nodeName is read.
+    `demand`, if given, must be `parse_demand` of the spec and status; then only nodeName is read of
+    the spec.
     Strings that are likely to be equal in many pods are interned.
     """
     metadata, spec = mapping(raw.get("metadata")), mapping(raw.get("spec"))
     status = mapping(raw.get("status"))
     labels, annotations = strings(metadata.get("labels")), strings(metadata.get("annotations"))
-    demand = parse_demand(spec) if demand is None else demand
+    demand = parse_demand(spec, status) if demand is None else demand
     gated = demand.gated
     return Pod(
         namespace=intern(text(metadata.get("namespace"))),
@@ -152,15 +153,15 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
     )
 
 
-def parse_demand(spec: Mapping[str, Any]) -> PodDemand:
-    """Return what a pod spec requires. Never raises."""
+def parse_demand(spec: Mapping[str, Any], status: Mapping[str, Any]) -> PodDemand:
+    """Return what a pod requires; its status has what the kubelet allocated. Never raises."""
     priority, constraints = spec.get("priority"), parse_constraints(spec)
     return PodDemand(
         gates=tuple(
             intern(text(mapping(gate).get("name")))
             for gate in sequence(spec.get("schedulingGates"))[: MOST_GATES + 1]
         ),
-        requests=few(pod_requests(spec)),
+        requests=few(pod_requests(spec, status)),
         cpu_limit=None if constraints.excess else cpu_limit(spec),
         guaranteed=not constraints.excess and is_guaranteed(spec),
         constraints=constraints,

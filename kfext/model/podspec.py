@@ -7,20 +7,30 @@ component-helpers resource.PodRequests and PodLimits.
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
+from types import MappingProxyType
 from typing import Any
 
+from kfext.model.allocation import Allocation
 from kfext.model.quantity import CPU, MEMORY, Resources, add, maximum, parse_resources
-from kfext.model.tolerant import mapping, sequence
+from kfext.model.tolerant import mapping, sequence, text
+
+_NO_STATUS: Mapping[str, Any] = MappingProxyType({})
 
 
-def pod_requests(spec: Mapping[str, Any]) -> Resources:
+def pod_requests(spec: Mapping[str, Any], status: Mapping[str, Any] = _NO_STATUS) -> Resources:
     """Return the requests of a pod, with its overhead and with one `pods` for the pod itself.
 
     Containers add up. Init containers run one after the other, each beside the sidecars (init
     containers with restartPolicy Always) that started before it. A pod-level request replaces the
-    sum of its resource.
+    sum of its resource. What the kubelet has allocated by the `status` counts if it is more.
     """
-    total = _peak(spec, _requests)
+    lasting = (text(container.get("name")) for container in lasting_containers_of(spec))
+    allocation = Allocation(status, names=lasting)
+
+    def counted(container: Mapping[str, Any]) -> Resources:
+        return allocation.counted(container, _requests(container))
+
+    total = _peak(spec, counted)
     total.update(_pod_level_requests(spec))
     return {**add((total, parse_resources(spec.get("overhead")))), "pods": 1}
 

@@ -164,10 +164,12 @@ class Cluster:
             self._members.remove(old)
         elif old and new and pod.owner_uid and not known:
             return  # the pod is gone, and this is the late answer to a write of ours
-        claim = pod_claim(new) if new else None
+        claim, gains = pod_claim(new) if new else None, self.ledger.gains
         if claim is not None:
             self.ledger.claim(pod_key(pod.uid), claim)
-        elif self.ledger.drop(pod_key(pod.uid)):
+        else:
+            self.ledger.drop(pod_key(pod.uid))
+        if self.ledger.gains != gains:
             self.mark_queue()
         if pod.owner_uid:
             self._observe_member(pod, known=known, gone=new is None)

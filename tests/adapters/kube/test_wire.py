@@ -50,7 +50,11 @@ POD: dict[str, Any] = {
             }
         },
         "initContainers": [
-            {"restartPolicy": "Always", "resources": {"requests": {"cpu": "100m"}}},
+            {
+                "name": "side",
+                "restartPolicy": "Always",
+                "resources": {"requests": {"cpu": "100m"}},
+            },
             {"resources": {"requests": {"memory": "4Gi"}}},
         ],
         "containers": [
@@ -68,8 +72,18 @@ POD: dict[str, Any] = {
     "status": {
         "phase": "Running",
         "conditions": [
-            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no"}
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no"},
+            {"type": "PodResizePending", "status": "True", "reason": "Deferred", "message": "busy"},
         ],
+        "containerStatuses": [
+            {
+                "name": "pytorch",
+                "image": "i",
+                "allocatedResources": {"memory": "6Gi"},
+                "resources": {"requests": {"memory": "2Gi"}},
+            }
+        ],
+        "initContainerStatuses": [{"name": "side", "resources": {"requests": {"cpu": "100m"}}}],
     },
 }
 GATED = copy.deepcopy(POD)
@@ -134,7 +148,7 @@ def test_every_field_that_the_model_reads_is_on_the_wire() -> None:
     )
     assert pod.requests == {
         "cpu": 3000,
-        "memory": 4 * 2**30 + 16 * 2**20,
+        "memory": 6 * 2**30 + 16 * 2**20,
         "nvidia.com/gpu": 2,
         "pods": 1,
     }

@@ -8,10 +8,10 @@ from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState, Observed
 from kfext.model.moment import Moment
 from kfext.model.plan import Plan
-from kfext.model.pod import Pod, ReplicaKey
+from kfext.model.pod import Pod, ReplicaKey, parse_pod
 from kfext.state.cluster import Cluster
 from kfext.state.planner import Planner
-from tests.builders import JobBuilder, job, node, pod
+from tests.builders import JobBuilder, job, node, pod, raw_pod
 
 OF = job().worker(2, cpu="1").build()
 
@@ -337,6 +337,33 @@ def test_room_that_is_freed_wakes_the_queue_and_who_waits_behind_the_gate(
     changed(cluster)
     cluster.observe_pod(other, None)
     assert changed(cluster) == {"queued", "behind", "runs"}
+
+
+def resized(cpu: str, version: int, **status: Any) -> Pod:
+    """A pod of nobody that runs on node a."""
+    spec = {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]}
+    raw = raw_pod(OF, "worker", 0, bound="a", owned=False, spec=spec, version=version)
+    raw["status"] |= status
+    return parse_pod(raw)
+
+
+def test_a_pod_that_is_resized_down_wakes_the_queue(cluster: Cluster) -> None:
+    cluster.observe_job(job(uid="queued").worker(cpu="1").held().raw)
+    before, after = resized("3", 1), resized("1", 2)
+    cluster.observe_pod(None, before)
+    changed(cluster)
+    cluster.observe_pod(before, after)
+    assert changed(cluster) == {"queued"}
+    assert free(cluster, "a") == 3
+    cluster.observe_pod(after, resized("2", 3))
+    assert changed(cluster) == set()
+
+
+def test_what_the_kubelet_still_allocates_to_a_pod_is_not_free(cluster: Cluster) -> None:
+    three = {"requests": {"cpu": "3"}}
+    statuses = [{"name": "main", "allocatedResources": three["requests"], "resources": three}]
+    cluster.observe_pod(None, resized("1", 1, containerStatuses=statuses))
+    assert free(cluster, "a") == 1
 
 
 def test_a_claim_that_passes_to_its_pod_wakes_nobody(cluster: Cluster) -> None:
