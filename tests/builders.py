@@ -102,6 +102,12 @@ class JobBuilder:
         self.raw["metadata"]["annotations"][key] = value
         return self
 
+    def prioritized(self, priority_class: str) -> Self:
+        """Have all of its templates name a PriorityClass."""
+        for replica in self.raw["spec"][KINDS[self.raw["kind"]].replica_specs].values():
+            replica["template"]["spec"]["priorityClassName"] = priority_class
+        return self
+
     def labelled(self, key: str, value: str) -> Self:
         self.raw["metadata"]["labels"][key] = value
         return self

@@ -166,7 +166,7 @@ def test_the_queue_is_listed_in_the_order_in_which_it_is_served(space: Space) ->
     for waits in ("older", "younger"):
         space.submit(workers(waits, 8, each=GPU))
         space.phase(waits, "Queued")
-    urgent = workers("urgent", 8, each=GPU, policy={"schedulingPolicy": {"priorityClass": name}})
+    urgent = workers("urgent", 8, each=GPU, pod={"priorityClassName": name})
     space.submit(urgent)
     space.phase("urgent", "Queued")
     listed = json.loads(kfext(space, "queue", "-o", "json").stdout)

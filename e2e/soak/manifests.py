@@ -33,9 +33,9 @@ def random_job(dice: random.Random, name: str) -> Object:
     policy = made["spec"]["runPolicy"]
     if dice.random() < 0.15:
         policy["activeDeadlineSeconds"] = dice.randint(20, 300)
-    if dice.random() < 0.3:
+    if dice.random() < 0.1:
         policy["schedulingPolicy"] = {"priorityClass": dice.choice(list(PRIORITIES))}
-    elif dice.random() < 0.2:
+    if dice.random() < 0.2:
         _each_pod(made, priorityClassName=dice.choice(list(PRIORITIES)))
     if dice.random() < 0.08:
         _each_pod(made, schedulingGates=[{"name": FOREIGN_GATE}])

@@ -68,7 +68,9 @@ def queue_of(
                 "kind": job.kind.name,
                 "namespace": job.namespace,
                 "name": job.name,
-                "priorityClass": priority.name if classes is not None else job.priority_class,
+                "priorityClass": priority.name
+                if classes is not None
+                else next(iter(job.priority_classes), ""),
                 "priority": priority.value if classes is not None else None,
                 "ageSeconds": max(int(now - job.created), 0),
                 "pods": job.pods,

@@ -56,7 +56,6 @@ class TrainingJob:
     `groups`: the replica types in rank order.
     `suspend`: runPolicy.suspend.
     `managed_by`: runPolicy.managedBy, empty if unset.
-    `priority_class`: the class in runPolicy.schedulingPolicy, empty if unset.
     `deleting`: whether the job has a deletionTimestamp.
     `created`: creationTimestamp.
     `deadline`: activeDeadlineSeconds, the seconds from `started` after which the operator ends the
@@ -86,7 +85,6 @@ class TrainingJob:
     resource_version: str = ""
     suspend: bool = False
     managed_by: str = ""
-    priority_class: str = ""
     deleting: bool = False
     created: float = 0.0
     deadline: float | None = None
@@ -161,6 +159,16 @@ class TrainingJob:
         return next(whose, "")
 
     @property
+    def priority_classes(self) -> tuple[str, ...]:
+        """The names of the PriorityClasses that its pods will have, without those that have none.
+
+        The operator gives runPolicy.schedulingPolicy.priorityClass to no pod: it is for the
+        PodGroup of another scheduler.
+        """
+        named = (group.priority_class for group in self.groups if group.replicas)
+        return tuple(name for name in named if name)
+
+    @property
     def requests(self) -> Resources:
         """The requests of all pods of the job together."""
         return add(times(group.requests, group.replicas) for group in self.groups)
@@ -200,7 +208,6 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
         resource_version=text(metadata.get("resourceVersion")),
         suspend=policy.get("suspend") is True,
         managed_by=name(policy.get("managedBy")),
-        priority_class=name(mapping(policy.get("schedulingPolicy")).get("priorityClass")),
         deleting=bool(metadata.get("deletionTimestamp")),
         created=timestamp(metadata.get("creationTimestamp")),
         deadline=_positive(policy.get("activeDeadlineSeconds")),

@@ -18,13 +18,10 @@ _NONE = PriorityClass(name="", value=0)
 def priority_class(job: TrainingJob, classes: Classes) -> PriorityClass:
     """Return the class that decides a job's priority.
 
-    What the job's schedulingPolicy names, else the highest that a template names, else the global
+    It is what its pods will have: the highest that the template of a pod names, else the global
     default of the cluster, else priority 0. A name that the cluster does not know counts as none.
     """
-    named = classes.get(job.priority_class)
-    if named is not None:
-        return named
-    known = [found for group in job.groups if (found := classes.get(group.priority_class))]
+    known = [found for name in job.priority_classes if (found := classes.get(name))]
     if known:
         return max(known, key=lambda one: (one.value, one.name))
     return default_class(classes)

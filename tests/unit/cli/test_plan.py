@@ -96,7 +96,7 @@ def test_a_higher_priority_goes_before_the_head() -> None:
         classes={"high": PriorityClass("high", 10, preempts=False)},
     )
     urgent = job().worker(1, cpu="1")
-    urgent.raw["spec"]["runPolicy"]["schedulingPolicy"] = {"priorityClass": "high"}
+    urgent.prioritized("high")
     assert ask(of, urgent).outcome == "starts"
 
 

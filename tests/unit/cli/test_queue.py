@@ -20,7 +20,7 @@ def waiting() -> list[dict[str, object]]:
 def listed(*, classes: dict[str, PriorityClass] | None) -> list[dict[str, object]]:
     old = job(name="old", uid="1").worker(2, cpu="1", gpus=1).held().created(0).build()
     urgent = job("TFJob", name="urgent", uid="2").ps(1).worker(1, cpu="500m").held().created(9_940)
-    urgent.raw["spec"]["runPolicy"]["schedulingPolicy"] = {"priorityClass": "high"}
+    urgent.prioritized("high")
     runs = job(name="runs", uid="3").worker(1).build()
     statuses = {
         "1": {"phase": "Queued", "reason": "NoRoom", "message": "1 cpu short"},

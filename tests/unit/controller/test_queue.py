@@ -144,7 +144,7 @@ async def test_a_job_of_higher_priority_is_not_kept_out(bench: Bench) -> None:
     bench.now = RESERVE_AFTER
     await bench.tick()
     urgent = gang("urgent", workers=1, created=200)
-    urgent.raw["spec"]["runPolicy"]["schedulingPolicy"] = {"priorityClass": "high"}
+    urgent.prioritized("high")
     bench.submit(urgent)
     await bench.tick()
     assert bench.started() == ["urgent"]
@@ -293,7 +293,7 @@ async def test_a_job_for_which_others_would_be_preempted_is_released_after_a_min
     }
     bench.cluster.observe_pod(None, parse_pod(low))
     urgent = gang("urgent", workers=2)
-    urgent.raw["spec"]["runPolicy"]["schedulingPolicy"] = {"priorityClass": "high"}
+    urgent.prioritized("high")
     bench.submit(urgent)
     bench.submit(gang("usual", workers=2))
     await bench.tick()

@@ -68,7 +68,7 @@ def made(name: str, *, uid: str, created: float, **of: Any) -> JobBuilder:
     if of["elastic"]:
         built.raw["spec"]["elasticPolicy"] = {"minReplicas": 1}
     if of["priority"]:
-        policy["schedulingPolicy"] = {"priorityClass": of["priority"]}
+        template["spec"]["priorityClassName"] = of["priority"]
     if of["deadline"]:
         policy["activeDeadlineSeconds"] = of["deadline"]
     return built

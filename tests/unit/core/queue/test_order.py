@@ -19,20 +19,25 @@ CLASSES = {one.name: one for one in (LOW, HIGH, URGENT)}
 USUAL = {**CLASSES, "usual": PriorityClass("usual", 7, default=True)}
 
 
-def one(policy: str = "", *templates: str) -> JobBuilder:
-    """A job whose schedulingPolicy and templates name priority classes."""
-    made = job()
-    for type_, name in zip(("Master", "Worker"), (*templates, "", ""), strict=False):
-        made.group(type_, 1, spec={"priorityClassName": name} if name else {})
-    if policy:
-        made.raw["spec"]["runPolicy"]["schedulingPolicy"] = {"priorityClass": policy}
+def one(*templates: str, workers: int = 1) -> JobBuilder:
+    """A job whose templates name priority classes."""
+    master, worker = (
+        {"priorityClassName": name} if name else {} for name in (*templates, "", "")[:2]
+    )
+    return job().master(spec=master).worker(workers, spec=worker)
+
+
+def scheduled(made: JobBuilder, name: str) -> JobBuilder:
+    """The job with a class in its schedulingPolicy."""
+    made.raw["spec"]["runPolicy"]["schedulingPolicy"] = {"priorityClass": name}
     return made
 
 
 CASES: Mapping[str, tuple[JobBuilder, Mapping[str, PriorityClass], int]] = {
-    "the schedulingPolicy decides over the templates": (one("low", "high"), CLASSES, -10),
-    "without one the highest of the templates decides": (one("", "low", "urgent"), CLASSES, 5000),
-    "a template without a class counts as naming none": (one("", "", "high"), CLASSES, 1000),
+    "the highest of the templates decides": (one("low", "urgent"), CLASSES, 5000),
+    "a template without a class counts as naming none": (one("", "high"), CLASSES, 1000),
+    "a template without replicas makes no pod": (one("low", "urgent", workers=0), CLASSES, -10),
+    "the schedulingPolicy is not for pods": (scheduled(one("low"), "urgent"), CLASSES, -10),
     "without any the global default decides": (one(), USUAL, 7),
     "without a global default it is 0": (one(), CLASSES, 0),
     "a class that nobody knows counts as none": (one("typo", "high"), CLASSES, 1000),
