@@ -16,7 +16,7 @@ from e2e.harness.space import CASE, Space
 from e2e.harness.stand_in import standing_in
 from e2e.testbed import training_operator
 from e2e.testbed.cluster import Testbed
-from kfext.names import KUEUE_QUEUE, RELEASED
+from kfext.names import HELD, KUEUE_QUEUE, PLAN, REASON_NOT_MANAGED, RELEASED
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 JOBS = {"apiGroups": ["kubeflow.org"], "apiVersions": ["v1"], "resources": ["pytorchjobs"]}
@@ -302,7 +302,7 @@ def test_what_we_inject_is_refused_neither_by_pod_security_nor_by_a_quota(
 # --- the label of the namespace -------------------------------------------------------------------
 
 
-def test_a_namespace_that_is_switched_off_finishes_jobs_of_every_phase_and_takes_no_new_ones(
+def test_a_namespace_that_is_switched_off_lets_go_of_jobs_of_every_phase_and_takes_no_new_ones(
     space: Space,
 ) -> None:
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="8")
@@ -314,7 +314,8 @@ def test_a_namespace_that_is_switched_off_finishes_jobs_of_every_phase_and_takes
     refuse_pods(space)
     space.submit(workers("planned", 2, each=GPU))
     space.phase("planned", "Planned")
-    space.submit(workers("queued", 8, each=GPU))
+    # A single pod that needs the whole node: released, it takes nothing from the others.
+    space.submit(workers("queued", 1, each={**GPU, "nvidia.com/gpu": "8"}))
     space.phase("queued", "Queued")
 
     set_managed(space, None)
@@ -327,8 +328,25 @@ def test_a_namespace_that_is_switched_off_finishes_jobs_of_every_phase_and_takes
     assert set(space.bound("planned", 2).values()) == {node}
     for name in ("running", "gated", "planned"):
         space.kube.delete(space.path("pytorchjobs", name))
-    assert set(space.bound("queued", 8).values()) == {node}
-    space.phase("queued", "Placed")
+    space.phase("queued", "Released")
+    assert space.job("queued")["metadata"]["annotations"][RELEASED] == REASON_NOT_MANAGED
+    assert set(space.bound("queued", 1).values()) == {node}
+
+
+def test_a_hold_in_a_namespace_that_is_not_opted_in_is_let_go_and_never_planned(
+    new_space: Callable[..., Space],
+) -> None:
+    space = new_space(managed=False)
+    space.nodes(2, cpu="32", memory="64Gi", gpu="8")
+    copied = workers("copied", 4, each=GPU, annotations={HELD: "true"}, policy={"suspend": True})
+    stored = space.submit(copied)
+    assert suspended(stored)
+    assert held(stored)
+    space.bound("copied", 4)
+    annotations = space.job("copied")["metadata"]["annotations"]
+    assert annotations[RELEASED] == REASON_NOT_MANAGED
+    assert annotations.keys().isdisjoint({HELD, PLAN})
+    assert space.pins() == {}
 
 
 def test_a_namespace_that_is_switched_on_leaves_running_jobs_where_they_are(

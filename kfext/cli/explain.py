@@ -17,7 +17,7 @@ from kfext.errors import Forbidden, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.model.job import TrainingJob, annotations_of, template_of
-from kfext.model.plan import decode_plan
+from kfext.model.plan import plan_of
 from kfext.model.pod import Pod, parse_pod
 from kfext.model.tolerant import mapping, sequence, text
 
@@ -67,7 +67,7 @@ def explained(
 
     `ahead`: the names of the jobs ahead of it in the queue that the caller may see.
     """
-    plan = decode_plan(job.annotations.get(names.PLAN), job_uid=job.uid)
+    plan = plan_of(job)
     changed = list(changes(job, raw, plan))
     left = "" if status or job.held else _left_alone(job, raw, touched=bool(changed))
     return {

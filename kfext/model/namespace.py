@@ -6,6 +6,7 @@ from typing import Any
 
 from kfext.model.bounds import kept, own
 from kfext.model.tolerant import mapping, strings, text
+from kfext.names import MANAGED
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,11 @@ class Namespace:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def managed(self) -> bool:
+        """Whether an administrator has opted the namespace in."""
+        return is_managed(self.labels)
+
 
 def parse_namespace(raw: Mapping[str, Any]) -> Namespace:
     """Return a namespace from its JSON object. Never raises."""
@@ -28,3 +34,8 @@ def parse_namespace(raw: Mapping[str, Any]) -> Namespace:
         labels=strings(metadata.get("labels")),
         annotations=kept(own(metadata.get("annotations"))),
     )
+
+
+def is_managed(labels: Mapping[str, str]) -> bool:
+    """Return whether the labels of a namespace opt it in."""
+    return labels.get(MANAGED) == "true"

@@ -4,14 +4,17 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kfext.model.bounds import MOST_ANNOTATION_BYTES, MOST_PODS
+from kfext.model.job import TrainingJob
 from kfext.model.networking import LARGEST_PORT
 from kfext.model.pod import ReplicaKey
 from kfext.model.tolerant import mapping, sequence, text
+from kfext.names import PLAN
 
 Assignment = Mapping[ReplicaKey, str]
 """The name of each replica's node."""
 
-
+LARGEST_GENERATION = 2**31 - 1
 _LONGEST_WHY = 512
 
 
@@ -64,14 +67,33 @@ class Plan:
         )
 
 
+def plan_of(job: TrainingJob) -> Plan | None:
+    """Return the plan of a job, None without one that kfext can have written for it.
+
+    Whoever may edit a job might write the annotation, and what a plan claims others do not get. So
+    it must be a plan of this job, which the operator runs, and which kfext places.
+    """
+    if not job.run_by_operator or job.excess:
+        return None
+    return decode_plan(job.annotations.get(PLAN), job_uid=job.uid)
+
+
 def decode_plan(written: str | None, *, job_uid: str) -> Plan | None:
-    """Return the plan in an annotation; None if it is absent, damaged or another job's."""
+    """Return the plan in an annotation; None if it is absent, damaged, too large or another job's.
+
+    Its length is looked at before anything else.
+    """
+    if not written or len(written) > MOST_ANNOTATION_BYTES:
+        return None
     try:
-        raw = mapping(json.loads(written or ""))
+        raw = mapping(json.loads(written))
     except (ValueError, RecursionError):
         return None
     generation = raw.get("generation")
     if not job_uid or raw.get("uid") != job_uid or type(generation) is not int:
+        return None
+    size = sum(len(sequence(places)) for places in mapping(raw.get("replicas")).values())
+    if not 0 < generation <= LARGEST_GENERATION or size > MOST_PODS:
         return None
     nodes = [text(name) for name in sequence(raw.get("nodes"))]
     assignment = {

@@ -109,6 +109,11 @@ class Pod:
         return self.phase in {"Succeeded", "Failed"}
 
     @property
+    def loose(self) -> bool:
+        """Whether kube-scheduler may choose its node: it is neither gated by kfext nor pinned."""
+        return not (self.gated or self.home or self.finished)
+
+    @property
     def home(self) -> str:
         """The node that the pod occupies: where it is bound, else where it is pinned."""
         return self.node_name or self.pinned_to or ""

@@ -35,9 +35,10 @@ class JobClocks:
     progress, `unbound` since each pod without a node, by uid, is behind our gate or without it,
     `settled` since its set of pods last changed, `hopeless` since it is known that not even the
     empty cluster would hold it, None while one would; `resting` is how long a step that was refused
-    is not tried again. `writing` says that a step is being written, `assumed` is the plan that it
-    writes, as on the job, empty if none. `refusals` are the steps that were refused for good, and
-    `unclaimed` says that its plan claims nothing because of them.
+    is not tried again. `lapsed` says that its plan no longer claims for pods that kfext does not
+    hold back. `writing` says that a step is being written, `assumed` is the plan that it writes, as
+    on the job, empty if none. `refusals` are the steps that were refused for good, and `unclaimed`
+    says that its plan claims nothing because of them.
     """
 
     waited: float = 0.0
@@ -45,6 +46,7 @@ class JobClocks:
     settled: float | None = None
     hopeless: float | None = None
     resting: float = 0.0
+    lapsed: bool = False
     writing: bool = False
     assumed: str = ""
     refusals: tuple[RefusalRecord, ...] = ()

@@ -15,10 +15,9 @@ from kfext.core.patches.basis import basis
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.job_state import state_of
 from kfext.model.node import Node
-from kfext.model.plan import decode_plan
+from kfext.model.plan import plan_of
 from kfext.model.pod import Pod
 from kfext.model.tolerant import mapping, text
-from kfext.names import PLAN
 from kfext.state.changes import is_newer, is_older, place_of, progress_of
 from kfext.state.members import Members
 from kfext.state.plan_claims import PlanClaims
@@ -44,6 +43,7 @@ class Cluster:
     `ends_version`: a count of changes to the time when a job ends.
 
     `priority_of` returns the priority that pods of a job will have, None while that is not known.
+    `managed` returns whether a namespace is opted in: elsewhere no plan is believed.
     `wake` is called when there is something to look at.
     """
 
@@ -52,6 +52,7 @@ class Cluster:
         *,
         wake: Callable[[], None] = _idle,
         priority_of: Callable[[TrainingJob], int | None] = lambda job: None,
+        managed: Callable[[str], bool] = lambda namespace: True,
     ) -> None:
         self.jobs: dict[str, TrackedJob] = {}
         self.ledger = Ledger()
@@ -67,6 +68,7 @@ class Cluster:
         self._resized: set[str] = set()
         self._wake = wake
         self._priority_of = priority_of
+        self._managed = managed
 
     def pods(self, job_uid: str) -> tuple[Pod, ...]:
         """Return the pods whose controller is the job, terminating ones included."""
@@ -122,7 +124,7 @@ class Cluster:
         """
         if job.uid in self._gone:
             return
-        plan = decode_plan(job.annotations.get(PLAN), job_uid=job.uid)
+        plan = plan_of(job)
         state = state_of(job)
         job = as_observed(job, state)
         tracked = self.jobs.get(job.uid)
@@ -196,15 +198,31 @@ class Cluster:
     def observe_node(self, old: Node | None, new: Node | None) -> None:
         """Take in a node as it stands; None for `new` when it is gone."""
         if new is not None:
+            if self.ledger.row(new.name) is None:
+                self._recount_claims_on(new.name)
             self.ledger.set_node(new)
             self.mark_queue()
         elif old is not None:
+            self._recount_claims_on(old.name)
             self.ledger.remove_node(old.name)
             self.mark_queue()  # jobs may now wait for another reason
 
     def recount_priorities(self) -> None:
         """Take in that PriorityClasses changed: claims of plans have the priority of their pods."""
         self._unsettled |= {uid: one for uid, one in self.jobs.items() if one.claimed}
+
+    def recount_namespace(self, namespace: str) -> None:
+        """Take in that a namespace was opted in or out: whether its plans are believed changes."""
+        inside = {uid: one for uid, one in self.jobs.items() if one.job.namespace == namespace}
+        if inside:
+            self._unsettled |= inside
+            self.changed.update(inside)
+            self._wake()
+
+    def _recount_claims_on(self, node: str) -> None:
+        """Take in that a node came or went: pods that are planned nowhere are not waited for."""
+        planned = {claim.job for claim in self.ledger.claims_on([node]) if claim.job in self.jobs}
+        self._unsettled |= {uid: self.jobs[uid] for uid in planned}
 
     # --- derived state --------------------------------------------------------------------------
 
@@ -227,7 +245,9 @@ class Cluster:
         self._resized.clear()
         for tracked in self._untimed.values():
             pods = self.pods(tracked.job.uid)
-            tracked.observe_progress(progress_of(tracked, pods), at=now)
+            # A job has as long from when its namespace is opted out as from its first sight.
+            managed = self._managed(tracked.job.namespace)
+            tracked.observe_progress((*progress_of(tracked, pods), managed), at=now)
             tracked.observe_unbound(pods, at=now)
         self._untimed.clear()
 
@@ -238,9 +258,13 @@ class Cluster:
         pods = self.pods(tracked.job.uid)
         tracked.gated = any(pod.gated for pod in pods)
         self._untimed[tracked.job.uid] = tracked
-        freed = self._claims.sync(tracked, pods, priority=self._priority_of(tracked.job))
-        planned = (tracked.assumed or tracked.plan) is not None
-        self._expect(tracked, still_to_come(tracked.started, pods, planned=planned))
+        believed = self._managed(tracked.job.namespace)
+        freed = self._claims.sync(
+            tracked, pods, priority=self._priority_of(tracked.job), believed=believed
+        )
+        planned = believed and (tracked.assumed or tracked.plan) is not None
+        missing = still_to_come(tracked.started, pods, planned=planned)
+        self._expect(tracked, missing and min(missing, self._planned(tracked)))
         if freed:
             self.mark_queue()
 
@@ -248,6 +272,11 @@ class Cluster:
         """Plan as if the pods that the operator did not create for a job were never to come."""
         if self.backlog.give_up(tracked.job.uid):
             self.mark_queue()
+
+    def _planned(self, tracked: TrackedJob) -> int:
+        """Return how many pods a plan claims capacity for, on nodes that exist."""
+        claims = (claim for claim in tracked.claimed.values() if claim.requests)
+        return sum(self.ledger.row(claim.node) is not None for claim in claims)
 
     def _expect(self, tracked: TrackedJob, missing: int | None) -> None:
         """Take in how many pods of a job are still to come, None if it waits for none."""

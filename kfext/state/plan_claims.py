@@ -12,15 +12,23 @@ class PlanClaims:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
-    def sync(self, tracked: TrackedJob, pods: tuple[Pod, ...], *, priority: int | None) -> bool:
+    def sync(
+        self,
+        tracked: TrackedJob,
+        pods: tuple[Pod, ...],
+        *,
+        priority: int | None,
+        believed: bool,
+    ) -> bool:
         """Bring the claims of a job's plan up to date; return whether any capacity came free.
 
-        `priority` is what pods of the job will have, None while that is not known.
+        `priority` is what pods of the job will have, None while that is not known. A plan that is
+        not `believed` claims nothing.
         """
-        plan = tracked.assumed or tracked.plan
+        plan = tracked.assumed or tracked.plan if believed else None
         if tracked.unclaimed and not any(pod.home for pod in pods):
             plan = None
-        wanted = plan_claims(tracked.started, plan, pods, priority=priority)
+        wanted = plan_claims(tracked.started, plan, pods, priority=priority, lapsed=tracked.lapsed)
         for key in tracked.claimed.keys() - wanted.keys():
             self._ledger.drop(key)
         for key, claim in wanted.items():

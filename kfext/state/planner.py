@@ -8,9 +8,11 @@ The driver carries out the steps, shows the reports, and returns the outcome of 
 The controller and `kubectl kfext plan` are such drivers.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kfext.core.lifecycle.lapse import claims_last
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import Refused, Situation
 from kfext.core.lifecycle.steps import Step, Wait
@@ -68,10 +70,13 @@ class Planner:
     def __init__(
         self, *, wake: Callable[[], None] = lambda: None, most: int = MOST_DECISIONS
     ) -> None:
-        self.cluster = Cluster(
-            wake=wake, priority_of=lambda job: priority_class(job, self.queue.classes).value
-        )
         self.settings = SettingsSource()
+        self.cluster = Cluster(
+            wake=wake,
+            priority_of=lambda job: priority_class(job, self.queue.classes).value,
+            managed=self.settings.is_managed,
+        )
+        self.settings.opted = self.cluster.recount_namespace
         self.queue = Queue(self.cluster, self.settings.of_tracked)
         self.alarms = Alarms()
         self._most = most
@@ -156,6 +161,10 @@ class Planner:
             draft.failures.append((tracked, error))
             self.alarms.set(uid, now.monotonic + _LOOK_AGAIN_SECONDS)
             return
+        left = claims_last(situation)
+        if tracked.lapsed != (left <= 0):
+            tracked.lapsed = left <= 0
+            self.cluster.sync_claims(tracked)
         if situation.quiet >= situation.placement.create_timeout:
             self.cluster.give_up(tracked)
         claimed = not tracked.unclaimed
@@ -168,10 +177,12 @@ class Planner:
             draft.steps.append((tracked, step))
             if tracked.assumed is not None:
                 self.cluster.sync_claims(tracked)
-        elif step.again is None:
+            return
+        again = min(math.inf if step.again is None else step.again, left if left > 0 else math.inf)
+        if math.isinf(again):
             self.alarms.clear(uid)
         else:
-            self.alarms.set(uid, now.monotonic + step.again)
+            self.alarms.set(uid, now.monotonic + again)
 
     def situation(self, tracked: TrackedJob, now: Moment) -> Situation:
         """Return everything that the next step of a job depends on, except the ledger."""

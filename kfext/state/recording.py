@@ -37,7 +37,7 @@ def planner_of(snapshot: Snapshot, now: Moment) -> Planner:
         cluster.observe_pod(None, pod)
     for job in snapshot.jobs:
         cluster.take_job(job, {})
-        _set_assumed(cluster.jobs[job.uid], snapshot.clocks.get(job.uid, JobClocks()))
+        _set_claiming(cluster.jobs[job.uid], snapshot.clocks.get(job.uid, JobClocks()))
         cluster.sync_claims(cluster.jobs[job.uid])
     cluster.settle(now.monotonic)
     cluster.backlog.restore(snapshot.creating, crowded=snapshot.crowded, now=now.monotonic)
@@ -100,6 +100,7 @@ def _clocks(tracked: TrackedJob, now: float) -> JobClocks:
         settled=now - tracked.settled_at if math.isfinite(tracked.settled_at) else None,
         hopeless=None if tracked.hopeless_since is None else now - tracked.hopeless_since,
         resting=max(tracked.not_before - now, 0.0),
+        lapsed=tracked.lapsed,
         writing=tracked.busy,
         assumed="" if tracked.assumed is None else tracked.assumed.encode(),
         refusals=tuple(
@@ -124,8 +125,9 @@ def _set_clocks(tracked: TrackedJob, clocks: JobClocks, now: float) -> None:
     }
 
 
-def _set_assumed(tracked: TrackedJob, clocks: JobClocks) -> None:
-    tracked.busy, tracked.unclaimed = clocks.writing, clocks.unclaimed
+def _set_claiming(tracked: TrackedJob, clocks: JobClocks) -> None:
+    tracked.lapsed, tracked.unclaimed = clocks.lapsed, clocks.unclaimed
+    tracked.busy = clocks.writing
     tracked.assumed = decode_plan(clocks.assumed, job_uid=tracked.job.uid)
 
 

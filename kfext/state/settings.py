@@ -1,6 +1,6 @@
 """The settings that hold for a job, from the present namespaces and policies."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from kfext.core.network.eligibility import HostNetworkRequest, host_network_request
@@ -22,10 +22,14 @@ class JobSettings:
 
 
 class SettingsSource:
-    """Namespaces and policies as last seen; `version` counts what changed."""
+    """Namespaces and policies as last seen; `version` counts what changed.
+
+    `opted` is called with the name of a namespace that was opted in or out.
+    """
 
     def __init__(self) -> None:
         self.version = 0
+        self.opted: Callable[[str], None] = lambda namespace: None
         self._namespaces: dict[str, Namespace] = {}
         self._policies: dict[str, TrainingPolicy] = {}
         self._network_policies: dict[str, dict[str, NetworkPolicy]] = {}
@@ -34,10 +38,12 @@ class SettingsSource:
     def observe_namespace(self, old: Namespace | None, new: Namespace | None) -> None:
         """Take in a namespace as it stands; None for `new` when it is gone."""
         self.version += 1
+        name = new.name if new is not None else old.name if old is not None else ""
+        before = self._namespaces.pop(name, None)
         if new is not None:
-            self._namespaces[new.name] = new
-        elif old is not None:
-            self._namespaces.pop(old.name, None)
+            self._namespaces[name] = new
+        if bool(before and before.managed) != self.is_managed(name):
+            self.opted(name)
 
     def observe_network_policy(self, old: NetworkPolicy | None, new: NetworkPolicy | None) -> None:
         """Take in a network policy as it stands; None for `new` when it is gone."""
@@ -56,6 +62,11 @@ class SettingsSource:
         """Take in that a policy is gone."""
         self.version += 1
         self._policies.pop(name, None)
+
+    def is_managed(self, namespace: str) -> bool:
+        """Return whether a namespace is opted in."""
+        known = self._namespaces.get(namespace)
+        return known is not None and known.managed
 
     def namespaces(self) -> dict[str, Namespace]:
         """Return all namespaces by name."""

@@ -57,6 +57,7 @@ class TrackedJob:
     `settled_at`: when its set of pods last changed.
     `hopeless_since`: since when not even the empty cluster would hold it, None if it would.
     `gated`: whether any of its pods are gated.
+    `lapsed`: whether its plan no longer claims for pods that kfext does not hold back.
     `claimed`: the claims of its plan.
     """
 
@@ -77,6 +78,7 @@ class TrackedJob:
     settled_at: float = 0.0
     hopeless_since: float | None = None
     gated: bool = False
+    lapsed: bool = False
     claimed: dict[Hashable, Claim] = field(default_factory=dict)
     _failures: int = 0
     _phase_since: float = 0.0

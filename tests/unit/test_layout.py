@@ -11,7 +11,6 @@ LAID_OUT = ("core", "state")
 """The packages of kfext whose tests are laid out like them."""
 
 ELSEWHERE: dict[str, str] = {
-    "state/plan_claims": "test_cluster follows the claims of a plan through the mirror",
     "state/queue": "unit/controller/test_queue drives it through the planner",
     "state/quotas": "unit/controller/test_queue drives it through the planner",
     "state/recording": "test_outlook compares a planner with one made from its snapshot",

@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kfext import names
-from kfext.model.namespace import Namespace
+from kfext.model.namespace import Namespace, is_managed
 from kfext.model.policy import TrainingPolicy
 
 
@@ -24,4 +23,4 @@ class Facts:
     @property
     def managed(self) -> bool:
         """Whether an administrator opted the namespace in."""
-        return self.namespace_labels.get(names.MANAGED) == "true"
+        return is_managed(self.namespace_labels)

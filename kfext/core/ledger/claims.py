@@ -33,12 +33,18 @@ def pod_claim(pod: Pod) -> Claim | None:
 
 
 def plan_claims(
-    job: TrainingJob, plan: Plan | None, pods: Iterable[Pod], *, priority: int | None = None
+    job: TrainingJob,
+    plan: Plan | None,
+    pods: Iterable[Pod],
+    *,
+    priority: int | None = None,
+    lapsed: bool = False,
 ) -> Mapping[Hashable, Claim]:
     """Return the claims of the replicas of a plan whose pods do not claim for themselves.
 
-    `priority` is what the pods will have, None if that is not known. A plan claims capacity only
-    while the job runs under it: not after the job's end, nor while it is suspended. A pod that
+    `priority` is what the pods will have, None if that is not known. `lapsed`: the plan no longer
+    claims for pods that kfext does not hold back (core.lifecycle.lapse). A plan claims capacity
+    only while the job runs under it: not after the job's end, nor while it is suspended. A pod that
     failed keeps its claim for the pod that replaces it. A plan keeps its ports until its last pod
     ends, so that late connections never reach another job.
     """
@@ -48,11 +54,13 @@ def plan_claims(
     job = hosted(job) if plan.port else job
     runs = not (job.suspend or job.finished or job.deleting or job.released)
     ports = port_claims(job, plan) if runs or not all(pod.finished for pod in pods) else {}
-    return {**ports, **_replica_claims(job, plan, pods, priority=priority)} if runs else ports
+    if not runs or (lapsed and job.kueue_managed):
+        return ports
+    return {**ports, **_replica_claims(job, plan, pods, priority=priority, lapsed=lapsed)}
 
 
 def _replica_claims(
-    job: TrainingJob, plan: Plan, pods: Iterable[Pod], *, priority: int | None
+    job: TrainingJob, plan: Plan, pods: Iterable[Pod], *, priority: int | None, lapsed: bool
 ) -> dict[Hashable, Claim]:
     present = {pod.replica: pod for pod in pods if not pod.deleting}
     groups = {group.type.lower(): group for group in job.groups}
@@ -62,6 +70,8 @@ def _replica_claims(
         pod, group = present.get(key) if present else None, groups.get(key.type)
         if group is None or key.index >= group.replicas:
             continue  # scaled away
+        if pod is not None and pod.loose and lapsed:
+            continue
         replaced = pod is not None and pod.phase == "Failed" and group.restarts
         if pod is not None and (pod.home or pod.finished) and not replaced:
             continue  # it claims for itself, or needs no more

@@ -12,6 +12,7 @@ from kfext.core.lifecycle.refused import instead_of
 from kfext.core.lifecycle.running import running_step
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import DeleteUnbound, Release, SaveState, Step, Ungate, Wait
+from kfext.core.lifecycle.unmanaged import unmanaged_step
 from kfext.core.queue.no_fit import NoFitCache
 from kfext.core.settings.of_job import recorded
 from kfext.core.words import pods
@@ -43,9 +44,11 @@ def _next_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Ste
         return _released_step(situation)
     if job.held and not job.suspend:
         return SaveState(situation.state)  # removes our mark: the next suspend is a person's
-    if job.suspend:
-        return queued_step(situation, ledger, no_fits)
-    return running_step(situation, ledger)
+    if not situation.settings.managed and (job.held or not job.suspend):
+        return unmanaged_step(situation)
+    return (
+        queued_step(situation, ledger, no_fits) if job.suspend else running_step(situation, ledger)
+    )
 
 
 def _finished_step(situation: Situation) -> Step:

@@ -13,7 +13,7 @@ from kfext.core.settings.values import Colocation
 from kfext.model.backoff import exponential_backoff
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import ROUNDING, JobState
-from kfext.model.plan import Assignment, Plan
+from kfext.model.plan import LARGEST_GENERATION, Assignment, Plan
 from kfext.model.pod import Pod
 from kfext.model.policy import Placement
 from kfext.model.quota import Quota
@@ -155,7 +155,7 @@ class Situation:
 
     def planned(self, assignment: Assignment, *, port: int, why: str) -> Plan:
         """Return the next plan of the job; `why` is the reason for it, in a sentence."""
-        number = self.generation + 1
+        number = self.generation % LARGEST_GENERATION + 1
         return Plan(
             job_uid=self.job.uid, generation=number, assignment=assignment, port=port, why=why
         )

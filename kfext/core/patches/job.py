@@ -14,7 +14,7 @@ from kfext.core.patches.ports import port_operations
 from kfext.model.constraints import NAME_FIELD
 from kfext.model.job import TrainingJob, template_of
 from kfext.model.job_state import JobState, state_of
-from kfext.model.plan import Plan, decode_plan
+from kfext.model.plan import Plan, plan_of
 from kfext.model.tolerant import mapping, sequence
 from kfext.model.verdict import Verdict
 from kfext.names import (
@@ -154,7 +154,7 @@ def _network_left(job: TrainingJob) -> dict[str, str | None]:
 
     Running pods keep theirs, and pods that replace others must find them.
     """
-    plan = decode_plan(job.annotations.get(PLAN), job_uid=job.uid)
+    plan = plan_of(job)
     if plan is not None and plan.port and not job.suspend:
         return {}
     return _NO_PORTS

@@ -12,7 +12,6 @@ from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState, state_of
 from kfext.model.namespace import Namespace
 from kfext.model.policy import TrainingPolicy, policy_for
-from kfext.names import MANAGED
 
 _MOST_RECORDED = 1536
 """Characters of JSON for the recorded values: the rest of the state must fit beside them."""
@@ -30,7 +29,7 @@ def settings_of(
     settings = resolve(
         job.annotations, namespace.annotations, policy, last_good=_last_good(job, state_of(job))
     )
-    return replace(settings, managed=namespace.labels.get(MANAGED) == "true")
+    return replace(settings, managed=namespace.managed)
 
 
 def recorded(job: TrainingJob, settings: Settings) -> Mapping[str, str]:

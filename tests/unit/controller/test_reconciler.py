@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from kfext import names
 from kfext.controller.metrics import Metrics
 from kfext.controller.reconciler import Reconciler
 from kfext.core.ledger.ledger import Ledger
@@ -13,6 +14,7 @@ from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import Step, Unsuspend
 from kfext.core.patches import job as job_patch
 from kfext.errors import Conflict, KfextError, Unavailable
+from kfext.model.namespace import Namespace
 from kfext.model.verdict import Verdict
 from kfext.names import QUEUED, REASON_NO_ROOM, REASON_TOO_BIG
 from kfext.state import planner as planner_module
@@ -56,6 +58,7 @@ class Bench:
         self.wake = asyncio.Event()
         self.planner = Planner(wake=self.wake.set)
         self.cluster = self.planner.cluster
+        self.planner.settings.observe_namespace(None, Namespace("team", {names.MANAGED: "true"}))
         self.cluster.observe_node(None, node("a", cpu="4"))
         self.writer = FakeWriter()
         self.reports: list[tuple[str, str | None, Verdict | None]] = []

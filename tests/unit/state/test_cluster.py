@@ -7,6 +7,7 @@ from kfext import names
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState, Observed
 from kfext.model.moment import Moment
+from kfext.model.namespace import Namespace
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey, parse_pod
 from kfext.state.cluster import Cluster
@@ -226,7 +227,7 @@ def test_a_plan_ends_and_the_queue_hears_of_it(cluster: Cluster, after: JobBuild
 
 def test_any_number_of_replicas_is_taken_in_at_once(cluster: Cluster) -> None:
     cluster.observe_job(planned("a", "a").worker(2**31 - 1, cpu="1").raw)
-    assert free(cluster, "a") == 2
+    assert free(cluster, "a") == 4, "so large a gang is never planned"
 
 
 def test_a_pod_that_ended_holds_nothing_and_nor_does_its_plan(cluster: Cluster) -> None:
@@ -484,6 +485,7 @@ def test_the_replicas_of_a_huge_job_are_never_counted_one_by_one(
 
     monkeypatch.setattr(TrainingJob, "replicas", count)
     planner = Planner()
+    planner.settings.observe_namespace(None, Namespace("team", {names.MANAGED: "true"}))
     for name in "ab":
         planner.cluster.observe_node(None, node(name, cpu="4"))
     planner.cluster.observe_job(made.annotated(names.NETWORK, "host").raw)
@@ -502,6 +504,7 @@ def test_a_job_that_has_the_reservation_and_becomes_huge_loses_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     planner = Planner()
+    planner.settings.observe_namespace(None, Namespace("team", {names.MANAGED: "true"}))
     planner.cluster.observe_node(None, node("a", cpu="4"))
     planner.cluster.observe_job(planned("a", "a", uid="runs").labelled("x", "y").raw)
     made = job(uid="waits").worker(4, cpu="1").held().created(0)

@@ -95,6 +95,30 @@ def test_a_plan_holds_room_for_pods_that_do_not_claim_it_yet(
     assert len(plan_claims(of, plan, there)) == want
 
 
+LAPSED: dict[str, tuple[JobBuilder, list[Mapping[str, Any]], int]] = {
+    "no pod yet": (THREE, [], 3),
+    "a pod behind the gate": (THREE, [{"gated": True}], 3),
+    "a pod that may go anywhere": (THREE, [{}], 2),
+    "a pod that another system's gate holds": (THREE, [{"gates": ["example.com/g"]}], 2),
+    "a job of Kueue without pods": (job().worker(3).resumed().queued_by_kueue(), [], 0),
+    "a job of Kueue behind the gate": (
+        job().worker(3).resumed().queued_by_kueue(),
+        [{"gated": True}],
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "states", "want"), LAPSED.values(), ids=LAPSED)
+def test_a_plan_that_has_lapsed_claims_only_for_pods_that_kfext_holds_back(
+    made: JobBuilder, states: list[Mapping[str, Any]], want: int
+) -> None:
+    of = made.build()
+    there = [pod(of, "worker", index, **state) for index, state in enumerate(states)]
+    assert len(plan_claims(of, ON_A, there)) == 3
+    assert len(plan_claims(of, ON_A, there, lapsed=True)) == want
+
+
 def test_a_planned_replica_claims_what_its_pod_asks_for_else_what_its_template_does() -> None:
     of = THREE.build()
     larger = pod(
