@@ -96,6 +96,9 @@ OPERATOR_NAME = "training.kubeflow.org/operator-name"
 TRAINING_OPERATOR = "kubeflow.org/training-operator"
 """The only value of runPolicy.managedBy with which the operator runs a job, unless it is unset."""
 
+DEFAULT_SCHEDULER = "default-scheduler"
+"""The schedulerName of pods that kube-scheduler binds: kfext leaves all others alone."""
+
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 HOSTNAME = "kubernetes.io/hostname"
 NAMESPACE_NAME = "kubernetes.io/metadata.name"

@@ -69,6 +69,7 @@ class _PodSpec(_Slim):
     scheduling_gates: _Text = msgspec.UNSET
     host_network: _Text = msgspec.UNSET
     priority: _Text = msgspec.UNSET
+    scheduler_name: _Text = msgspec.UNSET
     overhead: _Text = msgspec.UNSET
     resources: _Text = msgspec.UNSET
 

@@ -13,6 +13,7 @@ from kfext.model.quantity import Resources
 from kfext.model.timestamps import timestamp
 from kfext.model.tolerant import mapping, sequence, strings, text
 from kfext.names import (
+    DEFAULT_SCHEDULER,
     GATE,
     JOB_NAME,
     PLAN_GENERATION,
@@ -47,6 +48,7 @@ class PodDemand:
     affinity: Mapping[str, Any]
     priority: int
     on_host: bool
+    scheduler: str
 
     @property
     def gated(self) -> bool:
@@ -65,13 +67,15 @@ class Pod:
     `deleting`: whether it has a deletionTimestamp.
     `gates`: the names of its scheduling gates.
     `cpu_limit`: the millicores that it can use, None if nothing limits it.
-    `constraints`, `affinity`: kept only while it is gated, as kfext patches no other pods.
+    `constraints`: kept only while it is gated, or pinned and not bound.
+    `affinity`: kept only while it is gated, as kfext patches no other pods.
     `host_ports`: the ports of its node that it uses.
     `unschedulable`: the message of kube-scheduler, empty if there is none.
     `released`: whether its template was marked as released when it was created.
     `plan_generation`: the number of the plan under which it was created, as on its annotation.
     `created`: seconds since the epoch.
     `on_host`: whether it uses its node's network.
+    `scheduler`: its schedulerName.
     """
 
     namespace: str
@@ -97,6 +101,7 @@ class Pod:
     created: float = 0.0
     priority: int = 0
     on_host: bool = False
+    scheduler: str = DEFAULT_SCHEDULER
 
     @property
     def gated(self) -> bool:
@@ -130,7 +135,8 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
     status = mapping(raw.get("status"))
     labels, annotations = strings(metadata.get("labels")), strings(metadata.get("annotations"))
     demand = parse_demand(spec, status) if demand is None else demand
-    gated = demand.gated
+    gated, node_name = demand.gated, intern(text(spec.get("nodeName")))
+    pinned_to = None if gated else demand.constraints.pinned_to
     return Pod(
         namespace=intern(text(metadata.get("namespace"))),
         name=text(metadata.get("name")),
@@ -138,15 +144,15 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
         resource_version=text(metadata.get("resourceVersion")),
         owner_uid=intern(_owner_uid(metadata)),
         replica=_replica(labels),
-        node_name=intern(text(spec.get("nodeName"))),
-        pinned_to=None if gated else demand.constraints.pinned_to,
+        node_name=node_name,
+        pinned_to=pinned_to,
         phase=intern(text(status.get("phase")) or "Pending"),
         deleting=bool(metadata.get("deletionTimestamp")),
         gates=demand.gates,
         requests=demand.requests,
         cpu_limit=demand.cpu_limit,
         guaranteed=demand.guaranteed,
-        constraints=demand.constraints if gated else None,
+        constraints=demand.constraints if gated or (pinned_to and not node_name) else None,
         host_ports=demand.constraints.host_ports,
         affinity=demand.affinity if gated else None,
         unschedulable=intern(_unschedulable(status)),
@@ -155,6 +161,7 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
         created=timestamp(metadata.get("creationTimestamp")),
         priority=demand.priority,
         on_host=demand.on_host,
+        scheduler=demand.scheduler,
     )
 
 
@@ -173,6 +180,7 @@ def parse_demand(spec: Mapping[str, Any], status: Mapping[str, Any]) -> PodDeman
         affinity={} if constraints.excess else mapping(spec.get("affinity")),
         priority=priority if type(priority) is int else 0,
         on_host=spec.get("hostNetwork") is True,
+        scheduler=intern(text(spec.get("schedulerName")) or DEFAULT_SCHEDULER),
     )
 
 

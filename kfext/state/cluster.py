@@ -20,6 +20,7 @@ from kfext.model.pod import Pod
 from kfext.model.tolerant import mapping, text
 from kfext.state.changes import is_newer, is_older, place_of, progress_of
 from kfext.state.members import Members
+from kfext.state.pending_pins import PendingPins
 from kfext.state.plan_claims import PlanClaims
 from kfext.state.pod_backlog import PodCreationBacklog, still_to_come
 from kfext.state.tracked_job import TrackedJob
@@ -62,6 +63,7 @@ class Cluster:
         self.ends_version = 0
         self._members = Members()
         self._claims = PlanClaims(self.ledger)
+        self._pins = PendingPins(self.ledger, self._is_planned)
         self._gone: dict[str, None] = {}
         self._unsettled: dict[str, TrackedJob] = {}
         self._untimed: dict[str, TrackedJob] = {}
@@ -152,6 +154,8 @@ class Cluster:
         self._expect(tracked, None)
         if self._claims.drop(tracked):
             self.mark_queue()
+        pods = self._members.of(uid, namespace=tracked.job.namespace)
+        self._claim_for(*((pod.uid, pod) for pod in pods if pod.pinned_to))
         self.mark(uid)
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
@@ -166,15 +170,22 @@ class Cluster:
             self._members.remove(old)
         elif old and new and pod.owner_uid and not known:
             return  # the pod is gone, and this is the late answer to a write of ours
-        claim, gains = pod_claim(new) if new else None, self.ledger.gains
-        if claim is not None:
-            self.ledger.claim(pod_key(pod.uid), claim)
-        else:
-            self.ledger.drop(pod_key(pod.uid))
-        if self.ledger.gains != gains:
-            self.mark_queue()
+        self._pins.note(pod.uid, new)
+        self._claim_for((pod.uid, new))
         if pod.owner_uid:
             self._observe_member(pod, known=known, gone=new is None)
+
+    def _claim_for(self, *pods: tuple[str, Pod | None]) -> None:
+        """Bring the claims of pods, None for one that is gone, on the ledger up to date."""
+        gains = self.ledger.gains
+        for uid, pod in pods:
+            claim = pod_claim(pod) if pod is not None and self._pins.count(pod) else None
+            if claim is not None:
+                self.ledger.claim(pod_key(uid), claim)
+            else:
+                self.ledger.drop(pod_key(uid))
+        if self.ledger.gains != gains:
+            self.mark_queue()
 
     def _observe_member(self, pod: Pod, *, known: Pod | None, gone: bool) -> None:
         first = known is None
@@ -201,10 +212,12 @@ class Cluster:
             if self.ledger.row(new.name) is None:
                 self._recount_claims_on(new.name)
             self.ledger.set_node(new)
+            self._claim_for(*((pod.uid, pod) for pod in self._pins.on(new.name)))
             self.mark_queue()
         elif old is not None:
             self._recount_claims_on(old.name)
             self.ledger.remove_node(old.name)
+            self._claim_for(*((pod.uid, pod) for pod in self._pins.on(old.name)))
             self.mark_queue()  # jobs may now wait for another reason
 
     def recount_priorities(self) -> None:
@@ -251,6 +264,27 @@ class Cluster:
             tracked.observe_unbound(pods, at=now)
         self._untimed.clear()
 
+    def pinned(self) -> tuple[Pod, ...]:
+        """Return the pods that are pinned to a node and not bound yet."""
+        return self._pins.all()
+
+    def age_pins(self, now: float) -> None:
+        """End the claims of pods that were pinned, not by kfext, and are not bound in time.
+
+        `now` is in epoch seconds.
+        """
+        self._claim_for(*((pod.uid, pod) for pod in self._pins.aged(now)))
+
+    def _is_planned(self, pod: Pod) -> bool:
+        """Return whether a pod is pinned where the plan of its job has its replica."""
+        tracked = self.jobs.get(pod.owner_uid)
+        if tracked is None or tracked.job.namespace != pod.namespace or pod.replica is None:
+            return False
+        plan = tracked.assumed or tracked.plan
+        if plan is None or plan.assignment.get(pod.replica) != pod.pinned_to:
+            return False
+        return self._managed(pod.namespace) and self._members.namesakes(pod) <= 1
+
     def sync_claims(self, tracked: TrackedJob) -> None:
         """Bring the claims of the job's plan on the ledger up to date."""
         if self.jobs.get(tracked.job.uid) is not tracked:
@@ -258,6 +292,7 @@ class Cluster:
         pods = self.pods(tracked.job.uid)
         tracked.gated = any(pod.gated for pod in pods)
         self._untimed[tracked.job.uid] = tracked
+        self._claim_for(*((pod.uid, pod) for pod in pods if pod.pinned_to and not pod.node_name))
         believed = self._managed(tracked.job.namespace)
         freed = self._claims.sync(
             tracked, pods, priority=self._priority_of(tracked.job), believed=believed

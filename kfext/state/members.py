@@ -4,7 +4,9 @@ A pod belongs to a job only in the job's namespace: anybody may write the uid of
 job as the owner of a pod.
 """
 
-from kfext.model.pod import Pod
+from collections import Counter
+
+from kfext.model.pod import Pod, ReplicaKey
 
 _Owner = tuple[str, str]
 """A namespace, and the uid of a job in it."""
@@ -15,6 +17,7 @@ class Members:
 
     def __init__(self) -> None:
         self._pods: dict[_Owner, dict[str, Pod]] = {}
+        self._namesakes: Counter[tuple[_Owner, ReplicaKey | None]] = Counter()
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -31,16 +34,33 @@ class Members:
         """Return a pod as it was last seen under the same owner."""
         return self._pods.get(_owner(pod), {}).get(pod.uid) if pod.owner_uid else None
 
+    def namesakes(self, pod: Pod) -> int:
+        """Return how many pods of its owner are called the same replica and are not being deleted.
+
+        More than one is not the operator's doing, and only one can be a member of the gang.
+        """
+        return self._namesakes[_owner(pod), pod.replica]
+
     def put(self, pod: Pod) -> None:
         """Store the present version of a pod."""
+        self._recount(pod, to=pod)
         self._pods.setdefault(_owner(pod), {})[pod.uid] = pod
 
     def remove(self, pod: Pod) -> None:
         """Forget a pod of a job."""
+        self._recount(pod, to=None)
         members = self._pods.get(_owner(pod), {})
         members.pop(pod.uid, None)
         if not members:
             self._pods.pop(_owner(pod), None)
+
+    def _recount(self, pod: Pod, *, to: Pod | None) -> None:
+        owner = _owner(pod)
+        for one, sign in ((self._pods.get(owner, {}).get(pod.uid), -1), (to, 1)):
+            if one is not None and not one.deleting:
+                self._namesakes[owner, one.replica] += sign
+                if not self._namesakes[owner, one.replica]:
+                    del self._namesakes[owner, one.replica]
 
 
 def _owner(pod: Pod) -> _Owner:

@@ -90,6 +90,7 @@ class Planner:
         """
         for uid in self.alarms.due(now.monotonic):
             self._retry(uid)
+        self.cluster.age_pins(now.wall)
         self.cluster.settle(now.monotonic)
         agenda, draft = Agenda(), _Draft()
         while draft.decided < self._most:

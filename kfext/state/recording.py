@@ -75,8 +75,13 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
 
 
 def _strangers(cluster: Cluster) -> Iterator[Pod]:
-    """Yield the pods that belong to no training job, as far as their claims describe them."""
-    members = {pod.uid for pod in cluster.members()}
+    """Yield the pods that belong to no training job, as far as their claims describe them.
+
+    Those that are pinned and not bound are whole: what they claim depends on the time.
+    """
+    pinned = [pod for pod in cluster.pinned() if not pod.owner_uid]
+    yield from pinned
+    members = {pod.uid for pod in (*cluster.members(), *pinned)}
     for key, claim in cluster.ledger.claims().items():
         match key:
             case ("pod", str(uid)) if uid not in members:

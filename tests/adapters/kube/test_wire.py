@@ -41,6 +41,7 @@ POD: dict[str, Any] = {
         "nodeName": "node-1",
         "nodeSelector": {"disk": "ssd"},
         "hostNetwork": True,
+        "schedulerName": "volcano",
         "overhead": {"memory": "16Mi"},
         "resources": {"requests": {"cpu": "3"}},
         "tolerations": [{"key": "k", "operator": "Exists", "effect": "NoSchedule"}],
@@ -153,6 +154,7 @@ def test_every_field_that_the_model_reads_is_on_the_wire() -> None:
         "pods": 1,
     }
     assert pod.host_ports == (("TCP", 23456),)
+    assert pod.scheduler == "volcano"
     assert (pod.unschedulable, pod.released, pod.plan_generation) == ("no", True, "4")
     assert pod.created > 0
     assert gated.gated
