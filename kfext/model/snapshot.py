@@ -35,10 +35,11 @@ class JobClocks:
     progress, `unbound` since each pod without a node, by uid, is behind our gate or without it,
     `settled` since its set of pods last changed, `hopeless` since it is known that not even the
     empty cluster would hold it, None while one would; `resting` is how long a step that was refused
-    is not tried again. `lapsed` says that its plan no longer claims for pods that kfext does not
-    hold back. `writing` says that a step is being written, `assumed` is the plan that it writes, as
-    on the job, empty if none. `refusals` are the steps that were refused for good, and `unclaimed`
-    says that its plan claims nothing because of them.
+    is not tried again. `enlarged` is since it was edited to need more, None if never; `turns` is
+    how often it had the reservation for as long as it may. `lapsed` says that its plan no longer
+    claims for pods that kfext does not hold back. `writing` says that a step is being written,
+    `assumed` is the plan that it writes, as on the job, empty if none. `refusals` are the steps
+    that were refused for good, and `unclaimed` says that its plan claims nothing because of them.
     """
 
     waited: float = 0.0
@@ -46,6 +47,8 @@ class JobClocks:
     settled: float | None = None
     hopeless: float | None = None
     resting: float = 0.0
+    enlarged: float | None = None
+    turns: int = 0
     lapsed: bool = False
     writing: bool = False
     assumed: str = ""
@@ -58,7 +61,8 @@ class ReservationRecord:
     """The reservation at the moment of a snapshot: see core.queue.reservation.Reservation.
 
     `kept` is what is kept free on each node; `until` is in epoch seconds, None if not known;
-    `outdated` says that something changed since it was found, so that it is to be found again.
+    `outdated` says that something changed since it was found, so that it is to be found again;
+    `held_for` is for how many seconds capacity has been reserved without a break.
     """
 
     job_uid: str
@@ -68,6 +72,7 @@ class ReservationRecord:
     to_free: float
     kept: Mapping[str, Resources]
     outdated: bool
+    held_for: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +95,8 @@ class Snapshot:
 
     `classes` and `namespaces` are by name, `limit_ranges` the namespaces that have a LimitRange.
     What only a controller knows has the value of a controller that has just started: `clocks` by
-    job uid, the reservation, the gangs that the operator is `creating`, in its order, and whether
-    it is `crowded` with pods to create.
+    job uid, the reservation, whether reservations are `on_break`, the gangs that the operator is
+    `creating`, in its order, and whether it is `crowded` with pods to create.
     """
 
     nodes: tuple[Node, ...] = ()
@@ -106,5 +111,6 @@ class Snapshot:
     autoscaler: bool = False
     clocks: Mapping[str, JobClocks] = field(default_factory=dict)
     reservation: ReservationRecord | None = None
+    on_break: bool = False
     creating: tuple[CreationRecord, ...] = ()
     crowded: bool = False

@@ -26,6 +26,12 @@ def place_of(pod: Pod) -> tuple[object, ...]:
     )
 
 
+def needs_more(job: TrainingJob, *, than: TrainingJob) -> bool:
+    """Return whether an edit made a job larger: it needs more of a resource, or another one."""
+    needed = than.requests
+    return any(number > needed.get(name, 0) for name, number in job.requests.items())
+
+
 def is_newer(version: str, known: TrainingJob) -> bool:
     """Return whether a resource version of a job is newer than the known one."""
     return version != known.resource_version and not is_older(version, known.resource_version)

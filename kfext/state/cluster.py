@@ -18,7 +18,7 @@ from kfext.model.node import Node
 from kfext.model.plan import plan_of
 from kfext.model.pod import Pod
 from kfext.model.tolerant import mapping, text
-from kfext.state.changes import is_newer, is_older, place_of, progress_of
+from kfext.state.changes import is_newer, is_older, needs_more, place_of, progress_of
 from kfext.state.members import Members
 from kfext.state.pending_pins import PendingPins
 from kfext.state.plan_claims import PlanClaims
@@ -68,6 +68,7 @@ class Cluster:
         self._unsettled: dict[str, TrackedJob] = {}
         self._untimed: dict[str, TrackedJob] = {}
         self._resized: set[str] = set()
+        self._enlarged: set[str] = set()
         self._wake = wake
         self._priority_of = priority_of
         self._managed = managed
@@ -136,6 +137,8 @@ class Cluster:
         else:
             if tracked.job.ends != job.ends:
                 self.ends_version += 1
+            if needs_more(job, than=tracked.job):
+                self._enlarged.add(job.uid)
             tracked.update(raw, job, plan, state)
         self.sync_claims(tracked)
         self.mark(job.uid)
@@ -268,11 +271,14 @@ class Cluster:
         """Return the pods that are pinned to a node and not bound yet."""
         return self._pins.all()
 
-    def age_pins(self, now: float) -> None:
-        """End the claims of pods that were pinned, not by kfext, and are not bound in time.
+    def take_time(self, now: float) -> None:
+        """Take in the time, in epoch seconds, at which all was seen since the last call.
 
-        `now` is in epoch seconds.
+        Pods that were pinned, not by kfext, and are not bound in time claim nothing any more.
         """
+        for uid in self._enlarged & self.jobs.keys():
+            self.jobs[uid].enlarged_at = now
+        self._enlarged.clear()
         self._claim_for(*((pod.uid, pod) for pod in self._pins.aged(now)))
 
     def _is_planned(self, pod: Pod) -> bool:

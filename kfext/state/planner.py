@@ -90,7 +90,7 @@ class Planner:
         """
         for uid in self.alarms.due(now.monotonic):
             self._retry(uid)
-        self.cluster.age_pins(now.wall)
+        self.cluster.take_time(now.wall)
         self.cluster.settle(now.monotonic)
         agenda, draft = Agenda(), _Draft()
         while draft.decided < self._most:
@@ -202,7 +202,7 @@ class Planner:
             unbound={uid: now.monotonic - at for (uid, _), at in tracked.unbound.items()},
             settled=now.monotonic - tracked.settled_at,
             hopeless=0.0 if hopeless_since is None else now.monotonic - hopeless_since,
-            context=self.queue.context(tracked),
+            context=self.queue.context(tracked, now=now.wall),
             refused={
                 step: Refused(one.message, one.until - now.monotonic)
                 for step, one in tracked.refusals.items()

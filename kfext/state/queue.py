@@ -82,6 +82,7 @@ class Queue:
             self._queued[uid] = tracked
         else:
             self._queued.pop(uid, None)
+            tracked.turns = 0
 
     def forget(self, uid: str) -> None:
         """Take in that a job is gone."""
@@ -107,11 +108,47 @@ class Queue:
         """Return whether something changed since the reservation was computed."""
         return self._reservations.is_outdated(now=now)
 
-    def adopt(self, reservation: Reservation, *, outdated: bool, now: float) -> None:
+    def reserved_for(self, *, now: float) -> float:
+        """Return for how many seconds capacity has been reserved without a break."""
+        since = self._reservations.since
+        return 0.0 if since is None else now - since
+
+    @property
+    def reservations_on_break(self) -> bool:
+        """Whether nothing is reserved until every job that waits was looked at."""
+        return self._reservations.on_break
+
+    def begin_break(self) -> None:
+        """Take over a break of the reservations from an earlier planner."""
+        self._reservations.on_break = True
+
+    def adopt(
+        self, reservation: Reservation, *, outdated: bool, held_for: float, now: float
+    ) -> None:
         """Take over the reservation of an earlier planner."""
-        self._reservations.adopt(reservation, outdated=outdated, now=now)
+        self._reservations.adopt(reservation, outdated=outdated, held_for=held_for, now=now)
 
     def renew_reservation(self, *, now: float) -> TrackedJob | None:
+        """Renew the reservation when all jobs that changed were decided on.
+
+        Return the job that has it now, or had it, if that changed.
+        """
+        kept, holder = self.reservation, self._reservations.holder
+        if self._reservations.is_over(now=now):
+            self._reservations.end_turn(now=now)
+        else:
+            self._end_break()
+            self._renew_reservation(now=now)
+        if self._reservations.on_break and not self._cluster.changed:
+            self._end_break()  # it freed nothing, so there is nobody to look at
+            self._renew_reservation(now=now)
+        return None if self.reservation == kept else self._reservations.holder or holder
+
+    def _end_break(self) -> None:
+        if self._reservations.on_break:
+            self._reservations.on_break, self._looked_at = False, None
+
+    def _renew_reservation(self, *, now: float) -> TrackedJob | None:
         """Give the reservation to the job that is due for it; return the holder if it changed.
 
         The due job changes only after a decision on a queued job (there is one when `reserveAfter`
@@ -122,20 +159,24 @@ class Queue:
             return None
         self._looked_at = basis
         due = [one for one in self._queued.values() if self._reservations.is_due(one, now=now)]
-        due.sort(key=self.turn)
+        due.sort(key=self._reservation_turn)
         return self._reservations.holder if self._reservations.renew(due, now=now) else None
 
     def renew_reservation_after(self, tracked: TrackedJob, *, now: float) -> TrackedJob | None:
         """Renew the reservation after a decision, before the next job may take its capacity."""
         holder = self._reservations.holder
         if self._reservations.holds(tracked):
-            return self.renew_reservation(now=now)
+            return self._renew_reservation(now=now)
         if not self._reservations.is_due(tracked, now=now):
             return None
-        if holder and self.turn(holder) < self.turn(tracked):
+        if holder and self._reservation_turn(holder) < self._reservation_turn(tracked):
             return None
         renewed = self._reservations.give(tracked, now=now)
         return tracked if renewed else None
+
+    def _reservation_turn(self, tracked: TrackedJob) -> tuple[int, order.Turn]:
+        """Return the sort key of a job among those that are due for the reservation."""
+        return (tracked.turns, self.turn(tracked))
 
     def reservation_failures(self) -> list[tuple[TrackedJob, Exception]]:
         """Return the jobs for which no reservation could be sought, with the error; each once."""
@@ -143,7 +184,7 @@ class Queue:
 
     # --- input for decisions and messages ---------------------------------------------------------
 
-    def context(self, tracked: TrackedJob) -> QueueContext:
+    def context(self, tracked: TrackedJob, *, now: float) -> QueueContext:
         """Return what surrounds a job."""
         own = order.priority_class(tracked.job, self.classes)
         holder, kept = self._reservations.holder, self.reservation
@@ -153,6 +194,7 @@ class Queue:
             reservation=kept,
             reserved_for=_named([holder.job] if holder else [], to=tracked.job) or "another job",
             awaited=self._awaited(kept, to=tracked.job) if kept else "",
+            reservable_in=self._reservations.due_in(tracked, now=now),
             ahead=kept is not None and (holder is None or self.turn(tracked) <= self.turn(holder)),
             crowded=self._cluster.backlog.crowd,
             autoscaler=self.autoscaler,

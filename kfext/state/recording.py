@@ -11,6 +11,7 @@ from kfext.model.pod import Pod
 from kfext.model.snapshot import JobClocks, RefusalRecord, ReservationRecord, Snapshot
 from kfext.state.cluster import Cluster
 from kfext.state.planner import Planner
+from kfext.state.queue import Queue
 from kfext.state.tracked_job import Refusal, TrackedJob
 
 
@@ -42,18 +43,27 @@ def planner_of(snapshot: Snapshot, now: Moment) -> Planner:
     cluster.settle(now.monotonic)
     cluster.backlog.restore(snapshot.creating, crowded=snapshot.crowded, now=now.monotonic)
     for uid, tracked in cluster.jobs.items():
-        _set_clocks(tracked, snapshot.clocks.get(uid, JobClocks()), now.monotonic)
+        _set_clocks(tracked, snapshot.clocks.get(uid, JobClocks()), now)
         if tracked.not_before > now.monotonic:
             planner.alarms.set(uid, tracked.not_before)
-    if snapshot.reservation is not None:
-        record = snapshot.reservation
-        queue.adopt(_reservation(record), outdated=record.outdated, now=now.wall)
+    _take_over(queue, snapshot, now)
     return planner
+
+
+def _take_over(queue: Queue, snapshot: Snapshot, now: Moment) -> None:
+    """Go on with the reservation of a snapshot."""
+    record = snapshot.reservation
+    if record is not None:
+        kept = _reservation(record)
+        queue.adopt(kept, outdated=record.outdated, held_for=record.held_for, now=now.wall)
+    if snapshot.on_break:
+        queue.begin_break()
 
 
 def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
     """Return the whole state of a planner. Later changes to the planner do not affect it."""
     cluster, settings, queue = planner.cluster, planner.settings, planner.queue
+    cluster.take_time(now.wall)
     cluster.settle(now.monotonic)
     kept, outdated = queue.reservation, queue.reservation_is_outdated(now=now.wall)
     return Snapshot(
@@ -67,8 +77,11 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
         limit_ranges=queue.quotas.limit_ranges(),
         network_policies=settings.network_policies(),
         autoscaler=queue.autoscaler,
-        clocks={uid: _clocks(one, now.monotonic) for uid, one in cluster.jobs.items()},
-        reservation=None if kept is None else _record(kept, outdated=outdated),
+        clocks={uid: _clocks(one, now) for uid, one in cluster.jobs.items()},
+        reservation=None
+        if kept is None
+        else _record(kept, outdated=outdated, held_for=queue.reserved_for(now=now.wall)),
+        on_break=queue.reservations_on_break,
         creating=tuple(cluster.backlog.record(now.monotonic)),
         crowded=cluster.backlog.crowded,
     )
@@ -98,13 +111,16 @@ def _strangers(cluster: Cluster) -> Iterator[Pod]:
                 pass  # of a member, a plan, a port or the reservation
 
 
-def _clocks(tracked: TrackedJob, now: float) -> JobClocks:
+def _clocks(tracked: TrackedJob, moment: Moment) -> JobClocks:
+    now = moment.monotonic
     return JobClocks(
         waited=now - tracked.since,
         unbound={uid: now - at for (uid, _), at in tracked.unbound.items()},
         settled=now - tracked.settled_at if math.isfinite(tracked.settled_at) else None,
         hopeless=None if tracked.hopeless_since is None else now - tracked.hopeless_since,
         resting=max(tracked.not_before - now, 0.0),
+        enlarged=moment.wall - tracked.enlarged_at if tracked.enlarged_at else None,
+        turns=tracked.turns,
         lapsed=tracked.lapsed,
         writing=tracked.busy,
         assumed="" if tracked.assumed is None else tracked.assumed.encode(),
@@ -116,7 +132,8 @@ def _clocks(tracked: TrackedJob, now: float) -> JobClocks:
     )
 
 
-def _set_clocks(tracked: TrackedJob, clocks: JobClocks, now: float) -> None:
+def _set_clocks(tracked: TrackedJob, clocks: JobClocks, moment: Moment) -> None:
+    now = moment.monotonic
     tracked.since = now - clocks.waited
     for uid, gated in tracked.unbound:
         if uid in clocks.unbound:
@@ -128,6 +145,8 @@ def _set_clocks(tracked: TrackedJob, clocks: JobClocks, now: float) -> None:
         one.step: Refusal(one.count, one.message, now + one.left if one.left else 0.0)
         for one in clocks.refusals
     }
+    tracked.enlarged_at = 0.0 if clocks.enlarged is None else moment.wall - clocks.enlarged
+    tracked.turns = clocks.turns
 
 
 def _set_claiming(tracked: TrackedJob, clocks: JobClocks) -> None:
@@ -136,7 +155,7 @@ def _set_claiming(tracked: TrackedJob, clocks: JobClocks) -> None:
     tracked.assumed = decode_plan(clocks.assumed, job_uid=tracked.job.uid)
 
 
-def _record(kept: Reservation, *, outdated: bool) -> ReservationRecord:
+def _record(kept: Reservation, *, outdated: bool, held_for: float) -> ReservationRecord:
     return ReservationRecord(
         job_uid=kept.job_uid,
         nodes=kept.nodes,
@@ -145,6 +164,7 @@ def _record(kept: Reservation, *, outdated: bool) -> ReservationRecord:
         to_free=kept.to_free,
         kept={claim.node: claim.requests for claim in kept.claims.values()},
         outdated=outdated,
+        held_for=held_for,
     )
 
 

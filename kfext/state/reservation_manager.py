@@ -10,13 +10,15 @@ from kfext.core.queue.backfill import reserve
 from kfext.core.queue.no_fit import shape_of
 from kfext.core.queue.reservation import Reservation
 from kfext.model.job import TrainingJob
-from kfext.names import REASON_QUOTA, REASON_WAITING_FOR_OPERATOR
+from kfext.names import REASON_WAITING_FOR_OPERATOR
 from kfext.state.cluster import Cluster
 from kfext.state.settings import JobSettings
 from kfext.state.tracked_job import TrackedJob
 
-_KEEPS = WAITS_FOR_CAPACITY | {REASON_QUOTA, REASON_WAITING_FOR_OPERATOR}
-"""Reasons with which a job keeps its reservation, because they pass."""
+_KEEPS = WAITS_FOR_CAPACITY | {REASON_WAITING_FOR_OPERATOR}
+"""Reasons with which a job keeps its reservation, because they pass. A quota may not."""
+RESERVED_SECONDS = 3600.0
+"""How long capacity is reserved without a break, whoever has it: its end is seldom known."""
 _MOST_SHAPES = 4096
 """For how many shapes it is remembered that no reservation is possible."""
 
@@ -25,10 +27,16 @@ class ReservationManager:
     """Keeps a reservation for the first job of the queue that has waited long enough.
 
     It is found anew only when something of it has changed. `now` is in epoch seconds.
+
+    Reservations have breaks: nothing is reserved until every job that waits was looked at once. One
+    begins when the holder loses its reservation, and when capacity was reserved for too long; then
+    the holder comes after the other jobs that are due.
     """
 
     def __init__(self, cluster: Cluster, settings: Callable[[TrackedJob], JobSettings]) -> None:
         self.kept: Reservation | None = None
+        self.since: float | None = None
+        self.on_break = False
         self._failures: list[tuple[TrackedJob, Exception]] = []
         self._cluster = cluster
         self._settings = settings
@@ -53,21 +61,43 @@ class ReservationManager:
             return False  # edited since the verdict
         if tracked.verdict.reason not in (_KEEPS if self.holds(tracked) else WAITS_FOR_CAPACITY):
             return False
-        waited = now - queued_since(tracked.job, tracked.state)
-        return waited >= self._settings(tracked).settings.placement.reserve_after
+        return self.due_in(tracked, now=now) <= 0
+
+    def due_in(self, tracked: TrackedJob, *, now: float) -> float:
+        """Return in how many seconds a job has waited long enough: at its present size."""
+        since = max(queued_since(tracked.job, tracked.state), tracked.enlarged_at)
+        return since + self._settings(tracked).settings.placement.reserve_after - now
 
     def renew(self, due: Iterable[TrackedJob], *, now: float) -> bool:
         """Give the reservation to the first of some jobs for which one is possible, else to none.
 
         Return whether anything about it changed.
         """
-        found = (kept for one in due if (kept := self._for(one, now=now)) is not None)
-        return self._set(next(found, None))
+        candidates = tuple(due)
+        if self.kept is not None and not any(map(self.holds, candidates)):
+            return self._begin_break(now=now)
+        for one in () if self.on_break else candidates:
+            found = self._for(one, now=now)
+            if found is not None:
+                return self._set(found, now=now)
+            if self.holds(one):
+                return self._begin_break(now=now)
+        return self._set(None, now=now)
 
     def give(self, tracked: TrackedJob, *, now: float) -> bool:
         """Give the reservation to a job if one is possible for it; return whether it changed."""
-        found = self._for(tracked, now=now)
-        return found is not None and self._set(found)
+        found = None if self.on_break else self._for(tracked, now=now)
+        return found is not None and self._set(found, now=now)
+
+    def is_over(self, *, now: float) -> bool:
+        """Return whether capacity has been reserved for too long."""
+        return self.since is not None and now - self.since >= RESERVED_SECONDS
+
+    def end_turn(self, *, now: float) -> None:
+        """Begin a break; the holder has had its turn."""
+        if self.holder is not None:
+            self.holder.turns += 1
+        self._begin_break(now=now)
 
     def failures(self) -> list[tuple[TrackedJob, Exception]]:
         """Return the jobs for which the search failed with an error of ours, and forget them."""
@@ -83,16 +113,29 @@ class ReservationManager:
             or self._basis != self._basis_of(holder, now=now)
         )
 
-    def adopt(self, reservation: Reservation, *, outdated: bool, now: float) -> None:
-        """Take over the reservation of an earlier planner, as long as nothing changes."""
-        self._set(reservation)
+    def adopt(
+        self, reservation: Reservation, *, outdated: bool, held_for: float, now: float
+    ) -> None:
+        """Take over the reservation of an earlier planner, as long as nothing changes.
+
+        `held_for` is for how many seconds capacity has been reserved.
+        """
+        self._set(reservation, now=now - held_for)
         holder = self.holder
         if holder is not None and not outdated:
             self._known, self._basis = self._versions(), self._basis_of(holder, now=now)
 
-    def _set(self, found: Reservation | None) -> bool:
+    def _begin_break(self, *, now: float) -> bool:
+        self.on_break = True
+        return self._set(None, now=now)
+
+    def _set(self, found: Reservation | None, *, now: float) -> bool:
         if found == self.kept:
             return False
+        if found is None:
+            self.since = None
+        elif self.since is None:
+            self.since = now
         ledger, gains = self._cluster.ledger, self._cluster.ledger.gains
         old = self.kept.claims if self.kept else {}
         new = found.claims if found else {}

@@ -58,6 +58,8 @@ class TrackedJob:
     `hopeless_since`: since when not even the empty cluster would hold it, None if it would.
     `gated`: whether any of its pods are gated.
     `lapsed`: whether its plan no longer claims for pods that kfext does not hold back.
+    `enlarged_at`: when it was last edited to need more, in epoch seconds, 0.0 if never.
+    `turns`: how often it had the reservation for as long as it may while it was in the queue.
     `claimed`: the claims of its plan.
     """
 
@@ -79,6 +81,8 @@ class TrackedJob:
     hopeless_since: float | None = None
     gated: bool = False
     lapsed: bool = False
+    enlarged_at: float = 0.0
+    turns: int = 0
     claimed: dict[Hashable, Claim] = field(default_factory=dict)
     _failures: int = 0
     _phase_since: float = 0.0

@@ -177,5 +177,5 @@ def _look_again(situation: Situation, verdict: Verdict) -> float | None:
     """
     times = [until - situation.now for until in situation.state.excluded.values()]
     if verdict.reason in WAITS_FOR_CAPACITY:
-        times.append(situation.placement.reserve_after - situation.in_line)
+        times.append(situation.context.reservable_in)
     return min((seconds for seconds in times if seconds > 0), default=None)

@@ -40,6 +40,7 @@ class QueueContext:
     `preempts`: whether kube-scheduler would evict pods of lower priority for it.
     `reservation`: the capacity that is reserved for the job `reserved_for`, if any.
     `awaited`: the names of the jobs that must end before that one can start.
+    `reservable_in`: in how many seconds the job may have a reservation itself.
     `ahead`: whether the job comes before that one in the queue, or is that one.
     `crowded`: over all jobs, the operator still has to create more pods than this number, so no
         more are planned; 0 if it has not.
@@ -52,6 +53,7 @@ class QueueContext:
     reservation: Reservation | None = None
     reserved_for: str = ""
     awaited: str = ""
+    reservable_in: float = 0.0
     ahead: bool = False
     crowded: int = 0
     autoscaler: bool = False

@@ -13,10 +13,11 @@ import numpy as np
 from kfext.core.ledger.columns import Amounts
 from kfext.core.ledger.eligible import Mask
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.placement.gang import Gang, Member, gang
+from kfext.core.placement.gang import Batch, Gang, Member, gang
 from kfext.core.placement.limits import Limits
 from kfext.core.placement.place import place
 from kfext.core.queue.reservation import Ends, Needs, Reservation, keep
+from kfext.model.networking import Port
 from kfext.model.verdict import Verdict
 
 
@@ -48,7 +49,8 @@ def reserve(
     """Return the reservation of a gang that does not fit now.
 
     `ignoring` are the claims of the reservation that this one replaces. Return None if the gang
-    would not fit even after all training jobs have ended: kfext waits for the end of no other pod.
+    would not fit even after all training jobs have ended (kfext waits for the end of no other pod),
+    or if there is no job to wait for.
     """
     wanted = gang(members)
     emptied = ledger.without(lambda claim: bool(claim.job))
@@ -59,17 +61,30 @@ def reserve(
         ledger=ledger,
         free=ledger.free(wanted.resources, ignoring=ignoring),
         later=emptied.free(wanted.resources),
-        masks=[ledger.eligible(batch.constraints) & open_ for batch in wanted.batches],
+        masks=[
+            ledger.eligible(batch.constraints) & open_ & _without_ports(batch, emptied)
+            for batch in wanted.batches
+        ],
     )
     found = [need for need in (_on_one_node(prospect), _on_many(prospect)) if need is not None]
     needs = [need for need in found if limits.allow(need)]
     if found and not needs:  # only the solver knows how to keep within these limits
         needs = _as_placed(members, emptied, limits)
+    kept = (
+        keep(job_uid, wanted, ledger, needs=need, ends=ends, ignoring=ignoring) for need in needs
+    )
     return min(
-        (keep(job_uid, wanted, ledger, needs=need, ends=ends, ignoring=ignoring) for need in needs),
-        key=lambda found: (found.to_free, len(found.nodes), found.nodes),
+        (one for one in kept if one.waits_for),  # else nothing that ends would make it fit
+        key=lambda one: (one.to_free, len(one.nodes), one.nodes),
         default=None,
     )
+
+
+def _without_ports(batch: Batch, emptied: Ledger) -> Mask:
+    """Return the rows where no pod that kfext does not wait for has a host port of the batch."""
+    mask = np.ones(len(emptied.nodes), dtype=np.bool_)
+    mask[emptied.with_port_taken(batch.constraints.host_ports)] = False
+    return mask
 
 
 def _on_one_node(prospect: _Prospect) -> Needs | None:
@@ -92,20 +107,24 @@ def _on_many(prospect: _Prospect) -> Needs | None:
     freest = -(np.minimum(prospect.free, scale) / scale).sum(axis=0)
     order = np.lexsort((ledger.name_order(), np.round(freest, 9)))
     used = np.zeros_like(prospect.later)
+    listening: dict[Port, Mask] = {}
     for batch, mask in zip(wanted.batches, prospect.masks, strict=True):
-        left, most = batch.count, 1 if batch.constraints.host_ports else batch.count
-        taken = np.zeros(used.shape[1], dtype=np.int64)
+        left, ports = batch.count, batch.constraints.host_ports
+        most = np.where(mask, 1 if ports else left, 0)
+        for port in ports:
+            most[listening.get(port, [])] = 0
+        taken = np.zeros_like(most)
         for amounts in (prospect.free, prospect.later):
-            for row in order[mask[order]]:
-                if not left:
-                    break
-                room = _copies(amounts[:, row] - used[:, row], batch.requests)
-                some = min(left, room, most - int(taken[row]))
-                used[:, row] += some * batch.requests
-                taken[row] += some
-                left -= some
+            room = np.minimum(_copies(amounts - used, batch.requests), most - taken)[order]
+            before = np.cumsum(room) - room
+            some = np.clip(left - before, 0, room)
+            used[:, order] += some * batch.requests[:, None]
+            taken[order] += some
+            left -= int(some.sum())
         if left:
             return None
+        for port in ports:
+            listening[port] = listening.get(port, False) | (taken > 0)
     return {_name(prospect, int(row)): used[:, row] for row in np.flatnonzero(used.any(axis=0))}
 
 
@@ -126,10 +145,11 @@ def _as_placed(members: Sequence[Member], emptied: Ledger, limits: Limits) -> li
     return [needs]
 
 
-def _copies(amounts: Amounts, requests: Amounts) -> int:
-    """Return how many members with these requests fit into the amounts."""
+def _copies(amounts: Amounts, requests: Amounts) -> Amounts:
+    """Return how many members with these requests fit into the amounts of each row."""
     asked = requests > 0
-    return max(int((amounts[asked] // requests[asked]).min(initial=2**31)), 0)
+    fitting: Amounts = (amounts[asked] // requests[asked, None]).min(axis=0, initial=2**31)
+    return np.maximum(fitting, 0)
 
 
 def _name(prospect: _Prospect, row: int) -> str:

@@ -64,7 +64,8 @@ def keep(
     """Return the reservation of a gang that will take `needs`, on a ledger without `ignoring`."""
     held = _held(wanted, ledger, needs, ignoring)
     gaps = _gaps(wanted, ledger, needs=needs, ignoring=ignoring)
-    leavers = _leavers(held, gaps, ends=ends, total=wanted.total)
+    takers = _port_takers(wanted, ledger, needs, ignoring)
+    leavers = _leavers(held, gaps, takers=takers, ends=ends, total=wanted.total)
     claims: dict[Hashable, Claim] = {}
     for node, amounts in needs.items():
         left = amounts.copy()
@@ -108,10 +109,26 @@ def _held(
     return held
 
 
+def _port_takers(
+    wanted: Gang, ledger: Ledger, nodes: Collection[str], ignoring: Collection[Hashable]
+) -> set[str]:
+    """Return the training jobs that have a host port of the gang on one of its nodes."""
+    ports = {port for batch in wanted.batches for port in batch.constraints.host_ports}
+    claims = ledger.claims_on(nodes, ignoring=ignoring) if ports else ()
+    return {one.job for one in claims if one.job and not ports.isdisjoint(one.host_ports)}
+
+
 def _leavers(
-    held: dict[str, Needs], gaps: Needs, *, ends: Ends, total: NDArray[np.int64]
+    held: dict[str, Needs],
+    gaps: Needs,
+    *,
+    takers: Collection[str],
+    ends: Ends,
+    total: NDArray[np.int64],
 ) -> list[str]:
     """Return the jobs to wait for, and no more than needed: known ends first, else the smallest.
+
+    All `takers` of its ports must end.
 
     The smallest free hardly more than what is missing. Later jobs may use what is freed beyond
     that, and a long series of them must not starve the waiting job.
@@ -124,11 +141,13 @@ def _leavers(
     chosen: list[str] = []
     for uid in sorted(held, key=lambda uid: (ends.get(uid, math.inf), size(uid), uid)):
         of = {node: amounts for node, amounts in held[uid].items() if node in left}
-        if any((np.minimum(amounts, left[node]) > 0).any() for node, amounts in of.items()):
+        if uid in takers or any(
+            (np.minimum(amounts, left[node]) > 0).any() for node, amounts in of.items()
+        ):
             chosen.append(uid)
             for node, amounts in of.items():
                 left[node] -= amounts
-    for uid in sorted(chosen, key=lambda uid: (-size(uid), uid)):
+    for uid in sorted(set(chosen).difference(takers), key=lambda uid: (-size(uid), uid)):
         of = {node: amounts for node, amounts in held[uid].items() if node in left}
         if all((left[node] + amounts <= 0).all() for node, amounts in of.items()):
             chosen.remove(uid)

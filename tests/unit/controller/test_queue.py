@@ -20,6 +20,7 @@ from kfext.names import (
 )
 from kfext.state import reservation_manager
 from kfext.state.queue import Queue
+from kfext.state.reservation_manager import RESERVED_SECONDS
 from tests.builders import JobBuilder, node
 from tests.unit.controller.test_reconciler import Bench, gang
 
@@ -170,6 +171,83 @@ async def test_a_successor_keeps_the_same_room(bench: Bench) -> None:
     assert line(bench).reservation == line(other).reservation
     assert line(bench).reservation is not None
     assert bench.started() == other.started() == ["young"]
+
+
+async def test_a_job_that_its_quota_stops_keeps_no_room(bench: Bench) -> None:
+    bench.submit(running("runs", "a", cpu="3"))
+    bench.submit(gang("head", cpu="1", workers=4))
+    bench.now = RESERVE_AFTER
+    await bench.tick()
+    assert line(bench).reservation is not None
+    status = {"hard": {"pods": "2"}, "used": {"pods": "0"}}
+    of_team = {"metadata": {"namespace": "team", "name": "q"}, "status": status}
+    line(bench).quotas.observe_quota(None, parse_quota(of_team))
+    bench.submit(gang("young", cpu="1", workers=1, created=5))
+    bench.cluster.mark_queue()
+    await bench.tick()
+    assert told(bench, "head")[0] == REASON_QUOTA
+    assert line(bench).reservation is None
+    assert bench.started() == ["young"]
+
+
+async def test_a_job_that_is_edited_to_need_more_waits_again_before_room_is_kept(
+    bench: Bench,
+) -> None:
+    bench.cluster.observe_node(None, node("b", cpu="8"))
+    bench.submit(running("on-a", "a", cpu="4"))
+    bench.submit(running("on-b", "b", cpu="2"))
+    bench.submit(gang("head", cpu="7", workers=1))
+    bench.now = RESERVE_AFTER
+    await bench.tick()
+    bench.submit(gang("head", cpu="8", workers=1).version(2))
+    bench.now += 10
+    await bench.tick()
+    assert line(bench).reservation is None
+    bench.submit(gang("young", cpu="6", workers=1, created=5))
+    await bench.tick()
+    assert bench.started() == ["young"]
+    bench.now += RESERVE_AFTER - 1
+    await bench.tick()
+    assert line(bench).reservation is None
+    assert bench.planner.next_alarm() == bench.now + 1
+    bench.now += 1
+    await bench.tick()
+    assert line(bench).reservation.nodes == ("b",)  # type: ignore[union-attr]
+
+
+async def test_room_is_kept_for_a_time_and_then_others_have_their_turn(bench: Bench) -> None:
+    bench.submit(running("runs", "a", cpu="1"))
+    bench.submit(gang("first", cpu="4", workers=1))
+    bench.submit(gang("second", cpu="4", workers=1, created=1))
+    bench.now = RESERVE_AFTER + 1
+    await bench.tick()
+    holders = [line(bench).reservation.job_uid]  # type: ignore[union-attr]
+    began = bench.now
+    bench.now = began + RESERVED_SECONDS - 1
+    bench.submit(gang("young", cpu="1", workers=1, created=5))
+    await bench.tick()
+    assert bench.started() == []
+    for _ in range(3):
+        bench.now = began = began + RESERVED_SECONDS
+        await bench.tick()
+        holders.append(line(bench).reservation.job_uid)  # type: ignore[union-attr]
+    assert set(bench.started()) == {"young"}
+    assert holders == ["first", "second", "first", "second"]
+
+
+async def test_between_two_reservations_every_job_is_looked_at(bench: Bench) -> None:
+    """Nobody keeps room by handing it on from one large job to the next."""
+    bench.submit(running("runs", "a", cpu="1"))
+    for number in range(3):
+        bench.submit(gang(f"large-{number}", cpu="4", workers=1, created=number))
+    bench.submit(gang("small", cpu="3", workers=1, created=9))
+    bench.now = RESERVE_AFTER + 5
+    await bench.tick()
+    assert line(bench).reservation.job_uid == "large-0"  # type: ignore[union-attr]
+    assert bench.started() == []
+    bench.cluster.forget_job("large-0")
+    await bench.tick()
+    assert bench.started() == ["small"]
 
 
 async def test_an_error_in_the_search_for_a_reservation_keeps_no_other_job_from_starting(

@@ -192,7 +192,10 @@ async def test_a_reservation_follows_an_edit_of_its_holder(bench: Bench) -> None
     bench.now = LATE
     await bench.tick()
     assert line(bench).reservation.nodes == ("a",)  # type: ignore[union-attr]
-    bench.submit(gang("head", cpu="8", workers=1).version(2))
+    there = gang("head", cpu="3", workers=1)
+    specs = there.raw["spec"]["pytorchReplicaSpecs"]
+    specs["Worker"]["template"]["spec"]["nodeSelector"] = {"name": "b"}
+    bench.submit(there.version(2))
     await bench.tick()
     assert line(bench).reservation.nodes == ("b",)  # type: ignore[union-attr]
 

@@ -244,15 +244,19 @@ QUEUE: dict[str, Case] = {
     ),
     "no room: looked at again when room is to be kept for it": Case(
         Wait,
-        three().held().created(NOW - 100),
+        three().held(),
         on=full(),
+        more={"context": QueueContext(reservable_in=200.0)},
         check=lambda step: phase(QUEUED, REASON_NO_ROOM)(step) and step.again == 200.0,
     ),
     "no room, with a bound: looked at again when room is to be kept, if that is before": Case(
         Wait,
         three().held().created(NOW - 100),
         on=full(),
-        more={"placement": Placement(release_after=900.0)},
+        more={
+            "placement": Placement(release_after=900.0),
+            "context": QueueContext(reservable_in=200.0),
+        },
         check=lambda step: step.again == 200.0,
     ),
     "no room without a node that did not take it: looked at again when that is over": Case(

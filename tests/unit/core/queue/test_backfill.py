@@ -173,6 +173,45 @@ def test_pods_that_want_one_host_port_have_room_kept_on_a_node_each() -> None:
     assert reserve("head", head, on, limits(one_node=True), ends={}) is None
 
 
+PORT_80 = members_of(job(uid="head").worker(1, gpus=1, ports=[80]).build())
+
+
+def listening(on: Ledger, node: str, uid: str) -> None:
+    """Another pod has port 80 of a node."""
+    on.claim(("listens", node), Claim(node, {"pods": 1}, (("TCP", 80),), job=uid))
+
+
+def test_no_room_is_kept_where_a_pod_of_nobody_has_the_host_port() -> None:
+    on = cluster({"a": {"x": 1}, "b": {"y": 8}})
+    listening(on, "a", "")
+    found = reserve("head", PORT_80, on, limits(), ends={})
+    assert found is not None
+    assert found.nodes == ("b",)
+    listening(on, "b", "")
+    assert reserve("head", PORT_80, on, limits(), ends={}) is None
+
+
+def test_the_job_that_has_the_host_port_is_waited_for() -> None:
+    on = cluster({"a": {"x": 1, "y": 2}})
+    listening(on, "a", "x")
+    found = reserve("head", PORT_80, on, limits(), ends={})
+    assert found is not None
+    assert (found.nodes, found.waits_for) == (("a",), ("x",))
+
+
+def test_unlike_pods_that_want_one_host_port_have_room_kept_on_a_node_each() -> None:
+    head = job("TFJob", uid="head").ps(1, gpus=1, ports=[80]).worker(1, gpus=2, ports=[80])
+    on = cluster({"a": {"x": 8}, "b": {"y": 8}})
+    found = reserve("head", members_of(head.build()), on, limits(), ends={})
+    assert found is not None
+    assert found.nodes == ("a", "b")
+
+
+def test_no_room_is_kept_when_there_is_nobody_to_wait_for() -> None:
+    assert reserved(cluster({"a": {"x": 2}}), 4) is None
+    assert reserved(cluster({"a": {"x": 2}}), 7) is not None
+
+
 def test_no_room_is_kept_on_a_node_that_did_not_take_the_pods() -> None:
     head = members_of(job(uid="head").worker(2, gpus=1).build())
     on = cluster({"a": {"x": 8}, "b": {"y": 8}})
@@ -246,9 +285,9 @@ def test_the_head_fits_once_the_jobs_that_it_waits_for_have_ended(
 def test_limits_that_only_the_solver_can_keep_decide_which_nodes_are_reserved(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is free on three nodes would do at once; the limits allow two."""
+    """The most is free on three nodes together; the limits allow two."""
     on = cluster({"a": {"v": 4}, "b": {"v": 4}, "c": {"w": 4}}, gpus=8)
-    head = members_of(job(uid="head").worker(10, gpus=1).build())
+    head = members_of(job(uid="head").worker(14, gpus=1).build())
     usual = reserve("head", head, on, limits(), ends={})
     assert usual is not None
     assert len(usual.nodes) == 3
