@@ -30,7 +30,7 @@ from kfext.model.priority import PriorityClass
 from kfext.model.quota import Quota, parse_quota
 from kfext.state.planner import Planner
 from kfext.state.tracked_job import TrackedJob
-from tests.builders import JobBuilder, Raw, job, node, raw_pod
+from tests.builders import JobBuilder, Raw, affinity_to, job, node, raw_pod
 from tests.unit.step_patches import job_operations
 
 TEAM = Namespace("team", labels={names.MANAGED: "true"})
@@ -299,12 +299,26 @@ class History:
             return
         self.count += 1
         uid = f"stranger-{self.count}"
+        to = self.draw.draw(st.sampled_from("abc"))
+        pinned = self.draw.draw(st.booleans(), label="only pinned")
         spec = {
-            "nodeName": self.draw.draw(st.sampled_from("abc")),
+            **({"affinity": affinity_to(to)} if pinned else {"nodeName": to}),
             "priority": self.draw.draw(st.sampled_from([0, 200])),
             "containers": [{"resources": {"requests": {"cpu": self.draw.draw(_cpus)}}}],
         }
-        self.put_pod({"metadata": {"namespace": "x", "name": uid, "uid": uid}, "spec": spec})
+        metadata = {"namespace": "x", "name": uid, "uid": uid, "creationTimestamp": _time(self.now)}
+        self.put_pod({"metadata": metadata, "spec": spec})
+
+    def opt_out(self) -> None:
+        """The namespace is opted out, if it was not before."""
+        self._label(Namespace("team"))
+
+    def opt_in(self) -> None:
+        self._label(TEAM)
+
+    def _label(self, namespace: Namespace) -> None:
+        old, self.namespace = self.namespace, namespace
+        self.planner.settings.observe_namespace(old, namespace)
 
     def change_node(self) -> None:
         name = self.draw.draw(st.sampled_from("abc"), label="node")
@@ -381,7 +395,7 @@ ACTS: tuple[Callable[[History], None], ...] = (
     *(History.operate, History.operate, History.bind, History.bind, History.wait, History.wait),
     *(History.edit, History.suspend, History.delete, History.finish, History.stranger),
     *(History.change_node, History.change_quota, History.change_policy, History.change_class),
-    *(History.change_admission, History.restart),
+    *(History.change_admission, History.opt_out, History.opt_in, History.restart),
 )
 CROWDED = (
     *(History.submit, History.submit, History.submit, History.go_on, History.submit),

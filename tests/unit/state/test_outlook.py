@@ -59,6 +59,7 @@ def test_plan_answers_what_the_controller_then_does(
     for act in data.draw(acts, label="acts"):
         note(act.__name__)
         act(history)
+    history.opt_in()
     answer = planned(history, fields)
     event(" ".join(answer[:2]))
     assert answer == decided(history, fields)
