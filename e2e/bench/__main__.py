@@ -16,6 +16,7 @@ from e2e.bench import (
     scale_idle,
     scale_live,
     scale_queue,
+    tick,
     worst,
 )
 from e2e.bench.bed import kfext_cluster
@@ -27,7 +28,11 @@ from e2e.testbed import preflight
 from e2e.testbed.cluster import NotReadyError
 from e2e.testbed.progress import say, step
 
-_PURE: dict[str, Callable[..., str]] = {"plan": plan.measure, "quality": quality.measure}
+_PURE: dict[str, Callable[..., str]] = {
+    "plan": plan.measure,
+    "tick": tick.measure,
+    "quality": quality.measure,
+}
 _ON_A_CLUSTER: dict[str, Callable[..., str]] = {
     "review": review.measure,
     "first-bind": first_bind.measure,

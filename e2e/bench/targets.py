@@ -40,6 +40,9 @@ GANG_POD_WRITES = Target("==", 1.0)
 PLAN_RATE = {1000: Target(">=", 1000.0, "/s"), 5000: Target(">=", 300.0, "/s")}
 """Plans a second, by number of nodes."""
 
+LONGEST_TICK = Target("<=", 1.0, "s")
+"""CPU between two turns of the controller's loop: 5,000 nodes, 1,000 queued jobs of 200 shapes."""
+
 FIRST_BIND_RATIO = Target("<=", 1.5)
 """Submit to first pod bound, with kfext divided by without."""
 

@@ -1,8 +1,8 @@
 """A claim, which is one pod's share of one node; and all claims, indexed by key, node and port."""
 
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from kfext.model.networking import Port
 from kfext.model.quantity import Resources
@@ -81,16 +81,6 @@ class Claims:
         """Return the claims that have one of the host ports."""
         keys = {key for port in ports for key in self._on_port.get(port, ())}
         return [self._by_key[key] for key in keys.difference(ignoring)]
-
-    def parted(self, leaves: Callable[[Claim], bool]) -> tuple[Self, list[Claim]]:
-        """Return a copy without the claims that leave, and a list of those."""
-        stay, gone = type(self)(), []
-        for key, claim in self._by_key.items():
-            if leaves(claim):
-                gone.append(claim)
-            else:
-                stay.add(key, claim)
-        return stay, gone
 
 
 def _discard(index: dict[K, set[Hashable]], at: K, key: Hashable) -> None:

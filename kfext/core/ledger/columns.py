@@ -50,6 +50,16 @@ class Columns:
         copied._assumed = self._assumed.copy()
         return copied
 
+    def less(self, others: Iterable[Self]) -> Self:
+        """Return a copy without what is claimed in others, which count no other resources."""
+        left = self.copy()
+        for other in others:
+            width = min(left.width, other.width)
+            for resource, line in other._line.items():
+                left._claimed[left._line[resource], :width] -= other._claimed[line, :width]
+            left._assumed[:, :width] -= other._assumed[:, :width]
+        return left
+
     def widen(self) -> None:
         """Make space for twice as many rows."""
         self._allocatable = _grown(self._allocatable, axis=1)

@@ -6,7 +6,7 @@ query over 5,000 nodes costs microseconds; they are integers in the units of mod
 """
 
 import copy
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from typing import Self
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from kfext.core.ledger.claim import Claim, Claims
 from kfext.core.ledger.columns import LARGEST, Amounts, Columns
 from kfext.core.ledger.eligible import Eligibility, Mask
+from kfext.core.ledger.tiers import Leaves, Tiers, tier_of
 from kfext.core.ledger.topology import Domains, Topology
 from kfext.model.constraints import Constraints
 from kfext.model.node import Node
@@ -36,6 +37,8 @@ class Ledger:
         self._unused: list[int] = []
         self._columns = Columns()
         self._claims = Claims()
+        self._tiers = Tiers()
+        self._leaves: Leaves | None = None
         self._eligible = Eligibility()
         self._topology = Topology()
         self._name_order: NDArray[np.int64] | None = None
@@ -53,7 +56,7 @@ class Ledger:
             row = self._new_row(node.name)
             self.nodes[row] = node
             for claim in self._claims.on(node.name):
-                self._columns.book(row, claim.requests, +1)
+                self._book(row, claim, +1)
         self.nodes[row] = node
         self._columns.set_allocatable(row, node.allocatable)
         if known is None or _shape(known) != _shape(node):
@@ -69,6 +72,7 @@ class Ledger:
             return
         self.nodes[row] = None
         self._columns.clear(row)
+        self._tiers.clear(row)
         self._eligible.set(row, None)
         self._topology.forget()
         self._unused.append(row)
@@ -101,9 +105,10 @@ class Ledger:
             self.gains += not claim.covers(earlier)
         self.version += 1
         self._claims.add(key, claim)
+        self._tiers.note(claim, +1)
         row = self._row.get(claim.node)
         if row is not None:
-            self._columns.book(row, claim.requests, +1)
+            self._book(row, claim, +1)
 
     def drop(self, key: Hashable) -> bool:
         """Remove the claim of `key`; return whether there was one."""
@@ -132,10 +137,10 @@ class Ledger:
     def free(self, resources: Collection[str], *, ignoring: Collection[Hashable] = ()) -> Amounts:
         """Return what is free without the `ignoring` claims, shape (resources, rows)."""
         free = self._columns.free(resources, len(self.nodes))
-        for key in set(ignoring):
-            claim = self._claims.get(key)
-            row = self._row.get(claim.node) if claim else None
-            if claim and row is not None:
+        known = (claim for key in set(ignoring) if (claim := self._claims.get(key)))
+        for claim in self._staying(known):
+            row = self._row.get(claim.node)
+            if row is not None:
                 for line, resource in enumerate(resources):
                     if resource in self._columns.resources:
                         free[line, row] += min(claim.requests.get(resource, 0), LARGEST)
@@ -159,7 +164,7 @@ class Ledger:
         self, ports: Iterable[tuple[str, int]], *, ignoring: Collection[Hashable] = ()
     ) -> list[int]:
         """Return the rows where a claim, other than the `ignoring` ones, has one of the ports."""
-        takers = self._claims.with_port(ports, ignoring=ignoring)
+        takers = self._staying(self._claims.with_port(ports, ignoring=ignoring))
         rows = {self._row.get(claim.node) for claim in takers}
         return sorted(row for row in rows if row is not None)
 
@@ -175,20 +180,21 @@ class Ledger:
         self, nodes: Iterable[str], *, ignoring: Collection[Hashable] = ()
     ) -> list[Claim]:
         """Return the claims on some nodes."""
-        return [claim for node in nodes for claim in self._claims.on(node, ignoring=ignoring)]
+        on = (claim for node in nodes for claim in self._claims.on(node, ignoring=ignoring))
+        return list(self._staying(on))
 
-    def without(self, leaves: Callable[[Claim], bool]) -> Self:
-        """Return a copy without the claims that leave, for immediate queries only.
+    def would_free(self, leaves: Leaves) -> bool:
+        """Return whether any claim leaves."""
+        return self._tiers.count(leaves) > 0
 
-        It shares its knowledge of the nodes with this ledger, so do not keep it.
+    def without(self, leaves: Leaves) -> Self:
+        """Return what is left when the claims of some tiers leave, for immediate queries only.
+
+        It shares claims and nodes with this ledger, so do not keep it, and change nothing of it.
         """
         left = copy.copy(self)
-        left._columns = self._columns.copy()
-        left._claims, gone = self._claims.parted(leaves)
-        for claim in gone:
-            row = self._row.get(claim.node)
-            if row is not None:
-                left._columns.book(row, claim.requests, -1)
+        left._columns = self._columns.less(self._tiers.leaving(leaves))
+        left._leaves = leaves
         return left
 
     def domains(self, keys: tuple[str, ...]) -> tuple[Domains, ...]:
@@ -202,16 +208,27 @@ class Ledger:
         claim = self._claims.remove(key)
         row = self._row.get(claim.node)
         if row is not None:
-            self._columns.book(row, claim.requests, -1)
+            self._book(row, claim, -1)
+        self._tiers.note(claim, -1)
+
+    def _book(self, row: int, claim: Claim, sign: int) -> None:
+        self._columns.book(row, claim.requests, sign)
+        self._tiers.book(row, claim, sign)
+
+    def _staying(self, claims: Iterable[Claim]) -> Iterator[Claim]:
+        leaves = self._leaves
+        return (one for one in claims if leaves is None or not leaves(tier_of(one)))
 
     def _count(self, resources: Collection[str]) -> None:
         """Enter what is claimed of resources that no node had before."""
+        self._tiers.learn(resources)
         claims = self._claims.all().values() if resources else ()
         for claim in claims:
             row = self._row.get(claim.node)
             for resource in resources:
                 if row is not None:
                     self._columns.book_one(row, resource, claim.requests, +1)
+                    self._tiers.book_one(row, resource, claim)
 
     def _new_row(self, name: str) -> int:
         if self._unused:

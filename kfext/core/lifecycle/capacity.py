@@ -5,8 +5,8 @@ from collections.abc import Collection, Hashable
 from dataclasses import replace
 
 from kfext.core.elastic import WORKER, fewest_workers, with_workers, workers_of
-from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
+from kfext.core.ledger.tiers import Tier
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.placement.burst import in_words
 from kfext.core.placement.division import DEFAULT, FEWEST, Weights
@@ -139,14 +139,12 @@ def _would_preempt(situation: Situation, ledger: Ledger) -> bool:
     """Return whether the job would fit if pods of lower priority were evicted."""
     context = situation.context
 
-    def gives_way(claim: Claim) -> bool:
-        return claim.priority is not None and claim.priority < context.priority
+    def gives_way(tier: Tier) -> bool:
+        return tier.priority is not None and tier.priority < context.priority
 
-    if not context.preempts:
+    if not (context.preempts and ledger.would_free(gives_way)):
         return False
     left = ledger.without(gives_way)
-    if len(left) == len(ledger):
-        return False
     return not isinstance(
         _place(situation, left, situation.limits, ignoring=situation.open_claims), Verdict
     )

@@ -53,7 +53,7 @@ def reserve(
     or if there is no job to wait for.
     """
     wanted = gang(members)
-    emptied = ledger.without(lambda claim: bool(claim.job))
+    emptied = ledger.without(lambda tier: tier.of_job)
     shut = limits.excluded
     open_ = np.array([node is not None and node.name not in shut for node in ledger.nodes])
     prospect = _Prospect(

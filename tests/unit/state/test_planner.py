@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext import names
+from kfext.core.ledger.claim import Claim, Claims
 from kfext.core.lifecycle.steps import Step, Unsuspend
 from kfext.model.moment import Moment
+from kfext.model.pod import parse_pod
 from kfext.state.planner import MOST_DECISIONS, Planner
 from kfext.state.recording import planner_of as recorded_planner
 from kfext.state.recording import snapshot_of
@@ -97,6 +99,38 @@ def test_a_tick_stops_after_so_many_decisions_and_counts_the_rest() -> None:
         submit(planner, f"job-{number}", created=number, **SMALL)
     tick = planner.tick(NOW)
     assert (tick.decided, tick.remainder) == (MOST_DECISIONS, 3)
+
+
+def looks(pods: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How often a claim is looked at while jobs of 20 shapes find no place and no reservation."""
+    planner = planner_of(64, a="1")
+    for number in range(pods):
+        spec = {"nodeName": "a", "containers": [{"resources": {"requests": {"cpu": "2"}}}]}
+        metadata = {"namespace": "x", "name": f"p-{number}", "uid": f"p-{number}"}
+        planner.cluster.observe_pod(None, parse_pod({"metadata": metadata, "spec": spec}))
+    for number in range(20):
+        memory = {**SMALL, "priority": "high", "colocation": "required"}
+        submit(planner, f"job-{number}", created=number, **{**memory, "workers": number % 8 + 1})
+    found: list[Claim] = []
+    with monkeypatch.context() as counting:
+        for method in ("get", "on", "with_port"):
+            real = getattr(Claims, method)
+
+            def counted(self: Claims, *args: Any, real: Any = real, **named: Any) -> Any:
+                answer = real(self, *args, **named)
+                found.extend([answer] if isinstance(answer, Claim) else answer or ())
+                return answer
+
+            counting.setattr(Claims, method, counted)
+        counting.setattr(Claims, "all", lambda self: pytest.fail("copied all claims"))
+        decided(planner)
+    return len(found)
+
+
+def test_a_tick_looks_at_no_more_claims_on_a_cluster_with_more_pods(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert looks(1000, monkeypatch) == looks(10, monkeypatch)
 
 
 def test_a_step_that_is_being_written_is_not_decided_again_until_it_is_finished() -> None:

@@ -84,17 +84,6 @@ def test_claims_are_found_by_key_node_and_port_as_a_scan_finds_them(
     assert agrees(claims, table, ignoring)
 
 
-@given(done=changes, job=st.sampled_from(["x", "y", "z"]))
-def test_claims_part_into_those_that_stay_and_those_that_leave(
-    done: list[tuple[int, Claim | None]], job: str
-) -> None:
-    claims, table = after(done)
-    stay, gone = claims.parted(lambda claim: claim.job == job)
-    assert agrees(stay, {key: one for key, one in table.items() if one.job != job}, set())
-    assert gone == [one for one in table.values() if one.job == job]
-    assert agrees(claims, table, set())
-
-
 def test_a_claim_with_two_of_the_ports_is_found_once() -> None:
     claims = Claims()
     claims.add("both", Claim("a", {}, (HTTP, DNS)))

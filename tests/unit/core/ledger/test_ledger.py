@@ -209,12 +209,23 @@ def test_without_those_that_leave_there_is_their_room_and_only_in_the_copy() -> 
     on = ledger(node("n", cpu="8"))
     on.claim("stays", Claim("n", {"cpu": 1000}, (("TCP", 80),)))
     on.claim("leaves", Claim("n", {"cpu": 2000}, (("TCP", 81),), job="uid"))
-    left = on.without(lambda claim: bool(claim.job))
+    left = on.without(lambda tier: tier.of_job)
     assert (left.free(["cpu"])[0, 0], on.free(["cpu"])[0, 0]) == (7000, 5000)
     assert (left.with_port_taken([("TCP", 81)]), left.with_port_taken([("TCP", 80)])) == ([], [0])
-    assert (len(left), len(on)) == (1, 2)
-    left.claim("new", Claim("n", {"cpu": 7000}))
-    assert on.free(["cpu"])[0, 0] == 5000
+    assert [claim.requests["cpu"] for claim in left.claims_on("n")] == [1000]
+    assert left.free(["cpu"], ignoring=["stays", "leaves"])[0, 0] == 8000
+    assert len(on) == 2
+
+
+def test_that_anybody_would_leave_is_known_without_a_look_at_the_claims() -> None:
+    on = ledger(node("n", cpu="8"))
+    assert not on.would_free(lambda tier: True)
+    on.claim("low", Claim("n", {"cpu": 1000}, priority=1))
+    assert on.would_free(lambda tier: tier.priority == 1)
+    on.claim("low", Claim("n", {"cpu": 1000}, priority=2))
+    assert not on.would_free(lambda tier: tier.priority == 1)
+    on.drop("low")
+    assert not on.would_free(lambda tier: True)
 
 
 def test_claims_are_found_by_their_nodes() -> None:

@@ -171,9 +171,11 @@ def test_those_waited_for_free_what_is_missing_and_none_of_them_is_too_many(
     found = kept(on, needs, ends=ends)
 
     def has_room(without: Collection[str]) -> bool:
-        left = on.without(lambda claim: claim.job in without and bool(claim.job))
-        free = left.free([GPU])[0]
-        return all(free[left.row(name)] >= count for name, count in needs.items())
+        left = {
+            name: {uid: of[uid] for uid in of if uid not in without} for name, of in use.items()
+        }
+        free = cluster(left, gpus=12)
+        return all(free.free([GPU])[0, free.row(name)] >= count for name, count in needs.items())
 
     assert has_room(found.waits_for)
     for spared in found.waits_for:
