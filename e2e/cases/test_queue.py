@@ -56,6 +56,46 @@ def test_of_the_jobs_that_wait_the_highest_priority_goes_first(space: Space, hig
     assert space.view("older")["phase"] == "Queued"
 
 
+FOREIGN_PINS: dict[str, Object] = {
+    "larger than its node": {"each": {"cpu": "1000"}},
+    "behind a gate of another system": {"schedulingGates": [{"name": "example.com/never"}]},
+    "of a scheduler that nobody runs": {"schedulerName": "nobody"},
+    "with a selector that its node does not match": {"nodeSelector": {"no": "where"}},
+    "that kube-scheduler refuses for what kfext does not know": {
+        "affinity": {
+            "podAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {
+                        "topologyKey": "kubernetes.io/hostname",
+                        "labelSelector": {"matchLabels": {"no": "body"}},
+                    }
+                ]
+            }
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("pin", FOREIGN_PINS.values(), ids=FOREIGN_PINS)
+def test_a_pod_that_its_user_pinned_and_that_is_never_bound_keeps_nobody_waiting(
+    space: Space, pin: Object
+) -> None:
+    (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    spec = dict(pin)
+    requests = spec.pop("each", {"nvidia.com/gpu": "4", "cpu": "1"})
+    resources = {"requests": requests, "limits": requests}
+    name = {"key": "metadata.name", "operator": "In", "values": [node]}
+    terms = {"nodeSelectorTerms": [{"matchFields": [name]}]}
+    required = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    spec["affinity"] = {**required, **spec.get("affinity", {})}
+    spec["containers"] = [{"name": "main", "image": "none", "resources": resources}]
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pinned"}, "spec": spec}
+    space.kube.create(space.path("pods"), body)
+    space.submit(workers("gang", 4, each=GPU))
+    assert set(space.bound("gang", 4).values()) == {node}
+    assert not space.kube.get(space.path("pods", "pinned"))["spec"].get("nodeName")
+
+
 def test_D5_room_is_kept_for_the_head_and_younger_jobs_go_around_it(space: Space) -> None:
     space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     space.policy(placement={"reserveAfter": "1s"})
