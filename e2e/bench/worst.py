@@ -32,7 +32,7 @@ from kfext import names
 from kfext.core.admission.facts import Facts
 from kfext.core.admission.job import mutate_job
 from kfext.core.admission.mutation import Mutation
-from kfext.errors import ApiError
+from kfext.errors import ApiError, Conflict, Unavailable
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.wire import decode_pod
@@ -44,6 +44,8 @@ from kfext.webhook.review import answer, parse
 _NODES = 1000
 _AT_ONCE = 200
 _NAMESPACE = "bench-worst"
+_IN_FLIGHT = 4
+_TRIES = 5
 _SETTLE_SECONDS = 20.0
 _PATIENCE_SECONDS = 120.0
 _FACTS = Facts(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
@@ -232,7 +234,7 @@ async def _create(client: Client) -> dict[str, int]:
     async def create(path: str, what: str, raw: Object, number: int) -> None:
         body = {**raw, "metadata": {**raw["metadata"], "name": f"worst-{number}"}}
         try:
-            await client.create(path, body)
+            await _created(client, path, body)
         except ApiError as error:
             key = f"{raw['kind']} with {what} ({error.status})"
             refused[key] = refused.get(key, 0) + 1
@@ -243,9 +245,23 @@ async def _create(client: Client) -> dict[str, int]:
     ):
         chosen = (found[number % len(found)] for number in range(_AT_ONCE))
         await crowd.in_flight(
-            (create(path, what, raw, number) for number, (what, raw) in enumerate(chosen)), count=8
+            (create(path, what, raw, number) for number, (what, raw) in enumerate(chosen)),
+            count=_IN_FLIGHT,
         )
     return refused
+
+
+async def _created(client: Client, path: str, body: Object) -> None:
+    """Create an object; the API server may take longer for it than the client waits."""
+    for _ in range(_TRIES):
+        try:
+            await client.create(path, body)
+        except Conflict:
+            return  # by an earlier try
+        except Unavailable:
+            continue
+        return
+    raise Unavailable(status=0, reason="NoAnswer", message=f"not in {_TRIES} tries")
 
 
 async def _leader(client: Client) -> tuple[str, int]:
