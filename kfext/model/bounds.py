@@ -34,7 +34,7 @@ MOST_LABELS = 128
 MOST_TERMS = 16
 """Terms of the required node affinity, MOST_REQUIREMENTS in all, with MOST_VALUES in all. Each is
 compared with every node."""
-MOST_REQUIREMENTS = 64
+MOST_REQUIREMENTS = 32
 MOST_VALUES = 512
 MOST_GATES = 15
 """Scheduling gates of a pod beside our own."""
