@@ -12,7 +12,7 @@ from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey, parse_pod
 from kfext.state.cluster import Cluster
 from kfext.state.planner import Planner
-from tests.builders import JobBuilder, job, node, pod, raw_pod
+from tests.builders import JobBuilder, Raw, job, node, pod, raw_pod
 
 OF = job().worker(2, cpu="1").build()
 
@@ -500,21 +500,30 @@ def test_the_replicas_of_a_huge_job_are_never_counted_one_by_one(
     planner.cluster.forget_job("uid-1")
 
 
-def test_a_job_that_has_the_reservation_and_becomes_huge_loses_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_reservation_passes_by_a_job_that_became_huge(monkeypatch: pytest.MonkeyPatch) -> None:
+    def waits(uid: str, workers: int, *, version: int = 1) -> Raw:
+        made = job(name=uid, uid=uid).worker(workers, cpu="1").held()
+        return made.created(0).version(version).raw
+
     planner = Planner()
     planner.settings.observe_namespace(None, Namespace("team", {names.MANAGED: "true"}))
     planner.cluster.observe_node(None, node("a", cpu="4"))
-    planner.cluster.observe_job(planned("a", "a", uid="runs").labelled("x", "y").raw)
-    made = job(uid="waits").worker(4, cpu="1").held().created(0)
-    planner.cluster.observe_job(made.raw)
+    planner.cluster.observe_job(planned("a", "a").raw)
+    for uid in ("first", "second"):
+        planner.cluster.observe_job(waits(uid, 4))
     later = Moment(wall=1000.0, monotonic=1000.0)
     planner.tick(later)
     assert planner.queue.reservation is not None
-    planner.cluster.observe_job(
-        job(uid="waits").worker(2**31 - 1, cpu="1").held().created(0).version(2).raw
-    )
-    monkeypatch.setattr(TrainingJob, "replicas", None)
-    planner.tick(later)
+    assert planner.queue.reservation.job_uid == "first"
+    planner.cluster.observe_job(waits("first", 1, version=2))
+    planner.cluster.observe_job(waits("second", 2**31 - 1, version=2))
+    counted = TrainingJob.replicas
+
+    def count(self: TrainingJob) -> Any:
+        assert self.pods <= 4, "somebody counts the replicas of the huge one"
+        return counted(self)
+
+    monkeypatch.setattr(TrainingJob, "replicas", count)
+    tick = planner.tick(later)
+    assert not tick.failures
     assert planner.queue.reservation is None
