@@ -47,12 +47,13 @@ MOST_ANNOTATION_BYTES = 256 * 1024
 LONGEST_NAME = 253
 """Characters of the name of an object, such as a priority class; the API server has this bound on
 pods, but not on the templates of a job."""
+NATIVE = (CPU, MEMORY, PODS, "ephemeral-storage")
+"""Resources that every node has."""
 
 _ROOM_FOR_STATE = 6 * 1024
 """Bytes that the state and the marks of kfext may take beside a plan, with their keys."""
 _CHARACTERS = 64
 """Characters of a text that weigh as much as a value; labels have at most 63."""
-_NATIVE = (CPU, MEMORY, PODS, "ephemeral-storage")
 _MARKS = frozenset({HELD, PLAN, STATE, RELEASED, COLOCATION})
 """The annotations that are kept of a job with too many: they decide that it is let go."""
 
@@ -143,8 +144,8 @@ def few(resources: Resources) -> Resources:
     """
     if len(resources) <= MOST_RESOURCES:
         return resources
-    first = [name for name in _NATIVE if name in resources]
-    others = sorted(resources.keys() - set(_NATIVE))
+    first = [name for name in NATIVE if name in resources]
+    others = sorted(resources.keys() - set(NATIVE))
     return {name: resources[name] for name in [*first, *others][:MOST_RESOURCES]}
 
 

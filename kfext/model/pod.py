@@ -8,6 +8,7 @@ from typing import Any
 
 from kfext.model.bounds import MOST_GATES, few
 from kfext.model.constraints import Constraints, parse_constraints
+from kfext.model.pod_bounds import trimmed
 from kfext.model.podspec import cpu_limit, is_guaranteed, pod_requests
 from kfext.model.quantity import Resources
 from kfext.model.timestamps import timestamp
@@ -168,12 +169,13 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
 def parse_demand(spec: Mapping[str, Any], status: Mapping[str, Any]) -> PodDemand:
     """Return what a pod requires; its status has what the kubelet allocated. Never raises."""
     priority, constraints = spec.get("priority"), parse_constraints(spec)
+    counted = trimmed(spec) if constraints.excess else spec
     return PodDemand(
         gates=tuple(
             intern(text(mapping(gate).get("name")))
             for gate in sequence(spec.get("schedulingGates"))[: MOST_GATES + 1]
         ),
-        requests=few(pod_requests(spec, status)),
+        requests=few(pod_requests(counted, status)),
         cpu_limit=None if constraints.excess else cpu_limit(spec),
         guaranteed=not constraints.excess and is_guaranteed(spec),
         constraints=constraints,

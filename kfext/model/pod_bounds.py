@@ -1,6 +1,7 @@
 """Which bound of kfext a pod spec or template is beyond. See model.bounds for what they are for."""
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from kfext.model.bounds import (
@@ -16,6 +17,7 @@ from kfext.model.bounds import (
     MOST_TERMS,
     MOST_TOLERATIONS,
     MOST_VALUES,
+    NATIVE,
     beyond,
     own,
     parts,
@@ -47,6 +49,34 @@ def template_excess(template: Mapping[str, Any]) -> str:
         if number > most:
             return beyond(what, most, number)
     return pod_excess(mapping(template.get("spec")))
+
+
+def trimmed(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a pod spec beyond the bounds with as much of its resources as is counted.
+
+    CPU, memory and other native resources are there in any case.
+    """
+    lists = {
+        field: [_with_few_resources(mapping(one)) for one in sequence(spec.get(field))]
+        for field in ("containers", "initContainers")
+    }
+    overhead = _few_amounts(spec.get("overhead"))
+    return _with_few_resources({**spec, **lists, "overhead": overhead})
+
+
+def _with_few_resources(holder: Mapping[str, Any]) -> Mapping[str, Any]:
+    resources = holder.get("resources")
+    if not isinstance(resources, Mapping):
+        return holder
+    few = {field: _few_amounts(resources.get(field)) for field in ("requests", "limits")}
+    return {**holder, "resources": few}
+
+
+def _few_amounts(amounts: object) -> object:
+    if not isinstance(amounts, Mapping) or len(amounts) <= MOST_RESOURCES:
+        return amounts
+    native = {name: amounts[name] for name in NATIVE if name in amounts}
+    return native | dict(islice(amounts.items(), MOST_RESOURCES))
 
 
 def _containers(spec: Mapping[str, Any]) -> int:

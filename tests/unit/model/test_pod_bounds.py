@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 
 from kfext import names
-from kfext.model import bounds
+from kfext.model import bounds, quantity
 from kfext.model.pod import parse_pod
 from kfext.model.pod_bounds import pod_excess, template_excess
+from kfext.model.quantity import amount
 from tests.unit.objects import Raw, odd_pods
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -148,6 +149,23 @@ def test_a_pod_beyond_a_bound_still_takes_what_it_requests() -> None:
     assert pod.constraints is not None
     assert "1002 resource names" in pod.constraints.excess
     assert pod.affinity == {}
+
+
+def test_of_a_list_with_many_amounts_only_as_many_are_read_as_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[str] = []
+
+    def counted(resource: str, value: object) -> int:
+        read.append(resource)
+        return amount(resource, value)
+
+    monkeypatch.setattr(quantity, "amount", counted)
+    many = {**{f"x.y/{at:05}": "1" for at in range(30_000)}, "memory": "5", "cpu": "3"}
+    pod = parse_pod({"spec": {"containers": [{"resources": {"requests": many}}] * 2}})
+    assert (pod.requests["cpu"], pod.requests["memory"]) == (6000, 10)
+    assert len(pod.requests) == bounds.MOST_RESOURCES
+    assert len(read) < 10 * bounds.MOST_RESOURCES
 
 
 def test_many_sidecars_with_many_resources_are_added_up_entry_by_entry() -> None:
