@@ -53,7 +53,7 @@ STATE = f"{DOMAIN}/state"
 
 RELEASED = f"{DOMAIN}/released"
 """Marks a job that kfext has released and will not touch again; the value is the reason. It is
-also on the templates."""
+also on the templates, and on those alone of a job that was never held because of its terms."""
 
 WRITTEN_BY_KFEXT = frozenset({HELD, PLAN, STATE})
 """Removed from a new job, because a copied manifest must not carry over another job's history.
@@ -132,6 +132,9 @@ REASON_TOO_BIG = "TooBig"
 """The job would not fit even if the cluster were empty."""
 REASON_NO_ELIGIBLE_NODE = "NoEligibleNode"
 """Selectors, affinity, taints or cordons exclude every node."""
+REASON_UNMODELLED = "Unmodelled"
+"""The pods have terms that kube-scheduler judges and kfext does not model; the job runs as on plain
+Kubernetes, or stays suspended if its colocation is required."""
 REASON_QUOTA = "QuotaExceeded"
 """A ResourceQuota of the namespace would refuse a pod or service of the job: together they exceed
 it, or it demands requests or limits that a template leaves out."""

@@ -23,7 +23,7 @@ def changes(job: TrainingJob, raw: Raw, plan: Plan | None) -> Iterator[str]:
         written = annotations_of(job, raw, group)
         ours = (
             *(names.COLOCATION, names.NETWORK, names.PORT_BASE, names.INTERFACES),
-            *(names.PLAN_GENERATION, names.ISTIO_INJECT),
+            *(names.PLAN_GENERATION, names.ISTIO_INJECT, names.RELEASED),
         )
         found = [f"{key}={written[key]}" for key in ours if key in written]
         if found:

@@ -59,9 +59,27 @@ class _Container(_Slim):
     restart_policy: _Text = msgspec.UNSET
 
 
+class _Volume(_Slim):
+    """The types of volumes that kube-scheduler judges.
+
+    Not the name: that of a token's volume differs from pod to pod, so equal pods would not share.
+    """
+
+    ephemeral: _Text = msgspec.UNSET
+    aws_elastic_block_store: _Text = msgspec.UNSET
+    azure_disk: _Text = msgspec.UNSET
+    cinder: _Text = msgspec.UNSET
+    gce_persistent_disk: _Text = msgspec.UNSET
+    iscsi: _Text = msgspec.UNSET
+    portworx_volume: _Text = msgspec.UNSET
+    rbd: _Text = msgspec.UNSET
+    vsphere_volume: _Text = msgspec.UNSET
+
+
 class _PodSpec(_Slim):
     containers: list[_Container] | None = None
     init_containers: list[_Container] | None = None
+    volumes: list[_Volume] | None = None
     node_name: Any = None
     node_selector: _Text = msgspec.UNSET
     affinity: _Text = msgspec.UNSET
@@ -72,6 +90,10 @@ class _PodSpec(_Slim):
     scheduler_name: _Text = msgspec.UNSET
     overhead: _Text = msgspec.UNSET
     resources: _Text = msgspec.UNSET
+    topology_spread_constraints: _Text = msgspec.UNSET
+    resource_claims: _Text = msgspec.UNSET
+    workload_ref: _Text = msgspec.UNSET
+    scheduling_group: _Text = msgspec.UNSET
 
 
 class _Condition(_Slim):

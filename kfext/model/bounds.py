@@ -29,6 +29,10 @@ MOST_PORTS = 256
 """Declared ports of a pod. Each is looked up on the nodes."""
 MOST_TOLERATIONS = 64
 """Tolerations of a pod. Each is compared with every taint of every node."""
+MOST_VOLUMES = 128
+"""Volumes of a pod. Of each, kfext asks whether kube-scheduler has a say in where it is used."""
+MOST_SPREADS = 16
+"""Topology spread constraints of a pod."""
 MOST_LABELS = 128
 """Entries of a node selector or of the labels of a template."""
 MOST_TERMS = 16

@@ -11,6 +11,7 @@ from kfext.model.bounds import MOST_PORTS
 from kfext.model.pod_bounds import pod_excess
 from kfext.model.podspec import lasting_containers_of
 from kfext.model.tolerant import mapping, sequence, text
+from kfext.model.unmodelled import unmodelled
 
 NAME_FIELD = "metadata.name"
 _LONGEST_PROTOCOL = 8
@@ -63,6 +64,7 @@ class Constraints:
     `node_name`: set if the pod names its node and so bypasses kube-scheduler.
     `excess`: which bound of model.bounds the pod is beyond, in words; of its constraints only
         host ports are read then.
+    `unmodelled`: the terms that only kube-scheduler understands, in words.
     """
 
     node_selector: tuple[tuple[str, str], ...] = ()
@@ -72,6 +74,7 @@ class Constraints:
     devices: tuple[str, ...] = ()
     node_name: str = ""
     excess: str = ""
+    unmodelled: tuple[str, ...] = ()
 
     @property
     def pinned_to(self) -> str | None:
@@ -120,6 +123,7 @@ def parse_constraints(spec: Mapping[str, Any]) -> Constraints:
         ),
         host_ports=_host_ports(spec),
         node_name=text(spec.get("nodeName")),
+        unmodelled=unmodelled(spec),
     )
 
 

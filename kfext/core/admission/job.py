@@ -14,6 +14,7 @@ from kfext.core.admission.facts import Facts
 from kfext.core.admission.mutation import Mutation
 from kfext.core.admission.notices import edits, warnings
 from kfext.core.patches.json_patch import Changes, Unpatchable, operations
+from kfext.core.placement.unmodelled import unplaceable
 from kfext.core.settings.of_job import settings_of
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Colocation
@@ -95,6 +96,8 @@ def _not_held(job: TrainingJob, settings: Settings, facts: Facts) -> Verdict | N
         )
     if settings.colocation is Colocation.OFF:
         return Verdict(reason, f"colocation is off (from {settings.source(names.COLOCATION)})")
+    if settings.colocation is not Colocation.REQUIRED and (why := unplaceable(job)):
+        return why
     if not facts.controller_alive:
         return Verdict(
             reason, "kfext's controller does not answer; plain Kubernetes places the job"
@@ -153,6 +156,8 @@ def _template(
             **settings.stated,
             names.COLOCATION: settings.colocation.value,
             names.NETWORK: settings.network,
+            # So that no pod is gated, also of types without such a term.
+            names.RELEASED: reason if reason == names.REASON_UNMODELLED else None,
             **_NO_PLAN,
         }
     }

@@ -8,6 +8,7 @@ from kfext.core.admission.facts import Facts
 from kfext.core.network.eligibility import obstacle
 from kfext.core.network.pod_edits import edits_of
 from kfext.core.patches.json_patch import Operation
+from kfext.core.placement.unmodelled import unplaceable
 from kfext.core.placement.usable import usable_cpu
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import HOST, Colocation
@@ -31,6 +32,10 @@ def warnings(
         return
     if not facts.controller_alive:
         yield "kfext's controller does not answer: the job runs as on plain Kubernetes"
+    if settings.colocation is not Colocation.OFF and (term := unplaceable(job)):
+        stays = settings.colocation is Colocation.REQUIRED
+        effect = "it stays suspended" if stays else "it runs as on plain Kubernetes"
+        yield f"kfext does not place this job: {term.message}; {effect}"
     if settings.network == HOST and (why := _pod_network(job, settings, facts)):
         yield f"the pods will have their own network, not that of their node: {why}"
     if settings.elastic is not None and not job.elastic:
@@ -65,7 +70,8 @@ def _crowding(job: TrainingJob, *, assumed: int) -> Iterator[str]:
 def _pod_network(job: TrainingJob, settings: Settings, facts: Facts) -> str:
     """Return why a job that requests the host network will not get it, empty if none is known."""
     by_hand = job.suspend and not job.held
-    if settings.colocation is Colocation.OFF or by_hand or not facts.controller_alive:
+    left = settings.colocation is Colocation.OFF or unplaceable(job) is not None
+    if left or by_hand or not facts.controller_alive:
         return "only a job that kfext starts gets ports on the host network"
     return obstacle(job, facts.namespace_labels)
 

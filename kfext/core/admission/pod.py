@@ -15,6 +15,7 @@ from kfext.core.settings.values import Colocation
 from kfext.model.kinds import KINDS, Kind
 from kfext.model.pod_bounds import pod_excess
 from kfext.model.tolerant import mapping, sequence, strings, text
+from kfext.model.unmodelled import unmodelled
 from kfext.model.verdict import Verdict
 
 _GROUP_VERSION = f"{names.TRAINING_GROUP}/{names.TRAINING_VERSION}"
@@ -35,7 +36,7 @@ def mutate_pod(raw: object, *, controller_alive: bool) -> Mutation:
     verdicts = []
     if excess := pod_excess(spec):
         verdicts.append(Verdict(names.REASON_HANDS_OFF, f"the pod has {excess}"))
-    elif controller_alive and not _let_go(metadata) and (gate := _gate(spec)):
+    elif controller_alive and not _let_go(metadata, spec) and (gate := _gate(spec)):
         ops.append(gate)
         verdicts.append(Verdict(names.REASON_GATED, "waits for the other pods of its gang"))
     if moved := host_network(kind, metadata, spec):
@@ -65,7 +66,13 @@ def _ours(spec: Mapping[str, Any]) -> bool:
     return not spec.get("nodeName") and text(spec.get("schedulerName")) in DEFAULT_SCHEDULERS
 
 
-def _let_go(metadata: Mapping[str, Any]) -> bool:
+def _let_go(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
     """Return whether kfext does not place the pod; its network is still that of its peers."""
     annotations = strings(metadata.get("annotations"))
-    return names.RELEASED in annotations or annotations.get(names.COLOCATION) == Colocation.OFF
+    colocation = annotations.get(names.COLOCATION)
+    if names.RELEASED in annotations or colocation == Colocation.OFF:
+        return True
+    # A job that kfext has started is released as a whole by the controller, which reports why; a
+    # required one waits behind the gate.
+    started = names.PLAN_GENERATION in annotations
+    return not (started or colocation == Colocation.REQUIRED) and bool(unmodelled(spec))

@@ -6,6 +6,7 @@ from dataclasses import replace
 from kfext.core.ledger.claims import plan_key
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import port_claims
+from kfext.core.lifecycle.hands_off import left_to_scheduler
 from kfext.core.lifecycle.held_back import behind_another_gate, without_room
 from kfext.core.lifecycle.oversized import oversized_behind_gate
 from kfext.core.lifecycle.patience import (
@@ -50,9 +51,8 @@ def running_step(situation: Situation, ledger: Ledger) -> Step:
     job = situation.job
     live = present(job, situation.pods)
     gated = [pod for pod in live.values() if pod.gated]
-    if situation.plan is None and not gated:
-        return Wait(None)  # not placed by kfext
-    if first := oversized_behind_gate(situation, gated) or _evict_again(situation, live):
+    first = oversized_behind_gate(situation, gated) or left_to_scheduler(situation, gated)
+    if first := first or _evict_again(situation, live):
         return first
     if len(live) < job.pods:
         return _incomplete(situation, live, missing=job.pods - len(live))

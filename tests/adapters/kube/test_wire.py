@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kfext.kube.wire import decode_node, decode_pod
 from kfext.model.node import parse_node
 from kfext.model.pod import parse_pod
+from kfext.model.unmodelled import JUDGED_VOLUMES
 
 TERM = {
     "matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}],
@@ -44,6 +45,14 @@ POD: dict[str, Any] = {
         "schedulerName": "volcano",
         "overhead": {"memory": "16Mi"},
         "resources": {"requests": {"cpu": "3"}},
+        "topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}],
+        "resourceClaims": [{"name": "card"}],
+        "workloadRef": {"name": "w"},
+        "schedulingGroup": {"podGroupName": "g"},
+        "volumes": [
+            {"name": "token-x", "projected": {"sources": []}},
+            *({"name": type_, type_: {"some": "field"}} for type_ in JUDGED_VOLUMES),
+        ],
         "tolerations": [{"key": "k", "operator": "Exists", "effect": "NoSchedule"}],
         "affinity": {
             "nodeAffinity": {
@@ -162,6 +171,7 @@ def test_every_field_that_the_model_reads_is_on_the_wire() -> None:
     assert gated.constraints is not None
     assert gated.constraints.node_selector == (("disk", "ssd"),)
     assert len(gated.constraints.tolerations) == 1
+    assert len(gated.constraints.unmodelled) == 4 + len(JUDGED_VOLUMES)
 
 
 @given(
@@ -196,6 +206,13 @@ def test_equal_parts_of_different_objects_are_one_object() -> None:
         decode_node(json.dumps(NODE).encode()).allocatable
         is decode_node(json.dumps(changed(NODE, ("metadata", "name"), "b")).encode()).allocatable
     )
+
+
+def test_pods_that_differ_only_in_the_name_of_their_token_share_what_they_ask_for() -> None:
+    one = decode_pod(json.dumps(GATED).encode())
+    renamed = changed(GATED, ("spec", "volumes", 0, "name"), "token-y")
+
+    assert one.constraints is decode_pod(json.dumps(renamed).encode()).constraints
 
 
 def test_pods_that_differ_only_in_their_node_share_what_they_ask_for() -> None:

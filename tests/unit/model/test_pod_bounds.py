@@ -36,6 +36,11 @@ BOUNDS: dict[str, tuple[int, Make]] = {
         lambda n: {"containers": containers(1), "initContainers": containers(n - 1)},
     ),
     "tolerations": (bounds.MOST_TOLERATIONS, lambda n: {"tolerations": [{}] * n}),
+    "volumes": (bounds.MOST_VOLUMES, lambda n: {"volumes": [{"emptyDir": {}}] * n}),
+    "topology spread constraints": (
+        bounds.MOST_SPREADS,
+        lambda n: {"topologySpreadConstraints": [{}] * n},
+    ),
     "entries of nodeSelector": (
         bounds.MOST_LABELS,
         lambda n: {"nodeSelector": {f"k{index}": "v" for index in range(n)}},

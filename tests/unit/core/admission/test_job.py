@@ -18,6 +18,7 @@ from kfext.model.kinds import KINDS
 from kfext.model.policy import TrainingPolicy
 from tests.unit.objects import Raw, job, json_values, odd_jobs, replica
 
+DEVICES = [{"name": "card", "resourceClaimName": "card"}]
 FACTS = Facts(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
 ALONE = replace(FACTS, controller_alive=False)
 
@@ -106,6 +107,11 @@ LEFT_ALONE: dict[str, tuple[Raw, Facts, str]] = {
         FACTS,
         names.REASON_HANDS_OFF,
     ),
+    "one type has a term that kfext does not model": (
+        job(specs={"Master": replica(1), "Worker": replica(1, resourceClaims=DEVICES)}),
+        FACTS,
+        names.REASON_UNMODELLED,
+    ),
     "the controller is away": (job(), ALONE, names.REASON_NOT_HELD),
     "it has no replicas": (job(specs={"Worker": replica(0)}), FACTS, names.REASON_HANDS_OFF),
     "it has no replica types": (job(specs={}), FACTS, names.REASON_HANDS_OFF),
@@ -173,6 +179,24 @@ def test_a_release_reaches_the_pods_which_the_other_webhook_would_gate() -> None
     specs = {"Worker": replica(2, metadata=brought)}
     for template in templates(admitted(job(annotations={names.RELEASED: "NoRoom"}, specs=specs))):
         assert template["metadata"] == {"annotations": {names.RELEASED: "NoRoom"}}
+
+
+def test_no_pod_of_a_job_that_kfext_cannot_place_is_gated_whatever_its_own_template() -> None:
+    specs = {"Master": replica(1), "Worker": replica(1, resourceClaims=DEVICES)}
+    for template in templates(admitted(job(specs=specs))):
+        assert template["metadata"]["annotations"][names.RELEASED] == names.REASON_UNMODELLED
+
+
+def test_a_copy_of_such_a_job_without_the_term_is_held_and_its_pods_are_gated() -> None:
+    marked = {"annotations": {names.RELEASED: names.REASON_UNMODELLED}}
+    after = admitted(job(specs={"Worker": replica(2, metadata=marked)}))
+    assert held(after)
+    assert names.RELEASED not in templates(after)[0]["metadata"]["annotations"]
+
+
+def test_a_job_that_kfext_cannot_place_is_held_if_it_must_be_on_one_node() -> None:
+    specs = {"Worker": replica(2, resourceClaims=DEVICES)}
+    assert held(admitted(job(annotations={names.COLOCATION: "required"}, specs=specs)))
 
 
 def test_a_malformed_annotation_refuses_the_job_and_changes_nothing() -> None:

@@ -9,6 +9,7 @@ from kfext.core.admission.facts import Facts
 from kfext.core.admission.job import mutate_job
 from tests.unit.objects import Raw, job, replica
 
+SPREAD = [{"whenUnsatisfiable": "DoNotSchedule", "topologyKey": "zone", "maxSkew": 1}]
 FACTS = Facts(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
 ALONE = replace(FACTS, controller_alive=False)
 
@@ -23,6 +24,19 @@ WARNED = {
         ),
         FACTS,
         "of the Worker template is overwritten with preferred",
+    ),
+    "a term that kfext does not model": (
+        job(specs={"Worker": replica(2, topologySpreadConstraints=SPREAD)}),
+        FACTS,
+        "topologySpreadConstraints with DoNotSchedule, which kfext does not model; it runs as on",
+    ),
+    "such a term in a job that must be on one node": (
+        job(
+            annotations={names.COLOCATION: "required"},
+            specs={"Worker": replica(2, topologySpreadConstraints=SPREAD)},
+        ),
+        FACTS,
+        "it stays suspended",
     ),
     "a feature that has not landed": (
         job(annotations={names.RESIZE: "cpu"}),
@@ -98,6 +112,14 @@ def test_a_word_of_the_namespace_on_colocation_crowds_nobody() -> None:
 
 
 HOST = {names.NETWORK: "host"}
+
+
+def test_a_job_that_kfext_does_not_place_gets_no_ports() -> None:
+    specs = {"Worker": replica(2, topologySpreadConstraints=SPREAD)}
+    left, without = mutate_job(job(annotations=HOST, specs=specs), FACTS).warnings
+    assert "does not place this job" in left
+    assert "only a job that kfext starts" in without
+
 
 KEPT = {
     "Pod Security": ({}, {"pod-security.kubernetes.io/enforce": "baseline"}, "Pod Security"),

@@ -11,6 +11,9 @@ from kfext.core.admission.mutation import Mutation
 from kfext.core.admission.pod import mutate_pod
 from tests.unit.objects import Raw, json_values, odd_pods, pod
 
+APART = {
+    "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}
+}
 OWNER = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "uid": "u", "controller": True}
 GATE = {"name": names.GATE}
 FOREIGN = {"name": "other.example/gate"}
@@ -40,6 +43,14 @@ GATED = {
         pod(annotations={names.COLOCATION: "preferred"}),
         [GATE],
     ),
+    "a term that kfext does not model, in a pod of a job that kfext started": (
+        pod(spec={"affinity": APART}, annotations={names.PLAN_GENERATION: "1"}),
+        [GATE],
+    ),
+    "such a term in a pod that may only run on one node with the others": (
+        pod(spec={"affinity": APART}, annotations={names.COLOCATION: "required"}),
+        [GATE],
+    ),
 }
 
 
@@ -62,6 +73,7 @@ UNGATED = {
     "another scheduler places it": pod(spec={"schedulerName": "volcano"}),
     "its job was released": pod(annotations={names.RELEASED: "NoRoom"}),
     "colocation is off": pod(annotations={names.COLOCATION: "off"}),
+    "it has a term that kfext does not model": pod(spec={"affinity": APART}),
     "it is gated already": pod(spec={"schedulingGates": [FOREIGN, GATE]}),
     "its gates are a text": pod(spec={"schedulingGates": "x"}),
 }

@@ -1,0 +1,49 @@
+"""What kube-scheduler judges of a pod and kfext does not model, in words.
+
+kube-scheduler refuses a pin to a node that such a term excludes, so pods that have one are not
+pinned. Preferred terms refuse no node and do not count. Source: kubernetes
+pkg/scheduler/framework/plugins: interpodaffinity, podtopologyspread, dynamicresources,
+gangscheduling, volumerestrictions, nodevolumelimits.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kfext.model.tolerant import mapping, sequence
+
+JUDGED_VOLUMES = (
+    "ephemeral",
+    "awsElasticBlockStore",
+    "azureDisk",
+    "cinder",
+    "gcePersistentDisk",
+    "iscsi",
+    "portworxVolume",
+    "rbd",
+    "vsphereVolume",
+)
+"""The types of volumes, beside claims, that may keep a pod from a node: disks that only one node or
+pod can use, or of which a node can attach only so many."""
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def unmodelled(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the terms of a pod spec that only kube-scheduler understands. Never raises."""
+    return tuple(dict.fromkeys(_terms(spec)))
+
+
+def _terms(spec: Mapping[str, Any]) -> Iterator[str]:
+    affinity = mapping(spec.get("affinity"))
+    for kind in ("podAffinity", "podAntiAffinity"):
+        if mapping(affinity.get(kind)).get(_REQUIRED):
+            yield f"required {kind}"
+    for spread in map(mapping, sequence(spec.get("topologySpreadConstraints"))):
+        if spread.get("whenUnsatisfiable") != "ScheduleAnyway":
+            yield "topologySpreadConstraints with DoNotSchedule"
+    # Kubernetes 1.35 calls the gang of kube-scheduler's own workloadRef, later versions call it
+    # schedulingGroup.
+    for field in ("resourceClaims", "workloadRef", "schedulingGroup"):
+        if spec.get(field):
+            yield field
+    for volume in map(mapping, sequence(spec.get("volumes"))):
+        yield from (f"a volume of type {type_}" for type_ in JUDGED_VOLUMES if volume.get(type_))

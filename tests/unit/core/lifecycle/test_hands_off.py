@@ -1,0 +1,142 @@
+"""A job whose pods have terms that kfext does not model."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kfext.core.lifecycle.steps import Pin, Release, Suspend, Unsuspend, Wait
+from kfext.model.job_state import JobState
+from kfext.names import GATED, PHASE_RELEASED, QUEUED, REASON_UNMODELLED
+from tests.builders import JobBuilder, Raw, job, pod
+from tests.unit.core.lifecycle.cases import (
+    NOW,
+    Case,
+    decide,
+    full,
+    phase,
+    plan,
+    stopped,
+    three,
+    workers,
+)
+
+SPREAD: Raw = {"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}
+
+
+def spread() -> JobBuilder:
+    """Three workers that kube-scheduler has to spread."""
+    return job().worker(3, cpu="1", spec=SPREAD)
+
+
+def gated(of: JobBuilder, *, some: int = 3) -> list[Any]:
+    """Pods behind the gate, with the term in the last of them."""
+    made = of.build()
+    plain = [pod(made, "worker", number, gated=True) for number in range(some - 1)]
+    return [*plain, pod(made, "worker", some - 1, gated=True, spec=SPREAD)]
+
+
+def says(*words: str) -> Callable[[Any], bool]:
+    def check(step: Any) -> bool:
+        return step.verdict.reason == REASON_UNMODELLED and all(
+            word in step.verdict.message for word in words
+        )
+
+    return check
+
+
+HELD: dict[str, Case] = {
+    "it is released at once, whether it would fit or not": Case(
+        Release, spread().held(), on=full(), check=says("topologySpreadConstraints")
+    ),
+    "also one that backs off, since no wait would help it": Case(
+        Release, spread().held(), state=JobState(retry_at=NOW + 100)
+    ),
+    "a required one stays suspended and says why": Case(
+        Wait,
+        spread().held(),
+        more={"colocation": "required"},
+        check=lambda step: (
+            phase(QUEUED, REASON_UNMODELLED)(step)
+            and step.again is None
+            and "required, so it stays suspended" in step.verdict.message
+        ),
+    ),
+    "one that prefers to be apart is placed": Case(
+        Unsuspend,
+        job()
+        .worker(
+            3,
+            cpu="1",
+            spec={"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]},
+        )
+        .held(),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HELD.values(), ids=HELD)
+def test_a_held_job_with_an_unmodelled_term(case: Case) -> None:
+    decide(case)
+
+
+BEHIND_THE_GATE: dict[str, Case] = {
+    "a term that admission gave one pod: all are ungated without pins": Case(
+        Release,
+        three().resumed(),
+        gated(three()),
+        plan("a", "a", "a"),
+        check=lambda step: says("topologySpreadConstraints")(step) and step.pods == (),
+    ),
+    "at once, before the other pods exist": Case(
+        Release, three().resumed(), gated(three(), some=2), plan("a", "a", "a")
+    ),
+    "a job that a person resumed": Case(Release, three().resumed(), gated(three())),
+    "a required one is suspended for some time": Case(
+        Suspend,
+        three().resumed(),
+        gated(three()),
+        plan("a", "a", "a"),
+        more={"colocation": "required"},
+        check=stopped(REASON_UNMODELLED, 1),
+    ),
+    "a required one that Kueue started waits": Case(
+        Wait,
+        three().resumed().queued_by_kueue(),
+        gated(three()),
+        more={"colocation": "required"},
+        check=phase(GATED, REASON_UNMODELLED),
+    ),
+    "pods without such a term are pinned": Case(
+        Pin, three().resumed(), workers(gated=True), plan("a", "a", "a")
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BEHIND_THE_GATE.values(), ids=BEHIND_THE_GATE)
+def test_a_gang_behind_the_gate_with_an_unmodelled_term(case: Case) -> None:
+    decide(case)
+
+
+NEVER_HELD: dict[str, Case] = {
+    "its TrainingPlan says why": Case(
+        Wait,
+        spread().resumed(),
+        check=lambda step: (
+            phase(PHASE_RELEASED, REASON_UNMODELLED)(step)
+            and step.verdict.message.endswith("it runs as on plain Kubernetes")
+        ),
+    ),
+    "none where colocation is off": Case(
+        Wait, spread().resumed(), more={"colocation": "off"}, check=phase(None)
+    ),
+    "none in a namespace that nobody opted in": Case(
+        Wait, spread().resumed(), more={"managed": False}, check=phase(None)
+    ),
+    "none for a job without such a term": Case(Wait, three().resumed(), check=phase(None)),
+}
+
+
+@pytest.mark.parametrize("case", NEVER_HELD.values(), ids=NEVER_HELD)
+def test_the_report_on_a_job_that_kfext_left_alone(case: Case) -> None:
+    decide(case)

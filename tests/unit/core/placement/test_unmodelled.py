@@ -1,0 +1,61 @@
+"""Which jobs the planner must not place."""
+
+from typing import Any
+
+import pytest
+
+from kfext.core.placement.unmodelled import unplaceable
+from kfext.names import REASON_UNMODELLED
+from tests.builders import JobBuilder, Raw, job, pod
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+APART: Raw = {
+    "affinity": {"podAntiAffinity": {REQUIRED: [{"topologyKey": "kubernetes.io/hostname"}]}}
+}
+DEVICES: Raw = {"resourceClaims": [{"name": "card"}]}
+NAMED: dict[str, tuple[JobBuilder, str]] = {
+    "a term in each template is named once": (
+        job().master(spec=APART).worker(3, spec=APART),
+        "its pods have required podAntiAffinity, which",
+    ),
+    "a term of one replica type counts for the job": (
+        job().master().worker(3, spec=DEVICES),
+        "its pods have resourceClaims, which",
+    ),
+    "several terms are listed": (
+        job().master(spec=APART).worker(3, spec=DEVICES),
+        "its pods have required podAntiAffinity and resourceClaims, which",
+    ),
+}
+
+
+@pytest.mark.parametrize(("of", "want"), NAMED.values(), ids=NAMED)
+def test_a_job_with_a_term_that_kfext_does_not_model_is_not_placed(
+    of: JobBuilder, want: str
+) -> None:
+    found = unplaceable(of.build())
+    assert found is not None
+    assert found.reason == REASON_UNMODELLED
+    assert found.message.startswith(want)
+
+
+@pytest.mark.parametrize(
+    "of",
+    [job().worker(3), job().worker(3).group("Master", 0, spec=APART)],
+    ids=["no such term", "a term of a type without replicas"],
+)
+def test_other_jobs_are_placed(of: JobBuilder) -> None:
+    assert unplaceable(of.build()) is None
+
+
+@pytest.mark.parametrize(
+    ("more", "counts"),
+    [({"gated": True}, True), ({"bound": "a"}, False)],
+    ids=["gated", "bound, so that its terms are kept no longer"],
+)
+def test_a_term_that_admission_gave_a_pod_counts_while_it_is_gated(
+    more: dict[str, Any], *, counts: bool
+) -> None:
+    of = job().worker(2).build()
+    pods = [pod(of, "worker", 0), pod(of, "worker", 1, spec=APART, **more)]
+    assert (unplaceable(of, pods) is not None) is counts
