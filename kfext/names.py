@@ -135,6 +135,8 @@ REASON_NO_ELIGIBLE_NODE = "NoEligibleNode"
 REASON_UNMODELLED = "Unmodelled"
 """The pods have terms that kube-scheduler judges and kfext does not model; the job runs as on plain
 Kubernetes, or stays suspended if its colocation is required."""
+REASON_WAITING_FOR_VOLUME = "WaitingForVolume"
+"""A volume claim of the pods is not bound yet."""
 REASON_QUOTA = "QuotaExceeded"
 """A ResourceQuota of the namespace would refuse a pod or service of the job: together they exceed
 it, or it demands requests or limits that a template leaves out."""

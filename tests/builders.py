@@ -241,7 +241,8 @@ def _template(of: TrainingJob, type_: str) -> Raw:
         container["ports"] = [
             {"hostPort": port, "containerPort": port} for _, port in group.constraints.host_ports
         ]
-    return {"containers": [container]}
+    claims = group.constraints.claims
+    return {"containers": [container], **(using(*claims) if claims else {})}
 
 
 def raw_node(
@@ -272,6 +273,11 @@ def raw_node(
 def node(name: str, **more: Any) -> Node:
     """The same node as kfext sees it."""
     return parse_node(raw_node(name, **more))
+
+
+def using(*claims: str) -> Raw:
+    """The part of a pod spec that uses volume claims."""
+    return {"volumes": [{"name": x, "persistentVolumeClaim": {"claimName": x}} for x in claims]}
 
 
 def ledger(*nodes: Node, used: Mapping[str, Mapping[str, str]] | None = None) -> Ledger:

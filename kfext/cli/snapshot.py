@@ -17,6 +17,7 @@ from kfext.model.priority import PriorityClass, parse_priority_class
 from kfext.model.quota import parse_quota
 from kfext.model.snapshot import Snapshot
 from kfext.model.tolerant import mapping, text
+from kfext.model.volume import parse_storage_class, parse_volume, parse_volume_claim
 
 _NEEDED = {
     **{kind.plural: paths.jobs(kind.plural) for kind in KINDS.values()},
@@ -24,9 +25,12 @@ _NEEDED = {
     "namespaces": paths.namespaces(),
     "networkpolicies": paths.network_policies(),
     "nodes": paths.nodes(),
+    "persistentvolumeclaims": paths.volume_claims(),
+    "persistentvolumes": paths.volumes(),
     "pods": paths.pods(),
     "priorityclasses": paths.priority_classes(),
     "resourcequotas": paths.resource_quotas(),
+    "storageclasses": paths.storage_classes(),
     "trainingpolicies": paths.policies(),
 }
 
@@ -64,6 +68,9 @@ async def read_snapshot(client: Client) -> Snapshot:
             text(mapping(one.get("metadata")).get("namespace")) for one in listed["limitranges"]
         ),
         network_policies=tuple(map(parse_network_policy, listed["networkpolicies"])),
+        volume_claims=tuple(map(parse_volume_claim, listed["persistentvolumeclaims"])),
+        volumes=tuple(map(parse_volume, listed["persistentvolumes"])),
+        storage_classes=tuple(map(parse_storage_class, listed["storageclasses"])),
     )
 
 

@@ -39,6 +39,17 @@ def informers(
             wire.decode_network_policy,
             settings.observe_network_policy,
         ),
+        "persistentvolumeclaims": (
+            paths.volume_claims(),
+            wire.decode_volume_claim,
+            cluster.observe_claim,
+        ),
+        "persistentvolumes": (paths.volumes(), wire.decode_volume, cluster.observe_volume),
+        "storageclasses": (
+            paths.storage_classes(),
+            wire.decode_storage_class,
+            cluster.observe_storage_class,
+        ),
         "trainingplans": (paths.plans(), decode_training_plan, plan_writer.observe),
     }
     made: dict[str, Informer[Any]] = {}

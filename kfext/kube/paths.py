@@ -91,6 +91,21 @@ def priority_classes(name: str = "") -> str:
     return resource_path("priorityclasses", group="scheduling.k8s.io", name=name)
 
 
+def volume_claims() -> str:
+    """Return the path of persistent volume claims."""
+    return resource_path("persistentvolumeclaims")
+
+
+def volumes() -> str:
+    """Return the path of persistent volumes, which are cluster-scoped."""
+    return resource_path("persistentvolumes")
+
+
+def storage_classes() -> str:
+    """Return the path of storage classes, which are cluster-scoped."""
+    return resource_path("storageclasses", group="storage.k8s.io")
+
+
 def secrets(namespace: str, name: str = "") -> str:
     """Return the path of secrets."""
     return resource_path("secrets", namespace=namespace, name=name)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from kfext.kube.shared import Shared
-from kfext.model.constraints import Constraints
+from kfext.model.constraints import Constraints, Term
 from kfext.model.namespace import Namespace, parse_namespace
 from kfext.model.network_policy import NetworkPolicy, parse_network_policy
 from kfext.model.node import Node, Taint, parse_node
@@ -24,6 +24,14 @@ from kfext.model.priority import PriorityClass, parse_priority_class
 from kfext.model.quantity import Resources
 from kfext.model.quota import Quota, parse_quota
 from kfext.model.tolerant import mapping, text
+from kfext.model.volume import (
+    StorageClass,
+    Volume,
+    VolumeClaim,
+    parse_storage_class,
+    parse_volume,
+    parse_volume_claim,
+)
 
 T = TypeVar("T")
 
@@ -60,11 +68,12 @@ class _Container(_Slim):
 
 
 class _Volume(_Slim):
-    """The types of volumes that kube-scheduler judges.
+    """The types of volumes that kube-scheduler judges, claims among them.
 
     Not the name: that of a token's volume differs from pod to pod, so equal pods would not share.
     """
 
+    persistent_volume_claim: _Text = msgspec.UNSET
     ephemeral: _Text = msgspec.UNSET
     aws_elastic_block_store: _Text = msgspec.UNSET
     azure_disk: _Text = msgspec.UNSET
@@ -212,6 +221,22 @@ def decode_network_policy(raw: bytes) -> NetworkPolicy:
     return parse_network_policy(mapping(msgspec.json.decode(raw)))
 
 
+def decode_volume_claim(raw: bytes) -> VolumeClaim:
+    """Return a volume claim; it is small, so it is read whole. Raises msgspec.DecodeError."""
+    return parse_volume_claim(mapping(msgspec.json.decode(raw)))
+
+
+def decode_volume(raw: bytes) -> Volume:
+    """Return a volume; it is small, so it is read whole. Raises msgspec.DecodeError."""
+    volume = parse_volume(mapping(msgspec.json.decode(raw)))
+    return replace(volume, terms=_terms(volume.terms))
+
+
+def decode_storage_class(raw: bytes) -> StorageClass:
+    """Return a storage class; there are few, so it is read whole. Raises msgspec.DecodeError."""
+    return parse_storage_class(mapping(msgspec.json.decode(raw)))
+
+
 def decode_node(raw: bytes) -> Node:
     """Return a node. Raises msgspec.DecodeError or TypeError for what is not a JSON object."""
     node = _decode(raw, _slim_node, parse_node)
@@ -252,6 +277,11 @@ def _resources_of(items: tuple[tuple[str, int], ...]) -> Resources:
 @lru_cache(maxsize=_SHARED)
 def _constraints(constraints: Constraints) -> Constraints:
     return constraints
+
+
+@lru_cache(maxsize=_SHARED)
+def _terms(terms: tuple[Term, ...] | None) -> tuple[Term, ...] | None:
+    return terms
 
 
 @lru_cache(maxsize=_SHARED)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kfext.model.bounds import MOST_PORTS
+from kfext.model.bounds import LONGEST_NAME, MOST_PORTS
 from kfext.model.pod_bounds import pod_excess
 from kfext.model.podspec import lasting_containers_of
 from kfext.model.tolerant import mapping, sequence, text
@@ -50,6 +50,20 @@ class Toleration:
 
 
 @dataclass(frozen=True, slots=True)
+class VolumeConstraints:
+    """What the volume claims of a pod mean for its node, as the cluster shows them.
+
+    `terms`: the node affinity of each bound volume, of which at least one term must match.
+    `pending`: the claims that are not bound yet and need no pod for that.
+    `unmodelled`: the claims of which only kube-scheduler knows where they may be used, in words.
+    """
+
+    terms: tuple[tuple[Term, ...], ...] = ()
+    pending: tuple[str, ...] = ()
+    unmodelled: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Constraints:
     """Everything except free resources that decides whether a pod may run on a node.
 
@@ -65,6 +79,7 @@ class Constraints:
     `excess`: which bound of model.bounds the pod is beyond, in words; of its constraints only
         host ports are read then.
     `unmodelled`: the terms that only kube-scheduler understands, in words.
+    `claims`: the names of its volume claims; `volumes`: what they mean for the node.
     """
 
     node_selector: tuple[tuple[str, str], ...] = ()
@@ -75,6 +90,8 @@ class Constraints:
     node_name: str = ""
     excess: str = ""
     unmodelled: tuple[str, ...] = ()
+    claims: tuple[str, ...] = ()
+    volumes: VolumeConstraints = VolumeConstraints()
 
     @property
     def pinned_to(self) -> str | None:
@@ -94,24 +111,13 @@ def parse_constraints(spec: Mapping[str, Any]) -> Constraints:
     """Return the constraints of a pod spec, without the parts that cannot be understood."""
     if excess := pod_excess(spec):
         return Constraints(host_ports=_host_ports(spec)[:MOST_PORTS], excess=excess)
-    required = mapping(
-        mapping(mapping(spec.get("affinity")).get("nodeAffinity")).get(
-            "requiredDuringSchedulingIgnoredDuringExecution"
-        )
+    required = mapping(mapping(spec.get("affinity")).get("nodeAffinity")).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
     )
-    terms = None
-    if required:
-        terms = tuple(
-            Term(
-                expressions=_requirements(mapping(term).get("matchExpressions")),
-                fields=_requirements(mapping(term).get("matchFields")),
-            )
-            for term in sequence(required.get("nodeSelectorTerms"))
-        )
     selector = mapping(spec.get("nodeSelector"))
     return Constraints(
         node_selector=tuple(sorted((str(key), text(value)) for key, value in selector.items())),
-        terms=terms,
+        terms=parse_terms(required),
         tolerations=tuple(
             Toleration(
                 key=text(item.get("key")),
@@ -124,6 +130,21 @@ def parse_constraints(spec: Mapping[str, Any]) -> Constraints:
         host_ports=_host_ports(spec),
         node_name=text(spec.get("nodeName")),
         unmodelled=unmodelled(spec),
+        claims=_claims(spec),
+    )
+
+
+def parse_terms(selector: object) -> tuple[Term, ...] | None:
+    """Return the terms of a node selector, None if there is no selector. Never raises."""
+    selector = mapping(selector)
+    if not selector:
+        return None
+    return tuple(
+        Term(
+            expressions=_requirements(mapping(term).get("matchExpressions")),
+            fields=_requirements(mapping(term).get("matchFields")),
+        )
+        for term in sequence(selector.get("nodeSelectorTerms"))
     )
 
 
@@ -154,3 +175,10 @@ def _host_ports(spec: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
             if isinstance(number, int) and number > 0:
                 found.add((protocol_of(port), number))
     return tuple(sorted(found))
+
+
+def _claims(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the volume claims, each once, in name order."""
+    volumes = map(mapping, sequence(spec.get("volumes")))
+    claims = (mapping(one.get("persistentVolumeClaim")) for one in volumes)
+    return tuple(sorted({text(one.get("claimName"))[:LONGEST_NAME] for one in claims if one}))

@@ -12,6 +12,7 @@ from kfext.model.policy import TrainingPolicy
 from kfext.model.priority import PriorityClass
 from kfext.model.quantity import Resources
 from kfext.model.quota import Quota
+from kfext.model.volume import StorageClass, Volume, VolumeClaim
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,9 @@ class Snapshot:
     quotas: tuple[Quota, ...] = ()
     limit_ranges: frozenset[str] = frozenset()
     network_policies: tuple[NetworkPolicy, ...] = ()
+    volume_claims: tuple[VolumeClaim, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    storage_classes: tuple[StorageClass, ...] = ()
     autoscaler: bool = False
     clocks: Mapping[str, JobClocks] = field(default_factory=dict)
     reservation: ReservationRecord | None = None

@@ -18,12 +18,14 @@ from kfext.model.node import Node
 from kfext.model.plan import plan_of
 from kfext.model.pod import Pod
 from kfext.model.tolerant import mapping, text
+from kfext.model.volume import StorageClass, Volume, VolumeClaim
 from kfext.state.changes import is_newer, is_older, needs_more, place_of, progress_of
 from kfext.state.members import Members
 from kfext.state.pending_pins import PendingPins
 from kfext.state.plan_claims import PlanClaims
 from kfext.state.pod_backlog import PodCreationBacklog, still_to_come
 from kfext.state.tracked_job import TrackedJob
+from kfext.state.volumes import Volumes, claiming
 
 _GONE_KEPT = 10_000
 """How many uids of deleted jobs are remembered; answers are late by seconds at most."""
@@ -41,6 +43,7 @@ class Cluster:
     `changed`: the uids of jobs to look at again.
     `backlog`: the pods that the operator still has to create.
     `limited`: the namespaces with a quota.
+    `volumes`: the volume claims, and the volumes to which they are bound.
     `ends_version`: a count of changes to the time when a job ends.
 
     `priority_of` returns the priority that pods of a job will have, None while that is not known.
@@ -60,8 +63,10 @@ class Cluster:
         self.changed: set[str] = set()
         self.backlog = PodCreationBacklog()
         self.limited: set[str] = set()
+        self.volumes = Volumes()
         self.ends_version = 0
         self._members = Members()
+        self._claiming: set[str] = set()
         self._claims = PlanClaims(self.ledger)
         self._pins = PendingPins(self.ledger, self._is_planned)
         self._gone: dict[str, None] = {}
@@ -127,6 +132,9 @@ class Cluster:
         """
         if job.uid in self._gone:
             return
+        if claiming(job):
+            self._claiming.add(job.uid)
+            job = self.volumes.of_job(job)
         plan = plan_of(job)
         state = state_of(job)
         job = as_observed(job, state)
@@ -154,6 +162,7 @@ class Cluster:
         for noted in (self._unsettled, self._untimed):
             noted.pop(uid, None)
         self._resized.discard(uid)
+        self._claiming.discard(uid)
         self._expect(tracked, None)
         if self._claims.drop(tracked):
             self.mark_queue()
@@ -222,6 +231,28 @@ class Cluster:
             self.ledger.remove_node(old.name)
             self._claim_for(*((pod.uid, pod) for pod in self._pins.on(old.name)))
             self.mark_queue()  # jobs may now wait for another reason
+
+    def observe_claim(self, old: VolumeClaim | None, new: VolumeClaim | None) -> None:
+        """Take in a volume claim as it stands; None for `new` when it is gone."""
+        self._recheck_volumes(self.volumes.observe_claim(old, new))
+
+    def observe_volume(self, old: Volume | None, new: Volume | None) -> None:
+        """Take in a volume as it stands; None for `new` when it is gone."""
+        self._recheck_volumes(self.volumes.observe_volume(old, new))
+
+    def observe_storage_class(self, old: StorageClass | None, new: StorageClass | None) -> None:
+        """Take in a storage class as it stands; None for `new` when it is gone."""
+        self._recheck_volumes(self.volumes.observe_class(old, new))
+
+    def _recheck_volumes(self, namespace: str) -> None:
+        """Have the jobs looked at again whose volume claims now mean something else."""
+        for uid in self._claiming:
+            tracked = self.jobs[uid]
+            if namespace in {"", tracked.job.namespace}:
+                job = self.volumes.of_job(tracked.job)
+                if job != tracked.job:
+                    tracked.job = job
+                    self.mark(uid)
 
     def recount_priorities(self) -> None:
         """Take in that PriorityClasses changed: claims of plans have the priority of their pods."""

@@ -191,7 +191,7 @@ class Planner:
         hopeless_since = tracked.hopeless_since
         return Situation(
             job=tracked.job,
-            pods=self.cluster.pods(tracked.job.uid),
+            pods=tuple(self.cluster.volumes.of_pods(self.cluster.pods(tracked.job.uid))),
             plan=tracked.plan,
             state=tracked.state,
             now=now.wall,

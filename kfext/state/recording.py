@@ -32,6 +32,7 @@ def planner_of(snapshot: Snapshot, now: Moment) -> Planner:
     for namespace_name in snapshot.limit_ranges:
         queue.quotas.observe_limit_range(None, namespace_name)
     queue.observe_autoscaler(present=snapshot.autoscaler)
+    _observe_volumes(cluster, snapshot)
     for node in snapshot.nodes:
         cluster.observe_node(None, node)
     for pod in snapshot.pods:
@@ -60,6 +61,15 @@ def _take_over(queue: Queue, snapshot: Snapshot, now: Moment) -> None:
         queue.begin_break()
 
 
+def _observe_volumes(cluster: Cluster, snapshot: Snapshot) -> None:
+    for claim in snapshot.volume_claims:
+        cluster.observe_claim(None, claim)
+    for volume in snapshot.volumes:
+        cluster.observe_volume(None, volume)
+    for storage_class in snapshot.storage_classes:
+        cluster.observe_storage_class(None, storage_class)
+
+
 def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
     """Return the whole state of a planner. Later changes to the planner do not affect it."""
     cluster, settings, queue = planner.cluster, planner.settings, planner.queue
@@ -76,6 +86,9 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
         quotas=queue.quotas.all(),
         limit_ranges=queue.quotas.limit_ranges(),
         network_policies=settings.network_policies(),
+        volume_claims=cluster.volumes.claims(),
+        volumes=cluster.volumes.volumes(),
+        storage_classes=cluster.volumes.classes(),
         autoscaler=queue.autoscaler,
         clocks={uid: _clocks(one, now) for uid, one in cluster.jobs.items()},
         reservation=None

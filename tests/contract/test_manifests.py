@@ -435,6 +435,21 @@ RIGHTS: dict[str, tuple[str, str, dict[tuple[str, str], set[str]]]] = {
         "limitranges",
         {("ClusterRole", ""): {"list", "watch"}},
     ),
+    "the controller reads volume claims and changes none": (
+        "controller",
+        "persistentvolumeclaims",
+        {("ClusterRole", ""): {"list", "watch"}},
+    ),
+    "the controller reads where volumes can be used": (
+        "controller",
+        "persistentvolumes",
+        {("ClusterRole", ""): {"list", "watch"}},
+    ),
+    "the controller reads which storage classes wait for a pod": (
+        "controller",
+        "storageclasses",
+        {("ClusterRole", ""): {"list", "watch"}},
+    ),
     "the controller reads priority classes": (
         "controller",
         "priorityclasses",

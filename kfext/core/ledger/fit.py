@@ -1,6 +1,7 @@
 """Whether a node is eligible for a pod, free capacity aside: selectors, affinity, taints.
 
-This follows kube-scheduler's filters NodeUnschedulable, NodeAffinity and TaintToleration.
+This follows kube-scheduler's filters NodeUnschedulable, NodeAffinity, TaintToleration and, for
+claims that are bound, VolumeBinding.
 kube-scheduler never sees a pod that names its node; for such a pod the kubelet's checks count.
 """
 
@@ -22,17 +23,26 @@ def why_not(constraints: Constraints, node: Node) -> str | None:
         return "nodeName"
     if node.unschedulable and not named and not tolerated(_UNSCHEDULABLE, constraints.tolerations):
         return "cordon"
-    for key, value in constraints.node_selector:
-        if node.labels.get(key) != value:
-            return "nodeSelector"
-    if constraints.terms is not None and not any(_matches(t, node) for t in constraints.terms):
-        return "node affinity"
+    if misfit := _label_misfit(constraints, node):
+        return misfit
     barring = {"NoExecute"} if named else {NO_SCHEDULE, "NoExecute"}
     for taint in node.taints:
         if taint.effect == NO_SCHEDULE and taint.key in constraints.devices:
             continue
         if taint.effect in barring and not tolerated(taint, constraints.tolerations):
             return f"taint {taint.key}"
+    return None
+
+
+def _label_misfit(constraints: Constraints, node: Node) -> str | None:
+    """Return which selector or affinity excludes the node, None if none does."""
+    for key, value in constraints.node_selector:
+        if node.labels.get(key) != value:
+            return "nodeSelector"
+    if constraints.terms is not None and not any(_matches(t, node) for t in constraints.terms):
+        return "node affinity"
+    if not all(any(_matches(t, node) for t in terms) for terms in constraints.volumes.terms):
+        return "node affinity of a volume"
     return None
 
 

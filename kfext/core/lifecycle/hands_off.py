@@ -9,7 +9,7 @@ from kfext.core.lifecycle.patience import suspend
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import Release, Step, Wait
 from kfext.core.lifecycle.unhosted import let_go
-from kfext.core.placement.unmodelled import unplaceable
+from kfext.core.placement.unmodelled import unbound, unplaceable
 from kfext.core.settings.values import Colocation
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
@@ -38,12 +38,12 @@ def left_to_scheduler(situation: Situation, gated: Collection[Pod]) -> Step | No
 
 
 def _let_through(situation: Situation, gated: Collection[Pod]) -> Step | None:
-    """Ungate a gang without pins.
+    """Ungate a gang without pins, also if it waits for a volume claim, as kube-scheduler does.
 
     A required job is suspended for some time, unless Kueue started it: if admission added the term,
     it may be gone from the next pods.
     """
-    why = unplaceable(situation.job, gated)
+    why = unplaceable(situation.job, gated) or unbound(situation.job, gated)
     if why is None:
         return None
     if not situation.never_released:

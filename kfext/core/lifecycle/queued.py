@@ -14,6 +14,7 @@ from kfext.core.lifecycle.resume import unsafe_to_resume
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import Step, Unsuspend, Wait
 from kfext.core.lifecycle.unhosted import let_go
+from kfext.core.placement.unmodelled import unbound
 from kfext.core.queue.no_fit import NoFit, NoFitCache
 from kfext.core.queue.quota import demand, shortage
 from kfext.core.settings.values import Colocation
@@ -31,12 +32,13 @@ from kfext.names import (
     REASON_SUSPENDED_BY_USER,
     REASON_TOO_BIG,
     REASON_WAITING_FOR_OPERATOR,
+    REASON_WAITING_FOR_VOLUME,
     SUSPENDED,
 )
 
 RELEASE_SECONDS = 60.0
 """releaseAfter `auto`, for a job that preemption or an autoscaler may help but waiting may not."""
-HOPELESS = frozenset({REASON_TOO_BIG, REASON_NO_ELIGIBLE_NODE})
+HOPELESS = frozenset({REASON_TOO_BIG, REASON_NO_ELIGIBLE_NODE, REASON_WAITING_FOR_VOLUME})
 """Reasons to wait that the end of another job does not remove."""
 
 
@@ -73,6 +75,8 @@ def _back_off(situation: Situation, verdict: Verdict) -> Step:
 
 def _start(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
     """Start the job if it fits now."""
+    if waits := unbound(situation.job):
+        return _keep_waiting(situation, NoFit(waits))
     if crowd := situation.context.crowded:
         # Not how many exactly: that changes with each pod, and with it would the TrainingPlan of
         # every job in the queue.

@@ -1,4 +1,7 @@
-"""Which jobs the planner must not place: their pods have terms that only kube-scheduler knows."""
+"""Which jobs the planner must not place, because only kube-scheduler knows where their pods may go.
+
+Their pods have terms that are not modelled, or volumes that do not exist yet.
+"""
 
 from collections.abc import Iterable, Iterator
 
@@ -7,7 +10,7 @@ from kfext.model.constraints import Constraints
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
-from kfext.names import REASON_UNMODELLED
+from kfext.names import REASON_UNMODELLED, REASON_WAITING_FOR_VOLUME
 
 
 def unplaceable(job: TrainingJob, pods: Iterable[Pod] = ()) -> Verdict | None:
@@ -15,11 +18,25 @@ def unplaceable(job: TrainingJob, pods: Iterable[Pod] = ()) -> Verdict | None:
 
     Admission may have given pods terms that their templates do not have.
     """
-    found = sorted({term for of in _constraints(job, pods) for term in of.unmodelled})
+    known = (of.unmodelled + of.volumes.unmodelled for of in _constraints(job, pods))
+    found = sorted({term for terms in known for term in terms})
     if not found:
         return None
     message = f"its pods have {listed(found, of='terms')}, which kfext does not model"
     return Verdict(REASON_UNMODELLED, message)
+
+
+def unbound(job: TrainingJob, pods: Iterable[Pod] = ()) -> Verdict | None:
+    """Return for which volume claims a job waits, None if all are bound.
+
+    No pod of the job can be bound before, with or without kfext.
+    """
+    found = sorted({name for of in _constraints(job, pods) for name in of.volumes.pending})
+    if not found:
+        return None
+    named = f"volume claim {found[0]} is" if len(found) == 1 else f"{len(found)} volume claims are"
+    message = f"{named} not bound yet"
+    return Verdict(REASON_WAITING_FOR_VOLUME, message)
 
 
 def _constraints(job: TrainingJob, pods: Iterable[Pod]) -> Iterator[Constraints]:

@@ -51,6 +51,7 @@ POD: dict[str, Any] = {
         "schedulingGroup": {"podGroupName": "g"},
         "volumes": [
             {"name": "token-x", "projected": {"sources": []}},
+            {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
             *({"name": type_, type_: {"some": "field"}} for type_ in JUDGED_VOLUMES),
         ],
         "tolerations": [{"key": "k", "operator": "Exists", "effect": "NoSchedule"}],
@@ -171,6 +172,7 @@ def test_every_field_that_the_model_reads_is_on_the_wire() -> None:
     assert gated.constraints is not None
     assert gated.constraints.node_selector == (("disk", "ssd"),)
     assert len(gated.constraints.tolerations) == 1
+    assert gated.constraints.claims == ("data",)
     assert len(gated.constraints.unmodelled) == 4 + len(JUDGED_VOLUMES)
 
 

@@ -21,6 +21,7 @@ from kfext.core.lifecycle.steps import (
     Ungate,
 )
 from kfext.core.patches import pod as pod_patch
+from kfext.model.constraints import Requirement, Term
 from kfext.model.job import parse_job
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
@@ -28,9 +29,10 @@ from kfext.model.pod import Pod, parse_pod
 from kfext.model.policy import parse_policy
 from kfext.model.priority import PriorityClass
 from kfext.model.quota import Quota, parse_quota
+from kfext.model.volume import StorageClass, Volume, VolumeClaim
 from kfext.state.planner import Planner
 from kfext.state.tracked_job import TrackedJob
-from tests.builders import JobBuilder, Raw, affinity_to, job, node, raw_pod
+from tests.builders import JobBuilder, Raw, affinity_to, job, node, raw_pod, using
 from tests.unit.step_patches import job_operations
 
 TEAM = Namespace("team", labels={names.MANAGED: "true"})
@@ -38,6 +40,16 @@ CLASSES = {
     "high": PriorityClass("high", 100),
     "patient": PriorityClass("patient", 50, preempts=False),
 }
+
+ON_A = (Term((Requirement("name", "In", ("a",)),)),)
+CLAIMS = (
+    None,
+    VolumeClaim("team", "data"),
+    VolumeClaim("team", "data", storage_class="late"),
+    VolumeClaim("team", "data", volume="disk", bound=True),
+    VolumeClaim("team", "data", volume="disk", bound=True),
+)
+VOLUMES = (None, Volume("disk", "team"), Volume("disk", "team", terms=ON_A))
 
 jobs = st.fixed_dictionaries(
     {
@@ -49,6 +61,7 @@ jobs = st.fixed_dictionaries(
         "elastic": st.booleans(),
         "priority": st.sampled_from(["", "", "high", "patient"]),
         "deadline": st.sampled_from([0, 0, 100, 1000]),
+        "claim": st.sampled_from(["", "", "", "data"]),
     }
 )
 
@@ -56,7 +69,8 @@ jobs = st.fixed_dictionaries(
 def made(name: str, *, uid: str, created: float, **of: Any) -> JobBuilder:
     """A job as admission leaves it."""
     limit = "" if of.get("bursts") else of["cpu"]
-    built = job(name=name, uid=uid).worker(of["workers"], cpu=of["cpu"], cpu_limit=limit)
+    spec = using(of["claim"]) if of["claim"] else {}
+    built = job(name=name, uid=uid).worker(of["workers"], cpu=of["cpu"], cpu_limit=limit, spec=spec)
     built.held().created(created)
     stated = {f"kfext.dev/{key}": str(of[key]) for key in ("colocation", "network") if of[key]}
     if of["elastic"]:
@@ -87,6 +101,8 @@ class History:
         self.namespace = TEAM
         self.policy: Raw | None = None
         self.quota: Quota | None = None
+        self.claim: VolumeClaim | None = None
+        self.volume: Volume | None = None
         self.classes = dict(CLASSES)
         self.writes: list[tuple[TrackedJob, Step]] = []
         self.count = 0
@@ -112,6 +128,9 @@ class History:
             planner.settings.observe_policy(parse_policy(self.policy))
         if self.quota is not None:
             planner.queue.quotas.observe_quota(None, self.quota)
+        planner.cluster.observe_storage_class(None, StorageClass("late", delayed=True))
+        planner.cluster.observe_claim(None, self.claim)
+        planner.cluster.observe_volume(None, self.volume)
         for one in self.nodes.values():
             planner.cluster.observe_node(None, one)
         for raw in self.pods.values():
@@ -341,6 +360,16 @@ class History:
         """A RuntimeClass makes new pods larger than their templates, or no longer does."""
         self.admitted = {} if self.admitted else {"overhead": {"cpu": "1"}}
 
+    def change_claim(self) -> None:
+        """The claim that some jobs use is made, is bound, or goes."""
+        old, self.claim = self.claim, self.draw.draw(st.sampled_from(CLAIMS), label="claim")
+        self.planner.cluster.observe_claim(old, self.claim)
+
+    def change_volume(self) -> None:
+        """The volume of that claim comes, moves, or goes."""
+        old, self.volume = self.volume, self.draw.draw(st.sampled_from(VOLUMES), label="volume")
+        self.planner.cluster.observe_volume(old, self.volume)
+
     def change_policy(self) -> None:
         self.policy = {
             "metadata": {"name": "p"},
@@ -395,7 +424,8 @@ ACTS: tuple[Callable[[History], None], ...] = (
     *(History.operate, History.operate, History.bind, History.bind, History.wait, History.wait),
     *(History.edit, History.suspend, History.delete, History.finish, History.stranger),
     *(History.change_node, History.change_quota, History.change_policy, History.change_class),
-    *(History.change_admission, History.opt_out, History.opt_in, History.restart),
+    *(History.change_admission, History.change_claim, History.change_volume),
+    *(History.opt_out, History.opt_in, History.restart),
 )
 CROWDED = (
     *(History.submit, History.submit, History.submit, History.go_on, History.submit),

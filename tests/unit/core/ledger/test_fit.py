@@ -4,7 +4,13 @@ from typing import Any
 import pytest
 
 from kfext.core.ledger.fit import why_not
-from kfext.model.constraints import Constraints, parse_constraints
+from kfext.model.constraints import (
+    Constraints,
+    Requirement,
+    Term,
+    VolumeConstraints,
+    parse_constraints,
+)
 from tests.builders import PINNED, node
 
 LABELS = {
@@ -224,3 +230,24 @@ def test_admission_adds_a_toleration_for_the_taint_of_an_extended_resource(
     devices: tuple[str, ...], taint: dict[str, str], why: str | None
 ) -> None:
     assert why_not(expecting(*devices), node("gpu", taints=[taint])) == why
+
+
+VOLUMES: dict[str, tuple[tuple[tuple[str, ...], ...], bool]] = {
+    "a volume that this zone has": ((("a",),), True),
+    "a volume that another zone has": ((("b",),), False),
+    "a volume that both zones have": ((("b", "a"),), True),
+    "two volumes of this zone": ((("a",), ("a", "b")), True),
+    "two volumes of different zones": ((("a",), ("b",)), False),
+    "a volume without any place": (((),), False),
+}
+
+
+@pytest.mark.parametrize(("zones", "fits"), VOLUMES.values(), ids=VOLUMES)
+def test_one_term_of_each_bound_volume_must_match(
+    zones: tuple[tuple[str, ...], ...], *, fits: bool
+) -> None:
+    terms = tuple(
+        tuple(Term((Requirement("zone", "In", (zone,)),)) for zone in volume) for volume in zones
+    )
+    constraints = Constraints(volumes=VolumeConstraints(terms=terms))
+    assert why_not(constraints, PLAIN) == (None if fits else "node affinity of a volume")

@@ -1,16 +1,28 @@
 """A job whose pods have terms that kfext does not model."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kfext.core.lifecycle.steps import Pin, Release, Suspend, Unsuspend, Wait
+from kfext.core.lifecycle.next_step import next_step
+from kfext.core.lifecycle.queued import RELEASE_SECONDS
+from kfext.core.lifecycle.steps import Pin, Release, Step, Suspend, Unsuspend, Wait
+from kfext.model.constraints import Requirement, Term, VolumeConstraints
 from kfext.model.job_state import JobState
-from kfext.names import GATED, PHASE_RELEASED, QUEUED, REASON_UNMODELLED
-from tests.builders import JobBuilder, Raw, job, pod
+from kfext.names import (
+    GATED,
+    PHASE_RELEASED,
+    QUEUED,
+    REASON_UNMODELLED,
+    REASON_WAITING_FOR_VOLUME,
+)
+from kfext.names import HELD as HELD_MARK
+from tests.builders import JobBuilder, Raw, job, pod, situation_of
 from tests.unit.core.lifecycle.cases import (
     NOW,
+    TWO_NODES,
     Case,
     decide,
     full,
@@ -140,3 +152,59 @@ NEVER_HELD: dict[str, Case] = {
 @pytest.mark.parametrize("case", NEVER_HELD.values(), ids=NEVER_HELD)
 def test_the_report_on_a_job_that_kfext_left_alone(case: Case) -> None:
     decide(case)
+
+
+# --- volume claims --------------------------------------------------------------------------------
+
+ON_B = (Term((Requirement("name", "In", ("b",)),)),)
+LATE = VolumeConstraints(unmodelled=("volume claim data, which waits for its first consumer",))
+PENDING = VolumeConstraints(pending=("data",))
+
+
+def step_with(volumes: VolumeConstraints, *, running: bool = False, **more: Any) -> Step:
+    """The next step of a job whose claims mean `volumes`: held, or running behind the gate."""
+    made = three().build()
+    (group,) = made.groups
+    constraints = replace(group.constraints, claims=("data",), volumes=volumes)
+    of = replace(made, suspend=not running, groups=(replace(group, constraints=constraints),))
+    if not running:
+        of = replace(of, annotations={HELD_MARK: "true"})
+    members = tuple(workers(gated=True)) if running else ()
+    planned = plan("a", "a", "a") if running else None
+    situation = situation_of(job=of, pods=members, plan=planned, now=NOW, **more)
+    return next_step(situation, TWO_NODES)
+
+
+def test_a_job_goes_where_its_bound_volume_can_be_used() -> None:
+    step = step_with(VolumeConstraints(terms=(ON_B,)))
+    assert isinstance(step, Unsuspend)
+    assert set(step.plan.assignment.values()) == {"b"}
+
+
+def test_a_job_whose_claim_needs_a_pod_with_a_node_is_released_at_once() -> None:
+    step = step_with(LATE)
+    assert isinstance(step, Release)
+    assert says("volume claim data, which waits")(step)
+
+
+def test_a_job_waits_for_a_claim_that_is_bound_without_it_for_a_minute() -> None:
+    step = step_with(PENDING)
+    assert isinstance(step, Wait)
+    assert phase(QUEUED, REASON_WAITING_FOR_VOLUME)(step)
+    assert step.again == RELEASE_SECONDS
+    assert isinstance(step_with(PENDING, hopeless=RELEASE_SECONDS), Release)
+
+
+def test_a_required_job_waits_for_its_claim_without_an_end() -> None:
+    step = step_with(PENDING, hopeless=9e9, colocation="required")
+    assert isinstance(step, Wait)
+    assert phase(QUEUED, REASON_WAITING_FOR_VOLUME)(step)
+
+
+@pytest.mark.parametrize("volumes", [PENDING, LATE], ids=["pending", "waits for a pod"])
+def test_a_gang_behind_the_gate_is_ungated_if_its_claim_is_not_bound(
+    volumes: VolumeConstraints,
+) -> None:
+    step = step_with(volumes, running=True)
+    assert isinstance(step, Release)
+    assert step.pods == ()

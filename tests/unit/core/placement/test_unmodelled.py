@@ -1,11 +1,14 @@
 """Which jobs the planner must not place."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kfext.core.placement.unmodelled import unplaceable
-from kfext.names import REASON_UNMODELLED
+from kfext.core.placement.unmodelled import unbound, unplaceable
+from kfext.model.constraints import VolumeConstraints
+from kfext.model.job import TrainingJob
+from kfext.names import REASON_UNMODELLED, REASON_WAITING_FOR_VOLUME
 from tests.builders import JobBuilder, Raw, job, pod
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -59,3 +62,35 @@ def test_a_term_that_admission_gave_a_pod_counts_while_it_is_gated(
     of = job().worker(2).build()
     pods = [pod(of, "worker", 0), pod(of, "worker", 1, spec=APART, **more)]
     assert (unplaceable(of, pods) is not None) is counts
+
+
+def claiming(volumes: VolumeConstraints) -> TrainingJob:
+    made = job().worker(2).build()
+    (group,) = made.groups
+    return replace(
+        made,
+        groups=(replace(group, constraints=replace(group.constraints, volumes=volumes)),),
+    )
+
+
+def test_a_volume_claim_that_is_not_modelled_counts_as_a_term() -> None:
+    found = unplaceable(claiming(VolumeConstraints(unmodelled=("volume claim data, odd",))))
+    assert found is not None
+    assert "volume claim data, odd" in found.message
+
+
+@pytest.mark.parametrize(
+    ("pending", "want"),
+    [
+        (("data",), "volume claim data is not bound yet"),
+        (("data", "more"), "2 volume claims are not bound yet"),
+    ],
+)
+def test_a_job_waits_for_claims_that_are_not_bound(pending: tuple[str, ...], want: str) -> None:
+    found = unbound(claiming(VolumeConstraints(pending=pending)))
+    assert found is not None
+    assert (found.reason, found.message) == (REASON_WAITING_FOR_VOLUME, want)
+
+
+def test_a_job_whose_claims_are_bound_waits_for_none() -> None:
+    assert unbound(claiming(VolumeConstraints())) is None

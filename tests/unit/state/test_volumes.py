@@ -1,0 +1,167 @@
+"""What volume claims mean for the nodes of a job, and when its jobs are looked at again."""
+
+from dataclasses import replace
+
+import pytest
+
+from kfext.model.constraints import Constraints, Requirement, Term, VolumeConstraints
+from kfext.model.job import TrainingJob
+from kfext.model.volume import StorageClass, Volume, VolumeClaim
+from kfext.state.cluster import Cluster
+from kfext.state.volumes import Volumes
+from tests.builders import job, pod, using
+
+IN_A = (Term((Requirement("zone", "In", ("a",)),)),)
+ANYWHERE, ZONAL = Volume("shared", "team"), Volume("zonal", "team", terms=IN_A)
+LABELLED = Volume("labelled", "team", zoned=True)
+LATE, SOON = StorageClass("late", delayed=True), StorageClass("soon")
+
+
+def claim(volume: str = "", **more: object) -> VolumeClaim:
+    return replace(VolumeClaim("team", "data", volume), **more)  # type: ignore[arg-type]
+
+
+def volumes(*claims: VolumeClaim) -> Volumes:
+    made = Volumes()
+    for one in claims:
+        made.observe_claim(None, one)
+    for volume in (ANYWHERE, ZONAL, LABELLED):
+        made.observe_volume(None, volume)
+    for storage_class in (LATE, SOON):
+        made.observe_class(None, storage_class)
+    return made
+
+
+def trainer(*claims: str) -> TrainingJob:
+    return job().worker(2, spec=using(*claims)).build()
+
+
+def found(known: Volumes, *claims: str) -> VolumeConstraints:
+    (group,) = known.of_job(trainer(*claims)).groups
+    return group.constraints.volumes
+
+
+MEANS: dict[str, tuple[VolumeClaim, VolumeConstraints]] = {
+    "bound to a volume for every node: nothing": (
+        claim("shared", bound=True),
+        VolumeConstraints(),
+    ),
+    "bound to a volume for some nodes: its node affinity": (
+        claim("zonal", bound=True),
+        VolumeConstraints(terms=(IN_A,)),
+    ),
+    "bound to a volume that is in a zone by its labels: not modelled": (
+        claim("labelled", bound=True),
+        VolumeConstraints(unmodelled=("volume claim data, whose volume names its zone by labels",)),
+    ),
+    "bound to a volume that has not been seen yet: it will be": (
+        claim("unseen", bound=True),
+        VolumeConstraints(pending=("data",)),
+    ),
+    "of no class and not bound: it will be, without the pod": (
+        claim(),
+        VolumeConstraints(pending=("data",)),
+    ),
+    "of a class that binds at once": (
+        claim(storage_class="soon"),
+        VolumeConstraints(pending=("data",)),
+    ),
+    "of a class that is not known": (
+        claim(storage_class="unknown"),
+        VolumeConstraints(pending=("data",)),
+    ),
+    "of a class that waits for a pod: not modelled": (
+        claim(storage_class="late"),
+        VolumeConstraints(unmodelled=("volume claim data, which waits for its first consumer",)),
+    ),
+    "of a class that waits, but it names its volume": (
+        claim("zonal", storage_class="late"),
+        VolumeConstraints(pending=("data",)),
+    ),
+    "of a class that waited": (
+        claim("zonal", storage_class="late", bound=True),
+        VolumeConstraints(terms=(IN_A,)),
+    ),
+    "for one pod at a time: not modelled": (
+        claim("shared", bound=True, one_pod=True),
+        VolumeConstraints(unmodelled=("volume claim data, which one pod at a time may use",)),
+    ),
+    "of another namespace: there is none": (
+        claim("shared", bound=True, namespace="other"),
+        VolumeConstraints(pending=("data",)),
+    ),
+}
+
+
+@pytest.mark.parametrize(("one", "want"), MEANS.values(), ids=MEANS)
+def test_a_claim_means_for_a_pod(one: VolumeClaim, want: VolumeConstraints) -> None:
+    assert found(volumes(one), "data") == want
+
+
+def test_two_claims_on_volumes_of_one_zone_are_one_constraint() -> None:
+    known = volumes(claim("zonal", bound=True), claim("zonal", bound=True, name="more"))
+    assert found(known, "data", "more") == VolumeConstraints(terms=(IN_A,))
+
+
+def test_a_gated_pod_is_judged_by_its_own_claims_and_others_by_none() -> None:
+    of, known = trainer(), volumes(claim("zonal", bound=True))
+    gated = pod(of, "worker", 0, gated=True, spec=using("data"))
+    bound = pod(of, "worker", 1, bound="a", spec=using("data"))
+    first, second = known.of_pods([gated, bound])
+    assert first.constraints == Constraints(
+        claims=("data",), volumes=VolumeConstraints(terms=(IN_A,))
+    )
+    assert second is bound
+
+
+def test_a_job_without_claims_is_not_copied() -> None:
+    plain = trainer()
+    assert volumes().of_job(plain) is plain
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """Two jobs of one namespace, of which one has a claim."""
+    made = Cluster()
+    made.take_job(trainer("data"), {})
+    made.take_job(replace(trainer(), uid="uid-2", name="plain"), {})
+    made.changed.clear()
+    return made
+
+
+def test_the_jobs_of_a_claim_are_looked_at_again_when_it_is_bound(cluster: Cluster) -> None:
+    cluster.observe_claim(None, claim("zonal", bound=True))
+    assert cluster.changed == set()  # it was pending before, and its volume is not there yet
+    cluster.observe_volume(None, ZONAL)
+    assert cluster.changed == {"uid-1"}
+    (group,) = cluster.jobs["uid-1"].job.groups
+    assert group.constraints.volumes.terms == (IN_A,)
+
+
+def test_the_jobs_of_a_claim_are_looked_at_again_when_it_goes(cluster: Cluster) -> None:
+    bound = claim("zonal", bound=True)
+    cluster.observe_volume(None, ZONAL)
+    cluster.observe_claim(None, bound)
+    cluster.changed.clear()
+    cluster.observe_claim(bound, None)
+    assert cluster.changed == {"uid-1"}
+
+
+def test_a_storage_class_concerns_the_jobs_of_all_namespaces(cluster: Cluster) -> None:
+    cluster.observe_claim(None, claim(storage_class="late"))
+    cluster.observe_storage_class(None, LATE)
+    assert cluster.changed == {"uid-1"}
+
+
+def test_claims_of_other_namespaces_concern_no_job_here(cluster: Cluster) -> None:
+    cluster.observe_volume(None, replace(ZONAL, namespace="other"))
+    cluster.observe_claim(None, claim("zonal", bound=True, namespace="other"))
+    assert cluster.changed == set()
+
+
+def test_a_job_that_is_gone_is_not_looked_at_again(cluster: Cluster) -> None:
+    cluster.forget_job("uid-1")
+    cluster.changed.clear()
+    cluster.observe_claim(None, claim(storage_class="late"))
+    cluster.observe_storage_class(None, LATE)
+    assert cluster.changed == set()
