@@ -17,6 +17,7 @@ from kfext.core.lifecycle.patience import (
     suspend,
     until_strike,
 )
+from kfext.core.lifecycle.precedence import first_to_pin, others_first
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import DeleteUnbound, Pin, Replan, SaveState, Step, Wait
 from kfext.core.lifecycle.unhosted import never_created, on_two_networks, started_without
@@ -90,6 +91,8 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
     some_run = any(pod.node_name for pod in live.values())
     if foreign:
         return behind_another_gate(situation, gates=foreign, some_run=some_run)
+    if others_first(gated.values(), live.values()):
+        return _binding(situation, live)
     bound = {key: pod.home for key, pod in live.items() if pod.home and not pod.finished}
     everyone = members_of(job, live.values())
     members = [member for member in everyone if member.key in gated]
@@ -103,7 +106,9 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
         excluded=situation.excluded,
         ignoring=own,
     ):
-        return Pin(tuple((pod, plan.assignment[key]) for key, pod in gated.items()))
+        first = first_to_pin(gated.values())
+        pins = ((pod, plan.assignment[key]) for key, pod in gated.items() if pod.uid in first)
+        return Pin(tuple(pins))
     loose = [pod for pod in live.values() if not (pod.gated or pod.home or pod.finished)]
     left = situation.placement.bind_timeout - situation.longest_wait(loose)
     if loose and left > 0:
