@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from e2e.harness.faults import pod_patch, unsuspend_patch
@@ -46,9 +46,16 @@ class Space:
         full = {"pods": "110", **named}
         first = len(self._nodes)
         made = [f"{self.name}-{number}" for number in range(first, first + count)]
-        for name in made:
-            body = fakenodes.node(name, capacity=full, labels={CASE: self.name}, taints=[])
+        labels = {CASE: self.name}
+        self.stand(fakenodes.node(n, capacity=full, labels=labels, taints=[]) for n in made)
+        return made
+
+    def stand(self, bodies: Iterable[Object]) -> None:
+        """Make nodes that bear the label of this test, and wait until they are ready."""
+        made = []
+        for body in bodies:
             self.kube.create("/api/v1/nodes", body)
+            made.append(body["metadata"]["name"])
         self._nodes += made
         paths = [f"/api/v1/nodes/{name}" for name in made]
         until(
@@ -57,7 +64,6 @@ class Space:
         )
         for path in paths:
             told(self.kfext, path)
-        return made
 
     def lose_node(self, name: str) -> None:
         """Delete a node, as when its machine is taken away for good."""

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 BINARIES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _READY_SECONDS = 120.0
 # By default (20 requests a second) opening 200 new nodes to pods takes 45 s; it is not what anybody
-# measures here, so it is raised in every testbed.
-_MANAGER = ["--kube-api-qps=500", "--kube-api-burst=1000"]
+# measures here, so it is raised in every testbed. By default a claim whose volume was not there is
+# looked at again after 15 s.
+_MANAGER = ["--kube-api-qps=500", "--kube-api-burst=1000", "--pvclaimbinder-sync-period=1s"]
 # Fake nodes of a fast testbed renew leases of 1200 s, see fakenodes: judge them later than that.
 _FAST_GRACE_SECONDS = 1500
 

@@ -1,0 +1,167 @@
+"""A small cluster of one test: nodes of several kinds, pods that run there, volumes and devices.
+
+Two namespaces of the same world have equal nodes, volumes and pods, each its own.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from e2e.harness import odd_storage
+from e2e.harness.kube import Kube, Object
+from e2e.harness.space import CASE, Space
+from e2e.testbed import fakenodes
+
+HIGH, MIDDLE, LOW = "never-worse-high", "never-worse-middle", "never-worse-low"
+OVERHEAD, STEERED = "never-worse-overhead", "never-worse-steered"
+DEDICATED = {"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}
+DRIVER, CARD = "cards.example.com", "card"
+FILLER = {"app": "filler"}
+JOB = {"odd": "job"}
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_NODES: tuple[Object, ...] = (
+    {"zone": "a", "disk": "ssd", "cpu": 8, "gpus": 4, "cards": 3},
+    {"zone": "a", "disk": "hdd", "cpu": 8, "gpus": 4, "cards": 0},
+    {"zone": "b", "disk": "ssd", "cpu": 8, "gpus": 0, "cards": 3},
+    {"zone": "b", "disk": "hdd", "cpu": 16, "gpus": 0, "cards": 0},
+    {"zone": "c", "disk": "ssd", "cpu": 16, "gpus": 0, "cards": 0, "dedicated": True},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What is there before the job.
+
+    `filled`: a pod of low priority runs on the first node.
+    `crowded`: such pods use most of the CPU of every node.
+    `shunned`: that on the first node is not to share it with pods of the job.
+    `storage`, `devices`: whether there are volumes, and devices for resource claims.
+    """
+
+    filled: bool = False
+    crowded: bool = False
+    shunned: bool = False
+    storage: bool = False
+    devices: bool = False
+
+    def make(self, space: Space) -> None:
+        """Make it in a namespace that exists."""
+        space.stand(list(_nodes(space.name)))
+        for path, body in self._objects(space):
+            space.kube.create(path, body)
+        if self.storage:
+            odd_storage.wait_bound(space)
+
+    def remove(self, space: Space) -> None:
+        """Remove what of it is in no namespace, its nodes apart."""
+        for path, body in self._objects(space):
+            if "/namespaces/" not in path:
+                space.kube.delete(f"{path}/{body['metadata']['name']}")
+
+    def _objects(self, space: Space) -> Iterator[tuple[str, Object]]:
+        nodes = [_node(space.name, number) for number in range(len(_NODES))]
+        yield from odd_storage.objects(space.name, nodes) if self.storage else ()
+        yield from _devices(space.name) if self.devices else ()
+        yield from self._fillers(space)
+
+    def _fillers(self, space: Space) -> Iterator[tuple[str, Object]]:
+        for number, kind in enumerate(_NODES):
+            cpu = kind["cpu"] * 1000 - 700 if self.crowded else 500
+            if self.crowded or (self.filled and number == 0):
+                yield space.path("pods"), _filler(space.name, number, cpu, shuns=self.shunned)
+
+
+def make_classes(kube: Kube) -> None:
+    """Make the classes that all worlds share: of priority, of containers and of devices."""
+    for path, body in _CLASSES:
+        kube.create(path, body)
+
+
+def remove_classes(kube: Kube) -> None:
+    for path, body in _CLASSES:
+        kube.delete(f"{path}/{body['metadata']['name']}")
+
+
+def _nodes(arm: str) -> Iterator[Object]:
+    for number, kind in enumerate(_NODES):
+        capacity = {"cpu": str(kind["cpu"]), "memory": "32Gi", "pods": "20"}
+        capacity |= {"nvidia.com/gpu": str(kind["gpus"])} if kind["gpus"] else {}
+        taints = [{"key": DEDICATED["key"], "value": "yes", "effect": "NoSchedule"}]
+        labels = {CASE: arm, "zone": kind["zone"], "disk": kind["disk"]}
+        yield fakenodes.node(
+            _node(arm, number),
+            capacity=capacity,
+            labels=labels,
+            taints=taints if kind.get("dedicated") else [],
+        )
+
+
+def _node(arm: str, number: int) -> str:
+    return f"{arm}-{number}"
+
+
+def _filler(arm: str, number: int, cpu: int, *, shuns: bool) -> Object:
+    resources = {"requests": {"cpu": f"{cpu}m"}}
+    spec: Object = {
+        "nodeName": _node(arm, number),
+        "priorityClassName": LOW,
+        "terminationGracePeriodSeconds": 0,
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [{"name": "filler", "image": "none", "resources": resources}],
+    }
+    if shuns and number == 0:
+        term = {"labelSelector": {"matchLabels": JOB}, "topologyKey": "kubernetes.io/hostname"}
+        spec["affinity"] = {"podAntiAffinity": {_REQUIRED: [term]}}
+    return {"metadata": {"name": f"filler-{number}", "labels": FILLER}, "spec": spec}
+
+
+def _devices(arm: str) -> Iterator[tuple[str, Object]]:
+    root = "/apis/resource.k8s.io/v1"
+    exactly = {"name": CARD, "exactly": {"deviceClassName": DRIVER}}
+    yield (
+        f"{root}/namespaces/{arm}/resourceclaimtemplates",
+        {"metadata": {"name": CARD}, "spec": {"spec": {"devices": {"requests": [exactly]}}}},
+    )
+    for number, kind in enumerate(_NODES):
+        node = _node(arm, number)
+        spec = {
+            "driver": DRIVER,
+            "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": f"{CARD}-{n}"} for n in range(kind["cards"])],
+        }
+        if kind["cards"]:
+            yield f"{root}/resourceslices", {"metadata": {"name": node}, "spec": spec}
+
+
+_CLASSES: tuple[tuple[str, Object], ...] = (
+    *(
+        (
+            "/apis/scheduling.k8s.io/v1/priorityclasses",
+            {"metadata": {"name": name}, "value": value},
+        )
+        for name, value in ((HIGH, 1000), (MIDDLE, 500), (LOW, -10))
+    ),
+    (
+        "/apis/node.k8s.io/v1/runtimeclasses",
+        {
+            "metadata": {"name": OVERHEAD},
+            "handler": "sandbox",
+            "overhead": {"podFixed": {"cpu": "300m", "memory": "256Mi"}},
+        },
+    ),
+    (
+        "/apis/node.k8s.io/v1/runtimeclasses",
+        {
+            "metadata": {"name": STEERED},
+            "handler": "sandbox",
+            "scheduling": {"nodeSelector": {"disk": "ssd"}, "tolerations": [DEDICATED]},
+        },
+    ),
+    (
+        "/apis/resource.k8s.io/v1/deviceclasses",
+        {
+            "metadata": {"name": DRIVER},
+            "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]},
+        },
+    ),
+)
