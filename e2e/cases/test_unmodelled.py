@@ -1,0 +1,150 @@
+"""Jobs whose pods have terms that kfext does not model, and volumes that it does."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.harness import odd_storage
+from e2e.harness.jobs import workers
+from e2e.harness.kfext_process import Kfext
+from e2e.harness.kube import Object
+from e2e.harness.look import gated, held, pinned_to, suspended
+from e2e.harness.odd_world import World
+from e2e.harness.space import Space
+from e2e.harness.stand_in import standing_in
+from kfext.names import GATE, JOB_NAME, RELEASED
+
+CPU = {"cpu": "1"}
+PODS = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+
+
+def apart(job: str) -> Object:
+    """A term that lets no two pods of a job share a node."""
+    term = {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": {JOB_NAME: job}},
+    }
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    return {"affinity": {"podAntiAffinity": required}}
+
+
+def spread(made: Object) -> list[Object]:
+    """Do as a webhook does that has pods spread, after ours has gated them."""
+    if {"name": GATE} not in made["spec"].get("schedulingGates", []):
+        return []
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"training.kubeflow.org/replica-type": "worker"}},
+    }
+    return [{"op": "add", "path": "/spec/topologySpreadConstraints", "value": [constraint]}]
+
+
+@pytest.fixture
+def nodes(space: Space) -> list[str]:
+    """Three nodes, each of which could hold a whole job."""
+    return space.nodes(3, cpu="16", memory="64Gi")
+
+
+@pytest.mark.usefixtures("nodes")
+def test_a_job_whose_pods_must_be_apart_runs_from_the_start_and_its_plan_says_why(
+    space: Space,
+) -> None:
+    answer = space.try_submit(workers("apart", 3, each=CPU, pod=apart("apart")))
+    assert not suspended(answer.body)
+    assert not held(answer.body)
+    assert any("required podAntiAffinity" in warning for warning in answer.warnings)
+    assert len(set(space.bound("apart", 3).values())) == 3
+    view = space.phase("apart", "Released")
+    assert view["reason"] == "Unmodelled"
+    assert "required podAntiAffinity" in view["message"]
+    assert not [pod for pod in space.pods("apart") if gated(pod) or pinned_to(pod)]
+    assert space.starts() == 0
+
+
+@pytest.mark.usefixtures("nodes")
+def test_such_a_job_that_must_be_on_one_node_stays_suspended_and_says_why(space: Space) -> None:
+    annotations = {"kfext.dev/colocation": "required"}
+    space.submit(workers("never", 3, each=CPU, pod=apart("never"), annotations=annotations))
+    view = space.phase("never", "Queued")
+    assert view["reason"] == "Unmodelled"
+    assert "it stays suspended" in view["message"]
+    space.submit(workers("other", 2, each=CPU))  # whatever kfext does meanwhile, not this
+    space.phase("other", "Placed")
+    assert suspended(space.job("never"))
+    assert space.pods("never") == []
+
+
+@pytest.mark.usefixtures("nodes")
+def test_a_gang_to_whose_pods_admission_adds_such_a_term_is_ungated_without_pins(
+    space: Space, kfext: Kfext
+) -> None:
+    probe = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "probe"},
+        "spec": {
+            "schedulingGates": [{"name": GATE}],
+            "containers": [{"name": "probe", "image": "none"}],
+        },
+    }
+
+    def called() -> bool:
+        answer = kfext.kube.ask("POST", space.path("pods") + "?dryRun=All", probe)
+        return "topologySpreadConstraints" in answer.body["spec"]
+
+    with standing_in(
+        kfext.testbed,
+        kfext.kube,
+        name="zz-spread",
+        namespace=space.name,
+        rule=PODS,
+        mutate=spread,
+        effective=called,
+    ):
+        assert suspended(space.submit(workers("torch", 4, each=CPU)))
+        homes = space.bound("torch", 4)
+    assert len(set(homes.values())) > 1
+    view = space.phase("torch", "Released")
+    assert "topologySpreadConstraints" in view["message"]
+    assert not [pod for pod in space.pods("torch") if pinned_to(pod)]
+    assert space.job("torch")["metadata"]["annotations"][RELEASED] == "Unmodelled"
+
+
+@pytest.fixture
+def world(space: Space) -> Iterator[Space]:
+    """Nodes in zones, and volumes."""
+    made = World(storage=True)
+    made.make(space)
+    yield space
+    made.remove(space)
+
+
+def using(claim: str) -> Object:
+    return {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]}
+
+
+def test_a_job_goes_where_its_volume_can_be_used(world: Space) -> None:
+    world.submit(workers("zonal", 3, each=CPU, pod=using(odd_storage.ZONAL)))
+    (home,) = set(world.bound("zonal", 3).values())
+    assert world.kube.get(f"/api/v1/nodes/{home}")["metadata"]["labels"]["zone"] == "a"
+    world.phase("zonal", "Placed")
+    assert set(world.pins().values()) == {1}
+
+
+def test_a_job_waits_for_a_claim_that_is_bound_without_it(world: Space) -> None:
+    world.submit(workers("late", 3, each=CPU, pod=using(odd_storage.LATE)))
+    assert world.phase("late", "Queued")["reason"] == "WaitingForVolume"
+    odd_storage.make_late_claim(world)
+    assert len(set(world.bound("late", 3).values())) == 1
+    world.phase("late", "Placed")
+    assert set(world.pins().values()) == {1}
+
+
+def test_a_job_whose_claim_waits_for_its_first_pod_is_released_at_once(world: Space) -> None:
+    world.submit(workers("local", 3, each=CPU, pod=using(odd_storage.LOCAL)))
+    world.bound("local", 3)
+    view = world.phase("local", "Released")
+    assert "waits for its first consumer" in view["message"]
+    assert not [pod for pod in world.pods("local") if pinned_to(pod)]
