@@ -72,7 +72,9 @@ def _seen(group: ReplicaGroup, pods: Iterable[Pod]) -> Observed | None:
     """Return what the gated pods of a type show, None if there is none; the largest counts."""
     found: Observed | None = None
     for pod in pods:
-        if pod.replica is None or pod.replica.type != group.type.lower() or not pod.constraints:
+        if pod.replica is None or pod.replica.type != group.type.lower():
+            continue
+        if pod.constraints is None or pod.constraints.excess:
             continue
         requests = maximum(found.requests if found else {}, pod.requests)
         found = Observed(

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -76,6 +77,14 @@ def test_a_missing_toleration_is_no_difference_where_a_node_is_eligible() -> Non
 
 def test_only_pods_behind_the_gate_show_what_they_require() -> None:
     assert learnt(*made({"nodeSelector": {"pool": "x"}}, gated=False)) == JobState()
+
+
+def test_a_pod_beyond_a_bound_shows_nothing_as_it_was_not_read() -> None:
+    (one, _) = made(cpu="3")
+    assert one.constraints is not None
+    beyond = replace(one, constraints=replace(one.constraints, excess="30000 containers"))
+    assert learnt(beyond) == JobState()
+    assert differences(OF.build(), [beyond], eligible=True) == ""
 
 
 def test_the_largest_pod_of_a_type_counts() -> None:
