@@ -36,6 +36,8 @@ def warnings(
         stays = settings.colocation is Colocation.REQUIRED
         effect = "it stays suspended" if stays else "it runs as on plain Kubernetes"
         yield f"kfext does not place this job: {term.message}; {effect}"
+    elif names.COLOCATION in settings.stated and settings.colocation is not Colocation.OFF:
+        yield from _crowding(job, assumed=settings.placement.assumed_burst)
     if settings.network == HOST and (why := _pod_network(job, settings, facts)):
         yield f"the pods will have their own network, not that of their node: {why}"
     if settings.elastic is not None and not job.elastic:
@@ -43,8 +45,6 @@ def warnings(
             f"{names.ELASTIC} has no effect on this job: only a PyTorchJob with an elasticPolicy "
             f"and no Master, or a TFJob with PS and enableDynamicWorker, can run with fewer workers"
         )
-    if names.COLOCATION in settings.stated and settings.colocation is not Colocation.OFF:
-        yield from _crowding(job, assumed=settings.placement.assumed_burst)
     for group in job.groups:
         written = annotations_of(job, body, group).get(names.COLOCATION)
         if written not in {None, settings.colocation}:
