@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
-from kfext.model.quantity import CPU, MEMORY, PODS, Resources
+from kfext.model.quantity import COMMON, Resources
 from kfext.model.tolerant import strings, text
 from kfext.names import COLOCATION, DOMAIN, HELD, PLAN, RELEASED, STATE
 
@@ -51,8 +51,6 @@ MOST_ANNOTATION_BYTES = 256 * 1024
 LONGEST_NAME = 253
 """Characters of the name of an object, such as a priority class; the API server has this bound on
 pods, but not on the templates of a job."""
-NATIVE = (CPU, MEMORY, PODS, "ephemeral-storage")
-"""Resources that every node has."""
 
 _ROOM_FOR_STATE = 6 * 1024
 """Bytes that the state and the marks of kfext may take beside a plan, with their keys."""
@@ -148,8 +146,8 @@ def few(resources: Resources) -> Resources:
     """
     if len(resources) <= MOST_RESOURCES:
         return resources
-    first = [name for name in NATIVE if name in resources]
-    others = sorted(resources.keys() - set(NATIVE))
+    first = sorted(COMMON & resources.keys())
+    others = sorted(resources.keys() - COMMON)
     return {name: resources[name] for name in [*first, *others][:MOST_RESOURCES]}
 
 

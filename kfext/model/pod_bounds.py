@@ -19,12 +19,12 @@ from kfext.model.bounds import (
     MOST_TOLERATIONS,
     MOST_VALUES,
     MOST_VOLUMES,
-    NATIVE,
     beyond,
     own,
     parts,
 )
 from kfext.model.podspec import containers_of
+from kfext.model.quantity import COMMON
 from kfext.model.tolerant import mapping, sequence, text
 from kfext.names import GATE
 
@@ -56,7 +56,7 @@ def template_excess(template: Mapping[str, Any]) -> str:
 def trimmed(spec: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a pod spec beyond the bounds with as much of its resources as is counted.
 
-    CPU, memory and other native resources are there in any case.
+    Of CPU, memory and what else every node has nothing is lost.
     """
     lists = {
         field: [_with_few_resources(mapping(one)) for one in sequence(spec.get(field))]
@@ -77,7 +77,7 @@ def _with_few_resources(holder: Mapping[str, Any]) -> Mapping[str, Any]:
 def _few_amounts(amounts: object) -> object:
     if not isinstance(amounts, Mapping) or len(amounts) <= MOST_RESOURCES:
         return amounts
-    native = {name: amounts[name] for name in NATIVE if name in amounts}
+    native = {name: amounts[name] for name in COMMON if name in amounts}
     return native | dict(islice(amounts.items(), MOST_RESOURCES))
 
 
