@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
+from kfext import names
 from kfext.core.lifecycle import capacity
 from kfext.core.lifecycle.steps import Release, Unsuspend
 from kfext.core.placement.place import place
+from kfext.model.namespace import Namespace
 from kfext.model.pod import parse_pod
 from kfext.model.policy import parse_policy
 from kfext.model.priority import PriorityClass
@@ -85,6 +87,7 @@ def elsewhere(made: JobBuilder, namespace: str) -> JobBuilder:
 
 
 async def test_jobs_of_other_namespaces_are_counted_and_not_named(bench: Bench) -> None:
+    bench.planner.settings.observe_namespace(None, Namespace("secret", {names.MANAGED: "true"}))
     bench.submit(running("runs", "a", cpu="2"))
     bench.submit(elsewhere(running("other", "a", cpu="1"), "secret"))
     bench.submit(
