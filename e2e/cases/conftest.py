@@ -1,6 +1,7 @@
 """One cluster for all cases; a namespace for each. Whatever a case broke is mended after it.
 
-The cluster is made for the session, unless KFEXT_TESTBED names one that is up already.
+The cluster is made for the session, unless KFEXT_TESTBED names one that is up already. In a
+parallel run each process has one.
 """
 
 import itertools
@@ -17,6 +18,13 @@ from e2e.testbed.cluster import Testbed
 
 _FAKE_NODES = 20
 _numbers = itertools.count()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep cases that share a cluster of their own in one process of a parallel run."""
+    for item in items:
+        real = item.path.parent.name == "real"
+        item.add_marker(pytest.mark.xdist_group("real" if real else item.path.stem))
 
 
 @pytest.fixture(scope="session")
