@@ -7,8 +7,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CODE := kfext tests e2e
-# Two clusters side by side, unless KFEXT_TESTBED names one: an end-to-end case mostly waits. Those on
-# real nodes take longest, so they come first, as in the order of the files.
+# Two processes, each with a cluster of its own, unless KFEXT_TESTBED names one: an end-to-end case
+# mostly waits. Those on real nodes take longest, so they come first, as in the order of the files.
 BESIDE := $(if $(KFEXT_TESTBED),,--numprocesses 2 --dist loadgroup --no-loadscope-reorder)
 
 # -- set-up ------------------------------------------------------------------
@@ -54,7 +54,7 @@ quick: $(READY) ## unit and contract tests but the longest, in under a minute
 
 unit: $(READY) ## unit, adapter and contract tests
 	@echo "== unit, adapter and contract tests"
-	@$(BIN)/pytest --quiet tests
+	@$(BIN)/pytest --quiet tests --numprocesses 2 --dist loadfile
 
 e2e: $(READY) ## end-to-end tests on a real cluster
 	@echo "== end-to-end tests"

@@ -112,15 +112,19 @@ def test_a_person_may_suspend_a_placed_job_and_resume_it_by_hand(space: Space) -
 
 
 def test_a_held_job_that_a_person_resumes_by_hand_is_hers_to_suspend(space: Space) -> None:
-    (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
-    space.thief("thief", node, 4)
+    space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    quotas = f"/api/v1/namespaces/{space.name}/resourcequotas"
+    quota = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
+    space.kube.create(quotas, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
+    space.until(lambda: space.kube.get(f"{quotas}/none").get("status"), "the quota holds")
     space.submit(workers("mine", 4, each=GPU))
     space.phase("mine", "Queued")
+    # It gets no pods, so that kfext has nothing to suspend it for.
     space.patch_job("mine", {"spec": {"runPolicy": {"suspend": False}}})
     space.until(lambda: not held(space.job("mine")), "the mark of kfext is gone")
     space.patch_job("mine", {"spec": {"runPolicy": {"suspend": True}}})
     space.phase("mine", "Suspended")
-    space.kube.delete(space.path("pods", "thief"), grace=0)
+    space.kube.delete(f"{quotas}/none")
     space.submit(workers("other", 4, each=GPU))  # whatever kfext does meanwhile, not that
     space.phase("other", "Placed")
     assert suspended(space.job("mine"))

@@ -1,6 +1,6 @@
 """What the operator or kube-scheduler does not do in time: bounded, explained, with a way on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 import pytest
 
@@ -8,9 +8,10 @@ from e2e.harness.jobs import workers
 from e2e.harness.look import gated, held, pinned_to, suspended
 from e2e.harness.refusing import admit_pods, complaint_first, refuse_pods
 from e2e.harness.space import Space
+from kfext.names import JOB_NAME, REPLICA_INDEX, REPLICA_TYPE
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
-# kube-scheduler refuses what the planner does not model: no two pods of one job on one node.
+# No two pods of one job on one node: the planner does not model that, and leaves them alone.
 APART = {
     "affinity": {
         "podAntiAffinity": {
@@ -25,33 +26,38 @@ APART = {
         }
     }
 }  # fmt: skip
-# No pod of this label is anywhere, so kube-scheduler refuses every node.
-NOWHERE = {
-    "affinity": {
-        "podAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": [
-                {
-                    "topologyKey": "kubernetes.io/hostname",
-                    "labelSelector": {"matchLabels": {"nobody": "has-this"}},
-                }
-            ]
+
+
+def keep_off(space: Space, nodes: Iterable[str], labels: Mapping[str, str]) -> None:
+    """Put a pod on each node beside which kube-scheduler places no pod with these labels.
+
+    The planner does not model the anti-affinity of other pods.
+    """
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}
+    anti = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    for node in nodes:
+        spec = {
+            "nodeName": node,
+            "affinity": {"podAntiAffinity": anti},
+            "containers": [{"name": "guard", "image": "none"}],
         }
-    }
-}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"on-{node}"}, "spec": spec}
+        space.kube.create(space.path("pods"), body)
 
 
 def test_a_gang_that_the_scheduler_refuses_three_times_is_released_with_its_sentence(
     space: Space,
 ) -> None:
-    space.nodes(4, cpu="32", memory="64Gi", gpu="4")
+    nodes = space.nodes(4, cpu="32", memory="64Gi", gpu="4")
+    keep_off(space, nodes, {JOB_NAME: "gang"})
     space.policy(placement={"bindTimeout": "3s"})
-    space.submit(workers("gang", 2, each=GPU, pod=NOWHERE))
+    space.submit(workers("gang", 2, each=GPU))
     space.phase("gang", "Released")
     note = space.until(
         lambda: [e["note"] for e in space.events("gang") if "3 attempts" in e["note"]],
         "an event tells it",
     )
-    assert "didn't match pod affinity" in note[0]
+    assert "didn't satisfy existing pods anti-affinity rules" in note[0]
     space.until(
         lambda: (
             len(pods := space.pods("gang")) == 2
@@ -65,10 +71,11 @@ def test_a_gang_that_the_scheduler_refuses_three_times_is_released_with_its_sent
 
 
 def test_a_required_gang_that_the_scheduler_refuses_three_times_is_suspended(space: Space) -> None:
-    space.nodes(4, cpu="32", memory="64Gi", gpu="4")
+    nodes = space.nodes(4, cpu="32", memory="64Gi", gpu="4")
+    keep_off(space, nodes, {JOB_NAME: "gang"})
     space.policy(placement={"bindTimeout": "1s"})
     wish = {"kfext.dev/colocation": "required"}
-    space.submit(workers("gang", 2, each=GPU, pod=NOWHERE, annotations=wish))
+    space.submit(workers("gang", 2, each=GPU, annotations=wish))
     view = space.until(
         lambda: (
             suspended(space.job("gang"))
@@ -97,10 +104,11 @@ def test_pods_that_must_be_apart_end_up_apart_whatever_was_planned(space: Space)
 
 
 def test_a_required_gang_that_can_bind_only_in_part_is_stopped_as_a_whole(space: Space) -> None:
-    space.nodes(4, cpu="32", memory="64Gi", gpu="4")
+    nodes = space.nodes(4, cpu="32", memory="64Gi", gpu="4")
+    keep_off(space, nodes, {JOB_NAME: "gang", REPLICA_TYPE: "worker", REPLICA_INDEX: "1"})
     space.policy(placement={"bindTimeout": "1s"})
     wish = {"kfext.dev/colocation": "required"}
-    space.submit(workers("gang", 3, each=GPU, pod=APART, annotations=wish))
+    space.submit(workers("gang", 3, each=GPU, annotations=wish))
     space.until(lambda: space.starts() == 1, "the gang is started")
     space.until(lambda: suspended(space.job("gang")), "the gang is suspended again")
     space.until(lambda: not space.pods("gang", ending=True), "its pods are gone")

@@ -1,5 +1,6 @@
 """One cluster of two real nodes with kfext installed from its manifests, for all cases here."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -18,7 +19,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="package")
 def bed() -> Iterator[Testbed]:
-    with named_or_running("cases-real", real_nodes=2) as running:
+    with named_or_running(f"cases-real-{os.getpid()}", real_nodes=2) as running:
         install_kfext(running)
         yield running
 
