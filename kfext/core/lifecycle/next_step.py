@@ -57,7 +57,7 @@ def _finished_step(situation: Situation) -> Step:
     The operator does not delete them itself under some values of the job's cleanPodPolicy.
     """
     job, timeout = situation.job, situation.placement.bind_timeout
-    gated = tuple(pod for pod in situation.pods if pod.gated and not pod.deleting)
+    gated = situation.behind_gate
     ours = situation.plan is not None or job.held or job.released or bool(gated)
     phase, verdict = FINISHED if ours else None, Verdict(REASON_FINISHED, "the job has ended")
     stuck = (*gated, *_stuck(situation))
@@ -86,7 +86,7 @@ def _released_step(situation: Situation) -> Step:
     The release step deletes them too; this repeats it if the controller died in between.
     """
     job, timeout = situation.job, situation.placement.bind_timeout
-    gated = tuple(pod for pod in situation.pods if pod.gated and not pod.deleting)
+    gated = situation.behind_gate
     if gated:
         return Ungate(gated)
     stuck = _stuck(situation)

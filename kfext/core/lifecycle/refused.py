@@ -62,7 +62,7 @@ def instead_of(situation: Situation, step: Step) -> Step:
 def _other_ways(situation: Situation, step: Step, late: Verdict) -> Iterator[Step]:
     """Yield the ways on, the best first."""
     job = situation.job
-    gated = tuple(pod for pod in situation.pods if pod.gated and not pod.deleting)
+    gated = situation.behind_gate
     if job.finished or job.deleting or job.released:
         return
     if isinstance(step, SaveState) and not gated:

@@ -112,6 +112,11 @@ class Situation:
         free = self.context.ahead or not self.job.suspend or kept.lets_in(ends)
         return tuple(kept.claims) if free else ()
 
+    @property
+    def behind_gate(self) -> tuple[Pod, ...]:
+        """The pods behind kfext's gate that are not being deleted."""
+        return tuple(pod for pod in self.pods if pod.gated and not pod.deleting)
+
     def longest_wait(self, pods: Iterable[Pod]) -> float:
         """Return for how long the first of some pods without a node waits for one."""
         return max((self.unbound.get(pod.uid, 0.0) for pod in pods), default=0.0)

@@ -17,7 +17,7 @@ def unmanaged_step(situation: Situation) -> Step:
     It is released if kfext holds it, and its pods are ungated; a running job stays as it is.
     """
     job = situation.job
-    gated = tuple(pod for pod in situation.pods if pod.gated and not pod.deleting)
+    gated = situation.behind_gate
     held = job.suspend and job.held and not job.kueue_managed
     if not (held or gated):
         return Wait(None)
