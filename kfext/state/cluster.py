@@ -5,7 +5,7 @@ a watch event, so that the next decision is not based on outdated objects. The m
 `settle` sets the time, and everything seen since the last call counts as seen at that time.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kfext.core.ledger.claims import pod_claim, pod_key
@@ -167,7 +167,7 @@ class Cluster:
         if self._claims.drop(tracked):
             self.mark_queue()
         pods = self._members.of(uid, namespace=tracked.job.namespace)
-        self._claim_for(*((pod.uid, pod) for pod in pods if pod.pinned_to))
+        self._recount(pod for pod in pods if pod.pinned_to)
         self.mark(uid)
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
@@ -183,21 +183,28 @@ class Cluster:
         elif old and new and pod.owner_uid and not known:
             return  # the pod is gone, and this is the late answer to a write of ours
         self._pins.note(pod.uid, new)
-        self._claim_for((pod.uid, new))
+        gains = self.ledger.gains
+        self._claim(pod.uid, new)
+        if self.ledger.gains != gains:
+            self.mark_queue()
         if pod.owner_uid:
             self._observe_member(pod, known=known, gone=new is None)
 
-    def _claim_for(self, *pods: tuple[str, Pod | None]) -> None:
-        """Bring the claims of pods, None for one that is gone, on the ledger up to date."""
+    def _recount(self, pods: Iterable[Pod]) -> None:
+        """Bring the claims of pods on the ledger up to date."""
         gains = self.ledger.gains
-        for uid, pod in pods:
-            claim = pod_claim(pod) if pod is not None and self._pins.count(pod) else None
-            if claim is not None:
-                self.ledger.claim(pod_key(uid), claim)
-            else:
-                self.ledger.drop(pod_key(uid))
+        for pod in pods:
+            self._claim(pod.uid, pod)
         if self.ledger.gains != gains:
             self.mark_queue()
+
+    def _claim(self, uid: str, pod: Pod | None) -> None:
+        """Have a pod claim what it takes; None for one that is gone."""
+        claim = pod_claim(pod) if pod is not None and self._pins.count(pod) else None
+        if claim is not None:
+            self.ledger.claim(pod_key(uid), claim)
+        else:
+            self.ledger.drop(pod_key(uid))
 
     def _observe_member(self, pod: Pod, *, known: Pod | None, gone: bool) -> None:
         first = known is None
@@ -224,12 +231,12 @@ class Cluster:
             if self.ledger.row(new.name) is None:
                 self._recount_claims_on(new.name)
             self.ledger.set_node(new)
-            self._claim_for(*((pod.uid, pod) for pod in self._pins.on(new.name)))
+            self._recount(self._pins.on(new.name))
             self.mark_queue()
         elif old is not None:
             self._recount_claims_on(old.name)
             self.ledger.remove_node(old.name)
-            self._claim_for(*((pod.uid, pod) for pod in self._pins.on(old.name)))
+            self._recount(self._pins.on(old.name))
             self.mark_queue()  # jobs may now wait for another reason
 
     def observe_claim(self, old: VolumeClaim | None, new: VolumeClaim | None) -> None:
@@ -310,7 +317,7 @@ class Cluster:
         for uid in self._enlarged & self.jobs.keys():
             self.jobs[uid].enlarged_at = now
         self._enlarged.clear()
-        self._claim_for(*((pod.uid, pod) for pod in self._pins.aged(now)))
+        self._recount(self._pins.aged(now))
 
     def _is_planned(self, pod: Pod) -> bool:
         """Return whether a pod is pinned where the plan of its job has its replica."""
@@ -329,7 +336,7 @@ class Cluster:
         pods = self.pods(tracked.job.uid)
         tracked.gated = any(pod.gated for pod in pods)
         self._untimed[tracked.job.uid] = tracked
-        self._claim_for(*((pod.uid, pod) for pod in pods if pod.pinned_to and not pod.node_name))
+        self._recount(pod for pod in pods if pod.pinned_to and not pod.node_name)
         believed = self._managed(tracked.job.namespace)
         freed = self._claims.sync(
             tracked, pods, priority=self._priority_of(tracked.job), believed=believed
