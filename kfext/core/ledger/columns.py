@@ -93,16 +93,16 @@ class Columns:
 
         A claim without requests is for ports alone and no pod, so nothing is assumed for it.
         """
-        for resource in requests:
-            self.book_one(row, resource, requests, sign)
+        for resource, number in requests.items():
+            self.book_one(row, resource, number, sign)
         for line, (resource, number) in enumerate(ASSUMED.items()):
             if requests and not requests.get(resource):
                 self._assumed[line, row] += sign * number
 
-    def book_one(self, row: int, resource: str, requests: Resources, sign: int) -> None:
+    def book_one(self, row: int, resource: str, number: int, sign: int) -> None:
         """Add the request of a pod for one resource, if it is counted, or subtract it."""
         if line := self._line.get(resource):
-            self._claimed[line, row] += sign * min(requests.get(resource, 0), LARGEST)
+            self._claimed[line, row] += sign * min(number, LARGEST)
 
     def free(self, resources: Collection[str], count: int) -> Amounts:
         """Return what is left of the first `count` rows, shape (resources, count)."""

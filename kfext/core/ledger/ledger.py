@@ -227,7 +227,7 @@ class Ledger:
             row = self._row.get(claim.node)
             for resource in resources:
                 if row is not None:
-                    self._columns.book_one(row, resource, claim.requests, +1)
+                    self._columns.book_one(row, resource, claim.requests.get(resource, 0), +1)
                     self._tiers.book_one(row, resource, claim)
 
     def _new_row(self, name: str) -> int:

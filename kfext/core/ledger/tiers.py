@@ -63,7 +63,8 @@ class Tiers:
 
     def book_one(self, row: int, resource: str, claim: Claim) -> None:
         """Add what a claim takes of one resource of a row."""
-        self._columns_of(claim, row).book_one(row, resource, claim.requests, +1)
+        number = claim.requests.get(resource, 0)
+        self._columns_of(claim, row).book_one(row, resource, number, +1)
 
     def _columns_of(self, claim: Claim, row: int) -> Columns:
         tier = tier_of(claim)
