@@ -74,10 +74,11 @@ def test_a_tenant_can_neither_add_nor_change_a_mark(tenant: Tenant, mark: str) -
     assert marks_of(space, "bare") == {}
 
     space.patch_job("bare", {"metadata": {"annotations": {mark: forged(mark, uid)}}})
-    before = marks_of(space, "bare")
-    answer = write(tenant, "bare", mark, forged(mark, uid) + " ")
+    changed = forged(mark, uid) + " "
+    answer = write(tenant, "bare", mark, changed)
     assert (answer.status, REFUSAL in answer.message) == (403, True), answer.message
-    assert marks_of(space, "bare") == before
+    # kfext itself may answer to the administrator's mark, at any time.
+    assert changed not in marks_of(space, "bare").values()
 
 
 def test_a_mark_cannot_be_forged_in_any_way_of_writing(tenant: Tenant) -> None:
