@@ -9,7 +9,6 @@ from kfext.core.ledger.ports import hosted
 from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY, why_spread
 from kfext.core.lifecycle.hands_off import left_suspended
 from kfext.core.lifecycle.network import place_on_network
-from kfext.core.lifecycle.oversized import oversized_in_queue
 from kfext.core.lifecycle.resume import unsafe_to_resume
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import Step, Unsuspend, Wait
@@ -54,7 +53,7 @@ def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> St
         return unsafe
     if situation.settings.colocation is Colocation.OFF:
         return let_go(situation, Verdict(REASON_RELEASED, "colocation was switched off"))
-    if left := oversized_in_queue(situation) or left_suspended(situation):
+    if left := left_suspended(situation):
         return left
     if situation.backs_off:
         message = f"{state.message}; it backs off until {clock(state.retry_at)}"

@@ -8,7 +8,6 @@ from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import port_claims
 from kfext.core.lifecycle.hands_off import left_to_scheduler
 from kfext.core.lifecycle.held_back import behind_another_gate, without_room
-from kfext.core.lifecycle.oversized import oversized_behind_gate
 from kfext.core.lifecycle.patience import (
     STRIKES,
     after_strike,
@@ -52,8 +51,7 @@ def running_step(situation: Situation, ledger: Ledger) -> Step:
     job = situation.job
     live = present(job, situation.pods)
     gated = [pod for pod in live.values() if pod.gated]
-    first = oversized_behind_gate(situation, gated) or left_to_scheduler(situation, gated)
-    if first := first or _evict_again(situation, live):
+    if first := left_to_scheduler(situation, gated) or _evict_again(situation, live):
         return first
     if len(live) < job.pods:
         return _incomplete(situation, live, missing=job.pods - len(live))

@@ -1,4 +1,4 @@
-"""A job whose pods have terms that kfext does not model."""
+"""A job that kfext must not place: for terms that it does not model, or for its size."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,11 +10,13 @@ from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.queued import RELEASE_SECONDS
 from kfext.core.lifecycle.steps import Pin, Release, Step, Suspend, Unsuspend, Wait
 from kfext.model.constraints import Requirement, Term, VolumeConstraints
+from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.names import (
     GATED,
     PHASE_RELEASED,
     QUEUED,
+    REASON_HANDS_OFF,
     REASON_UNMODELLED,
     REASON_WAITING_FOR_VOLUME,
 )
@@ -30,6 +32,7 @@ from tests.unit.core.lifecycle.cases import (
     plan,
     stopped,
     three,
+    worker,
     workers,
 )
 
@@ -208,3 +211,85 @@ def test_a_gang_behind_the_gate_is_ungated_if_its_claim_is_not_bound(
     step = step_with(volumes, running=True)
     assert isinstance(step, Release)
     assert step.pods == ()
+
+
+# --- sizes: nothing counts the replicas of such a job ---------------------------------------------
+
+HUGE = 2**31 - 1
+TOLERATIONS = {"tolerations": [{"key": f"k{number}"} for number in range(65)]}
+
+
+def huge() -> JobBuilder:
+    return job().worker(HUGE, cpu="1")
+
+
+def heavy() -> JobBuilder:
+    return job().worker(3, cpu="1", spec=TOLERATIONS)
+
+
+def handed_off(words: str) -> Callable[[Any], bool]:
+    def check(step: Any) -> bool:
+        return step.verdict.reason == REASON_HANDS_OFF and words in step.verdict.message
+
+    return check
+
+
+REQUIRED = {"colocation": "required"}
+BEYOND: dict[str, Case] = {
+    "a held job with 2^31-1 replicas is released at once": Case(
+        Release, huge().held(), check=handed_off(f"{HUGE} pods, more than the 10000")
+    ),
+    "a held job with a template beyond a bound is released at once": Case(
+        Release, heavy().held(), check=handed_off("the Worker template has 65 tolerations")
+    ),
+    "a required one stays suspended and says why": Case(
+        Wait,
+        heavy().held(),
+        more=REQUIRED,
+        check=lambda step: (
+            phase(QUEUED, REASON_HANDS_OFF)(step)
+            and "required, so it stays suspended" in step.verdict.message
+        ),
+    ),
+    "one that backs off does not wait for the end of it": Case(
+        Release, huge().held(), state=JobState(retry_at=NOW + 60), check=handed_off("pods")
+    ),
+    "gated pods of a running one are let go": Case(
+        Release, heavy().resumed(), [worker(0, gated=True)], check=handed_off("tolerations")
+    ),
+    "gated pods of a job edited to 2^31-1 replicas too": Case(
+        Release, huge().resumed(), [worker(0, gated=True)], plan("a"), check=handed_off("pods")
+    ),
+    "a pod that admission made too large is let go with its gang": Case(
+        Release,
+        three().resumed(),
+        [worker(0, gated=True, spec=TOLERATIONS), worker(1, gated=True)],
+        plan("a", "a", "a"),
+        check=handed_off("a pod has 65 tolerations"),
+    ),
+    "a required one with gated pods is suspended for some time": Case(
+        Suspend,
+        heavy().resumed(),
+        [worker(0, gated=True)],
+        more=REQUIRED,
+        check=stopped(REASON_HANDS_OFF, 1),
+    ),
+    "one that runs already goes on": Case(
+        Wait, huge().resumed(), [worker(0, bound="a")], plan("a"), check=lambda step: step.phase
+    ),
+    "the TrainingPlan of one that was never held says why": Case(
+        Wait,
+        huge().resumed(),
+        [worker(0, bound="a")],
+        check=phase(PHASE_RELEASED, REASON_HANDS_OFF),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BEYOND.values(), ids=BEYOND)
+def test_a_job_beyond_a_bound(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    def count(self: TrainingJob) -> None:
+        raise AssertionError("somebody counts its replicas one by one")
+
+    monkeypatch.setattr(TrainingJob, "replicas", count)
+    decide(case)
