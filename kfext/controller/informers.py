@@ -42,13 +42,13 @@ def informers(
         "persistentvolumeclaims": (
             paths.volume_claims(),
             wire.decode_volume_claim,
-            cluster.observe_claim,
+            cluster.volumes.observe_claim,
         ),
-        "persistentvolumes": (paths.volumes(), wire.decode_volume, cluster.observe_volume),
+        "persistentvolumes": (paths.volumes(), wire.decode_volume, cluster.volumes.observe_volume),
         "storageclasses": (
             paths.storage_classes(),
             wire.decode_storage_class,
-            cluster.observe_storage_class,
+            cluster.volumes.observe_class,
         ),
         "trainingplans": (paths.plans(), decode_training_plan, plan_writer.observe),
     }

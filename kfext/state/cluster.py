@@ -5,11 +5,9 @@ a watch event, so that the next decision is not based on outdated objects. The m
 `settle` sets the time, and everything seen since the last call counts as seen at that time.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from kfext.core.ledger.claims import pod_claim, pod_key
-from kfext.core.ledger.ledger import Ledger
 from kfext.core.observed import as_observed
 from kfext.core.patches.basis import basis
 from kfext.model.job import TrainingJob, parse_job
@@ -18,12 +16,9 @@ from kfext.model.node import Node
 from kfext.model.plan import plan_of
 from kfext.model.pod import Pod
 from kfext.model.tolerant import mapping, text
-from kfext.model.volume import StorageClass, Volume, VolumeClaim
+from kfext.state.books import Books
 from kfext.state.changes import is_newer, is_older, needs_more, place_of, progress_of
 from kfext.state.members import Members
-from kfext.state.pending_pins import PendingPins
-from kfext.state.plan_claims import PlanClaims
-from kfext.state.pod_backlog import PodCreationBacklog, still_to_come
 from kfext.state.tracked_job import TrackedJob
 from kfext.state.volumes import Volumes, claiming
 
@@ -39,10 +34,9 @@ class Cluster:
     """The mirror of jobs, pods and nodes.
 
     `jobs`: the jobs by uid.
-    `ledger`: the nodes and all claims on them.
     `changed`: the uids of jobs to look at again.
-    `backlog`: the pods that the operator still has to create.
-    `limited`: the namespaces with a quota.
+    `books`: what they claim, with `ledger`: the nodes and all claims on them, and `backlog`: the
+        pods that the operator still has to create.
     `volumes`: the volume claims, and the volumes to which they are bound.
     `ends_version`: a count of changes to the time when a job ends.
 
@@ -59,23 +53,25 @@ class Cluster:
         managed: Callable[[str], bool] = lambda namespace: True,
     ) -> None:
         self.jobs: dict[str, TrackedJob] = {}
-        self.ledger = Ledger()
         self.changed: set[str] = set()
-        self.backlog = PodCreationBacklog()
-        self.limited: set[str] = set()
-        self.volumes = Volumes()
+        self.volumes = Volumes(self._recheck_volumes)
         self.ends_version = 0
         self._members = Members()
         self._claiming: set[str] = set()
-        self._claims = PlanClaims(self.ledger)
-        self._pins = PendingPins(self.ledger, self._is_planned)
+        self.books = Books(
+            self.jobs,
+            self._members,
+            priority_of=priority_of,
+            managed=managed,
+            freed=self.mark_queue,
+        )
+        self.ledger, self.backlog = self.books.ledger, self.books.backlog
         self._gone: dict[str, None] = {}
         self._unsettled: dict[str, TrackedJob] = {}
         self._untimed: dict[str, TrackedJob] = {}
         self._resized: set[str] = set()
         self._enlarged: set[str] = set()
         self._wake = wake
-        self._priority_of = priority_of
         self._managed = managed
 
     def pods(self, job_uid: str) -> tuple[Pod, ...]:
@@ -163,11 +159,7 @@ class Cluster:
             noted.pop(uid, None)
         self._resized.discard(uid)
         self._claiming.discard(uid)
-        self._expect(tracked, None)
-        if self._claims.drop(tracked):
-            self.mark_queue()
-        pods = self._members.of(uid, namespace=tracked.job.namespace)
-        self._recount(pod for pod in pods if pod.pinned_to)
+        self.books.forget(tracked, self._members.of(uid, namespace=tracked.job.namespace))
         self.mark(uid)
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
@@ -182,29 +174,9 @@ class Cluster:
             self._members.remove(old)
         elif old and new and pod.owner_uid and not known:
             return  # the pod is gone, and this is the late answer to a write of ours
-        self._pins.note(pod.uid, new)
-        gains = self.ledger.gains
-        self._claim(pod.uid, new)
-        if self.ledger.gains != gains:
-            self.mark_queue()
+        self.books.take_pod(pod.uid, new)
         if pod.owner_uid:
             self._observe_member(pod, known=known, gone=new is None)
-
-    def _recount(self, pods: Iterable[Pod]) -> None:
-        """Bring the claims of pods on the ledger up to date."""
-        gains = self.ledger.gains
-        for pod in pods:
-            self._claim(pod.uid, pod)
-        if self.ledger.gains != gains:
-            self.mark_queue()
-
-    def _claim(self, uid: str, pod: Pod | None) -> None:
-        """Have a pod claim what it takes; None for one that is gone."""
-        claim = pod_claim(pod) if pod is not None and self._pins.count(pod) else None
-        if claim is not None:
-            self.ledger.claim(pod_key(uid), claim)
-        else:
-            self.ledger.drop(pod_key(uid))
 
     def _observe_member(self, pod: Pod, *, known: Pod | None, gone: bool) -> None:
         first = known is None
@@ -220,7 +192,7 @@ class Cluster:
         if tracked is not None and tracked.job.namespace == pod.namespace:
             if first or gone:
                 self._resized.add(pod.owner_uid)
-            self._claims.hand_over(tracked, pod)
+            self.books.hand_over(tracked, pod)
             if not tracked.busy:  # while its pods are patched one by one, settle once at the end
                 self._unsettled[pod.owner_uid] = tracked
             self.mark(pod.owner_uid)
@@ -231,25 +203,13 @@ class Cluster:
             if self.ledger.row(new.name) is None:
                 self._recount_claims_on(new.name)
             self.ledger.set_node(new)
-            self._recount(self._pins.on(new.name))
+            self.books.recount_pins_on(new.name)
             self.mark_queue()
         elif old is not None:
             self._recount_claims_on(old.name)
             self.ledger.remove_node(old.name)
-            self._recount(self._pins.on(old.name))
+            self.books.recount_pins_on(old.name)
             self.mark_queue()  # jobs may now wait for another reason
-
-    def observe_claim(self, old: VolumeClaim | None, new: VolumeClaim | None) -> None:
-        """Take in a volume claim as it stands; None for `new` when it is gone."""
-        self._recheck_volumes(self.volumes.observe_claim(old, new))
-
-    def observe_volume(self, old: Volume | None, new: Volume | None) -> None:
-        """Take in a volume as it stands; None for `new` when it is gone."""
-        self._recheck_volumes(self.volumes.observe_volume(old, new))
-
-    def observe_storage_class(self, old: StorageClass | None, new: StorageClass | None) -> None:
-        """Take in a storage class as it stands; None for `new` when it is gone."""
-        self._recheck_volumes(self.volumes.observe_class(old, new))
 
     def _recheck_volumes(self, namespace: str) -> None:
         """Have the jobs looked at again whose volume claims now mean something else."""
@@ -275,8 +235,7 @@ class Cluster:
 
     def _recount_claims_on(self, node: str) -> None:
         """Take in that a node came or went: pods that are planned nowhere are not waited for."""
-        planned = {claim.job for claim in self.ledger.claims_on([node]) if claim.job in self.jobs}
-        self._unsettled |= {uid: self.jobs[uid] for uid in planned}
+        self._unsettled |= {uid: self.jobs[uid] for uid in self.books.claiming_on(node)}
 
     # --- derived state --------------------------------------------------------------------------
 
@@ -305,29 +264,12 @@ class Cluster:
             tracked.observe_unbound(pods, at=now)
         self._untimed.clear()
 
-    def pinned(self) -> tuple[Pod, ...]:
-        """Return the pods that are pinned to a node and not bound yet."""
-        return self._pins.all()
-
     def take_time(self, now: float) -> None:
-        """Take in the time, in epoch seconds, at which all was seen since the last call.
-
-        Pods that were pinned, not by kfext, and are not bound in time claim nothing any more.
-        """
+        """Take in the time, in epoch seconds, at which all was seen since the last call."""
         for uid in self._enlarged & self.jobs.keys():
             self.jobs[uid].enlarged_at = now
         self._enlarged.clear()
-        self._recount(self._pins.aged(now))
-
-    def _is_planned(self, pod: Pod) -> bool:
-        """Return whether a pod is pinned where the plan of its job has its replica."""
-        tracked = self.jobs.get(pod.owner_uid)
-        if tracked is None or tracked.job.namespace != pod.namespace or pod.replica is None:
-            return False
-        plan = tracked.assumed or tracked.plan
-        if plan is None or plan.assignment.get(pod.replica) != pod.pinned_to:
-            return False
-        return self._managed(pod.namespace) and self._members.namesakes(pod) <= 1
+        self.books.take_age(now)
 
     def sync_claims(self, tracked: TrackedJob) -> None:
         """Bring the claims of the job's plan on the ledger up to date."""
@@ -336,35 +278,4 @@ class Cluster:
         pods = self.pods(tracked.job.uid)
         tracked.gated = any(pod.gated for pod in pods)
         self._untimed[tracked.job.uid] = tracked
-        self._recount(pod for pod in pods if pod.pinned_to and not pod.node_name)
-        believed = self._managed(tracked.job.namespace)
-        freed = self._claims.sync(
-            tracked, pods, priority=self._priority_of(tracked.job), believed=believed
-        )
-        planned = believed and (tracked.assumed or tracked.plan) is not None
-        missing = still_to_come(tracked.started, pods, planned=planned)
-        self._expect(tracked, missing and min(missing, self._planned(tracked)))
-        if freed:
-            self.mark_queue()
-
-    def give_up(self, tracked: TrackedJob) -> None:
-        """Plan as if the pods that the operator did not create for a job were never to come."""
-        if self.backlog.give_up(tracked.job.uid):
-            self.mark_queue()
-
-    def _planned(self, tracked: TrackedJob) -> int:
-        """Return how many pods a plan claims capacity for, on nodes that exist."""
-        claims = (claim for claim in tracked.claimed.values() if claim.requests)
-        return sum(self.ledger.row(claim.node) is not None for claim in claims)
-
-    def _expect(self, tracked: TrackedJob, missing: int | None) -> None:
-        """Take in how many pods of a job are still to come, None if it waits for none."""
-        uid, namespace = tracked.job.uid, tracked.job.namespace
-        plan = tracked.assumed or tracked.plan
-        # The operator begins with the answer to the patch that unsuspends the job.
-        attempt = (plan.generation if plan else 0, tracked.assumed is None)
-        all_came = self.backlog.missing(uid) and not missing
-        if self.backlog.expect(uid, missing, attempt=attempt):
-            self.mark_queue()
-        elif all_came and namespace in self.limited:
-            self.mark_queue(namespace)  # its quota counts all of them now
+        self.books.sync(tracked, pods)

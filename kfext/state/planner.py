@@ -167,7 +167,7 @@ class Planner:
             tracked.lapsed = left <= 0
             self.cluster.sync_claims(tracked)
         if situation.quiet >= situation.placement.create_timeout:
-            self.cluster.give_up(tracked)
+            self.cluster.books.give_up(tracked)
         claimed = not tracked.unclaimed
         ended = tracked.decide(step, at=now.monotonic)
         if claimed == tracked.unclaimed:

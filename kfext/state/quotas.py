@@ -26,7 +26,7 @@ class Quotas:
         if new is not None:
             self._quotas.setdefault(new.namespace, {})[new.name] = new
         if old is None or new is None:
-            self._cluster.limited = {name for name, quotas in self._quotas.items() if quotas}
+            self._cluster.books.limited = {name for name, quotas in self._quotas.items() if quotas}
         if old is not None and (new is None or _looser(old, new)):
             self._cluster.mark_queue(old.namespace)
 

@@ -63,11 +63,11 @@ def _take_over(queue: Queue, snapshot: Snapshot, now: Moment) -> None:
 
 def _observe_volumes(cluster: Cluster, snapshot: Snapshot) -> None:
     for claim in snapshot.volume_claims:
-        cluster.observe_claim(None, claim)
+        cluster.volumes.observe_claim(None, claim)
     for volume in snapshot.volumes:
-        cluster.observe_volume(None, volume)
+        cluster.volumes.observe_volume(None, volume)
     for storage_class in snapshot.storage_classes:
-        cluster.observe_storage_class(None, storage_class)
+        cluster.volumes.observe_class(None, storage_class)
 
 
 def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
@@ -105,7 +105,7 @@ def _strangers(cluster: Cluster) -> Iterator[Pod]:
 
     Those that are pinned and not bound are whole: what they claim depends on the time.
     """
-    pinned = [pod for pod in cluster.pinned() if not pod.owner_uid]
+    pinned = [pod for pod in cluster.books.pinned() if not pod.owner_uid]
     yield from pinned
     members = {pod.uid for pod in (*cluster.members(), *pinned)}
     for key, claim in cluster.ledger.claims().items():

@@ -5,7 +5,7 @@ wait for a claim that is bound on its own. It chooses node and volume together f
 storage class waits for the first consumer; that is not modelled.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from kfext.model.constraints import Constraints, VolumeConstraints
@@ -17,38 +17,39 @@ from kfext.model.volume import StorageClass, Volume, VolumeClaim
 class Volumes:
     """Claims, volumes and storage classes as last seen.
 
-    `observe_…` returns the namespace of the jobs for which something may have changed, empty for
-    all namespaces.
+    `changed` is called with the namespace of the jobs for which something may have changed, empty
+    for all namespaces.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, changed: Callable[[str], None]) -> None:
+        self._changed = changed
         self._claims: dict[tuple[str, str], VolumeClaim] = {}
         self._volumes: dict[str, Volume] = {}
         self._classes: dict[str, StorageClass] = {}
 
-    def observe_claim(self, old: VolumeClaim | None, new: VolumeClaim | None) -> str:
+    def observe_claim(self, old: VolumeClaim | None, new: VolumeClaim | None) -> None:
         """Take in a claim as it stands; None for `new` when it is gone."""
         if new is not None:
             self._claims[new.namespace, new.name] = new
         elif old is not None:
             self._claims.pop((old.namespace, old.name), None)
-        return _namespace(old, new)
+        self._changed(_namespace(old, new))
 
-    def observe_volume(self, old: Volume | None, new: Volume | None) -> str:
+    def observe_volume(self, old: Volume | None, new: Volume | None) -> None:
         """Take in a volume as it stands; None for `new` when it is gone."""
         if new is not None:
             self._volumes[new.name] = new
         elif old is not None:
             self._volumes.pop(old.name, None)
-        return _namespace(old, new)
+        self._changed(_namespace(old, new))
 
-    def observe_class(self, old: StorageClass | None, new: StorageClass | None) -> str:
+    def observe_class(self, old: StorageClass | None, new: StorageClass | None) -> None:
         """Take in a storage class as it stands; None for `new` when it is gone."""
         if new is not None:
             self._classes[new.name] = new
         elif old is not None:
             self._classes.pop(old.name, None)
-        return ""
+        self._changed("")
 
     def claims(self) -> tuple[VolumeClaim, ...]:
         """Return every claim."""

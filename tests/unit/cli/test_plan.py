@@ -231,4 +231,4 @@ def test_a_job_with_more_replicas_than_kfext_places_is_answered_without_counting
     assert f"{2**31 - 1} pods, more than the 10000" in found.message
     required = ask(snapshot(node("a", cpu="4")), huge.annotated(COLOCATION, "required"))
     assert required.outcome == "waits"
-    assert "it is never released" in required.message
+    assert "it stays suspended" in required.message

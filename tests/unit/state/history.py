@@ -128,9 +128,9 @@ class History:
             planner.settings.observe_policy(parse_policy(self.policy))
         if self.quota is not None:
             planner.queue.quotas.observe_quota(None, self.quota)
-        planner.cluster.observe_storage_class(None, StorageClass("late", delayed=True))
-        planner.cluster.observe_claim(None, self.claim)
-        planner.cluster.observe_volume(None, self.volume)
+        planner.cluster.volumes.observe_class(None, StorageClass("late", delayed=True))
+        planner.cluster.volumes.observe_claim(None, self.claim)
+        planner.cluster.volumes.observe_volume(None, self.volume)
         for one in self.nodes.values():
             planner.cluster.observe_node(None, one)
         for raw in self.pods.values():
@@ -363,12 +363,12 @@ class History:
     def change_claim(self) -> None:
         """The claim that some jobs use is made, is bound, or goes."""
         old, self.claim = self.claim, self.draw.draw(st.sampled_from(CLAIMS), label="claim")
-        self.planner.cluster.observe_claim(old, self.claim)
+        self.planner.cluster.volumes.observe_claim(old, self.claim)
 
     def change_volume(self) -> None:
         """The volume of that claim comes, moves, or goes."""
         old, self.volume = self.volume, self.draw.draw(st.sampled_from(VOLUMES), label="volume")
-        self.planner.cluster.observe_volume(old, self.volume)
+        self.planner.cluster.volumes.observe_volume(old, self.volume)
 
     def change_policy(self) -> None:
         self.policy = {

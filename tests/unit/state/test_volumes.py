@@ -22,7 +22,7 @@ def claim(volume: str = "", **more: object) -> VolumeClaim:
 
 
 def volumes(*claims: VolumeClaim) -> Volumes:
-    made = Volumes()
+    made = Volumes(lambda namespace: None)
     for one in claims:
         made.observe_claim(None, one)
     for volume in (ANYWHERE, ZONAL, LABELLED):
@@ -130,9 +130,9 @@ def cluster() -> Cluster:
 
 
 def test_the_jobs_of_a_claim_are_looked_at_again_when_it_is_bound(cluster: Cluster) -> None:
-    cluster.observe_claim(None, claim("zonal", bound=True))
+    cluster.volumes.observe_claim(None, claim("zonal", bound=True))
     assert cluster.changed == set()  # it was pending before, and its volume is not there yet
-    cluster.observe_volume(None, ZONAL)
+    cluster.volumes.observe_volume(None, ZONAL)
     assert cluster.changed == {"uid-1"}
     (group,) = cluster.jobs["uid-1"].job.groups
     assert group.constraints.volumes.terms == (IN_A,)
@@ -140,28 +140,28 @@ def test_the_jobs_of_a_claim_are_looked_at_again_when_it_is_bound(cluster: Clust
 
 def test_the_jobs_of_a_claim_are_looked_at_again_when_it_goes(cluster: Cluster) -> None:
     bound = claim("zonal", bound=True)
-    cluster.observe_volume(None, ZONAL)
-    cluster.observe_claim(None, bound)
+    cluster.volumes.observe_volume(None, ZONAL)
+    cluster.volumes.observe_claim(None, bound)
     cluster.changed.clear()
-    cluster.observe_claim(bound, None)
+    cluster.volumes.observe_claim(bound, None)
     assert cluster.changed == {"uid-1"}
 
 
 def test_a_storage_class_concerns_the_jobs_of_all_namespaces(cluster: Cluster) -> None:
-    cluster.observe_claim(None, claim(storage_class="late"))
-    cluster.observe_storage_class(None, LATE)
+    cluster.volumes.observe_claim(None, claim(storage_class="late"))
+    cluster.volumes.observe_class(None, LATE)
     assert cluster.changed == {"uid-1"}
 
 
 def test_claims_of_other_namespaces_concern_no_job_here(cluster: Cluster) -> None:
-    cluster.observe_volume(None, replace(ZONAL, namespace="other"))
-    cluster.observe_claim(None, claim("zonal", bound=True, namespace="other"))
+    cluster.volumes.observe_volume(None, replace(ZONAL, namespace="other"))
+    cluster.volumes.observe_claim(None, claim("zonal", bound=True, namespace="other"))
     assert cluster.changed == set()
 
 
 def test_a_job_that_is_gone_is_not_looked_at_again(cluster: Cluster) -> None:
     cluster.forget_job("uid-1")
     cluster.changed.clear()
-    cluster.observe_claim(None, claim(storage_class="late"))
-    cluster.observe_storage_class(None, LATE)
+    cluster.volumes.observe_claim(None, claim(storage_class="late"))
+    cluster.volumes.observe_class(None, LATE)
     assert cluster.changed == set()

@@ -1,0 +1,147 @@
+"""The books: what pods and plans claim on the ledger, and the pods that are still to come.
+
+They are kept true to the jobs and pods of the mirror, which calls in here with what has changed.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from kfext.core.ledger.claims import pod_claim, pod_key
+from kfext.core.ledger.ledger import Ledger
+from kfext.model.job import TrainingJob
+from kfext.model.pod import Pod
+from kfext.state.members import Members
+from kfext.state.pending_pins import PendingPins
+from kfext.state.plan_claims import PlanClaims
+from kfext.state.pod_backlog import PodCreationBacklog, still_to_come
+from kfext.state.tracked_job import TrackedJob
+
+
+class Books:
+    """The ledger and the backlog of pods, and what keeps them up to date.
+
+    `limited`: the namespaces with a quota.
+
+    `priority_of` returns the priority that pods of a job will have, None while that is not known.
+    `managed` returns whether a namespace is opted in: elsewhere no plan is believed.
+    `freed` is called when jobs that wait may fit: with a namespace if it is for its quota alone,
+    empty for all.
+    """
+
+    def __init__(
+        self,
+        jobs: Mapping[str, TrackedJob],
+        members: Members,
+        *,
+        priority_of: Callable[[TrainingJob], int | None],
+        managed: Callable[[str], bool],
+        freed: Callable[[str], None],
+    ) -> None:
+        self.ledger = Ledger()
+        self.backlog = PodCreationBacklog()
+        self.limited: set[str] = set()
+        self._jobs = jobs
+        self._members = members
+        self._plans = PlanClaims(self.ledger)
+        self._pins = PendingPins(self.ledger, self._is_planned)
+        self._priority_of = priority_of
+        self._managed = managed
+        self._freed = freed
+
+    # --- pods -----------------------------------------------------------------------------------
+
+    def pinned(self) -> tuple[Pod, ...]:
+        """Return the pods that are pinned to a node and not bound yet."""
+        return self._pins.all()
+
+    def take_pod(self, uid: str, pod: Pod | None) -> None:
+        """Take in a pod as it stands, None when it is gone."""
+        self._pins.note(uid, pod)
+        self._recount({uid: pod})
+
+    def take_age(self, now: float) -> None:
+        """Take in the time, in epoch seconds.
+
+        Pods that were pinned, not by kfext, and are not bound in time claim nothing any more.
+        """
+        self._recount({pod.uid: pod for pod in self._pins.aged(now)})
+
+    def recount_pins_on(self, node: str) -> None:
+        """Take in that a node came, changed or went: whether a pin to it counts depends on it."""
+        self._recount({pod.uid: pod for pod in self._pins.on(node)})
+
+    def _recount(self, pods: Mapping[str, Pod | None]) -> None:
+        """Bring the claims of pods, by uid, up to date; None for one that is gone."""
+        gains = self.ledger.gains
+        for uid, pod in pods.items():
+            claim = pod_claim(pod) if pod is not None and self._pins.count(pod) else None
+            if claim is not None:
+                self.ledger.claim(pod_key(uid), claim)
+            else:
+                self.ledger.drop(pod_key(uid))
+        if self.ledger.gains != gains:
+            self._freed("")
+
+    def _is_planned(self, pod: Pod) -> bool:
+        """Return whether a pod is pinned where the plan of its job has its replica."""
+        tracked = self._jobs.get(pod.owner_uid)
+        if tracked is None or tracked.job.namespace != pod.namespace or pod.replica is None:
+            return False
+        plan = tracked.assumed or tracked.plan
+        if plan is None or plan.assignment.get(pod.replica) != pod.pinned_to:
+            return False
+        return self._managed(pod.namespace) and self._members.namesakes(pod) <= 1
+
+    # --- plans ----------------------------------------------------------------------------------
+
+    def sync(self, tracked: TrackedJob, pods: tuple[Pod, ...]) -> None:
+        """Bring the claims of a job's plan up to date, and how many of its pods are to come."""
+        self._recount_pins(pods)
+        believed = self._managed(tracked.job.namespace)
+        freed = self._plans.sync(
+            tracked, pods, priority=self._priority_of(tracked.job), believed=believed
+        )
+        planned = believed and (tracked.assumed or tracked.plan) is not None
+        missing = still_to_come(tracked.started, pods, planned=planned)
+        self._expect(tracked, missing and min(missing, self._planned(tracked)))
+        if freed:
+            self._freed("")
+
+    def hand_over(self, tracked: TrackedJob, pod: Pod) -> None:
+        """Drop the plan's claim for a pod that now has a claim of its own."""
+        self._plans.hand_over(tracked, pod)
+
+    def forget(self, tracked: TrackedJob, pods: Iterable[Pod]) -> None:
+        """Take in that a job is gone, and that it has left some pods behind."""
+        self._expect(tracked, None)
+        if self._plans.drop(tracked):
+            self._freed("")
+        self._recount_pins(pods)
+
+    def give_up(self, tracked: TrackedJob) -> None:
+        """Plan as if the pods that the operator did not create for a job were never to come."""
+        if self.backlog.give_up(tracked.job.uid):
+            self._freed("")
+
+    def claiming_on(self, node: str) -> set[str]:
+        """Return the uids of the jobs that have claims on a node."""
+        return {claim.job for claim in self.ledger.claims_on([node]) if claim.job in self._jobs}
+
+    def _recount_pins(self, pods: Iterable[Pod]) -> None:
+        self._recount({pod.uid: pod for pod in pods if pod.pinned_to and not pod.node_name})
+
+    def _planned(self, tracked: TrackedJob) -> int:
+        """Return how many pods a plan claims capacity for, on nodes that exist."""
+        claims = (claim for claim in tracked.claimed.values() if claim.requests)
+        return sum(self.ledger.row(claim.node) is not None for claim in claims)
+
+    def _expect(self, tracked: TrackedJob, missing: int | None) -> None:
+        """Take in how many pods of a job are still to come, None if it waits for none."""
+        uid, namespace = tracked.job.uid, tracked.job.namespace
+        plan = tracked.assumed or tracked.plan
+        # The operator begins with the answer to the patch that unsuspends the job.
+        attempt = (plan.generation if plan else 0, tracked.assumed is None)
+        all_came = self.backlog.missing(uid) and not missing
+        if self.backlog.expect(uid, missing, attempt=attempt):
+            self._freed("")
+        elif all_came and namespace in self.limited:
+            self._freed(namespace)  # its quota counts all of them now

@@ -1,0 +1,35 @@
+"""Jobs, pods and nodes of a small mirror."""
+
+from typing import Any
+
+from kfext import names
+from kfext.model.plan import Plan
+from kfext.model.pod import Pod, ReplicaKey
+from kfext.state.cluster import Cluster
+from tests.builders import JobBuilder, job, pod
+
+OF = job().worker(2, cpu="1").build()
+
+
+def planned(*places: str, uid: str = "uid-1", generation: int = 1) -> JobBuilder:
+    """A job that runs under a plan."""
+    assignment = {ReplicaKey("worker", n): to for n, to in enumerate(places)}
+    plan = Plan(uid, generation, assignment)
+    return job(uid=uid).worker(2, cpu="1").resumed().annotated(names.PLAN, plan.encode())
+
+
+def worker(index: int, **more: Any) -> Pod:
+    return pod(OF, "worker", index, **more)
+
+
+def free(cluster: Cluster, where: str) -> int:
+    """CPUs that are free on a node."""
+    cluster.settle(0.0)
+    return int(cluster.ledger.free(["cpu"])[0, cluster.ledger.row(where)]) // 1000
+
+
+def changed(cluster: Cluster) -> set[str]:
+    """Take what is to be looked at again."""
+    cluster.settle(0.0)
+    found, cluster.changed = cluster.changed, set()
+    return found
