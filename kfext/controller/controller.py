@@ -9,22 +9,19 @@ from kfext.controller.informers import informers
 from kfext.controller.metrics import Metrics
 from kfext.controller.reconciler import Reconciler
 from kfext.controller.step_executor import StepExecutor, reference
+from kfext.controller.sweep import forget_deleted, take_in
 from kfext.controller.training_plan import status_of
 from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.core.network.eligibility import why_network
 from kfext.core.settings.values import HOST, POD
 from kfext.errors import ApiError
-from kfext.kube import paths
 from kfext.kube.autoscaler import has_autoscaler
 from kfext.kube.certs.issuing import Issuer
 from kfext.kube.client import Client
 from kfext.kube.events import EventRecorder
 from kfext.kube.lease import LeaseHolder
-from kfext.kube.listing import objects, uids
-from kfext.model.kinds import KINDS
 from kfext.model.moment import Moment
 from kfext.model.plan import Plan
-from kfext.model.policy import parse_policy
 from kfext.model.verdict import Verdict
 from kfext.names import PLACED, QUEUED
 from kfext.state.planner import Planner
@@ -75,7 +72,7 @@ class Controller:
                 tasks.create_task(informer.run())
             for informer in self._informers.values():
                 await informer.synced.wait()
-            await self._list_people_kinds()
+            await take_in(self._client, self.planner)
             self.planner.queue.observe_autoscaler(present=await has_autoscaler(self._client))
             self._listed = True
             tasks.create_task(self._events.run())
@@ -114,43 +111,14 @@ class Controller:
     def _healthy(self) -> bool:
         return self.wrong() is None and self.stuck() is None
 
-    async def _list_people_kinds(self) -> None:
-        """List what kopf watches: kopf does not say when its first list is complete."""
-        for raw in await self._client.list_all(paths.policies()):
-            self.planner.settings.observe_policy(parse_policy(raw))
-        for kind in KINDS.values():
-            async for raw in objects(self._client, paths.jobs(kind.plural)):
-                self.planner.cluster.observe_job({"kind": kind.name, **raw})
-
     async def _sweep(self) -> None:
-        """Forget deleted jobs and policies that kopf missed.
-
-        It reports no deletion from before a new list.
-
-        Look for an autoscaler too, which may come and go.
-        """
-        cluster, queue = self.planner.cluster, self.planner.queue
+        """Forget what kopf missed, and look for an autoscaler, which may come and go."""
         while True:
-            known = set(cluster.jobs)
             with suppress(ApiError):
-                queue.observe_autoscaler(present=await has_autoscaler(self._client))
-                present: set[str] = set()
-                for kind in KINDS.values():
-                    present |= await uids(self._client, paths.jobs(kind.plural))
-                for uid in known - present:
-                    cluster.forget_job(uid)
-                    self.plan_writer.forget(uid)
-                await self._sweep_policies()
+                present = await has_autoscaler(self._client)
+                self.planner.queue.observe_autoscaler(present=present)
+                await forget_deleted(self._client, self.planner, self.plan_writer)
             await asyncio.sleep(_SWEEP_SECONDS)
-
-    async def _sweep_policies(self) -> None:
-        settings = self.planner.settings
-        known = {policy.name for policy in settings.policies()}
-        present = {parse_policy(raw).name for raw in await self._client.list_all(paths.policies())}
-        for name in known - present:
-            settings.forget_policy(name)
-        if known - present:
-            self.planner.cluster.mark_queue()
 
     async def _stand_by(self) -> None:
         """Bound what is noted for the loop until it runs."""
