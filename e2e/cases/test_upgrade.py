@@ -1,4 +1,4 @@
-"""kfext goes, and another version comes: jobs of every phase go on, and nothing of ours blocks."""
+"""Another version comes: jobs of every phase go on."""
 
 import os
 import subprocess
@@ -12,13 +12,10 @@ import pytest
 from e2e.harness.installed import protection, roles
 from e2e.harness.jobs import workers
 from e2e.harness.kfext_process import COMMAND, Kfext
-from e2e.harness.kube import Object
-from e2e.harness.look import gated, held, pinned_to, suspended
 from e2e.harness.refusing import admit_pods, refuse_pods
 from e2e.harness.space import Space
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.paths import REPOSITORY
-from kfext import names
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 FOREIGN = {"schedulingGates": [{"name": "example.com/gate"}]}
@@ -203,145 +200,3 @@ def run_as(kfext: Kfext, version: Path) -> None:
     kfext.environment = running(version)
     kfext.ensure()
     kfext.wait_hooks()
-
-
-# --- no kfext any more ----------------------------------------------------------------------------
-
-
-def remove_section() -> list[str]:
-    """Return the commands of the section "Remove" of docs/install.md, in order.
-
-    But for the one that switches namespaces off: it would reach those of other cases.
-    """
-    text = (REPOSITORY / "docs" / "install.md").read_text()
-    section = text.split("\n## Remove\n", 1)[1].split("\n## ", 1)[0]
-    blocks = section.split("```sh\n")[1:]
-    lines = [line for block in blocks for line in block.split("```", 1)[0].splitlines()]
-    return [line for line in lines if line.strip() and not line.startswith(("#", "kubectl label"))]
-
-
-class Shell:
-    """A person's shell in a copy of the repository: kubectl, and our plugin for it."""
-
-    def __init__(self, testbed: Testbed, folder: Path) -> None:
-        self._folder = folder
-        (folder / "bin").mkdir()
-        (folder / "bin" / "kubectl").symlink_to(testbed.binary("kubectl"))
-        (folder / "bin" / "kubectl-kfext").symlink_to(COMMAND.with_name("kubectl-kfext"))
-        for name in ("manifests", "crds"):
-            (folder / name).symlink_to(REPOSITORY / name)
-        path = f"{folder / 'bin'}:{os.environ['PATH']}"
-        self._environment = {**os.environ, "KUBECONFIG": str(testbed.kubeconfig), "PATH": path}
-
-    def run(self, command: str) -> str:
-        done = subprocess.run(
-            ["bash", "-c", command],
-            cwd=self._folder,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, f"{command}: {done.stderr}"
-        return done.stdout
-
-
-@pytest.fixture
-def shell(kfext: Kfext, tmp_path: Path) -> Iterator[Shell]:
-    """A shell; whatever was removed in it is installed again afterwards."""
-    yield Shell(kfext.testbed, tmp_path)
-    kfext.end_processes()
-    kfext.forget_hooks()
-    kfext.apply_manifests()
-    kfext.ensure()
-
-
-def held_jobs(space: Space, starved: Space) -> None:
-    """Submit a job that waits in the queue, one behind our gate, one whose pods are refused."""
-    space.nodes(1, cpu="32", memory="64Gi", gpu="4")
-    space.submit(workers("placed", 2, each=GPU))
-    space.phase("placed", "Placed")
-    space.submit(workers("gated", 2, each=GPU, pod=FOREIGN))
-    space.phase("gated", "Gated")
-    space.submit(workers("queued", 4, each=GPU))
-    space.phase("queued", "Queued")
-    refuse_pods(starved)
-    starved.submit(workers("planned", 2, each=GPU))
-    starved.phase("planned", "Planned")
-
-
-def check_freed(space: Space, starved: Space) -> None:
-    """Every job is plain Kubernetes' now, and a new one too."""
-    assert not suspended(space.job("queued"))
-    admit_pods(starved, "planned")
-    starved.bound("planned", 2)
-    ungate_foreign(space, "gated")
-    space.nodes(1, cpu="32", memory="64Gi", gpu="4")
-    space.bound("gated", 2)
-    space.bound("queued", 4)
-    space.submit(workers("new", 1))
-    space.bound("new", 1)
-    pods = [*space.pods(), *starved.pods()]
-    assert not any(gated(pod) for pod in pods)
-    fresh = [pod for pod in pods if not pod["metadata"]["name"].startswith(("placed", "planned"))]
-    assert not any(pinned_to(pod) for pod in fresh)
-    for name in ("placed", "gated", "queued", "new"):
-        assert "finalizers" not in space.job(name)["metadata"]
-
-
-def left_behind(kfext: Kfext) -> list[str]:
-    """Return what of kfext is still in the cluster, namespaces' contents apart."""
-    kinds = {
-        "/api/v1": ["namespaces"],
-        "/apis/rbac.authorization.k8s.io/v1": ["clusterroles", "clusterrolebindings"],
-        "/apis/apiextensions.k8s.io/v1": ["customresourcedefinitions"],
-        "/apis/admissionregistration.k8s.io/v1": [
-            *("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
-            *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
-        ],
-    }
-    found: list[Object] = []
-    for root, plurals in kinds.items():
-        for plural in plurals:
-            found += kfext.kube.items(f"{root}/{plural}")
-    present = [thing["metadata"]["name"] for thing in found]
-    own = ("kfext-system", "kfext-controller", "kfext-webhook", "kfext-view", "kfext-edit")
-    return [
-        name
-        for name in present
-        if name in {*own, "kfext", "kfext-policy-edit", names.MARKS_POLICY}
-        or name.endswith(".kfext.dev")
-    ]
-
-
-@pytest.mark.long
-def test_what_the_manual_says_about_removal_frees_every_job_and_leaves_nothing_that_blocks(
-    new_space: Callable[..., Space], kfext: Kfext, shell: Shell
-) -> None:
-    space, starved = new_space(), new_space()
-    held_jobs(space, starved)
-    said = ""
-    for command in remove_section():
-        said += shell.run(command)
-        if "delete -k" in command:  # that ends the pods of the Deployments
-            kfext.end_processes()
-    assert "queued: unsuspended and marked as released" in said
-    assert "gated: marked as released" in said
-    assert left_behind(kfext) == []
-    check_freed(space, starved)
-
-
-@pytest.mark.long
-def test_a_removal_in_the_wrong_order_is_mended_by_releasing_afterwards(
-    new_space: Callable[..., Space], kfext: Kfext, shell: Shell
-) -> None:
-    space, starved = new_space(), new_space()
-    held_jobs(space, starved)
-    kfext.end_processes()
-    (delete,) = (command for command in remove_section() if "delete -k" in command)
-    shell.run(delete)
-    assert left_behind(kfext) == []
-    assert held(space.job("queued"))
-    assert suspended(space.job("queued"))
-    shell.run("kubectl kfext release --all --all-namespaces")
-    check_freed(space, starved)

@@ -1,0 +1,127 @@
+"""kfext goes: every job goes on, and nothing of ours blocks."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.harness.jobs import workers
+from e2e.harness.kfext_process import Kfext
+from e2e.harness.kube import Object
+from e2e.harness.look import gated, held, pinned_to, suspended
+from e2e.harness.manual import Shell, commands
+from e2e.harness.pods import FOREIGN_GATE, take_foreign_gate
+from e2e.harness.refusing import admit_pods, refuse_pods
+from e2e.harness.space import Space
+from kfext import names
+
+GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
+
+
+def remove_section() -> list[str]:
+    """Return the commands of the section "Remove".
+
+    But for the one that switches namespaces off: it would reach those of other cases.
+    """
+    return [one for one in commands("Remove") if not one.startswith("kubectl label")]
+
+
+@pytest.fixture
+def shell(kfext: Kfext, tmp_path: Path) -> Iterator[Shell]:
+    """A shell; whatever was removed in it is installed again afterwards."""
+    yield Shell(kfext.testbed, tmp_path)
+    kfext.end_processes()
+    kfext.forget_hooks()
+    kfext.apply_manifests()
+    kfext.ensure()
+
+
+def held_jobs(space: Space, starved: Space) -> None:
+    """Submit a job that waits in the queue, one behind our gate, one whose pods are refused."""
+    space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    space.submit(workers("placed", 2, each=GPU))
+    space.phase("placed", "Placed")
+    space.submit(workers("gated", 2, each=GPU, pod=FOREIGN_GATE))
+    space.phase("gated", "Gated")
+    space.submit(workers("queued", 4, each=GPU))
+    space.phase("queued", "Queued")
+    refuse_pods(starved)
+    starved.submit(workers("planned", 2, each=GPU))
+    starved.phase("planned", "Planned")
+
+
+def check_freed(space: Space, starved: Space) -> None:
+    """Every job is plain Kubernetes' now, and a new one too."""
+    assert not suspended(space.job("queued"))
+    admit_pods(starved, "planned")
+    starved.bound("planned", 2)
+    take_foreign_gate(space, "gated")
+    space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    space.bound("gated", 2)
+    space.bound("queued", 4)
+    space.submit(workers("new", 1))
+    space.bound("new", 1)
+    pods = [*space.pods(), *starved.pods()]
+    assert not any(gated(pod) for pod in pods)
+    fresh = [pod for pod in pods if not pod["metadata"]["name"].startswith(("placed", "planned"))]
+    assert not any(pinned_to(pod) for pod in fresh)
+    for name in ("placed", "gated", "queued", "new"):
+        assert "finalizers" not in space.job(name)["metadata"]
+
+
+def left_behind(kfext: Kfext) -> list[str]:
+    """Return what of kfext is still in the cluster, namespaces' contents apart."""
+    kinds = {
+        "/api/v1": ["namespaces"],
+        "/apis/rbac.authorization.k8s.io/v1": ["clusterroles", "clusterrolebindings"],
+        "/apis/apiextensions.k8s.io/v1": ["customresourcedefinitions"],
+        "/apis/admissionregistration.k8s.io/v1": [
+            *("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
+            *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
+        ],
+    }
+    found: list[Object] = []
+    for root, plurals in kinds.items():
+        for plural in plurals:
+            found += kfext.kube.items(f"{root}/{plural}")
+    present = [thing["metadata"]["name"] for thing in found]
+    own = ("kfext-system", "kfext-controller", "kfext-webhook", "kfext-view", "kfext-edit")
+    return [
+        name
+        for name in present
+        if name in {*own, "kfext", "kfext-policy-edit", names.MARKS_POLICY}
+        or name.endswith(".kfext.dev")
+    ]
+
+
+@pytest.mark.long
+def test_what_the_manual_says_about_removal_frees_every_job_and_leaves_nothing_that_blocks(
+    new_space: Callable[..., Space], kfext: Kfext, shell: Shell
+) -> None:
+    space, starved = new_space(), new_space()
+    held_jobs(space, starved)
+    said = ""
+    for command in remove_section():
+        said += shell.run(command)
+        if "delete -k" in command:  # that ends the pods of the Deployments
+            kfext.end_processes()
+    assert "queued: unsuspended and marked as released" in said
+    assert "gated: marked as released" in said
+    assert left_behind(kfext) == []
+    check_freed(space, starved)
+
+
+@pytest.mark.long
+def test_a_removal_in_the_wrong_order_is_mended_by_releasing_afterwards(
+    new_space: Callable[..., Space], kfext: Kfext, shell: Shell
+) -> None:
+    space, starved = new_space(), new_space()
+    held_jobs(space, starved)
+    kfext.end_processes()
+    (delete,) = (command for command in remove_section() if "delete -k" in command)
+    shell.run(delete)
+    assert left_behind(kfext) == []
+    assert held(space.job("queued"))
+    assert suspended(space.job("queued"))
+    shell.run("kubectl kfext release --all --all-namespaces")
+    check_freed(space, starved)

@@ -1,0 +1,44 @@
+"""docs/install.md as a person follows it: its commands, and a shell to type them in."""
+
+import os
+import subprocess
+from pathlib import Path
+
+from e2e.harness.controller_process import COMMAND
+from e2e.testbed.cluster import Testbed
+from e2e.testbed.paths import REPOSITORY
+
+
+def commands(section: str) -> list[str]:
+    """Return the commands of a section, in order."""
+    text = (REPOSITORY / "docs" / "install.md").read_text()
+    found = text.split(f"\n## {section}\n", 1)[1].split("\n## ", 1)[0]
+    blocks = found.split("```sh\n")[1:]
+    lines = [line for block in blocks for line in block.split("```", 1)[0].splitlines()]
+    return [line for line in lines if line.strip() and not line.startswith("#")]
+
+
+class Shell:
+    """A person's shell in a copy of a version's manifests: kubectl, and our plugin for it."""
+
+    def __init__(self, testbed: Testbed, folder: Path, *, version: Path = REPOSITORY) -> None:
+        self._folder = folder
+        (folder / "bin").mkdir(parents=True)
+        (folder / "bin" / "kubectl").symlink_to(testbed.binary("kubectl"))
+        (folder / "bin" / "kubectl-kfext").symlink_to(COMMAND.with_name("kubectl-kfext"))
+        for name in ("manifests", "crds"):
+            (folder / name).symlink_to(version / name)
+        path = f"{folder / 'bin'}:{os.environ['PATH']}"
+        self._environment = {**os.environ, "KUBECONFIG": str(testbed.kubeconfig), "PATH": path}
+
+    def run(self, command: str) -> str:
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=self._folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+        return done.stdout
