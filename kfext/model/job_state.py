@@ -131,16 +131,18 @@ def state_of(job: TrainingJob) -> JobState:
     """Return the state on a job; an empty state if it is absent, damaged or another job's.
 
     Version 0.1 wrote no uid. Its state is believed where the plan beside it names the job: nobody
-    knows a uid before the job exists, and later only the controller writes plans.
+    knows a uid before the job exists, and later only the controller writes plans. Without a plan,
+    only the time of the last suspension is: it can but delay this job, and a job that is resumed
+    too soon after it fails.
     """
     raw = _read(job.annotations.get(STATE))
     if not (raw and job.uid):
         return JobState()
     if "uid" in raw:
-        ours = raw["uid"] == job.uid
-    else:
-        ours = decode_plan(job.annotations.get(PLAN), job_uid=job.uid) is not None
-    return _parsed(raw) if ours else JobState()
+        return _parsed(raw) if raw["uid"] == job.uid else JobState()
+    if decode_plan(job.annotations.get(PLAN), job_uid=job.uid) is None:
+        return JobState(suspended_at=_number(raw.get("suspendedAt")))
+    return _parsed(raw)
 
 
 def decode_state(written: str | None) -> JobState:

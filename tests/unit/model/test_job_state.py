@@ -86,6 +86,12 @@ def test_a_state_is_believed_only_if_it_is_known_to_be_of_the_job(
     assert found == JobState(strikes=strikes)
 
 
+def test_of_a_state_of_version_0_1_without_a_plan_the_time_of_the_suspension_is_believed() -> None:
+    written = '{"strikes":2,"suspendedAt":1000.5,"retryAt":2000.0,"queuedSince":1.0}'
+    found = state_of(replace(job().build(), annotations={STATE: written}))
+    assert found == JobState(suspended_at=1000.5)
+
+
 def test_a_job_without_a_uid_has_no_state() -> None:
     made = replace(job().build(), uid="", annotations={STATE: '{"uid":"","strikes":2}'})
     assert state_of(made) == JobState()
