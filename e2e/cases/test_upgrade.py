@@ -1,202 +1,207 @@
-"""Another version comes: jobs of every phase go on."""
+"""Another version comes: jobs of every phase go on, and none is lost between the two."""
 
-import os
+import base64
 import subprocess
 import sys
-import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from os import environ
 from pathlib import Path
 
 import pytest
 
-from e2e.harness.installed import protection, roles
-from e2e.harness.jobs import workers
-from e2e.harness.kfext_process import COMMAND, Kfext
-from e2e.harness.refusing import admit_pods, refuse_pods
+from e2e.harness.every_phase import EveryPhase
+from e2e.harness.installed import protection
+from e2e.harness.jobs import job
+from e2e.harness.kfext_process import Kfext
+from e2e.harness.kube import Object
+from e2e.harness.look import gated, on_host, pinned_to
+from e2e.harness.manual import Shell, commands
+from e2e.harness.pods import uids
+from e2e.harness.reviews import running_reviews
 from e2e.harness.space import Space
-from e2e.testbed.cluster import Testbed
+from e2e.harness.versions import apply_manifests_of, running, unpack_0_1
+from e2e.harness.webhook_process import WebhookProcess
 from e2e.testbed.paths import REPOSITORY
+from kfext import names
 
-GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
-FOREIGN = {"schedulingGates": [{"name": "example.com/gate"}]}
-FIRST_VERSION = "62f80ce4a88b29c4dc78c8cfe6f3635bb088d3c1"
-"""The first that placed gangs: the oldest from which anybody can upgrade."""
-
-
-def release(space: Space, *arguments: str) -> None:
-    """Give jobs back by hand."""
-    subprocess.run(
-        [COMMAND, "release", *arguments, f"--kubeconfig={space.kfext.testbed.kubeconfig}"],
-        check=True,
-        capture_output=True,
-    )
+CPU = {"cpu": "100m"}
+HOST = {names.NETWORK: "host"}
+_SECRET = f"/api/v1/namespaces/{names.NAMESPACE}/secrets/{names.CA_SECRET}"
+_HOOKS = (
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+    f"/{names.WEBHOOK_CONFIGURATION}"
+)
+_WAVE = 2 * (("PyTorchJob", {"Master": 1, "Worker": 1}), ("TFJob", {"Worker": 2}))
+_PODS = 2
+_MOST_JOBS = 40
 
 
-def ungate_foreign(space: Space, name: str) -> None:
-    for pod in space.pods(name):
-        gates = [gate["name"] for gate in pod["spec"]["schedulingGates"]]
-        path = f"/spec/schedulingGates/{gates.index('example.com/gate')}"
-        remove = [{"op": "remove", "path": path}]
-        space.kube.patch(space.path("pods", pod["metadata"]["name"]), remove, kind="json")
+@dataclass
+class Change:
+    """From one version to another; `manual` is the section of docs/install.md that says how."""
 
-
-# --- another version ------------------------------------------------------------------------------
+    old: Path
+    new: Path
+    manual: str
 
 
 @pytest.fixture
-def first_version(tmp_path: Path) -> Path:
-    """The code and manifests of the first version, from this repository's history."""
-    packed = tmp_path / "first.tar"
-    with packed.open("wb") as output:
-        done = subprocess.run(
-            ["git", "archive", FIRST_VERSION, "kfext", "manifests"],
-            cwd=REPOSITORY,
-            stdout=output,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    if done.returncode:
-        pytest.skip(f"the first version is not in this copy of the history: {done.stderr.strip()}")
-    with tarfile.open(packed) as content:
-        content.extractall(tmp_path / "first", filter="data")
-    return tmp_path / "first"
-
-
-class EveryPhase:
-    """A job in each phase, in a namespace of its own where the phase needs one."""
-
-    def __init__(self, new_space: Callable[..., Space], testbed: Testbed) -> None:
-        self._testbed = testbed
-        self.space, self.starved, self.unbound, self.crowded = (new_space() for _ in range(4))
-        self.space.nodes(2, cpu="32", memory="64Gi", gpu="4")
-        self.crowded.nodes(1, cpu="32", memory="64Gi", gpu="2")
-
-    def reach(self) -> None:
-        """Submit the jobs and wait until each is where it shall be."""
-        space = self.space
-        space.submit(workers("placed", 2, each=GPU))
-        space.phase("placed", "Placed")
-        space.submit(workers("gated", 2, each=GPU, pod=FOREIGN))
-        space.phase("gated", "Gated")
-        space.submit(workers("suspended", 2, each=GPU, policy={"suspend": True}))
-        space.phase("suspended", "Suspended")
-        space.submit(workers("queued", 8, each=GPU))
-        space.phase("queued", "Queued")
-        self.crowded.submit(workers("released", 4, each=GPU))
-        self.crowded.phase("released", "Queued")
-        release(self.crowded, "released", "-n", self.crowded.name)
-        self.crowded.phase("released", "Released")
-        refuse_pods(self.starved)
-        self.starved.submit(workers("planned", 2, each=GPU))
-        self.starved.phase("planned", "Planned")
-        self.unbound.policy(placement={"bindTimeout": "10m"})
-        self._testbed.stop_process("kube-scheduler")
-        self.unbound.submit(workers("binding", 2, each=GPU))
-        self.unbound.phase("binding", "Binding")
-
-    def go_on(self) -> None:
-        """Take away what holds each of them back, and see each arrive."""
-        space = self.space
-        self._testbed.restart_process("kube-scheduler")
-        self.unbound.bound("binding", 2)
-        admit_pods(self.starved, "planned")
-        self.starved.bound("planned", 2)
-        ungate_foreign(space, "gated")
-        space.bound("gated", 2)
-        space.nodes(2, cpu="32", memory="64Gi", gpu="8")
-        space.bound("queued", 8)
-        space.patch_job("suspended", {"spec": {"runPolicy": {"suspend": False}}})
-        space.bound("suspended", 2)
-        for name in ("placed", "gated", "queued", "suspended"):
-            space.phase(name, "Placed")
-        self.unbound.phase("binding", "Placed")
-        self.starved.phase("planned", "Placed")
-        # What is released stays so: the pods that found no room wait for kube-scheduler alone.
-        self.crowded.nodes(1, cpu="32", memory="64Gi", gpu="2")
-        self.crowded.bound("released", 4)
-        self.crowded.phase("released", "Released")
-
-
-DIRECTIONS = {"the first version gives way to this one": True, "and this one to the first": False}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("up", DIRECTIONS.values(), ids=DIRECTIONS.keys())
-def test_jobs_of_every_phase_go_on_under_another_version(
-    new_space: Callable[..., Space], kfext: Kfext, other: Path, up: bool
-) -> None:
-    old, new = (other, REPOSITORY) if up else (REPOSITORY, other)
-    run_as(kfext, old)
-    every = EveryPhase(new_space, kfext.testbed)
-    every.reach()
-    uids = {pod["metadata"]["uid"] for pod in every.space.pods("placed")}
-
-    # As a Deployment does it: the new one knows the cluster before the old one ends.
-    install_rights(kfext, new)
-    kfext.environment = running(new)
-    standby = kfext.start_standby()
-    kfext.stop_controller()
-    kfext.wait_leading(standby)
-    kfext.webhook.stop()
-    kfext.start_webhook()
-    kfext.wait_hooks()
-
-    every.go_on()
-    assert {pod["metadata"]["uid"] for pod in every.space.pods("placed")} == uids
-    for space in (every.space, every.starved, every.unbound):
-        pinned = space.pins()
-        assert pinned == dict.fromkeys((p["metadata"]["name"] for p in space.pods()), 1)
-    assert every.crowded.pins() == {}
-    # Started under a plan by kfext, each once; the person's and the released one never.
-    assert every.space.starts() == 3
-    assert every.starved.starts() == every.unbound.starts() == 1
-    # And what comes after.
-    every.space.submit(workers("after", 2, each=GPU))
-    every.space.phase("after", "Placed")
-
-
-@pytest.fixture
-def other(kfext: Kfext, first_version: Path) -> Iterator[Path]:
-    """The folder of the first version; what it changes is as it was afterwards."""
+def version_0_1(kfext: Kfext, tmp_path: Path) -> Iterator[Path]:
+    """The folder of version 0.1; what it changes is as it was afterwards."""
+    try:
+        folder = unpack_0_1(tmp_path)
+    except LookupError as error:
+        pytest.skip(str(error))
     done = subprocess.run(
         [sys.executable, "-P", "-c", "import kfext; print(kfext.__file__)"],
-        env={**os.environ, **running(first_version)},
+        env={**environ, **running(folder)},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout.startswith(str(first_version)), "it would be the code under test"
-    yield first_version
-    run_as(kfext, REPOSITORY)
+    assert done.stdout.startswith(str(folder)), "it would be the code under test"
+    yield folder
+    install(kfext, REPOSITORY)
 
 
-def running(version: Path) -> dict[str, str]:
-    """Return the environment in which processes run the code in a folder."""
-    return {"PYTHONPATH": str(version)} if version != REPOSITORY else {}
+@pytest.fixture(params=["Upgrade", "Roll back to 0.1"])
+def change(request: pytest.FixtureRequest, version_0_1: Path) -> Change:
+    """Each direction."""
+    up = request.param == "Upgrade"
+    old, new = (version_0_1, REPOSITORY) if up else (REPOSITORY, version_0_1)
+    return Change(old, new, request.param)
 
 
-def install_rights(kfext: Kfext, version: Path) -> None:
-    """Give each account the rights of a version, as docs/install.md says.
-
-    The first version has no policy for its marks, and would not be allowed to write them under it.
-    """
-    bed = kfext.testbed
-    guards = list(protection())
-    if version != REPOSITORY:
-        for guard in guards:
-            bed.api.delete(bed.api.path(guard))
-    for manifest in roles(version):
-        bed.api.apply(manifest)
-    if version == REPOSITORY:
-        for guard in guards:
-            bed.api.apply(guard)
-
-
-def run_as(kfext: Kfext, version: Path) -> None:
-    """Have all processes run the code in a folder, with its rights."""
-    kfext.end_processes()
-    install_rights(kfext, version)
+def install(kfext: Kfext, version: Path) -> None:
+    """Have all processes run the code in a folder, on a cluster that had no kfext before."""
+    kfext.remove_everything()
+    kfext.kube.delete(_SECRET)
+    for guard in protection():
+        kfext.testbed.api.delete(kfext.testbed.api.path(guard))
+    apply_manifests_of(kfext, version)
     kfext.environment = running(version)
     kfext.ensure()
-    kfext.wait_hooks()
+
+
+def follow(change: Change, kfext: Kfext, shell: Shell) -> None:
+    """Do what the manual says; the processes are changed after it."""
+    applied = False
+    for command in commands(change.manual):
+        if "apply --server-side -k" in command:
+            apply_manifests_of(kfext, change.new)
+            applied = True
+        else:
+            shell.run(command)
+    assert applied
+    kfext.environment = running(change.new)
+
+
+def replace(kfext: Kfext, replica: WebhookProcess) -> None:
+    """Have a replica of the webhook follow by one of another version, as a Deployment does."""
+    with running_reviews(kfext) as reviews:
+        assert replica.stop() == 0
+        reviews.wait_more()
+        replica.start(drain_seconds=3, environment=kfext.environment)
+        reviews.wait_more()
+    assert reviews.outcomes.keys() == {"held"}
+    assert reviews.failed_open == 0
+
+
+def share(space: Space, replicas: Sequence[WebhookProcess], name: str) -> list[Object]:
+    """Submit jobs until every replica has answered for some, and for some of their pods.
+
+    Whichever it was, all pods of a job are pinned, on the host network.
+    """
+    made: list[Object] = []
+    silent = {(replica.name, kind) for replica in replicas for kind in ("job", "pod")}
+    while silent:
+        assert len(made) < _MOST_JOBS, f"not asked: {silent}"
+        spread_reviews(space.kfext)
+        before = asked(replicas)
+        wave = [
+            job(f"{name}-{number}", types, kind=kind, each=CPU, annotations=HOST)
+            for number, (kind, types) in enumerate(_WAVE, len(made))
+        ]
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(space.submit, wave))
+        for manifest in wave:
+            space.until(lambda: settled(space, manifest), "its pods are pinned")  # noqa: B023
+        made += wave
+        silent -= {which for which, count in asked(replicas).items() if count > before[which]}
+    return made
+
+
+def spread_reviews(kfext: Kfext) -> None:
+    """Have the API server connect anew, lest it ask only those that it is connected to."""
+    kfext.balancer.cut()
+    kfext.wait_hooks()  # what is sent at that very moment may fail
+
+
+def asked(replicas: Sequence[WebhookProcess]) -> dict[tuple[str, str], float]:
+    """Return how many reviews of jobs and of pods each replica has answered."""
+    return {(one.name, kind): one.reviews(kind) for one in replicas for kind in ("job", "pod")}
+
+
+def settled(space: Space, manifest: Object) -> bool:
+    """Say whether all pods of a job are pinned, on the host network, and none gated."""
+    pods = space.pods(manifest["metadata"]["name"])
+    done = [pod for pod in pods if len(pinned_to(pod)) == 1 and on_host(pod) and not gated(pod)]
+    return len(done) == len(pods) == _PODS
+
+
+def trusted(kfext: Kfext) -> tuple[bytes, set[str]]:
+    """Return the authority that signs, and what the API server trusts in the webhooks."""
+    authority = base64.b64decode(kfext.kube.get(_SECRET)["data"]["tls.crt"])
+    hooks = kfext.kube.get(_HOOKS)["webhooks"]
+    return authority, {hook["clientConfig"]["caBundle"] for hook in hooks}
+
+
+@pytest.fixture
+def every(new_space: Callable[..., Space], kfext: Kfext) -> Iterator[EveryPhase]:
+    """Jobs of every phase."""
+    made = EveryPhase(new_space, kfext.testbed)
+    yield made
+    made.admit()
+
+
+@pytest.mark.long
+def test_jobs_of_every_phase_go_on_under_another_version(
+    new_space: Callable[..., Space],
+    kfext: Kfext,
+    change: Change,
+    every: EveryPhase,
+    tmp_path: Path,
+) -> None:
+    install(kfext, change.old)
+    replicas = kfext.start_webhooks(drain_seconds=3)
+    every.reach()
+    shared = new_space()
+    shared.nodes(2, cpu="32", memory="64Gi")
+    shared.policy(placement={"bindTimeout": "10m"})
+    ran = uids(every.space, "placed")
+    authority = trusted(kfext)
+
+    follow(change, kfext, Shell(kfext.testbed, tmp_path / "shell"))
+    # As Deployments do it: each new one is ready before an old one ends. For a while both versions
+    # answer reviews, first under the old controller and then under the new one.
+    replace(kfext, replicas[0])
+    standby = kfext.start_standby()
+    made = share(shared, replicas, "under-old")
+    kfext.stop_controller()
+    kfext.wait_leading(standby)
+    made += share(shared, replicas, "under-new")
+    replace(kfext, replicas[1])
+
+    every.go_on()
+    assert uids(every.space, "placed") == ran
+    every.check_writes()
+    for manifest in made:
+        shared.phase(manifest["metadata"]["name"], "Placed", manifest["kind"])
+    assert shared.pins() == {pod["metadata"]["name"]: 1 for pod in shared.pods()}
+    assert shared.starts() == len(made)
+    assert trusted(kfext) == authority
+    # And what comes after.
+    every.space.submit(job("after", {"Master": 1, "Worker": 1}, each=CPU))
+    every.space.phase("after", "Placed")

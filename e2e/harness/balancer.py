@@ -13,8 +13,8 @@ _CONNECT_SECONDS = 1.0
 class Balancer:
     """Passes each new connection to the next port of `endpoints()`, which may change at any time.
 
-    Like a Service it knows nothing of what passes, and ends no connection by itself. A port where
-    nobody listens any more is passed over.
+    Like a Service it knows nothing of what passes, and ends no connection unless told to. A port
+    where nobody listens any more is passed over.
     """
 
     port: int
@@ -22,6 +22,7 @@ class Balancer:
     taken: dict[int, int] = field(default_factory=dict)
     """How many connections each port was given."""
     _turn: int = 0
+    _open: set[asyncio.StreamWriter] = field(default_factory=set)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
 
     def start(self) -> None:
@@ -33,11 +34,21 @@ class Balancer:
         self._loop.call_soon_threadsafe(self._server.close)
         self._loop.call_soon_threadsafe(self._loop.stop)
 
+    def cut(self) -> None:
+        """End all connections, as an API server does that had no review for long."""
+        asyncio.run_coroutine_threadsafe(self._cut(), self._loop).result(10)
+
+    async def _cut(self) -> None:
+        for writer in self._open:
+            writer.close()
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         onward = await self._connect()
         if onward is not None:
+            self._open.add(writer)
             copies = (_copy(reader, onward[1]), _copy(onward[0], writer))
             await asyncio.gather(*copies)
+            self._open.remove(writer)
         writer.close()
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:

@@ -13,10 +13,15 @@ from e2e.testbed.paths import REPOSITORY
 def manifests() -> Iterator[dict[str, Any]]:
     """Yield what `kubectl apply -k` applies, without the Deployments and the webhooks."""
     yield from read("base/namespace.yaml")
-    for crd in ("trainingplans", "trainingpolicies"):
-        yield from read(f"../crds/kfext.dev_{crd}.yaml")
+    yield from crds(REPOSITORY)
     yield from roles(REPOSITORY)
     yield from protection()
+
+
+def crds(version: Path) -> Iterator[dict[str, Any]]:
+    """Yield the kinds of the version whose code is in a folder."""
+    for plural in ("trainingplans", "trainingpolicies"):
+        yield from read(f"../crds/kfext.dev_{plural}.yaml", version)
 
 
 def roles(version: Path) -> Iterator[dict[str, Any]]:

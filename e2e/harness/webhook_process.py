@@ -61,6 +61,12 @@ class WebhookProcess:
         except urllib3.exceptions.HTTPError:
             return ""
 
+    def reviews(self, kind: str) -> float:
+        """Return how many jobs, or pods, it has been asked about since it started."""
+        counted = f'kfext_webhook_review_duration_seconds_count{{kind="{kind}"'
+        lines = self.probe("/metrics").splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.startswith(counted))
+
     def kill(self) -> None:
         """SIGKILL; connections are still sent here until somebody notices."""
         if self._process is not None:
