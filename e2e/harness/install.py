@@ -30,6 +30,11 @@ def kubectl(bed: Testbed, *arguments: str) -> str:
 def install_kfext(bed: Testbed) -> None:
     """Apply the overlay that changes only the image, and wait until kfext really works."""
     kubectl(bed, "apply", "--server-side", "-k", str(_OVERLAY))
+    wait_installed(bed)
+
+
+def wait_installed(bed: Testbed) -> None:
+    """Wait until every replica of kfext is ready, one leads, and the API server trusts them."""
     for deployment in ("kfext-webhook", "kfext-controller"):
         try:
             bed.wait_for(

@@ -79,9 +79,9 @@ def tensorflow_image() -> Image:
     return Image(TENSORFLOW_IMAGE, stack, environment=_UNBUFFERED)
 
 
-def kfext_image() -> Image:
+def kfext_image(source: Path = paths.REPOSITORY, *, name: str = KFEXT_IMAGE) -> Image:
     """Make kfext's own image, by the steps of the Dockerfile: dependencies, then our wheel."""
-    project = tomllib.loads((paths.REPOSITORY / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((source / "pyproject.toml").read_text())["project"]
     requirements: list[str] = project["dependencies"]
 
     def fill_dependencies(folder: Path) -> None:
@@ -90,17 +90,15 @@ def kfext_image() -> Image:
 
     def fill_own(folder: Path) -> None:
         with tempfile.TemporaryDirectory() as built:
-            pip.install(folder, [str(pip.wheel(paths.REPOSITORY, Path(built)))], dependencies=False)
+            pip.install(folder, [str(pip.wheel(source, Path(built)))], dependencies=False)
 
-    inputs = files_below(*(paths.REPOSITORY / name for name in _KFEXT_INPUTS))
+    inputs = files_below(*(source / part for part in _KFEXT_INPUTS))
     stack = [
         _python_layer(),
         layer("kfext-dependencies", requirements, fill_dependencies),
         layer("kfext", inputs, fill_own),
     ]
-    return Image(
-        KFEXT_IMAGE, stack, entrypoint=["kfext"], user="65532:65532", environment=_UNBUFFERED
-    )
+    return Image(name, stack, entrypoint=["kfext"], user="65532:65532", environment=_UNBUFFERED)
 
 
 def _python_layer() -> Layer:

@@ -14,8 +14,9 @@ from e2e.testbed.realnodes.node import Node
 
 if TYPE_CHECKING:
     from e2e.testbed.cluster import Testbed
+    from e2e.testbed.images.archive import Image
 
-__all__ = ["BINARIES", "Node", "nodes", "prepare", "renew_images", "start_nodes"]
+__all__ = ["BINARIES", "Node", "give_image", "nodes", "prepare", "renew_images", "start_nodes"]
 
 BINARIES = ("kubelet", "coredns", "kubectl")
 
@@ -50,6 +51,12 @@ def renew_images(testbed: Testbed) -> None:
     with progress.step("renewing the images of the real nodes", expect="5 seconds"):
         for node in nodes(testbed):
             containerd.renew(node.sandbox, images)
+
+
+def give_image(testbed: Testbed, image: Image) -> None:
+    """Give running nodes one more image."""
+    for node in nodes(testbed):
+        containerd.renew(node.sandbox, [image])
 
 
 def nodes(testbed: Testbed) -> list[Node]:
