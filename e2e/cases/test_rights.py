@@ -10,15 +10,15 @@ import pytest
 from e2e.harness.installed import protection
 from e2e.harness.jobs import Object, workers
 from e2e.harness.kfext_process import Kfext
-from e2e.harness.look import conditions, gated, held, pinned_to, suspended
+from e2e.harness.look import conditions, gated, held, marks_of, pinned_to, suspended
 from e2e.harness.space import Space
-from e2e.harness.tenant import Tenant
+from e2e.harness.tenant import MERGE, Tenant, protected
 from kfext import names
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 OFF = {names.COLOCATION: "off"}
 REFUSAL = "only kfext may add or change"
-_MERGE, _JSON = "application/merge-patch+json", "application/json-patch+json"
+_JSON = "application/json-patch+json"
 
 
 @pytest.fixture
@@ -26,27 +26,6 @@ def tenant(space: Space, tmp_path: Path) -> Tenant:
     """The owner of a managed namespace with two nodes, where the policy is known to hold."""
     space.nodes(2, cpu="32", memory="64Gi", gpu="8")
     return protected(space, tmp_path)
-
-
-def protected(space: Space, folder: Path) -> Tenant:
-    """Return the owner of a namespace, once the API server applies the policy to it."""
-    made = Tenant(space, folder)
-    space.submit(workers("probe", 1, each=GPU, annotations=OFF))
-    space.until(lambda: not write(made, "probe", names.PLAN, "{}").ok, "the policy holds")
-    space.kube.delete(space.path("pytorchjobs", "probe"))
-    return made
-
-
-def write(tenant: Tenant, name: str, mark: str, value: str | None) -> Any:
-    """Have a tenant write an annotation of a job; return the API server's answer."""
-    path = tenant.space.path("pytorchjobs", name)
-    body = {"metadata": {"annotations": {mark: value}}}
-    return tenant.kube.ask("PATCH", path, body, kind=_MERGE)
-
-
-def marks_of(space: Space, name: str) -> dict[str, str]:
-    written = space.job(name)["metadata"].get("annotations", {})
-    return {key: value for key, value in written.items() if key in names.WRITTEN_BY_KFEXT}
 
 
 def placed(space: Space, name: str = "mine") -> Object:
@@ -68,17 +47,17 @@ def forged(mark: str, uid: str) -> str:
 def test_a_tenant_can_neither_add_nor_change_a_mark(tenant: Tenant, mark: str) -> None:
     space = tenant.space
     uid = space.submit(workers("bare", 1, each=GPU, annotations=OFF))["metadata"]["uid"]
-    answer = write(tenant, "bare", mark, forged(mark, uid))
+    answer = tenant.write("bare", mark, forged(mark, uid))
     assert (answer.status, mark in answer.message) == (403, True), answer.message
     assert REFUSAL in answer.message
-    assert marks_of(space, "bare") == {}
+    assert marks_of(space.job("bare")) == {}
 
     space.patch_job("bare", {"metadata": {"annotations": {mark: forged(mark, uid)}}})
     changed = forged(mark, uid) + " "
-    answer = write(tenant, "bare", mark, changed)
+    answer = tenant.write("bare", mark, changed)
     assert (answer.status, REFUSAL in answer.message) == (403, True), answer.message
     # kfext itself may answer to the administrator's mark, at any time.
-    assert changed not in marks_of(space, "bare").values()
+    assert changed not in marks_of(space.job("bare")).values()
 
 
 def test_a_mark_cannot_be_forged_in_any_way_of_writing(tenant: Tenant) -> None:
@@ -105,8 +84,8 @@ def test_a_mark_cannot_be_forged_in_any_way_of_writing(tenant: Tenant) -> None:
         assert (done.returncode != 0, REFUSAL in done.stderr) == (True, True), (way, done.stderr)
     # The API server takes nothing but the status from a write of the status.
     status = {"metadata": {"annotations": {names.PLAN: "{}"}}, "status": {}}
-    tenant.kube.ask("PATCH", f"{path}/status", status, kind=_MERGE)
-    assert marks_of(space, "bare") == {}
+    tenant.kube.ask("PATCH", f"{path}/status", status, kind=MERGE)
+    assert marks_of(space.job("bare")) == {}
 
 
 def test_a_role_of_a_namespace_gives_nobody_the_verb(
@@ -120,13 +99,13 @@ def test_a_role_of_a_namespace_gives_nobody_the_verb(
     try:
         space.submit(workers("bare", 1, each=GPU, annotations=OFF))
         tenant.bind("ClusterRole", role, namespace=space.name)
-        assert write(tenant, "bare", names.HELD, "true").status == 403
+        assert tenant.write("bare", names.HELD, "true").status == 403
         in_cluster = tenant.bind("ClusterRole", role)
         space.until(
-            lambda: write(tenant, "bare", names.HELD, "true").ok, "who has the verb may write"
+            lambda: tenant.write("bare", names.HELD, "true").ok, "who has the verb may write"
         )
         # Anybody may take a mark away again, as `kubectl kfext release` does.
-        assert write(tenant, "bare", names.HELD, None).ok
+        assert tenant.write("bare", names.HELD, None).ok
     finally:
         for path in filter(None, (in_cluster, f"{roles}/{role}")):
             space.kube.delete(path)
@@ -139,7 +118,7 @@ def test_marks_are_protected_in_namespaces_that_are_not_managed(
     stored = tenant.space.submit(workers("bare", 1, each=GPU))
     for mark in names.WRITTEN_BY_KFEXT:
         value = forged(mark, stored["metadata"]["uid"])
-        assert write(tenant, "bare", mark, value).status == 403, mark
+        assert tenant.write("bare", mark, value).status == 403, mark
 
 
 # --- what is allowed ------------------------------------------------------------------------------
@@ -185,11 +164,11 @@ def test_a_tenant_works_on_a_placed_job_as_ever_and_its_marks_stay(
     tenant: Tenant, work: Work
 ) -> None:
     manifest = placed(tenant.space)
-    before = marks_of(tenant.space, "mine")
+    before = marks_of(tenant.space.job("mine"))
     assert names.PLAN in before
     for done in work(tenant, manifest):
         assert done.returncode == 0, done.stderr
-    assert marks_of(tenant.space, "mine") == before
+    assert marks_of(tenant.space.job("mine")) == before
 
 
 def replace_without(tenant: Tenant, manifest: Object) -> list[Any]:
@@ -209,7 +188,7 @@ def test_a_tenant_may_remove_marks_and_no_pod_is_moved(tenant: Tenant, work: Wor
     before = tenant.space.bound("mine", 2)
     for done in work(tenant, manifest):
         assert done.returncode == 0, done.stderr
-    assert names.PLAN not in marks_of(tenant.space, "mine")
+    assert names.PLAN not in marks_of(tenant.space.job("mine"))
     placed(tenant.space, "after")
     assert tenant.space.bound("mine", 2) == before
 
@@ -219,7 +198,7 @@ def test_a_tenant_scales_a_job_by_its_subresource(tenant: Tenant) -> None:
     done = tenant.kubectl("scale", "pytorchjob/mine", "--replicas=2")
     assert done.returncode == 0, done.stderr
     tenant.space.bound("mine", 3)
-    assert names.PLAN in marks_of(tenant.space, "mine")
+    assert names.PLAN in marks_of(tenant.space.job("mine"))
 
 
 def test_the_operator_writes_the_status_of_a_job_with_marks(tenant: Tenant) -> None:

@@ -17,6 +17,12 @@ def held(job: Object) -> bool:
     return names.HELD in job["metadata"].get("annotations", {})
 
 
+def marks_of(job: Object) -> dict[str, str]:
+    """Return kfext's marks on a job as stored."""
+    written = job["metadata"].get("annotations", {})
+    return {key: value for key, value in written.items() if key in names.WRITTEN_BY_KFEXT}
+
+
 def gated(pod: Object) -> bool:
     """Whether our gate holds a pod."""
     return {"name": names.GATE} in pod["spec"].get("schedulingGates", [])

@@ -6,13 +6,16 @@ import subprocess
 from pathlib import Path
 
 from e2e.harness.controller_process import COMMAND
-from e2e.harness.kube import Kube, Object
+from e2e.harness.jobs import workers
+from e2e.harness.kube import Answer, Kube, Object
 from e2e.harness.space import Space
 from e2e.harness.wait import until
+from kfext import names
 
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _GROUP = "rbac.authorization.k8s.io"
 _ALL = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
+MERGE = "application/merge-patch+json"
 Done = subprocess.CompletedProcess[str]
 
 
@@ -46,6 +49,11 @@ class Tenant:
         self.space.kube.create(f"{_RBAC}/{plural}", body)
         return f"{_RBAC}/{plural}/{name}"
 
+    def write(self, job: str, mark: str, value: str | None) -> Answer:
+        """Write an annotation of a PyTorchJob, or remove it; return the API server's answer."""
+        body = {"metadata": {"annotations": {mark: value}}}
+        return self.kube.ask("PATCH", self.space.path("pytorchjobs", job), body, kind=MERGE)
+
     def kubectl(self, *arguments: str, given: Object | None = None, editor: str = "") -> Done:
         """Run kubectl in the namespace; `given` is the object that `-f FILE` stands for."""
         file = self._folder / "given.json"
@@ -67,3 +75,13 @@ class Tenant:
             text=True,
             check=False,
         )
+
+
+def protected(space: Space, folder: Path) -> Tenant:
+    """Return the owner of a namespace, once the API server applies the policy to it."""
+    made = Tenant(space, folder)
+    off = {names.COLOCATION: "off"}
+    space.submit(workers("probe", 1, each={"cpu": "1"}, annotations=off))
+    space.until(lambda: not made.write("probe", names.PLAN, "{}").ok, "the policy holds")
+    space.kube.delete(space.path("pytorchjobs", "probe"))
+    return made

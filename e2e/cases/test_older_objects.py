@@ -1,0 +1,109 @@
+"""GitOps and backup tools write older objects back; what comes of it depends on their rights."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.harness.jobs import job
+from e2e.harness.kube import Answer, Object
+from e2e.harness.look import held, marks_of, suspended
+from e2e.harness.pods import uids
+from e2e.harness.space import Space
+from e2e.harness.tenant import Tenant, protected
+from kfext import names
+
+GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
+REFUSAL = "only kfext may add or change"
+TYPES = {"PyTorchJob": {"Master": 1, "Worker": 1}, "TFJob": {"PS": 1, "Worker": 1}}
+
+
+@pytest.fixture
+def tool(space: Space, tmp_path: Path) -> Tenant:
+    """A tool with all rights in one namespace."""
+    return protected(space, tmp_path)
+
+
+@pytest.fixture
+def almighty(tool: Tenant) -> Iterator[Tenant]:
+    """A tool with all rights in the whole cluster, as most are installed."""
+    binding = tool.bind("ClusterRole", "cluster-admin")
+    yield tool
+    tool.space.kube.delete(binding)
+
+
+def of_the_queue(space: Space, kind: str) -> Object:
+    """Return a placed job as it was while it waited: held, and suspended by kfext."""
+    space.nodes(1, cpu="32", memory="64Gi", gpu="1")
+    space.submit(job("mine", TYPES[kind], kind=kind, each=GPU))
+    space.phase("mine", "Queued", kind)
+    backup = space.job("mine", kind)
+    assert held(backup)
+    space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    space.phase("mine", "Placed", kind)
+    return backup
+
+
+def of_a_namesake(space: Space, kind: str) -> Object:
+    """Return a placed job as its namesake was, which is gone: with a plan of its own."""
+    space.nodes(2, cpu="32", memory="64Gi", gpu="4")
+    manifest = job("mine", TYPES[kind], kind=kind, each=GPU)
+    space.submit(manifest)
+    space.phase("mine", "Placed", kind)
+    backup = space.job("mine", kind)
+    assert names.PLAN in backup["metadata"]["annotations"]
+    space.kube.delete(space.path(f"{kind.lower()}s", "mine"))
+    space.until(lambda: not space.pods("mine", ending=True), "its pods are gone")
+    space.submit(manifest)
+    uid = space.job("mine", kind)["metadata"]["uid"]
+    space.until(lambda: (space.plan("mine", kind) or {}).get("uid") == uid, "it has a plan")
+    space.phase("mine", "Placed", kind)
+    return backup
+
+
+BACKUPS = {"from its time in the queue": of_the_queue, "of a namesake that is gone": of_a_namesake}
+
+
+def write_back(tool: Tenant, backup: Object) -> Answer:
+    """Write an older object over the job, as a restore does: what it is, is the cluster's."""
+    current = tool.space.job("mine", backup["kind"])["metadata"]
+    identity = {key: current[key] for key in ("uid", "resourceVersion")}
+    path = tool.space.path(f"{backup['kind'].lower()}s", "mine")
+    return tool.kube.ask("PUT", path, {**backup, "metadata": backup["metadata"] | identity})
+
+
+@pytest.mark.parametrize("make", BACKUPS.values(), ids=BACKUPS)
+def test_a_tool_of_one_namespace_cannot_write_older_marks_over_a_job(
+    tool: Tenant, make: Callable[[Space, str], Object]
+) -> None:
+    space = tool.space
+    backup = make(space, "PyTorchJob")
+    before, pods = marks_of(space.job("mine")), uids(space, "mine")
+    answer = write_back(tool, backup)
+    assert (answer.status, REFUSAL in answer.message) == (403, True), answer.message
+    assert (marks_of(space.job("mine")), uids(space, "mine")) == (before, pods)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_tool_with_all_rights_sends_a_job_back_to_the_queue_and_it_is_placed_again(
+    almighty: Tenant, kind: str
+) -> None:
+    space = almighty.space
+    backup = of_the_queue(space, kind)
+    pods = uids(space, "mine")
+    space.until(lambda: write_back(almighty, backup).ok, "the tool has its rights")
+    space.until(lambda: len(uids(space, "mine").items() - pods.items()) == 2, "it has other pods")
+    space.bound("mine", 2)
+    space.phase("mine", "Placed", kind)
+    assert not suspended(space.job("mine", kind))
+    assert space.starts() == 2
+
+
+def test_the_plan_of_a_namesake_that_such_a_tool_writes_moves_no_pod(almighty: Tenant) -> None:
+    space = almighty.space
+    backup = of_a_namesake(space, "PyTorchJob")
+    pods = uids(space, "mine")
+    space.until(lambda: write_back(almighty, backup).ok, "the tool has its rights")
+    space.submit(job("after", TYPES["TFJob"], kind="TFJob", each=GPU))
+    space.phase("after", "Placed", "TFJob")
+    assert uids(space, "mine") == pods
