@@ -11,7 +11,7 @@ from kfext.core.ledger.fit import why_not
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Batch, Gang
 from kfext.core.placement.limits import Limits
-from kfext.core.words import pods
+from kfext.core.words import listed, pods
 from kfext.model.quantity import PODS, human
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_NO_ELIGIBLE_NODE, REASON_NO_ROOM, REASON_TOO_BIG
@@ -25,14 +25,15 @@ def no_place(
     ledger: Ledger,
     *,
     possible: Sequence[Mask],
+    open_: Sequence[Mask],
     free: Amounts,
     limits: Limits,
     ever: bool,
 ) -> Verdict:
     """Return why a gang cannot be placed now; `ever`: whether the empty cluster would hold it.
 
-    `possible` marks per batch the rows that its constraints allow; `free` has shape (resources,
-    rows).
+    `possible` marks per batch the rows that its constraints allow, `open_` those of them where its
+    host ports are free; `free` has shape (resources, rows).
     """
     nodes, one_node = ledger.node_count, limits.one_node
     for batch, mask in zip(gang.batches, possible, strict=True):
@@ -49,11 +50,25 @@ def no_place(
         f"{pods(len(gang.members))} {'needs' if len(gang.members) == 1 else 'need'} "
         f"{_amounts(gang)} {where}; "
         f"{np.count_nonzero(anywhere)} of {nodes} nodes are eligible; "
-        + ("; ".join(shortages) or _in_pieces(gang, one_node=one_node))
+        + (
+            "; ".join(shortages)
+            or _taken_ports(gang, possible, open_)
+            or _in_pieces(gang, one_node=one_node)
+        )
     )
     if ever:
         return Verdict(REASON_NO_ROOM, message)
     return Verdict(REASON_TOO_BIG, f"{message}; it would not fit even if they were empty")
+
+
+def _taken_ports(gang: Gang, possible: Sequence[Mask], open_: Sequence[Mask]) -> str:
+    """Return on how many eligible nodes a host port is taken, empty if on none."""
+    for batch, mask, free in zip(gang.batches, possible, open_, strict=True):
+        if taken := np.count_nonzero(mask & ~free):
+            numbers = [str(number) for _, number in batch.constraints.host_ports]
+            which = "host port" if len(numbers) == 1 else "one of the host ports"
+            return f"{which} {listed(numbers, of='ports')} is taken on {taken} of them"
+    return ""
 
 
 def _in_pieces(gang: Gang, *, one_node: bool) -> str:

@@ -68,6 +68,7 @@ def place(
         moving,
         ledger,
         possible=possible,
+        open_=task.masks,
         free=free,
         limits=limits,
         ever=solve(empty, ledger.allocatable(moving.resources)) is not None,

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from kfext.core.ledger.claim import Claim
 from kfext.core.placement.place import place
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_NO_ELIGIBLE_NODE, REASON_NO_ROOM, REASON_TOO_BIG
@@ -16,6 +17,32 @@ def test_required_with_pods_that_want_one_host_port_has_no_place() -> None:
     verdict = verdict_of(place(job().worker(2, ports=[80]).members(), on, limits(one_node=True)))
     assert verdict.reason == REASON_TOO_BIG
     assert "same host port" in verdict.message
+
+
+TAKEN: dict[str, tuple[JobBuilder, str]] = {
+    "the one port of its pods": (
+        job().worker(2, ports=[80]),
+        "host port 80 is taken on 2 of them",
+    ),
+    "one of several": (
+        job().worker(2, ports=[80, 81]),
+        "one of the host ports 80 and 81 is taken on 2 of them",
+    ),
+    "too little of a resource is said first": (
+        job().worker(2, cpu="7", ports=[80]),
+        "short",
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "why"), TAKEN.values(), ids=TAKEN)
+def test_a_host_port_that_other_pods_hold_is_named(made: JobBuilder, why: str) -> None:
+    on = ledger(*(node(name, cpu="8") for name in "abc"))
+    for name in "ab":
+        on.claim(name, Claim(node=name, requests={"cpu": 6000}, host_ports=(("TCP", 80),)))
+    verdict = verdict_of(place(made.members(), on, limits()))
+    assert verdict.reason == REASON_NO_ROOM
+    assert verdict.message.endswith(why)
 
 
 def test_one_type_without_a_possible_node_is_named() -> None:
