@@ -1,19 +1,24 @@
 """What admission makes of a job's pods, learnt from pods that were seen behind the gate.
 
 A LimitRange, a RuntimeClass, an injected sidecar or another webhook changes pods, but not the
-templates that a plan is made from. What was seen is kept in the job's state, and holds for plans
-until the template changes.
+templates that a plan is made from; nor are the ports there that the operator declares on pods of
+the host network. What was seen is kept in the job's state, and holds for plans until the template
+changes. Of node affinity, tolerations and volume claims only the difference is noted.
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from kfext.core.ledger.fit import NO_SCHEDULE, tolerated
+from kfext.core.ledger.ports import block
 from kfext.core.words import listed
+from kfext.model.constraints import Constraints
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState, Observed
+from kfext.model.networking import Port
 from kfext.model.node import Taint
+from kfext.model.plan import Plan
 from kfext.model.pod import Pod
 from kfext.model.quantity import human, maximum
 from kfext.model.replica_group import ReplicaGroup
@@ -30,32 +35,47 @@ def as_observed(job: TrainingJob, state: JobState) -> TrainingJob:
     return replace(job, groups=tuple(groups))
 
 
-def observed(job: TrainingJob, pods: Collection[Pod], state: JobState) -> Mapping[str, Observed]:
+def observed(
+    job: TrainingJob, pods: Collection[Pod], state: JobState, *, plan: Plan | None
+) -> Mapping[str, Observed]:
     """Return what the state of a job must remember, with what its present pods show."""
     seen = dict(state.observed)
     for group in job.groups:
-        found, known = _seen(group, pods), seen.get(group.type.lower())
+        found, known = _seen(job, group, pods, plan), seen.get(group.type.lower())
         if found is not None and _as_seen(group, found) != group:
-            # A type that is planned without a toleration does not show again that it has none.
-            if known is not None and known.template == group.template and known.untolerated:
-                found = replace(found, untolerated=True)
+            # What a type is planned with already is not seen again.
+            if known is not None and known.template == group.template:
+                found = replace(
+                    found,
+                    untolerated=known.untolerated or found.untolerated,
+                    host_ports=tuple(sorted({*known.host_ports, *found.host_ports})),
+                )
             seen[group.type.lower()] = found
     if len(json.dumps({type_: one.encode() for type_, one in seen.items()})) > _MOST_OBSERVED:
         return state.observed
     return seen
 
 
-def differences(job: TrainingJob, pods: Collection[Pod], *, eligible: bool) -> str:
+def differences(
+    job: TrainingJob, pods: Collection[Pod], *, plan: Plan | None, eligible: bool
+) -> str:
     """Return in words in what the pods of a job are not what was planned, empty if in nothing.
 
     `eligible`: whether a node is eligible for each of them, so that no toleration is missing.
     """
-    words = [_words(group, pods, eligible=eligible) for group in job.groups]
+    words = [_words(job, group, pods, plan=plan, eligible=eligible) for group in job.groups]
     return listed([one for one in words if one], of="types")
 
 
-def _words(group: ReplicaGroup, pods: Iterable[Pod], *, eligible: bool) -> str:
-    made = _as_seen(group, _seen(group, pods))
+def _words(
+    job: TrainingJob,
+    group: ReplicaGroup,
+    pods: Collection[Pod],
+    *,
+    plan: Plan | None,
+    eligible: bool,
+) -> str:
+    made = _as_seen(group, _seen(job, group, pods, plan))
     more = [
         f"{human(name, number)} instead of {human(name, group.requests.get(name, 0))}"
         for name, number in made.requests.items()
@@ -65,28 +85,60 @@ def _words(group: ReplicaGroup, pods: Iterable[Pod], *, eligible: bool) -> str:
         more.append("another nodeSelector")
     if made.constraints.devices != group.constraints.devices and not eligible:
         more.append(f"no toleration for {listed(group.constraints.devices, of='resources')}")
+    more += _not_learnt(job, group, pods, plan)
     return f"a {group.type.lower()} has {listed(more, of='differences')}" if more else ""
 
 
-def _seen(group: ReplicaGroup, pods: Iterable[Pod]) -> Observed | None:
+def _not_learnt(
+    job: TrainingJob, group: ReplicaGroup, pods: Collection[Pod], plan: Plan | None
+) -> list[str]:
+    """Return what the gated pods of a type have beside what is kept in the state, in words."""
+    want, ours = group.constraints, _ports_of_plan(job, group, plan)
+    found = [have for _, have in _readable(group, pods)]
+    ports = {port for have in found for port in have.host_ports} - ours - {*want.host_ports}
+    numbers = listed([str(number) for _, number in sorted(ports)], of="ports")
+    words = {
+        f"host port {numbers}": bool(ports),
+        "another node affinity": any(have.terms != want.terms for have in found),
+        "fewer tolerations": not all({*want.tolerations} <= {*have.tolerations} for have in found),
+        "other volume claims": any(have.claims != want.claims for have in found),
+    }
+    return [word for word, differs in words.items() if differs]
+
+
+def _seen(
+    job: TrainingJob, group: ReplicaGroup, pods: Iterable[Pod], plan: Plan | None
+) -> Observed | None:
     """Return what the gated pods of a type show, None if there is none; the largest counts."""
     found: Observed | None = None
-    for pod in pods:
-        if pod.replica is None or pod.replica.type != group.type.lower():
-            continue
-        if pod.constraints is None or pod.constraints.excess:
-            continue
-        requests = maximum(found.requests if found else {}, pod.requests)
+    ours = _ports_of_plan(job, group, plan)
+    for pod, have in _readable(group, pods):
+        ports = {*have.host_ports} - ours - {*group.constraints.host_ports}
         found = Observed(
             template=group.template,
-            requests=requests,
-            node_selector=pod.constraints.node_selector,
+            requests=maximum(found.requests if found else {}, pod.requests),
+            node_selector=have.node_selector,
+            host_ports=tuple(sorted(ports.intersection(found.host_ports) if found else ports)),
             untolerated=not all(
-                tolerated(Taint(key=device, effect=NO_SCHEDULE), pod.constraints.tolerations)
+                tolerated(Taint(key=device, effect=NO_SCHEDULE), have.tolerations)
                 for device in group.constraints.devices
             ),
         )
     return found
+
+
+def _readable(group: ReplicaGroup, pods: Iterable[Pod]) -> Iterator[tuple[Pod, Constraints]]:
+    """Yield the pods of a type whose constraints were kept and read."""
+    for pod in pods:
+        if pod.replica is None or pod.replica.type != group.type.lower():
+            continue
+        if pod.constraints is not None and not pod.constraints.excess:
+            yield pod, pod.constraints
+
+
+def _ports_of_plan(job: TrainingJob, group: ReplicaGroup, plan: Plan | None) -> set[Port]:
+    """Return the ports that pods have from kfext, which put them on the host network."""
+    return {*block(job, plan.port), *group.networking.ports} if plan and plan.port else set()
 
 
 def _as_seen(group: ReplicaGroup, seen: Observed | None) -> ReplicaGroup:
@@ -96,6 +148,7 @@ def _as_seen(group: ReplicaGroup, seen: Observed | None) -> ReplicaGroup:
     constraints = replace(
         group.constraints,
         node_selector=seen.node_selector,
+        host_ports=tuple(sorted({*group.constraints.host_ports, *seen.host_ports})),
         devices=() if seen.untolerated else group.constraints.devices,
     )
     return replace(group, requests=seen.requests, constraints=constraints)

@@ -5,14 +5,16 @@ A state names the uid of its job, like a plan: one that was copied with a manife
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kfext.model.bounds import MOST_PORTS
 from kfext.model.job import TrainingJob
 from kfext.model.plan import decode_plan
 from kfext.model.quantity import Resources
-from kfext.model.tolerant import mapping, strings, text
+from kfext.model.tolerant import mapping, sequence, strings, text
 from kfext.names import PLAN, STATE
 
 LIMIT = 4096
@@ -26,6 +28,7 @@ ROUNDING = 1.0
 
 _MESSAGE_LIMIT = 1024
 _LARGEST = 2.0**63
+_PORT = re.compile("[1-9][0-9]{0,4}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +37,14 @@ class Observed:
 
     `template`: the number of the template that they were made from (model.replica_group).
     `requests`, `node_selector`: as on the pods.
+    `host_ports`: those that each of the pods has beside those of the template and of the plan.
     `untolerated`: whether they lack a toleration for taints named after their extended resources.
     """
 
     template: int
     requests: Resources = field(default_factory=dict)
     node_selector: tuple[tuple[str, str], ...] = ()
+    host_ports: tuple[tuple[str, int], ...] = ()
     untolerated: bool = False
 
     def encode(self) -> dict[str, object]:
@@ -48,6 +53,7 @@ class Observed:
             "template": self.template,
             "requests": dict(self.requests),
             **({"nodeSelector": dict(self.node_selector)} if self.node_selector else {}),
+            **({"hostPorts": [f"{p}/{n}" for p, n in self.host_ports]} if self.host_ports else {}),
             **({"untolerated": True} if self.untolerated else {}),
         }
 
@@ -186,7 +192,15 @@ def _observed(raw: Mapping[str, object]) -> Observed:
         template=int(_number(raw.get("template"))),
         requests={"pods": 1} | {name: number for name, number in requests.items() if number > 0},
         node_selector=tuple(sorted(strings(raw.get("nodeSelector")).items())),
+        host_ports=_host_ports(raw.get("hostPorts")),
         untolerated=raw.get("untolerated") is True,
+    )
+
+
+def _host_ports(raw: object) -> tuple[tuple[str, int], ...]:
+    split = (text(one).partition("/") for one in sequence(raw)[:MOST_PORTS])
+    return tuple(
+        sorted({(name, int(number)) for name, _, number in split if _PORT.fullmatch(number)})
     )
 
 

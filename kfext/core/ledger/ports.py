@@ -19,7 +19,12 @@ def hosted(job: TrainingJob) -> TrainingJob:
         groups=tuple(
             replace(
                 group,
-                constraints=replace(group.constraints, host_ports=group.networking.ports),
+                constraints=replace(
+                    group.constraints,
+                    host_ports=tuple(
+                        sorted({*group.constraints.host_ports, *group.networking.ports})
+                    ),
+                ),
             )
             if group.networking.ports
             else group

@@ -31,7 +31,7 @@ def without_room(
         waited = situation.longest_wait(gated)
         return patience(situation, wait, late, limit=limit, waited=waited)
     eligible = found.reason != REASON_NO_ELIGIBLE_NODE
-    if other := differences(situation.job, gated, eligible=eligible):
+    if other := differences(situation.job, gated, plan=situation.plan, eligible=eligible):
         # The planner could not know; from now on it plans with what it has seen, so that the first
         # time no back-off is needed.
         late = Verdict(found.reason, f"admission changed its pods: {other}; {found.message}")

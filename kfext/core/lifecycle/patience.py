@@ -65,7 +65,7 @@ def suspend(situation: Situation, state: JobState) -> Suspend:
             state,
             suspended_at=situation.now,
             queued_since=0.0 if ran else queued_since(job, situation.state),
-            observed=observed(job, situation.pods, state),
+            observed=observed(job, situation.pods, state, plan=situation.plan),
             generation=situation.generation,
         )
     )

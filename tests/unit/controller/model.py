@@ -64,6 +64,7 @@ class FakeApi:
         self.job = self.stamp(jsonpatch.apply_patch(deepcopy(self.job), operations))
         if was and not self.seen().suspend:
             self.started.append(self.seen().annotations.get(names.PLAN, ""))
+            self.pod_created_at = self.now  # the wait for its pods begins
 
     def patch_pod(self, uid: str, operations: list[dict[str, Any]]) -> None:
         if uid in self.pods:

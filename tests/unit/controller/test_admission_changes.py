@@ -1,10 +1,12 @@
 """Pods that are larger than their template: one start in vain, then the job waits as others do."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 
 import pytest
 
 from kfext.core.lifecycle.steps import Release, Step, Suspend, Unsuspend, Wait
+from kfext.model.node import Node
 from kfext.names import REASON_NO_ROOM, REASON_TOO_BIG
 from tests.builders import Raw, job, node
 from tests.unit.controller.model import FakeApi, FakeKubelets, FakeOperator, ForgetfulController
@@ -17,6 +19,19 @@ class DefaultingApi(FakeApi):
         if raw.get("kind") == "Pod":
             for container in raw["spec"]["containers"]:
                 container["resources"] = {"requests": {"cpu": "2"}}
+        return super().stamp(raw)
+
+
+class ChangingApi(FakeApi):
+    """Changes what each new pod requires of its node."""
+
+    def __init__(self, job: Raw, nodes: list[Node], *, changed: Raw) -> None:
+        super().__init__(job, nodes)
+        self._changed = changed
+
+    def stamp(self, raw: Raw) -> Raw:
+        if raw.get("kind") == "Pod" and raw["metadata"]["uid"] not in self.pods:
+            raw["spec"] |= deepcopy(self._changed)
         return super().stamp(raw)
 
 
@@ -69,3 +84,33 @@ def test_one_that_has_no_room_waits_and_is_placed_when_there_is() -> None:
         del api.pods[uid]
     assert any(isinstance(step, Unsuspend) for _, step in lived(api, seconds=20.0))
     assert [one.node_name for one in api.pod_values()] == ["a"] * 3
+
+
+PORTS = [{"containerPort": 9100, "hostPort": 9100}]
+SIDECAR = {"initContainers": [{"name": "proxy", "restartPolicy": "Always", "ports": PORTS}]}
+
+
+def test_a_gang_whose_pods_get_a_port_of_the_node_and_too_few_nodes_is_started_once() -> None:
+    nodes = [node(name, cpu="8") for name in "ab"]
+    api = ChangingApi(job().worker(3, cpu="1").held().raw, nodes, changed=SIDECAR)
+    steps = [step for _, step in lived(api, seconds=1800.0, until=Release)]
+    assert [type(one) for one in steps if not isinstance(one, Wait)] == [
+        *(Unsuspend, Suspend, Release)
+    ]
+    assert steps[-1].verdict.reason == REASON_TOO_BIG  # type: ignore[union-attr]
+
+
+ELSEWHERE = {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["nowhere"]}]}
+AFFINITY = {"nodeAffinity": {
+    "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [ELSEWHERE]},
+}}  # fmt: skip
+
+
+def test_a_job_is_released_after_three_starts_if_admission_keeps_it_off_its_nodes() -> None:
+    made = job().worker(3, cpu="1").held().raw
+    api = ChangingApi(made, [node("a", cpu="8")], changed={"affinity": AFFINITY})
+    steps = [step for _, step in lived(api, seconds=1800.0, until=Release)]
+    assert [type(one) for one in steps if not isinstance(one, Wait)] == [
+        *(Unsuspend, Suspend, Unsuspend, Suspend, Unsuspend, Release)
+    ]
+    assert "another node affinity" in steps[-1].verdict.message  # type: ignore[union-attr]

@@ -9,11 +9,15 @@ import pytest
 
 from kfext.core.observed import as_observed, differences, observed
 from kfext.model.job_state import JobState, Observed, decode_state
-from kfext.model.pod import Pod
+from kfext.model.plan import Plan
+from kfext.model.pod import Pod, ReplicaKey
 from tests.builders import Raw, job, pod, pods
 
 OF = job().worker(2, cpu="1", gpus=1).resumed()
 TOLERATED = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}
+LISTENS = {"initContainers": [
+    {"restartPolicy": "Always", "ports": [{"containerPort": 9100, "hostPort": 9100}]},
+]}  # fmt: skip
 
 
 def made(spec: Raw | None = None, *, cpu: str = "1", gated: bool = True) -> list[Pod]:
@@ -23,9 +27,9 @@ def made(spec: Raw | None = None, *, cpu: str = "1", gated: bool = True) -> list
     return pods(OF.build(), gated=gated, spec=changed)
 
 
-def learnt(*seen: Pod, state: JobState | None = None) -> JobState:
+def learnt(*seen: Pod, plan: Plan | None = None) -> JobState:
     """The state after these pods were seen, once it was written and read."""
-    found = observed(OF.build(), seen, state or JobState())
+    found = observed(OF.build(), seen, JobState(), plan=plan)
     return decode_state(JobState(observed=found).encode(job_uid="u"))
 
 
@@ -45,6 +49,11 @@ CHANGED: dict[str, tuple[list[Pod], Mapping[str, Any], str]] = {
         {"node_selector": (("pool", "x"),)},
         "a worker has another nodeSelector",
     ),
+    "a sidecar has a port of the node": (
+        made(LISTENS),
+        {"host_ports": (("TCP", 9100),)},
+        "a worker has host port 9100",
+    ),
     "nothing tolerates the taint of its GPUs": (
         made({"tolerations": []}),
         {"devices": ()},
@@ -57,7 +66,7 @@ CHANGED: dict[str, tuple[list[Pod], Mapping[str, Any], str]] = {
 def test_a_job_is_planned_as_its_pods_were_seen(
     seen: list[Pod], want: Mapping[str, Any], words: str
 ) -> None:
-    assert differences(OF.build(), seen, eligible=False) == words
+    assert differences(OF.build(), seen, plan=None, eligible=False) == words
     (group,) = as_observed(OF.build(), learnt(*seen)).groups
     for key, value in want.items():
         if key in group.requests:
@@ -67,12 +76,12 @@ def test_a_job_is_planned_as_its_pods_were_seen(
 
 
 def test_pods_like_their_template_teach_nothing() -> None:
-    assert differences(OF.build(), made(), eligible=False) == ""
+    assert differences(OF.build(), made(), plan=None, eligible=False) == ""
     assert learnt(*made()) == JobState()
 
 
 def test_a_missing_toleration_is_no_difference_where_a_node_is_eligible() -> None:
-    assert differences(OF.build(), made({"tolerations": []}), eligible=True) == ""
+    assert differences(OF.build(), made({"tolerations": []}), plan=None, eligible=True) == ""
 
 
 def test_only_pods_behind_the_gate_show_what_they_require() -> None:
@@ -84,7 +93,7 @@ def test_a_pod_beyond_a_bound_shows_nothing_as_it_was_not_read() -> None:
     assert one.constraints is not None
     beyond = replace(one, constraints=replace(one.constraints, excess="30000 containers"))
     assert learnt(beyond) == JobState()
-    assert differences(OF.build(), [beyond], eligible=True) == ""
+    assert differences(OF.build(), [beyond], plan=None, eligible=True) == ""
 
 
 def test_the_largest_pod_of_a_type_counts() -> None:
@@ -96,14 +105,62 @@ def test_what_was_seen_is_planned_with_once_and_for_all() -> None:
     state = learnt(*made(cpu="3"))
     once = as_observed(OF.build(), state)
     assert as_observed(once, state) == once
-    assert differences(once, made(cpu="3"), eligible=True) == ""
+    assert differences(once, made(cpu="3"), plan=None, eligible=True) == ""
 
 
 def test_what_was_learnt_first_is_kept_when_more_is_learnt() -> None:
-    first = learnt(*made({"tolerations": []}))
-    second = observed(as_observed(OF.build(), first), made({"tolerations": []}, cpu="3"), first)
+    first = learnt(*made({"tolerations": [], **LISTENS}))
+    known = as_observed(OF.build(), first)
+    second = observed(known, made({"tolerations": [], **LISTENS}, cpu="3"), first, plan=None)
     assert second["worker"].untolerated
+    assert second["worker"].host_ports == (("TCP", 9100),)
     assert second["worker"].requests["cpu"] == 3000
+
+
+def test_ports_that_only_some_pods_of_a_type_have_are_not_planned_with() -> None:
+    pods = [made(LISTENS)[0], made()[1]]
+    assert learnt(*pods) == JobState()
+    assert differences(OF.build(), pods, plan=None, eligible=True) == "a worker has host port 9100"
+
+
+def test_the_ports_that_kfext_gave_to_pods_are_no_difference() -> None:
+    container = {"name": "pytorch", "ports": [{"name": "own", "containerPort": 8080}]}
+    of = job().master(spec={"containers": [container]}).resumed().build()
+    ports = [{"containerPort": number} for number in (8080, 20000)]
+    on_host = {"hostNetwork": True, "containers": [{"name": "pytorch", "ports": ports}]}
+    pods = [pod(of, "master", 0, gated=True, spec=on_host)]
+    plan = Plan(of.uid, 1, {ReplicaKey("master", 0): "a"}, port=20000)
+    assert differences(of, pods, plan=plan, eligible=True) == ""
+    assert observed(of, pods, JobState(), plan=plan) == {}
+    assert observed(of, pods, JobState(), plan=None) != {}
+
+
+NOT_LEARNT: dict[str, tuple[Raw, str]] = {
+    "another affinity to nodes": (
+        {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": "pool", "operator": "Exists"}]}],
+        }}}},
+        "a worker has another node affinity",
+    ),
+    "a toleration was taken away": (
+        {"tolerations": []},
+        "a worker has fewer tolerations",
+    ),
+    "a volume claim was added": (
+        {"volumes": [{"persistentVolumeClaim": {"claimName": "data"}}]},
+        "a worker has other volume claims",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "words"), NOT_LEARNT.values(), ids=NOT_LEARNT)
+def test_other_differences_are_said_and_not_kept(spec: Raw, words: str) -> None:
+    made = job().worker(2, cpu="1", spec={"tolerations": [{"key": "team"}]}).resumed()
+    of = made.build()
+    template = {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}
+    seen = pods(of, gated=True, spec={**template, "tolerations": [{"key": "team"}], **spec})
+    assert differences(of, seen, plan=None, eligible=True) == words
+    assert observed(of, seen, JobState(), plan=None) == {}
 
 
 def test_a_template_that_is_edited_counts_again() -> None:
@@ -115,7 +172,7 @@ def test_a_template_that_is_edited_counts_again() -> None:
 def test_other_types_are_as_their_templates_say() -> None:
     of = job("TFJob").ps(1, cpu="1").worker(1, cpu="1").resumed().build()
     large = pod(of, "worker", 0, gated=True, spec={"overhead": {"cpu": "1"}})
-    found = observed(of, [large, pod(of, "ps", 0, gated=True)], JobState())
+    found = observed(of, [large, pod(of, "ps", 0, gated=True)], JobState(), plan=None)
     assert set(found) == {"worker"}
 
 
@@ -123,7 +180,7 @@ def test_what_is_too_long_to_remember_is_not_remembered() -> None:
     names = {f"example.com/{'x' * 50}-{number}": "1" for number in range(40)}
     seen = made({"containers": [{"resources": {"requests": names}}]})
     known = {"worker": Observed(template=1, requests={"cpu": 1, "pods": 1})}
-    assert observed(OF.build(), seen, JobState(observed=known)) == known
+    assert observed(OF.build(), seen, JobState(observed=known), plan=None) == known
 
 
 def test_an_edited_state_cannot_be_larger_than_one_that_is_written() -> None:

@@ -29,6 +29,7 @@ states = st.builds(
             template=st.integers(min_value=0, max_value=2**32 - 1),
             requests=st.builds(lambda cpu: {"pods": 1, "cpu": cpu}, st.integers(1, 2**40)),
             node_selector=st.sampled_from([(), (("pool", "x"), ("zone", "a"))]),
+            host_ports=st.sampled_from([(), (("TCP", 80), ("UDP", 53))]),
             untolerated=st.booleans(),
         ),
     ),

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ports import block, free_base, hosted, port_claims
 from kfext.model.plan import Plan
@@ -105,6 +107,16 @@ def test_on_the_host_network_a_declared_port_is_one_of_the_node() -> None:
     made = job().master().worker(spec={"containers": [{"name": "pytorch", "ports": ports}]})
     _, group = hosted(made.build()).groups
     assert group.constraints.host_ports == (("TCP", 9090),)
+
+
+def test_a_port_of_the_node_that_a_pod_has_anyway_stays_one() -> None:
+    made = job().worker(
+        spec={"containers": [{"name": "pytorch", "ports": [{"containerPort": 80}]}]}
+    )
+    (group,) = made.build().groups
+    learnt = replace(group, constraints=replace(group.constraints, host_ports=(("TCP", 9100),)))
+    (group,) = hosted(replace(made.build(), groups=(learnt,))).groups
+    assert group.constraints.host_ports == (("TCP", 80), ("TCP", 9100))
 
 
 def test_a_job_without_other_ports_is_placed_as_it_is() -> None:
