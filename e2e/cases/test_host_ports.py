@@ -1,0 +1,113 @@
+"""Host ports that other pods hold, or that all pods of a gang need: it goes elsewhere or waits."""
+
+from e2e.harness.hosting import HOST, master_port
+from e2e.harness.jobs import specs, template, workers
+from e2e.harness.kube import Object
+from e2e.harness.look import suspended
+from e2e.harness.pods import FOREIGN_GATE, take_foreign_gate
+from e2e.harness.space import Space
+
+PORT = 8470
+# Of pods that can use no more than they request, the fullest node is the best.
+GUARANTEED = {"cpu": "1", "memory": "1Gi"}
+
+
+def take_port(space: Space, name: str, node: str, *, port: int = PORT) -> None:
+    """Have a pod of nobody's job take a port of a node, past every scheduler."""
+    ports = [{"containerPort": port, "hostPort": port}]
+    resources = {"requests": {"cpu": "1"}}
+    container = {"name": "main", "image": "none", "ports": ports, "resources": resources}
+    spec = {"nodeName": node, "containers": [container]}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    space.kube.create(space.path("pods"), body)
+
+
+def serving(name: str, count: int, *, pod: Object | None = None) -> Object:
+    """Return a job whose master has a port of its node."""
+    made = workers(name, count, each=GUARANTEED, pod=pod)
+    ports = [{"containerPort": PORT, "hostPort": PORT, "name": "serve"}]
+    template(made, "Master")["spec"]["containers"][0]["ports"] = ports
+    return made
+
+
+def test_a_gang_avoids_the_node_where_another_pod_holds_its_port(space: Space) -> None:
+    fuller, emptier = space.nodes(2, cpu="8", memory="64Gi")
+    take_port(space, "holder", fuller)
+    space.submit(serving("gang", 3))
+    assert set(space.bound("gang", 3).values()) == {emptier}
+    assert set(space.pins().values()) == {1}
+
+
+def test_a_port_that_is_taken_before_the_barrier_sends_the_whole_gang_elsewhere(
+    space: Space,
+) -> None:
+    space.nodes(2, cpu="8", memory="64Gi")
+    space.submit(serving("gang", 3, pod=FOREIGN_GATE))
+    (planned,) = space.phase("gang", "Gated")["nodes"]
+    take_port(space, "thief", planned)
+    take_foreign_gate(space, "gang")
+    homes = space.bound("gang", 3)
+    assert len(set(homes.values())) == 1
+    assert planned not in homes.values()
+    assert space.pins() == dict.fromkeys(homes, 1)
+    assert space.starts() == 1
+
+
+def test_a_gang_whose_port_is_taken_everywhere_waits_and_nothing_is_reserved_for_it(
+    space: Space,
+) -> None:
+    (node,) = space.nodes(1, cpu="8", memory="64Gi")
+    space.policy(placement={"reserveAfter": "1s"})
+    take_port(space, "holder", node)
+    space.submit(serving("gang", 5))
+    view = space.phase("gang", "Queued")
+    assert view["reason"] == "NoRoom"
+    assert f"host port {PORT} is taken on 1 of them" in view["message"]
+    space.submit(workers("runs", 3, each=GUARANTEED))
+    space.phase("runs", "Placed")
+    space.submit(workers("next", 7, each=GUARANTEED))
+    # The gang has waited for longer: a reservation would have been its own.
+    space.until(
+        lambda: "is reserved for it until PyTorchJob" in space.view("next").get("message", ""),
+        "the next job has the reservation",
+    )
+    space.kube.delete(space.path("pytorchjobs", "runs"))
+    assert set(space.bound("next", 7).values()) == {node}
+    assert suspended(space.job("gang"))
+    space.kube.delete(space.path("pytorchjobs", "next"))
+    space.kube.delete(space.path("pods", "holder"), grace=0)
+    assert set(space.bound("gang", 5).values()) == {node}
+    assert space.starts() == 3
+
+
+def test_a_port_that_kfext_chose_and_another_pod_takes_is_chosen_anew(space: Space) -> None:
+    (node,) = space.nodes(1, cpu="8", memory="64Gi")
+    space.policy(network={"portRange": "20000-20001"})
+    space.submit(workers("gang", 2, each=GUARANTEED, annotations=HOST, pod=FOREIGN_GATE))
+    space.phase("gang", "Gated")
+    (master,) = specs(space.job("gang"))["Master"]["template"]["spec"]["containers"]
+    chosen = master["ports"][0]["containerPort"]
+    take_port(space, "thief", node, port=chosen)
+    take_foreign_gate(space, "gang")
+    space.until(lambda: space.starts() == 2, "it is started again")
+    space.phase("gang", "Gated")
+    take_foreign_gate(space, "gang")
+    assert {master_port(space, "gang"), chosen} == {20000, 20001}
+
+
+def test_pods_that_their_user_put_on_the_host_network_and_that_need_a_node_each_are_started_once(
+    space: Space,
+) -> None:
+    """The operator declares its port on every pod, which no template shows."""
+    space.nodes(2, cpu="8", memory="64Gi")
+    space.policy(placement={"releaseAfter": "5s"})
+    space.submit(workers("gang", 3, each=GUARANTEED, pod={"hostNetwork": True}))
+    space.until(
+        lambda: [e for e in space.events("gang") if "has host port 23456" in e["note"]],
+        "it says why it was stopped",
+    )
+    assert "TooBig" in space.phase("gang", "Released")["message"]
+    assert space.starts() == 1
+    space.submit(workers("pair", 2, each=GUARANTEED, pod={"hostNetwork": True}))
+    space.kube.delete(space.path("pytorchjobs", "gang"))
+    assert len(set(space.bound("pair", 2).values())) == 2
