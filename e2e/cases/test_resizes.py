@@ -1,0 +1,79 @@
+"""Pods that run are resized in place: what they take, and what they give back, is what counts."""
+
+from e2e.harness.jobs import workers
+from e2e.harness.kube import Object
+from e2e.harness.look import suspended
+from e2e.harness.space import Space
+
+CPU = {"cpu": "1"}
+# Of pods that can use no more than they request, the fullest node is the best.
+GUARANTEED = {"cpu": "1", "memory": "1Gi"}
+INFEASIBLE = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
+
+
+def run(space: Space, name: str, node: str, *, cpu: str) -> None:
+    """Have a pod of nobody's job run on a node, with so much CPU allocated."""
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu}}}
+    spec = {"nodeName": node, "containers": [container]}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    space.kube.create(space.path("pods"), body)
+    path = space.path("pods", name)
+    space.until(lambda: space.kube.get(path)["status"].get("phase") == "Running", f"{name} runs")
+    allocate(space, name, cpu=cpu)
+
+
+def resize(space: Space, name: str, *, cpu: str) -> None:
+    """Request another amount of CPU for a pod that runs."""
+    main = {"op": "replace", "path": "/spec/containers/0/resources/requests/cpu", "value": cpu}
+    space.kube.patch(f"{space.path('pods', name)}/resize", [main], kind="json")
+
+
+def allocate(space: Space, name: str, *, cpu: str, condition: Object | None = None) -> None:
+    """Play the kubelet: report what a pod has been given, and what became of its resize."""
+    path = space.path("pods", name)
+    status = space.kube.get(path)["status"]
+    (main,) = status["containerStatuses"]
+    main |= {"allocatedResources": {"cpu": cpu}, "resources": {"requests": {"cpu": cpu}}}
+    changed = {"containerStatuses": [main]}
+    if condition:
+        changed["conditions"] = [*status["conditions"], condition]
+    space.kube.patch(f"{path}/status", {"status": changed})
+
+
+def seen(space: Space) -> None:
+    """Wait until the controller has seen what happened to pods: later pods were seen after it."""
+    space.submit(workers("later", 1))
+    space.phase("later", "Placed")
+
+
+def test_what_a_pod_gives_back_is_free_once_its_kubelet_has_taken_it(space: Space) -> None:
+    (node,) = space.nodes(1, cpu="8", memory="64Gi")
+    run(space, "large", node, cpu="6")
+    space.submit(workers("gang", 4, each=CPU))
+    assert space.phase("gang", "Queued")["reason"] == "NoRoom"
+    resize(space, "large", cpu="2")
+    seen(space)
+    assert suspended(space.job("gang"))
+    allocate(space, "large", cpu="2")
+    assert set(space.bound("gang", 4).values()) == {node}
+    assert set(space.pins().values()) == {1}
+
+
+def test_what_a_pod_grows_to_is_not_free(space: Space) -> None:
+    fuller, emptier = space.nodes(2, cpu="8", memory="64Gi")
+    run(space, "grows", fuller, cpu="2")
+    resize(space, "grows", cpu="6")
+    seen(space)
+    space.submit(workers("gang", 4, each=GUARANTEED))
+    assert set(space.bound("gang", 4).values()) == {emptier}
+    assert set(space.pins().values()) == {1}
+
+
+def test_a_resize_that_its_node_can_never_carry_out_takes_nothing(space: Space) -> None:
+    (node,) = space.nodes(1, cpu="8", memory="64Gi")
+    run(space, "grows", node, cpu="2")
+    resize(space, "grows", cpu="100")
+    allocate(space, "grows", cpu="2", condition=INFEASIBLE)
+    space.submit(workers("gang", 4, each=GUARANTEED))
+    assert set(space.bound("gang", 4).values()) == {node}
+    assert set(space.pins().values()) == {1}
