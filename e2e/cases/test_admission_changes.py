@@ -13,7 +13,7 @@ from e2e.harness.look import gated, pinned_to, suspended
 from e2e.harness.pods import FOREIGN_GATE, squatter
 from e2e.harness.refusing import refusing_pins
 from e2e.harness.space import Space
-from e2e.harness.stand_in import standing_in
+from e2e.harness.stand_in import Mutate, standing_in
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 PODS = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
@@ -84,28 +84,77 @@ def test_pods_with_an_overhead_wait_for_room_and_are_placed_when_there_is(space:
 
 
 @contextmanager
-def tolerating(space: Space, kfext: Kfext) -> Iterator[None]:
-    """Do as ExtendedResourceToleration does: tolerate taints named after what a pod requests."""
-    toleration = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-
-    def mutate(made: Object) -> list[Object]:
-        tolerations = [*made["spec"].get("tolerations", []), toleration]
-        return [{"op": "add", "path": "/spec/tolerations", "value": tolerations}]
+def admitting(space: Space, kfext: Kfext, mutate: Mutate, *, what: str) -> Iterator[None]:
+    """Have a webhook of another system change each new pod of a namespace."""
 
     def effective() -> bool:
         made = space.kube.ask("POST", f"{space.path('pods')}?dryRun=All", squatter("probe")).body
-        return toleration in made["spec"].get("tolerations", [])
+        return not mutate(made)
 
     with standing_in(
         kfext.testbed,
         kfext.kube,
-        name=f"tolerating-{space.name}",
+        name=f"{what}-{space.name}",
         namespace=space.name,
         rule=PODS,
         mutate=mutate,
         effective=effective,
     ):
         yield
+
+
+def tolerate_gpus(made: Object) -> list[Object]:
+    """Do as ExtendedResourceToleration does: tolerate taints named after what a pod requests."""
+    toleration = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    present = made["spec"].get("tolerations", [])
+    if toleration in present:
+        return []
+    return [{"op": "add", "path": "/spec/tolerations", "value": [*present, toleration]}]
+
+
+def inject(container: Object, *, at: str) -> Mutate:
+    """Add a container to each pod, as a service mesh does, once."""
+
+    def mutate(made: Object) -> list[Object]:
+        present = made["spec"].get(at, [])
+        if any(one["name"] == container["name"] for one in present):
+            return []
+        return [{"op": "add", "path": f"/spec/{at}", "value": [*present, container]}]
+
+    return mutate
+
+
+def proxy(*, port: int | None = None, **fields: object) -> Object:
+    """Return a container that requests as much as a pod of the jobs here."""
+    ports = [{"containerPort": port, "hostPort": port}] if port else []
+    resources = {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}
+    return {"name": "proxy", "image": "none", "resources": resources, "ports": ports, **fields}
+
+
+SIDECARS = {
+    "a container": inject(proxy(), at="containers"),
+    "an init container that stays": inject(proxy(restartPolicy="Always"), at="initContainers"),
+}
+
+
+@pytest.mark.parametrize("mutate", SIDECARS.values(), ids=SIDECARS)
+def test_a_gang_whose_pods_get_a_sidecar_waits_for_room_and_is_placed_when_there_is(
+    space: Space, kfext: Kfext, mutate: Mutate
+) -> None:
+    (node,) = space.nodes(1, cpu="8", memory="64Gi", gpu="4")
+    space.submit(workers("runs", 4, each=GPU))
+    space.phase("runs", "Placed")  # four of eight CPUs
+    with admitting(space, kfext, mutate, what="injecting"):
+        space.submit(workers("gang", 3, each={"cpu": "1"}))
+        view = space.until(
+            lambda: (v := space.view("gang")).get("reason") == "NoRoom" and v, "it waits for room"
+        )
+        assert view["phase"] == "Queued"
+        assert "6 cpu" in view["message"]
+        assert space.starts() == 2
+        space.kube.delete(space.path("pytorchjobs", "runs"))
+        assert set(space.bound("gang", 3).values()) == {node}
+    assert space.starts() == 3
 
 
 def tainted(space: Space) -> list[str]:
@@ -119,7 +168,7 @@ def test_gpu_pods_go_to_tainted_nodes_where_admission_adds_the_toleration(
     space: Space, kfext: Kfext
 ) -> None:
     made = tainted(space)
-    with tolerating(space, kfext):
+    with admitting(space, kfext, tolerate_gpus, what="tolerating"):
         space.submit(workers("gang", 3, each=GPU))
         homes = set(space.bound("gang", 3).values())
     assert len(homes) == 1
