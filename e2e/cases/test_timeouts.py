@@ -11,6 +11,7 @@ from e2e.harness.space import Space
 from kfext.names import JOB_NAME, REPLICA_INDEX, REPLICA_TYPE
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
+MERGE = "application/merge-patch+json"
 # No two pods of one job on one node: the planner does not model that, and leaves them alone.
 APART = {
     "affinity": {
@@ -132,23 +133,39 @@ def test_pods_that_are_refused_suspend_the_gang_and_the_operator_is_quoted(space
     assert "violates PodSecurity" in stored["metadata"]["annotations"]["kfext.dev/state"]
 
 
-def test_a_job_that_loses_its_pods_all_the_time_does_not_keep_a_refused_gang_from_being_stopped(
-    space: Space, new_space: Callable[..., Space]
+def crash(space: Space, job: str, crashed: set[str]) -> None:
+    """Have each pod of a job that runs fail, as when its program does; note which did."""
+    for pod in space.pods(job):
+        if pod["status"].get("phase") == "Running":
+            crashed.add(pod["metadata"]["uid"])
+            path = f"{space.path('pods', pod['metadata']['name'])}/status"
+            space.kube.ask("PATCH", path, {"status": {"phase": "Failed"}}, kind=MERGE)
+
+
+@pytest.mark.parametrize("managed", [False, True], ids=["unmanaged", "managed"])
+def test_a_job_that_crashes_all_the_time_elsewhere_keeps_no_refused_gang_from_being_stopped(
+    space: Space, new_space: Callable[..., Space], managed: bool
 ) -> None:
-    elsewhere = new_space(managed=False)
-    elsewhere.submit(workers("crashing", 1))
+    elsewhere, third = new_space(managed=managed), new_space()
+    elsewhere.submit(workers("crashing", 2))
     refuse_pods(space, create_timeout="3s")
     space.submit(workers("gang", 4, each=GPU))
-    lost = set()
+    crashed: set[str] = set()
 
     def stopped() -> bool:
-        for pod in elsewhere.pods("crashing"):
-            lost.add(pod["metadata"]["uid"])
-            elsewhere.kube.delete(elsewhere.path("pods", pod["metadata"]["name"]), grace=0)
+        crash(elsewhere, "crashing", crashed)
         return bool(space.starts()) and suspended(space.job("gang"))
 
     space.until(stopped, "the gang is stopped")
-    assert len(lost) > 2, "a new pod more often than createTimeout"
+    assert len(crashed) > 4, "new pods more often than createTimeout"
+    so_far = len(crashed)
+    third.submit(workers("other", 2, each=GPU))
+
+    def placed() -> bool:
+        crash(elsewhere, "crashing", crashed)
+        return third.view("other").get("phase") == "Placed" and len(crashed) > so_far
+
+    third.until(placed, "another job is placed while the crashes go on")
 
 
 @pytest.mark.long
