@@ -1,5 +1,7 @@
 """Jobs of any size on the real API server: what is beyond a bound holds nobody else up."""
 
+import pytest
+
 from e2e.harness.jobs import workers
 from e2e.harness.space import Space
 from kfext import names
@@ -40,3 +42,18 @@ def test_a_job_of_a_thousand_pods_that_fit_nowhere_is_answered_and_others_are_pl
     assert space.view("thousand")["reason"] == names.REASON_TOO_BIG
     space.submit(workers("small", 2, each=CPU))
     space.phase("small", "Placed")
+
+
+@pytest.mark.long
+def test_a_job_of_a_thousand_pods_is_placed_whole_on_the_fewest_nodes(space: Space) -> None:
+    made = space.nodes(5, cpu="256", memory="640Gi", pods="210")
+    space.submit(workers("thousand", 1000, each=CPU))
+    space.patiently(lambda: space.view("thousand").get("phase") == "Placed", seconds=300)
+    homes = space.homes("thousand")
+    assert len(homes) == 1000
+    assert set(homes.values()) == set(made)
+    assert set(space.pins().values()) == {1}
+    assert space.starts() == 1
+    space.kube.delete(space.path("pytorchjobs", "thousand"))
+    left = f"{space.path('pods')}?limit=1"  # a request that deletes so many at once takes too long
+    space.patiently(lambda: not space.kube.items(left), seconds=300)
