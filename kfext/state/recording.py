@@ -1,7 +1,7 @@
 """A planner as a snapshot, and a planner from one: for `kfext plan`, bug reports and tests."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from kfext.core.ledger.claim import Claim
 from kfext.core.queue.reservation import Reservation, reserved_key
@@ -90,7 +90,7 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
         volumes=cluster.volumes.volumes(),
         storage_classes=cluster.volumes.classes(),
         autoscaler=queue.autoscaler,
-        clocks={uid: _clocks(one, now) for uid, one in cluster.jobs.items()},
+        clocks={uid: _clocks(one, cluster.pods(uid), now) for uid, one in cluster.jobs.items()},
         reservation=None
         if kept is None
         else _record(kept, outdated=outdated, held_for=queue.reserved_for(now=now.wall)),
@@ -124,11 +124,13 @@ def _strangers(cluster: Cluster) -> Iterator[Pod]:
                 pass  # of a member, a plan, a port or the reservation
 
 
-def _clocks(tracked: TrackedJob, moment: Moment) -> JobClocks:
+def _clocks(tracked: TrackedJob, pods: Iterable[Pod], moment: Moment) -> JobClocks:
     now = moment.monotonic
+    # While a step is being written, the clock of a pod that was bound meanwhile is still there.
+    waiting = {pod.uid for pod in pods if not pod.node_name}
     return JobClocks(
         waited=now - tracked.since,
-        unbound={uid: now - at for (uid, _), at in tracked.unbound.items()},
+        unbound={uid: now - at for (uid, _), at in tracked.unbound.items() if uid in waiting},
         settled=now - tracked.settled_at if math.isfinite(tracked.settled_at) else None,
         hopeless=None if tracked.hopeless_since is None else now - tracked.hopeless_since,
         resting=max(tracked.not_before - now, 0.0),
