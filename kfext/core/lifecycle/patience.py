@@ -5,7 +5,7 @@ from dataclasses import replace
 from kfext.core.lifecycle.situation import Situation, queued_since
 from kfext.core.lifecycle.steps import Release, SaveState, Step, Suspend, Wait
 from kfext.core.observed import observed
-from kfext.model.job_state import JobState
+from kfext.model.job_state import EXCLUDED_SECONDS, JobState
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_NO_ELIGIBLE_NODE, REASON_NO_ROOM, REASON_TOO_BIG
@@ -44,9 +44,15 @@ def after_strike(situation: Situation, late: Verdict, *, limit: float) -> JobSta
 
 
 def give_up(situation: Situation, late: Verdict, *, stuck: tuple[Pod, ...] = ()) -> Step:
-    """Release a preferred job to plain Kubernetes, or suspend a required one for some time."""
+    """Release a preferred job to plain Kubernetes, or suspend a required one for some time.
+
+    The whole gang then looks for another node than the one that did not take its `stuck` pods.
+    """
     state = situation.after_strike(late.reason, late.message)
     if situation.never_released:
+        until = situation.now + EXCLUDED_SECONDS
+        nodes = {pod.pinned_to: until for pod in stuck if pod.pinned_to}
+        state = replace(state, excluded={**state.excluded, **nodes})
         if late.reason in FORESEEN:
             state = replace(state, retry_at=0.0)
         return suspend(situation, state)

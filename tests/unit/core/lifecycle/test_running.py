@@ -449,6 +449,15 @@ BINDS: dict[str, Case] = {
         more={"waited": 60.0, "colocation": "required"},
         check=lambda step: step.state.excluded == {"a": NOW + 300},
     ),
+    "one of a required job is not bound for the third time: all of it goes to another node": Case(
+        Suspend,
+        three().resumed(),
+        [*workers(bound="a")[:2], worker(2, pinned="a")],
+        plan("a", "a", "a"),
+        JobState(strikes=2, excluded={"c": NOW + 9}),
+        more={"waited": 60.0, "colocation": "required"},
+        check=lambda step: step.state.excluded == {"c": NOW + 9, "a": NOW + 300},
+    ),
 }
 
 
