@@ -30,12 +30,14 @@ def amounts(resources: Object | None) -> Amounts:
     return {name: amount(str(text)) for name, text in (resources or {}).items()}
 
 
-def requests(spec: Object) -> Amounts:
+def requests(spec: Object, status: Object | None = None) -> Amounts:
     """Return what a pod occupies on its node, one place among `pods` included.
 
     Its containers and sidecars together, or the init container (with the sidecars started before
-    it) that asks for most, whichever is more, resource by resource; and the overhead.
+    it) that asks for most, whichever is more, resource by resource; and the overhead. While a
+    container is resized, the larger of what it asks for and what its kubelet says it has.
     """
+    has = {one["name"]: _had(one) for one in (status or {}).get("containerStatuses", ())}
     sidecars: Amounts = {}
     peak: Amounts = {}
     for container in spec.get("initContainers", ()):
@@ -44,7 +46,10 @@ def requests(spec: Object) -> Amounts:
             sidecars = total((sidecars, own))
             own = {}
         peak = larger(peak, total((own, sidecars)))
-    running = total((sidecars, *map(_requests, spec.get("containers", ()))))
+    main = (
+        larger(_requests(one), has.get(one.get("name"), {})) for one in spec.get("containers", ())
+    )
+    running = total((sidecars, *main))
     asked = total((larger(peak, running), amounts(spec.get("overhead"))))
     return {**asked, "pods": Fraction(1)}
 
@@ -64,11 +69,20 @@ def larger(one: Mapping[str, Fraction], other: Mapping[str, Fraction]) -> Amount
     return {name: max(one.get(name, zero), other.get(name, zero)) for name in {*one, *other}}
 
 
+def times(one: Mapping[str, Fraction], number: int) -> Amounts:
+    """Return an amount so many times."""
+    return {name: much * number for name, much in one.items()}
+
+
 def excess(wanted: Mapping[str, Fraction], offered: Mapping[str, Fraction]) -> Amounts:
     """Return by how much more is wanted than offered, only where it is more."""
     zero = Fraction(0)
     over = {name: number - offered.get(name, zero) for name, number in wanted.items()}
     return {name: number for name, number in over.items() if number > 0}
+
+
+def _had(status: Object) -> Amounts:
+    return amounts((status.get("resources") or {}).get("requests"))
 
 
 def _requests(container: Object) -> Amounts:

@@ -16,6 +16,11 @@ RELEASED, COLOCATION = "kfext.dev/released", "kfext.dev/colocation"
 BY_PERSON = "soak.example.com/by-person"
 """The soak's own annotation on a job that a person has SUSPENDED, or resumed since."""
 SUSPENDED, RESUMED = "suspended", "resumed"
+FORGED = "soak.example.com/forged"
+"""The soak's own annotation on a job of a tenant who tries things."""
+REFUSES = "soak.example.com/refuses"
+"""The soak's own label on a namespace in which the API server refuses some writes; says which."""
+WRITE_REFUSED = "WriteRefused"
 OVER = {"Succeeded", "Failed"}
 
 
@@ -61,7 +66,11 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """A job with its pods (terminating ones included) and its TrainingPlan's status."""
+    """A job with its pods (terminating ones included) and its TrainingPlan's status.
+
+    `managed`: whether its namespace is opted in, `operated` whether the operator runs it, `kueue`
+    whether it bears Kueue's label, so that kfext may not suspend it.
+    """
 
     uid: str
     name: str
@@ -75,6 +84,9 @@ class Gang:
     conditions: Mapping[str, str]
     pods: tuple[Pod, ...]
     view: Object
+    managed: bool = True
+    operated: bool = True
+    kueue: bool = False
 
     @property
     def size(self) -> int:
@@ -95,7 +107,12 @@ class Gang:
 
     @property
     def handled(self) -> bool:
-        """Whether kfext has the job in hand: not before, nor after it let go, nor at its end."""
+        """Whether kfext has the job in hand: not before, nor after it let go, nor at its end.
+
+        It has none in a namespace that is not opted in, whatever is written there.
+        """
+        if not (self.managed and self.operated):
+            return False
         marked = self.held or PLAN in self.annotations or STATE in self.annotations
         touched = any(pod.gated or pod.pins for pod in self.live)
         return (marked or touched) and not (self.over or self.ending or self.released)
@@ -116,7 +133,12 @@ class Gang:
 
     @property
     def plan(self) -> dict[Replica, str]:
-        """The node of each replica in the plan that is written on the job; empty without one."""
+        """The node of each replica in the plan that is written on the job; empty without one.
+
+        Nobody is to believe a plan on a job that kfext must not place.
+        """
+        if not (self.managed and self.operated):
+            return {}
         written = _decoded(self.annotations.get(PLAN))
         if written.get("uid") != self.uid:
             return {}
@@ -138,16 +160,34 @@ class Gang:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Everything at one time. `at` counts seconds in which kfext was there to work."""
+    """Everything at one time. `at` counts seconds in which kfext was there to work.
+
+    `limited`: the namespaces with a ResourceQuota; `refusing`: those in which the API server
+    refuses something, by what it is.
+    """
 
     at: float
     nodes: Mapping[str, Node]
     pods: tuple[Pod, ...]
     gangs: Mapping[str, Gang]
     limited: frozenset[str] = field(default_factory=frozenset)
-    """Namespaces with a ResourceQuota."""
+    refusing: Mapping[str, str] = field(default_factory=dict)
+
+    def home(self, pod: Pod) -> str:
+        """Return the node on which kfext must leave room for a pod, empty if on none.
+
+        A pin that is not of kfext keeps nobody waiting: kube-scheduler carries it out within a
+        moment, or it refuses the pod, and nobody knows for how long.
+        """
+        gang = self.gangs.get(pod.owner)
+        ours = gang is not None and gang.managed and pod in gang.pods
+        return pod.home if ours else pod.node
 
 
 def _decoded(written: str | None) -> Object:
-    found: Object = json.loads(written) if written else {}
-    return found
+    """Return what an annotation says, nothing if it makes no sense: anybody may have written it."""
+    try:
+        found = json.loads(written) if written else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from e2e.soak.amounts import excess, total
-from e2e.soak.facts import BY_PERSON, COLOCATION, SUSPENDED, Cluster, Gang, Pod
+from e2e.soak.facts import BY_PERSON, COLOCATION, FORGED, SUSPENDED, Cluster, Gang, Pod
 from e2e.soak.memory import Memory
 from e2e.soak.rooms import Found, has_own_terms, what_is_free
 
@@ -13,14 +13,16 @@ _DEADLINE = "longer than specified deadline"
 def half_held(cluster: Cluster, memory: Memory) -> Found:
     """No gang that never ran as a whole keeps some of its pods on nodes and others waiting."""
     found = {}
-    for gang in _started(cluster):
-        have = [pod for pod in _wanted(gang) if pod.node or pod.over]
+    for gang in started(cluster):
+        have = [pod for pod in wanted(gang) if pod.node or pod.over]
         if len(have) == gang.size or gang.uid in memory.whole or gang.escaped:
             continue
-        if holding := [pod for pod in _wanted(gang) if pod.home]:
+        if memory.excused(gang, cluster):
+            continue
+        if holding := [pod for pod in wanted(gang) if pod.home]:
             found[gang.uid] = (
                 f"{gang}: {len(holding)} of {gang.size} pods have a node, {len(have)} are bound; "
-                f"{_said(gang)}"
+                f"{said(gang)}"
             )
     return found
 
@@ -28,10 +30,11 @@ def half_held(cluster: Cluster, memory: Memory) -> Found:
 def survivors_alone(cluster: Cluster, memory: Memory) -> Found:
     """No gang that lost members goes on without them while there is room for them."""
     short = []
-    for gang in _started(cluster):
-        waiting = [pod for pod in _wanted(gang) if not pod.home and not pod.over]
-        whole = len(_wanted(gang)) == gang.size
+    for gang in started(cluster):
+        waiting = [pod for pod in wanted(gang) if not pod.home and not pod.over]
+        whole = len(wanted(gang)) == gang.size
         others = gang.foreign or gang.escaped or has_own_terms(gang)
+        others = others or memory.excused(gang, cluster)
         if gang.uid in memory.whole and waiting and whole and not others:
             short.append((gang, waiting))
     if not short:
@@ -42,36 +45,25 @@ def survivors_alone(cluster: Cluster, memory: Memory) -> Found:
         homes = {pod.home for pod in gang.live if pod.home}
         only = homes if gang.annotations.get(COLOCATION) == "required" else set(free)
         # Room for all of them at once is more than is needed, but leaves no doubt.
-        wanted = total(pod.asks for pod in waiting)
+        needed = total(pod.asks for pod in waiting)
         shut = set(gang.state.get("excluded", {}))
-        nodes = [name for name in free if name in only - shut and not excess(wanted, free[name])]
+        nodes = [name for name in free if name in only - shut and not excess(needed, free[name])]
         if nodes and not any(pod.selector for pod in waiting):
-            found[gang.uid] = (
-                f"{gang}: {len(waiting)} pods wait; {nodes[0]} has room; {_said(gang)}"
-            )
+            found[gang.uid] = f"{gang}: {len(waiting)} pods wait; {nodes[0]} has room; {said(gang)}"
     return found
 
 
-def never_created(cluster: Cluster, memory: Memory) -> Found:
-    """No gang holds room for pods that the operator does not create, and does create for others."""
-    quiet = cluster.at - memory.last_created
-    return {
-        gang.uid: f"{gang}: {len(_wanted(gang))} of {gang.size} pods exist, none new for "
-        f"{quiet:.0f} s; {_said(gang)}"
-        for gang in _started(cluster)
-        if gang.plan and len(_wanted(gang)) < gang.size
-        if not any(pod.node for pod in gang.live) and quiet > memory.create_timeout
-    }
+def unbound(cluster: Cluster, memory: Memory) -> Found:
+    """No pod stays pinned to a node that does not take it, nor to two of which somebody named one.
 
-
-def unbound(cluster: Cluster, _: Memory) -> Found:
-    """No pod stays pinned to a node that does not take it."""
+    Neither does one of a released job, where kfext has pinned it.
+    """
     return {
-        pod.uid: f"{gang}: {pod.name} is pinned to {sorted(pod.pins)} and not bound; {_said(gang)}"
+        pod.uid: f"{gang}: {pod.name} is pinned to {sorted(pod.pins)} and not bound; {said(gang)}"
         for gang in cluster.gangs.values()
-        if not (gang.over or gang.ending)
+        if gang.managed and not (gang.over or gang.ending or memory.excused(gang, cluster))
         for pod in gang.live
-        if pod.home and not pod.node and not pod.over
+        if pod.pins and not (pod.gates or pod.node or pod.over)
     }
 
 
@@ -89,9 +81,9 @@ def elsewhere(cluster: Cluster, _: Memory) -> Found:
 def two_plans(cluster: Cluster, _: Memory) -> Found:
     """No pod that kfext pinned is bound elsewhere than the plan on its job says."""
     found = {}
-    for gang in _started(cluster):
+    for gang in started(cluster):
         plan = gang.plan
-        for pod in _wanted(gang):
+        for pod in wanted(gang):
             said = plan.get(pod.replica, pod.node)
             if pod.node and pod.pins and pod.node != said:
                 found[pod.uid] = f"{gang}: {pod.name} is on {pod.node}, the plan says {said}"
@@ -101,35 +93,37 @@ def two_plans(cluster: Cluster, _: Memory) -> Found:
 def torn_apart(cluster: Cluster, memory: Memory) -> Found:
     """No gang that was always to be on one node is on two."""
     found = {}
-    for gang in _started(cluster):
-        nodes = {pod.node for pod in _wanted(gang) if pod.node and pod.pins}
+    for gang in started(cluster):
+        nodes = {pod.node for pod in wanted(gang) if pod.node and pod.pins}
         if memory.colocation.get(gang.uid) == {"required"} and len(nodes) > 1:
             found[gang.uid] = f"{gang}: colocation is required, its pods are on {sorted(nodes)}"
     return found
 
 
-def gated_in_silence(cluster: Cluster, _: Memory) -> Found:
+def gated_in_silence(cluster: Cluster, memory: Memory) -> Found:
     """No pod is gated without a job, a phase and a reason; none of a released job is gated."""
     found = {}
     for pod in cluster.pods:
         if not pod.gated or pod.ending:
             continue
         gang = cluster.gangs.get(pod.owner)
-        if gang is None:
+        if gang is None or pod not in gang.pods:
             found[pod.uid] = f"{pod.namespace}/{pod.name} is gated, and its job is gone"
+        elif memory.excused(gang, cluster):
+            continue
         elif gang.released and not gang.over:
             found[pod.uid] = f"{gang}: {pod.name} is gated, and the job is released"
         elif not (gang.view.get("phase") and gang.view.get("reason")):
-            found[pod.uid] = f"{gang}: {pod.name} is gated, {_said(gang)}"
+            found[pod.uid] = f"{gang}: {pod.name} is gated, {said(gang)}"
     return found
 
 
 def queued_in_silence(cluster: Cluster, _: Memory) -> Found:
     """Every job that kfext holds has a phase, a reason and a sentence."""
     return {
-        gang.uid: f"{gang} is held, {_said(gang)}"
+        gang.uid: f"{gang} is held, {said(gang)}"
         for gang in cluster.gangs.values()
-        if gang.held and gang.suspended and not (gang.over or gang.ending)
+        if gang.handled and gang.held and gang.suspended
         if not (gang.view.get("phase") and gang.view.get("reason") and gang.view.get("message"))
     }
 
@@ -141,7 +135,7 @@ def misreported(cluster: Cluster, _: Memory) -> Found:
         phase, nodes = gang.view.get("phase"), set(gang.view.get("nodes", ()))
         if gang.over or gang.ending:
             continue
-        homes = [pod.node for pod in _wanted(gang)]
+        homes = [pod.node for pod in wanted(gang)]
         if phase == "Queued" and not (gang.suspended and gang.held):
             found[gang.uid] = f"{gang} is said to be queued; suspended {gang.suspended}"
         elif phase == "Suspended" and not gang.suspended:
@@ -168,6 +162,8 @@ def suspended_by_nobody(cluster: Cluster, _: Memory) -> Found:
     found = {}
     for gang in cluster.gangs.values():
         person = gang.annotations.get(BY_PERSON) == SUSPENDED
+        if FORGED in gang.annotations:
+            continue  # a tenant may suspend an own job, and write that kfext held it
         if gang.suspended and not gang.held and not person and not gang.over:
             found[gang.uid] = f"{gang} is suspended, and nobody says why"
         elif person and not gang.suspended:
@@ -175,15 +171,17 @@ def suspended_by_nobody(cluster: Cluster, _: Memory) -> Found:
     return found
 
 
-def _started(cluster: Cluster) -> Iterator[Gang]:
+def started(cluster: Cluster) -> Iterator[Gang]:
+    """Yield the jobs that run in kfext's hands."""
     return (one for one in cluster.gangs.values() if one.handled and not one.suspended)
 
 
-def _wanted(gang: Gang) -> list[Pod]:
+def wanted(gang: Gang) -> list[Pod]:
     """Return the pods that belong to it, without those beyond its size."""
     return [pod for pod in gang.live if pod.replica[1] < gang.sizes.get(pod.replica[0], 0)]
 
 
-def _said(gang: Gang) -> str:
+def said(gang: Gang) -> str:
+    """Return what is said of a job."""
     view = gang.view
     return f"TrainingPlan: {view.get('phase')}, {view.get('reason')}, {view.get('message')!r}"

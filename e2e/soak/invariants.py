@@ -1,4 +1,4 @@
-"""The checker: every rule of `gangs` and `rooms`, and how long each may be broken.
+"""The checker: every rule of `gangs`, `rooms` and `starts`, and how long each may be broken.
 
 It reads what the API server says and nothing else, and shares no code with kfext.
 """
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from e2e.soak import gangs, rooms
+from e2e.soak import gangs, rooms, starts
 from e2e.soak.facts import Cluster
 from e2e.soak.memory import Memory
 from e2e.soak.rooms import Found
@@ -121,12 +121,15 @@ def _rules(limits: Limits, memory: Memory) -> tuple[Rule, ...]:
         of_rooms(rooms.overcommitted, 0.0),
         of_rooms(rooms.overpromised, limits.gang),
         of_rooms(rooms.double_booked, limits.steady),
-        of_rooms(rooms.idle_room, limits.slack),
+        of_gangs(rooms.idle_room, limits.slack),
         of_gangs(gangs.elsewhere, 0.0),
         of_gangs(gangs.failed, limits.steady),
         of_gangs(gangs.half_held, limits.gang),
         of_gangs(gangs.survivors_alone, limits.gang),
-        of_gangs(gangs.never_created, limits.slack),
+        of_gangs(starts.never_created, limits.slack),
+        of_gangs(starts.restarted_endlessly, 0.0),
+        of_gangs(starts.placed_unasked, limits.steady),
+        of_gangs(starts.held_unasked, limits.slack),
         of_gangs(gangs.unbound, limits.bind + limits.slack),
         of_gangs(gangs.two_plans, limits.steady),
         of_gangs(gangs.torn_apart, limits.steady),

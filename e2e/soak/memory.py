@@ -1,15 +1,20 @@
 """What the checker must have seen before to judge what it sees now."""
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from e2e.soak.facts import COLOCATION, Cluster, Gang
+from e2e.soak.amounts import Amounts, larger
+from e2e.soak.facts import COLOCATION, WRITE_REFUSED, Cluster, Gang
 
 Object = dict[str, Any]
 _BY_OTHERS = {"DeletionByTaintManager", "DeletionByPodGC", "PreemptionByScheduler"}
 """Reasons of the condition DisruptionTarget: the pod's node was tainted, or is gone, or
 kube-scheduler took the pod away for one of a higher priority."""
+_TRIED_AGAIN_SECONDS = 345.0
+"""kfext tries a write that was refused for good again after 5 minutes, and says so meanwhile; and
+the slack of a busy machine."""
+_MOST_STARTS = 32
 
 
 @dataclass
@@ -18,19 +23,26 @@ class Memory:
 
     `whole` are those that ran with all their pods since they last started; `disrupted` those that
     lost a pod to their node's end or to others; `colocation` is every value a job was seen with;
-    `told` is how long each took from first seen held to a reason. `last_created` is when a pod of
-    any job was first seen; `create_timeout` for how long none must come before a gang gives up.
-    Times are those of the clusters.
+    `told` is how long each took from first seen held to a reason. `starts` is when each was seen
+    to run after it was seen suspended, `since` when it last began to run, `newest` when a pod of it
+    was last seen for the first time; `made` is the most that pods of a type asked for. `refused` is
+    when a namespace was last seen to refuse something. `create_timeout` is for how long no pod must
+    come before a gang gives up. Times are those of the clusters.
     """
 
     create_timeout: float
     whole: set[str] = field(default_factory=set)
     disrupted: set[str] = field(default_factory=set)
     colocation: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    last_created: float = 0.0
     first_held: dict[str, float] = field(default_factory=dict)
     told: dict[str, float] = field(default_factory=dict)
+    starts: dict[str, deque[float]] = field(default_factory=dict)
+    since: dict[str, float] = field(default_factory=dict)
+    newest: dict[str, float] = field(default_factory=dict)
+    made: dict[tuple[str, str], Amounts] = field(default_factory=dict)
+    refused: dict[str, float] = field(default_factory=dict)
     _known: set[str] = field(default_factory=set)
+    _suspended: set[str] = field(default_factory=set)
 
     def pod(self, raw: Object) -> None:
         """Take in a state of a pod, so that none is missed however short it was."""
@@ -41,17 +53,57 @@ class Memory:
 
     def cluster(self, cluster: Cluster) -> None:
         """Take in the cluster as it stands."""
-        pods = {pod.uid for pod in cluster.pods if pod.owner}
-        if not pods <= self._known:
-            self.last_created = cluster.at
-        self._known = pods
+        self.refused |= dict.fromkeys(cluster.refusing, cluster.at)
         for uid, gang in cluster.gangs.items():
             self.colocation[uid].add(gang.annotations.get(COLOCATION, "preferred"))
-            if gang.suspended:
-                self.whole.discard(uid)
-            elif _is_whole(gang):
-                self.whole.add(uid)
+            self._pods_of(gang, cluster.at)
+            self._start_of(gang, cluster.at)
             self._time_to_a_reason(cluster.at, gang)
+        self._known = {pod.uid for pod in cluster.pods}
+
+    def asked(self, gang: Gang, kind: str) -> Amounts:
+        """Return what pods of a type were seen to ask for: admission may have added to it."""
+        return self.made.get((gang.uid, kind), {})
+
+    def quiet(self, gang: Gang, cluster: Cluster) -> float:
+        """Return for how long no pod came of a gang, nor of those that began before it.
+
+        The operator creates pods of one job after the other. Those that were whole once, and what
+        others create, are nothing that a gang waits for.
+        """
+        began = self.since.get(gang.uid, cluster.at)
+        before = (
+            uid
+            for uid, since in self.since.items()
+            if since <= began and uid not in self.whole and uid in cluster.gangs
+        )
+        return cluster.at - max([began, *(self.newest.get(uid, 0.0) for uid in before)])
+
+    def excused(self, gang: Gang, cluster: Cluster) -> bool:
+        """Say whether kfext cannot do for a gang what it would, because its writes are refused."""
+        since = cluster.at - self.refused.get(gang.namespace, -_TRIED_AGAIN_SECONDS)
+        said = gang.view.get("reason") == WRITE_REFUSED
+        return gang.namespace in cluster.refusing or (said and since < _TRIED_AGAIN_SECONDS)
+
+    def _pods_of(self, gang: Gang, at: float) -> None:
+        if any(pod.uid not in self._known for pod in gang.pods):
+            self.newest[gang.uid] = at
+        for pod in gang.live:
+            key = (gang.uid, pod.replica[0])
+            self.made[key] = larger(self.made.get(key, {}), pod.asks)
+
+    def _start_of(self, gang: Gang, at: float) -> None:
+        if gang.suspended:
+            self.whole.discard(gang.uid)
+            self.since.pop(gang.uid, None)
+            self._suspended.add(gang.uid)
+            return
+        self.since.setdefault(gang.uid, at)
+        if gang.uid in self._suspended:
+            self._suspended.discard(gang.uid)
+            self.starts.setdefault(gang.uid, deque(maxlen=_MOST_STARTS)).append(at)
+        if sum(bool(pod.node) for pod in gang.live) >= gang.size:
+            self.whole.add(gang.uid)
 
     def _time_to_a_reason(self, at: float, gang: Gang) -> None:
         since = self.first_held.get(gang.uid)
@@ -59,7 +111,3 @@ class Memory:
             since = self.first_held[gang.uid] = at
         if since is not None and gang.view.get("reason"):
             self.told.setdefault(gang.uid, at - since)
-
-
-def _is_whole(gang: Gang) -> bool:
-    return sum(bool(pod.node) for pod in gang.live) >= gang.size

@@ -18,6 +18,7 @@ _PATHS = {
     "TFJob": "/apis/kubeflow.org/v1/tfjobs",
     "views": "/apis/kfext.dev/v1alpha1/trainingplans",
     "quotas": "/api/v1/resourcequotas",
+    "namespaces": "/api/v1/namespaces",
 }
 _READ = {"nodes": reading.node_of, "pods": reading.pod_of}
 _SERVER_SECONDS = 300
@@ -66,6 +67,7 @@ class Mirror:
             jobs=jobs,
             views=seen["views"],
             quotas=seen["quotas"],
+            namespaces=seen["namespaces"],
         )
 
     # --- the threads ------------------------------------------------------------------------------

@@ -33,7 +33,8 @@ def unsettled(cluster: Cluster) -> list[str]:
         done = gang.over or gang.ending or not gang.handled
         if rooms.has_own_terms(gang):
             continue  # one that kube-scheduler refuses for ever is tried again for ever
-        if not (waits or done or bound == gang.size or _waits_beside_survivors(gang)):
+        left = _waits_beside_survivors(gang) or _is_left_to_scheduler(gang)
+        if not (waits or done or left or bound == gang.size):
             odd.append(f"{gang}: {bound} of {gang.size} pods bound; {gang.view.get('message')}")
     return odd
 
@@ -44,9 +45,16 @@ def _waits_beside_survivors(gang: Gang) -> bool:
     return all(pod.gated for pod in waiting) and gang.view.get("reason") == "NoRoom"
 
 
+def _is_left_to_scheduler(gang: Gang) -> bool:
+    """Say whether all that a gang waits for are pods that came while kfext's webhook was down."""
+    waiting = [pod for pod in gang.live if not (pod.node or pod.over)]
+    whole = len(gang.live) == gang.size
+    return whole and not any(pod.gated or pod.pins for pod in waiting)
+
+
 def unbalanced(cluster: Cluster, reserved: Reserved) -> list[str]:
     """Return how kfext's claims differ from ours: the homes of pods, and what plans hold."""
-    own = sum(bool(pod.home) and not pod.over for pod in cluster.pods)
+    own = sum(bool(cluster.home(pod)) and not pod.over for pod in cluster.pods)
     for gang in cluster.gangs.values():
         if not (gang.suspended or gang.over or gang.ending or gang.released):
             own += len(rooms.planned(gang))

@@ -4,9 +4,12 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from e2e.soak.amounts import amounts, requests
-from e2e.soak.facts import OVER, Cluster, Gang, Node, Object, Pod
+from e2e.soak.facts import OVER, REFUSES, Cluster, Gang, Node, Object, Pod
 
 _LABEL = "training.kubeflow.org/replica-"
+_OPERATOR = "kubeflow.org/training-operator"
+_QUEUE = "kueue.x-k8s.io/queue-name"
+_MANAGED = "kfext.dev/managed"
 
 
 def node_of(raw: Object) -> Node:
@@ -41,14 +44,17 @@ def pod_of(raw: Object) -> Pod:
         gates=frozenset(gate["name"] for gate in spec.get("schedulingGates", ())),
         ending="deletionTimestamp" in metadata,
         over=raw.get("status", {}).get("phase") in OVER,
-        asks=requests(spec),
+        asks=requests(spec, raw.get("status")),
         selector=spec.get("nodeSelector") or {},
     )
 
 
-def gang_of(raw: Object, kind: str, pods: Iterable[Pod], view: Object | None) -> Gang:
+def gang_of(
+    raw: Object, kind: str, pods: Iterable[Pod], view: Object | None, *, managed: bool
+) -> Gang:
     """Return a job with its pods; a view of an earlier job of the name counts as none."""
     metadata, spec = raw["metadata"], raw["spec"]
+    policy = spec.get("runPolicy", {})
     replicas = spec.get("pytorchReplicaSpecs") or spec.get("tfReplicaSpecs") or {}
     conditions = (raw.get("status") or {}).get("conditions") or ()
     mine = view and view.get("spec", {}).get("job", {}).get("uid") == metadata["uid"]
@@ -60,11 +66,14 @@ def gang_of(raw: Object, kind: str, pods: Iterable[Pod], view: Object | None) ->
         sizes={name.lower(): one.get("replicas", 1) for name, one in replicas.items()},
         templates={name.lower(): one["template"]["spec"] for name, one in replicas.items()},
         annotations=metadata.get("annotations") or {},
-        suspended=spec.get("runPolicy", {}).get("suspend") is True,
+        suspended=policy.get("suspend") is True,
         ending="deletionTimestamp" in metadata,
         conditions={c["type"]: c.get("message", "") for c in conditions if c["status"] == "True"},
         pods=tuple(pods),
         view=(view or {}).get("status", {}) if mine else {},
+        managed=managed,
+        operated=policy.get("managedBy", _OPERATOR) == _OPERATOR,
+        kueue=_QUEUE in (metadata.get("labels") or {}),
     )
 
 
@@ -76,24 +85,33 @@ def cluster_of(
     jobs: Iterable[tuple[str, Object]],
     views: Iterable[Object] = (),
     quotas: Iterable[Object] = (),
+    namespaces: Iterable[Object] = (),
 ) -> Cluster:
-    """Put together what was read, and jobs (each with its kind), TrainingPlans and quotas."""
+    """Put together what was read, and jobs (each with its kind) and other objects.
+
+    A pod belongs to a job only in the job's namespace, whatever its owner reference says.
+    """
     members = defaultdict(list)
     everyone = tuple(pods)
     for pod in everyone:
-        members[pod.owner].append(pod)
+        members[pod.namespace, pod.owner].append(pod)
+    labels = {one["metadata"]["name"]: one["metadata"].get("labels", {}) for one in namespaces}
+    managed = {name for name, known in labels.items() if known.get(_MANAGED) == "true"}
     by_name = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in views}
     gangs = {}
     for kind, raw in jobs:
         metadata = raw["metadata"]
         view = by_name.get((metadata["namespace"], f"{kind.lower()}-{metadata['name']}"))
-        gangs[metadata["uid"]] = gang_of(raw, kind, members[metadata["uid"]], view)
+        mine = members[metadata["namespace"], metadata["uid"]]
+        placed = metadata["namespace"] in managed
+        gangs[metadata["uid"]] = gang_of(raw, kind, mine, view, managed=placed)
     return Cluster(
         at=at,
         nodes={node.name: node for node in nodes},
         pods=everyone,
         gangs=gangs,
         limited=frozenset(one["metadata"]["namespace"] for one in quotas),
+        refusing={name: known[REFUSES] for name, known in labels.items() if REFUSES in known},
     )
 
 

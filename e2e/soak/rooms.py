@@ -4,8 +4,9 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from e2e.soak.amounts import Amounts, excess, requests, total
+from e2e.soak.amounts import Amounts, excess, larger, requests, times, total
 from e2e.soak.facts import BY_PERSON, Cluster, Gang, Node
+from e2e.soak.memory import Memory
 
 Found = dict[str, str]
 """What is wrong now: a key that stays the same while it lasts, and a sentence about it."""
@@ -22,8 +23,8 @@ def overcommitted(cluster: Cluster) -> Found:
 
 
 def overpromised(cluster: Cluster) -> Found:
-    """No pods are pinned to a node, and left there, that it cannot take."""
-    on = _by_node((pod.home, pod.asks) for pod in cluster.pods if not pod.over)
+    """No pods are pinned to a node by kfext, and left there, that it cannot take."""
+    on = _by_node((cluster.home(pod), pod.asks) for pod in cluster.pods if not pod.over)
     return _beyond(cluster, on, "are bound or pinned")
 
 
@@ -42,19 +43,27 @@ def double_booked(cluster: Cluster) -> Found:
     return _beyond(cluster, _by_node(claims), "are promised")
 
 
-def idle_room(cluster: Cluster) -> Found:
+def idle_room(cluster: Cluster, memory: Memory) -> Found:
     """No job waits for room although one node could take all of it.
 
     Jobs in a namespace with a quota, and those with terms of their own, are left out: this
-    counts nothing but the requests and a selector of labels.
+    counts nothing but the requests and a selector of labels. A job waits for as much as its pods
+    asked for when there were any: admission may have made them larger than their template.
     """
-    waiting = [gang for gang in cluster.gangs.values() if _waits_for_room_only(cluster, gang)]
+    waiting = [
+        gang
+        for gang in cluster.gangs.values()
+        if _waits_for_room_only(cluster, gang) and not memory.excused(gang, cluster)
+    ]
     if not waiting:
         return {}
     free = what_is_free(cluster)
     found = {}
     for gang in waiting:
-        wanted = total(_asked(gang, kind) for kind, size in gang.sizes.items() for _ in range(size))
+        wanted = total(
+            times(larger(_asked(gang, kind), memory.asked(gang, kind)), size)
+            for kind, size in gang.sizes.items()
+        )
         shut = set(gang.state.get("excluded", {}))
         for name, room in free.items():
             selected = all(_selects(spec, cluster.nodes[name]) for spec in gang.templates.values())
@@ -66,7 +75,7 @@ def idle_room(cluster: Cluster) -> Found:
 
 def what_is_free(cluster: Cluster) -> dict[str, Amounts]:
     """Return what is left on every open node after all that is bound, pinned or planned."""
-    claims = [(pod.home, pod.asks) for pod in cluster.pods if not pod.over]
+    claims = [(cluster.home(pod), pod.asks) for pod in cluster.pods if not pod.over]
     for gang in cluster.gangs.values():
         if not gang.suspended and not (gang.over or gang.ending or gang.released):
             claims += planned(gang)
@@ -81,8 +90,14 @@ def what_is_free(cluster: Cluster) -> dict[str, Amounts]:
 
 
 def planned(gang: Gang) -> list[tuple[str, Amounts]]:
-    """Return what the plan of a job holds for replicas whose pods have no node yet."""
-    settled = {pod.replica for pod in gang.live if pod.home or pod.over}
+    """Return what the plan of a job holds for replicas whose pods have no node yet.
+
+    It holds nothing for long for pods that kfext does not hold back, because its webhook was down
+    or because Kueue starts and stops the job: they may never be bound.
+    """
+    if gang.kueue:
+        return []
+    settled = {pod.replica for pod in gang.live if pod.home or pod.over or not pod.gated}
     return [
         (node, _asked(gang, replica[0]))
         for replica, node in gang.plan.items()

@@ -37,6 +37,7 @@ def pod(
     gpus: int = 1,
     phase: str = "Pending",
     ending: bool = False,
+    namespace: str = NAMESPACE,
 ) -> Raw:
     """A worker of a job, whose uid is its name; one on a node is pinned to it unless it says so."""
     pinned = pinned or node
@@ -49,7 +50,7 @@ def pod(
     metadata: Raw = {
         "name": name,
         "uid": name,
-        "namespace": NAMESPACE,
+        "namespace": namespace,
         "labels": labels,
         "ownerReferences": [owner] if job else [],
     }
@@ -70,6 +71,8 @@ def job(
     plan: list[str] | None = None,
     conditions: dict[str, str] | None = None,
     gpus: int = 1,
+    policy: dict[str, Any] | None = None,
+    labels: dict[str, str] | None = None,
     **annotations: str,
 ) -> Raw:
     """A PyTorchJob of workers, whose uid is its name; `plan` is the node of each worker."""
@@ -83,9 +86,15 @@ def job(
         {"type": key, "status": "True", "message": text} for key, text in (conditions or {}).items()
     ]
     return {
-        "metadata": {"name": name, "uid": name, "namespace": NAMESPACE, "annotations": marks},
+        "metadata": {
+            "name": name,
+            "uid": name,
+            "namespace": NAMESPACE,
+            "annotations": marks,
+            "labels": labels or {},
+        },
         "spec": {
-            "runPolicy": {"suspend": suspend},
+            "runPolicy": {"suspend": suspend, **(policy or {})},
             "pytorchReplicaSpecs": {"Worker": {"replicas": size, "template": {"spec": spec(gpus)}}},
         },
         "status": {"conditions": told},
@@ -99,6 +108,13 @@ def view(job: str = "job", phase: str = "Placed", *nodes: str, reason: str = "Pl
     return {"metadata": metadata, "spec": {"job": {"uid": job}}, "status": status}
 
 
+def namespace(name: str = NAMESPACE, *, managed: bool = True, refuses: str = "") -> Raw:
+    labels = {"kfext.dev/managed": "true"} if managed else {}
+    return {
+        "metadata": {"name": name, "labels": labels | ({facts.REFUSES: refuses} if refuses else {})}
+    }
+
+
 def cluster(
     *,
     at: float = 0.0,
@@ -107,6 +123,7 @@ def cluster(
     jobs: tuple[Raw, ...] = (),
     views: tuple[Raw, ...] = (),
     quotas: tuple[Raw, ...] = (),
+    namespaces: tuple[Raw, ...] = (namespace(),),
 ) -> facts.Cluster:
     return reading.cluster_of(
         at=at,
@@ -115,4 +132,5 @@ def cluster(
         jobs=[("PyTorchJob", one) for one in jobs],
         views=views,
         quotas=quotas,
+        namespaces=namespaces,
     )

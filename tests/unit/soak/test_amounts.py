@@ -67,3 +67,18 @@ def test_excess_names_what_is_too_much_only() -> None:
         "cpu": 2,
         "gpu": 1,
     }
+
+
+RESIZED = {
+    "larger, and not carried out yet": ("4", "2", 4),
+    "smaller, and not carried out yet": ("1", "2", 2),
+    "carried out": ("2", "2", 2),
+}
+
+
+@pytest.mark.parametrize(("asks", "has", "cpus"), RESIZED.values(), ids=RESIZED.keys())
+def test_a_pod_that_is_resized_has_the_larger_amount(asks: str, has: str, cpus: int) -> None:
+    spec = {"containers": [container(asks, name="main")]}
+    told = {"name": "main", "resources": {"requests": {"cpu": has}}}
+    assert requests(spec, {"containerStatuses": [told]})["cpu"] == cpus
+    assert requests(spec, {"containerStatuses": [{"name": "main"}]})["cpu"] == int(asks)

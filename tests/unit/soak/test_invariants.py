@@ -6,7 +6,7 @@ import pytest
 
 from e2e.soak import facts
 from e2e.soak.invariants import Checker, Limits
-from tests.unit.soak.raw import Raw, cluster, job, node, pod, view
+from tests.unit.soak.raw import Raw, cluster, job, namespace, node, pin, pod, view
 
 OURS = (facts.GATE,)
 BOTH = (facts.GATE, "example.com/gate")
@@ -36,6 +36,12 @@ def queued(**options: Any) -> dict[str, tuple[Raw, ...]]:
     return {**whole, **options}
 
 
+def loose(index: int, node: str = "") -> Raw:
+    """A worker that kube-scheduler places without kfext."""
+    made = pod(index)
+    return {**made, "spec": {**made["spec"], **({"nodeName": node} if node else {})}}
+
+
 HEALTHY = {
     "a gang on one node": gang(),
     "a job that waits because the nodes are full": queued(),
@@ -62,6 +68,37 @@ HEALTHY = {
     )
     | {"jobs": ({**job(suspend=True), "metadata": {
         **job()["metadata"], "annotations": {facts.BY_PERSON: facts.SUSPENDED}}},)},
+    "a job that a tenant suspended, with marks of kfext that are forged": gang(
+        jobs=({**job(suspend=True), "metadata": {
+            **job()["metadata"], "annotations": {facts.FORGED: "paused"}}},),
+        pods=(),
+        views=(),
+    ),
+    "a pod that somebody pinned to a node that can never take it": gang(
+        pods=(
+            pod(0, node="n1"), pod(1, node="n1"), pod(9, job="", pinned="n1", gpus=1000),
+        )
+    ),
+    "a job that another operator runs, whatever plan somebody wrote on it": gang(
+        jobs=(job(plan=["n1"], size=1, gpus=1000, policy={"managedBy": "another"}),), pods=(),
+        views=(),
+    ),
+    "a job that another operator runs, which somebody says kfext holds": gang(
+        jobs=(job(suspend=True, held=True, policy={"managedBy": "another"}),),
+        pods=(),
+        views=(),
+    ),
+    "a job of Kueue that waits behind kfext's gate for room": gang(
+        jobs=(job(plan=["n1", "n1"], labels={"kueue.x-k8s.io/queue-name": "q"}),),
+        pods=(pod(0, gates=OURS),),
+        views=(view("job", "Gated", reason="NoRoom"),),
+    ),
+    "a job by half on plain Kubernetes": gang(
+        namespaces=(namespace(managed=False),),
+        jobs=(job(plan=["n2", "n2"]),),
+        pods=(loose(0, "n1"), loose(1)),
+        views=(),
+    ),
     "pods that have ended take no room": gang(
         pods=(
             pod(0, node="n1"),
@@ -75,8 +112,8 @@ HEALTHY = {
 @pytest.mark.parametrize("objects", HEALTHY.values(), ids=HEALTHY.keys())
 def test_what_may_last_for_ever(objects: dict[str, tuple[Raw, ...]]) -> None:
     checker = Checker(Limits(bind=5, create=5))
-    assert checker.look(cluster(at=0.0, **objects)) == []
-    assert checker.look(cluster(at=LONG, **objects)) == []
+    for at in (0.0, LONG, 2 * LONG):
+        assert checker.look(cluster(at=at, **objects)) == []
 
 
 BROKEN = {
@@ -110,6 +147,38 @@ BROKEN = {
         ),
     ),
     "a job waits though a node could take all of it": ("idle_room", queued(pods=())),
+    "a job waits for room that a pod has which can never run": (
+        "idle_room",
+        queued(pods=(pod(9, job="", pinned="n1", gpus=1000),)),
+    ),
+    "a job waits for room that a pod has which waits for somebody else's scheduler": (
+        "idle_room",
+        queued(pods=(pod(9, job="", pinned="n1", gpus=8),)),
+    ),
+    "a job waits for room that a forged plan claims for another operator's job": (
+        "idle_room",
+        queued(
+            pods=(),
+            jobs=(
+                job(held=True, suspend=True),
+                job("forged", plan=["n1"], size=1, gpus=8, policy={"managedBy": "another"}),
+            ),
+        ),
+    ),
+    "a job waits for room that a forged plan claims through Kueue's label": (
+        "idle_room",
+        queued(
+            pods=(),
+            jobs=(
+                job(held=True, suspend=True),
+                job("forged", plan=["n1"], gpus=8, labels={"kueue.x-k8s.io/queue-name": "q"}),
+            ),
+        ),
+    ),
+    "a job waits for room that a pod gave back when it was resized": (
+        "idle_room",
+        queued(pods=(pod(9, job="other", node="n1", gpus=2),)),
+    ),
     "a pod runs elsewhere than where it is pinned": (
         "elsewhere",
         gang(
@@ -150,6 +219,29 @@ BROKEN = {
             jobs=(job(plan=["n9", "n9"]),),
             views=(view("job", "Binding", reason="WaitingForBind"),),
         ),
+    ),
+    "a pod is pinned to two nodes, one of them by a stranger": (
+        "unbound",
+        gang(
+            pods=(pod(0, node="n1"), {**pod(1), "spec": {**pod(1)["spec"], **pin("n1", "n2")}}),
+            views=(view("job", "Binding", reason="WaitingForBind"),),
+        ),
+    ),
+    "a job is pinned in a namespace that is not managed": (
+        "placed_unasked",
+        gang(namespaces=(namespace(managed=False),)),
+    ),
+    "pods are gated in a namespace that is not managed": (
+        "placed_unasked",
+        gang(namespaces=(namespace(managed=False),), pods=(pod(0, gates=OURS),)),
+    ),
+    "a job stays held in a namespace that is not managed": (
+        "held_unasked",
+        queued(namespaces=(namespace(managed=False),)),
+    ),
+    "a pod that names a job of another namespace is gated for ever": (
+        "gated_in_silence",
+        gang(pods=(pod(0, gates=OURS, namespace="elsewhere"),)),
     ),
     "the operator creates no more pods, and the room stays reserved": (
         "never_created",
@@ -210,7 +302,7 @@ def test_a_broken_rule_is_found_once_it_lasts(rule: str, objects: dict[str, Any]
 
 
 def test_every_rule_has_a_case() -> None:
-    tested = {rule for rule, _ in BROKEN.values()} | {"survivors_alone"}
+    tested = {rule for rule, _ in BROKEN.values()} | {"survivors_alone", "restarted_endlessly"}
     assert tested == {rule.name for rule in Checker(Limits(bind=5, create=5)).rules}
 
 

@@ -1,0 +1,110 @@
+"""What the soak's checker makes of what it saw before."""
+
+import pytest
+
+from e2e.soak import facts
+from e2e.soak.invariants import Checker, Limits
+from e2e.soak.starts import MOST_STARTS
+from tests.unit.soak.raw import Raw, cluster, job, namespace, node, pod, view
+
+LIMITS = Limits(bind=5, create=5)
+NODES = (node("n1"), node("n2"))
+HALF = {
+    "nodes": NODES,
+    "jobs": (job(plan=["n1", "n1"]),),
+    "pods": (pod(0, node="n1"), pod(1, gates=(facts.GATE,))),
+}
+REFUSED = (view("job", "Gated", reason=facts.WRITE_REFUSED),)
+WAITS = (view("job", "Gated", reason="NoRoom"),)
+REFUSING = (namespace(refuses="patches"),)
+
+
+def rules(checker: Checker) -> set[str]:
+    return {one.rule for one in checker.violations}
+
+
+@pytest.mark.parametrize(("seconds", "found"), [(30.0, False), (6.0, True)])
+def test_a_job_that_is_started_and_stopped_again_and_again(seconds: float, found: bool) -> None:
+    checker = Checker(LIMITS)
+    for number in range(2 * MOST_STARTS):
+        for suspend in (True, False):
+            jobs = (job(plan=["n1", "n1"], suspend=suspend, held=suspend),)
+            checker.look(cluster(at=seconds * number, nodes=NODES, jobs=jobs, views=WAITS))
+    assert ("restarted_endlessly" in rules(checker)) is found
+
+
+def test_a_job_that_runs_on_was_started_once_however_often_it_is_looked_at() -> None:
+    checker = Checker(LIMITS)
+    for at in range(100):
+        checker.look(cluster(at=at, nodes=NODES, jobs=(job(suspend=at == 0),)))
+    assert {uid: len(starts) for uid, starts in checker.memory.starts.items()} == {"job": 1}
+
+
+OTHERS = {"that began later": (1, 100), "that was whole before": (0, 1)}
+
+
+@pytest.mark.parametrize(("began", "size"), OTHERS.values(), ids=OTHERS.keys())
+def test_a_gang_does_not_wait_for_pods_of_another(began: int, size: int) -> None:
+    checker = Checker(LIMITS)
+    for at in range(200):
+        pods = (pod(at, job="other", node="n2", gpus=0),)
+        others = (job("other", size=size),) if at >= began else ()
+        stuck = (job(plan=["n1", "n1"]),) if at >= 1 - began else ()
+        checker.look(cluster(at=at, nodes=NODES, jobs=(*stuck, *others), pods=pods))
+    assert "never_created" in rules(checker)
+
+
+def test_a_gang_waits_for_the_pods_of_one_that_began_before_it() -> None:
+    checker = Checker(LIMITS)
+    for at in range(200):
+        pods = tuple(pod(number, job="first", gates=(facts.GATE,)) for number in range(at))
+        later = (job(plan=["n1", "n1"]),) if at else ()
+        jobs = (job("first", size=1000), *later)
+        checker.look(cluster(at=at, nodes=NODES, jobs=jobs, pods=pods))
+    assert "never_created" not in rules(checker)
+
+
+def judged(*looks: tuple[float, tuple[Raw, ...], tuple[Raw, ...]]) -> set[str]:
+    """Look at half a gang at times, in namespaces and with TrainingPlans; return broken rules."""
+    checker = Checker(LIMITS)
+    for at, namespaces, views in looks:
+        checker.look(cluster(at=at, namespaces=namespaces, views=views, **HALF))
+    return rules(checker)
+
+
+MANAGED = (namespace(),)
+
+
+def test_half_a_gang_is_no_fault_of_kfext_while_its_writes_are_refused() -> None:
+    assert "half_held" not in judged((0, REFUSING, WAITS), (1000, REFUSING, WAITS))
+
+
+def test_once_they_are_not_refused_its_time_begins() -> None:
+    looks = ((0.0, REFUSING, WAITS), (100.0, REFUSING, WAITS), (101.0, MANAGED, WAITS))
+    assert "half_held" not in judged(*looks, (101 + LIMITS.gang - 1, MANAGED, WAITS))
+    assert "half_held" in judged(*looks, (101 + LIMITS.gang, MANAGED, WAITS))
+
+
+def test_it_may_say_for_a_while_that_they_were_refused_and_not_for_ever() -> None:
+    looks = ((0.0, REFUSING, REFUSED), (100.0, MANAGED, REFUSED))
+    assert "half_held" not in judged(*looks, (340.0, MANAGED, REFUSED))
+    later = ((350.0, MANAGED, REFUSED), (350 + LIMITS.gang, MANAGED, REFUSED))
+    assert "half_held" in judged(*looks, *later)
+
+
+def test_it_may_not_say_so_where_nothing_was_refused() -> None:
+    assert "half_held" in judged((0, MANAGED, REFUSED), (LIMITS.gang, MANAGED, REFUSED))
+
+
+def test_a_job_waits_for_as_much_as_its_pods_asked_for_when_there_were_any() -> None:
+    checker = Checker(LIMITS)
+    made = (pod(0, gpus=6, gates=(facts.GATE,)), pod(1, gpus=6, gates=(facts.GATE,)))
+    running, waiting = job(plan=["n1", "n1"]), job(held=True, suspend=True)
+    views = (view("job", "Queued", reason="NoRoom"),)
+    checker.look(cluster(at=0, nodes=NODES, jobs=(running,), pods=made, views=views))
+    for at in (1, 1000):
+        checker.look(cluster(at=at, nodes=NODES, jobs=(waiting,), views=views))
+    assert "idle_room" not in rules(checker)
+    for at in (2000, 3000):
+        checker.look(cluster(at=at, nodes=(node("n3", gpus=12),), jobs=(waiting,), views=views))
+    assert "idle_room" in rules(checker)
