@@ -1,24 +1,21 @@
 """Carry out what the script says of jobs, pods and nodes, as people and machines would do it."""
 
-from typing import Any
-
-from e2e.harness.jobs import PLURAL
-from e2e.harness.kube import Answer, Kube, Object
+from e2e.harness.kube import Kube, Object
 from e2e.soak import manifests
+from e2e.soak.asking import Asking, jobs_path, pods_path
 from e2e.soak.facts import BY_PERSON, COLOCATION, RESUMED, SUSPENDED
 from e2e.testbed import fakenodes
 
 CAPACITY = {"cpu": "64", "memory": "256Gi", "nvidia.com/gpu": "8", "pods": "110"}
 _OUT = {"key": "soak.example.com/out", "effect": "NoExecute"}
 _KWOK = "kwok.x-k8s.io/node"
-_GONE = {404, 409, 422}
 
 
-class Deeds:
+class Deeds(Asking):
     """One method per action. What no longer makes sense is left, as a person would leave it."""
 
     def __init__(self, kube: Kube) -> None:
-        self._kube = kube
+        super().__init__(kube)
         self._unlocked: set[tuple[str, str]] = set()
         self._to_resume: set[tuple[str, str, str]] = set()
         self._arrived = 0
@@ -26,12 +23,12 @@ class Deeds:
     # --- jobs -------------------------------------------------------------------------------------
 
     def submit(self, namespace: str, manifest: Object) -> None:
-        self._ask("POST", _jobs(namespace, manifest["kind"]), manifest)
+        self._ask("POST", jobs_path(namespace, manifest["kind"]), manifest)
 
     def delete(self, namespace: str, kind: str, name: str) -> None:
         self._unlocked.discard((namespace, name))
         self._to_resume.discard((namespace, kind, name))
-        self._ask("DELETE", f"{_jobs(namespace, kind)}/{name}")
+        self._ask("DELETE", jobs_path(namespace, kind, name))
 
     sweep = delete
 
@@ -43,12 +40,12 @@ class Deeds:
         for pod in self._pods(namespace, name):
             first = pod["metadata"]["labels"].get("training.kubeflow.org/job-role") == "master"
             if pod["spec"].get("nodeName") and (everyone or first):
-                path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}/status"
+                path = pods_path(namespace, pod["metadata"]["name"]) + "/status"
                 self._patch(path, {"status": {"phase": "Succeeded"}})
 
     def suspend(self, namespace: str, kind: str, name: str) -> None:
         """Suspend a job that runs, as a person would who sees it run."""
-        path = f"{_jobs(namespace, kind)}/{name}"
+        path = jobs_path(namespace, kind, name)
         job = self._kube.find(path)
         if job is not None and job["spec"]["runPolicy"].get("suspend") is not True:
             patch = {"metadata": {"annotations": {BY_PERSON: SUSPENDED},
@@ -62,7 +59,7 @@ class Deeds:
 
     def colocation(self, namespace: str, kind: str, name: str, value: str) -> None:
         patch = {"metadata": {"annotations": {COLOCATION: value}}}
-        self._patch(f"{_jobs(namespace, kind)}/{name}", patch)
+        self._patch(jobs_path(namespace, kind, name), patch)
 
     def lift_gate(self, namespace: str, _kind: str, name: str) -> None:
         self._unlocked.add((namespace, name))
@@ -73,7 +70,7 @@ class Deeds:
             for pod in self._pods(namespace, name):
                 self._open(pod)
         for namespace, kind, name in sorted(self._to_resume):
-            path = f"{_jobs(namespace, kind)}/{name}"
+            path = jobs_path(namespace, kind, name)
             job = self._kube.find(path)
             marks = job["metadata"].get("annotations", {}) if job else {}
             suspended = marks.get(BY_PERSON) == SUSPENDED
@@ -96,17 +93,16 @@ class Deeds:
             where = f"/spec/schedulingGates/{gates.index(manifests.FOREIGN_GATE)}"
             tests = [{"op": "test", "path": f"{where}/name", "value": manifests.FOREIGN_GATE}]
             metadata = pod["metadata"]
-            path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+            path = pods_path(metadata["namespace"], metadata["name"])
             self._patch(path, [*tests, {"op": "remove", "path": where}], kind="json")
 
     # --- nodes and what else is on them -----------------------------------------------------------
 
     def thief(self, namespace: str, name: str, node: str, gpus: int) -> None:
-        path = f"/api/v1/namespaces/{namespace}/pods"
-        self._ask("POST", path, manifests.thief(name, node, gpus))
+        self._ask("POST", pods_path(namespace), manifests.thief(name, node, gpus))
 
     def catch_thief(self, namespace: str, name: str) -> None:
-        self._ask("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}")
+        self._ask("DELETE", pods_path(namespace, name))
 
     def add_node(self, name: str) -> None:
         """Bring a new machine; its zone goes round."""
@@ -129,9 +125,8 @@ class Deeds:
         else:
             self._patch(path, {"metadata": {"annotations": {_KWOK: None}}})
             ready = {"type": "Ready", "status": "False", "reason": "KubeletNotReady"}
-            kind = "application/strategic-merge-patch+json"
             body = {"status": {"conditions": [ready]}}
-            self._expect(self._kube.ask("PATCH", f"{path}/status", body, kind=kind), path)
+            self._patch(f"{path}/status", body, kind="strategic")
 
     def heal_node(self, name: str, how: str) -> None:
         path = f"/api/v1/nodes/{name}"
@@ -146,25 +141,7 @@ class Deeds:
 
     def _pods(self, namespace: str, job: str) -> list[Object]:
         selector = f"?labelSelector=training.kubeflow.org/job-name%3D{job}"
-        return self._kube.items(f"/api/v1/namespaces/{namespace}/pods{selector}")
-
-    def _patch(self, path: str, body: Any, *, kind: str = "merge") -> None:
-        media = f"application/{'merge-patch' if kind == 'merge' else 'json-patch'}+json"
-        self._expect(self._kube.ask("PATCH", path, body, kind=media), path)
-
-    def _ask(self, method: str, path: str, body: Any = None) -> None:
-        self._expect(self._kube.ask(method, path, body), path)
-
-    @staticmethod
-    def _expect(answer: Answer, path: str) -> None:
-        """Take a refusal because something changed meanwhile; no other."""
-        quota = answer.status == 403 and "exceeded quota" in answer.message
-        if not answer.ok and answer.status not in _GONE and not quota:
-            raise AssertionError(f"{path}: {answer.status} {answer.message}")
-
-
-def _jobs(namespace: str, kind: str) -> str:
-    return f"/apis/kubeflow.org/v1/namespaces/{namespace}/{PLURAL[kind]}"
+        return self._kube.items(pods_path(namespace) + selector)
 
 
 def _is_suspended(job: Object) -> bool:

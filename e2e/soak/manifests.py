@@ -17,9 +17,19 @@ _SHAPES: tuple[tuple[int, dict[str, str]], ...] = (
     (3, {"nvidia.com/gpu": "2", "cpu": "2", "memory": "8Gi"}),
     (3, {"cpu": "4", "memory": "8Gi"}),
     (1, {"cpu": "500m", "memory": "100Gi"}),
+    (2, {}),  # what its namespace's LimitRange says, if there is one
 )
+_FEW = 2
 _SIZES = {1: 4, 2: 4, 3: 2, 4: 6, 6: 3, 8: 6, 10: 1, 12: 2, 20: 1}
 _PART = {"cpu": "2", "memory": "4Gi"}
+
+
+_ODDITIES: dict[str, Object] = {
+    "gated": {"schedulingGates": [{"name": FOREIGN_GATE}]},
+    "scheduler": {"schedulerName": "nobody"},
+    "selector": {"nodeSelector": {ZONE: "nowhere"}},
+}
+PINNED = ("plain", "huge", *_ODDITIES)
 
 
 def random_job(dice: random.Random, name: str) -> Object:
@@ -42,7 +52,8 @@ def random_job(dice: random.Random, name: str) -> Object:
     if dice.random() < 0.1:
         _each_pod(made, affinity=_zones(dice.sample(ZONES, 2)))
     elif dice.random() < 0.08:
-        _each_pod(made, affinity=_refused(dice.choice(("podAffinity", "podAntiAffinity"))))
+        term = "podAffinity" if dice.random() < 0.5 else "podAntiAffinity"
+        _each_pod(made, affinity=_refused(term, "" if size <= _FEW else name))
     elif dice.random() < 0.1:
         _each_pod(made, nodeSelector={ZONE: dice.choice(ZONES)})
     return made
@@ -78,14 +89,20 @@ def _zones(zones: list[str]) -> Object:
     return {"nodeAffinity": required}
 
 
-def _refused(kind: str) -> Object:
-    """Return terms that kfext does not count with: only kube-scheduler refuses the pods.
+def _refused(kind: str, job: str) -> Object:
+    """Return terms by which kube-scheduler refuses pods.
 
     With podAffinity all of them, for nothing has that label; with podAntiAffinity all but one on
-    each node.
+    each node: of the job, or of any if none is named. Those keep the pods of all jobs off their
+    nodes, so large jobs must not have them.
     """
-    there = {"podAffinity": "soak.example.com/nobody", "podAntiAffinity": _JOB_NAME}[kind]
-    selector = {"matchExpressions": [{"key": there, "operator": "Exists"}]}
+    if kind == "podAffinity":
+        there: Object = {"key": "soak.example.com/nobody", "operator": "Exists"}
+    elif job:
+        there = {"key": _JOB_NAME, "operator": "In", "values": [job]}
+    else:
+        there = {"key": _JOB_NAME, "operator": "Exists"}
+    selector = {"matchExpressions": [there]}
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}
     return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
@@ -97,6 +114,30 @@ def thief(name: str, node: str, gpus: int) -> Object:
     if node:
         spec["nodeSelector"] = {"kubernetes.io/hostname": node}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+def pinned(name: str, node: str, how: str) -> Object:
+    """Return a pod that somebody pins as kfext does; kube-scheduler can bind it only if `plain`."""
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    cpu = "1000" if how == "huge" else "1"
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu}}}
+    spec: Object = {"containers": [container], "affinity": affinity, **_ODDITIES.get(how, {})}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+def limit_range(cpu: str, memory: str) -> Object:
+    """Return what containers request, and are limited to, that do not say so themselves."""
+    amounts = {"cpu": cpu, "memory": memory}
+    limit = {"type": "Container", "default": amounts, "defaultRequest": amounts}
+    metadata = {"name": "soak"}
+    return {
+        "apiVersion": "v1",
+        "kind": "LimitRange",
+        "metadata": metadata,
+        "spec": {"limits": [limit]},
+    }
 
 
 def priority_class(name: str) -> Object:

@@ -6,15 +6,23 @@ SEATS = 8
 """GPUs of a node: about what decides how many jobs fill the cluster."""
 _PODS_PER_JOB = 6
 _CROWD = 1.7
+_MOST_LIMITS = 2
+WILD = "soak-wild"
+"""A namespace that is not opted in; tenants only are at work there."""
 _SHARE_TROUBLED = 0.15
 _WEIGHTS = {
     "submit": 0, "resubmit": 3, "delete": 6, "finish": 8, "sweep": 0, "suspend": 3, "resume": 0,
     "colocation": 3, "lift_gate": 0, "thief": 4, "catch_thief": 0,
     "lose_node": 1.5, "add_node": 0, "trouble_node": 3, "heal_node": 0,
     "kill_controller": 1, "pause_controller": 1, "kill_webhook": 0.7, "cut_watches": 1.5,
-    "refuse": 2,
+    "refuse": 2, "refuse_here": 1.2, "admit_here": 0, "limit": 0.8, "unlimit": 0,
+    "pin_stranger": 2, "drop_stranger": 0, "pin_gated": 2, "resize": 4,
+    "forge": 3, "submit_forged": 2.5, "drop_forged": 0, "plant": 0, "stray": 1, "drop_stray": 0,
 }  # fmt: skip
-_OF_JOBS = ("delete", "resubmit", "finish", "suspend", "colocation")
+_OF_JOBS = (
+    *("delete", "resubmit", "finish", "suspend", "colocation"),
+    *("resize", "forge", "stray"),
+)
 _OF_PROCESSES = ("kill_controller", "pause_controller", "kill_webhook")
 
 
@@ -22,7 +30,9 @@ _OF_PROCESSES = ("kill_controller", "pause_controller", "kill_webhook")
 class Roster:
     """Jobs by name (namespace and kind), and which of them are in which state; nodes; thieves.
 
-    `ended` have succeeded, `suspended` were by a person, `locked` bear a foreign gate.
+    `ended` have succeeded, `suspended` were by a person, `locked` bear a foreign gate. `strangers`
+    are pods that somebody pinned, `strays` those that name a job of another namespace; `forged` are
+    jobs of tenants (namespace, kind, name). `refusing` and `limits` are namespaces.
     """
 
     nodes: list[str]
@@ -32,6 +42,11 @@ class Roster:
     locked: set[str] = field(default_factory=set)
     thieves: list[tuple[str, str]] = field(default_factory=list)
     troubled: dict[str, str] = field(default_factory=dict)
+    strangers: list[tuple[str, str]] = field(default_factory=list)
+    strays: list[tuple[str, str]] = field(default_factory=list)
+    forged: list[tuple[str, str, str]] = field(default_factory=list)
+    refusing: list[str] = field(default_factory=list)
+    limits: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._wanted_nodes = len(self.nodes)
@@ -46,6 +61,12 @@ class Roster:
     def sound(self) -> list[str]:
         """The nodes that are not in trouble."""
         return [name for name in self.nodes if name not in self.troubled]
+
+    @property
+    def unplaced(self) -> list[tuple[str, str, str]]:
+        """The jobs of tenants that kfext must not place."""
+        elsewhere = ("elsewhere", "giant")
+        return [one for one in self.forged if one[0] == WILD or one[2].startswith(elsewhere)]
 
     def drop(self, job: str) -> tuple[str, str]:
         """Forget a job; return its namespace and kind."""
@@ -69,11 +90,21 @@ class Roster:
             "catch_thief": len(self.thieves),
             "add_node": 3 * max(0, self._wanted_nodes - len(self.nodes)),
             "heal_node": 2 * len(self.troubled),
+            "admit_here": 0.6 * len(self.refusing),
+            "unlimit": 0.4 * len(self.limits),
+            "drop_stranger": len(self.strangers) / 8,
+            "drop_stray": len(self.strays) / 4,
+            "drop_forged": len(self.forged) / 8,
+            "plant": 1.0 if self.unplaced else 0,
         }
         if not alive:
             weights |= dict.fromkeys(_OF_JOBS, 0)
         if len(self.sound) <= self._wanted_nodes * (1 - _SHARE_TROUBLED):
             weights |= dict.fromkeys(("trouble_node", "lose_node"), 0)
+        if self.refusing:
+            weights["refuse_here"] = 0
+        if len(self.limits) >= _MOST_LIMITS:
+            weights["limit"] = 0
         if busy:
             weights |= dict.fromkeys(_OF_PROCESSES, 0)
         return {name: weight for name, weight in weights.items() if weight > 0}

@@ -7,20 +7,23 @@ from dataclasses import dataclass, field
 
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.space import Space
-from e2e.soak import manifests
 from e2e.soak.deeds import Deeds
-from e2e.soak.facts import Cluster
+from e2e.soak.facts import WRITE_REFUSED, Cluster
 from e2e.soak.invariants import Checker, Limits, Violation
 from e2e.soak.mirror import Mirror
+from e2e.soak.mischief import NAMESPACES
+from e2e.soak.others import Others
+from e2e.soak.processes import limit_bytes, too_large
 from e2e.soak.quiet import Reserved, unbalanced, unsettled
-from e2e.soak.roster import Roster
-from e2e.soak.script import NAMESPACES, Action, Script
+from e2e.soak.roster import WILD, Roster
+from e2e.soak.script import Action, Script
+from e2e.soak.stage import set_up
+from e2e.soak.tally import Tally, report
+from e2e.soak.tenants import Tenants
 from e2e.soak.trouble import Trouble
 from e2e.testbed.progress import say
 
 LIMITS = Limits(bind=5.0, create=8.0)
-_QUOTA = {"pods": "24", "requests.nvidia.com/gpu": "16"}
-_RESERVE_AFTER = "30s"
 _ACT_SECONDS = 0.25
 _LOOK_SECONDS = 1.0
 _SETTLE_SECONDS = 240.0
@@ -36,20 +39,20 @@ class Soak:
     kfext: Kfext
     seed: int
     nodes: int
-    done: Counter[str] = field(default_factory=Counter)
+    tally: Tally = field(default_factory=Tally)
     wrong: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.checker = Checker(LIMITS)
         self._kube = self.kfext.kube
-        self._spaces = {name: Space(self.kfext, name) for name in NAMESPACES}
+        self._spaces = {name: Space(self.kfext, name) for name in (*NAMESPACES, WILD)}
         self._deeds = Deeds(self._kube)
+        self._others, self._tenants = Others(self._kube), Tenants(self._kube)
         self._trouble = Trouble(self.kfext)
         self._mirror = Mirror(self.kfext.testbed, on_pod=self.checker.pod)
         names = [f"node-{number:03}" for number in range(self.nodes)]
         self._script = Script(random.Random(self.seed), Roster(names))
         self._looked = 0.0
-        self._most: Counter[str] = Counter()
         self._trail: deque[str] = deque(maxlen=_TRAIL)
 
     def run(self, seconds: float) -> list[str]:
@@ -67,46 +70,33 @@ class Soak:
         finally:
             self._mirror.stop()
             say(self.summary())
-        return [*map(str, self.checker.violations), *self.wrong]
+        self.wrong += [f"[leader] {one}" for one in self._trouble.leadership.unasked]
+        self.wrong += too_large(self._trouble.peak_bytes, limit_bytes())
+        self.wrong += self.tally.in_vain(self._took)
+        return [*map(str, self.checker.violations), *self._tenants.wrong, *self.wrong]
 
     def summary(self) -> str:
         """Return counts of what was done, and the longest times to everything that has a bound."""
-        checker, told = self.checker, sorted(self.checker.memory.told.values())
-        lines = [
-            f"seed {self.seed}: {self.done.total()} actions {dict(sorted(self.done.items()))}",
-            f"{self._trouble.kills} kills; {checker.looks} looks at {len(checker.rules)} rules; "
-            f"kfext at work for {self._trouble.worked:.0f} s",
-            f"most at once: {dict(self._most)}",
-            f"time to a reason of {len(told)} jobs: " + _percentiles(told),
-        ]
-        for rule in checker.rules:
-            worst = checker.worst.get(rule.name, 0.0)
-            lines.append(
-                f"  {rule.name}: seen {checker.seen[rule.name]} times, "
-                f"at worst for {worst:.1f} s of {rule.seconds:.0f} s"
-            )
-        return "\n".join(lines)
+        trouble = self._trouble
+        return "\n".join(
+            [
+                f"seed {self.seed}: {self.tally}",
+                f"took effect: {dict(sorted(self._took.items()))}; "
+                f"{self._refused()} writes of kfext were refused",
+                f"{trouble.kills} kills; {trouble.leadership.changes} changes of the leader; "
+                f"{trouble.peak_bytes / (1 << 20):.0f} MiB of a controller at most; "
+                f"kfext at work for {trouble.worked:.0f} s",
+                report(self.checker),
+            ]
+        )
 
     # --- the parts --------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        for space in self._spaces.values():
-            space.create()
-        quota = {"metadata": {"name": "soak"}, "spec": {"hard": _QUOTA}}
-        path = f"/api/v1/namespaces/{NAMESPACES[-1]}/resourcequotas"
-        self._kube.create(path, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
-        for name in manifests.PRIORITIES:
-            path = "/apis/scheduling.k8s.io/v1/priorityclasses"
-            self._kube.create(path, manifests.priority_class(name))
-        timeouts = {
-            "bindTimeout": f"{LIMITS.bind:.0f}s",
-            "createTimeout": f"{LIMITS.create:.0f}s",
-            "reserveAfter": _RESERVE_AFTER,
-        }
-        policy = {"metadata": {"name": "soak"}, "spec": {"placement": timeouts}}
-        path = "/apis/kfext.dev/v1alpha1/trainingpolicies"
-        body = {"apiVersion": "kfext.dev/v1alpha1", "kind": "TrainingPolicy", **policy}
-        self._kube.create(path, body)
+        for name, space in self._spaces.items():
+            space.create(managed=name != WILD)
+        set_up(self._kube, LIMITS)
+        self._tenants.move_in([*self._spaces.values()], self.kfext.testbed.folder / "tenants")
         for name in self._script.roster.nodes:
             self._deeds.add_node(name)
         self.kfext.start_standby()
@@ -115,60 +105,69 @@ class Soak:
 
     def _act(self, action: Action) -> None:
         self._trail.append(f"{self._trouble.worked:.1f} {action}")
-        self.done[action.name] += 1
-        deed = getattr(self._deeds, action.name, None) or getattr(self._trouble, action.name)
+        self.tally.done[action.name] += 1
+        actors = (self._deeds, self._others, self._tenants, self._trouble)
+        (deed,) = [getattr(one, action.name) for one in actors if hasattr(one, action.name)]
         deed(*action.arguments)
 
     def _rest(self, seconds: float) -> None:
         """Let some seconds pass, watching."""
         until = time.monotonic() + seconds
+        before = len(self._trouble.leadership.unasked)
         at = self._trouble.tick()
+        for one in self._trouble.leadership.unasked[before:]:
+            say("\n".join([f"VIOLATED: {one}", *self._trail, self.kfext.tail()]))
         if time.monotonic() - self._looked >= _LOOK_SECONDS:
             self._looked = time.monotonic()
             self._deeds.tend()
+            self._others.tend()
             cluster = self._mirror.cluster(at)
-            self._count(cluster)
+            self.tally.see(cluster, self.checker.memory)
             self._report(self.checker.look(cluster))
         time.sleep(max(0.0, until - time.monotonic()))
 
-    def _count(self, cluster: Cluster) -> None:
-        """Note how much was going on, so that a soak of an idle cluster shows."""
-        gangs = cluster.gangs.values()
-        for what, much in {
-            "jobs": len(cluster.gangs),
-            "queued": sum(gang.held and gang.suspended for gang in gangs),
-            "released": sum(gang.released for gang in gangs),
-            "pods bound": sum(bool(pod.node) and not pod.over for pod in cluster.pods),
-            "nodes shut": sum(not node.open for node in cluster.nodes.values()),
-            "nodes not ready": sum(not node.ready for node in cluster.nodes.values()),
-            "pods gated": sum(pod.gated for pod in cluster.pods),
-        }.items():
-            self._most[what] = max(self._most[what], much)
-
     def _report(self, fresh: list[Violation]) -> None:
         for one in fresh:
-            say(f"VIOLATED after {self.done.total()} actions of seed {self.seed}: {one}")
+            say(f"VIOLATED after {self.tally.done.total()} actions of seed {self.seed}: {one}")
             space = next((space for name, space in self._spaces.items() if name in one.told), None)
             if space is not None and len(self.checker.violations) <= _MOST_TOLD:
                 say("\n".join(["last actions:", *self._trail, space.account()]))
 
     def _settle(self) -> None:
         """End all trouble and wait until every job has what it can get."""
-        say(f"  did {dict(self.done)}; waiting for quiet")
+        say(f"  did {dict(self.tally.done)}; waiting for quiet")
         self._trouble.end()
         for name, how in self._script.roster.troubled.items():
             self._deeds.heal_node(name, how)
         self._deeds.unlock(self._script.roster.jobs)
+        self._end_mischief()
         deadline = time.monotonic() + _SETTLE_SECONDS
         restless = ["nothing was looked at"]
         while restless and time.monotonic() < deadline:
             self._rest(_LOOK_SECONDS)
             cluster = self._mirror.cluster(self._trouble.worked)
+            self._delete_refused(cluster)
             restless = [*unsettled(cluster), *unbalanced(cluster, self._reserved())]
         self.wrong += [f"[unsettled] {one}" for one in restless]
         if restless:
             for space in self._spaces.values():
                 say(space.account())
+
+    def _end_mischief(self) -> None:
+        """Have the API server refuse nothing more; the pods that strangers pinned stay."""
+        roster = self._script.roster
+        for namespace in roster.refusing:
+            self._others.admit_here(namespace)
+        for namespace in roster.limits:
+            self._others.unlimit(namespace)
+        for namespace, name in roster.strays:
+            self._tenants.drop_stray(namespace, name)
+
+    def _delete_refused(self, cluster: Cluster) -> None:
+        """Delete jobs that kfext was kept from: it tries again later than anybody waits here."""
+        for gang in cluster.gangs.values():
+            if gang.view.get("reason") == WRITE_REFUSED:
+                self._deeds.delete(gang.namespace, gang.kind, gang.name)
 
     def _clear(self) -> None:
         """Delete everything; then nothing may be reserved."""
@@ -184,16 +183,15 @@ class Soak:
         if left or kept != Reserved(0, 0):
             self.wrong.append(f"[leaked] {left} pods and {kept} after all was deleted")
 
+    @property
+    def _took(self) -> Counter[str]:
+        return self._others.took + self._tenants.took
+
+    def _refused(self) -> int:
+        """Return how many writes of kfext the API server forbade."""
+        log = [*self.kfext.controller.proxy.log, *self.kfext.standby.proxy.log]
+        return sum(one.is_write and one.status == 403 for one in log)
+
     def _reserved(self) -> Reserved:
         gauge = self._trouble.gauge
         return Reserved(gauge("kfext_ledger_claims"), gauge("kfext_reserved_nodes"))
-
-
-def _percentiles(times: list[float]) -> str:
-    if not times:
-        return "none"
-    places = {"p50": 0.5, "p99": 0.99, "worst": 1.0}
-    at = {
-        name: times[min(len(times) - 1, int(share * len(times)))] for name, share in places.items()
-    }
-    return ", ".join(f"{name} {seconds:.1f} s" for name, seconds in at.items())

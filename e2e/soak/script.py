@@ -4,22 +4,20 @@ The script keeps its own idea of which jobs and nodes there are; whether an acti
 when it is carried out is for `deeds` to see. So one seed is one sequence of actions.
 """
 
-import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from e2e.soak.manifests import random_job
-from e2e.soak.roster import Roster
+from e2e.soak.mischief import NAMESPACES, Mischief
 
 Object = dict[str, Any]
-NAMESPACES = ("soak-a", "soak-b", "soak-quota")
 _STATUSES = (409, 429, 500)
 
 
 @dataclass(frozen=True)
 class Action:
-    """One thing to do: a method of Deeds or Trouble, and its arguments."""
+    """One thing to do: a method of Deeds, Others, Tenants or Trouble, and its arguments."""
 
     name: str
     arguments: tuple[Any, ...] = ()
@@ -30,15 +28,10 @@ class Action:
 
 
 @dataclass
-class Script:
+class Script(Mischief):
     """An endless iterator of actions; `until` are those that must follow, by their step."""
 
-    dice: random.Random
-    roster: Roster
     until: list[tuple[int, Action]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._step = self._made = 0
 
     def __iter__(self) -> Iterator[Action]:
         return self
@@ -56,9 +49,8 @@ class Script:
     # --- jobs -------------------------------------------------------------------------------------
 
     def _submit(self) -> tuple[Any, ...]:
-        self._made += 1
         (namespace,) = self.dice.choices(NAMESPACES, weights=(5, 3, 1))
-        return self._submitted(f"job-{self._made}", namespace)
+        return self._submitted(self._new("job"), namespace)
 
     def _submitted(self, name: str, namespace: str) -> tuple[Any, ...]:
         manifest = random_job(self.dice, name)
@@ -123,8 +115,7 @@ class Script:
     # --- nodes ------------------------------------------------------------------------------------
 
     def _thief(self) -> tuple[Any, ...]:
-        self._made += 1
-        thief = (self.dice.choice(NAMESPACES), f"thief-{self._made}")
+        thief = (self.dice.choice(NAMESPACES), self._new("thief"))
         self.roster.thieves.append(thief)
         return *thief, self.dice.choice((*self.roster.nodes, "")), self.dice.randint(1, 6)
 
@@ -138,8 +129,7 @@ class Script:
         return (name,)
 
     def _add_node(self) -> tuple[Any, ...]:
-        self._made += 1
-        self.roster.nodes.append(f"new-{self._made}")
+        self.roster.nodes.append(self._new("new"))
         return (self.roster.nodes[-1],)
 
     def _trouble_node(self) -> tuple[Any, ...]:

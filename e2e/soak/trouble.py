@@ -8,6 +8,7 @@ from e2e.harness.controller_process import ControllerProcess
 from e2e.harness.faults import Exchange, Refuse
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.wait import until
+from e2e.soak.processes import Leadership, peak_bytes
 
 _BURST_SECONDS = 3.0
 
@@ -27,10 +28,14 @@ class Trouble:
         self.worked = 0.0
         """Seconds in which a controller led and was not stopped."""
         self.kills = 0
+        self.leadership = Leadership()
+        self.peak_bytes = 0
+        """The most memory that a controller had."""
 
     def kill_controller(self, both: bool) -> None:
         """SIGKILL the leader; with `both`, the standby too."""
         for one in self._both if both else (self.leader or self._both[0],):
+            self.leadership.befall(one.pid)
             one.kill()
             self.kills += 1
 
@@ -38,10 +43,12 @@ class Trouble:
         """SIGSTOP: it looks alive and does nothing, and later goes on with what it knew."""
         self._frozen = self.leader
         if self._frozen is not None:
+            self.leadership.befall(self._frozen.pid)
             self._frozen.freeze()
 
     def continue_controller(self) -> None:
         if self._frozen is not None and self._frozen.pid is not None:
+            self.leadership.resume(self._frozen.pid, at=time.monotonic())
             self._frozen.thaw()
         self._frozen = None
 
@@ -68,11 +75,13 @@ class Trouble:
         now = time.monotonic()
         if self._heal_at is not None and now > self._heal_at:
             self._heal()
+        self.peak_bytes = max(self.peak_bytes, *(peak_bytes(one.pid) for one in self._both))
         for one in self._both:
             if one.pid is None:  # killed, or it lost its Lease and ended, as it should
                 one.wait_dead()
                 one.launch(environment=self._kfext.environment)
         leader = self.leader
+        self.leadership.see(leader.pid if leader else None, at=now)
         if leader is not None and leader is not self._frozen:
             self.worked += now - self._last
         self._last = now

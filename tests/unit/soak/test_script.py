@@ -6,8 +6,10 @@ from itertools import islice
 import pytest
 
 from e2e.soak.deeds import Deeds
+from e2e.soak.others import Others
 from e2e.soak.roster import Roster
 from e2e.soak.script import Action, Script
+from e2e.soak.tenants import Tenants
 from e2e.soak.trouble import Trouble
 
 STEPS = 1500
@@ -26,8 +28,9 @@ def test_one_seed_is_one_sequence() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_every_kind_of_action_comes_and_somebody_carries_it_out(seed: int) -> None:
     names = {action.name for action in actions(seed)}
-    assert all(hasattr(Deeds, name) or hasattr(Trouble, name) for name in names)
-    assert len(names) == 22
+    actors = (Deeds, Others, Tenants, Trouble)
+    assert all(sum(hasattr(one, name) for one in actors) == 1 for name in names)
+    assert len(names) == 36
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -41,6 +44,26 @@ def test_a_process_that_is_brought_down_comes_back_before_another_goes(seed: int
             down = back[action.name]
         elif action.name == down:
             down = None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_at_most_one_namespace_refuses_writes_and_not_for_ever(seed: int) -> None:
+    refusing: list[str] = []
+    for action in actions(seed):
+        if action.name == "refuse_here":
+            assert not refusing
+            refusing.append(action.arguments[0])
+        elif action.name == "admit_here":
+            assert refusing == [action.arguments[0]]
+            refusing.clear()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nobody_resumes_or_ends_a_job_of_a_tenant(seed: int) -> None:
+    made = [one.arguments for one in actions(seed) if one.name == "submit_forged"]
+    forged = {manifest["metadata"]["name"] for _, manifest in made}
+    touched = [one for one in actions(seed) if forged & set(map(str, one.arguments))]
+    assert {one.name for one in touched} <= {"drop_forged", "plant"}
 
 
 @pytest.mark.parametrize("seed", range(3))

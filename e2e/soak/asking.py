@@ -1,0 +1,51 @@
+"""How the soak asks the API server: as people do, who find that things have changed meanwhile."""
+
+from collections import Counter
+from typing import Any
+
+from e2e.harness.jobs import PLURAL
+from e2e.harness.kube import Answer, Kube
+
+REFUSAL = "the soak refuses it"
+"""What the API server says where the soak's own policies are in force."""
+_GONE = {404, 409, 422}
+_MEDIA = {"merge": "merge-patch", "json": "json-patch", "strategic": "strategic-merge-patch"}
+
+
+class Asking:
+    """`took` counts what was done and took effect, by its name."""
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+        self.took: Counter[str] = Counter()
+
+    def _patch(self, path: str, body: Any, *, kind: str = "merge") -> bool:
+        media = f"application/{_MEDIA[kind]}+json"
+        return self._expect(self._kube.ask("PATCH", path, body, kind=media), path)
+
+    def _ask(self, method: str, path: str, body: Any = None) -> bool:
+        return self._expect(self._kube.ask(method, path, body), path)
+
+    @staticmethod
+    def _expect(answer: Answer, path: str) -> bool:
+        """Take a refusal because something changed meanwhile; no other. Return whether it was ok.
+
+        Raises AssertionError.
+        """
+        known = ("exceeded quota", REFUSAL)
+        quota = answer.status == 403 and any(one in answer.message for one in known)
+        if not answer.ok and answer.status not in _GONE and not quota:
+            raise AssertionError(f"{path}: {answer.status} {answer.message}")
+        return answer.ok
+
+
+def jobs_path(namespace: str, kind: str, name: str = "") -> str:
+    """Return the path of jobs, or of one."""
+    path = f"/apis/kubeflow.org/v1/namespaces/{namespace}/{PLURAL[kind]}"
+    return f"{path}/{name}" if name else path
+
+
+def pods_path(namespace: str, name: str = "") -> str:
+    """Return the path of pods, or of one."""
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    return f"{path}/{name}" if name else path
