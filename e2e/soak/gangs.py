@@ -118,35 +118,6 @@ def gated_in_silence(cluster: Cluster, memory: Memory) -> Found:
     return found
 
 
-def queued_in_silence(cluster: Cluster, _: Memory) -> Found:
-    """Every job that kfext holds has a phase, a reason and a sentence."""
-    return {
-        gang.uid: f"{gang} is held, {said(gang)}"
-        for gang in cluster.gangs.values()
-        if gang.handled and gang.held and gang.suspended
-        if not (gang.view.get("phase") and gang.view.get("reason") and gang.view.get("message"))
-    }
-
-
-def misreported(cluster: Cluster, _: Memory) -> Found:
-    """What a TrainingPlan says is the case."""
-    found = {}
-    for gang in cluster.gangs.values():
-        phase, nodes = gang.view.get("phase"), set(gang.view.get("nodes", ()))
-        if gang.over or gang.ending:
-            continue
-        homes = [pod.node for pod in wanted(gang)]
-        if phase == "Queued" and not (gang.suspended and gang.held):
-            found[gang.uid] = f"{gang} is said to be queued; suspended {gang.suspended}"
-        elif phase == "Suspended" and not gang.suspended:
-            found[gang.uid] = f"{gang} is said to be suspended and is not"
-        elif phase == "Placed" and gang.handled and nodes != set(filter(None, homes)):
-            found[gang.uid] = f"{gang} is said to be on {sorted(nodes)}, it is on {homes}"
-        elif phase == "Placed" and not any(homes):
-            found[gang.uid] = f"{gang} is said to be placed, none of its pods is bound"
-    return found
-
-
 def failed(cluster: Cluster, memory: Memory) -> Found:
     """No job failed but by its own deadline or by a pod that others took from it."""
     return {

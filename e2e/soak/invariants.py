@@ -1,4 +1,4 @@
-"""The checker: every rule of `gangs`, `rooms` and `starts`, and how long each may be broken.
+"""The checker: the rules of `gangs`, `rooms`, `starts`, `telling`, and how long each may be broken.
 
 It reads what the API server says and nothing else, and shares no code with kfext.
 """
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from e2e.soak import gangs, rooms, starts
+from e2e.soak import gangs, rooms, starts, telling
 from e2e.soak.facts import Cluster
 from e2e.soak.memory import Memory
 from e2e.soak.rooms import Found
@@ -23,7 +23,9 @@ class Limits:
 
     `bind` and `create` are the timeouts of the policy in force. `slack` is for what the operator,
     kube-scheduler and a busy machine add, `word` for a reason to appear, `steady` for watches of
-    different kinds to tell the same story.
+    different kinds to tell the same story. `refusals`: kfext tries a write that is refused five
+    times in 31 s, then as often what it would do in its place, then a note of the job's settings,
+    and changes what it says of the job only after them.
     """
 
     bind: float
@@ -31,6 +33,7 @@ class Limits:
     slack: float = 45.0
     word: float = 45.0
     steady: float = 10.0
+    refusals: float = 3 * 31.0
 
     @property
     def gang(self) -> float:
@@ -134,7 +137,8 @@ def _rules(limits: Limits, memory: Memory) -> tuple[Rule, ...]:
         of_gangs(gangs.two_plans, limits.steady),
         of_gangs(gangs.torn_apart, limits.steady),
         of_gangs(gangs.gated_in_silence, limits.slack),
-        of_gangs(gangs.queued_in_silence, limits.word),
-        of_gangs(gangs.misreported, limits.word),
+        of_gangs(telling.queued_in_silence, limits.word),
+        of_gangs(telling.refused_in_silence, limits.word + limits.refusals),
+        of_gangs(telling.misreported, limits.word),
         of_gangs(gangs.suspended_by_nobody, limits.steady),
     )

@@ -267,6 +267,14 @@ BROKEN = {
         gang(pods=(pod(0, gates=OURS),), jobs=(job(released="NoRoom"),), views=()),
     ),
     "a job is held and nobody says why": ("queued_in_silence", queued(views=())),
+    "a job is held, may not be written, and nobody says so": (
+        "refused_in_silence",
+        queued(views=(), namespaces=(namespace(refuses="jobs"),)),
+    ),
+    "a job may not be written, and is told for long to be where it is not": (
+        "refused_in_silence",
+        gang(views=(view("job", "Placed", "n2"),), namespaces=(namespace(refuses="jobs"),)),
+    ),
     "a job is told to be placed on a node where it is not": (
         "misreported",
         gang(views=(view("job", "Placed", "n2"),)),

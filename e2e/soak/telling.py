@@ -1,0 +1,51 @@
+"""What must hold of what is said of jobs."""
+
+from collections.abc import Iterator
+
+from e2e.soak.facts import Cluster, Gang
+from e2e.soak.gangs import said, wanted
+from e2e.soak.memory import Memory
+from e2e.soak.rooms import Found
+
+
+def queued_in_silence(cluster: Cluster, _: Memory) -> Found:
+    """Every job that kfext holds has a phase, a reason and a sentence."""
+    return {gang.uid: told for gang, told in _silent(cluster) if not _is_refused(gang, cluster)}
+
+
+def misreported(cluster: Cluster, _: Memory) -> Found:
+    """What a TrainingPlan says is the case."""
+    return {gang.uid: told for gang, told in _wrong(cluster) if not _is_refused(gang, cluster)}
+
+
+def refused_in_silence(cluster: Cluster, _: Memory) -> Found:
+    """All that holds of jobs which the API server does not let kfext write, a while later."""
+    found = (*_silent(cluster), *_wrong(cluster))
+    return {gang.uid: told for gang, told in found if _is_refused(gang, cluster)}
+
+
+def _is_refused(gang: Gang, cluster: Cluster) -> bool:
+    return cluster.refusing.get(gang.namespace) == "jobs"
+
+
+def _silent(cluster: Cluster) -> Iterator[tuple[Gang, str]]:
+    for gang in cluster.gangs.values():
+        told = gang.view.get("phase") and gang.view.get("reason") and gang.view.get("message")
+        if gang.handled and gang.held and gang.suspended and not told:
+            yield gang, f"{gang} is held, {said(gang)}"
+
+
+def _wrong(cluster: Cluster) -> Iterator[tuple[Gang, str]]:
+    for gang in cluster.gangs.values():
+        phase, nodes = gang.view.get("phase"), set(gang.view.get("nodes", ()))
+        if gang.over or gang.ending:
+            continue
+        homes = [pod.node for pod in wanted(gang)]
+        if phase == "Queued" and not (gang.suspended and gang.held):
+            yield gang, f"{gang} is said to be queued; suspended {gang.suspended}"
+        elif phase == "Suspended" and not gang.suspended:
+            yield gang, f"{gang} is said to be suspended and is not"
+        elif phase == "Placed" and gang.handled and nodes != set(filter(None, homes)):
+            yield gang, f"{gang} is said to be on {sorted(nodes)}, it is on {homes}"
+        elif phase == "Placed" and not any(homes):
+            yield gang, f"{gang} is said to be placed, none of its pods is bound"
