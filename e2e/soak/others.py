@@ -121,7 +121,11 @@ def _runs(pod: Object) -> bool:
 
 
 def _is_open_behind_gate(pod: Object) -> bool:
-    """Say whether kfext holds a pod back that nobody has limited to nodes."""
+    """Say whether kfext holds a pod back that nobody has limited to nodes.
+
+    Not one of a tenant: kfext lets those go as they are, and then the pin is the tenant's business.
+    """
+    job = pod["metadata"].get("labels", {}).get("training.kubeflow.org/job-name", "")
     gates = [gate["name"] for gate in pod["spec"].get("schedulingGates", ())]
     affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
-    return GATE in gates and _REQUIRED not in affinity
+    return job.startswith("job-") and GATE in gates and _REQUIRED not in affinity
