@@ -18,6 +18,7 @@ from kfext.core.placement.gang import Member, members_of
 from kfext.core.placement.limits import Limits
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Colocation
+from kfext.model.gang_terms import Apart
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.job_state import JobState
 from kfext.model.kinds import KINDS
@@ -184,7 +185,7 @@ def raw_pod(
     if held:
         pod_spec["schedulingGates"] = [{"name": gate} for gate in held]
     if pinned:
-        pod_spec["affinity"] = affinity_to(pinned)
+        pod_spec["affinity"] = {**pod_spec.get("affinity", {}), **affinity_to(pinned)}
     if bound:
         pod_spec["nodeName"] = bound
     metadata: Raw = {
@@ -241,8 +242,12 @@ def _template(of: TrainingJob, type_: str) -> Raw:
         container["ports"] = [
             {"hostPort": port, "containerPort": port} for _, port in group.constraints.host_ports
         ]
-    claims = group.constraints.claims
-    return {"containers": [container], **(using(*claims) if claims else {})}
+    claims, terms = group.constraints.claims, group.constraints.apart
+    return {
+        "containers": [container],
+        **(using(*claims) if claims else {}),
+        **(apart(*terms) if terms else {}),
+    }
 
 
 def raw_node(
@@ -278,6 +283,19 @@ def node(name: str, **more: Any) -> Node:
 def using(*claims: str) -> Raw:
     """The part of a pod spec that uses volume claims."""
     return {"volumes": [{"name": x, "persistentVolumeClaim": {"claimName": x}} for x in claims]}
+
+
+def apart(*terms: Apart) -> Raw:
+    """The part of a pod spec that has these terms."""
+    raw = []
+    for term in terms:
+        labels: list[Raw] = [{"key": names.JOB_NAME, "operator": "In", "values": [term.job]}]
+        if term.types:
+            types = list(term.types)
+            labels.append({"key": names.REPLICA_TYPE, "operator": "In", "values": types})
+        selector = {"matchExpressions": labels}
+        raw.append({"topologyKey": names.HOSTNAME, "labelSelector": selector})
+    return {"affinity": {"podAntiAffinity": {PINNED: raw}}}
 
 
 def ledger(*nodes: Node, used: Mapping[str, Mapping[str, str]] | None = None) -> Ledger:

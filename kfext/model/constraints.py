@@ -4,10 +4,11 @@ The values are hashable, so that equal pods share one verdict per node.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from kfext.model.bounds import LONGEST_NAME, MOST_PORTS
+from kfext.model.gang_terms import Apart, Exclusive, anti_affinity
 from kfext.model.pod_bounds import pod_excess
 from kfext.model.podspec import lasting_containers_of
 from kfext.model.tolerant import mapping, sequence, text
@@ -78,6 +79,7 @@ class Constraints:
     `node_name`: set if the pod names its node and so bypasses kube-scheduler.
     `excess`: which bound of model.bounds the pod is beyond, in words; of its constraints only
         host ports are read then.
+    `apart`: the anti-affinity between the pods of its job.
     `unmodelled`: the terms that only kube-scheduler understands, in words.
     `claims`: the names of its volume claims; `volumes`: what they mean for the node.
     """
@@ -89,9 +91,21 @@ class Constraints:
     devices: tuple[str, ...] = ()
     node_name: str = ""
     excess: str = ""
+    apart: tuple[Apart, ...] = ()
     unmodelled: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
     volumes: VolumeConstraints = VolumeConstraints()
+
+    @property
+    def exclusive(self) -> tuple[Exclusive, ...]:
+        """What only one pod of a node can have, so that no two pods with a common one share it."""
+        return (*self.host_ports, *self.apart) if self.apart else self.host_ports
+
+    def of(self, namespace: str) -> Self:
+        """Return the constraints of a pod in a namespace."""
+        if not self.apart:
+            return self
+        return replace(self, apart=tuple(one.of(namespace) for one in self.apart))
 
     @property
     def pinned_to(self) -> str | None:
@@ -129,6 +143,7 @@ def parse_constraints(spec: Mapping[str, Any]) -> Constraints:
         ),
         host_ports=_host_ports(spec),
         node_name=text(spec.get("nodeName")),
+        apart=anti_affinity(spec) or (),
         unmodelled=unmodelled(spec),
         claims=_claims(spec),
     )

@@ -202,7 +202,7 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
         namespace=text(metadata.get("namespace")),
         name=text(metadata.get("name")),
         uid=text(metadata.get("uid")),
-        groups=parse_groups(kind, specs),
+        groups=parse_groups(kind, specs, namespace=text(metadata.get("namespace"))),
         annotations=kept(annotations),
         labels={key: one for key, one in strings(metadata.get("labels")).items() if key in _LABELS},
         resource_version=text(metadata.get("resourceVersion")),

@@ -8,6 +8,7 @@ from typing import Any
 
 from kfext.model.bounds import MOST_GATES, few
 from kfext.model.constraints import Constraints, parse_constraints
+from kfext.model.gang_terms import Apart
 from kfext.model.pod_bounds import trimmed
 from kfext.model.podspec import cpu_limit, is_guaranteed, pod_requests
 from kfext.model.quantity import Resources
@@ -71,6 +72,7 @@ class Pod:
     `constraints`: kept only while it is gated, or pinned and not bound.
     `affinity`: kept only while it is gated, as kfext patches no other pods.
     `host_ports`: the ports of its node that it uses.
+    `apart`: the anti-affinity between the pods of its job.
     `unschedulable`: the message of kube-scheduler, empty if there is none.
     `released`: whether its template was marked as released when it was created.
     `plan_generation`: the number of the plan under which it was created, as on its annotation.
@@ -95,6 +97,7 @@ class Pod:
     guaranteed: bool = False
     constraints: Constraints | None = None
     host_ports: tuple[tuple[str, int], ...] = ()
+    apart: tuple[Apart, ...] = ()
     affinity: Mapping[str, Any] | None = None
     unschedulable: str = ""
     released: bool = False
@@ -137,9 +140,11 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
     labels, annotations = strings(metadata.get("labels")), strings(metadata.get("annotations"))
     demand = parse_demand(spec, status) if demand is None else demand
     gated, node_name = demand.gated, intern(text(spec.get("nodeName")))
-    pinned_to = None if gated else demand.constraints.pinned_to
+    namespace = intern(text(metadata.get("namespace")))
+    constraints = demand.constraints.of(namespace)
+    pinned_to = None if gated else constraints.pinned_to
     return Pod(
-        namespace=intern(text(metadata.get("namespace"))),
+        namespace=namespace,
         name=text(metadata.get("name")),
         uid=text(metadata.get("uid")),
         resource_version=text(metadata.get("resourceVersion")),
@@ -153,8 +158,9 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
         requests=demand.requests,
         cpu_limit=demand.cpu_limit,
         guaranteed=demand.guaranteed,
-        constraints=demand.constraints if gated or (pinned_to and not node_name) else None,
-        host_ports=demand.constraints.host_ports,
+        constraints=constraints if gated or (pinned_to and not node_name) else None,
+        host_ports=constraints.host_ports,
+        apart=constraints.apart,
         affinity=demand.affinity if gated else None,
         unschedulable=intern(_unschedulable(status)),
         released=RELEASED in annotations,

@@ -51,7 +51,9 @@ class ReplicaGroup:
     cpu_limit: int | None = None
 
 
-def parse_groups(kind: Kind, specs: Mapping[str, Any]) -> tuple[ReplicaGroup, ...]:
+def parse_groups(
+    kind: Kind, specs: Mapping[str, Any], *, namespace: str
+) -> tuple[ReplicaGroup, ...]:
     """Return the replica types of a job in rank order, none if there are too many. Never raises."""
     if len(specs) > MOST_REPLICA_TYPES:
         return ()
@@ -67,7 +69,7 @@ def parse_groups(kind: Kind, specs: Mapping[str, Any]) -> tuple[ReplicaGroup, ..
         template = {} if excess else template
         pod_spec = mapping(template.get("spec"))
         count = mapping(value).get("replicas")
-        requests, constraints = pod_requests(pod_spec), parse_constraints(pod_spec)
+        requests, constraints = pod_requests(pod_spec), parse_constraints(pod_spec).of(namespace)
         groups.append(
             ReplicaGroup(
                 type=known,

@@ -9,6 +9,7 @@ gangscheduling, volumerestrictions, nodevolumelimits.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kfext.model.gang_terms import ANTI_AFFINITY, anti_affinity
 from kfext.model.tolerant import mapping, sequence
 
 JUDGED_VOLUMES = (
@@ -34,9 +35,10 @@ def unmodelled(spec: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _terms(spec: Mapping[str, Any]) -> Iterator[str]:
     affinity = mapping(spec.get("affinity"))
-    for kind in ("podAffinity", "podAntiAffinity"):
-        if mapping(affinity.get(kind)).get(_REQUIRED):
-            yield f"required {kind}"
+    if mapping(affinity.get("podAffinity")).get(_REQUIRED):
+        yield "required podAffinity"
+    if anti_affinity(spec) is None:
+        yield ANTI_AFFINITY
     for spread in map(mapping, sequence(spec.get("topologySpreadConstraints"))):
         if spread.get("whenUnsatisfiable") != "ScheduleAnyway":
             yield "topologySpreadConstraints with DoNotSchedule"

@@ -1,9 +1,10 @@
-"""A claim, which is one pod's share of one node; and all claims, indexed by key, node and port."""
+"""A claim, which is one pod's share of one node; and all claims, by key, node and exclusive use."""
 
 from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from kfext.model.gang_terms import Apart, Exclusive
 from kfext.model.networking import Port
 from kfext.model.quantity import Resources
 
@@ -17,6 +18,7 @@ class Claim:
     `node`: the name of the node.
     `requests`: the amounts that it takes.
     `host_ports`: the ports of the node that it takes.
+    `apart`: the anti-affinity between the pods of its job.
     `job`: the uid of the training job that the pod belongs to, empty for all other pods.
     `priority`: the priority of the pod, None if there is no pod that could be preempted.
     """
@@ -26,12 +28,18 @@ class Claim:
     host_ports: tuple[Port, ...] = ()
     job: str = ""
     priority: int | None = None
+    apart: tuple[Apart, ...] = ()
+
+    @property
+    def exclusive(self) -> tuple[Exclusive, ...]:
+        """What no other pod of the node can have."""
+        return (*self.host_ports, *self.apart) if self.apart else self.host_ports
 
     def covers(self, other: "Claim") -> bool:
         """Return whether this claim takes at least as much as another one."""
         return (
             self.node == other.node
-            and set(other.host_ports) <= set(self.host_ports)
+            and set(other.exclusive) <= set(self.exclusive)
             and all(self.requests.get(name, 0) >= n for name, n in other.requests.items())
         )
 
@@ -42,7 +50,7 @@ class Claims:
     def __init__(self) -> None:
         self._by_key: dict[Hashable, Claim] = {}
         self._on_node: dict[str, set[Hashable]] = {}
-        self._on_port: dict[Port, set[Hashable]] = {}
+        self._with: dict[Exclusive, set[Hashable]] = {}
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -59,15 +67,15 @@ class Claims:
         """Add a claim under a key that has none."""
         self._by_key[key] = claim
         self._on_node.setdefault(claim.node, set()).add(key)
-        for port in claim.host_ports:
-            self._on_port.setdefault(port, set()).add(key)
+        for one in claim.exclusive:
+            self._with.setdefault(one, set()).add(key)
 
     def remove(self, key: Hashable) -> Claim:
         """Remove the claim of a key and return it. Raises KeyError."""
         claim = self._by_key.pop(key)
         _discard(self._on_node, claim.node, key)
-        for port in claim.host_ports:
-            _discard(self._on_port, port, key)
+        for one in claim.exclusive:
+            _discard(self._with, one, key)
         return claim
 
     def on(self, node: str, *, ignoring: Collection[Hashable] = ()) -> list[Claim]:
@@ -75,11 +83,11 @@ class Claims:
         keys = self._on_node.get(node, ())
         return [self._by_key[key] for key in keys if key not in ignoring]
 
-    def with_port(
-        self, ports: Iterable[Port], *, ignoring: Collection[Hashable] = ()
+    def with_any(
+        self, exclusive: Iterable[Exclusive], *, ignoring: Collection[Hashable] = ()
     ) -> list[Claim]:
-        """Return the claims that have one of the host ports."""
-        keys = {key for port in ports for key in self._on_port.get(port, ())}
+        """Return the claims that have any of this."""
+        keys = {key for one in exclusive for key in self._with.get(one, ())}
         return [self._by_key[key] for key in keys.difference(ignoring)]
 
 

@@ -29,6 +29,7 @@ def pod_claim(pod: Pod) -> Claim | None:
         host_ports=pod.host_ports,
         job=pod.owner_uid,
         priority=pod.priority,
+        apart=pod.apart if pod.owner_uid else (),
     )
 
 
@@ -76,8 +77,13 @@ def _replica_claims(
         if pod is not None and (pod.home or pod.finished) and not replaced:
             continue  # it claims for itself, or needs no more
         requests = pod.requests if pod else group.requests
-        ports = pod.host_ports if pod else group.constraints.host_ports
+        alone = pod or group.constraints
         claims[plan_key(job.uid, key)] = Claim(
-            node=node, requests=requests, host_ports=ports, job=job.uid, priority=priority
+            node=node,
+            requests=requests,
+            host_ports=alone.host_ports,
+            job=job.uid,
+            priority=priority,
+            apart=alone.apart,
         )
     return claims

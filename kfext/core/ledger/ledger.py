@@ -18,7 +18,9 @@ from kfext.core.ledger.eligible import Eligibility, Mask
 from kfext.core.ledger.tiers import Leaves, Tiers, tier_of
 from kfext.core.ledger.topology import Domains, Topology
 from kfext.model.constraints import Constraints
+from kfext.model.gang_terms import Exclusive
 from kfext.model.node import Node
+from kfext.names import HOSTNAME
 
 
 class Ledger:
@@ -158,13 +160,15 @@ class Ledger:
         """Return which rows are eligible for a pod, free capacity aside. Do not write to it."""
         mask = self._eligible.of(constraints, self.nodes, width=self._columns.width)
         possible: Mask = mask[: len(self.nodes)]
+        if constraints.apart:
+            possible = possible & self._topology.alone(HOSTNAME, self.nodes)
         return possible
 
-    def with_port_taken(
-        self, ports: Iterable[tuple[str, int]], *, ignoring: Collection[Hashable] = ()
+    def with_any_taken(
+        self, exclusive: Iterable[Exclusive], *, ignoring: Collection[Hashable] = ()
     ) -> list[int]:
-        """Return the rows where a claim, other than the `ignoring` ones, has one of the ports."""
-        takers = self._staying(self._claims.with_port(ports, ignoring=ignoring))
+        """Return the rows where a claim, other than the `ignoring` ones, has any of this."""
+        takers = self._staying(self._claims.with_any(exclusive, ignoring=ignoring))
         rows = {self._row.get(claim.node) for claim in takers}
         return sorted(row for row in rows if row is not None)
 

@@ -34,6 +34,14 @@ class Topology:
             self._levels[keys] = levels
         return levels
 
+    def alone(self, key: str, nodes: Sequence[Node | None]) -> NDArray[np.bool_]:
+        """Return which rows share their value of a label with no other row."""
+        (numbers,) = self.of((key,), nodes)
+        sizes = np.bincount(numbers + 1, minlength=1)
+        sizes[0] = 1
+        found: NDArray[np.bool_] = sizes[numbers + 1] == 1
+        return found
+
     def forget(self) -> None:
         """Read the labels again at the next call: a node was added, removed or relabelled."""
         self._levels.clear()

@@ -1,5 +1,6 @@
 """A gang: all pods of one job in rank order, each with what it requires of a node."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 
 from kfext.core.ledger.columns import LARGEST
 from kfext.model.constraints import Constraints
+from kfext.model.gang_terms import Exclusive
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.quantity import Resources
@@ -64,21 +66,28 @@ class Gang:
         return all(member.guaranteed for member in self.members)
 
     @property
-    def ports_clash(self) -> bool:
-        """Whether two members use the same host port, so that one node cannot hold all."""
-        seen: set[tuple[str, int]] = set()
-        for batch in self.batches:
-            ports = set(batch.constraints.host_ports)
-            if ports and (batch.count > 1 or not seen.isdisjoint(ports)):
-                return True
-            seen |= ports
-        return False
+    def apart(self) -> bool:
+        """Whether two members cannot share a node, so that one node cannot hold all."""
+        return self.one_each > 1
+
+    @property
+    def one_each(self) -> int:
+        """The most members of which no two can share a node, as far as one rule says so."""
+        return one_each((batch.constraints, batch.count) for batch in self.batches)
 
     @property
     def largest(self) -> NDArray[np.int64]:
         """The largest request of one member, resource by resource."""
         most: NDArray[np.int64] = np.max([batch.requests for batch in self.batches], axis=0)
         return most
+
+
+def one_each(pods: Iterable[tuple[Constraints, int]]) -> int:
+    """Return the most pods that need a node each, by what is exclusive; pods come with a number."""
+    counts = Counter[Exclusive]()
+    for constraints, count in pods:
+        counts.update(dict.fromkeys(constraints.exclusive, count))
+    return max(counts.values(), default=0)
 
 
 def gang(members: Iterable[Member]) -> Gang:

@@ -1,7 +1,7 @@
 """Why a gang cannot be placed: a message with numbers for the user."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -51,7 +51,7 @@ def no_place(
         f"{_amounts(gang)} {where}; "
         f"{np.count_nonzero(anywhere)} of {nodes} nodes are eligible; "
         + (
-            "; ".join(shortages)
+            "; ".join((*shortages, *_apart(gang)))
             or _taken_ports(gang, possible, open_)
             or _in_pieces(gang, one_node=one_node)
         )
@@ -64,8 +64,8 @@ def no_place(
 def _taken_ports(gang: Gang, possible: Sequence[Mask], open_: Sequence[Mask]) -> str:
     """Return on how many eligible nodes a host port is taken, empty if on none."""
     for batch, mask, free in zip(gang.batches, possible, open_, strict=True):
-        if taken := np.count_nonzero(mask & ~free):
-            numbers = [str(number) for _, number in batch.constraints.host_ports]
+        numbers = [str(number) for _, number in batch.constraints.host_ports]
+        if numbers and (taken := np.count_nonzero(mask & ~free)):
             which = "host port" if len(numbers) == 1 else "one of the host ports"
             return f"{which} {listed(numbers, of='ports')} is taken on {taken} of them"
     return ""
@@ -73,11 +73,17 @@ def _taken_ports(gang: Gang, possible: Sequence[Mask], open_: Sequence[Mask]) ->
 
 def _in_pieces(gang: Gang, *, one_node: bool) -> str:
     """Return what is missing when each resource by itself would suffice."""
-    if gang.ports_clash and one_node:
+    if gang.apart and one_node:
         return "two pods want the same host port, which a node has only once"
     if one_node:
         return "no single node has all of it"
     return "no division of the pods over these nodes fits"
+
+
+def _apart(gang: Gang) -> Iterator[str]:
+    """Yield how many nodes the gang takes at least, if its anti-affinity says so."""
+    if gang.apart and any(batch.constraints.apart for batch in gang.batches):
+        yield f"by its anti-affinity, {gang.one_each} of its pods need a node each"
 
 
 def _amounts(gang: Gang) -> str:

@@ -8,6 +8,7 @@ from kfext.core.placement.division import Counts
 from kfext.core.placement.gang import Gang
 from kfext.core.placement.pool import Pool
 from kfext.core.placement.score import Ranking, Rows
+from kfext.model.gang_terms import Exclusive
 
 
 def fill(
@@ -27,7 +28,7 @@ def fill(
     """
     left = pool.free.copy()
     taken = np.zeros(len(pool.rows), dtype=np.int64)
-    ports: list[set[tuple[str, int]]] = [set() for _ in pool.rows]
+    alone: list[set[Exclusive]] = [set() for _ in pool.rows]
     placed: dict[int, Rows] = {}
     current = 0
     for number in order or range(len(gang.batches)):
@@ -37,9 +38,9 @@ def fill(
             if wanted > 0:
                 np.minimum(capacity, amounts // wanted, out=capacity)
         capacity[~pool.masks[number]] = 0
-        wants = batch.constraints.host_ports
+        wants = batch.constraints.exclusive
         if wants:
-            capacity = np.minimum(capacity, [here.isdisjoint(wants) for here in ports])
+            capacity = np.minimum(capacity, [here.isdisjoint(wants) for here in alone])
         turn = np.roll(np.arange(len(capacity)), 0 if order else -current)
         filled = np.cumsum(np.maximum(capacity[turn], 0))
         count = min(batch.count, int(filled[-1])) if len(filled) else 0
@@ -50,7 +51,7 @@ def fill(
         left -= counts * batch.requests[:, None]
         taken += counts
         for at in np.unique(spots) if wants else ():
-            ports[at].update(wants)
+            alone[at].update(wants)
         current = int(spots[-1]) if count else current
         placed[number] = np.concatenate((spots, np.full(batch.count - count, -1)))
     return np.concatenate([placed[number] for number in range(len(gang.batches))])

@@ -21,6 +21,7 @@ from kfext.core.placement.limits import Limits
 from kfext.core.placement.no_place import no_place
 from kfext.core.placement.score import Rows, ranking
 from kfext.core.placement.solve import Task, solve
+from kfext.model.gang_terms import Exclusive
 from kfext.model.plan import Assignment
 from kfext.model.verdict import Verdict
 
@@ -49,7 +50,7 @@ def place(
     possible = _masks(moving, ledger, excluded=limits.excluded)
     task = Task(
         gang=moving,
-        masks=_without_taken_ports(moving, ledger, possible, ignoring=ignoring),
+        masks=_without_taken(moving, ledger, possible, ignoring=ignoring),
         ranking=ranking(moving, ledger, assumed=dict(limits.assumed)),
         weights=weights,
         homes=_rows(bound.values(), ledger),
@@ -106,13 +107,13 @@ def _masks(moving: Gang, ledger: Ledger, *, excluded: Collection[str]) -> Sequen
     return masks
 
 
-def _without_taken_ports(
+def _without_taken(
     moving: Gang, ledger: Ledger, masks: Sequence[Mask], *, ignoring: Collection[Hashable]
 ) -> Sequence[Mask]:
-    """Return the masks without the rows where other pods hold a host port of the batch."""
+    """Return the masks without the rows where other pods have what is exclusive to the batch."""
     open_ = []
     for batch, mask in zip(moving.batches, masks, strict=True):
-        taken = ledger.with_port_taken(batch.constraints.host_ports, ignoring=ignoring)
+        taken = ledger.with_any_taken(batch.constraints.exclusive, ignoring=ignoring)
         if taken:
             mask = mask.copy()  # noqa: PLW2901
             mask[taken] = False
@@ -149,19 +150,20 @@ def still_fits(
     if len(rows) < len(places):
         return False
     possible = _masks(moving, ledger, excluded=excluded)
-    masks = _without_taken_ports(moving, ledger, possible, ignoring=ignoring)
+    masks = _without_taken(moving, ledger, possible, ignoring=ignoring)
     free = ledger.free(moving.resources, ignoring=ignoring)
     left = free.copy()
-    ports: set[tuple[int, tuple[str, int]]] = set()
+    taken: set[tuple[int, Exclusive]] = set()
     start = 0
     for batch, mask in zip(moving.batches, masks, strict=True):
         own = rows[start : start + batch.count]
         start += batch.count
         left -= np.bincount(own, minlength=left.shape[1]) * batch.requests[:, None]
-        wanted = {(int(row), port) for row in own for port in batch.constraints.host_ports}
-        clash = len(wanted) < batch.count * len(batch.constraints.host_ports)
-        if not mask[own].all() or clash or not ports.isdisjoint(wanted):
+        exclusive = batch.constraints.exclusive
+        wanted = {(int(row), one) for row in own for one in exclusive}
+        clash = len(wanted) < batch.count * len(exclusive)
+        if not mask[own].all() or clash or not taken.isdisjoint(wanted):
             return False
-        ports |= wanted
+        taken |= wanted
     # Other pods may have overcommitted a resource that no member requests on that node.
     return bool(((left >= 0) | (left == free)).all())

@@ -65,14 +65,15 @@ def pool(gang: Gang, *, free: Amounts, masks: Sequence[Mask]) -> Pool:
 
 def _holds(batch: Batch, free: Amounts, mask: Mask, *, most: int) -> Counts:
     """Return how many members of a batch each row holds, at most `most`."""
-    capacity = np.full(free.shape[1], 1 if batch.constraints.host_ports else most, dtype=np.int64)
+    capacity = np.full(free.shape[1], 1 if batch.constraints.exclusive else most, dtype=np.int64)
     return _limited(capacity, batch.requests, free, mask)
 
 
 def _capacity(gang: Gang, free: Amounts, masks: Sequence[Mask]) -> Counts:
     """Return an upper bound of how many members each row holds, by the smallest member."""
     smallest = np.min([batch.requests for batch in gang.batches], axis=0)
-    capacity = np.full(free.shape[1], len(gang.members), dtype=np.int64)
+    most = len(gang.members) - max(gang.one_each - 1, 0)
+    capacity = np.full(free.shape[1], most, dtype=np.int64)
     return _limited(capacity, smallest, free, np.logical_or.reduce(masks))
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from kfext.core.placement.gang import Gang
 from kfext.core.placement.pool import Pool
 from kfext.core.placement.score import Ranking, Rows
+from kfext.model.gang_terms import Exclusive
 
 _STEPS = 5000
 """How many nodes are examined before the search gives up: a few milliseconds."""
@@ -53,7 +54,7 @@ class _Search:
         self.masks = [mask.tolist() for mask in pool.masks]
         self.order = order
         self.left: list[list[int]] = pool.free.T.tolist()
-        self.ports: list[set[tuple[str, int]]] = [set() for _ in self.left]
+        self.alone: list[set[Exclusive]] = [set() for _ in self.left]
         self.shares = [[0] * len(self.left) for _ in gang.batches]
         self.steps = 0
 
@@ -106,9 +107,9 @@ class _Search:
         """Return how many members of a batch a node holds now."""
         if not self.masks[number][node]:
             return 0
-        most, wants = self.batches[number].count, self.batches[number].constraints.host_ports
+        most, wants = self.batches[number].count, self.batches[number].constraints.exclusive
         if wants:
-            most = int(self.ports[node].isdisjoint(wants))
+            most = int(self.alone[node].isdisjoint(wants))
         for amount, wanted in zip(self.left[node], self.requests[number], strict=True):
             if wanted > 0:
                 most = min(most, amount // wanted)
@@ -117,14 +118,14 @@ class _Search:
     def _kind(self, node: int) -> Hashable:
         """Return what must be equal for two nodes to be interchangeable."""
         masks = tuple(mask[node] for mask in self.masks)
-        return tuple(self.left[node]), masks, frozenset(self.ports[node])
+        return tuple(self.left[node]), masks, frozenset(self.alone[node])
 
     def _book(self, number: int, node: int, share: int) -> None:
         self.shares[number][node] += share
-        wants = self.batches[number].constraints.host_ports
+        wants = self.batches[number].constraints.exclusive
         if share > 0:
-            self.ports[node].update(wants)
+            self.alone[node].update(wants)
         elif share < 0:
-            self.ports[node].difference_update(wants)
+            self.alone[node].difference_update(wants)
         for resource, wanted in enumerate(self.requests[number]):
             self.left[node][resource] -= share * wanted

@@ -72,7 +72,7 @@ def _unanchored(task: Task, free: Amounts) -> Rows | None:
         if wanted > 0:  # other resources may be overcommitted by other pods
             fits &= amounts >= wanted
     rows = np.flatnonzero(fits)
-    if len(rows) and not task.gang.ports_clash:
+    if len(rows) and not task.gang.apart:
         best = rows[task.ranking(rows).argmin()]
         return np.full(len(task.gang.members), best)
     if task.limits.one_node and len(np.unique(task.homes)) <= 1:

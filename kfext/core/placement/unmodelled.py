@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from kfext.core.words import listed
 from kfext.model.constraints import Constraints
+from kfext.model.gang_terms import ANTI_AFFINITY
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
@@ -18,8 +19,9 @@ def unplaceable(job: TrainingJob, pods: Iterable[Pod] = ()) -> Verdict | None:
 
     Admission may have given pods terms that their templates do not have.
     """
+    pods = tuple(pods)
     known = (of.unmodelled + of.volumes.unmodelled for of in _constraints(job, pods))
-    found = sorted({term for terms in known for term in terms})
+    found = sorted({term for terms in known for term in terms} | _not_within_gang(job, pods))
     if not found:
         return None
     message = f"its pods have {listed(found, of='terms')}, which kfext does not model"
@@ -37,6 +39,31 @@ def unbound(job: TrainingJob, pods: Iterable[Pod] = ()) -> Verdict | None:
     named = f"volume claim {found[0]} is" if len(found) == 1 else f"{len(found)} volume claims are"
     message = f"{named} not bound yet"
     return Verdict(REASON_WAITING_FOR_VOLUME, message)
+
+
+def _not_within_gang(job: TrainingJob, pods: Iterable[Pod]) -> set[str]:
+    """Return the anti-affinity that is not just between the pods that have it.
+
+    A pod that is selected and does not have the term itself would be in the way of one that has it,
+    and the ledger would not know. Admission may have changed the terms of pods.
+    """
+    groups = [group for group in job.groups if group.replicas]
+    terms = {term for group in groups for term in group.constraints.apart}
+    within = all(
+        term.job == job.name
+        and all(
+            (term in group.constraints.apart) == term.selects(group.type.lower())
+            for group in groups
+        )
+        for term in terms
+    )
+    of_types = {group.type.lower(): group.constraints.apart for group in groups}
+    as_planned = all(
+        pod.constraints.apart == of_types.get(pod.replica.type, ())
+        for pod in pods
+        if pod.constraints is not None and pod.replica is not None
+    )
+    return set() if within and as_planned else {ANTI_AFFINITY}
 
 
 def _constraints(job: TrainingJob, pods: Iterable[Pod]) -> Iterator[Constraints]:

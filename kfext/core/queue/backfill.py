@@ -17,7 +17,7 @@ from kfext.core.placement.gang import Batch, Gang, Member, gang
 from kfext.core.placement.limits import Limits
 from kfext.core.placement.place import place
 from kfext.core.queue.reservation import Ends, Needs, Reservation, keep
-from kfext.model.networking import Port
+from kfext.model.gang_terms import Exclusive
 from kfext.model.verdict import Verdict
 
 
@@ -62,7 +62,7 @@ def reserve(
         free=ledger.free(wanted.resources, ignoring=ignoring),
         later=emptied.free(wanted.resources),
         masks=[
-            ledger.eligible(batch.constraints) & open_ & _without_ports(batch, emptied)
+            ledger.eligible(batch.constraints) & open_ & _without_taken(batch, emptied)
             for batch in wanted.batches
         ],
     )
@@ -80,10 +80,10 @@ def reserve(
     )
 
 
-def _without_ports(batch: Batch, emptied: Ledger) -> Mask:
-    """Return the rows where no pod that kfext does not wait for has a host port of the batch."""
+def _without_taken(batch: Batch, emptied: Ledger) -> Mask:
+    """Return the rows where no pod has what is exclusive to the batch but those kfext waits for."""
     mask = np.ones(len(emptied.nodes), dtype=np.bool_)
-    mask[emptied.with_port_taken(batch.constraints.host_ports)] = False
+    mask[emptied.with_any_taken(batch.constraints.exclusive)] = False
     return mask
 
 
@@ -92,7 +92,7 @@ def _on_one_node(prospect: _Prospect) -> Needs | None:
     wanted, total = prospect.wanted, prospect.wanted.total[:, None]
     fits = np.logical_and.reduce(prospect.masks) & (prospect.later >= total).all(axis=0)
     rows = np.flatnonzero(fits)
-    if not len(rows) or wanted.ports_clash:
+    if not len(rows) or wanted.apart:
         return None
     lacks = (np.maximum(total - prospect.free[:, rows], 0) / np.maximum(total, 1)).sum(axis=0)
     names = prospect.ledger.name_order()[rows]
@@ -107,12 +107,12 @@ def _on_many(prospect: _Prospect) -> Needs | None:
     freest = -(np.minimum(prospect.free, scale) / scale).sum(axis=0)
     order = np.lexsort((ledger.name_order(), np.round(freest, 9)))
     used = np.zeros_like(prospect.later)
-    listening: dict[Port, Mask] = {}
+    taken_by: dict[Exclusive, Mask] = {}
     for batch, mask in zip(wanted.batches, prospect.masks, strict=True):
-        left, ports = batch.count, batch.constraints.host_ports
-        most = np.where(mask, 1 if ports else left, 0)
-        for port in ports:
-            most[listening.get(port, [])] = 0
+        left, exclusive = batch.count, batch.constraints.exclusive
+        most = np.where(mask, 1 if exclusive else left, 0)
+        for one in exclusive:
+            most[taken_by.get(one, [])] = 0
         taken = np.zeros_like(most)
         for amounts in (prospect.free, prospect.later):
             room = np.minimum(_copies(amounts - used, batch.requests), most - taken)[order]
@@ -123,8 +123,8 @@ def _on_many(prospect: _Prospect) -> Needs | None:
             left -= int(some.sum())
         if left:
             return None
-        for port in ports:
-            listening[port] = listening.get(port, False) | (taken > 0)
+        for one in exclusive:
+            taken_by[one] = taken_by.get(one, False) | (taken > 0)
     return {_name(prospect, int(row)): used[:, row] for row in np.flatnonzero(used.any(axis=0))}
 
 

@@ -113,9 +113,9 @@ def _port_takers(
     wanted: Gang, ledger: Ledger, nodes: Collection[str], ignoring: Collection[Hashable]
 ) -> set[str]:
     """Return the training jobs that have a host port of the gang on one of its nodes."""
-    ports = {port for batch in wanted.batches for port in batch.constraints.host_ports}
-    claims = ledger.claims_on(nodes, ignoring=ignoring) if ports else ()
-    return {one.job for one in claims if one.job and not ports.isdisjoint(one.host_ports)}
+    exclusive = {one for batch in wanted.batches for one in batch.constraints.exclusive}
+    claims = ledger.claims_on(nodes, ignoring=ignoring) if exclusive else ()
+    return {one.job for one in claims if one.job and not exclusive.isdisjoint(one.exclusive)}
 
 
 def _leavers(

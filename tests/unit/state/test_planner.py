@@ -20,7 +20,7 @@ from tests.unit.state.history import ACTS, CLASSES, CROWDED, TEAM, History, jobs
 
 NOW = Moment(wall=1000.0, monotonic=300.0)
 SMALL = {"workers": 1, "cpu": "1", "colocation": "", "network": "", "elastic": False}
-SMALL |= {"priority": "", "deadline": 0, "claim": ""}
+SMALL |= {"priority": "", "deadline": 0, "claim": "", "apart": False}
 
 
 def planner_of(most: int, **nodes: str) -> Planner:
@@ -113,7 +113,7 @@ def looks(pods: int, monkeypatch: pytest.MonkeyPatch) -> int:
         submit(planner, f"job-{number}", created=number, **{**memory, "workers": number % 8 + 1})
     found: list[Claim] = []
     with monkeypatch.context() as counting:
-        for method in ("get", "on", "with_port"):
+        for method in ("get", "on", "with_any"):
             real = getattr(Claims, method)
 
             def counted(self: Claims, *args: Any, real: Any = real, **named: Any) -> Any:

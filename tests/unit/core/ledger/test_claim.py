@@ -1,13 +1,14 @@
-"""A claim, and all claims by key, node and host port."""
+"""A claim, and all claims by key, node and what is exclusive."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.core.ledger.claim import Claim, Claims
-from kfext.model.networking import Port
+from kfext.model.gang_terms import Apart, Exclusive
 
 HTTP, DNS = ("TCP", 80), ("UDP", 53)
+TRAIN = Apart("train", namespace="team")
 EARLIER = Claim("a", {"cpu": 2, "memory": 5}, (HTTP,))
 
 COVERS: dict[str, tuple[Claim, bool]] = {
@@ -28,12 +29,18 @@ def test_which_claim_takes_at_least_what_an_earlier_one_took(claim: Claim, want:
     assert claim.covers(EARLIER) is want
 
 
+def test_a_claim_that_need_not_be_apart_takes_less_than_one_that_must() -> None:
+    apart = Claim("a", EARLIER.requests, (HTTP,), apart=(TRAIN,))
+    assert (apart.covers(EARLIER), EARLIER.covers(apart)) == (True, False)
+
+
 some_claims = st.builds(
     Claim,
     node=st.sampled_from("abc"),
     requests=st.just({"cpu": 1}),
     host_ports=st.lists(st.sampled_from([HTTP, DNS]), unique=True).map(tuple),
     job=st.sampled_from(["", "x", "y"]),
+    apart=st.sampled_from([(), (TRAIN,)]),
 )
 changes = st.lists(st.tuples(st.integers(0, 5), st.none() | some_claims), max_size=30)
 
@@ -53,12 +60,12 @@ def after(done: list[tuple[int, Claim | None]]) -> tuple[Claims, dict[int, Claim
 def agrees(claims: Claims, table: dict[int, Claim], ignoring: set[int]) -> bool:
     """Whether every way to look claims up finds what a scan of the table finds."""
 
-    def scan(port: Port | None = None, node: str = "") -> list[Claim]:
+    def scan(alone: Exclusive | None = None, node: str = "") -> list[Claim]:
         return [
             claim
             for key, claim in table.items()
             if key not in ignoring
-            and (port is None or port in claim.host_ports)
+            and (alone is None or alone in (*claim.host_ports, *claim.apart))
             and (not node or claim.node == node)
         ]
 
@@ -71,13 +78,13 @@ def agrees(claims: Claims, table: dict[int, Claim], ignoring: set[int]) -> bool:
         and all(claims.get(key) == table.get(key) for key in range(6))
         and all(same(claims.on(node, ignoring=ignoring), scan(node=node)) for node in "abcd")
         and all(
-            same(claims.with_port([port], ignoring=ignoring), scan(port)) for port in (HTTP, DNS)
+            same(claims.with_any([one], ignoring=ignoring), scan(one)) for one in (HTTP, DNS, TRAIN)
         )
     )
 
 
 @given(done=changes, ignoring=st.sets(st.integers(0, 5)))
-def test_claims_are_found_by_key_node_and_port_as_a_scan_finds_them(
+def test_claims_are_found_by_key_node_and_what_is_exclusive_as_a_scan_finds_them(
     done: list[tuple[int, Claim | None]], ignoring: set[int]
 ) -> None:
     claims, table = after(done)
@@ -87,7 +94,7 @@ def test_claims_are_found_by_key_node_and_port_as_a_scan_finds_them(
 def test_a_claim_with_two_of_the_ports_is_found_once() -> None:
     claims = Claims()
     claims.add("both", Claim("a", {}, (HTTP, DNS)))
-    assert len(claims.with_port([HTTP, DNS])) == 1
+    assert len(claims.with_any([HTTP, DNS])) == 1
 
 
 def test_who_has_no_claim_cannot_lose_one() -> None:

@@ -7,9 +7,10 @@ import pytest
 
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.claims import plan_claims, pod_claim
+from kfext.model.gang_terms import Apart
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
-from tests.builders import JobBuilder, job, pod, pods
+from tests.builders import JobBuilder, apart, job, pod, pods
 
 THREE = job().worker(3, cpu="1").resumed()
 
@@ -41,10 +42,21 @@ def test_a_pod_claims_what_it_says_itself_with_its_ports_and_priority() -> None:
     assert claim == Claim("a", {"cpu": 2000, "pods": 1}, (("TCP", 80),), "uid-1", 7)
 
 
+def test_a_pod_that_must_be_apart_claims_that_in_its_namespace_and_so_does_its_plan() -> None:
+    made = job().worker(2, spec=apart(Apart("train"))).resumed().build()
+    want = (Apart("train", namespace="team"),)
+    claim = pod_claim(pod(made, "worker", 0, bound="a"))
+    assert claim is not None
+    assert claim.apart == want
+    gated = [pod(made, "worker", 0, gated=True)]
+    claims = plan_claims(made, planned("a", "b"), gated).values()
+    assert [claim.apart for claim in claims] == [want, want]
+
+
 def test_a_pod_of_nobody_claims_for_no_job() -> None:
     claim = pod_claim(pod(THREE.build(), "worker", 0, bound="a", owned=False))
     assert claim is not None
-    assert claim.job == ""
+    assert (claim.job, claim.apart) == ("", ())
 
 
 def planned(*places: str) -> Plan:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from kfext.core.ledger.eligible import Eligibility
 from kfext.core.ledger.fit import why_not
 from kfext.model.constraints import Constraints
+from kfext.model.gang_terms import Apart
 from kfext.model.node import Node
 from tests.builders import ledger, node
 
@@ -43,10 +44,10 @@ def test_a_mask_says_what_each_node_says_however_often_nodes_change(
         ]
 
 
-def test_host_ports_are_not_part_of_the_question() -> None:
+def test_what_is_exclusive_is_not_part_of_the_question() -> None:
     eligibility, nodes = Eligibility(), [Node("n0")]
-    with_port = Constraints(host_ports=(("TCP", 80),))
-    found = eligibility.of(with_port, nodes, width=WIDTH)
+    alone = Constraints(host_ports=(("TCP", 80),), apart=(Apart("train"),))
+    found = eligibility.of(alone, nodes, width=WIDTH)
     assert found is eligibility.of(ANYWHERE, nodes, width=WIDTH)
 
 

@@ -74,3 +74,22 @@ def test_a_ledger_numbers_domains_by_their_labels_whatever_the_order_of_nodes() 
         (zones,) = on.domains(("zone",))
         by_name = {one.name: int(zones[on.row(one.name) or 0]) for one in made}
         assert by_name == {"a": 1, "b": 0, "c": 1}
+
+
+ALONE: dict[str, tuple[list[Labels], list[bool]]] = {
+    "no node": ([], []),
+    "two nodes with values of their own": ([{"host": "a"}, {"host": "b"}], [True, True]),
+    "two of three with one value": (
+        [{"host": "a"}, {"host": "b"}, {"host": "a"}],
+        [False, True, False],
+    ),
+    "two nodes without the label": ([{}, {}], [True, True]),
+    "a row without a node": ([None, {"host": "a"}], [True, True]),
+}
+
+
+@pytest.mark.parametrize(("labels", "want"), ALONE.values(), ids=ALONE)
+def test_a_node_is_alone_in_its_domain_unless_another_has_its_value(
+    labels: list[Labels], want: list[bool]
+) -> None:
+    assert Topology().alone("host", nodes(labels)).tolist() == want

@@ -10,6 +10,7 @@ from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.queued import RELEASE_SECONDS
 from kfext.core.lifecycle.steps import Pin, Release, Step, Suspend, Unsuspend, Wait
 from kfext.model.constraints import Requirement, Term, VolumeConstraints
+from kfext.model.gang_terms import Apart
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.names import (
@@ -21,7 +22,7 @@ from kfext.names import (
     REASON_WAITING_FOR_VOLUME,
 )
 from kfext.names import HELD as HELD_MARK
-from tests.builders import JobBuilder, Raw, job, pod, situation_of
+from tests.builders import JobBuilder, Raw, apart, job, pod, situation_of
 from tests.unit.core.lifecycle.cases import (
     NOW,
     TWO_NODES,
@@ -77,6 +78,10 @@ HELD: dict[str, Case] = {
             and "required, so it stays suspended" in step.verdict.message
         ),
     ),
+    "one whose pods must be apart from each other is placed": Case(
+        Unsuspend,
+        job().worker(1, cpu="1", spec=apart(Apart("train"))).held(),
+    ),
     "one that prefers to be apart is placed": Case(
         Unsuspend,
         job()
@@ -102,6 +107,13 @@ BEHIND_THE_GATE: dict[str, Case] = {
         gated(three()),
         plan("a", "a", "a"),
         check=lambda step: says("topologySpreadConstraints")(step) and step.pods == (),
+    ),
+    "an anti-affinity between its pods that their templates do not have": Case(
+        Release,
+        three().resumed(),
+        workers(gated=True, spec=apart(Apart("train"))),
+        plan("a", "a", "a"),
+        check=says("podAntiAffinity"),
     ),
     "at once, before the other pods exist": Case(
         Release, three().resumed(), gated(three(), some=2), plan("a", "a", "a")

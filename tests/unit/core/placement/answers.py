@@ -12,6 +12,7 @@ from kfext.core.placement.place import place
 from kfext.core.placement.pool import Pool
 from kfext.core.placement.score import Rows
 from kfext.model.constraints import Constraints
+from kfext.model.gang_terms import Exclusive
 from kfext.model.networking import Port
 from kfext.model.plan import Assignment
 from kfext.model.pod import ReplicaKey
@@ -68,16 +69,16 @@ def by_position(rows: Rows) -> NDArray[np.int64]:
 def holds(pool: Pool, gang: Gang, spots: Rows) -> bool:
     """Whether the members have room at these positions of a pool; at -1 is who has no place."""
     left = pool.free.copy()
-    ports: set[tuple[int, Port]] = set()
+    taken: set[tuple[int, Exclusive]] = set()
     start = 0
     for batch, mask in zip(gang.batches, pool.masks, strict=True):
         for spot in spots[start : start + batch.count]:
-            wanted = {(int(spot), port) for port in batch.constraints.host_ports}
-            if spot >= 0 and (not mask[spot] or ports & wanted):
+            wanted = {(int(spot), one) for one in batch.constraints.exclusive}
+            if spot >= 0 and (not mask[spot] or taken & wanted):
                 return False
             if spot >= 0:
                 left[:, spot] -= batch.requests
-                ports |= wanted
+                taken |= wanted
         start += batch.count
     # Of what nobody here requests others may have taken more than there is.
     return start == len(spots) and bool(((left >= 0) | (left == pool.free)).all())

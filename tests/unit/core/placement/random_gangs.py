@@ -4,11 +4,14 @@ from hypothesis import strategies as st
 
 from kfext.core.placement.gang import Member
 from kfext.model.constraints import Constraints
+from kfext.model.gang_terms import Apart
 from kfext.model.node import Node
 from kfext.model.pod import ReplicaKey
 from tests.unit.core.placement.answers import GPU
 
 RESOURCES = ("cpu", "memory", "pods", GPU)
+
+APART = Apart("train", namespace="team")
 
 bursts = st.sampled_from([None, 0, 4])
 """What is assumed of a pod without a CPU limit, if it counts what pods can use."""
@@ -20,6 +23,7 @@ _constraints = st.builds(
     Constraints,
     node_selector=st.sampled_from([(), (), (("zone", "a"),)]),
     host_ports=st.sampled_from([(), (), (), (("TCP", 80),)]),
+    apart=st.sampled_from([(), (), (), (APART,)]),
 )
 _nodes = st.builds(
     lambda cpu, memory, gpus, pods, zone: (

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from kfext.core.ledger.columns import LARGEST
 from kfext.core.placement.gang import gang, members_of
-from tests.builders import JobBuilder, job, pod
+from kfext.model.gang_terms import Apart
+from tests.builders import JobBuilder, apart, job, pod
 from tests.unit.core.placement.answers import members_in
 
 BATCHES: dict[str, tuple[JobBuilder, list[int]]] = {
@@ -77,7 +78,29 @@ PORTS: dict[str, tuple[JobBuilder, bool]] = {
 
 @pytest.mark.parametrize(("made", "want"), PORTS.values(), ids=PORTS)
 def test_members_that_want_one_host_port_cannot_share_a_node(made: JobBuilder, want: bool) -> None:
-    assert gang(made.members()).ports_clash is want
+    assert gang(made.members()).apart is want
+
+
+ONE_EACH: dict[str, tuple[JobBuilder, int]] = {
+    "no term": (job().worker(3), 0),
+    "one pod": (job().worker(1, spec=apart(Apart("train"))), 1),
+    "all pods": (
+        job().master(spec=apart(Apart("train"))).worker(3, spec=apart(Apart("train"))),
+        4,
+    ),
+    "two types, each by itself": (
+        job("TFJob")
+        .ps(2, spec=apart(Apart("train", ("ps",))))
+        .worker(3, spec=apart(Apart("train", ("worker",)))),
+        3,
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "want"), ONE_EACH.values(), ids=ONE_EACH)
+def test_pods_with_a_common_term_need_a_node_each(made: JobBuilder, want: int) -> None:
+    assert gang(made.members()).one_each == want
+    assert gang(made.members()).apart is (want > 1)
 
 
 def test_one_member_that_may_burst_makes_the_gang_one_that_may() -> None:

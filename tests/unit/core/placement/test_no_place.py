@@ -6,9 +6,10 @@ import pytest
 
 from kfext.core.ledger.claim import Claim
 from kfext.core.placement.place import place
+from kfext.model.gang_terms import Apart
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_NO_ELIGIBLE_NODE, REASON_NO_ROOM, REASON_TOO_BIG
-from tests.builders import JobBuilder, job, ledger, limits, node
+from tests.builders import JobBuilder, apart, job, ledger, limits, node
 from tests.unit.core.placement.answers import GPU, verdict_of
 
 
@@ -43,6 +44,35 @@ def test_a_host_port_that_other_pods_hold_is_named(made: JobBuilder, why: str) -
     verdict = verdict_of(place(made.members(), on, limits()))
     assert verdict.reason == REASON_NO_ROOM
     assert verdict.message.endswith(why)
+
+
+TRAIN = apart(Apart("train"))
+EACH = "by its anti-affinity, 3 of its pods need a node each"
+
+
+def test_required_with_pods_that_must_be_apart_has_no_place() -> None:
+    on = ledger(node("a", cpu="1"), node("b"), node("c"))
+    of = job().master(cpu="1", spec=TRAIN).worker(2, cpu="1", spec=TRAIN).members()
+    verdict = verdict_of(place(of, on, limits(one_node=True)))
+    assert verdict.reason == REASON_TOO_BIG
+    assert EACH in verdict.message
+    # Also beside a shortage, whose end would not help.
+    on = ledger(node("a", cpu="2"))
+    verdict = verdict_of(place(of, on, limits(one_node=True)))
+    assert numbers(r"(\d) cpu short", verdict.message) == (1,)
+    assert EACH in verdict.message
+
+
+def test_fewer_nodes_than_pods_that_must_be_apart_are_named() -> None:
+    of = job().worker(3, cpu="1", spec=TRAIN).members()
+    verdict = verdict_of(place(of, ledger(node("a"), node("b")), limits()))
+    assert verdict.reason == REASON_TOO_BIG
+    assert numbers(r"(\d) of (\d) nodes are eligible", verdict.message) == (2, 2)
+    assert EACH in verdict.message
+    on = ledger(*(node(name) for name in "abc"), used={"c": {"cpu": "32"}})
+    verdict = verdict_of(place(of, on, limits()))
+    assert verdict.reason == REASON_NO_ROOM
+    assert EACH in verdict.message
 
 
 def test_one_type_without_a_possible_node_is_named() -> None:

@@ -1,5 +1,6 @@
 """The solver. Tests named test_C… check the statements in docs/statements.md."""
 
+import itertools
 import random
 import time
 from collections.abc import Mapping
@@ -9,18 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.claims import pod_claim
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.division import FEWEST
-from kfext.core.placement.gang import Member
+from kfext.core.placement.gang import Member, members_of
 from kfext.core.placement.place import place, still_fits, why_more_nodes
+from kfext.model.constraints import Constraints
+from kfext.model.gang_terms import Apart
 from kfext.model.node import Node
 from kfext.model.plan import Assignment
 from kfext.model.pod import ReplicaKey
 from kfext.model.verdict import Verdict
-from kfext.names import REASON_NO_ROOM, REASON_TOO_BIG
-from tests.builders import job, ledger, limits, node
+from kfext.names import HOSTNAME, REASON_NO_ROOM, REASON_TOO_BIG
+from tests.builders import apart, job, ledger, limits, node, pod
 from tests.unit.core.placement.answers import gpus, nodes_of, placed, verdict_of
 from tests.unit.core.placement.random_gangs import (
+    APART,
     RESOURCES,
     bursts,
     some_amounts,
@@ -161,26 +166,32 @@ def test_amounts_near_64_bits_fit_nowhere(memory: str) -> None:
 @given(
     nodes=some_nodes,
     gang=some_members,
-    others=st.lists(st.tuples(st.integers(0, 5), some_amounts, st.booleans()), max_size=6),
+    others=st.lists(st.tuples(st.integers(0, 5), some_amounts, st.integers(0, 4)), max_size=6),
     data=st.data(),
 )
 def test_no_overcommit_and_no_broken_constraint(
     nodes: list[Node],
     gang: list[Member],
-    others: list[tuple[int, dict[str, int], bool]],
+    others: list[tuple[int, dict[str, int], int]],
     data: st.DataObject,
 ) -> None:
     on = Ledger(nodes)
     names = [one.name for one in nodes]
-    for number, (at, amounts, port) in enumerate(others):
-        claim = Claim(names[at % len(names)], amounts, (("TCP", 80),) if port else ())
+    for number, (at, amounts, kind) in enumerate(others):
+        claim = Claim(
+            names[at % len(names)],
+            amounts,
+            (("TCP", 80),) if kind < 2 else (),
+            apart=(APART,) if kind == 2 else (),
+        )
         on.claim(("other", number), claim)
     bound = data.draw(
         st.dictionaries(st.sampled_from([one.key for one in gang]), st.sampled_from(names))
     )
     for one in gang:
         if one.key in bound:
-            on.claim(("pod", one.key), Claim(bound[one.key], one.requests))
+            apart = one.constraints.apart
+            on.claim(("pod", one.key), Claim(bound[one.key], one.requests, apart=apart))
     excluded = data.draw(st.sets(st.sampled_from(names), max_size=2))
     ignoring = data.draw(st.sets(st.sampled_from([("other", n) for n in range(6)]), max_size=2))
     before = on.free(RESOURCES, ignoring=ignoring)
@@ -200,13 +211,14 @@ def test_no_overcommit_and_no_broken_constraint(
             assert wanted == 0 or wanted <= before[line, number]
         for member in here:
             assert all(where.labels[k] == v for k, v in member.constraints.node_selector)
-        taken = [port for member in here for port in member.constraints.host_ports]
+        taken: list[object] = [port for member in here for port in member.constraints.host_ports]
+        taken += [term for member in here for term in member.constraints.apart]
         assert len(taken) == len(set(taken))
         assert not set(taken) & {
-            port
+            one
             for k, claim in on.claims().items()
             if claim.node == where.name and k not in ignoring
-            for port in claim.host_ports
+            for one in (*claim.host_ports, *claim.apart)
         }
     if not bound:
         assert within.allow(set(found.values()))
@@ -240,6 +252,106 @@ def test_the_order_in_which_nodes_were_seen_does_not_matter(
     want = place(gang, Ledger(nodes), within)
     assert place(gang, Ledger(shuffled), within) == want
     assert place(gang, come_back, within) == want
+
+
+# --- pods that must be apart ------------------------------------------------------------------
+
+APART_SPEC = apart(Apart("train"))
+
+
+def test_pods_with_anti_affinity_go_to_a_node_each_though_one_would_hold_them() -> None:
+    on = ledger(*(node(name) for name in "abcd"))
+    made = job().master(cpu="1", spec=APART_SPEC).worker(2, cpu="1", spec=APART_SPEC)
+    assert len(set(placed(made, on))) == 3
+
+
+def test_pods_of_a_type_without_anti_affinity_go_beside_the_others() -> None:
+    on = ledger(*(node(name) for name in "abc"))
+    spec = apart(Apart("train", ("worker",)))
+    made = job("TFJob").ps(2, cpu="1").worker(2, cpu="1", spec=spec)
+    nodes = placed(made, on)
+    assert len(set(nodes)) == 2
+    assert nodes[2] != nodes[3]
+
+
+def test_a_lost_member_does_not_go_where_another_member_is() -> None:
+    on = ledger(*(node(name) for name in "abc"))
+    made = job().worker(3, cpu="1", spec=APART_SPEC).build()
+    for index, name in enumerate("ab"):
+        claim = pod_claim(pod(made, "worker", index, bound=name))
+        assert claim is not None
+        on.claim(index, claim)
+    bound = {ReplicaKey("worker", index): name for index, name in enumerate("ab")}
+    found = place(members_of(made), on, limits(), bound=bound)
+    assert nodes_of(found) == ["a", "b", "c"]
+    (lost,) = [one for one in members_of(made) if one.key not in bound]
+    assert [still_fits([lost], on, assignment={lost.key: name}) for name in "abc"] == [
+        False,
+        False,
+        True,
+    ]
+
+
+NAMESAKES = {
+    "of the same name in the same namespace": ("train", "team", True),
+    "of another name": ("other", "team", False),
+    "in another namespace": ("train", "other", False),
+}
+
+
+@pytest.mark.parametrize(("name", "namespace", "shuns"), NAMESAKES.values(), ids=NAMESAKES)
+def test_a_pod_of_another_job_is_kept_apart_just_if_its_labels_are_those_of_this_one(
+    name: str, namespace: str, *, shuns: bool
+) -> None:
+    on = ledger(node("a"))
+    other = job(name=name, uid="other").worker(1, cpu="1", spec=apart(Apart(name)))
+    other.raw["metadata"]["namespace"] = namespace
+    claim = pod_claim(pod(other.build(), "worker", 0, bound="a", deleting=True))
+    assert claim is not None
+    on.claim("other", claim)
+    found = place(job().worker(1, cpu="1", spec=APART_SPEC).members(), on, limits())
+    assert isinstance(found, Verdict) is shuns
+
+
+def test_nodes_that_share_a_host_name_are_not_used_for_pods_that_must_be_apart() -> None:
+    labels = {"a": "one", "b": "one", "c": "two", "d": "three"}
+    on = ledger(*(node(name, labels={HOSTNAME: to}) for name, to in labels.items()))
+    assert sorted(placed(job().worker(2, cpu="1", spec=APART_SPEC), on)) == ["c", "d"]
+    on.set_node(node("b", labels={HOSTNAME: "four"}))
+    assert sorted(placed(job().worker(4, cpu="1", spec=APART_SPEC), on)) == ["a", "b", "c", "d"]
+
+
+some_units = st.lists(st.integers(1, 4), min_size=1, max_size=4)
+
+
+@settings(max_examples=200, deadline=None)
+@given(nodes=some_units, members=some_units, beside=st.lists(st.integers(1, 4), max_size=2))
+def test_pods_that_must_be_apart_are_placed_just_if_some_order_of_nodes_holds_them(
+    nodes: list[int], members: list[int], beside: list[int]
+) -> None:
+    """Each pod is tried on each node, as kube-scheduler would be asked; some need not be apart."""
+    gang = [
+        Member(
+            ReplicaKey("worker", index),
+            {"cpu": cpu},
+            Constraints(apart=(APART,) if index < len(members) else ()),
+            True,
+            cpu,
+        )
+        for index, cpu in enumerate([*members, *beside])
+    ]
+    on = Ledger([Node(f"n{number}", {"cpu": cpu}) for number, cpu in enumerate(nodes)])
+
+    def fits(where: tuple[int, ...]) -> bool:
+        free = list(nodes)
+        for member, at in zip(gang, where, strict=True):
+            free[at] -= member.requests["cpu"]
+        own = where[: len(members)]
+        return len(set(own)) == len(own) and min(free) >= 0
+
+    possible = any(map(fits, itertools.product(range(len(nodes)), repeat=len(gang))))
+    found = place(gang, on, limits())
+    assert isinstance(found, Verdict) is not possible
 
 
 # --- speed, as a ratio in the same run --------------------------------------------------------

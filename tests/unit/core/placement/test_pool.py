@@ -31,7 +31,7 @@ def test_each_node_holds_as_many_members_of_a_batch_as_it_says(
 
     def most(row: int, number: int) -> int:
         batch = asked.batches[number]
-        largest = 1 if batch.constraints.host_ports else batch.count
+        largest = 1 if batch.constraints.exclusive else batch.count
         fitting = [
             count
             for count in range(1, largest + 1)
@@ -66,7 +66,7 @@ def test_a_part_of_a_pool_says_of_its_rows_what_the_whole_said() -> None:
     assert part.free.tolist() == [[8, 3]]
     assert [mask.tolist() for mask in part.masks] == [[False, True], [True, True]]
     assert [held.tolist() for held in part.holds] == [[0, 3], [1, 1]]
-    assert part.capacity.tolist() == [6, 3]
+    assert part.capacity.tolist() == [5, 3]  # of two with the port, one
 
 
 def test_a_pool_does_not_hold_a_gang_that_is_too_many_or_of_which_one_batch_is() -> None:

@@ -55,8 +55,10 @@ def fewest_of_all(asked: Sequence[Member], nodes: Sequence[Node]) -> int | None:
             return
         one = asked[number]
         for free, taken in zip(left, here, strict=True):
-            clash = one.constraints.host_ports and any(
-                other.constraints.host_ports for other in taken
+            clash = any(
+                {*one.constraints.host_ports, *one.constraints.apart}
+                & {*other.constraints.host_ports, *other.constraints.apart}
+                for other in taken
             )
             if clash or any(free.get(name, 0) < n for name, n in one.requests.items()):
                 continue

@@ -7,9 +7,10 @@ import pytest
 
 from kfext.core.placement.unmodelled import unbound, unplaceable
 from kfext.model.constraints import VolumeConstraints
+from kfext.model.gang_terms import Apart
 from kfext.model.job import TrainingJob
 from kfext.names import REASON_UNMODELLED, REASON_WAITING_FOR_VOLUME
-from tests.builders import JobBuilder, Raw, job, pod
+from tests.builders import JobBuilder, Raw, apart, job, pod, pods
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 APART: Raw = {
@@ -62,6 +63,58 @@ def test_a_term_that_admission_gave_a_pod_counts_while_it_is_gated(
     of = job().worker(2).build()
     pods = [pod(of, "worker", 0), pod(of, "worker", 1, spec=APART, **more)]
     assert (unplaceable(of, pods) is not None) is counts
+
+
+ALL, OF_WORKERS = Apart("train"), Apart("train", ("worker",))
+TRAIN, WORKERS = apart(ALL), apart(OF_WORKERS)
+WITHIN: dict[str, tuple[JobBuilder, bool]] = {
+    "all pods of the job have it": (job().master(spec=TRAIN).worker(3, spec=TRAIN), True),
+    "one type has it, and it selects that type": (job().master().worker(3, spec=WORKERS), True),
+    "each type has one of its own": (
+        job("TFJob").ps(2, spec=apart(Apart("train", ("ps",)))).worker(3, spec=WORKERS),
+        True,
+    ),
+    "two terms of one type": (job().worker(3, spec=apart(ALL, OF_WORKERS)), True),
+    "a type without replicas does not have it": (
+        job().worker(3, spec=TRAIN).group("Master", 0),
+        True,
+    ),
+    "it selects a type that does not have it": (job().master().worker(3, spec=TRAIN), False),
+    "it does not select the type that has it": (
+        job("TFJob").ps(2, spec=WORKERS).worker(3, spec=WORKERS),
+        False,
+    ),
+    "it selects another job": (job().worker(3, spec=apart(Apart("other"))), False),
+    "a type as it is not on the label": (
+        job().worker(3, spec=apart(Apart("train", ("Worker",)))),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("of", "within"), WITHIN.values(), ids=WITHIN)
+def test_anti_affinity_is_modelled_if_just_the_pods_that_it_selects_have_it(
+    of: JobBuilder, *, within: bool
+) -> None:
+    made = of.build()
+    assert (unplaceable(made) is None) is within
+    assert (unplaceable(made, pods(made, gated=True)) is None) is within
+
+
+@pytest.mark.parametrize(
+    ("of", "spec"),
+    [
+        (job().worker(3), TRAIN),
+        (job().worker(3, spec=TRAIN), {"affinity": {}}),
+        (job().worker(3, spec=TRAIN), WORKERS),
+    ],
+    ids=["added", "removed", "changed"],
+)
+def test_anti_affinity_that_admission_changed_is_not_modelled(of: JobBuilder, spec: Raw) -> None:
+    made = of.build()
+    found = unplaceable(made, [pod(made, "worker", 0, gated=True, spec=spec)])
+    assert found is not None
+    assert "required podAntiAffinity" in found.message
 
 
 def claiming(volumes: VolumeConstraints) -> TrainingJob:

@@ -16,9 +16,10 @@ from kfext.core.placement.place import place
 from kfext.core.queue.backfill import reserve
 from kfext.core.queue.reservation import Reservation
 from kfext.core.settings.of_job import settings_of
+from kfext.model.gang_terms import Apart
 from kfext.model.namespace import Namespace
 from kfext.model.verdict import Verdict
-from tests.builders import job, ledger, limits, node
+from tests.builders import Raw, apart, job, ledger, limits, node
 from tests.setting_samples import WELL_FORMED
 from tests.unit.core.queue.cluster import GPU, Use, cluster
 
@@ -173,6 +174,16 @@ def test_pods_that_want_one_host_port_have_room_kept_on_a_node_each() -> None:
     assert reserve("head", head, on, limits(one_node=True), ends={}) is None
 
 
+def test_pods_that_must_be_apart_have_room_kept_on_a_node_each() -> None:
+    spec = apart(Apart("train"))
+    head = members_of(job(uid="head").worker(2, gpus=1, spec=spec).build())
+    on = cluster({"a": {"x": 8}, "b": {"y": 8}})
+    found = reserve("head", head, on, limits(), ends={})
+    assert found is not None
+    assert found.nodes == ("a", "b")
+    assert reserve("head", head, on, limits(one_node=True), ends={}) is None
+
+
 PORT_80 = members_of(job(uid="head").worker(1, gpus=1, ports=[80]).build())
 
 
@@ -264,12 +275,18 @@ WITHIN = sorted(
 
 
 @settings(max_examples=200)
-@given(use=uses, pods=st.integers(1, 48), within=st.sampled_from(WITHIN))
+@given(
+    use=uses,
+    pods=st.integers(1, 48),
+    within=st.sampled_from(WITHIN),
+    spec=st.sampled_from([None, None, apart(Apart("train"))]),
+)
 def test_the_head_fits_once_the_jobs_that_it_waits_for_have_ended(
-    use: Use, pods: int, within: Limits
+    use: Use, pods: int, within: Limits, spec: Raw | None
 ) -> None:
     made = cluster(use, gpus=16)
-    head = members_of(job(uid="head").worker(pods, gpus=1).build())
+    pods = min(pods, 5) if spec else pods  # of five, four nodes hold one each
+    head = members_of(job(uid="head").worker(pods, gpus=1, spec=spec).build())
     found = reserve("head", head, made, within, ends={})
     if found is not None:
         event(f"reserved on {len(found.nodes)} nodes")

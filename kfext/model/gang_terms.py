@@ -1,0 +1,95 @@
+"""Terms of a pod that speak of the pods of its own job alone.
+
+kfext models one: required anti-affinity by node, between pods that the operator's labels name. No
+other pod bears these labels, so nothing but the plan of the job decides whether the term holds.
+Source: kubernetes pkg/scheduler/framework/plugins/interpodaffinity.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from kfext.model.bounds import LONGEST_NAME, MOST_REPLICA_TYPES
+from kfext.model.tolerant import mapping, sequence, text
+from kfext.names import HOSTNAME, JOB_NAME, REPLICA_TYPE
+
+ANTI_AFFINITY = "required podAntiAffinity"
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_FIELDS = {"labelSelector", "topologyKey"}
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """A required anti-affinity by node: it lets no two of the pods that it selects share a node.
+
+    `job`: the name of the job whose pods it selects.
+    `types`: their replica types in lower case, as on the label; all of the job's if there is none.
+    `namespace`: that of the pods; empty in what is read of a spec alone.
+    """
+
+    job: str
+    types: tuple[str, ...] = ()
+    namespace: str = ""
+
+    def selects(self, type_: str) -> bool:
+        """Return whether it selects the pods of a replica type of the job, in lower case."""
+        return not self.types or type_ in self.types
+
+    def of(self, namespace: str) -> Self:
+        """Return the term of a pod in a namespace."""
+        return replace(self, namespace=namespace)
+
+
+Exclusive = tuple[str, int] | Apart
+"""What only one pod of a node can have: a host port, or the place of one of a set of pods."""
+
+
+def anti_affinity(spec: Mapping[str, Any]) -> tuple[Apart, ...] | None:
+    """Return the required anti-affinity of a pod spec, each term once. Never raises.
+
+    None if a term is not of the form that kfext models.
+    """
+    affinity = mapping(mapping(spec.get("affinity")).get("podAntiAffinity"))
+    found = {_apart(mapping(term)) for term in sequence(affinity.get(_REQUIRED))}
+    if len(found) > MOST_REPLICA_TYPES:
+        return None
+    terms = [one for one in found if one is not None]
+    return (
+        tuple(sorted(terms, key=lambda one: (one.job, one.types)))
+        if len(terms) == len(found)
+        else None
+    )
+
+
+def _apart(term: Mapping[str, Any]) -> Apart | None:
+    """Return a term, None if it speaks of other nodes, namespaces or labels.
+
+    A field that is not known here may change what the term means.
+    """
+    fields = {name for name, value in term.items() if value not in (None, [])}
+    labels = _labels(mapping(term.get("labelSelector")))
+    if fields != _FIELDS or term["topologyKey"] != HOSTNAME or labels is None:
+        return None
+    jobs, types = labels.pop(JOB_NAME, ()), labels.pop(REPLICA_TYPE, ())
+    if labels or len(jobs) != 1 or len(types) > MOST_REPLICA_TYPES:
+        return None
+    return Apart(jobs[0], types)
+
+
+def _labels(selector: Mapping[str, Any]) -> dict[str, tuple[str, ...]] | None:
+    """Return the values that each label must have one of, None if it requires more."""
+    found: dict[str, tuple[str, ...]] = {}
+    of_labels = mapping(selector.get("matchLabels"))
+    lines: list[tuple[str, str, tuple[str, ...]]] = [
+        (str(key), "In", (text(value),)) for key, value in of_labels.items()
+    ]
+    for line in map(mapping, sequence(selector.get("matchExpressions"))):
+        values = tuple(sorted({text(value) for value in sequence(line.get("values"))}))
+        lines.append((text(line.get("key")), text(line.get("operator")), values))
+    for key, operator, values in lines:
+        well_formed = values and all(0 < len(value) <= LONGEST_NAME for value in values)
+        if operator != "In" or key in found or not well_formed:
+            return None
+        found[key] = values
+    known = {"matchLabels", "matchExpressions"}
+    return found if known.issuperset(selector) else None

@@ -1,0 +1,109 @@
+"""Which terms of a pod speak of the pods of its own job alone."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from kfext.model.gang_terms import Apart, anti_affinity
+from kfext.names import HOSTNAME, JOB_NAME, REPLICA_TYPE
+from tests.unit.objects import json_values
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+OWN = {"matchLabels": {JOB_NAME: "train"}}
+
+
+def spec(*terms: Any) -> dict[str, Any]:
+    return {"affinity": {"podAntiAffinity": {REQUIRED: list(terms)}}}
+
+
+def term(selector: object = OWN, **more: object) -> dict[str, Any]:
+    return {"labelSelector": selector, "topologyKey": HOSTNAME, **more}
+
+
+def among(key: str, *values: str, operator: str = "In") -> dict[str, Any]:
+    return {"key": key, "operator": operator, "values": list(values)}
+
+
+WORKERS = {"matchLabels": {JOB_NAME: "train", REPLICA_TYPE: "worker"}}
+MODELLED: Mapping[str, tuple[dict[str, Any], tuple[Apart, ...]]] = {
+    "no affinity": ({}, ()),
+    "none that is required": (spec(), ()),
+    "all pods of a job": (spec(term()), (Apart("train"),)),
+    "the same by an expression": (
+        spec(term({"matchExpressions": [among(JOB_NAME, "train")]})),
+        (Apart("train"),),
+    ),
+    "those of a type": (spec(term(WORKERS)), (Apart("train", ("worker",)),)),
+    "those of some types, in any order": (
+        spec(term({**OWN, "matchExpressions": [among(REPLICA_TYPE, "worker", "ps")]})),
+        (Apart("train", ("ps", "worker")),),
+    ),
+    "two terms": (spec(term(), term(WORKERS)), (Apart("train"), Apart("train", ("worker",)))),
+    "one term twice": (spec(term(), term()), (Apart("train"),)),
+    "fields that are empty": (
+        spec(term(namespaces=[], namespaceSelector=None, matchLabelKeys=[])),
+        (Apart("train"),),
+    ),
+}
+
+
+@pytest.mark.parametrize(("of", "want"), MODELLED.values(), ids=MODELLED)
+def test_anti_affinity_between_the_pods_of_a_job_is_read(
+    of: dict[str, Any], want: tuple[Apart, ...]
+) -> None:
+    assert anti_affinity(of) == want
+
+
+BEYOND: Mapping[str, dict[str, Any]] = {
+    "labels of the user, which other pods may bear": term({"matchLabels": {"app": "train"}}),
+    "such a label beside": term({"matchLabels": {JOB_NAME: "train", "app": "train"}}),
+    "every pod": term({}),
+    "no pod": {"topologyKey": HOSTNAME},
+    "pods of any job": term({"matchLabels": {REPLICA_TYPE: "worker"}}),
+    "pods of two jobs": term({"matchExpressions": [among(JOB_NAME, "train", "other")]}),
+    "pods of no job": term({"matchExpressions": [among(JOB_NAME)]}),
+    "pods of other jobs": term({"matchExpressions": [among(JOB_NAME, "train", operator="NotIn")]}),
+    "a label that is there twice": term({**OWN, "matchExpressions": [among(JOB_NAME, "other")]}),
+    "a label without a text": term({"matchLabels": {JOB_NAME: "train", REPLICA_TYPE: 7}}),
+    "a name that is too long": term({"matchLabels": {JOB_NAME: "x" * 254}}),
+    "more than labels": term({**OWN, "matchFields": []}),
+    "another domain": {**term(), "topologyKey": "zone"},
+    "no domain": {"labelSelector": OWN},
+    "named namespaces": term(namespaces=["team"]),
+    "all namespaces": term(namespaceSelector={}),
+    "keys whose values are the pod's": term(matchLabelKeys=[REPLICA_TYPE]),
+    "keys whose values are not the pod's": term(mismatchLabelKeys=[REPLICA_TYPE]),
+    "a field of a later version": term(later=True),
+    "more types than a job can have": term(
+        {**OWN, "matchExpressions": [among(REPLICA_TYPE, *map(str, range(17)))]}
+    ),
+}
+
+
+@pytest.mark.parametrize("one", BEYOND.values(), ids=BEYOND)
+def test_a_term_that_may_speak_of_other_pods_or_domains_is_not(one: dict[str, Any]) -> None:
+    assert anti_affinity(spec(one)) is None
+    assert anti_affinity(spec(term(), one)) is None
+
+
+def test_more_terms_than_a_job_has_types_are_not_read() -> None:
+    many = [term({"matchLabels": {JOB_NAME: f"train-{number}"}}) for number in range(17)]
+    assert anti_affinity(spec(*many)) is None
+    assert anti_affinity(spec(*many[:16])) is not None
+
+
+@given(value=json_values)
+def test_whatever_stands_there_nothing_is_raised(value: object) -> None:
+    for of in (
+        {"affinity": value},
+        {"affinity": {"podAntiAffinity": value}},
+        {"affinity": {"podAntiAffinity": {REQUIRED: value}}},
+        spec(value),
+        spec(term(value)),
+        spec(term({"matchLabels": value})),
+        spec(term({"matchExpressions": value})),
+        spec({**term(), "topologyKey": value}),
+    ):
+        anti_affinity(of)
