@@ -8,6 +8,7 @@ from kfext.core.admission.facts import Facts
 from kfext.core.network.eligibility import obstacle
 from kfext.core.network.pod_edits import edits_of
 from kfext.core.patches.json_patch import Operation
+from kfext.core.placement.gang import one_each
 from kfext.core.placement.unmodelled import unplaceable
 from kfext.core.placement.usable import usable_cpu
 from kfext.core.settings.resolve import Settings
@@ -36,6 +37,11 @@ def warnings(
         stays = settings.colocation is Colocation.REQUIRED
         effect = "it stays suspended" if stays else "it runs as on plain Kubernetes"
         yield f"kfext does not place this job: {term.message}; {effect}"
+    elif settings.colocation is Colocation.REQUIRED and (apart := _apart(job)) > 1:
+        yield (
+            f"kfext cannot place this job: {apart} of its pods cannot share a node, but "
+            f"{names.COLOCATION} is required; it stays suspended"
+        )
     elif names.COLOCATION in settings.stated and settings.colocation is not Colocation.OFF:
         yield from _crowding(job, assumed=settings.placement.assumed_burst)
     if settings.network == HOST and (why := _pod_network(job, settings, facts)):
@@ -52,6 +58,11 @@ def warnings(
                 f"annotation {names.COLOCATION} of the {group.type} template is overwritten with "
                 f"{settings.colocation}: settings are read from the job's own annotations"
             )
+
+
+def _apart(job: TrainingJob) -> int:
+    """Return how many of the pods need a node each."""
+    return one_each((group.constraints, group.replicas) for group in job.groups)
 
 
 def _crowding(job: TrainingJob, *, assumed: int) -> Iterator[str]:

@@ -7,6 +7,8 @@ import pytest
 from kfext import names
 from kfext.core.admission.facts import Facts
 from kfext.core.admission.job import mutate_job
+from kfext.model.gang_terms import Apart
+from tests.builders import apart
 from tests.unit.objects import Raw, job, replica
 
 SPREAD = [{"whenUnsatisfiable": "DoNotSchedule", "topologyKey": "zone", "maxSkew": 1}]
@@ -37,6 +39,15 @@ WARNED = {
         ),
         FACTS,
         "it stays suspended",
+    ),
+    "pods that cannot share the one node of their job": (
+        job(
+            annotations={names.COLOCATION: "required"},
+            specs={"Worker": replica(3, **apart(Apart("train")))},
+        ),
+        FACTS,
+        "cannot place this job: 3 of its pods cannot share a node, but kfext.dev/colocation is "
+        "required; it stays suspended",
     ),
     "a feature that has not landed": (
         job(annotations={names.RESIZE: "cpu"}),
