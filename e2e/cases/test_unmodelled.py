@@ -18,14 +18,18 @@ CPU = {"cpu": "1"}
 PODS = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
 
 
-def apart(job: str) -> Object:
-    """A term that lets no two pods of a job share a node."""
-    term = {
-        "topologyKey": "kubernetes.io/hostname",
-        "labelSelector": {"matchLabels": {JOB_NAME: job}},
+def even(job: str) -> Object:
+    """A term that spreads the pods of a job evenly over nodes."""
+    return {
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchLabels": {JOB_NAME: job}},
+            }
+        ]
     }
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
-    return {"affinity": {"podAntiAffinity": required}}
 
 
 def spread(made: Object) -> list[Object]:
@@ -48,25 +52,25 @@ def nodes(space: Space) -> list[str]:
 
 
 @pytest.mark.usefixtures("nodes")
-def test_a_job_whose_pods_must_be_apart_runs_from_the_start_and_its_plan_says_why(
+def test_a_job_whose_pods_must_be_spread_runs_from_the_start_and_its_plan_says_why(
     space: Space,
 ) -> None:
-    answer = space.try_submit(workers("apart", 3, each=CPU, pod=apart("apart")))
+    answer = space.try_submit(workers("even", 3, each=CPU, pod=even("even")))
     assert not suspended(answer.body)
     assert not held(answer.body)
-    assert any("required podAntiAffinity" in warning for warning in answer.warnings)
-    assert len(set(space.bound("apart", 3).values())) == 3
-    view = space.phase("apart", "Released")
+    assert any("topologySpreadConstraints" in warning for warning in answer.warnings)
+    assert len(set(space.bound("even", 3).values())) == 3
+    view = space.phase("even", "Released")
     assert view["reason"] == "Unmodelled"
-    assert "required podAntiAffinity" in view["message"]
-    assert not [pod for pod in space.pods("apart") if gated(pod) or pinned_to(pod)]
+    assert "topologySpreadConstraints" in view["message"]
+    assert not [pod for pod in space.pods("even") if gated(pod) or pinned_to(pod)]
     assert space.starts() == 0
 
 
 @pytest.mark.usefixtures("nodes")
 def test_such_a_job_that_must_be_on_one_node_stays_suspended_and_says_why(space: Space) -> None:
     annotations = {"kfext.dev/colocation": "required"}
-    space.submit(workers("never", 3, each=CPU, pod=apart("never"), annotations=annotations))
+    space.submit(workers("never", 3, each=CPU, pod=even("never"), annotations=annotations))
     view = space.phase("never", "Queued")
     assert view["reason"] == "Unmodelled"
     assert "it stays suspended" in view["message"]

@@ -1,0 +1,103 @@
+"""Gangs whose pods must not share a node, by required anti-affinity to the pods of their job."""
+
+import pytest
+
+from e2e.harness.jobs import job, template, workers
+from e2e.harness.kube import Object
+from e2e.harness.look import held
+from e2e.harness.nodes import cordon
+from e2e.harness.space import Space
+from kfext.names import HOSTNAME, JOB_NAME, REPLICA_TYPE
+
+CPU = {"cpu": "1"}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def apart(**labels: str) -> Object:
+    """A term that lets no two pods with these labels share a node."""
+    term = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": labels}}
+    return {"affinity": {"podAntiAffinity": {REQUIRED: [term]}}}
+
+
+def gang(name: str, count: int, **options: object) -> Object:
+    return workers(name, count, each=CPU, pod=apart(**{JOB_NAME: name}), **options)
+
+
+@pytest.fixture
+def nodes(space: Space) -> list[str]:
+    """Three nodes, each of which could hold a whole job."""
+    return space.nodes(3, cpu="16", memory="64Gi")
+
+
+def test_each_pod_of_a_gang_is_bound_to_a_node_of_its_own_by_its_pin(
+    space: Space, nodes: list[str]
+) -> None:
+    answer = space.try_submit(gang("apart", 3))
+    assert held(answer.body)
+    assert sorted(space.bound("apart", 3).values()) == nodes
+    space.phase("apart", "Placed")
+    assert set(space.pins().values()) == {1}
+    assert space.starts() == 1
+
+
+@pytest.mark.usefixtures("nodes")
+def test_a_type_that_need_not_be_apart_shares_the_nodes_of_one_that_must(space: Space) -> None:
+    made = job("mixed", {"PS": 4, "Worker": 2}, kind="TFJob", each=CPU)
+    own = {JOB_NAME: "mixed", REPLICA_TYPE: "worker"}
+    template(made, "Worker")["spec"] |= apart(**own)
+    space.submit(made)
+    homes = space.bound("mixed", 6)
+    space.phase("mixed", "Placed", "TFJob")
+    assert homes["mixed-worker-0"] != homes["mixed-worker-1"]
+    assert len(set(homes.values())) == 2
+    assert set(space.pins().values()) == {1}
+
+
+@pytest.mark.usefixtures("nodes")
+def test_a_gang_of_more_pods_than_nodes_starts_as_a_whole_when_a_node_comes(space: Space) -> None:
+    space.submit(gang("apart", 4))
+    view = space.phase("apart", "Queued")
+    assert view["reason"] == "TooBig"
+    assert "4 of its pods need a node each" in view["message"]
+    assert space.pods("apart") == []
+    space.nodes(1, cpu="16", memory="64Gi")
+    assert len(set(space.bound("apart", 4).values())) == 4
+    space.phase("apart", "Placed")
+    assert set(space.pins().values()) == {1}
+
+
+def test_a_lost_pod_is_pinned_to_a_node_without_another_of_its_gang(
+    space: Space, nodes: list[str]
+) -> None:
+    space.submit(gang("apart", 2))
+    first = space.bound("apart", 2)
+    space.phase("apart", "Placed")
+    (spare,) = set(nodes) - set(first.values())
+    cordon(space.kfext, first["apart-worker-0"])
+    space.kube.delete(space.path("pods", "apart-worker-0"), grace=0)
+    space.until(
+        lambda: space.homes("apart") == {**first, "apart-worker-0": spare},
+        "the lost pod is bound to the free node",
+    )
+    assert space.pins() == {"apart-master-0": 1, "apart-worker-0": 2}
+
+
+@pytest.mark.usefixtures("nodes")
+def test_a_job_submitted_again_starts_beside_no_pod_of_the_job_that_is_gone(space: Space) -> None:
+    space.submit(gang("apart", 3))
+    space.bound("apart", 3)
+    space.phase("apart", "Placed")
+    space.kube.delete(space.path("pytorchjobs", "apart"))
+    space.submit(gang("apart", 3))
+    assert len(set(space.bound("apart", 3).values())) == 3
+    space.phase("apart", "Placed")
+
+
+@pytest.mark.usefixtures("nodes")
+def test_one_that_must_be_on_one_node_is_warned_about_and_says_why_it_waits(space: Space) -> None:
+    annotations = {"kfext.dev/colocation": "required"}
+    answer = space.try_submit(gang("never", 3, annotations=annotations))
+    assert any("3 of its pods cannot share a node" in warning for warning in answer.warnings)
+    view = space.phase("never", "Queued")
+    assert view["reason"] == "TooBig"
+    assert "3 of its pods need a node each" in view["message"]
