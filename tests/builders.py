@@ -18,7 +18,7 @@ from kfext.core.placement.gang import Member, members_of
 from kfext.core.placement.limits import Limits
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Colocation
-from kfext.model.gang_terms import Apart
+from kfext.model.gang_terms import GangTerm
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.job_state import JobState
 from kfext.model.kinds import KINDS
@@ -242,11 +242,13 @@ def _template(of: TrainingJob, type_: str) -> Raw:
         container["ports"] = [
             {"hostPort": port, "containerPort": port} for _, port in group.constraints.host_ports
         ]
-    claims, terms = group.constraints.claims, group.constraints.apart
+    claims = group.constraints.claims
+    terms = apart(*group.constraints.apart)["affinity"]
+    terms |= together(*group.constraints.together)["affinity"]
     return {
         "containers": [container],
         **(using(*claims) if claims else {}),
-        **(apart(*terms) if terms else {}),
+        **({"affinity": terms} if group.constraints.gang_terms else {}),
     }
 
 
@@ -268,7 +270,7 @@ def raw_node(
         "metadata": {
             "name": name,
             "uid": f"uid-{name}",
-            "labels": {"name": name, **(labels or {})},
+            "labels": {"name": name, names.HOSTNAME: name, **(labels or {})},
         },
         "spec": {"unschedulable": cordoned, "taints": [dict(taint) for taint in taints]},
         "status": {"allocatable": allocatable},
@@ -285,17 +287,21 @@ def using(*claims: str) -> Raw:
     return {"volumes": [{"name": x, "persistentVolumeClaim": {"claimName": x}} for x in claims]}
 
 
-def apart(*terms: Apart) -> Raw:
-    """The part of a pod spec that has these terms."""
-    raw = []
-    for term in terms:
-        labels: list[Raw] = [{"key": names.JOB_NAME, "operator": "In", "values": [term.job]}]
-        if term.types:
-            types = list(term.types)
-            labels.append({"key": names.REPLICA_TYPE, "operator": "In", "values": types})
-        selector = {"matchExpressions": labels}
-        raw.append({"topologyKey": names.HOSTNAME, "labelSelector": selector})
-    return {"affinity": {"podAntiAffinity": {PINNED: raw}}}
+def apart(*terms: GangTerm) -> Raw:
+    """The part of a pod spec that has these terms as anti-affinity."""
+    return {"affinity": {"podAntiAffinity": {PINNED: [_term(one) for one in terms]}}}
+
+
+def together(*terms: GangTerm) -> Raw:
+    """The part of a pod spec that has these terms as affinity."""
+    return {"affinity": {"podAffinity": {PINNED: [_term(one) for one in terms]}}}
+
+
+def _term(term: GangTerm) -> Raw:
+    labels: list[Raw] = [{"key": names.JOB_NAME, "operator": "In", "values": [term.job]}]
+    if term.types:
+        labels.append({"key": names.REPLICA_TYPE, "operator": "In", "values": list(term.types)})
+    return {"topologyKey": names.HOSTNAME, "labelSelector": {"matchExpressions": labels}}
 
 
 def ledger(*nodes: Node, used: Mapping[str, Mapping[str, str]] | None = None) -> Ledger:

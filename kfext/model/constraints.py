@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from kfext.model.bounds import LONGEST_NAME, MOST_PORTS
-from kfext.model.gang_terms import Apart, Exclusive, anti_affinity
+from kfext.model.gang_terms import Exclusive, GangTerm, affinity, anti_affinity
 from kfext.model.pod_bounds import pod_excess
 from kfext.model.podspec import lasting_containers_of
 from kfext.model.tolerant import mapping, sequence, text
@@ -79,7 +79,7 @@ class Constraints:
     `node_name`: set if the pod names its node and so bypasses kube-scheduler.
     `excess`: which bound of model.bounds the pod is beyond, in words; of its constraints only
         host ports are read then.
-    `apart`: the anti-affinity between the pods of its job.
+    `apart`: the anti-affinity between the pods of its job; `together`: the affinity between them.
     `unmodelled`: the terms that only kube-scheduler understands, in words.
     `claims`: the names of its volume claims; `volumes`: what they mean for the node.
     """
@@ -91,7 +91,8 @@ class Constraints:
     devices: tuple[str, ...] = ()
     node_name: str = ""
     excess: str = ""
-    apart: tuple[Apart, ...] = ()
+    apart: tuple[GangTerm, ...] = ()
+    together: tuple[GangTerm, ...] = ()
     unmodelled: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
     volumes: VolumeConstraints = VolumeConstraints()
@@ -101,11 +102,19 @@ class Constraints:
         """What only one pod of a node can have, so that no two pods with a common one share it."""
         return (*self.host_ports, *self.apart) if self.apart else self.host_ports
 
+    @property
+    def gang_terms(self) -> tuple[GangTerm, ...]:
+        """The terms about the pods of its job."""
+        return self.apart + self.together
+
     def of(self, namespace: str) -> Self:
         """Return the constraints of a pod in a namespace."""
-        if not self.apart:
+        if not self.gang_terms:
             return self
-        return replace(self, apart=tuple(one.of(namespace) for one in self.apart))
+        apart = tuple(one.of(namespace) for one in self.apart)
+        return replace(
+            self, apart=apart, together=tuple(one.of(namespace) for one in self.together)
+        )
 
     @property
     def pinned_to(self) -> str | None:
@@ -144,6 +153,7 @@ def parse_constraints(spec: Mapping[str, Any]) -> Constraints:
         host_ports=_host_ports(spec),
         node_name=text(spec.get("nodeName")),
         apart=anti_affinity(spec) or (),
+        together=affinity(spec) or (),
         unmodelled=unmodelled(spec),
         claims=_claims(spec),
     )

@@ -1,7 +1,7 @@
 """Terms of a pod that speak of the pods of its own job alone.
 
-kfext models one: required anti-affinity by node, between pods that the operator's labels name. No
-other pod bears these labels, so nothing but the plan of the job decides whether the term holds.
+kfext models two: required affinity and anti-affinity by node, to pods that the operator's labels
+name. No other pod bears these labels, so the plan of the job decides whether the term holds.
 Source: kubernetes pkg/scheduler/framework/plugins/interpodaffinity.
 """
 
@@ -13,14 +13,15 @@ from kfext.model.bounds import LONGEST_NAME, MOST_REPLICA_TYPES
 from kfext.model.tolerant import mapping, sequence, text
 from kfext.names import HOSTNAME, JOB_NAME, REPLICA_TYPE
 
+AFFINITY = "required podAffinity"
 ANTI_AFFINITY = "required podAntiAffinity"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _FIELDS = {"labelSelector", "topologyKey"}
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
-    """A required anti-affinity by node: it lets no two of the pods that it selects share a node.
+class GangTerm:
+    """A required affinity or anti-affinity by node, to pods of the own job.
 
     `job`: the name of the job whose pods it selects.
     `types`: their replica types in lower case, as on the label; all of the job's if there is none.
@@ -40,17 +41,25 @@ class Apart:
         return replace(self, namespace=namespace)
 
 
-Exclusive = tuple[str, int] | Apart
+Exclusive = tuple[str, int] | GangTerm
 """What only one pod of a node can have: a host port, or the place of one of a set of pods."""
 
 
-def anti_affinity(spec: Mapping[str, Any]) -> tuple[Apart, ...] | None:
-    """Return the required anti-affinity of a pod spec, each term once. Never raises.
+def affinity(spec: Mapping[str, Any]) -> tuple[GangTerm, ...] | None:
+    """Return the required pod affinity of a pod spec, each term once. Never raises.
 
     None if a term is not of the form that kfext models.
     """
-    affinity = mapping(mapping(spec.get("affinity")).get("podAntiAffinity"))
-    found = {_apart(mapping(term)) for term in sequence(affinity.get(_REQUIRED))}
+    return _required(mapping(spec.get("affinity")).get("podAffinity"))
+
+
+def anti_affinity(spec: Mapping[str, Any]) -> tuple[GangTerm, ...] | None:
+    """Return the required pod anti-affinity of a pod spec, as `affinity` does."""
+    return _required(mapping(spec.get("affinity")).get("podAntiAffinity"))
+
+
+def _required(of_pods: object) -> tuple[GangTerm, ...] | None:
+    found = {_term(mapping(term)) for term in sequence(mapping(of_pods).get(_REQUIRED))}
     if len(found) > MOST_REPLICA_TYPES:
         return None
     terms = [one for one in found if one is not None]
@@ -61,7 +70,7 @@ def anti_affinity(spec: Mapping[str, Any]) -> tuple[Apart, ...] | None:
     )
 
 
-def _apart(term: Mapping[str, Any]) -> Apart | None:
+def _term(term: Mapping[str, Any]) -> GangTerm | None:
     """Return a term, None if it speaks of other nodes, namespaces or labels.
 
     A field that is not known here may change what the term means.
@@ -73,7 +82,7 @@ def _apart(term: Mapping[str, Any]) -> Apart | None:
     jobs, types = labels.pop(JOB_NAME, ()), labels.pop(REPLICA_TYPE, ())
     if labels or len(jobs) != 1 or len(types) > MOST_REPLICA_TYPES:
         return None
-    return Apart(jobs[0], types)
+    return GangTerm(jobs[0], types)
 
 
 def _labels(selector: Mapping[str, Any]) -> dict[str, tuple[str, ...]] | None:

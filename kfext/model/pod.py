@@ -8,7 +8,7 @@ from typing import Any
 
 from kfext.model.bounds import MOST_GATES, few
 from kfext.model.constraints import Constraints, parse_constraints
-from kfext.model.gang_terms import Apart
+from kfext.model.gang_terms import GangTerm
 from kfext.model.pod_bounds import trimmed
 from kfext.model.podspec import cpu_limit, is_guaranteed, pod_requests
 from kfext.model.quantity import Resources
@@ -72,7 +72,7 @@ class Pod:
     `constraints`: kept only while it is gated, or pinned and not bound.
     `affinity`: kept only while it is gated, as kfext patches no other pods.
     `host_ports`: the ports of its node that it uses.
-    `apart`: the anti-affinity between the pods of its job.
+    `gang_terms`: the affinity and anti-affinity between the pods of its job.
     `unschedulable`: the message of kube-scheduler, empty if there is none.
     `released`: whether its template was marked as released when it was created.
     `plan_generation`: the number of the plan under which it was created, as on its annotation.
@@ -97,7 +97,7 @@ class Pod:
     guaranteed: bool = False
     constraints: Constraints | None = None
     host_ports: tuple[tuple[str, int], ...] = ()
-    apart: tuple[Apart, ...] = ()
+    gang_terms: tuple[GangTerm, ...] = ()
     affinity: Mapping[str, Any] | None = None
     unschedulable: str = ""
     released: bool = False
@@ -160,7 +160,7 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
         guaranteed=demand.guaranteed,
         constraints=constraints if gated or (pinned_to and not node_name) else None,
         host_ports=constraints.host_ports,
-        apart=constraints.apart,
+        gang_terms=constraints.gang_terms,
         affinity=demand.affinity if gated else None,
         unschedulable=intern(_unschedulable(status)),
         released=RELEASED in annotations,

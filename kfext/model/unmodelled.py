@@ -9,7 +9,7 @@ gangscheduling, volumerestrictions, nodevolumelimits.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kfext.model.gang_terms import ANTI_AFFINITY, anti_affinity
+from kfext.model.gang_terms import AFFINITY, ANTI_AFFINITY, affinity, anti_affinity
 from kfext.model.tolerant import mapping, sequence
 
 JUDGED_VOLUMES = (
@@ -25,7 +25,6 @@ JUDGED_VOLUMES = (
 )
 """The types of volumes, beside claims, that may keep a pod from a node: disks that only one node or
 pod can use, or of which a node can attach only so many."""
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def unmodelled(spec: Mapping[str, Any]) -> tuple[str, ...]:
@@ -34,9 +33,8 @@ def unmodelled(spec: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _terms(spec: Mapping[str, Any]) -> Iterator[str]:
-    affinity = mapping(spec.get("affinity"))
-    if mapping(affinity.get("podAffinity")).get(_REQUIRED):
-        yield "required podAffinity"
+    if affinity(spec) is None:
+        yield AFFINITY
     if anti_affinity(spec) is None:
         yield ANTI_AFFINITY
     for spread in map(mapping, sequence(spec.get("topologySpreadConstraints"))):

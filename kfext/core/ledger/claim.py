@@ -4,7 +4,7 @@ from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from kfext.model.gang_terms import Apart, Exclusive
+from kfext.model.gang_terms import Exclusive, GangTerm
 from kfext.model.networking import Port
 from kfext.model.quantity import Resources
 
@@ -18,7 +18,7 @@ class Claim:
     `node`: the name of the node.
     `requests`: the amounts that it takes.
     `host_ports`: the ports of the node that it takes.
-    `apart`: the anti-affinity between the pods of its job.
+    `gang_terms`: the affinity and anti-affinity between the pods of its job.
     `job`: the uid of the training job that the pod belongs to, empty for all other pods.
     `priority`: the priority of the pod, None if there is no pod that could be preempted.
     """
@@ -28,12 +28,12 @@ class Claim:
     host_ports: tuple[Port, ...] = ()
     job: str = ""
     priority: int | None = None
-    apart: tuple[Apart, ...] = ()
+    gang_terms: tuple[GangTerm, ...] = ()
 
     @property
     def exclusive(self) -> tuple[Exclusive, ...]:
-        """What no other pod of the node can have."""
-        return (*self.host_ports, *self.apart) if self.apart else self.host_ports
+        """What no other pod of the node can have, and the terms that it has."""
+        return (*self.host_ports, *self.gang_terms) if self.gang_terms else self.host_ports
 
     def covers(self, other: "Claim") -> bool:
         """Return whether this claim takes at least as much as another one."""

@@ -29,7 +29,7 @@ def pod_claim(pod: Pod) -> Claim | None:
         host_ports=pod.host_ports,
         job=pod.owner_uid,
         priority=pod.priority,
-        apart=pod.apart if pod.owner_uid else (),
+        gang_terms=pod.gang_terms if pod.owner_uid else (),
     )
 
 
@@ -84,6 +84,6 @@ def _replica_claims(
             host_ports=alone.host_ports,
             job=job.uid,
             priority=priority,
-            apart=alone.apart,
+            gang_terms=alone.gang_terms,
         )
     return claims

@@ -20,15 +20,17 @@ _MOST_MASKS = 256
 
 
 class Eligibility:
-    """Masks over the rows of a ledger, by constraints. What is exclusive is not considered."""
+    """Masks over the rows of a ledger, by constraints. Other pods are not considered."""
 
     def __init__(self) -> None:
         self._masks: dict[Constraints, Mask] = {}
 
     def of(self, constraints: Constraints, nodes: Sequence[Node | None], *, width: int) -> Mask:
         """Return which rows are eligible, `width` long; rows beyond the nodes are not."""
-        alone = bool(constraints.host_ports or constraints.apart)
-        key = replace(constraints, host_ports=(), apart=()) if alone else constraints
+        alone = bool(constraints.host_ports or constraints.gang_terms)
+        key = constraints
+        if alone:
+            key = replace(constraints, host_ports=(), apart=(), together=())
         mask = self._masks.get(key)
         if mask is None:
             if len(self._masks) >= _MOST_MASKS:  # the oldest goes

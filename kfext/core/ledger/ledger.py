@@ -162,6 +162,8 @@ class Ledger:
         possible: Mask = mask[: len(self.nodes)]
         if constraints.apart:
             possible = possible & self._topology.alone(HOSTNAME, self.nodes)
+        if constraints.together:
+            possible = possible & (self.domains((HOSTNAME,))[0] >= 0)
         return possible
 
     def with_any_taken(

@@ -1,10 +1,12 @@
 """The limits that a job's settings set for its placement: all of them that the solver needs."""
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Colocation
+from kfext.model.constraints import Constraints
 from kfext.names import COLOCATION
 
 
@@ -28,6 +30,11 @@ class Limits:
     topology_keys: tuple[str, ...]
     assumed: tuple[tuple[str, int], ...]
     assumed_burst: int | None
+
+    def with_terms(self, pods: Iterable[Constraints]) -> Self:
+        """Return the limits of a gang of such pods, which may require to be together themselves."""
+        together = any(constraints.together for constraints in pods)
+        return replace(self, one_node=True) if together else self
 
     def allow(self, nodes: Collection[str]) -> bool:
         """Return whether a whole gang may be on these nodes."""

@@ -47,10 +47,11 @@ def place(
     moving = gang([one for one in members if one.key not in bound] if bound else members)
     if not moving.members:
         return dict(bound)
+    limits = limits.with_terms(batch.constraints for batch in moving.batches)
     possible = _masks(moving, ledger, excluded=limits.excluded)
     task = Task(
         gang=moving,
-        masks=_without_taken(moving, ledger, possible, ignoring=ignoring),
+        masks=_beside_others(moving, ledger, possible, ignoring=ignoring),
         ranking=ranking(moving, ledger, assumed=dict(limits.assumed)),
         weights=weights,
         homes=_rows(bound.values(), ledger),
@@ -107,16 +108,22 @@ def _masks(moving: Gang, ledger: Ledger, *, excluded: Collection[str]) -> Sequen
     return masks
 
 
-def _without_taken(
+def _beside_others(
     moving: Gang, ledger: Ledger, masks: Sequence[Mask], *, ignoring: Collection[Hashable]
 ) -> Sequence[Mask]:
-    """Return the masks without the rows where other pods have what is exclusive to the batch."""
+    """Return the masks without the rows where other pods have what is exclusive to the batch.
+
+    Where pods are that a batch must be with, only their rows are left.
+    """
     open_ = []
     for batch, mask in zip(moving.batches, masks, strict=True):
         taken = ledger.with_any_taken(batch.constraints.exclusive, ignoring=ignoring)
         if taken:
             mask = mask.copy()  # noqa: PLW2901
             mask[taken] = False
+        together = ledger.with_any_taken(batch.constraints.together, ignoring=ignoring)
+        if together:
+            mask = mask & np.isin(np.arange(len(mask)), together)  # noqa: PLW2901
         open_.append(mask)
     return open_
 
@@ -150,7 +157,7 @@ def still_fits(
     if len(rows) < len(places):
         return False
     possible = _masks(moving, ledger, excluded=excluded)
-    masks = _without_taken(moving, ledger, possible, ignoring=ignoring)
+    masks = _beside_others(moving, ledger, possible, ignoring=ignoring)
     free = ledger.free(moving.resources, ignoring=ignoring)
     left = free.copy()
     taken: set[tuple[int, Exclusive]] = set()

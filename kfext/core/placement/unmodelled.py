@@ -3,15 +3,17 @@
 Their pods have terms that are not modelled, or volumes that do not exist yet.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from kfext.core.words import listed
 from kfext.model.constraints import Constraints
-from kfext.model.gang_terms import ANTI_AFFINITY
+from kfext.model.gang_terms import AFFINITY, ANTI_AFFINITY, GangTerm
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_UNMODELLED, REASON_WAITING_FOR_VOLUME
+
+_NO_TERMS = Constraints()
 
 
 def unplaceable(job: TrainingJob, pods: Iterable[Pod] = ()) -> Verdict | None:
@@ -21,7 +23,7 @@ def unplaceable(job: TrainingJob, pods: Iterable[Pod] = ()) -> Verdict | None:
     """
     pods = tuple(pods)
     known = (of.unmodelled + of.volumes.unmodelled for of in _constraints(job, pods))
-    found = sorted({term for terms in known for term in terms} | _not_within_gang(job, pods))
+    found = sorted({term for terms in known for term in terms} | {*_not_within_gang(job, pods)})
     if not found:
         return None
     message = f"its pods have {listed(found, of='terms')}, which kfext does not model"
@@ -41,29 +43,36 @@ def unbound(job: TrainingJob, pods: Iterable[Pod] = ()) -> Verdict | None:
     return Verdict(REASON_WAITING_FOR_VOLUME, message)
 
 
-def _not_within_gang(job: TrainingJob, pods: Iterable[Pod]) -> set[str]:
-    """Return the anti-affinity that is not just between the pods that have it.
+def _not_within_gang(job: TrainingJob, pods: Iterable[Pod]) -> Iterator[str]:
+    """Yield the kinds of terms that are not just about the pods that have them.
 
     A pod that is selected and does not have the term itself would be in the way of one that has it,
     and the ledger would not know. Admission may have changed the terms of pods.
     """
-    groups = [group for group in job.groups if group.replicas]
-    terms = {term for group in groups for term in group.constraints.apart}
-    within = all(
-        term.job == job.name
-        and all(
-            (term in group.constraints.apart) == term.selects(group.type.lower())
-            for group in groups
-        )
-        for term in terms
-    )
-    of_types = {group.type.lower(): group.constraints.apart for group in groups}
-    as_planned = all(
-        pod.constraints.apart == of_types.get(pod.replica.type, ())
+    groups = {group.type.lower(): group.constraints for group in job.groups if group.replicas}
+    both = [
+        (groups.get(pod.replica.type, _NO_TERMS), pod.constraints)
         for pod in pods
         if pod.constraints is not None and pod.replica is not None
+    ]
+    apart = {type_: of.apart for type_, of in groups.items()}
+    if not _within(job, apart) or any(of.apart != seen.apart for of, seen in both):
+        yield ANTI_AFFINITY
+    together = {type_: of.together for type_, of in groups.items()}
+    one_for_all = len(set(together.values())) <= 1
+    if not (one_for_all and _within(job, together)) or any(
+        of.together != seen.together for of, seen in both
+    ):
+        yield AFFINITY
+
+
+def _within(job: TrainingJob, terms: Mapping[str, tuple[GangTerm, ...]]) -> bool:
+    """Return whether terms of a job, by replica type, select just the types that have them."""
+    return all(
+        term.job == job.name
+        and all((term in own) == term.selects(type_) for type_, own in terms.items())
+        for term in {term for own in terms.values() for term in own}
     )
-    return set() if within and as_planned else {ANTI_AFFINITY}
 
 
 def _constraints(job: TrainingJob, pods: Iterable[Pod]) -> Iterator[Constraints]:

@@ -53,6 +53,7 @@ def reserve(
     or if there is no job to wait for.
     """
     wanted = gang(members)
+    limits = limits.with_terms(batch.constraints for batch in wanted.batches)
     emptied = ledger.without(lambda tier: tier.of_job)
     shut = limits.excluded
     open_ = np.array([node is not None and node.name not in shut for node in ledger.nodes])

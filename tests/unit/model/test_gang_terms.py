@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from kfext.model.gang_terms import Apart, anti_affinity
+from kfext.model.gang_terms import GangTerm, affinity, anti_affinity
 from kfext.names import HOSTNAME, JOB_NAME, REPLICA_TYPE
 from tests.unit.objects import json_values
 
@@ -15,7 +15,8 @@ OWN = {"matchLabels": {JOB_NAME: "train"}}
 
 
 def spec(*terms: Any) -> dict[str, Any]:
-    return {"affinity": {"podAntiAffinity": {REQUIRED: list(terms)}}}
+    both = {REQUIRED: list(terms)}
+    return {"affinity": {"podAffinity": both, "podAntiAffinity": both}}
 
 
 def term(selector: object = OWN, **more: object) -> dict[str, Any]:
@@ -27,33 +28,33 @@ def among(key: str, *values: str, operator: str = "In") -> dict[str, Any]:
 
 
 WORKERS = {"matchLabels": {JOB_NAME: "train", REPLICA_TYPE: "worker"}}
-MODELLED: Mapping[str, tuple[dict[str, Any], tuple[Apart, ...]]] = {
+MODELLED: Mapping[str, tuple[dict[str, Any], tuple[GangTerm, ...]]] = {
     "no affinity": ({}, ()),
     "none that is required": (spec(), ()),
-    "all pods of a job": (spec(term()), (Apart("train"),)),
+    "all pods of a job": (spec(term()), (GangTerm("train"),)),
     "the same by an expression": (
         spec(term({"matchExpressions": [among(JOB_NAME, "train")]})),
-        (Apart("train"),),
+        (GangTerm("train"),),
     ),
-    "those of a type": (spec(term(WORKERS)), (Apart("train", ("worker",)),)),
+    "those of a type": (spec(term(WORKERS)), (GangTerm("train", ("worker",)),)),
     "those of some types, in any order": (
         spec(term({**OWN, "matchExpressions": [among(REPLICA_TYPE, "worker", "ps")]})),
-        (Apart("train", ("ps", "worker")),),
+        (GangTerm("train", ("ps", "worker")),),
     ),
-    "two terms": (spec(term(), term(WORKERS)), (Apart("train"), Apart("train", ("worker",)))),
-    "one term twice": (spec(term(), term()), (Apart("train"),)),
+    "two terms": (spec(term(), term(WORKERS)), (GangTerm("train"), GangTerm("train", ("worker",)))),
+    "one term twice": (spec(term(), term()), (GangTerm("train"),)),
     "fields that are empty": (
         spec(term(namespaces=[], namespaceSelector=None, matchLabelKeys=[])),
-        (Apart("train"),),
+        (GangTerm("train"),),
     ),
 }
 
 
 @pytest.mark.parametrize(("of", "want"), MODELLED.values(), ids=MODELLED)
-def test_anti_affinity_between_the_pods_of_a_job_is_read(
-    of: dict[str, Any], want: tuple[Apart, ...]
+def test_affinity_and_anti_affinity_between_the_pods_of_a_job_are_read(
+    of: dict[str, Any], want: tuple[GangTerm, ...]
 ) -> None:
-    assert anti_affinity(of) == want
+    assert (affinity(of), anti_affinity(of)) == (want, want)
 
 
 BEYOND: Mapping[str, dict[str, Any]] = {
@@ -84,14 +85,20 @@ BEYOND: Mapping[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("one", BEYOND.values(), ids=BEYOND)
 def test_a_term_that_may_speak_of_other_pods_or_domains_is_not(one: dict[str, Any]) -> None:
-    assert anti_affinity(spec(one)) is None
-    assert anti_affinity(spec(term(), one)) is None
+    for of in (spec(one), spec(term(), one)):
+        assert (affinity(of), anti_affinity(of)) == (None, None)
 
 
 def test_more_terms_than_a_job_has_types_are_not_read() -> None:
     many = [term({"matchLabels": {JOB_NAME: f"train-{number}"}}) for number in range(17)]
     assert anti_affinity(spec(*many)) is None
     assert anti_affinity(spec(*many[:16])) is not None
+
+
+def test_one_kind_of_terms_is_not_taken_for_the_other() -> None:
+    none: dict[str, Any] = {"podAffinity": {REQUIRED: []}}
+    of = {"affinity": {**spec(term())["affinity"], **none}}
+    assert (affinity(of), anti_affinity(of)) == ((), (GangTerm("train"),))
 
 
 @given(value=json_values)
@@ -106,4 +113,5 @@ def test_whatever_stands_there_nothing_is_raised(value: object) -> None:
         spec(term({"matchExpressions": value})),
         spec({**term(), "topologyKey": value}),
     ):
+        affinity(of)
         anti_affinity(of)

@@ -22,7 +22,7 @@ from kfext.core.lifecycle.steps import (
 )
 from kfext.core.patches import pod as pod_patch
 from kfext.model.constraints import Requirement, Term
-from kfext.model.gang_terms import Apart
+from kfext.model.gang_terms import GangTerm
 from kfext.model.job import parse_job
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
@@ -33,7 +33,7 @@ from kfext.model.quota import Quota, parse_quota
 from kfext.model.volume import StorageClass, Volume, VolumeClaim
 from kfext.state.planner import Planner
 from kfext.state.tracked_job import TrackedJob
-from tests.builders import JobBuilder, Raw, affinity_to, apart, job, node, raw_pod, using
+from tests.builders import JobBuilder, Raw, affinity_to, apart, job, node, raw_pod, together, using
 from tests.unit.step_patches import job_operations
 
 TEAM = Namespace("team", labels={names.MANAGED: "true"})
@@ -63,7 +63,7 @@ jobs = st.fixed_dictionaries(
         "priority": st.sampled_from(["", "", "high", "patient"]),
         "deadline": st.sampled_from([0, 0, 100, 1000]),
         "claim": st.sampled_from(["", "", "", "data"]),
-        "apart": st.sampled_from([False, False, False, True]),
+        "terms": st.sampled_from([None, None, None, apart, together]),
     }
 )
 
@@ -72,7 +72,7 @@ def made(name: str, *, uid: str, created: float, **of: Any) -> JobBuilder:
     """A job as admission leaves it."""
     limit = "" if of.get("bursts") else of["cpu"]
     spec = using(of["claim"]) if of["claim"] else {}
-    spec |= apart(Apart(name)) if of["apart"] else {}
+    spec |= of["terms"](GangTerm(name)) if of["terms"] else {}
     built = job(name=name, uid=uid).worker(of["workers"], cpu=of["cpu"], cpu_limit=limit, spec=spec)
     built.held().created(created)
     stated = {f"kfext.dev/{key}": str(of[key]) for key in ("colocation", "network") if of[key]}

@@ -77,7 +77,7 @@ class Script:
 
 def of(workers: int, **more: Any) -> dict[str, Any]:
     fields = {"cpu": "1", "colocation": "", "network": "", "priority": "", "deadline": 0}
-    return {"workers": workers, "elastic": False, "claim": "", "apart": False, **fields, **more}
+    return {"workers": workers, "elastic": False, "claim": "", "terms": None, **fields, **more}
 
 
 AT_ONCE = 64

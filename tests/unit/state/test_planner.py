@@ -20,7 +20,7 @@ from tests.unit.state.history import ACTS, CLASSES, CROWDED, TEAM, History, jobs
 
 NOW = Moment(wall=1000.0, monotonic=300.0)
 SMALL = {"workers": 1, "cpu": "1", "colocation": "", "network": "", "elastic": False}
-SMALL |= {"priority": "", "deadline": 0, "claim": "", "apart": False}
+SMALL |= {"priority": "", "deadline": 0, "claim": "", "terms": None}
 
 
 def planner_of(most: int, **nodes: str) -> Planner:

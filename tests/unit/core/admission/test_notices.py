@@ -7,7 +7,7 @@ import pytest
 from kfext import names
 from kfext.core.admission.facts import Facts
 from kfext.core.admission.job import mutate_job
-from kfext.model.gang_terms import Apart
+from kfext.model.gang_terms import GangTerm
 from tests.builders import apart
 from tests.unit.objects import Raw, job, replica
 
@@ -43,7 +43,7 @@ WARNED = {
     "pods that cannot share the one node of their job": (
         job(
             annotations={names.COLOCATION: "required"},
-            specs={"Worker": replica(3, **apart(Apart("train")))},
+            specs={"Worker": replica(3, **apart(GangTerm("train")))},
         ),
         FACTS,
         "cannot place this job: 3 of its pods cannot share a node, but kfext.dev/colocation is "

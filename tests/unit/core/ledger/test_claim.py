@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.core.ledger.claim import Claim, Claims
-from kfext.model.gang_terms import Apart, Exclusive
+from kfext.model.gang_terms import Exclusive, GangTerm
 
 HTTP, DNS = ("TCP", 80), ("UDP", 53)
-TRAIN = Apart("train", namespace="team")
+TRAIN = GangTerm("train", namespace="team")
 EARLIER = Claim("a", {"cpu": 2, "memory": 5}, (HTTP,))
 
 COVERS: dict[str, tuple[Claim, bool]] = {
@@ -30,7 +30,7 @@ def test_which_claim_takes_at_least_what_an_earlier_one_took(claim: Claim, want:
 
 
 def test_a_claim_that_need_not_be_apart_takes_less_than_one_that_must() -> None:
-    apart = Claim("a", EARLIER.requests, (HTTP,), apart=(TRAIN,))
+    apart = Claim("a", EARLIER.requests, (HTTP,), gang_terms=(TRAIN,))
     assert (apart.covers(EARLIER), EARLIER.covers(apart)) == (True, False)
 
 
@@ -40,7 +40,7 @@ some_claims = st.builds(
     requests=st.just({"cpu": 1}),
     host_ports=st.lists(st.sampled_from([HTTP, DNS]), unique=True).map(tuple),
     job=st.sampled_from(["", "x", "y"]),
-    apart=st.sampled_from([(), (TRAIN,)]),
+    gang_terms=st.sampled_from([(), (TRAIN,)]),
 )
 changes = st.lists(st.tuples(st.integers(0, 5), st.none() | some_claims), max_size=30)
 
@@ -65,7 +65,7 @@ def agrees(claims: Claims, table: dict[int, Claim], ignoring: set[int]) -> bool:
             claim
             for key, claim in table.items()
             if key not in ignoring
-            and (alone is None or alone in (*claim.host_ports, *claim.apart))
+            and (alone is None or alone in (*claim.host_ports, *claim.gang_terms))
             and (not node or claim.node == node)
         ]
 

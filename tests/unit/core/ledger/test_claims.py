@@ -7,7 +7,7 @@ import pytest
 
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.claims import plan_claims, pod_claim
-from kfext.model.gang_terms import Apart
+from kfext.model.gang_terms import GangTerm
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
 from tests.builders import JobBuilder, apart, job, pod, pods
@@ -43,20 +43,21 @@ def test_a_pod_claims_what_it_says_itself_with_its_ports_and_priority() -> None:
 
 
 def test_a_pod_that_must_be_apart_claims_that_in_its_namespace_and_so_does_its_plan() -> None:
-    made = job().worker(2, spec=apart(Apart("train"))).resumed().build()
-    want = (Apart("train", namespace="team"),)
+    made = job().worker(2, spec=apart(GangTerm("train"))).resumed().build()
+    want = (GangTerm("train", namespace="team"),)
     claim = pod_claim(pod(made, "worker", 0, bound="a"))
     assert claim is not None
-    assert claim.apart == want
+    assert claim.gang_terms == want
     gated = [pod(made, "worker", 0, gated=True)]
     claims = plan_claims(made, planned("a", "b"), gated).values()
-    assert [claim.apart for claim in claims] == [want, want]
+    assert [claim.gang_terms for claim in claims] == [want, want]
 
 
 def test_a_pod_of_nobody_claims_for_no_job() -> None:
-    claim = pod_claim(pod(THREE.build(), "worker", 0, bound="a", owned=False))
+    made = job().worker(1, spec=apart(GangTerm("train"))).build()
+    claim = pod_claim(pod(made, "worker", 0, bound="a", owned=False))
     assert claim is not None
-    assert (claim.job, claim.apart) == ("", ())
+    assert (claim.job, claim.gang_terms) == ("", ())
 
 
 def planned(*places: str) -> Plan:

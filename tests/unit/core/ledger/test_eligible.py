@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from kfext.core.ledger.eligible import Eligibility
 from kfext.core.ledger.fit import why_not
 from kfext.model.constraints import Constraints
-from kfext.model.gang_terms import Apart
+from kfext.model.gang_terms import GangTerm
 from kfext.model.node import Node
 from tests.builders import ledger, node
 
@@ -46,7 +46,7 @@ def test_a_mask_says_what_each_node_says_however_often_nodes_change(
 
 def test_what_is_exclusive_is_not_part_of_the_question() -> None:
     eligibility, nodes = Eligibility(), [Node("n0")]
-    alone = Constraints(host_ports=(("TCP", 80),), apart=(Apart("train"),))
+    alone = Constraints(host_ports=(("TCP", 80),), apart=(GangTerm("train"),))
     found = eligibility.of(alone, nodes, width=WIDTH)
     assert found is eligibility.of(ANYWHERE, nodes, width=WIDTH)
 

@@ -10,7 +10,7 @@ from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.queued import RELEASE_SECONDS
 from kfext.core.lifecycle.steps import Pin, Release, Step, Suspend, Unsuspend, Wait
 from kfext.model.constraints import Requirement, Term, VolumeConstraints
-from kfext.model.gang_terms import Apart
+from kfext.model.gang_terms import GangTerm
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.names import (
@@ -80,7 +80,7 @@ HELD: dict[str, Case] = {
     ),
     "one whose pods must be apart from each other is placed": Case(
         Unsuspend,
-        job().worker(1, cpu="1", spec=apart(Apart("train"))).held(),
+        job().worker(1, cpu="1", spec=apart(GangTerm("train"))).held(),
     ),
     "one that prefers to be apart is placed": Case(
         Unsuspend,
@@ -111,7 +111,7 @@ BEHIND_THE_GATE: dict[str, Case] = {
     "an anti-affinity between its pods that their templates do not have": Case(
         Release,
         three().resumed(),
-        workers(gated=True, spec=apart(Apart("train"))),
+        workers(gated=True, spec=apart(GangTerm("train"))),
         plan("a", "a", "a"),
         check=says("podAntiAffinity"),
     ),

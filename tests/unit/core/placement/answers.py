@@ -12,8 +12,7 @@ from kfext.core.placement.place import place
 from kfext.core.placement.pool import Pool
 from kfext.core.placement.score import Rows
 from kfext.model.constraints import Constraints
-from kfext.model.gang_terms import Exclusive
-from kfext.model.networking import Port
+from kfext.model.gang_terms import Exclusive, GangTerm
 from kfext.model.plan import Assignment
 from kfext.model.pod import ReplicaKey
 from kfext.model.quantity import Resources
@@ -22,8 +21,8 @@ from tests.builders import JobBuilder, ledger, limits, node
 
 GPU = "nvidia.com/gpu"
 
-Group = tuple[Resources, tuple[Port, ...], int]
-"""What each of some members requests, its host ports, and how many they are."""
+Group = tuple[Resources, tuple[Exclusive, ...], int]
+"""What each of some members requests, what is exclusive to it, and how many they are."""
 
 
 def nodes_of(found: Assignment | Verdict) -> list[str]:
@@ -54,9 +53,16 @@ def numbered(capacity: Sequence[int]) -> Ledger:
 def members_in(groups: Iterable[Group]) -> list[Member]:
     return [
         Member(
-            ReplicaKey(f"type{kind}", index), requests, Constraints(host_ports=ports), True, None
+            key=ReplicaKey(f"type{kind}", index),
+            requests=requests,
+            constraints=Constraints(
+                host_ports=tuple(one for one in exclusive if not isinstance(one, GangTerm)),
+                apart=tuple(one for one in exclusive if isinstance(one, GangTerm)),
+            ),
+            guaranteed=True,
+            cpu_limit=None,
         )
-        for kind, (requests, ports, count) in enumerate(groups)
+        for kind, (requests, exclusive, count) in enumerate(groups)
         for index in range(count)
     ]
 

@@ -4,14 +4,14 @@ from hypothesis import strategies as st
 
 from kfext.core.placement.gang import Member
 from kfext.model.constraints import Constraints
-from kfext.model.gang_terms import Apart
+from kfext.model.gang_terms import GangTerm
 from kfext.model.node import Node
 from kfext.model.pod import ReplicaKey
 from tests.unit.core.placement.answers import GPU
 
 RESOURCES = ("cpu", "memory", "pods", GPU)
 
-APART = Apart("train", namespace="team")
+APART = GangTerm("train", namespace="team")
 
 bursts = st.sampled_from([None, 0, 4])
 """What is assumed of a pod without a CPU limit, if it counts what pods can use."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kfext.core.ledger.columns import LARGEST
 from kfext.core.placement.gang import gang, members_of
-from kfext.model.gang_terms import Apart
+from kfext.model.gang_terms import GangTerm
 from tests.builders import JobBuilder, apart, job, pod
 from tests.unit.core.placement.answers import members_in
 
@@ -83,15 +83,15 @@ def test_members_that_want_one_host_port_cannot_share_a_node(made: JobBuilder, w
 
 ONE_EACH: dict[str, tuple[JobBuilder, int]] = {
     "no term": (job().worker(3), 0),
-    "one pod": (job().worker(1, spec=apart(Apart("train"))), 1),
+    "one pod": (job().worker(1, spec=apart(GangTerm("train"))), 1),
     "all pods": (
-        job().master(spec=apart(Apart("train"))).worker(3, spec=apart(Apart("train"))),
+        job().master(spec=apart(GangTerm("train"))).worker(3, spec=apart(GangTerm("train"))),
         4,
     ),
     "two types, each by itself": (
         job("TFJob")
-        .ps(2, spec=apart(Apart("train", ("ps",))))
-        .worker(3, spec=apart(Apart("train", ("worker",)))),
+        .ps(2, spec=apart(GangTerm("train", ("ps",))))
+        .worker(3, spec=apart(GangTerm("train", ("worker",)))),
         3,
     ),
 }

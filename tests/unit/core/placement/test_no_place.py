@@ -6,7 +6,7 @@ import pytest
 
 from kfext.core.ledger.claim import Claim
 from kfext.core.placement.place import place
-from kfext.model.gang_terms import Apart
+from kfext.model.gang_terms import GangTerm
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_NO_ELIGIBLE_NODE, REASON_NO_ROOM, REASON_TOO_BIG
 from tests.builders import JobBuilder, apart, job, ledger, limits, node
@@ -46,7 +46,7 @@ def test_a_host_port_that_other_pods_hold_is_named(made: JobBuilder, why: str) -
     assert verdict.message.endswith(why)
 
 
-TRAIN = apart(Apart("train"))
+TRAIN = apart(GangTerm("train"))
 EACH = "by its anti-affinity, 3 of its pods need a node each"
 
 

@@ -16,13 +16,13 @@ from kfext.core.placement.division import FEWEST
 from kfext.core.placement.gang import Member, members_of
 from kfext.core.placement.place import place, still_fits, why_more_nodes
 from kfext.model.constraints import Constraints
-from kfext.model.gang_terms import Apart
+from kfext.model.gang_terms import GangTerm
 from kfext.model.node import Node
 from kfext.model.plan import Assignment
 from kfext.model.pod import ReplicaKey
 from kfext.model.verdict import Verdict
-from kfext.names import HOSTNAME, REASON_NO_ROOM, REASON_TOO_BIG
-from tests.builders import apart, job, ledger, limits, node, pod
+from kfext.names import HOSTNAME, REASON_NO_ELIGIBLE_NODE, REASON_NO_ROOM, REASON_TOO_BIG
+from tests.builders import apart, job, ledger, limits, node, pod, together
 from tests.unit.core.placement.answers import gpus, nodes_of, placed, verdict_of
 from tests.unit.core.placement.random_gangs import (
     APART,
@@ -182,7 +182,7 @@ def test_no_overcommit_and_no_broken_constraint(
             names[at % len(names)],
             amounts,
             (("TCP", 80),) if kind < 2 else (),
-            apart=(APART,) if kind == 2 else (),
+            gang_terms=(APART,) if kind == 2 else (),
         )
         on.claim(("other", number), claim)
     bound = data.draw(
@@ -190,8 +190,8 @@ def test_no_overcommit_and_no_broken_constraint(
     )
     for one in gang:
         if one.key in bound:
-            apart = one.constraints.apart
-            on.claim(("pod", one.key), Claim(bound[one.key], one.requests, apart=apart))
+            terms = one.constraints.gang_terms
+            on.claim(("pod", one.key), Claim(bound[one.key], one.requests, gang_terms=terms))
     excluded = data.draw(st.sets(st.sampled_from(names), max_size=2))
     ignoring = data.draw(st.sets(st.sampled_from([("other", n) for n in range(6)]), max_size=2))
     before = on.free(RESOURCES, ignoring=ignoring)
@@ -218,7 +218,7 @@ def test_no_overcommit_and_no_broken_constraint(
             one
             for k, claim in on.claims().items()
             if claim.node == where.name and k not in ignoring
-            for one in (*claim.host_ports, *claim.apart)
+            for one in (*claim.host_ports, *claim.gang_terms)
         }
     if not bound:
         assert within.allow(set(found.values()))
@@ -256,7 +256,7 @@ def test_the_order_in_which_nodes_were_seen_does_not_matter(
 
 # --- pods that must be apart ------------------------------------------------------------------
 
-APART_SPEC = apart(Apart("train"))
+APART_SPEC = apart(GangTerm("train"))
 
 
 def test_pods_with_anti_affinity_go_to_a_node_each_though_one_would_hold_them() -> None:
@@ -267,7 +267,7 @@ def test_pods_with_anti_affinity_go_to_a_node_each_though_one_would_hold_them() 
 
 def test_pods_of_a_type_without_anti_affinity_go_beside_the_others() -> None:
     on = ledger(*(node(name) for name in "abc"))
-    spec = apart(Apart("train", ("worker",)))
+    spec = apart(GangTerm("train", ("worker",)))
     made = job("TFJob").ps(2, cpu="1").worker(2, cpu="1", spec=spec)
     nodes = placed(made, on)
     assert len(set(nodes)) == 2
@@ -292,6 +292,17 @@ def test_a_lost_member_does_not_go_where_another_member_is() -> None:
     ]
 
 
+def test_a_plan_fits_no_longer_if_two_pods_that_must_be_apart_are_on_one_node() -> None:
+    on = ledger(node("a"), node("b"))
+    members = job().worker(2, cpu="1", spec=APART_SPEC).members()
+    keys = [one.key for one in members]
+    fits = [
+        still_fits(members, on, assignment=dict(zip(keys, nodes, strict=True)))
+        for nodes in ("ab", "aa")
+    ]
+    assert fits == [True, False]
+
+
 NAMESAKES = {
     "of the same name in the same namespace": ("train", "team", True),
     "of another name": ("other", "team", False),
@@ -304,7 +315,7 @@ def test_a_pod_of_another_job_is_kept_apart_just_if_its_labels_are_those_of_this
     name: str, namespace: str, *, shuns: bool
 ) -> None:
     on = ledger(node("a"))
-    other = job(name=name, uid="other").worker(1, cpu="1", spec=apart(Apart(name)))
+    other = job(name=name, uid="other").worker(1, cpu="1", spec=apart(GangTerm(name)))
     other.raw["metadata"]["namespace"] = namespace
     claim = pod_claim(pod(other.build(), "worker", 0, bound="a", deleting=True))
     assert claim is not None
@@ -319,6 +330,64 @@ def test_nodes_that_share_a_host_name_are_not_used_for_pods_that_must_be_apart()
     assert sorted(placed(job().worker(2, cpu="1", spec=APART_SPEC), on)) == ["c", "d"]
     on.set_node(node("b", labels={HOSTNAME: "four"}))
     assert sorted(placed(job().worker(4, cpu="1", spec=APART_SPEC), on)) == ["a", "b", "c", "d"]
+
+
+# --- pods that must be together ---------------------------------------------------------------
+
+TOGETHER_SPEC = together(GangTerm("train"))
+
+
+def test_pods_with_affinity_go_to_one_node_or_wait_though_several_would_hold_them() -> None:
+    on = ledger(node("a", cpu="4"), node("b", cpu="4"), node("c", cpu="8"))
+    made = job().master(cpu="2", spec=TOGETHER_SPEC).worker(3, cpu="2", spec=TOGETHER_SPEC)
+    assert placed(made, on) == ["c"] * 4
+    on.claim("other", Claim("c", {"cpu": 1000}))
+    verdict = verdict_of(place(made.members(), on, limits()))
+    assert verdict.reason == REASON_NO_ROOM
+    assert "on one node" in verdict.message
+
+
+def test_pods_with_affinity_stay_on_one_node_though_they_could_use_more_cpu_on_two() -> None:
+    on = ledger(node("a", cpu="4"), node("b", cpu="4"))
+    made = job().worker(2, cpu="1", cpu_limit="4", spec=TOGETHER_SPEC)
+    nodes = nodes_of(place(made.members(), on, limits(assumed_burst=4000)))
+    assert len(set(nodes)) == 1
+
+
+def test_pods_with_affinity_use_no_node_without_a_host_name() -> None:
+    on = Ledger([Node("a", {"cpu": 9000, "pods": 9})])
+    asked = job().worker(2, cpu="1", spec=TOGETHER_SPEC).members()
+    assert verdict_of(place(asked, on, limits())).reason == REASON_NO_ELIGIBLE_NODE
+    on.set_node(node("b"))
+    assert nodes_of(place(asked, on, limits())) == ["b", "b"]
+
+
+def test_a_lost_member_with_affinity_goes_where_the_others_are_or_waits() -> None:
+    on = ledger(node("a", cpu="4"), node("b"))
+    made = job().worker(2, cpu="2", spec=TOGETHER_SPEC).build()
+    claim = pod_claim(pod(made, "worker", 0, bound="a"))
+    assert claim is not None
+    on.claim("bound", claim)
+    bound = {ReplicaKey("worker", 0): "a"}
+    assert nodes_of(place(members_of(made), on, limits(), bound=bound)) == ["a", "a"]
+    (lost,) = [one for one in members_of(made) if one.key not in bound]
+    fits = [still_fits([lost], on, assignment={lost.key: name}) for name in "ab"]
+    assert fits == [True, False]
+    on.claim("other", Claim("a", {"cpu": 1000}))
+    assert isinstance(place(members_of(made), on, limits(), bound=bound), Verdict)
+
+
+def test_pods_with_affinity_start_where_a_pod_of_the_same_labels_still_ends() -> None:
+    on = ledger(node("a", cpu="4"), node("b"))
+    before = job(uid="before").worker(1, cpu="1", spec=TOGETHER_SPEC).build()
+    claim = pod_claim(pod(before, "worker", 0, bound="a", deleting=True))
+    assert claim is not None
+    on.claim("before", claim)
+    assert placed(job().worker(2, cpu="1", spec=TOGETHER_SPEC), on) == ["a", "a"]
+    asked = job().worker(2, cpu="2", spec=TOGETHER_SPEC).members()
+    assert verdict_of(place(asked, on, limits())).reason == REASON_NO_ROOM
+    on.drop("before")
+    assert len(set(nodes_of(place(asked, on, limits())))) == 1
 
 
 some_units = st.lists(st.integers(1, 4), min_size=1, max_size=4)

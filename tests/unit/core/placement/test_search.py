@@ -15,6 +15,7 @@ from kfext.model.node import Node
 from kfext.model.verdict import Verdict
 from tests.builders import job, ledger, limits, node
 from tests.unit.core.placement.answers import GPU, Group, by_position, holds, members_in, placed
+from tests.unit.core.placement.random_gangs import APART
 
 
 def test_C2_a_place_that_only_a_search_finds() -> None:
@@ -34,7 +35,7 @@ def test_a_search_that_would_take_for_ever_is_given_up() -> None:
 
 sizes = st.fixed_dictionaries({"cpu": st.integers(0, 4), GPU: st.integers(0, 3)})
 
-ports = st.sampled_from([(), (), (), (("TCP", 80),)])
+exclusive = st.sampled_from([(), (), (), (("TCP", 80),), (APART,)])
 
 
 def fewest_of_all(asked: Sequence[Member], nodes: Sequence[Node]) -> int | None:
@@ -81,7 +82,7 @@ def fewest_of_all(asked: Sequence[Member], nodes: Sequence[Node]) -> int | None:
         min_size=1,
         max_size=5,
     ),
-    groups=st.lists(st.tuples(sizes, ports, st.integers(1, 4)), min_size=1, max_size=3),
+    groups=st.lists(st.tuples(sizes, exclusive, st.integers(1, 4)), min_size=1, max_size=3),
 )
 def test_C2_unlike_members_find_a_place_if_there_is_one_on_at_most_twice_the_fewest_nodes(
     nodes: list[dict[str, int]], groups: list[Group]
@@ -104,7 +105,7 @@ def test_C2_unlike_members_find_a_place_if_there_is_one_on_at_most_twice_the_few
         min_size=1,
         max_size=4,
     ),
-    groups=st.lists(st.tuples(sizes, ports, st.integers(1, 3)), min_size=1, max_size=3),
+    groups=st.lists(st.tuples(sizes, exclusive, st.integers(1, 3)), min_size=1, max_size=3),
     most=st.integers(1, 4),
 )
 def test_a_search_finds_a_place_on_so_many_nodes_exactly_if_there_is_one(

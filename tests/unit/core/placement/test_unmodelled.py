@@ -7,10 +7,10 @@ import pytest
 
 from kfext.core.placement.unmodelled import unbound, unplaceable
 from kfext.model.constraints import VolumeConstraints
-from kfext.model.gang_terms import Apart
+from kfext.model.gang_terms import GangTerm
 from kfext.model.job import TrainingJob
 from kfext.names import REASON_UNMODELLED, REASON_WAITING_FOR_VOLUME
-from tests.builders import JobBuilder, Raw, apart, job, pod, pods
+from tests.builders import JobBuilder, Raw, apart, job, pod, pods, together
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 APART: Raw = {
@@ -65,13 +65,13 @@ def test_a_term_that_admission_gave_a_pod_counts_while_it_is_gated(
     assert (unplaceable(of, pods) is not None) is counts
 
 
-ALL, OF_WORKERS = Apart("train"), Apart("train", ("worker",))
+ALL, OF_WORKERS = GangTerm("train"), GangTerm("train", ("worker",))
 TRAIN, WORKERS = apart(ALL), apart(OF_WORKERS)
 WITHIN: dict[str, tuple[JobBuilder, bool]] = {
     "all pods of the job have it": (job().master(spec=TRAIN).worker(3, spec=TRAIN), True),
     "one type has it, and it selects that type": (job().master().worker(3, spec=WORKERS), True),
     "each type has one of its own": (
-        job("TFJob").ps(2, spec=apart(Apart("train", ("ps",)))).worker(3, spec=WORKERS),
+        job("TFJob").ps(2, spec=apart(GangTerm("train", ("ps",)))).worker(3, spec=WORKERS),
         True,
     ),
     "two terms of one type": (job().worker(3, spec=apart(ALL, OF_WORKERS)), True),
@@ -84,9 +84,9 @@ WITHIN: dict[str, tuple[JobBuilder, bool]] = {
         job("TFJob").ps(2, spec=WORKERS).worker(3, spec=WORKERS),
         False,
     ),
-    "it selects another job": (job().worker(3, spec=apart(Apart("other"))), False),
+    "it selects another job": (job().worker(3, spec=apart(GangTerm("other"))), False),
     "a type as it is not on the label": (
-        job().worker(3, spec=apart(Apart("train", ("Worker",)))),
+        job().worker(3, spec=apart(GangTerm("train", ("Worker",)))),
         False,
     ),
 }
@@ -99,6 +99,45 @@ def test_anti_affinity_is_modelled_if_just_the_pods_that_it_selects_have_it(
     made = of.build()
     assert (unplaceable(made) is None) is within
     assert (unplaceable(made, pods(made, gated=True)) is None) is within
+
+
+ON_ONE_NODE = together(ALL)
+TOGETHER: dict[str, tuple[JobBuilder, bool]] = {
+    "all pods of the job have it": (
+        job().master(spec=ON_ONE_NODE).worker(3, spec=ON_ONE_NODE),
+        True,
+    ),
+    "a type does not have it": (job().master().worker(3, spec=ON_ONE_NODE), False),
+    "each type has one of its own": (
+        job("TFJob")
+        .ps(2, spec=together(GangTerm("train", ("ps",))))
+        .worker(3, spec=together(OF_WORKERS)),
+        False,
+    ),
+    "it selects only some of the types that have it": (
+        job("TFJob").ps(2, spec=together(OF_WORKERS)).worker(3, spec=together(OF_WORKERS)),
+        False,
+    ),
+    "it selects another job": (job().worker(3, spec=together(GangTerm("other"))), False),
+}
+
+
+@pytest.mark.parametrize(("of", "within"), TOGETHER.values(), ids=TOGETHER)
+def test_affinity_is_modelled_if_it_is_between_all_pods_of_the_job(
+    of: JobBuilder, *, within: bool
+) -> None:
+    made = of.build()
+    for found in (unplaceable(made), unplaceable(made, pods(made, gated=True))):
+        assert (found is None) is within
+        assert found is None or found.message.startswith("its pods have required podAffinity, ")
+
+
+@pytest.mark.parametrize("spec", [{"affinity": {}}, together(OF_WORKERS)], ids=["gone", "another"])
+def test_affinity_that_admission_changed_is_not_modelled(spec: Raw) -> None:
+    made = job().worker(3, spec=ON_ONE_NODE).build()
+    found = unplaceable(made, [pod(made, "worker", 0, gated=True, spec=spec)])
+    assert found is not None
+    assert "required podAffinity" in found.message
 
 
 @pytest.mark.parametrize(

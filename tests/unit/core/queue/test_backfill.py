@@ -16,10 +16,10 @@ from kfext.core.placement.place import place
 from kfext.core.queue.backfill import reserve
 from kfext.core.queue.reservation import Reservation
 from kfext.core.settings.of_job import settings_of
-from kfext.model.gang_terms import Apart
+from kfext.model.gang_terms import GangTerm
 from kfext.model.namespace import Namespace
 from kfext.model.verdict import Verdict
-from tests.builders import Raw, apart, job, ledger, limits, node
+from tests.builders import Raw, apart, job, ledger, limits, node, together
 from tests.setting_samples import WELL_FORMED
 from tests.unit.core.queue.cluster import GPU, Use, cluster
 
@@ -175,13 +175,21 @@ def test_pods_that_want_one_host_port_have_room_kept_on_a_node_each() -> None:
 
 
 def test_pods_that_must_be_apart_have_room_kept_on_a_node_each() -> None:
-    spec = apart(Apart("train"))
+    spec = apart(GangTerm("train"))
     head = members_of(job(uid="head").worker(2, gpus=1, spec=spec).build())
     on = cluster({"a": {"x": 8}, "b": {"y": 8}})
     found = reserve("head", head, on, limits(), ends={})
     assert found is not None
     assert found.nodes == ("a", "b")
     assert reserve("head", head, on, limits(one_node=True), ends={}) is None
+
+
+def test_pods_that_must_be_together_have_room_kept_on_one_node() -> None:
+    spec = together(GangTerm("train"))
+    alone, apart_ = (job(uid="head").worker(8, gpus=1, spec=one) for one in (spec, None))
+    on = cluster({"a": {"x": 8}, "b": {"u": 1, "v": 1, "w": 3}, "c": {"y": 2, "z": 4}})
+    found = [reserve("head", one.members(), on, limits(), ends={}) for one in (alone, apart_)]
+    assert [one.nodes for one in found if one] == [("b",), ("b", "c")]
 
 
 PORT_80 = members_of(job(uid="head").worker(1, gpus=1, ports=[80]).build())
@@ -279,7 +287,7 @@ WITHIN = sorted(
     use=uses,
     pods=st.integers(1, 48),
     within=st.sampled_from(WITHIN),
-    spec=st.sampled_from([None, None, apart(Apart("train"))]),
+    spec=st.sampled_from([None, None, apart(GangTerm("train"))]),
 )
 def test_the_head_fits_once_the_jobs_that_it_waits_for_have_ended(
     use: Use, pods: int, within: Limits, spec: Raw | None

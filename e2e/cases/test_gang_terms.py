@@ -1,4 +1,4 @@
-"""Gangs whose pods must not share a node, by required anti-affinity to the pods of their job."""
+"""Gangs with required affinity or anti-affinity to the pods of their own job."""
 
 import pytest
 
@@ -101,3 +101,43 @@ def test_one_that_must_be_on_one_node_is_warned_about_and_says_why_it_waits(spac
     view = space.phase("never", "Queued")
     assert view["reason"] == "TooBig"
     assert "3 of its pods need a node each" in view["message"]
+
+
+def together(name: str, count: int) -> Object:
+    term = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {JOB_NAME: name}}}
+    pod = {"affinity": {"podAffinity": {REQUIRED: [term]}}}
+    return workers(name, count, each=CPU, pod=pod)
+
+
+def test_a_gang_whose_pods_must_be_together_waits_for_one_node_and_starts_there(
+    space: Space,
+) -> None:
+    space.nodes(2, cpu="3", memory="64Gi")
+    space.submit(together("close", 4))
+    view = space.phase("close", "Queued")
+    assert "on one node" in view["message"]
+    assert space.pods("close") == []
+    (large,) = space.nodes(1, cpu="8", memory="64Gi")
+    assert set(space.bound("close", 4).values()) == {large}
+    space.phase("close", "Placed")
+    assert set(space.pins().values()) == {1}
+    assert space.starts() == 1
+
+
+def test_a_lost_pod_is_pinned_to_the_node_of_the_others_that_it_must_be_with(
+    space: Space,
+) -> None:
+    space.nodes(2, cpu="16", memory="64Gi")
+    space.submit(together("close", 3))
+    first = space.bound("close", 3)
+    space.phase("close", "Placed")
+    lost = {pod["metadata"]["uid"] for pod in space.pods("close")}
+    space.kube.delete(space.path("pods", "close-worker-0"), grace=0)
+    space.until(
+        lambda: (
+            {pod["metadata"]["uid"] for pod in space.pods("close")} != lost
+            and space.homes("close") == first
+        ),
+        "the lost pod is back on the node of the others",
+    )
+    assert space.pins() == {"close-master-0": 1, "close-worker-0": 2, "close-worker-1": 1}
