@@ -1,6 +1,5 @@
 """A gang: all pods of one job in rank order, each with what it requires of a node."""
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -84,9 +83,10 @@ class Gang:
 
 def one_each(pods: Iterable[tuple[Constraints, int]]) -> int:
     """Return the most pods that need a node each, by what is exclusive; pods come with a number."""
-    counts = Counter[Exclusive]()
+    counts: dict[Exclusive, int] = {}
     for constraints, count in pods:
-        counts.update(dict.fromkeys(constraints.exclusive, count))
+        for one in constraints.exclusive:
+            counts[one] = counts.get(one, 0) + count
     return max(counts.values(), default=0)
 
 

@@ -121,9 +121,9 @@ def _beside_others(
         if taken:
             mask = mask.copy()  # noqa: PLW2901
             mask[taken] = False
-        together = ledger.with_any_taken(batch.constraints.together, ignoring=ignoring)
-        if together:
-            mask = mask & np.isin(np.arange(len(mask)), together)  # noqa: PLW2901
+        with_ = batch.constraints.together
+        if with_ and (rows := ledger.with_any_taken(with_, ignoring=ignoring)):
+            mask = mask & np.isin(np.arange(len(mask)), rows)  # noqa: PLW2901
         open_.append(mask)
     return open_
 
