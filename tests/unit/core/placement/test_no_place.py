@@ -75,6 +75,15 @@ def test_fewer_nodes_than_pods_that_must_be_apart_are_named() -> None:
     assert EACH in verdict.message
 
 
+def test_a_pod_that_must_be_apart_from_another_is_not_said_to_lack_a_port() -> None:
+    on = ledger(node("a"))
+    claim = Claim("a", {}, gang_terms=(GangTerm("train", namespace="team"),))
+    on.claim("before", claim)
+    verdict = verdict_of(place(job().worker(1, cpu="1", spec=TRAIN).members(), on, limits()))
+    assert verdict.reason == REASON_NO_ROOM
+    assert "host port" not in verdict.message
+
+
 def test_one_type_without_a_possible_node_is_named() -> None:
     on = ledger(node("a"), node("b"))
     made = job().master(cpu="1").worker(3, cpu="1", spec={"nodeSelector": {"pool": "gpu"}})
