@@ -15,7 +15,7 @@ from kfext.core.settings.values import (
     OFF,
     POD,
     Colocation,
-    Progress,
+    MetricsSource,
     Range,
     Value,
     is_setting,
@@ -31,7 +31,7 @@ _GPU_PREFIX = f"{names.DOMAIN}/gpu-"
 _MOST_WARNINGS = 8  # kubectl prints each; the API server drops all beyond 4 KiB
 _LONGEST_KEY = 80
 NEVER = "never"
-AUTO = Progress(source="auto")
+AUTO = MetricsSource(source="auto")
 DEFAULT = "the default"
 LAST_GOOD = "the last good value"
 
@@ -57,7 +57,7 @@ class Settings:
     elastic: Range | None = None
     resize: str = OFF
     migrate: str = NEVER
-    metrics: Progress = AUTO
+    metrics: MetricsSource = AUTO
     gpu: Mapping[str, Value] = field(default_factory=dict)
     placement: Placement = field(default_factory=Placement)
     network_parameters: HostNetwork = field(default_factory=HostNetwork)

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from functools import lru_cache
 from typing import NoReturn, TypeAlias
 
 from kfext import names
+from kfext.core.settings.expression import LONGEST, compiled
 from kfext.errors import QuantityError, SettingError
 from kfext.model.quantity import MEMORY, amount
 
@@ -20,11 +20,6 @@ OFF = "off"
 POD, HOST = "pod", "host"
 STDOUT = "stdout"
 
-_LONGEST_REGEX = 512
-_WIDE = re.compile(r"\\[uUN]")
-"""Characters beyond one byte: to compile a set of them takes half a second, without them 10 ms."""
-_COMPILED = 1024
-"""How many expressions are remembered: settings are resolved again whenever a namespace changes."""
 _LONGEST_SHOWN = 80
 _RANGE = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
 _DECIMAL = re.compile(r"[0-9]?\.[0-9]{1,6}|[0-9]")
@@ -48,14 +43,14 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class MetricsSource:
     """The source of progress: auto, off, push or stdout, the last with a regular expression."""
 
     source: str
     pattern: str = ""
 
 
-Value: TypeAlias = str | int | Fraction | Range | Progress
+Value: TypeAlias = str | int | Fraction | Range | MetricsSource
 """A parsed setting; memory is in bytes."""
 
 Rule: TypeAlias = Callable[[str, str], Value]
@@ -106,36 +101,20 @@ def _elastic(field: str, written: str) -> Value:
 
 
 def _metrics(field: str, written: str) -> Value:
-    allowed = f"auto, off, push, or stdout: and a regular expression of at most {_LONGEST_REGEX} "
-    allowed += "characters of ASCII with a group named `value`, without \\u, \\U and \\N"
+    allowed = f"auto, off, push, or stdout: and a regular expression (RE2) of at most {LONGEST} "
+    allowed += "characters of ASCII with a group named `value`"
     example = r"stdout:loss=(?P<value>[0-9.]+)"
     word, colon, pattern = written.partition(":")
     word = word.strip().lower()
     if not colon and word in {"auto", OFF, "push"}:
-        return Progress(source=word)
-    if word != STDOUT or not 0 < len(pattern) <= _LONGEST_REGEX:
+        return MetricsSource(source=word)
+    if word != STDOUT or not 0 < len(pattern) <= LONGEST or not pattern.isascii():
         _refuse(field, written, allowed, example)
-    if not pattern.isascii() or _WIDE.search(pattern):
-        _refuse(field, written, allowed, example)
-    groups = _groups(pattern)
-    if isinstance(groups, str):
-        _refuse(field, written, f"{allowed} (this one does not compile: {groups})", example)
-    if "value" not in groups:
-        _refuse(field, written, allowed, example)
-    return Progress(source=STDOUT, pattern=pattern)
-
-
-@lru_cache(maxsize=_COMPILED)
-def _groups(pattern: str) -> frozenset[str] | str:
-    """Return the named groups of an expression, or why it does not compile.
-
-    It is compiled to see this and never searched for: some take for ever on a long line. What uses
-    them has to bound the time of a search, in a process of its own.
-    """
     try:
-        return frozenset(re.compile(pattern).groupindex)
-    except (re.error, RecursionError, OverflowError) as error:
-        return str(error)
+        compiled(pattern)
+    except ValueError as error:
+        _refuse(field, written, f"{allowed} (of this one: {error})", example)
+    return MetricsSource(source=STDOUT, pattern=pattern)
 
 
 def _fraction(field: str, written: str) -> Value:
