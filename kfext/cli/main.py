@@ -19,6 +19,7 @@ from kfext.cli.anonymize import anonymized
 from kfext.cli.cluster import ClusterOptions, cluster_options
 from kfext.cli.explain import explain_job
 from kfext.cli.forecast import WAITS
+from kfext.cli.metrics import show_metrics
 from kfext.cli.queue import list_queue
 from kfext.cli.release import release_jobs
 from kfext.errors import KfextError
@@ -153,6 +154,23 @@ def render(
 def explain(*, job: str, kind: str | None, output: str, cluster: ClusterOptions) -> None:
     """Show why JOB waits, where its pods are, and what kfext changed on it."""
     click.echo(asyncio.run(explain_job(job, kind=kind, output=output, cluster=cluster)), nl=False)
+
+
+@cli.command()
+@click.argument("job")
+@click.option("--kind", type=click.Choice(["PyTorchJob", "TFJob"], case_sensitive=False))
+@click.option("--regex", default="", help="Try this RE2 expression with a group named `value`.")
+@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text")
+@cluster_options
+def metrics(
+    *, job: str, kind: str | None, regex: str, output: str, cluster: ClusterOptions
+) -> None:
+    """Show the progress that kfext recognises in the log of JOB.
+
+    Reads the newest lines of rank 0 with your own rights; nothing is stored.
+    """
+    shown = show_metrics(job, kind=kind, regex=regex, output=output, cluster=cluster)
+    click.echo(asyncio.run(shown), nl=False)
 
 
 @cli.command()

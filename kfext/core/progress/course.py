@@ -1,0 +1,128 @@
+"""The course of a job's training, from the lines of its log."""
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+from kfext.core.progress.lines import Line
+from kfext.core.progress.metric_names import Better, better, rank
+from kfext.core.progress.steps import Step, Steps
+from kfext.core.progress.windows import Windows
+
+_PACES = 64
+"""Points of time and step that are kept to see how fast a job is."""
+_LARGEST = 1e30
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a job last reported about itself; None for what it does not report.
+
+    `metric`, `value`: the name of its best measure, and the last value that is a number.
+    `step` of `total`, `rate` in steps a second, and the seconds `left` at that rate.
+    `at`: when it printed this, in epoch seconds.
+    """
+
+    metric: str = ""
+    value: float | None = None
+    step: int | None = None
+    total: int | None = None
+    rate: float | None = None
+    left: float | None = None
+    at: float | None = None
+
+
+class Course:
+    """Follows one job. `interval`: the length of the windows that are compared, in seconds.
+
+    `diverged`: the last value was not a number, or infinite.
+    """
+
+    def __init__(self, interval: float) -> None:
+        self.diverged = False
+        self.windows = Windows(interval)
+        self._metric = ""
+        self._value: float | None = None
+        self._step: Step | None = None
+        self._at: float | None = None
+        self._steps = Steps()
+        self._pace: deque[tuple[float, int]] = deque(maxlen=_PACES)
+
+    @property
+    def restarts(self) -> int:
+        """How often the steps went back, as after a restart from a checkpoint."""
+        return self._steps.restarts
+
+    @property
+    def metric(self) -> str:
+        """The name of the measure that is followed, empty before one was seen."""
+        return self._metric
+
+    @property
+    def better(self) -> Better | None:
+        """Which way the metric improves, None before one was seen."""
+        return better(self._metric) if self._metric else None
+
+    def take(self, line: Line, *, at: float, now: float) -> None:
+        """Take in a line in the order printed; `at` is its time, `now` that of the reader.
+
+        Clocks jump, so a line is never older than the one before it nor newer than the reader.
+        """
+        if not line.measures:
+            self._steps.note(line.position)
+            return
+        at = min(max(at, self._at or at), now)
+        self._at = at
+        name = min((name for name, _ in line.measures), key=rank)
+        if self._prefers(name):
+            self._metric, self.windows = name, Windows(self.windows.seconds)
+            self._value = None
+        restarts = self._steps.restarts
+        step = self._steps.take(line.position)
+        if self._steps.restarts > restarts:
+            self._pace.clear()
+        if step is not None:
+            self._step = step
+            self._note_pace(at, step.number)
+        values = dict(line.measures)
+        if self._metric in values:
+            self._note_value(at, values[self._metric])
+
+    def progress(self) -> Progress:
+        """Return what is known now."""
+        rate, step = self._rate(), self._step
+        left = None
+        if rate and step and step.total is not None:
+            left = max(0, step.total - step.number) / rate
+        return Progress(
+            metric=self._metric,
+            value=self._value,
+            step=step.number if step else None,
+            total=step.total if step else None,
+            rate=rate,
+            left=left,
+            at=self._at,
+        )
+
+    def _prefers(self, name: str) -> bool:
+        """Return whether a measure shows the training better than the one followed so far."""
+        return not self._metric or rank(name) < rank(self._metric)
+
+    def _note_value(self, at: float, value: float) -> None:
+        self.diverged = not math.isfinite(value)
+        if not self.diverged and abs(value) <= _LARGEST:
+            self._value = value
+            self.windows.add(at, value)
+
+    def _note_pace(self, at: float, step: int) -> None:
+        """Keep points at least a tenth of an interval apart, and the newest one."""
+        apart = self.windows.seconds / 10
+        if len(self._pace) > 1 and self._pace[-1][0] - self._pace[-2][0] < apart:
+            self._pace.pop()
+        self._pace.append((at, step))
+
+    def _rate(self) -> float | None:
+        if len(self._pace) < 2:
+            return None
+        (began, first), (until, last) = self._pace[0], self._pace[-1]
+        return (last - first) / (until - began) if until > began and last > first else None

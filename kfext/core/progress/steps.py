@@ -1,0 +1,80 @@
+"""The step of the whole training, from lines that count within an epoch or state it elsewhere."""
+
+from dataclasses import dataclass
+
+from kfext.core.progress.lines import Position
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How far a training is: `number` of `total`, None if that is not known."""
+
+    number: int
+    total: int | None = None
+
+
+class Steps:
+    """Follows the positions of a log. `restarts` counts how often it went back."""
+
+    def __init__(self) -> None:
+        self.restarts = 0
+        self._context = Position()
+        self._from_zero = False
+        self._epoch = 0
+        self._in_epoch = 0
+        self._before = 0
+        self._last: Step | None = None
+
+    def note(self, position: Position) -> None:
+        """Take in the position of a line without a measure: a heading, or a bar above it."""
+        known = self._context
+        self._context = Position(
+            step=known.step if position.step is None else position.step,
+            steps=known.steps if position.step is None else position.steps,
+            whole=known.whole if position.step is None else position.whole,
+            epoch=known.epoch if position.epoch is None else position.epoch,
+            epochs=known.epochs if position.epoch is None else position.epochs,
+        )
+        if position.epoch is not None and position.step is None:
+            # What a bar said before the heading belongs to the epoch before it.
+            self._context = Position(epoch=position.epoch, epochs=position.epochs)
+
+    def take(self, position: Position) -> Step | None:
+        """Take in the position of a line with a measure; return its step, None if not stated."""
+        found = self._step(position)
+        if found is not None:
+            if self._last is not None and found.number < self._last.number:
+                self.restarts += 1
+            self._last = found
+        return found
+
+    def _step(self, position: Position) -> Step | None:
+        around = self._context
+        epoch = around.epoch if position.epoch is None else position.epoch
+        epochs = around.epochs if position.epoch is None else position.epochs
+        step = around.step if position.step is None else position.step
+        steps = around.steps if position.step is None else position.steps
+        whole = around.whole if position.step is None else position.whole
+        if epoch is not None and epoch.is_integer():
+            self._from_zero |= epoch == 0
+            passed = int(epoch) if self._from_zero else int(epoch) - 1
+        else:
+            passed = None
+        if step is None:
+            if epoch is None:
+                return None
+            return Step(int(epoch) + (1 if self._from_zero else 0), epochs)
+        if whole or passed is None or passed < 0:
+            return Step(step, steps)
+        return self._within(passed, step, steps, epochs)
+
+    def _within(self, passed: int, step: int, steps: int | None, epochs: int | None) -> Step:
+        """Return the step of the training for a step that may count within its epoch."""
+        if steps:
+            return Step(passed * steps + step, epochs * steps if epochs else None)
+        if passed > self._epoch and step <= self._in_epoch:
+            self._before += self._in_epoch  # it began anew with the epoch
+        elif passed < self._epoch:
+            self._before = 0
+        self._epoch, self._in_epoch = passed, step
+        return Step(self._before + step)

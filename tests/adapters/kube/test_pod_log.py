@@ -1,0 +1,123 @@
+"""Each line of a log once, and the newest whatever a job prints."""
+
+from typing import cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext.kube.client import Client
+from kfext.kube.pod_log import MOST_BYTES, PodLog, lines_of, newer
+
+
+class FakeKubelet:
+    """Answers as kubelet does: the last lines, and of them the oldest bytes."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.requests = 0
+
+    def write(self, *lines: str, second: int = 0) -> None:
+        """Have a container write lines; each has a time of its own."""
+        for line in lines:
+            stamp = f"2026-11-22T10:{second // 60:02}:{second % 60:02}.{len(self.written):09}Z"
+            self.written.append(f"{stamp} {line}\n".encode())
+
+    async def read(self, _path: str, **query: str) -> bytes:
+        self.requests += 1
+        assert query["timestamps"] == "true"
+        tail = b"".join(self.written[-int(query["tailLines"]) :])
+        return tail[: int(query["limitBytes"])]
+
+
+def reader(kubelet: FakeKubelet) -> PodLog:
+    return PodLog(cast(Client, kubelet), "team", "train-worker-0", "pytorch")
+
+
+async def texts(log: PodLog) -> list[str]:
+    return [line.text for line in await log.read()]
+
+
+async def test_each_line_is_read_once() -> None:
+    kubelet = FakeKubelet()
+    log = reader(kubelet)
+    assert await texts(log) == []
+    kubelet.write("a", "b")
+    assert await texts(log) == ["a", "b"]
+    assert await texts(log) == []
+    kubelet.write("c", second=1)
+    assert await texts(log) == ["c"]
+
+
+async def test_of_many_new_lines_the_newest_are_read() -> None:
+    kubelet = FakeKubelet()
+    log = reader(kubelet)
+    kubelet.write(*map(str, range(10_000)))
+    assert await texts(log) == [str(number) for number in range(9_800, 10_000)]
+    assert kubelet.requests == 1
+
+
+async def test_of_long_lines_fewer_are_asked_for_until_the_newest_is_among_them() -> None:
+    kubelet = FakeKubelet()
+    log = reader(kubelet)
+    kubelet.write(*("x" * 16_384 + str(number) for number in range(300)))
+    found = await texts(log)
+    assert found[-1].endswith("299")
+    assert kubelet.requests <= 3
+    kubelet.write(*("short" for _ in range(200)))
+    for _ in range(6):
+        await log.read()
+    kubelet.write(*map(str, range(150)))
+    assert await texts(log) == [str(number) for number in range(150)]
+
+
+async def test_a_line_longer_than_an_answer_is_cut_and_the_next_is_read() -> None:
+    kubelet = FakeKubelet()
+    log = reader(kubelet)
+    kubelet.write("x" * 2 * MOST_BYTES)
+    (cut,) = await texts(log)
+    assert len(cut) < MOST_BYTES
+    kubelet.write("next", second=1)
+    assert await texts(log) == ["next"]
+
+
+async def test_lines_of_a_new_file_are_read_after_the_old_one_was_rotated() -> None:
+    kubelet = FakeKubelet()
+    log = reader(kubelet)
+    kubelet.write("a", "b")
+    await log.read()
+    kubelet.written = []
+    kubelet.write("c", second=5)
+    assert await texts(log) == ["c"]
+
+
+async def test_after_the_clock_was_set_back_lines_are_still_read() -> None:
+    kubelet = FakeKubelet()
+    log = reader(kubelet)
+    kubelet.write("a", second=600)
+    await log.read()
+    kubelet.written = []
+    kubelet.write("b", second=1)
+    assert await texts(log) == ["b"]
+    kubelet.write("c", second=2)
+    assert await texts(log) == ["c"]
+
+
+ANSWERS: dict[str, tuple[bytes, list[str]]] = {
+    "nothing": (b"", []),
+    "bytes that are no text": (b"2026-11-22T10:00:00Z a\xff\x00b\n", ["a\ufffd\x00b"]),
+    "an empty line": (b"2026-11-22T10:00:00Z \n", [""]),
+    "without an end": (b"2026-11-22T10:00:00Z a", ["a"]),
+    "the rest of a line that began before": (b"rest\n2026-11-22T10:00:00Z a\n", ["a"]),
+    "an answer that is no log": (b"unable to retrieve container logs\n", []),
+}
+
+
+@pytest.mark.parametrize(("body", "want"), ANSWERS.values(), ids=ANSWERS)
+def test_what_lines_an_answer_has(body: bytes, want: list[str]) -> None:
+    assert [line.text for line in lines_of(body)] == want
+
+
+@given(st.binary(max_size=500))
+def test_no_answer_is_too_odd(body: bytes) -> None:
+    assert newer(lines_of(body), "2026-11-22T10:00:00Z") is not None

@@ -1,0 +1,81 @@
+"""The course of a training: which measure is followed, where it is, and how fast it goes."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext.core.progress.course import Course, Progress
+from kfext.core.progress.lines import read_line
+from kfext.core.progress.metric_names import Better
+
+
+def course(*lines: tuple[float, str], now: float = 1e9) -> Course:
+    made = Course(30.0)
+    for at, raw in lines:
+        line = read_line(raw)
+        if line is not None:
+            made.take(line, at=at, now=now)
+    return made
+
+
+def test_a_job_that_reports_steps_and_a_total_has_a_rate_and_a_time_left() -> None:
+    followed = course(
+        *((100.0 + step, f"step {step}/100 loss {5 - step / 50}") for step in range(0, 60, 10))
+    )
+    assert followed.progress() == Progress(
+        metric="loss", value=4.0, step=50, total=100, rate=1.0, left=50.0, at=150.0
+    )
+    assert followed.better is Better.LOWER
+
+
+def test_a_job_that_reports_nothing_has_nothing() -> None:
+    followed = course((1.0, "starting"), (2.0, "lr: 0.1"))
+    assert followed.progress() == Progress()
+    assert followed.better is None
+
+
+def test_the_best_measure_is_followed_from_when_it_is_seen() -> None:
+    followed = course((1.0, "val_loss: 9"), (2.0, "loss: 5"), (3.0, "val_loss: 8"))
+    assert (followed.progress().metric, followed.progress().value) == ("loss", 5.0)
+    assert followed.windows.first == 5.0
+
+
+@pytest.mark.parametrize("word", ["nan", "inf", "-inf"])
+def test_a_value_that_is_no_number_is_reported_and_not_followed(word: str) -> None:
+    followed = course((1.0, "loss: 5"), (2.0, f"loss: {word}"))
+    assert followed.diverged
+    assert followed.progress().value == 5.0
+    after = course((1.0, f"loss: {word}"), (2.0, "loss: 5"))
+    assert not after.diverged
+
+
+def test_after_a_restart_the_rate_is_counted_anew() -> None:
+    before = [(float(at), f"step {10 * at} loss 1") for at in range(20)]
+    after = [(20.0 + at, f"step {100 + at} loss 1") for at in range(5)]
+    followed = course(*before, *after)
+    assert followed.restarts == 1
+    assert followed.progress().rate == pytest.approx(1.0)
+
+
+def test_a_clock_that_jumps_brings_no_line_from_the_future_and_none_before_the_last() -> None:
+    followed = course(
+        (10.0, "step 1 loss 1"), (9e8, "step 2 loss 1"), (12.0, "step 3 loss 1"), now=20.0
+    )
+    assert followed.progress().at == 20.0
+    assert followed.progress().step == 3
+
+
+ODD = [
+    *("step 5 loss 1", "step 999999999999999 loss 1e300", "loss nan", "loss: -inf", "Epoch 0"),
+    *("epoch 1e308 loss 1", "step 0/0 loss 1", "Epoch 99999999/1 [1/1] loss 3", "acc: 1/0"),
+]
+
+
+@given(st.lists(st.tuples(st.floats(-1e12, 1e12), st.sampled_from(ODD)), max_size=60))
+def test_whatever_a_job_prints_its_numbers_are_numbers(lines: list[tuple[float, str]]) -> None:
+    found = course(*lines, now=1000.0).progress()
+    for number in (found.value, found.rate, found.left, found.at):
+        assert number is None or math.isfinite(number)
+    assert found.step is None or found.step >= 0

@@ -1,0 +1,69 @@
+"""The step of the whole training, from lines that say different parts of it."""
+
+import pytest
+
+from kfext.core.progress.lines import Position, read_line
+from kfext.core.progress.steps import Step, Steps
+
+
+def steps_of(*lines: str) -> list[Step | None]:
+    """The step after each line that has a measure."""
+    follower, found = Steps(), []
+    for raw in lines:
+        line = read_line(raw)
+        assert line is not None, raw
+        if line.measures:
+            found.append(follower.take(line.position))
+        else:
+            follower.note(line.position)
+    return found
+
+
+CASES: dict[str, tuple[list[str], list[Step | None]]] = {
+    "of the training": (["step 10 loss 1", "step 20 loss 1"], [Step(10), Step(20)]),
+    "with a total": (["Step 10/100, loss: 1"], [Step(10, 100)]),
+    "none": (["loss: 1"], [None]),
+    "epochs alone": (["[Epoch 3/10] loss: 1"], [Step(3, 10)]),
+    "epochs from zero": (["Epoch 0 loss 1", "Epoch 1 loss 1"], [Step(1), Step(2)]),
+    "in an epoch of a known length": (
+        ["Epoch [1/5], Step [100/600], Loss: 1", "Epoch [3/5], Step [100/600], Loss: 1"],
+        [Step(100, 3000), Step(1300, 3000)],
+    ),
+    "in an epoch, of which the first is 0": (
+        ["Epoch: [0]  [ 10/100]  loss: 1", "Epoch: [2]  [ 10/100]  loss: 1"],
+        [Step(10), Step(210)],
+    ),
+    "in an epoch of unknown length": (
+        [f"epoch {e} step {s} loss 1" for e in (1, 2, 3) for s in (50, 100)],
+        [Step(50), Step(100), Step(150), Step(200), Step(250), Step(300)],
+    ),
+    "of the training, though the epoch is stated": (
+        [f"epoch {e} step {s} loss 1" for e, s in ((1, 100), (2, 200), (2, 300))],
+        [Step(100), Step(200), Step(300)],
+    ),
+    "below a heading": (
+        ["Epoch 2/10", " 45/200 [=>...] - loss: 1", "200/200 [====] - loss: 1", "Epoch 3/10",
+         "  1/200 [>...] - loss: 1"],
+        [Step(245, 2000), Step(400, 2000), Step(401, 2000)],
+    ),
+    "on the bar above": (
+        ["  5%|#   | 50/1000 [00:05<01:40,  9.5it/s]", "{'loss': 0.4, 'epoch': 1.5}"],
+        [Step(50, 1000)],
+    ),
+    "a whole count before one within the epoch": (
+        ["epoch 002:    10 / 100 loss=1, num_updates=110"],
+        [Step(110)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("lines", "want"), CASES.values(), ids=CASES)
+def test_the_step_of_the_training(lines: list[str], want: list[Step | None]) -> None:
+    assert steps_of(*lines) == want
+
+
+def test_a_job_that_goes_back_has_restarted() -> None:
+    follower = Steps()
+    for number in (10, 20, 5, 6):
+        follower.take(Position(step=number))
+    assert follower.restarts == 1
