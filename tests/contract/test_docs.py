@@ -14,6 +14,7 @@ from kfext.core.settings.values import known_settings, parse_setting
 from kfext.model.policy import TrainingPolicy, parse_policy
 from tests.contract.manifests import MANIFESTS, REPOSITORY, schema
 from tests.contract.tables import Row, only, quoted, table
+from tests.contract.test_logs import RECOGNISED, TRAINING
 
 PAGE = "docs/settings.md"
 UNSET = "unset"
@@ -114,3 +115,9 @@ def test_the_api_server_waits_for_the_webhooks_as_long_as_the_page_says() -> Non
     (said,) = re.findall(r"waits `(\d+)` seconds", (REPOSITORY / PAGE).read_text())
     objects = yaml.safe_load_all((MANIFESTS / "base/webhook/configuration.yaml").read_text())
     assert {hook["timeoutSeconds"] for one in objects for hook in one["webhooks"]} == {int(said)}
+
+
+def test_the_page_on_progress_has_every_log_and_whether_it_is_recognised() -> None:
+    rows = {row["log"]: row["without a setting"] for row in table("docs/progress.md", "log")}
+    want = {name: "yes" if name in RECOGNISED else "no" for name in TRAINING}
+    assert rows == want

@@ -1,0 +1,88 @@
+"""Lines of training logs (see logs/README.md): what is recognised without a setting, and how."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kfext.core.progress.course import Course
+from kfext.core.progress.lines import Line, Position, read_line
+from kfext.core.progress.matched import read_matched
+
+LOGS = Path(__file__).parent / "logs"
+SETS: dict[str, dict[str, Any]] = {
+    one["name"]: one for one in yaml.safe_load((LOGS / "index.yaml").read_text())
+}
+TRAINING = {name: one for name, one in SETS.items() if one["expect"]}
+BY_EXPRESSION = {
+    "catboost": r"^(?P<step>\d+):\tlearn: (?P<value>\S+)",
+    "espnet2": r"-(?P<step>\d+)batch: .* loss=(?P<value>[0-9.]+)",
+    "spacy": r"^ *\d+ +(?P<step>\d+) +(?P<value>[0-9.]+) ",
+    "tf-cnn-benchmarks": r"^(?P<step>\d+)\timages/sec.*\t(?P<value>\S+)$",
+    "tf-cnn-benchmarks-nan": r"^(?P<step>\d+)\timages/sec.*\t(?P<value>\S+)$",
+    "ultralytics": r"^\d+/\d+ +\S+ +(?P<value>[0-9.]+).* (?P<step>\d+)/(?P<total>\d+) ",
+}
+"""Sets whose lines do not name the measure or the step, so that a setting is needed."""
+RECOGNISED = [name for name in TRAINING if name not in BY_EXPRESSION]
+
+
+def lines_of(name: str) -> list[str]:
+    return (LOGS / f"{name}.log").read_bytes().decode(errors="replace").split("\n")
+
+
+def same(one: float, other: float) -> bool:
+    return one == other or (math.isnan(one) and math.isnan(other))
+
+
+def is_at(position: Position, want: dict[str, Any]) -> bool:
+    """Whether a position is the one that was printed, or the same counted over the epochs."""
+    over_epochs = (want.get("epoch", 1) - 1) * want.get("steps", 0) + want["step"]
+    whole = position.whole and "steps" in want
+    return bool(position.step == (over_epochs if whole else want["step"]))
+
+
+@pytest.mark.parametrize("name", RECOGNISED)
+def test_value_and_step_are_recognised_without_a_setting(name: str) -> None:
+    wanted = {one["line"]: one for one in TRAINING[name]["expect"]}
+    course, around = Course(30.0), Position()
+    for number, raw in enumerate(lines_of(name), 1):
+        line = read_line(raw)
+        if line is not None:
+            course.take(line, at=float(number), now=1e9)
+            around = line.position if line.position.step is not None else around
+        if number not in wanted:
+            continue
+        want = wanted[number]
+        assert line is not None, (number, raw)
+        values = dict(line.measures)
+        assert course.metric in values, (number, course.metric, values)
+        assert same(values[course.metric], want["value"]), (number, values)
+        if want.get("unit") == "epochs":
+            assert course.progress().step is not None, number
+        elif "step" in want:
+            said = line.position if line.position.step is not None else around
+            assert is_at(said, want), (number, said, want)
+
+
+@pytest.mark.parametrize(("name", "expression"), BY_EXPRESSION.items(), ids=BY_EXPRESSION)
+def test_value_and_step_are_found_by_an_expression(name: str, expression: str) -> None:
+    lines = lines_of(name)
+    for want in TRAINING[name]["expect"]:
+        line = read_matched(lines[want["line"] - 1], expression)
+        assert line is not None, want
+        assert same(line.measures[0][1], want["value"])
+        assert line.position.step == want["step"]
+
+
+@pytest.mark.parametrize("name", [name for name in SETS if name not in TRAINING])
+def test_where_nothing_trains_nothing_is_recognised(name: str) -> None:
+    found: list[Line] = [line for raw in lines_of(name) if (line := read_line(raw))]
+    assert [line for line in found if line.measures] == []
+
+
+def test_most_of_the_sets_are_recognised() -> None:
+    assert len(RECOGNISED) >= 45
+    assert len(SETS) - len(TRAINING) >= 10
+    assert sum(SETS[name]["source"].startswith("ran:") for name in RECOGNISED) >= 30
