@@ -1,0 +1,39 @@
+"""Progress is read from the log that a real container writes and a real kubelet serves."""
+
+import json
+import subprocess
+
+from e2e.harness.kfext_process import COMMAND
+from e2e.harness.sdk_jobs import pytorch_job
+from e2e.harness.training import submit, trained
+from e2e.testbed.cluster import Testbed
+
+
+def test_the_progress_of_a_training_job_is_recognised_without_a_setting(
+    bed: Testbed, managed: str
+) -> None:
+    arguments = ("--model", "cnn", "--steps", "40", "--print-every", "10")
+    job = pytorch_job("prints", arguments=arguments)
+    trained(submit(bed, job, managed), job, managed)
+
+    found = json.loads(metrics(bed, "prints", managed, "-o", "json"))
+
+    assert found["pod"] == "prints-master-0"
+    # The totals at the end are a fifth line, with the step of the last one.
+    assert [one["step"] for one in found["series"]] == [10, 20, 30, 40, 40]
+    assert (found["metric"], found["better"]) == ("loss", "lower")
+    assert found["stepsPerSecond"] > 0
+    words = metrics(bed, "prints", managed, "--regex", r"steps_per_second=(?P<value>\S+)")
+    assert "recognised  4 of" in words
+    assert "by the expression" in words
+
+
+def metrics(bed: Testbed, name: str, namespace: str, *options: str) -> str:
+    """Ask for the metrics of a job on the command line."""
+    done = subprocess.run(
+        [COMMAND, "metrics", name, "-n", namespace, f"--kubeconfig={bed.kubeconfig}", *options],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
