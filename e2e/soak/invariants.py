@@ -23,9 +23,7 @@ class Limits:
 
     `bind` and `create` are the timeouts of the policy in force. `slack` is for what the operator,
     kube-scheduler and a busy machine add, `word` for a reason to appear, `steady` for watches of
-    different kinds to tell the same story. `refusals`: kfext tries a write that is refused five
-    times in 31 s, then as often what it would do in its place, then a note of the job's settings,
-    and changes what it says of the job only after them.
+    different kinds to tell the same story.
     """
 
     bind: float
@@ -33,7 +31,6 @@ class Limits:
     slack: float = 45.0
     word: float = 45.0
     steady: float = 10.0
-    refusals: float = 3 * 31.0
 
     @property
     def gang(self) -> float:
@@ -138,7 +135,6 @@ def _rules(limits: Limits, memory: Memory) -> tuple[Rule, ...]:
         of_gangs(gangs.torn_apart, limits.steady),
         of_gangs(gangs.gated_in_silence, limits.slack),
         of_gangs(telling.queued_in_silence, limits.word),
-        of_gangs(telling.refused_in_silence, limits.word + limits.refusals),
         of_gangs(telling.misreported, limits.word),
         of_gangs(gangs.suspended_by_nobody, limits.steady),
     )

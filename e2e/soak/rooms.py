@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from e2e.soak.amounts import Amounts, excess, larger, requests, times, total
-from e2e.soak.facts import BY_PERSON, Cluster, Gang, Node
+from e2e.soak.facts import BY_PERSON, WRITE_REFUSED, Cluster, Gang, Node
 from e2e.soak.memory import Memory
 
 Found = dict[str, str]
@@ -32,14 +32,16 @@ def double_booked(cluster: Cluster) -> Found:
     """No two plans of kfext promise the same room, what else runs there left aside.
 
     The plan of a gang that lost members is no promise: it is made anew for where there is room.
-    Nor is that of a job that a person suspended and resumed: its room may have been given away.
+    Nor is that of a job that a person suspended and resumed: its room may have been given away; nor
+    one of which kfext says that the API server does not let it carry it out.
     """
     claims: list[tuple[str, Amounts]] = []
     for gang in cluster.gangs.values():
         promised = gang.handled and not gang.suspended and BY_PERSON not in gang.annotations
         if promised and not gang.foreign and not gang.escaped:
             claims += [(pod.home, pod.asks) for pod in gang.pods if not pod.over]
-            claims += [] if any(pod.node for pod in gang.live) else planned(gang)
+            refused = gang.view.get("reason") == WRITE_REFUSED
+            claims += [] if refused or any(pod.node for pod in gang.live) else planned(gang)
     return _beyond(cluster, _by_node(claims), "are promised")
 
 

@@ -10,22 +10,12 @@ from e2e.soak.rooms import Found
 
 def queued_in_silence(cluster: Cluster, _: Memory) -> Found:
     """Every job that kfext holds has a phase, a reason and a sentence."""
-    return {gang.uid: told for gang, told in _silent(cluster) if not _is_refused(gang, cluster)}
+    return {gang.uid: told for gang, told in _silent(cluster)}
 
 
 def misreported(cluster: Cluster, _: Memory) -> Found:
     """What a TrainingPlan says is the case."""
-    return {gang.uid: told for gang, told in _wrong(cluster) if not _is_refused(gang, cluster)}
-
-
-def refused_in_silence(cluster: Cluster, _: Memory) -> Found:
-    """All that holds of jobs which the API server does not let kfext write, a while later."""
-    found = (*_silent(cluster), *_wrong(cluster))
-    return {gang.uid: told for gang, told in found if _is_refused(gang, cluster)}
-
-
-def _is_refused(gang: Gang, cluster: Cluster) -> bool:
-    return cluster.refusing.get(gang.namespace) == "jobs"
+    return {gang.uid: told for gang, told in _wrong(cluster)}
 
 
 def _silent(cluster: Cluster) -> Iterator[tuple[Gang, str]]:

@@ -118,9 +118,11 @@ class Reconciler:
             log.warning("step failed", step=name, error=str(error))
             self._metrics.steps.labels(step=name, outcome="failed").inc()
         finally:
-            self._planner.finish(
+            report = self._planner.finish(
                 tracked, self.now(), complete=complete, refused=refused, final=final
             )
+            if report is not None:
+                self._show(report.tracked, report.phase, report.verdict)
 
 
 def _final(error: ApiError | Unpatchable) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from kfext.core.lifecycle.lapse import claims_last
 from kfext.core.lifecycle.next_step import next_step
+from kfext.core.lifecycle.refused import while_refused
 from kfext.core.lifecycle.situation import Refused, Situation
 from kfext.core.lifecycle.steps import Step, Wait
 from kfext.core.queue.order import priority_class
@@ -132,11 +133,12 @@ class Planner:
         complete: bool = True,
         refused: bool = False,
         final: str = "",
-    ) -> None:
+    ) -> Report | None:
         """Take in the outcome of a step: `complete`, in part, or `refused`.
 
         After a failure, the job is decided on again, from the state at that time. `final` is the
-        answer of the API server if it would refuse the step again.
+        answer of the API server if it would refuse the step again; then what to show of the job
+        meanwhile is returned.
         """
         uid = tracked.job.uid
         tracked.finish()
@@ -145,12 +147,16 @@ class Planner:
         self.cluster.sync_claims(tracked)
         if refused:
             self.alarms.set(uid, now.monotonic + tracked.fail(at=now.monotonic))
-            return
+            if not final or self.cluster.jobs.get(uid) is not tracked:
+                return None
+            shown = while_refused(self.situation(tracked, now), tracked.step, final)
+            return Report(tracked, shown.phase, shown.verdict)
         tracked.succeed()
         if complete:
             self.cluster.mark(uid)
         else:
             self.alarms.set(uid, now.monotonic + _REPEAT_SECONDS)
+        return None
 
     def _decide(self, tracked: TrackedJob, now: Moment, draft: "_Draft") -> None:
         uid, draft.decided = tracked.job.uid, draft.decided + 1

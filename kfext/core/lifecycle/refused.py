@@ -32,15 +32,15 @@ from kfext.names import (
     REASON_WRITE_REFUSED,
 )
 
-_DEEDS: dict[type[Step], str] = {
-    Unsuspend: "to unsuspend it under its plan",
-    Replan: "its new plan",
-    Pin: "to pin its pods",
-    Suspend: "to suspend it",
-    DeleteUnbound: "to delete its unbound pods",
-    Release: "to release it",
-    Ungate: "to ungate its pods",
-    SaveState: "to note its state",
+_DEEDS: dict[str, str] = {
+    Unsuspend.__name__: "to unsuspend it under its plan",
+    Replan.__name__: "its new plan",
+    Pin.__name__: "to pin its pods",
+    Suspend.__name__: "to suspend it",
+    DeleteUnbound.__name__: "to delete its unbound pods",
+    Release.__name__: "to release it",
+    Ungate.__name__: "to ungate its pods",
+    SaveState.__name__: "to note its state",
 }
 
 
@@ -49,7 +49,7 @@ def instead_of(situation: Situation, step: Step) -> Step:
     refused = situation.refused.get(type(step).__name__)
     if refused is None:
         return step
-    what = f"the API server refuses {_DEEDS[type(step)]}: {refused.message}"
+    what = _what(type(step).__name__, refused.message)
     late = Verdict(REASON_WRITE_REFUSED, what)
     for other in _other_ways(situation, step, late):
         if type(other).__name__ not in situation.refused:
@@ -57,6 +57,21 @@ def instead_of(situation: Situation, step: Step) -> Step:
     lasting = "; colocation is required, so it is never released" * situation.never_released
     message = f"{what}{lasting}; it is tried again from time to time"
     return Wait(_phase(situation), Verdict(late.reason, message), again=refused.again)
+
+
+def while_refused(situation: Situation, step: str, message: str) -> Wait:
+    """Return what to report while a refused step, by its name, is tried again: nothing for a note.
+
+    Without it the TrainingPlan would show for half a minute what was before the step.
+    """
+    if step == SaveState.__name__:
+        return Wait(None)
+    what = f"{_what(step, message)}; it is tried again"
+    return Wait(_phase(situation), Verdict(REASON_WRITE_REFUSED, what))
+
+
+def _what(step: str, message: str) -> str:
+    return f"the API server refuses {_DEEDS[step]}: {message}"
 
 
 def _other_ways(situation: Situation, step: Step, late: Verdict) -> Iterator[Step]:

@@ -9,7 +9,7 @@ from kfext.core.patches.json_patch import Unpatchable
 from kfext.errors import ApiError, Conflict, Forbidden, Invalid, TooManyRequests, Unavailable
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
-from kfext.names import PLAN, QUEUED, REASON_WRITE_REFUSED
+from kfext.names import GATED, PLAN, QUEUED, REASON_WRITE_REFUSED
 from kfext.state.tracked_job import MOST_REFUSALS, TrackedJob
 from tests.builders import JobBuilder, job, pods
 from tests.unit.controller.test_reconciler import Bench, gang, refusing
@@ -97,6 +97,46 @@ async def test_what_is_refused_altogether_is_said_costs_little_and_keeps_no_capa
     assert "Too long" in verdict.message
     assert len(bench.writer.steps) < 6 * 3600 / 300 * 2 + 2 * MOST_REFUSALS
     assert len(bench.cluster.ledger) == 0
+
+
+@pytest.mark.parametrize(
+    ("made", "gated", "phase"),
+    [(gang("one"), False, QUEUED), (whole(), True, GATED)],
+    ids=["its start", "its pins"],
+)
+async def test_what_is_refused_is_said_at_once_and_not_only_when_it_is_given_up(
+    bench: Bench, made: JobBuilder, gated: bool, phase: str
+) -> None:
+    bench.writer.answer = refusing(DENIED)
+    bench.submit(made)
+    for one in pods(made.build(), gated=True) if gated else ():
+        bench.cluster.observe_pod(None, one)
+    await bench.tick()
+    assert len(bench.writer.steps) == 1
+    uid, shown, verdict = bench.reports[-1]
+    assert (uid, shown) == ("one", phase)
+    assert verdict is not None
+    assert verdict.reason == REASON_WRITE_REFUSED
+    assert "no-pod-updates" in verdict.message
+
+
+@pytest.mark.parametrize(
+    ("error", "gone"),
+    [(Unavailable(status=0, reason="", message="no connection"), False), (DENIED, True)],
+    ids=["a failure that passes", "a job that is gone by then"],
+)
+async def test_what_is_not_said_of_a_failed_write(
+    bench: Bench, error: ApiError, gone: bool
+) -> None:
+    async def answer(_tracked: TrackedJob, _step: Step) -> bool:
+        if gone:
+            bench.cluster.forget_job("one")
+        raise error
+
+    bench.writer.answer = answer
+    bench.submit(gang("one"))
+    await bench.tick()
+    assert bench.reports == []
 
 
 async def test_a_gang_whose_pins_are_refused_for_good_is_released(bench: Bench) -> None:

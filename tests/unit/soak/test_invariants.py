@@ -268,11 +268,11 @@ BROKEN = {
     ),
     "a job is held and nobody says why": ("queued_in_silence", queued(views=())),
     "a job is held, may not be written, and nobody says so": (
-        "refused_in_silence",
+        "queued_in_silence",
         queued(views=(), namespaces=(namespace(refuses="jobs"),)),
     ),
     "a job may not be written, and is told for long to be where it is not": (
-        "refused_in_silence",
+        "misreported",
         gang(views=(view("job", "Placed", "n2"),), namespaces=(namespace(refuses="jobs"),)),
     ),
     "a job is told to be placed on a node where it is not": (
@@ -307,6 +307,19 @@ def test_a_broken_rule_is_found_once_it_lasts(rule: str, objects: dict[str, Any]
     checker.look(cluster(at=2 * LONG, **objects))
     assert rule in {one.rule for one in checker.violations}
     assert len({(one.rule, one.key) for one in checker.violations}) == len(checker.violations)
+
+
+@pytest.mark.parametrize("reason", ["WaitingForPods", "WriteRefused"])
+def test_a_plan_that_kfext_is_kept_from_carrying_out_promises_nothing(reason: str) -> None:
+    objects = gang(
+        jobs=(job(plan=["n1", "n1"]), job("late", plan=["n1"], size=1, gpus=7)),
+        views=(view("job", "Placed", "n1"), view("late", "Planned", reason=reason)),
+    )
+    checker = Checker(Limits(bind=5, create=5))
+    for at in (0.0, LONG):
+        checker.look(cluster(at=at, **objects))
+    broken = "double_booked" in {one.rule for one in checker.violations}
+    assert broken is (reason != "WriteRefused")
 
 
 def test_every_rule_has_a_case() -> None:

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from kfext.core.lifecycle.refused import _DEEDS
+from kfext.core.lifecycle.refused import _DEEDS, while_refused
 from kfext.core.lifecycle.situation import Refused
 from kfext.core.lifecycle.steps import (
     Release,
+    SaveState,
     Step,
     Suspend,
     Ungate,
@@ -23,6 +24,7 @@ from kfext.names import (
     REASON_NO_ROOM,
     REASON_WRITE_REFUSED,
 )
+from tests.builders import situation_of
 from tests.unit.core.lifecycle.cases import (
     NOW,
     Case,
@@ -168,7 +170,7 @@ def test_what_is_refused_for_good(case: Case) -> None:
 
 
 def test_every_step_that_writes_can_be_refused() -> None:
-    assert {*_DEEDS, Wait} == set(Step.__args__)
+    assert {*_DEEDS, Wait.__name__} == {step.__name__ for step in Step.__args__}
 
 
 def test_a_job_waits_for_its_own_reason_if_only_the_record_of_its_settings_is_refused() -> None:
@@ -177,3 +179,8 @@ def test_a_job_waits_for_its_own_reason_if_only_the_record_of_its_settings_is_re
     template["metadata"] = {"annotations": {"kfext.dev/colocation": "preferred"}}
     more = refusing("SaveState", stated={"kfext.dev/network": "host"})
     decide(Case(Wait, made, on=full(), more=more, check=phase(QUEUED, REASON_NO_ROOM)))
+
+
+def test_nothing_is_said_while_a_note_is_refused() -> None:
+    shown = while_refused(situation_of(job=three().held().build()), SaveState.__name__, "denied")
+    assert shown == Wait(None)
