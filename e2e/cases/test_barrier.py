@@ -162,7 +162,8 @@ def test_a_lost_member_is_not_held_back_for_another_that_never_comes(space: Spac
     space.policy(placement={"createTimeout": "1s"})
     unless = "!object.metadata.name.endsWith('-worker-1')"
     with refusing(space, unless=unless, message="not again", probe=squatter("any-worker-1")):
-        for name in ("gang-worker-0", "gang-worker-1"):
+        # The one that never comes goes first: the other must not complete the gang before it goes.
+        for name in ("gang-worker-1", "gang-worker-0"):
             space.kube.delete(space.path("pods", name), grace=0)
         space.phase("gang", "Released")
         homes = space.bound("gang", 3)
