@@ -14,6 +14,8 @@ from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.kinds import KINDS, Kind
+from kfext.model.pod import Pod, parse_pod
+from kfext.names import JOB_NAME
 
 Raw = dict[str, Any]
 
@@ -64,6 +66,13 @@ def _context_namespace(kubeconfig: Path | None, context: str | None) -> str | No
         active = next((item for item in contexts if item["name"] == context), active)
     namespace = active["context"].get("namespace")
     return str(namespace) if namespace else None
+
+
+async def pods_of(client: Client, job: TrainingJob) -> list[Pod]:
+    """Return the pods that a job controls."""
+    selector = f"{JOB_NAME}={job.name}"
+    listed = await client.list_all(paths.pods(job.namespace), labelSelector=selector)
+    return [pod for raw in listed if (pod := parse_pod(raw)).owner_uid == job.uid]
 
 
 async def find_job(

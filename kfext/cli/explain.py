@@ -9,7 +9,7 @@ import yaml
 
 from kfext import names
 from kfext.cli.changes import changes
-from kfext.cli.cluster import ClusterOptions, Raw, find_job
+from kfext.cli.cluster import ClusterOptions, Raw, find_job, pods_of
 from kfext.cli.queue import ahead_of
 from kfext.core.settings.values import Colocation
 from kfext.core.words import listed
@@ -18,7 +18,7 @@ from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.model.job import TrainingJob, annotations_of, template_of
 from kfext.model.plan import plan_of
-from kfext.model.pod import Pod, parse_pod
+from kfext.model.pod import Pod
 from kfext.model.tolerant import mapping, sequence, text
 
 _UNPLACED = "not placed by kfext"
@@ -30,12 +30,7 @@ async def explain_job(name: str, *, kind: str | None, output: str, cluster: Clus
     async with cluster.connect() as client:
         job, raw = await find_job(client, name=name, namespace=namespace, kind=kind)
         status = await _plan_status(client, job)
-        selector = f"{names.JOB_NAME}={job.name}"
-        pods = [
-            pod
-            for item in await client.list_all(paths.pods(namespace), labelSelector=selector)
-            if (pod := parse_pod(item)).owner_uid == job.uid
-        ]
+        pods = await pods_of(client, job)
         ahead = await ahead_of(client, job) if job.in_queue else []
     explanation = explained(job, raw, status=status, pods=pods, ahead=ahead)
     if output == "json":

@@ -11,7 +11,7 @@ import orjson
 import yaml
 
 from kfext import names
-from kfext.cli.cluster import ClusterOptions, find_job
+from kfext.cli.cluster import ClusterOptions, find_job, pods_of
 from kfext.core.progress.course import Course
 from kfext.core.progress.growth import progress_of
 from kfext.core.progress.lines import Line, read_line
@@ -20,11 +20,10 @@ from kfext.core.progress.rank_zero import printing_pods
 from kfext.core.progress.visible import visible
 from kfext.core.settings.values import STDOUT, MetricsSource, parse_setting
 from kfext.errors import BadRequest, UserError
-from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.pod_log import LogLine, PodLog
 from kfext.model.job import TrainingJob
-from kfext.model.pod import Pod, parse_pod
+from kfext.model.pod import Pod
 
 _INTERVAL = 30.0
 _SHOWN = 10
@@ -52,12 +51,7 @@ async def show_metrics(
     async with cluster.connect() as client:
         job, _ = await find_job(client, name=name, namespace=namespace, kind=kind)
         expression = _expression(job, regex)
-        selector = f"{names.JOB_NAME}={job.name}"
-        pods = [
-            pod
-            for raw in await client.list_all(paths.pods(namespace), labelSelector=selector)
-            if (pod := parse_pod(raw)).owner_uid == job.uid
-        ]
+        pods = await pods_of(client, job)
         reading = await _first_that_prints(client, job, pods, expression)
     shown = described(reading, expression=expression, now=time.time())
     if output == "json":

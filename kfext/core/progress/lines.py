@@ -51,6 +51,12 @@ class Position:
         """Whether the line says anything of it."""
         return self.step is not None or self.epoch is not None
 
+    def within(self, around: "Position") -> "Position":
+        """Return this position; where it does not say the step or the epoch, `around` does."""
+        step = around if self.step is None else self
+        epoch = around if self.epoch is None else self
+        return Position(step.step, step.steps, step.whole, epoch.epoch, epoch.epochs)
+
 
 @dataclass(frozen=True, slots=True)
 class Line:

@@ -27,17 +27,10 @@ class Steps:
 
     def note(self, position: Position) -> None:
         """Take in the position of a line without a measure: a heading, or a bar above it."""
-        known = self._context
-        self._context = Position(
-            step=known.step if position.step is None else position.step,
-            steps=known.steps if position.step is None else position.steps,
-            whole=known.whole if position.step is None else position.whole,
-            epoch=known.epoch if position.epoch is None else position.epoch,
-            epochs=known.epochs if position.epoch is None else position.epochs,
-        )
-        if position.epoch is not None and position.step is None:
-            # What a bar said before the heading belongs to the epoch before it.
-            self._context = Position(epoch=position.epoch, epochs=position.epochs)
+        # What a bar said before a heading belongs to the epoch before it.
+        heading = position.epoch is not None and position.step is None
+        around = Position() if heading else self._context
+        self._context = position.within(around)
 
     def take(self, position: Position) -> Step | None:
         """Take in the position of a line with a measure; return its step, None if not stated."""
@@ -49,12 +42,8 @@ class Steps:
         return found
 
     def _step(self, position: Position) -> Step | None:
-        around = self._context
-        epoch = around.epoch if position.epoch is None else position.epoch
-        epochs = around.epochs if position.epoch is None else position.epochs
-        step = around.step if position.step is None else position.step
-        steps = around.steps if position.step is None else position.steps
-        whole = around.whole if position.step is None else position.whole
+        at = position.within(self._context)
+        epoch, epochs, step, steps = at.epoch, at.epochs, at.step, at.steps
         if epoch is not None and epoch.is_integer():
             self._from_zero |= epoch == 0
             passed = int(epoch) if self._from_zero else int(epoch) - 1
@@ -64,7 +53,7 @@ class Steps:
             if epoch is None:
                 return None
             return Step(int(epoch) + (1 if self._from_zero else 0), epochs)
-        if whole or passed is None or passed < 0:
+        if at.whole or passed is None or passed < 0:
             return Step(step, steps)
         return self._within(passed, step, steps, epochs)
 
