@@ -4,11 +4,13 @@ An entry is written before the thing is made, so that `down` also finds what a c
 Undoing an entry whose thing was never made, or is already gone, does nothing.
 """
 
+import errno
 import json
 import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from e2e.testbed.cgroups import remove_cgroup
@@ -62,13 +64,21 @@ class Record:
 
 
 def remove_empty_file(path: str) -> None:
-    """Remove a file if it is empty, then each of its folders up to two if nothing is in them."""
+    """Remove a file if it is empty, then each of its folders up to two if nothing is in them.
+
+    Two testbeds may do so at once, or one while the other makes the file anew: what is gone
+    already, or has something in it again, is fine.
+    """
     file = Path(path)
-    if file.exists() and file.stat().st_size == 0:
-        file.unlink()
+    with suppress(FileNotFoundError):
+        if file.stat().st_size == 0:
+            file.unlink()
     for folder in (file.parent, file.parent.parent):
-        if folder.exists() and not any(folder.iterdir()):
+        try:
             folder.rmdir()
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+                raise
 
 
 def _remove_netns(name: str) -> None:

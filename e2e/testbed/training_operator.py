@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,9 +97,14 @@ def wait_ready(testbed: Testbed) -> None:
 
 
 def _open_gate() -> None:
-    """Make the file if it is missing: another testbed may just have removed it."""
-    _GATE.parent.mkdir(parents=True, exist_ok=True)
-    _GATE.touch()
+    """Make the file if it is missing: another testbed may just have removed it.
+
+    It may also remove the folders between the two calls; then both are made again.
+    """
+    while not _GATE.exists():
+        with suppress(FileNotFoundError, FileExistsError):
+            _GATE.parent.mkdir(parents=True, exist_ok=True)
+            _GATE.touch()
 
 
 def _write_certificate(testbed: Testbed, folder: Path) -> None:

@@ -1,9 +1,11 @@
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from e2e.testbed import record as module
+from e2e.testbed import training_operator
 from e2e.testbed.record import Record, remove_empty_file
 
 
@@ -93,3 +95,19 @@ def test_empty_file_goes_with_its_empty_folders_only(
         file.with_name("other").touch()
     remove_empty_file(str(file))
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == left
+
+
+def test_two_testbeds_may_make_and_remove_the_gate_of_the_operator_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = tmp_path / "a" / "b" / "gate"
+    monkeypatch.setattr(training_operator, "_GATE", gate)
+
+    def make_and_remove(_: int) -> None:
+        for _ in range(300):
+            training_operator._open_gate()
+            remove_empty_file(str(gate))
+
+    with ThreadPoolExecutor(4) as testbeds:
+        list(testbeds.map(make_and_remove, range(4)))
+    assert not (tmp_path / "a").exists()
