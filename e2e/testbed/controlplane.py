@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,7 +91,14 @@ def _start_apiserver(testbed: Testbed, etcd: int) -> None:
             "--enable-aggregator-routing=true",
         ],
         name="kube-apiserver",
+        # Its garbage would fill the machine where objects of a megabyte are written.
+        environment={"GOMEMLIMIT": str(_half_of_the_memory())},
     )
+
+
+def _half_of_the_memory() -> int:
+    """Return half of the machine's memory in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 def _start_clients(testbed: Testbed) -> None:
