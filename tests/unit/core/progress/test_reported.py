@@ -1,0 +1,48 @@
+from dataclasses import replace
+
+import pytest
+
+from kfext.core.progress.course import Progress
+from kfext.core.progress.reported import GrowthState, Reported, looks_the_same
+
+REPORTED = Reported(
+    progress=Progress("loss", value=0.512, step=1234, total=9000, rate=10.2, left=761.0, at=50.0),
+    growth=0.0312,
+    state=GrowthState.NEW,
+    cpu=1.52,
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        pytest.param({"at": 60.0}, True, id="a later report"),
+        pytest.param({"step": 1244, "left": 760.0}, True, id="a few more steps"),
+        pytest.param({"step": 1261}, False, id="steps that change the second digit"),
+        pytest.param({"value": 0.514}, True, id="the third digit of the value"),
+        pytest.param({"value": 0.498}, False, id="the second digit of the value"),
+        pytest.param({"value": -0.512}, False, id="the sign of the value"),
+        pytest.param({"value": None}, False, id="no value any more"),
+        pytest.param({"value": 0.0}, False, id="a value of zero"),
+        pytest.param({"metric": "accuracy"}, False, id="another metric"),
+        pytest.param({"total": None}, False, id="no total any more"),
+    ],
+)
+def test_progress_looks_the_same_while_two_digits_do(change: dict[str, object], same: bool) -> None:
+    changed = replace(REPORTED, progress=replace(REPORTED.progress, **change))  # type: ignore[arg-type]
+    assert looks_the_same(REPORTED, changed) is same
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        pytest.param({"state": GrowthState.WATCHING}, False, id="another state"),
+        pytest.param({"growth": 0.0314}, True, id="the third digit of the growth"),
+        pytest.param({"growth": 0.0}, False, id="no growth"),
+        pytest.param({"cpu": 1.48}, True, id="the third digit of the use"),
+        pytest.param({"cpu": 1.6}, False, id="the second digit of the use"),
+    ],
+)
+def test_a_state_and_the_digits_of_its_numbers_count(change: dict[str, object], same: bool) -> None:
+    changed = replace(REPORTED, **change)  # type: ignore[arg-type]
+    assert looks_the_same(REPORTED, changed) is same
