@@ -1,8 +1,13 @@
-"""Times as the API writes them, RFC 3339 in UTC, and as seconds since the epoch."""
+"""Times as the API writes them, RFC 3339 in UTC, and as seconds since the epoch; durations."""
 
+import re
 from datetime import UTC, datetime
 
 from kfext.model.tolerant import text
+
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)(h|ms|m|s|us|µs|ns)")
+_MOST_PARTS = 7
 
 
 def timestamp(value: object) -> float:
@@ -11,6 +16,20 @@ def timestamp(value: object) -> float:
         return datetime.fromisoformat(text(value)).timestamp()
     except (ValueError, OverflowError, OSError):
         return 0.0
+
+
+def duration(value: object) -> float | None:
+    """Return a duration as Go writes it, such as `1m30.5s`, in seconds; None for anything else."""
+    rest, total = text(value), 0.0
+    for _ in range(_MOST_PARTS):
+        part = _PART.match(rest)
+        if part is None:
+            return None
+        total += float(part[1]) * _UNITS[part[2]]
+        rest = rest[part.end() :]
+        if not rest:
+            return total
+    return None
 
 
 def written_time(wall: float) -> str:

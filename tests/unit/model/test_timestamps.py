@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.model.timestamps import timestamp, written_micro_time, written_time
+from kfext.model.timestamps import duration, timestamp, written_micro_time, written_time
 
 LAST = 253402300799
 """The last second of the year 9999."""
@@ -22,3 +22,23 @@ def test_what_is_written_reads_as_the_same_second(seconds: int) -> None:
 @pytest.mark.parametrize("value", [None, "", "yesterday", 12, [], "9999-99-99T00:00:00Z"])
 def test_anything_else_is_no_time(value: object) -> None:
     assert timestamp(value) == 0.0
+
+
+DURATIONS: dict[str, float] = {
+    "15s": 15,
+    "1m30.5s": 90.5,
+    "1h0m0s": 3600,
+    "500ms": 0.5,
+    "20.123456789s": 20.123456789,
+    "0s": 0,
+}
+
+
+@pytest.mark.parametrize(("text", "seconds"), DURATIONS.items(), ids=DURATIONS)
+def test_durations_are_read_as_go_writes_them(text: str, seconds: float) -> None:
+    assert duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("value", [None, "", 15, "15", "s", "-1s", "1s ", "1 s", "1d", "1s" * 8])
+def test_anything_else_is_no_duration(value: object) -> None:
+    assert duration(value) is None
