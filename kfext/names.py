@@ -16,6 +16,10 @@ NAMESPACE = "kfext-system"
 LEASE = "kfext-controller"
 """Lease in NAMESPACE, which the controller renews only while it can actually place jobs."""
 
+NODE_METRICS_ACCOUNT = "kfext-node-metrics"
+"""ServiceAccount in NAMESPACE that may read the metrics of kubelets and nothing else: its token,
+never that of the controller, is sent to them."""
+
 CA_SECRET = "kfext-webhook-ca"
 WEBHOOK_SERVICE = "kfext-webhook"
 WEBHOOK_CONFIGURATION = "kfext"
@@ -178,6 +182,18 @@ REASON_NETWORK_POLICIES_BYPASSED = "NetworkPoliciesBypassed"
 effect."""
 REASON_POD_NETWORK = "PodNetwork"
 """The host network was requested, but the job's pods have their own; the message says why."""
+
+# Why it is not known how much CPU a pod uses.
+REASON_CPU_USE_PENDING = "CpuUsePending"
+"""The pod has not run for long enough to be measured."""
+REASON_CPU_USE_FORBIDDEN = "CpuUseForbidden"
+"""kfext may read neither the metrics API nor the kubelets: an administrator has not given the
+right, or not for this namespace."""
+REASON_CPU_USE_UNAVAILABLE = "CpuUseUnavailable"
+"""Neither the metrics API nor the kubelet gives a usable answer in time."""
+REASON_KUBELET_UNVERIFIED = "KubeletUnverified"
+"""There is no metrics API, and the certificate of the kubelet is not signed by the authority of the
+cluster, so nothing was sent to it."""
 
 # Verdicts of admission: what was done to a job or pod, or why it was left unchanged.
 REASON_HELD = "Held"

@@ -1,6 +1,7 @@
 """The client of the API server: sends what `request` builds and raises `kfext.errors`."""
 
 import asyncio
+import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -83,6 +84,10 @@ class Client:
         """Return a client for the cluster that we run in or for a kubeconfig. Raises NoAccess."""
         access = await asyncio.to_thread(find_access, kubeconfig=kubeconfig, context=context)
         return cls(access, connections=connections, observe=observe)
+
+    def trust(self) -> ssl.SSLContext | None:
+        """Return what verifies other servers of the cluster: see `Access.trust`."""
+        return self._access.trust()
 
     def write_only_while(self, may_write: Callable[[], bool]) -> None:
         """Send writes from now on only while `may_write()` is true; others raise NotLeading."""

@@ -111,6 +111,16 @@ def secrets(namespace: str, name: str = "") -> str:
     return resource_path("secrets", namespace=namespace, name=name)
 
 
+def pod_metrics(namespace: str) -> str:
+    """Return the path of the metrics API's pods."""
+    return resource_path("pods", group="metrics.k8s.io", version="v1beta1", namespace=namespace)
+
+
+def account_token(namespace: str, account: str) -> str:
+    """Return the path to which one posts a request for a token of a service account."""
+    return resource_path("serviceaccounts", namespace=namespace, name=account, subresource="token")
+
+
 def jobs(plural: str, namespace: str = "", name: str = "") -> str:
     """Return the path of training jobs; `plural` is `pytorchjobs` or `tfjobs`."""
     return resource_path(

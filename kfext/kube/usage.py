@@ -1,0 +1,119 @@
+"""How much CPU pods use now, and the reason where that is not known.
+
+    usage = Usage(client)
+    found = await usage.read(pods)   # for each uid a CpuUse, or a Verdict with the reason
+    await usage.close()
+
+`read` never raises, and ends within 20 s whatever hangs. What is known of some pods is returned
+although it is not of others. The metrics API is asked first, one list for each namespace with pods
+of interest; for namespaces of which it states nothing, the kubelet of each node with such pods. A
+kubelet has counters, so the first use of a pod is known from the second call on, at least 5 s after
+the first. A source that failed is not asked again for a minute.
+
+A CpuUse is the mean over a window, which ended `at` (by the clock of the pod's node): 10 to 60 s
+with metrics-server, the time between two calls with kubelets. The reasons of Verdicts are the
+REASON_CPU_USE names and REASON_KUBELET_UNVERIFIED.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from kfext.kube.client import Client
+from kfext.kube.kubelet import Kubelets, Readings
+from kfext.kube.metrics_api import uses_in
+from kfext.kube.sources import Sources
+from kfext.model.cpu_use import CpuCounter, CpuUse
+from kfext.model.pod import Pod
+from kfext.model.verdict import Verdict
+from kfext.names import REASON_CPU_USE_FORBIDDEN, REASON_CPU_USE_PENDING
+
+_KEPT_SECONDS = 900.0
+_SKEW_SECONDS = 5.0
+"""Between the clock of a node and that of the API server, which states when a pod was created."""
+
+
+class Usage:
+    """Reads the CPU use of pods. `monotonic` is a clock that is never set."""
+
+    def __init__(self, client: Client, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._client = client
+        self._monotonic = monotonic
+        self._kubelets = Kubelets(client, monotonic=monotonic)
+        self._namespaces = Sources("metrics API", shared=True, monotonic=monotonic)
+        self._nodes = Sources("kubelet", shared=False, monotonic=monotonic)
+        self._counters: dict[str, CpuCounter] = {}
+
+    @property
+    def followed(self) -> int:
+        """How many pods have a counter that is remembered."""
+        return len(self._counters)
+
+    async def close(self) -> None:
+        """Close the connections to kubelets."""
+        await self._kubelets.close()
+
+    async def read(self, pods: Iterable[Pod]) -> dict[str, CpuUse | Verdict]:
+        """Return what pods use, or why that is not known, by uid."""
+        found: dict[str, CpuUse | Verdict] = {}
+        bound = []
+        for pod in pods:
+            if pod.node_name:
+                bound.append(pod)
+            else:
+                found[pod.uid] = _pending("the pod is not bound yet")
+        in_namespace = await self._namespaces.ask(
+            {pod.namespace for pod in bound}, lambda one: uses_in(self._client, one)
+        )
+        rest = []
+        for pod in bound:
+            uses = in_namespace[pod.namespace]
+            if isinstance(uses, Verdict):
+                rest.append(pod)
+            else:
+                found[pod.uid] = _stated(pod, uses)
+        on_node = await self._nodes.ask({pod.node_name for pod in rest}, self._kubelets.readings)
+        for pod in rest:
+            readings, before = on_node[pod.node_name], in_namespace[pod.namespace]
+            if isinstance(readings, Verdict):
+                assert isinstance(before, Verdict)
+                found[pod.uid] = _neither(before, readings)
+            else:
+                found[pod.uid] = self._counted(pod, readings)
+        self._forget_old()
+        return found
+
+    def _counted(self, pod: Pod, readings: Readings) -> CpuUse | Verdict:
+        """Return the use of a pod by the counters of its own node: no other is believed of it."""
+        reading = readings.get((pod.namespace, pod.name))
+        if reading is None:
+            return _pending("the kubelet does not count the CPU time of the pod yet")
+        before = self._counters.get(pod.uid)
+        counter = before.then(reading) if before else CpuCounter(reading)
+        self._counters[pod.uid] = counter
+        return counter.use or _pending("the CPU time of the pod was read once; a rate needs two")
+
+    def _forget_old(self) -> None:
+        """Forget the counters of pods that were not asked for in a long time."""
+        oldest = self._monotonic() - _KEPT_SECONDS
+        old = [uid for uid, counter in self._counters.items() if counter.reading.read < oldest]
+        for uid in old:
+            del self._counters[uid]
+
+
+def _stated(pod: Pod, uses: Mapping[str, CpuUse]) -> CpuUse | Verdict:
+    """Return what the metrics API states of a pod, and not of an earlier one of its name."""
+    use = uses.get(pod.name)
+    if use is None or use.at - use.window < pod.created - _SKEW_SECONDS:
+        return _pending("the metrics API has no figures of the pod yet")
+    return use
+
+
+def _pending(message: str) -> Verdict:
+    return Verdict(REASON_CPU_USE_PENDING, message)
+
+
+def _neither(api: Verdict, kubelet: Verdict) -> Verdict:
+    """Return why neither source answers; a missing right is what an administrator can mend."""
+    forbidden = REASON_CPU_USE_FORBIDDEN in {api.reason, kubelet.reason}
+    reason = REASON_CPU_USE_FORBIDDEN if forbidden else kubelet.reason
+    return Verdict(reason, f"{api.message}; {kubelet.message}")
