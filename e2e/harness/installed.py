@@ -28,6 +28,16 @@ def roles(version: Path) -> Iterator[dict[str, Any]]:
     """Yield the accounts and rights of the version whose code is in a folder."""
     for part in ("controller/rbac", "webhook/rbac", "users/roles"):
         yield from read(f"base/{part}.yaml", version)
+    (overlay,) = read("overlays/default/kustomization.yaml", version)
+    for path in overlay.get("components", ()):
+        yield from component(Path(path).name, version)
+
+
+def component(name: str, version: Path = REPOSITORY) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a component, which gives the controller a right."""
+    (content,) = read(f"components/{name}/kustomization.yaml", version)
+    for file in content["resources"]:
+        yield from read(f"components/{name}/{file}", version)
 
 
 def protection() -> Iterator[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """What is installed: small rights, no surprises, and names that the code agrees with."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from tests.contract.manifests import (
     render,
 )
 
+BASE = MANIFESTS / "base"
 TESTBED = MANIFESTS / "overlays" / "testbed"
 FOLDERS = sorted(
     path.parent
@@ -64,7 +65,12 @@ def test_every_kustomization_renders(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", COMPONENTS, ids=_short)
-def test_every_component_can_be_added_to_the_default(folder: Path, tmp_path: Path) -> None:
+def test_every_component_can_be_added_to_the_base(folder: Path, tmp_path: Path) -> None:
+    assert len(with_components(tmp_path, folder)) > len(render(BASE))
+
+
+def with_components(tmp_path: Path, *folders: Path) -> tuple[Object, ...]:
+    """Return what the base and some components are together."""
     root = tmp_path / "overlay"
     root.mkdir()
     (root / "kustomization.yaml").write_text(
@@ -72,12 +78,12 @@ def test_every_component_can_be_added_to_the_default(folder: Path, tmp_path: Pat
             {
                 "apiVersion": "kustomize.config.k8s.io/v1beta1",
                 "kind": "Kustomization",
-                "resources": [_relative(DEFAULT, root)],
-                "components": [_relative(folder, root)],
+                "resources": [_relative(BASE, root)],
+                "components": [_relative(folder, root) for folder in folders],
             }
         )
     )
-    assert len(render(root)) > len(render(DEFAULT))
+    return render(root)
 
 
 def _relative(path: Path, start: Path) -> str:
@@ -344,7 +350,10 @@ FORBIDDEN = {
         *("pods", "nodes", "pytorchjobs", "tfjobs", "trainingplans", "events"),
         *("mutatingwebhookconfigurations", "validatingadmissionpolicies"),
     },
-    "controller": {"serviceaccounts", "customresourcedefinitions"},
+    "controller": {
+        *("serviceaccounts", "serviceaccounts/token", "customresourcedefinitions"),
+        *("pods/log", "pods/exec", "pods/resize", "nodes/metrics", "nodes/proxy"),
+    },
 }
 
 
@@ -475,6 +484,32 @@ RIGHTS: dict[str, tuple[str, str, dict[tuple[str, str], set[str]]]] = {
         "trainingpolicies",
         {("ClusterRole", ""): {"list", "watch"}},
     ),
+    "whoever reads the logs of pods does nothing else to them": (
+        "pod-logs",
+        "pods/log",
+        {("ClusterRole", ""): {"get"}},
+    ),
+    "whoever reads the metrics API lists them": (
+        "pod-metrics",
+        "pods",
+        {("ClusterRole", ""): {"list"}},
+    ),
+    "whoever resizes pods changes nothing else of them": (
+        "pod-resize",
+        "pods/resize",
+        {("ClusterRole", ""): {"patch"}},
+    ),
+    "whoever asks kubelets reads their metrics": (
+        "node-metrics",
+        "nodes/metrics",
+        {("ClusterRole", ""): {"get"}},
+    ),
+    "and nothing goes through the proxy of nodes": ("node-metrics", "nodes/proxy", {}),
+    "the controller gets a token of the account for kubelets, and of no other": (
+        "node-metrics",
+        "serviceaccounts/token",
+        {("Role", names.NODE_METRICS_ACCOUNT): {"create"}},
+    ),
 }
 
 
@@ -487,12 +522,74 @@ def test_rights(sentence: str) -> None:
 @pytest.mark.parametrize("kind", ["ClusterRoleBinding", "RoleBinding"])
 def test_each_binding_gives_a_role_that_exists_to_the_account_of_a_deployment(kind: str) -> None:
     accounts = {template["spec"]["serviceAccountName"] for _, template in pods()}
+    accounts.add(names.NODE_METRICS_ACCOUNT)  # whose token the controller gets
     for binding in of_kind(kind):
         (subject,) = binding["subjects"]
         assert named(binding["roleRef"]["kind"], binding["roleRef"]["name"])
         assert named("ServiceAccount", subject["name"])
         assert subject["namespace"] == names.NAMESPACE
         assert subject["name"] in accounts
+
+
+DECIDED = {"pod-logs", "pod-metrics", "pod-resize", "node-metrics"}
+"""The components that give the controller a right."""
+
+
+def _bound(rendered: Iterable[Object]) -> dict[str, set[tuple[str, str]]]:
+    """Return the roles of each account."""
+    found: dict[str, set[tuple[str, str]]] = {}
+    for thing in rendered:
+        if thing["kind"].endswith("Binding") and "subjects" in thing:
+            (subject,) = thing["subjects"]
+            role = (thing["roleRef"]["kind"], thing["roleRef"]["name"])
+            found.setdefault(subject["name"], set()).add(role)
+    return found
+
+
+def test_the_base_gives_the_controller_no_right_that_an_administrator_decides() -> None:
+    roles = {name for _, name in _bound(render(BASE))["kfext-controller"]}
+    assert roles == {"kfext-controller", "kfext-controller-autoscaler"}
+    assert names.NODE_METRICS_ACCOUNT not in _bound(render(BASE))
+
+
+def test_by_default_kfext_reads_what_jobs_show_and_changes_no_running_pod() -> None:
+    more = _bound(render(DEFAULT))["kfext-controller"] - _bound(render(BASE))["kfext-controller"]
+    reads = {("ClusterRole", "kfext-pod-logs"), ("ClusterRole", "kfext-pod-metrics")}
+    assert more == {*reads, ("Role", "kfext-node-metrics")}
+
+
+@pytest.mark.parametrize("name", sorted(DECIDED))
+def test_a_component_gives_the_controller_the_one_right_of_its_name(
+    name: str, tmp_path: Path
+) -> None:
+    rendered = with_components(tmp_path, MANIFESTS / "components" / name)
+    before = _bound(render(BASE))["kfext-controller"]
+    ((kind, role),) = _bound(rendered)["kfext-controller"] - before
+    assert role == f"kfext-{name}"
+    assert [one for one in rendered if (one["kind"], one["metadata"]["name"]) == (kind, role)]
+    for thing in rendered:
+        assert thing["metadata"]["labels"]["app.kubernetes.io/name"] == "kfext", thing
+
+
+def test_who_sees_the_token_that_kubelets_are_shown_can_read_metrics_and_do_nothing_else() -> None:
+    (role,) = _bound(render(DEFAULT))[names.NODE_METRICS_ACCOUNT]
+    assert named(*role)["rules"] == [
+        {"apiGroups": [""], "resources": ["nodes/metrics"], "verbs": ["get"]}
+    ]
+    assert named("ServiceAccount", names.NODE_METRICS_ACCOUNT)["automountServiceAccountToken"] is (
+        False
+    )
+
+
+@pytest.mark.parametrize("name", ["pod-logs", "pod-metrics", "pod-resize"])
+def test_a_right_that_can_be_given_in_one_namespace_is_a_role_of_the_base(name: str) -> None:
+    (rule,) = (
+        rule
+        for thing in render(BASE)
+        if (thing["kind"], thing["metadata"]["name"]) == ("ClusterRole", f"kfext-{name}")
+        for rule in thing["rules"]
+    )
+    assert [one.split("/")[0] for one in rule["resources"]] == ["pods"]
 
 
 def test_nobody_but_the_controller_may_write_its_marks() -> None:

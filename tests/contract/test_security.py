@@ -3,10 +3,12 @@
 import re
 
 import pytest
+import yaml
 
 from kfext import names
-from tests.contract.manifests import REPOSITORY, named, of_kind
+from tests.contract.manifests import DEFAULT, MANIFESTS, REPOSITORY, named, of_kind
 from tests.contract.tables import quoted, rows_of, table
+from tests.contract.test_manifests import DECIDED
 
 PAGE = "docs/security.md"
 CANNOT = {row["a tenant cannot"]: row for row in rows_of(PAGE, "a tenant cannot")}
@@ -25,6 +27,33 @@ def test_what_a_tenant_cannot_do_names_tests_that_exist(sentence: str) -> None:
 def test_each_account_has_a_row() -> None:
     rows = {quoted(row["account"])[0] for row in table(PAGE, "account")}
     assert rows == {thing["metadata"]["name"] for thing in of_kind("ServiceAccount")}
+
+
+def test_each_right_that_an_administrator_decides_has_a_row() -> None:
+    rows = {quoted(row["component"])[0]: row for row in table(PAGE, "component")}
+    (overlay,) = yaml.safe_load_all((DEFAULT / "kustomization.yaml").read_text())
+    included = {path.rpartition("/")[2] for path in overlay["components"]}
+    assert rows.keys() == DECIDED
+    assert {name for name, row in rows.items() if row["by default"] == "yes"} == included
+    for name, row in rows.items():
+        assert quoted(row["right"]) == [" ".join(rule) for rule in rules_of(name)]
+
+
+def rules_of(component: str) -> list[tuple[str, str]]:
+    """Return verb and resource, with its group if it is not the core API, of a role."""
+    (role,) = (
+        thing
+        for folder in (MANIFESTS / "base", MANIFESTS / "components" / component)
+        for path in folder.rglob("rbac.yaml")
+        for thing in yaml.safe_load_all(path.read_text())
+        if (thing["kind"], thing["metadata"]["name"]) == ("ClusterRole", f"kfext-{component}")
+    )
+    return [
+        (verb, ".".join(filter(None, (resource, rule["apiGroups"][0]))))
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    ]
 
 
 def test_the_page_names_the_policy_and_the_verb() -> None:
