@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 BINARIES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _READY_SECONDS = 120.0
+_FRONT_PROXY = "front-proxy-client"
 # By default (20 requests a second) opening 200 new nodes to pods takes 45 s; it is not what anybody
 # measures here, so it is raised in every testbed. By default a claim whose volume was not there is
 # looked at again after 15 s.
@@ -64,6 +65,7 @@ def _start_apiserver(testbed: Testbed, etcd: int) -> None:
         "kube-apiserver", hosts=[*hosts, addresses.kubernetes_service, addresses.bridge]
     )
     kubelets = pki.client("kube-apiserver-kubelet-client", groups=("system:masters",))
+    front = pki.client(_FRONT_PROXY)
     key = pki.service_account_key()
     testbed.start_process(
         [
@@ -79,6 +81,7 @@ def _start_apiserver(testbed: Testbed, etcd: int) -> None:
             f"--client-ca-file={pki.authority.certificate}",
             f"--kubelet-client-certificate={kubelets.certificate}",
             f"--kubelet-client-key={kubelets.key}",
+            f"--kubelet-certificate-authority={pki.authority.certificate}",
             # Node names are in no DNS that the API server asks; `kubectl logs` needs the address.
             "--kubelet-preferred-address-types=InternalIP",
             "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
@@ -89,6 +92,14 @@ def _start_apiserver(testbed: Testbed, etcd: int) -> None:
             "--allow-privileged=true",
             # Reach a webhook's Service by its endpoints: there is no kube-proxy on this machine.
             "--enable-aggregator-routing=true",
+            # How it shows itself to APIs that others serve, such as that of metrics-server.
+            f"--proxy-client-cert-file={front.certificate}",
+            f"--proxy-client-key-file={front.key}",
+            f"--requestheader-client-ca-file={pki.authority.certificate}",
+            f"--requestheader-allowed-names={_FRONT_PROXY}",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
         ],
         name="kube-apiserver",
         # Its garbage would fill the machine where objects of a megabyte are written.

@@ -23,6 +23,8 @@ def start(sandbox: Sandbox, *, millicores: int, memory: int) -> None:
         user=f"system:node:{sandbox.name}",
         groups=("system:nodes",),
     )
+    address = testbed.addresses.node(sandbox.index)
+    serving = testbed.pki.server(f"kubelet-{sandbox.name}", hosts=[sandbox.name, address])
     config = sandbox.folder / "kubelet.yaml"
     config.write_text(yaml.safe_dump(_config(sandbox, millicores, memory), sort_keys=False))
     sandbox.start_process(
@@ -30,8 +32,10 @@ def start(sandbox: Sandbox, *, millicores: int, memory: int) -> None:
             str(testbed.binary("kubelet")),
             f"--config={config}",
             f"--kubeconfig={kubeconfig}",
+            f"--tls-cert-file={serving.certificate}",
+            f"--tls-private-key-file={serving.key}",
             f"--hostname-override={sandbox.name}",
-            f"--node-ip={testbed.addresses.node(sandbox.index)}",
+            f"--node-ip={address}",
             f"--node-labels={NODE_LABEL}",
         ],
         name="kubelet",
@@ -56,9 +60,13 @@ def _config(sandbox: Sandbox, millicores: int, memory: int) -> dict[str, object]
         "authentication": {
             "anonymous": {"enabled": False},
             "x509": {"clientCAFile": str(sandbox.testbed.pki.authority.certificate)},
+            "webhook": {"enabled": True, "cacheTTL": "0s"},
         },
-        # Whoever has a certificate of this throw-away cluster may read logs.
-        "authorization": {"mode": "AlwaysAllow"},
+        # The API server decides who may read logs and metrics, and at once when that changes.
+        "authorization": {
+            "mode": "Webhook",
+            "webhook": {"cacheAuthorizedTTL": "0s", "cacheUnauthorizedTTL": "0s"},
+        },
         "containerRuntimeEndpoint": f"unix://{SOCKET}",
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": sandbox.pods_cgroup,
