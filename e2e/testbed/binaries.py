@@ -43,6 +43,7 @@ def _kubernetes(name: str, expect: str, minimum: Version, *ask: str) -> Source:
 
 _OPERATOR_MODULE = "github.com/kubeflow/training-operator"
 _KWOK_MODULE = "sigs.k8s.io/kwok"
+_METRICS_MODULE = "sigs.k8s.io/metrics-server"
 
 SOURCES = {
     "etcd": Source("etcd", paths.ETCD, "go.etcd.io/etcd/server/v3", "30 seconds", minimum=(3, 5)),
@@ -59,6 +60,9 @@ SOURCES = {
     ),
     "kwok": Source("kwok", paths.KWOK, f"{_KWOK_MODULE}/cmd/kwok", "1 minute"),
     "coredns": Source("coredns", paths.COREDNS, ".", "1 minute"),
+    "metrics-server": Source(
+        "metrics-server", paths.METRICS_SERVER, f"{_METRICS_MODULE}/cmd/metrics-server", "5 minutes"
+    ),
 }
 
 
@@ -109,6 +113,13 @@ def kwok_stages() -> list[Path]:
     stages += ["pod/fast/pod-ready", "pod/fast/pod-complete", "pod/fast/pod-delete"]
     files = [f"kustomize/stage/{stage}.yaml" for stage in stages]
     return _module_files("kwok", f"{_KWOK_MODULE}@{paths.KWOK}", files)
+
+
+def metrics_server_rights() -> Path:
+    """Return metrics-server's own account and RBAC rules."""
+    dependency = f"{_METRICS_MODULE}@{paths.METRICS_SERVER}"
+    (rights,) = _module_files("metrics-server", dependency, ["manifests/base/rbac.yaml"])
+    return rights
 
 
 def _cached(name: str) -> Path:

@@ -9,6 +9,7 @@ ETCD = "v3.6.16"
 TRAINING_OPERATOR = "v1.9.4"
 KWOK = "v0.8.0"
 COREDNS = "v1.14.7"
+METRICS_SERVER = "v0.9.0"
 
 # A testbed's name becomes part of paths that `down` deletes.
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
