@@ -1,10 +1,10 @@
 """The numbers of a line with what stands before them: `Epoch [3/10], loss: 0.5` has two figures.
 
-One pass over the tokens of a line, so its cost is proportional to the length, which `visible`
-bounds.
+One pass over the tokens of a line, of which there are at most _MOST_TOKENS, whatever a user prints.
 """
 
 import re
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,6 +21,8 @@ _BEFORE = _OPENING | {"tensor", "#"}
 """What may stand between name and number: `loss: tensor(0.5)`, `Step #10`."""
 _BARS = frozenset("|━╸╺█")
 _MOST_WORDS, _LONGEST_WORD = 3, 40
+_MOST_TOKENS = 600
+"""Of a line, the last ones; those of a progress bar, of which each character is one, have 300."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ def figures(line: str) -> list[Figure]:
     line = _CLOCKS.sub(" ", line).replace("\t", "  ")
     tokens = [
         (match.lastgroup or "", match.group(), match.start(), match.end())
-        for match in _TOKENS.finditer(line)
+        for match in deque(_TOKENS.finditer(line), maxlen=_MOST_TOKENS)
     ]
     found, at = [], 0
     while at < len(tokens):

@@ -35,6 +35,10 @@ CASES: dict[str, tuple[str, list[Figure]]] = {
 }  # fmt: skip
 
 
+def test_of_a_line_that_is_all_numbers_only_so_many_are_read() -> None:
+    assert len(figures("1 " * 2000)) == 600
+
+
 @pytest.mark.parametrize(("line", "want"), CASES.values(), ids=CASES)
 def test_the_figures_of_a_line(line: str, want: list[Figure]) -> None:
     assert figures(line) == want

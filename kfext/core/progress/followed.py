@@ -1,0 +1,111 @@
+"""One job whose log is read again and again: its course, its growth, and why nothing is known."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kfext import names
+from kfext.core.progress.course import Course
+from kfext.core.progress.growth import progress_of
+from kfext.core.progress.growth_list import GrowthList
+from kfext.core.progress.lines import Line, read_line
+from kfext.core.progress.matched import read_matched
+from kfext.core.progress.reported import Reported
+from kfext.model.verdict import Verdict
+
+INTERVAL = 30.0
+"""Seconds of the windows that are compared."""
+_MOST_TEXT = 16 * 1024
+"""Characters of the newest lines of one read that are looked at: 80 lines of 200."""
+_UNRECOGNISED, _UNAVAILABLE = 3, 3
+"""Reads in a row after which it is shown that nothing is recognised, or that none succeeds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """A line of a log, and when it was printed in epoch seconds."""
+
+    at: float
+    text: str
+
+
+class Followed:
+    """Follows one job by the lines of its log.
+
+    `expression`: what is searched for, empty for what kfext recognises by itself.
+    `fruitless`, `failures`: reads in a row that recognised nothing, or failed.
+    """
+
+    def __init__(self, expression: str = "") -> None:
+        self.expression = expression
+        self.fruitless = 0
+        self.failures = 0
+        self._course = Course(INTERVAL)
+        self._growth = GrowthList()
+        self._judged = 0.0
+        self._failed: Verdict | None = None
+
+    def take(self, lines: Sequence[Printed], *, now: float) -> None:
+        """Take in the lines of a read in the order printed; `now` is in epoch seconds."""
+        self.failures, self._failed = 0, None
+        metric, found = self._course.metric, False
+        for printed in _newest(lines):
+            line = self._read(printed.text)
+            if line is not None:
+                self._course.take(line, at=printed.at, now=now)
+                found |= bool(line.measures)
+        self.fruitless = 0 if found else self.fruitless + 1
+        if self._course.metric != metric:
+            self._growth, self._judged = GrowthList(), now
+        self._judge(now)
+
+    def fail(self, why: Verdict) -> None:
+        """Take in that a read failed. A single one is not worth showing, unless it is forbidden."""
+        self.failures += 1
+        if why.reason == names.REASON_LOG_FORBIDDEN or self.failures >= _UNAVAILABLE:
+            self._failed = why
+
+    def reported(self) -> Reported | None:
+        """Return what to show, None before anything was recognised."""
+        if not self._course.metric:
+            return None
+        return Reported(
+            progress=self._course.progress(),
+            growth=self._growth.growth,
+            state=self._growth.state if self._course.better else None,
+        )
+
+    def verdict(self) -> Verdict | None:
+        """Return whether the progress is known, and why not; None while it is too early to say."""
+        if self._failed is not None:
+            return self._failed
+        metric = self._course.metric
+        if self._course.diverged:
+            return Verdict(names.REASON_DIVERGED, f"the last value of {metric} is not a number")
+        if metric:
+            return Verdict(names.REASON_RECOGNISED, f"the log shows {metric}")
+        if self.fruitless < _UNRECOGNISED:
+            return None
+        what = "matches the expression" if self.expression else "looks like progress"
+        return Verdict(
+            names.REASON_NOTHING_RECOGNISED, f"nothing in the log {what}; see {names.METRICS}"
+        )
+
+    def _read(self, text: str) -> Line | None:
+        return read_matched(text, self.expression) if self.expression else read_line(text)
+
+    def _judge(self, now: float) -> None:
+        """Judge the growth of the last interval, once in an interval."""
+        if self._course.better is None or now - self._judged < INTERVAL:
+            return
+        self._judged = now
+        progress = progress_of(self._course.windows, self._course.better, now=now)
+        self._growth.take(progress, share=None)
+
+
+def _newest(lines: Sequence[Printed]) -> Iterable[Printed]:
+    """Return the newest lines, as many as may be looked at."""
+    size, first = 0, len(lines)
+    while first > 0 and size < _MOST_TEXT:
+        first -= 1
+        size += len(lines[first].text)
+    return lines[first:]

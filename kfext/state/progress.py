@@ -1,0 +1,166 @@
+"""Which logs are read when, and the progress of the jobs that follows from them.
+
+It is pulled: `due` returns the logs to read now, `take` and `fail` take in what came of each.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kfext import names
+from kfext.core.progress.followed import Followed, Printed
+from kfext.core.progress.rank_zero import printing_pods
+from kfext.core.progress.reported import Reported
+from kfext.core.settings.resolve import AUTO, NEVER, Settings
+from kfext.core.settings.values import OFF, STDOUT
+from kfext.model.backoff import exponential_backoff
+from kfext.model.moment import Moment
+from kfext.model.pod import Pod
+from kfext.model.verdict import Verdict
+from kfext.state.alarms import Alarms
+from kfext.state.cluster import Cluster
+from kfext.state.tracked_job import TrackedJob
+
+OPTED_IN, USUAL, SELDOM = 10.0, 30.0, 300.0
+"""Seconds between two reads: of a job with an opted-in policy, of others, and of those in whose log
+nothing is recognised, or may be read."""
+_LOOK_AGAIN = 10.0
+_FRUITLESS = 10
+"""Reads in a row that recognise nothing, after which a log is read seldom."""
+MOST_PER_NODE = 2
+"""Reads at once from one node, so that a kubelet that does not answer holds up few."""
+_HAVE_LOGS = frozenset({"Running", "Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class LogRead:
+    """A log that is to be read: of a container of a pod of a job."""
+
+    tracked: TrackedJob
+    pod: Pod
+    container: str
+
+    @property
+    def uid(self) -> str:
+        """The uid of the job."""
+        return self.tracked.job.uid
+
+
+class JobsProgress:
+    """The progress of the jobs of a cluster. `settings_of` returns what holds for a job."""
+
+    def __init__(self, cluster: Cluster, settings_of: Callable[[TrackedJob], Settings]) -> None:
+        self._cluster = cluster
+        self._settings_of = settings_of
+        self._alarms = Alarms()
+        self._known: frozenset[str] = frozenset()
+        self._followed: dict[str, Followed] = {}
+        self._turns: dict[str, int] = {}
+        self._ended: dict[str, str] = {}
+        self._reading: dict[str, str] = {}
+
+    def due(self, now: float, *, most: int) -> list[LogRead]:
+        """Return at most `most` logs to read now; `now` is monotonic.
+
+        Namespaces take turns, so that the jobs of one do not keep those of others from being read.
+        """
+        self._enrol(now)
+        waiting: dict[str, list[LogRead]] = {}
+        for uid in self._alarms.due(now):
+            read = self._read_of(uid)
+            if read is None:
+                self._alarms.set(uid, now + _LOOK_AGAIN)
+            else:
+                waiting.setdefault(read.pod.namespace, []).append(read)
+        turns = ((turn, read) for reads in waiting.values() for turn, read in enumerate(reads))
+        chosen: list[LogRead] = []
+        nodes = [*self._reading.values()]
+        for _, read in sorted(turns, key=lambda one: one[0]):
+            if len(chosen) < most and nodes.count(read.pod.node_name) < MOST_PER_NODE:
+                chosen.append(read)
+                nodes.append(read.pod.node_name)
+                self._reading[read.uid] = read.pod.node_name
+            else:
+                self._alarms.set(read.uid, now)
+        return chosen
+
+    def take(self, read: LogRead, lines: Sequence[Printed], now: Moment) -> None:
+        """Take in the lines that are new in a log, in the order printed."""
+        followed = self._end(read)
+        if followed is None:
+            return
+        followed.take(lines, now=now.wall)
+        if followed.reported() is None:
+            self._turns[read.uid] = self._turns.get(read.uid, 0) + 1
+        if read.pod.finished:
+            self._ended[read.uid] = read.pod.uid
+        self._alarms.set(read.uid, now.monotonic + self._period(read.tracked, followed))
+
+    def fail(self, read: LogRead, why: Verdict | None, now: Moment) -> None:
+        """Take in that a log could not be read, without a reason if it does not exist yet.
+
+        Each failure in a row doubles the time to the next read.
+        """
+        followed = self._end(read)
+        if followed is None:
+            return
+        pause = _LOOK_AGAIN
+        if why is not None:
+            followed.fail(why)
+            pause = exponential_backoff(followed.failures, first=USUAL, longest=SELDOM)
+            if why.reason == names.REASON_LOG_FORBIDDEN:
+                pause = SELDOM
+        self._alarms.set(read.uid, now.monotonic + pause)
+
+    def reported(self, uid: str) -> Reported | None:
+        """Return what to show of a job, None before anything was recognised."""
+        followed = self._followed.get(uid)
+        return followed.reported() if followed else None
+
+    def verdict(self, uid: str) -> Verdict | None:
+        """Return whether the progress of a job is known, None while it is too early to say."""
+        followed = self._followed.get(uid)
+        return followed.verdict() if followed else None
+
+    def _enrol(self, now: float) -> None:
+        """Have new jobs looked at, and forget those that are gone."""
+        present = self._cluster.jobs.keys()
+        for uid in present - self._known:
+            self._alarms.set(uid, now)
+        for uid in self._known - present:
+            for memory in (self._followed, self._turns, self._ended, self._reading):
+                memory.pop(uid, None)
+            self._alarms.forget(uid)
+        self._known = frozenset(present)
+
+    def _read_of(self, uid: str) -> LogRead | None:
+        """Return the log of a job that is to be read, None if there is none."""
+        tracked = self._cluster.jobs[uid]
+        source = self._settings_of(tracked).metrics
+        if tracked.phase is None or source.source not in {AUTO.source, STDOUT}:
+            self._followed.pop(uid, None)
+            return None
+        pods = printing_pods(tracked.job, self._cluster.pods(uid))
+        pods = [pod for pod in pods if pod.phase in _HAVE_LOGS]
+        if not pods:
+            return None
+        pod = pods[self._turns.get(uid, 0) % len(pods)]
+        if pod.uid == self._ended.get(uid):
+            return None
+        followed = self._followed.get(uid)
+        if followed is None and tracked.job.finished:
+            return None
+        if followed is None or followed.expression != source.pattern:
+            self._followed[uid] = Followed(source.pattern)
+        return LogRead(tracked, pod, tracked.job.kind.container)
+
+    def _end(self, read: LogRead) -> Followed | None:
+        """Take in that a read has ended; return the job that it is of, None if it is gone."""
+        self._reading.pop(read.uid, None)
+        return self._followed.get(read.uid)
+
+    def _period(self, tracked: TrackedJob, followed: Followed) -> float:
+        if followed.reported() is None and followed.fruitless >= _FRUITLESS:
+            return SELDOM
+        settings = self._settings_of(tracked)
+        opted_in = settings.resize != OFF or settings.migrate != NEVER or settings.elastic
+        return OPTED_IN if opted_in else USUAL
