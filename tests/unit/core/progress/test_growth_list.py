@@ -1,0 +1,110 @@
+"""Growth efficiency, and the lists New, Watching and Completing."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext.core.progress.growth_list import GrowthList, growth_efficiency
+from kfext.core.progress.reported import GrowthState
+
+NEW, WATCHING, COMPLETING = GrowthState.NEW, GrowthState.WATCHING, GrowthState.COMPLETING
+UNKNOWN = [None, math.nan, math.inf, -math.inf]
+
+EFFICIENCIES = {
+    "a tenth of the way on half of a node": (0.1, 0.5, 0.2),
+    "the same on a whole node": (0.1, 1.0, 0.1),
+    "a share below the floor counts as the floor": (0.1, 0.01, 2.0),
+    "no use at all counts as the floor": (0.1, 0.0, 2.0),
+    "no progress": (0.0, 0.5, 0.0),
+}
+
+
+@pytest.mark.parametrize(("progress", "share", "want"), EFFICIENCIES.values(), ids=EFFICIENCIES)
+def test_F1_growth_efficiency_as_computed_by_hand(
+    progress: float, share: float, want: float
+) -> None:
+    assert growth_efficiency(progress, share) == pytest.approx(want)
+
+
+SHARES: dict[str, tuple[list[float | None], float]] = {
+    "before a share is known it is the whole node": ([None], 0.1),
+    "a known share": ([0.5], 0.2),
+    "the last known share holds while none is known": ([0.5, None, math.nan], 0.2),
+    "a new one replaces it": ([0.5, None, 0.25], 0.4),
+}
+
+
+@pytest.mark.parametrize(("shares", "want"), SHARES.values(), ids=SHARES)
+def test_F1_the_share_that_was_last_known_counts(shares: list[float | None], want: float) -> None:
+    followed = GrowthList()
+    for share in shares:
+        followed.take(0.1, share)
+    assert followed.growth == pytest.approx(want)
+
+
+def test_F1_a_share_counts_although_the_progress_of_its_interval_is_unknown() -> None:
+    followed = GrowthList()
+    followed.take(None, 0.5)
+    assert followed.growth is None
+    followed.take(0.1, None)
+    assert followed.growth == pytest.approx(0.2)
+
+
+WALKS: dict[str, tuple[list[float | None], GrowthState]] = {
+    "nothing known yet": ([], NEW),
+    "it grows": ([0.1], NEW),
+    "one interval below": ([0.1, 0.001], WATCHING),
+    "two intervals below": ([0.1, 0.001, 0.001], COMPLETING),
+    "it stays where it is while below": ([0.1, *[0.001] * 9], COMPLETING),
+    "exactly at the threshold it grows": ([1.0, 0.03], NEW),
+    "just below the threshold it does not": ([1.0, 0.0299], WATCHING),
+    "back from Watching at once": ([0.1, 0.001, 0.05], NEW),
+    "back from Completing at once": ([0.1, 0.001, 0.001, 0.05], NEW),
+    "again one list at a time after it was back": ([0.1, 0.001, 0.05, 0.001], WATCHING),
+    "its best so far counts, not its last": ([0.01, 0.1, 0.05, 0.0029], WATCHING),
+    "small steps grow where the best was small": ([0.001, 0.001], NEW),
+    "a job that has never grown": ([0.0, 0.0], COMPLETING),
+    "a gap in between": ([0.1, 0.001, None, None, 0.001], COMPLETING),
+    "a gap is no interval below": ([0.1, None, None], NEW),
+}
+
+
+@pytest.mark.parametrize(("progress", "want"), WALKS.values(), ids=WALKS)
+def test_F2_a_job_moves_between_the_lists(progress: list[float | None], want: GrowthState) -> None:
+    followed = GrowthList()
+    for one in progress:
+        followed.take(one, 1.0)
+    assert followed.state is want
+
+
+@given(
+    st.lists(st.one_of(st.floats(0, 1), st.just(0.0), st.sampled_from(UNKNOWN)), max_size=40),
+    st.floats(0.001, 1),
+)
+def test_F2_the_list_is_the_number_of_intervals_below_in_a_row(
+    progress: list[float | None], alpha: float
+) -> None:
+    """Read from the whole series at once: intervals without a value count for nothing."""
+    followed = GrowthList(alpha)
+    for one in progress:
+        followed.take(one, 1.0)
+    known = [one for one in progress if one is not None and math.isfinite(one)]
+    below = 0
+    for at, one in enumerate(known):
+        threshold = alpha * max(known[: at + 1])
+        below = 0 if one > 0 and one >= threshold else below + 1
+    assert followed.state is [NEW, WATCHING, COMPLETING][min(below, 2)]
+
+
+@given(st.lists(st.floats(0, 1), max_size=20), st.sampled_from(UNKNOWN), st.floats(0, 1))
+def test_F2_what_is_not_known_moves_a_job_nowhere(
+    progress: list[float], unknown: float | None, share: float
+) -> None:
+    followed = GrowthList()
+    for one in progress:
+        followed.take(one, share)
+    state, growth = followed.state, followed.growth
+    followed.take(unknown, share)
+    assert (followed.state, followed.growth) == (state, growth)
