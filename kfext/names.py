@@ -195,6 +195,21 @@ REASON_KUBELET_UNVERIFIED = "KubeletUnverified"
 """There is no metrics API, and the certificate of the kubelet is not signed by the authority of the
 cluster, so nothing was sent to it."""
 
+PROGRESS_KNOWN = "ProgressKnown"
+"""Condition: whether the progress of the job is known; its reasons follow."""
+REASON_RECOGNISED = "Recognised"
+"""The job's log shows its progress."""
+REASON_DIVERGED = "Diverged"
+"""The last value of the job's metric is not a number, or infinite."""
+REASON_NOTHING_RECOGNISED = "NothingRecognised"
+"""Nothing in the job's log looks like progress; the setting `metrics` can name it."""
+REASON_LOG_FORBIDDEN = "LogForbidden"
+"""kfext may not read the logs of the job's namespace."""
+REASON_LOG_UNAVAILABLE = "LogUnavailable"
+"""The log of the job could not be read several times in a row; it is tried again."""
+KNOWN = frozenset({REASON_RECOGNISED, REASON_DIVERGED})
+"""The reasons with which the condition holds."""
+
 # Verdicts of admission: what was done to a job or pod, or why it was left unchanged.
 REASON_HELD = "Held"
 """The job was suspended until kfext has a plan for all of its pods."""

@@ -21,8 +21,9 @@ from kfext.core.progress.visible import visible
 from kfext.core.settings.values import STDOUT, MetricsSource, parse_setting
 from kfext.errors import BadRequest, UserError
 from kfext.kube.client import Client
-from kfext.kube.pod_log import LogLine, PodLog
+from kfext.kube.pod_log import PodLog
 from kfext.model.job import TrainingJob
+from kfext.model.log_line import LogLine
 from kfext.model.pod import Pod
 
 _INTERVAL = 30.0

@@ -7,6 +7,7 @@ import structlog
 
 from kfext.controller.informers import informers
 from kfext.controller.metrics import Metrics
+from kfext.controller.progress_reader import ProgressReader
 from kfext.controller.reconciler import Reconciler
 from kfext.controller.step_executor import StepExecutor, reference
 from kfext.controller.sweep import forget_deleted, take_in
@@ -39,11 +40,18 @@ _STAND_BY_SECONDS = 10.0
 class Controller:
     """One controller process. `identity` must be unique among the replicas.
 
-    The Lease has a client of its own: its renewal must not queue behind the pins of a big gang.
+    The Lease has a client of its own: its renewal must not queue behind the pins of a big gang. So
+    have logs: neither must pins queue behind those.
     """
 
     def __init__(
-        self, *, client: Client, lease_client: Client, identity: str, metrics: Metrics
+        self,
+        *,
+        client: Client,
+        lease_client: Client,
+        log_client: Client,
+        identity: str,
+        metrics: Metrics,
     ) -> None:
         self._wake = asyncio.Event()
         self._client = client
@@ -57,6 +65,9 @@ class Controller:
             writer=StepExecutor(client=client, cluster=self.planner.cluster, events=self._events),
             show=self._show,
             metrics=metrics,
+        )
+        self._progress_reader = ProgressReader(
+            log_client, planner=self.planner, show=self._show_progress, now=self.now
         )
         metrics.follow(self.planner)
         self._informers = informers(client, planner=self.planner, plan_writer=self.plan_writer)
@@ -87,6 +98,7 @@ class Controller:
             tasks.create_task(self._sweep())
             tasks.create_task(Issuer(self._client).run())
             tasks.create_task(self._reconciler.run())
+            tasks.create_task(self._progress_reader.run())
 
     def now(self) -> Moment:
         """Return the present moment."""
@@ -125,6 +137,11 @@ class Controller:
         while not self._lease.held.is_set():
             await asyncio.sleep(_STAND_BY_SECONDS)
             self.planner.cluster.stand_by(self.now().monotonic)
+
+    def _show_progress(self, tracked: TrackedJob) -> None:
+        """Show what the log of a job shows on its TrainingPlan."""
+        progress, uid = self.planner.progress, tracked.job.uid
+        self.plan_writer.show_progress(tracked.job, progress.reported(uid), progress.verdict(uid))
 
     def _network(self, tracked: TrackedJob, plan: Plan | None) -> str:
         """Return the network that a job's pods have, or will have while there are none."""
@@ -172,3 +189,5 @@ class Controller:
                 action="Wait",
             )
         self.plan_writer.show(tracked.job, status)
+        if not of_job.settings.metrics.is_log:
+            self.plan_writer.hide_progress(tracked.job)

@@ -13,6 +13,7 @@ import structlog
 from kfext.controller.checks import missing_protection, missing_requirements
 from kfext.controller.controller import Controller
 from kfext.controller.metrics import Metrics
+from kfext.controller.progress_reader import MOST_AT_ONCE
 from kfext.controller.watches import login_with, operator_settings, registry
 from kfext.errors import ApiError, KfextError, LeaseLost
 from kfext.kube.access import find_access
@@ -38,12 +39,17 @@ async def run(
     async with (
         Client(access, observe=observe) as client,
         Client(access, connections=2, observe=observe) as lease_client,
+        Client(access, connections=MOST_AT_ONCE, observe=observe) as log_client,
     ):
         if missing := await missing_requirements(client):
             raise KfextError("; ".join(missing))
         await _warn_if_unprotected(client)
         controller = Controller(
-            client=client, lease_client=lease_client, identity=identity, metrics=metrics
+            client=client,
+            lease_client=lease_client,
+            log_client=log_client,
+            identity=identity,
+            metrics=metrics,
         )
         handlers = registry(
             planner=controller.planner,

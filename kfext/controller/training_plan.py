@@ -1,11 +1,14 @@
 """The content of a TrainingPlan, as values and as the API server's JSON."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from kfext.controller.conditions import Mark, decode_marks
+from kfext.controller.progress_field import decode_progress
+from kfext.core.progress.reported import Reported
 from kfext.core.settings.values import POD
 from kfext.model.job import TrainingJob
 from kfext.model.tolerant import mapping, sequence, text
@@ -14,6 +17,7 @@ from kfext.names import (
     API_GROUP,
     API_VERSION,
     PLANNED,
+    PROGRESS_KNOWN,
     REASON_HOST_NETWORK,
     REASON_SETTINGS_INVALID,
     TRAINING_GROUP,
@@ -40,6 +44,10 @@ class TrainingPlanStatus:
     """The settings of the job that an edit made malformed."""
     asked: str = ""
     """Why the pods have, or do not have, the host network that was requested."""
+    progress: Reported | None = None
+    """What the job last reported about itself, None if nothing is known."""
+    known: Verdict | None = None
+    """Whether its progress is known, and why not; None if that is not known yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +77,17 @@ def decode_training_plan(raw: bytes) -> WrittenTrainingPlan:
             planned=text(written.get(PLANNED, {}).get("message")),
             asked=text(written.get(REASON_HOST_NETWORK, {}).get("message")),
             invalid=text(written.get(REASON_SETTINGS_INVALID, {}).get("message")),
+            progress=decode_progress(raw_status.get("progress")),
+            known=_verdict(written.get(PROGRESS_KNOWN)),
         ),
         marks=decode_marks(raw_status.get("conditions")),
     )
+
+
+def _verdict(condition: Mapping[str, Any] | None) -> Verdict | None:
+    if condition is None:
+        return None
+    return Verdict(text(condition.get("reason")), text(condition.get("message")))
 
 
 def body_of(job: TrainingJob) -> dict[str, Any]:

@@ -10,11 +10,13 @@ from typing import Any
 import structlog
 
 from kfext.controller.conditions import Conditions
+from kfext.controller.progress_field import as_written, encode_progress
 from kfext.controller.training_plan import (
     TrainingPlanStatus,
     WrittenTrainingPlan,
     body_of,
 )
+from kfext.core.progress.reported import Reported, looks_the_same
 from kfext.core.settings.values import HOST
 from kfext.core.words import listed
 from kfext.errors import ApiError, Conflict, NotFound
@@ -23,9 +25,12 @@ from kfext.kube.client import Client
 from kfext.model.backoff import exponential_backoff
 from kfext.model.job import TrainingJob
 from kfext.model.tolerant import mapping, text
+from kfext.model.verdict import Verdict
 from kfext.names import (
+    KNOWN,
     PLACED,
     PLANNED,
+    PROGRESS_KNOWN,
     REASON_HOST_NETWORK,
     REASON_PLANNED,
     REASON_POD_NETWORK,
@@ -41,14 +46,14 @@ _LONGEST_PAUSE_SECONDS = 300.0
 """The longest pause after a write that was refused; each in a row doubles it."""
 _WORKERS = 16
 _REFRESH_SECONDS = 0.05
-"""Pause between two writes that only update numbers in a message: whenever free capacity changes,
-so do the messages of all waiting jobs, and writing them at once would load the API server."""
+"""Pause between two writes that only update numbers: whenever free capacity changes, so do the
+messages of all waiting jobs, and writing them at once would load the API server."""
 
 
 class TrainingPlanWriter:
     """Writes statuses in the background; only the newest status of a job is ever written.
 
-    New phases, nodes and reasons go first; a change of the message alone waits for its turn.
+    New phases, nodes and reasons go first; new numbers alone wait for their turn.
     """
 
     def __init__(
@@ -78,10 +83,37 @@ class TrainingPlanWriter:
             self._enqueue(old.job_uid)
 
     def show(self, job: TrainingJob, status: TrainingPlanStatus) -> None:
-        """Have the job's TrainingPlan show `status`."""
-        self._wanted[job.uid] = (job, status)
-        if self._written.get(job.uid) != status:
-            self._enqueue(job.uid)
+        """Have the job's TrainingPlan show `status`, beside the progress that it shows."""
+        _, shown = self._wanted.get(job.uid, (job, self._written.get(job.uid)))
+        if shown is not None:
+            status = replace(status, progress=shown.progress, known=shown.known)
+        self._want(job, status)
+
+    def show_progress(
+        self, job: TrainingJob, progress: Reported | None, known: Verdict | None
+    ) -> None:
+        """Have the job's TrainingPlan show its progress; what is not known yet stays as it is.
+
+        Numbers that differ in their third digit only are not worth a write.
+        """
+        if job.uid not in self._wanted:
+            return  # its phase comes first
+        _, status = self._wanted[job.uid]
+        written = self._written.get(job.uid)
+        if progress is not None:
+            progress = as_written(progress)
+            if written and written.progress and looks_the_same(written.progress, progress):
+                progress = written.progress
+        self._want(
+            job,
+            replace(status, progress=progress or status.progress, known=known or status.known),
+        )
+
+    def hide_progress(self, job: TrainingJob) -> None:
+        """Have the job's TrainingPlan show no progress."""
+        if job.uid in self._wanted:
+            _, status = self._wanted[job.uid]
+            self._want(job, replace(status, progress=None, known=None))
 
     def reason(self, job: TrainingJob) -> str:
         """Return the reason last shown for a job, empty if none."""
@@ -101,11 +133,16 @@ class TrainingPlanWriter:
                 workers.create_task(self._work(self._news, pause=0.0))
             workers.create_task(self._work(self._refreshes, pause=_REFRESH_SECONDS))
 
+    def _want(self, job: TrainingJob, status: TrainingPlanStatus) -> None:
+        self._wanted[job.uid] = (job, status)
+        if self._written.get(job.uid) != status:
+            self._enqueue(job.uid)
+
     def _enqueue(self, uid: str) -> None:
         if uid not in self._wanted:
             return
         _, status = self._wanted[uid]
-        queue = self._refreshes if _same_but_words(status, self._written.get(uid)) else self._news
+        queue = self._refreshes if _same_but_numbers(status, self._written.get(uid)) else self._news
         if self._queued.get(uid) not in {self._news, queue}:
             self._queued[uid] = queue
             queue.put_nowait(uid)
@@ -194,7 +231,19 @@ class TrainingPlanWriter:
         planned = self._conditions.state(
             uid, PLANNED, holds=True, reason=REASON_PLANNED, message=status.planned
         )
-        more = [(planned, status.planned), (network, status.asked), (invalid, status.invalid)]
+        known = self._conditions.state(
+            uid,
+            PROGRESS_KNOWN,
+            holds=status.known is not None and status.known.reason in KNOWN,
+            reason=status.known.reason if status.known else "",
+            message=status.known.message if status.known else "",
+        )
+        more = [
+            (planned, status.planned),
+            (network, status.asked),
+            (invalid, status.invalid),
+            (known, status.known),
+        ]
         return {
             "phase": status.phase,
             "nodes": list(status.nodes),
@@ -203,12 +252,16 @@ class TrainingPlanWriter:
             "network": status.network,
             "reason": status.reason,
             "message": status.message,
+            "progress": encode_progress(status.progress) if status.progress else None,
             "conditions": [placed, *(condition for condition, said in more if said)],
         }
 
 
-def _same_but_words(status: TrainingPlanStatus, written: TrainingPlanStatus | None) -> bool:
-    return written is not None and replace(status, message=written.message) == written
+def _same_but_numbers(status: TrainingPlanStatus, written: TrainingPlanStatus | None) -> bool:
+    """Return whether only the message and the progress of a status are new."""
+    if written is None:
+        return False
+    return replace(status, message=written.message, progress=written.progress) == written
 
 
 def _is_of(job: TrainingJob, written: Mapping[str, Any]) -> bool:

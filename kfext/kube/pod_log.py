@@ -7,10 +7,10 @@ used: it has whole seconds and reads the file from its start. Files that were ro
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from kfext.kube import paths
 from kfext.kube.client import Client
+from kfext.model.log_line import LogLine
 from kfext.model.timestamps import timestamp
 
 MOST_LINES = 200
@@ -18,15 +18,6 @@ MOST_BYTES = 256 * 1024
 """Of one answer; a line of a progress bar has a few hundred bytes."""
 _FEWER = 8
 _STAMPED = re.compile(rb"(?m)^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z) (.*)$")
-
-
-@dataclass(frozen=True, slots=True)
-class LogLine:
-    """A line: when the container runtime took it in, as stated and in epoch seconds."""
-
-    stamp: str
-    at: float
-    text: str
 
 
 class PodLog:
@@ -69,7 +60,7 @@ def lines_of(body: bytes) -> list[LogLine]:
     found = []
     for stamp, text in _STAMPED.findall(body):
         stated = stamp.decode()
-        found.append(LogLine(stated, timestamp(stated), text.decode(errors="replace")))
+        found.append(LogLine(timestamp(stated), text.decode(errors="replace"), stated))
     return found
 
 

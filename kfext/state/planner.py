@@ -23,6 +23,7 @@ from kfext.model.verdict import Verdict
 from kfext.state.agenda import Agenda
 from kfext.state.alarms import Alarms
 from kfext.state.cluster import Cluster
+from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
 from kfext.state.settings import SettingsSource
 from kfext.state.tracked_job import TrackedJob
@@ -79,6 +80,9 @@ class Planner:
         )
         self.settings.opted = self.cluster.recount_namespace
         self.queue = Queue(self.cluster, self.settings.of_tracked)
+        self.progress = JobsProgress(
+            self.cluster, lambda one: self.settings.of_tracked(one).settings
+        )
         self.alarms = Alarms()
         self._most = most
 

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kfext import names
-from kfext.core.progress.followed import Followed, Printed
+from kfext.core.progress.followed import Followed
 from kfext.core.progress.rank_zero import printing_pods
 from kfext.core.progress.reported import Reported
-from kfext.core.settings.resolve import AUTO, NEVER, Settings
-from kfext.core.settings.values import OFF, STDOUT
+from kfext.core.settings.resolve import NEVER, Settings
+from kfext.core.settings.values import OFF
 from kfext.model.backoff import exponential_backoff
+from kfext.model.log_line import LogLine
 from kfext.model.moment import Moment
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
@@ -27,7 +28,7 @@ _LOOK_AGAIN = 10.0
 _FRUITLESS = 10
 """Reads in a row that recognise nothing, after which a log is read seldom."""
 MOST_PER_NODE = 2
-"""Reads at once from one node, so that a kubelet that does not answer holds up few."""
+"""Reads at once from one node, so that few wait for a kubelet that does not answer."""
 _HAVE_LOGS = frozenset({"Running", "Succeeded", "Failed"})
 
 
@@ -83,7 +84,7 @@ class JobsProgress:
                 self._alarms.set(read.uid, now)
         return chosen
 
-    def take(self, read: LogRead, lines: Sequence[Printed], now: Moment) -> None:
+    def take(self, read: LogRead, lines: Sequence[LogLine], now: Moment) -> None:
         """Take in the lines that are new in a log, in the order printed."""
         followed = self._end(read)
         if followed is None:
@@ -136,7 +137,7 @@ class JobsProgress:
         """Return the log of a job that is to be read, None if there is none."""
         tracked = self._cluster.jobs[uid]
         source = self._settings_of(tracked).metrics
-        if tracked.phase is None or source.source not in {AUTO.source, STDOUT}:
+        if tracked.phase is None or not source.is_log:
             self._followed.pop(uid, None)
             return None
         pods = printing_pods(tracked.job, self._cluster.pods(uid))

@@ -1,4 +1,4 @@
-"""The pod webhook's decision: gate a gang's pods until all have a node, and set up their network.
+"""The pod webhook's decision: gate a gang's pods until all have a node, and set them up.
 
 The network is set up even if no controller runs, because the other pods of the job rely on it.
 """
@@ -9,6 +9,7 @@ from typing import Any
 from kfext import names
 from kfext.core.admission.job import DEFAULT_SCHEDULERS
 from kfext.core.admission.mutation import Mutation
+from kfext.core.admission.unbuffered import unbuffered
 from kfext.core.network.pod_edits import host_network
 from kfext.core.patches.json_patch import Operation, pointer
 from kfext.core.settings.values import Colocation
@@ -39,6 +40,9 @@ def mutate_pod(raw: object, *, controller_alive: bool) -> Mutation:
     elif controller_alive and not _let_go(metadata, spec) and (gate := _gate(spec)):
         ops.append(gate)
         verdicts.append(Verdict(names.REASON_GATED, "waits for the other pods of its gang"))
+    if not excess:
+        spec, variables = unbuffered(kind, spec)
+        ops += variables
     if moved := host_network(kind, metadata, spec):
         ops += moved
         verdicts.append(Verdict(names.REASON_HOST_NETWORK, "uses the network of its node"))

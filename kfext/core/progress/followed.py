@@ -1,7 +1,6 @@
 """One job whose log is read again and again: its course, its growth, and why nothing is known."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from kfext import names
 from kfext.core.progress.course import Course
@@ -10,6 +9,7 @@ from kfext.core.progress.growth_list import GrowthList
 from kfext.core.progress.lines import Line, read_line
 from kfext.core.progress.matched import read_matched
 from kfext.core.progress.reported import Reported
+from kfext.model.log_line import LogLine
 from kfext.model.verdict import Verdict
 
 INTERVAL = 30.0
@@ -18,14 +18,6 @@ _MOST_TEXT = 16 * 1024
 """Characters of the newest lines of one read that are looked at: 80 lines of 200."""
 _UNRECOGNISED, _UNAVAILABLE = 3, 3
 """Reads in a row after which it is shown that nothing is recognised, or that none succeeds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Printed:
-    """A line of a log, and when it was printed in epoch seconds."""
-
-    at: float
-    text: str
 
 
 class Followed:
@@ -44,7 +36,7 @@ class Followed:
         self._judged = 0.0
         self._failed: Verdict | None = None
 
-    def take(self, lines: Sequence[Printed], *, now: float) -> None:
+    def take(self, lines: Sequence[LogLine], *, now: float) -> None:
         """Take in the lines of a read in the order printed; `now` is in epoch seconds."""
         self.failures, self._failed = 0, None
         metric, found = self._course.metric, False
@@ -99,10 +91,10 @@ class Followed:
             return
         self._judged = now
         progress = progress_of(self._course.windows, self._course.better, now=now)
-        self._growth.take(progress, share=None)
+        self._growth.take(progress, None)
 
 
-def _newest(lines: Sequence[Printed]) -> Iterable[Printed]:
+def _newest(lines: Sequence[LogLine]) -> Iterable[LogLine]:
     """Return the newest lines, as many as may be looked at."""
     size, first = 0, len(lines)
     while first > 0 and size < _MOST_TEXT:

@@ -14,6 +14,7 @@ from kfext import names
 from kfext.core.settings.values import (
     OFF,
     POD,
+    PUSH,
     Colocation,
     MetricsSource,
     Range,
@@ -31,7 +32,6 @@ _GPU_PREFIX = f"{names.DOMAIN}/gpu-"
 _MOST_WARNINGS = 8  # kubectl prints each; the API server drops all beyond 4 KiB
 _LONGEST_KEY = 80
 NEVER = "never"
-AUTO = MetricsSource(source="auto")
 DEFAULT = "the default"
 LAST_GOOD = "the last good value"
 
@@ -57,7 +57,7 @@ class Settings:
     elastic: Range | None = None
     resize: str = OFF
     migrate: str = NEVER
-    metrics: MetricsSource = AUTO
+    metrics: MetricsSource = field(default_factory=MetricsSource)
     gpu: Mapping[str, Value] = field(default_factory=dict)
     placement: Placement = field(default_factory=Placement)
     network_parameters: HostNetwork = field(default_factory=HostNetwork)
@@ -193,7 +193,7 @@ def _without_effect(settings: Settings) -> Iterator[str]:
     asked = {
         names.RESIZE: settings.resize != OFF,
         names.MIGRATE: settings.migrate != NEVER,
-        names.METRICS: settings.metrics.source not in {AUTO.source, OFF},
+        names.METRICS: settings.metrics.source == PUSH,
         **{f"{_PREFIX}{key}": True for key in settings.gpu},
     }
     for key, wanted in asked.items():

@@ -18,7 +18,7 @@ from kfext.model.quantity import MEMORY, amount
 
 OFF = "off"
 POD, HOST = "pod", "host"
-STDOUT = "stdout"
+AUTO, STDOUT, PUSH = "auto", "stdout", "push"
 
 _LONGEST_SHOWN = 80
 _RANGE = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
@@ -46,8 +46,13 @@ class Range:
 class MetricsSource:
     """The source of progress: auto, off, push or stdout, the last with a regular expression."""
 
-    source: str
+    source: str = AUTO
     pattern: str = ""
+
+    @property
+    def is_log(self) -> bool:
+        """Whether progress is read from the log of the job."""
+        return self.source in {AUTO, STDOUT}
 
 
 Value: TypeAlias = str | int | Fraction | Range | MetricsSource
@@ -106,7 +111,7 @@ def _metrics(field: str, written: str) -> Value:
     example = r"stdout:loss=(?P<value>[0-9.]+)"
     word, colon, pattern = written.partition(":")
     word = word.strip().lower()
-    if not colon and word in {"auto", OFF, "push"}:
+    if not colon and word in {AUTO, OFF, PUSH}:
         return MetricsSource(source=word)
     if word != STDOUT or not 0 < len(pattern) <= LONGEST or not pattern.isascii():
         _refuse(field, written, allowed, example)

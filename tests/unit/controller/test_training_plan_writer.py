@@ -11,14 +11,25 @@ from kfext.controller.training_plan import (
     status_of,
 )
 from kfext.controller.training_plan_writer import TrainingPlanWriter
+from kfext.core.progress.course import Progress
+from kfext.core.progress.reported import GrowthState, Reported
 from kfext.errors import Conflict, NotFound, Unavailable
 from kfext.model.verdict import Verdict
-from kfext.names import PLACED, QUEUED
+from kfext.names import (
+    PLACED,
+    PROGRESS_KNOWN,
+    QUEUED,
+    REASON_DIVERGED,
+    REASON_LOG_FORBIDDEN,
+    REASON_RECOGNISED,
+)
 from tests.builders import job
 
 JOB = job().worker(2).build()
 WAITS = status_of(JOB, phase=QUEUED, verdict=Verdict("NoRoom", "full"), nodes=())
 RUNS = status_of(JOB, phase=PLACED, verdict=Verdict("Placed", "on a"), nodes=("a",))
+RECOGNISED = Verdict(REASON_RECOGNISED, "the log shows loss")
+DIVERGED = Verdict(REASON_DIVERGED, "the last value of loss is not a number")
 
 
 class FakeApi:
@@ -239,3 +250,80 @@ async def test_the_time_of_a_condition_changes_only_with_its_status(api: FakeApi
 def test_a_pytorchjob_and_a_tfjob_of_one_name_have_two_views() -> None:
     other = job("TFJob").worker(1).build()
     assert JOB.training_plan != other.training_plan
+
+
+def progress(step: int, **more: Any) -> Reported:
+    return Reported(Progress("loss", value=0.5, step=step, at=1.0), **more)
+
+
+async def test_progress_is_shown_beside_the_phase_and_stays_when_that_changes(
+    api: FakeApi,
+) -> None:
+    made = plan_writer(api)
+    made.show_progress(JOB, progress(1), RECOGNISED)  # its phase comes first
+    made.show(JOB, WAITS)
+    await run(made)
+    assert api.plans["pytorchjob-train"]["status"]["progress"] is None
+    made.show_progress(JOB, progress(1000), RECOGNISED)
+    made.show(JOB, RUNS)
+    await run(made)
+    status = api.plans["pytorchjob-train"]["status"]
+    assert (status["phase"], status["progress"]["step"]) == (PLACED, 1000)
+    (known,) = [one for one in status["conditions"] if one["type"] == PROGRESS_KNOWN]
+    assert (known["status"], known["reason"]) == ("True", REASON_RECOGNISED)
+
+
+@pytest.mark.parametrize(
+    ("later", "writes"),
+    [
+        pytest.param([(progress(1009), RECOGNISED)], 1, id="the third digit"),
+        pytest.param([(progress(1100), RECOGNISED)], 2, id="the second digit"),
+        pytest.param(
+            [(progress(1000 + 30 * more), RECOGNISED) for more in range(4)], 2, id="bit by bit"
+        ),
+        pytest.param([(progress(1000), DIVERGED)], 2, id="another reason"),
+        pytest.param([(None, None)], 1, id="nothing known since a restart"),
+        pytest.param([(progress(1000, state=GrowthState.NEW), RECOGNISED)], 2, id="a state"),
+    ],
+)
+async def test_progress_is_written_again_only_if_a_person_would_see_it(
+    api: FakeApi, later: list[tuple[Reported | None, Verdict | None]], writes: int
+) -> None:
+    made = plan_writer(api)
+    made.show(JOB, RUNS)
+    made.show_progress(JOB, progress(1000), RECOGNISED)
+    await run(made)
+    for reported, verdict in later:
+        made.show_progress(JOB, reported, verdict)
+        await run(made)
+    assert api.patches == writes
+    assert api.plans["pytorchjob-train"]["status"]["progress"]["step"] >= 1000
+
+
+async def test_progress_outlives_a_restart_of_the_controller(api: FakeApi) -> None:
+    first = plan_writer(api)
+    first.show(JOB, RUNS)
+    first.show_progress(JOB, progress(1000), RECOGNISED)
+    await run(first)
+    successor = plan_writer(api)
+    raw = api.plans["pytorchjob-train"]
+    successor.observe(None, decode_training_plan(json.dumps(raw).encode()))
+    successor.show(JOB, RUNS)
+    successor.show_progress(JOB, None, None)
+    await run(successor)
+    assert api.patches == 1
+    successor.show_progress(JOB, None, Verdict(REASON_LOG_FORBIDDEN, "may not"))
+    await run(successor)
+    assert api.plans["pytorchjob-train"]["status"]["progress"]["step"] == 1000
+
+
+async def test_progress_is_hidden_where_it_is_opted_out(api: FakeApi) -> None:
+    made = plan_writer(api)
+    made.show(JOB, RUNS)
+    made.show_progress(JOB, progress(1), RECOGNISED)
+    await run(made)
+    made.hide_progress(JOB)
+    await run(made)
+    status = api.plans["pytorchjob-train"]["status"]
+    assert status["progress"] is None
+    assert PROGRESS_KNOWN not in {one["type"] for one in status["conditions"]}

@@ -1,0 +1,81 @@
+"""The field `status.progress` of a TrainingPlan, as a value and as the API server's JSON."""
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from kfext.core.progress.course import Progress
+from kfext.core.progress.reported import GrowthState, Reported, Source
+from kfext.errors import QuantityError
+from kfext.model.quantity import CPU, amount
+from kfext.model.timestamps import timestamp, written_time
+from kfext.model.tolerant import mapping, text
+
+_LONGEST_METRIC = 253
+
+
+def as_written(reported: Reported) -> Reported:
+    """Return a progress as it can be written: what is read again is equal to it."""
+    progress = reported.progress
+    return replace(
+        reported,
+        cpu=None if reported.cpu is None else round(1000 * reported.cpu) / 1000,
+        progress=replace(
+            progress,
+            metric=progress.metric[:_LONGEST_METRIC],
+            left=None if progress.left is None else float(round(progress.left)),
+            at=None if progress.at is None else float(int(progress.at)),
+        ),
+    )
+
+
+def encode_progress(reported: Reported) -> dict[str, Any]:
+    """Return the field. In a merge patch, null removes what is no longer known."""
+    progress = reported.progress
+    return {
+        "metric": progress.metric,
+        "value": progress.value,
+        "step": progress.step,
+        "totalSteps": progress.total,
+        "stepsPerSecond": progress.rate,
+        "secondsLeft": None if progress.left is None else int(progress.left),
+        "time": None if progress.at is None else written_time(progress.at),
+        "growth": reported.growth,
+        "state": reported.state,
+        "cpu": None if reported.cpu is None else f"{round(1000 * reported.cpu)}m",
+        "source": reported.source,
+    }
+
+
+def decode_progress(raw: object) -> Reported | None:
+    """Return the progress from its JSON, None if there is none; total, whatever the input."""
+    if not (written := mapping(raw)):
+        return None
+    cpu = None
+    with suppress(QuantityError):
+        cpu = amount(CPU, written["cpu"]) / 1000 if "cpu" in written else None
+    state = text(written.get("state"))
+    left = _number(written.get("secondsLeft"))
+    return Reported(
+        progress=Progress(
+            metric=text(written.get("metric")),
+            value=_number(written.get("value")),
+            step=_whole(written.get("step")),
+            total=_whole(written.get("totalSteps")),
+            rate=_number(written.get("stepsPerSecond")),
+            left=left,
+            at=timestamp(written["time"]) if "time" in written else None,
+        ),
+        growth=_number(written.get("growth")),
+        state=GrowthState(state) if state in set(GrowthState) else None,
+        cpu=cpu,
+        source=Source.LOG,
+    )
+
+
+def _number(value: object) -> float | None:
+    return float(value) if type(value) in {int, float} else None  # type: ignore[arg-type]
+
+
+def _whole(value: object) -> int | None:
+    return value if type(value) is int else None

@@ -1,0 +1,92 @@
+"""Read the logs of the jobs that run, at a bounded rate, for what they show of progress.
+
+No text of a log is kept, logged or exported: of it only the name of a metric and numbers are.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from kfext import names
+from kfext.errors import ApiError, BadRequest, Forbidden, NotFound
+from kfext.kube.client import Client
+from kfext.kube.pod_log import PodLog
+from kfext.model.moment import Moment
+from kfext.model.verdict import Verdict
+from kfext.state.planner import Planner
+from kfext.state.progress import LogRead
+from kfext.state.tracked_job import TrackedJob
+
+_log = structlog.get_logger(__name__)
+
+_PAUSE_SECONDS = 0.5
+_MOST_BEGUN = 10
+"""Reads that begin after each pause, so 20 a second: more jobs are read less often."""
+MOST_AT_ONCE = 16
+_READ_SECONDS = 10.0
+"""The longest that a read may take: a kubelet may be slow to answer, or never do."""
+
+
+class ProgressReader:
+    """Reads what the planner wants read; `show` is called with each job that was read.
+
+    `client` should be one of its own: placement must not wait for logs.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        planner: Planner,
+        show: Callable[[TrackedJob], None],
+        now: Callable[[], Moment],
+    ) -> None:
+        self._client = client
+        self._planner = planner
+        self._show = show
+        self._now = now
+        self._logs: dict[str, tuple[str, PodLog]] = {}
+        self._running = 0
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        progress = self._planner.progress
+        async with asyncio.TaskGroup() as reads:
+            while True:
+                most = min(_MOST_BEGUN, MOST_AT_ONCE - self._running)
+                for read in progress.due(self._now().monotonic, most=most):
+                    self._running += 1
+                    reads.create_task(self._read(read))
+                for uid in self._logs.keys() - self._planner.cluster.jobs.keys():
+                    del self._logs[uid]
+                await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def _read(self, read: LogRead) -> None:
+        progress, pod = self._planner.progress, read.pod
+        try:
+            async with asyncio.timeout(_READ_SECONDS):
+                lines = await self._log_of(read).read()
+        except (BadRequest, NotFound):
+            progress.fail(read, None, self._now())  # its container has not started, or it is gone
+        except Forbidden:
+            message = f"kfext may not read the logs of namespace {pod.namespace}"
+            progress.fail(read, Verdict(names.REASON_LOG_FORBIDDEN, message), self._now())
+        except (ApiError, TimeoutError) as error:
+            why = error.reason if isinstance(error, ApiError) else "no answer in time"
+            message = f"the log of pod {pod.name} could not be read: {why}"
+            progress.fail(read, Verdict(names.REASON_LOG_UNAVAILABLE, message), self._now())
+            _log.info("log not read", pod=pod.name, namespace=pod.namespace, why=why)
+        else:
+            progress.take(read, lines, self._now())
+        finally:
+            self._running -= 1
+        self._show(read.tracked)
+
+    def _log_of(self, read: LogRead) -> PodLog:
+        """Return the log of a pod, which remembers what was read of it."""
+        known, log = self._logs.get(read.uid, ("", None))
+        if log is None or known != read.pod.uid:
+            log = PodLog(self._client, read.pod.namespace, read.pod.name, read.container)
+            self._logs[read.uid] = (read.pod.uid, log)
+        return log

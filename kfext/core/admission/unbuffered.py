@@ -1,0 +1,37 @@
+"""Have the Python of a TFJob print its lines at once, as that of a PyTorchJob does.
+
+Into a pipe Python prints in blocks of 8 KiB, so the log would lag behind the training by many
+steps. The operator sets PYTHONUNBUFFERED for PyTorchJobs only.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kfext.core.patches.json_patch import Operation, pointer
+from kfext.model.kinds import TENSORFLOW, Kind
+from kfext.model.tolerant import mapping, sequence
+
+_VARIABLE = {"name": "PYTHONUNBUFFERED", "value": "1"}
+
+
+def unbuffered(kind: Kind, spec: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[Operation]]:
+    """Return the pod spec with the variable where it is unset, and the operations that set it."""
+    containers = list(sequence(spec.get("containers")))
+    for number, container in enumerate(map(mapping, containers)):
+        if kind is not TENSORFLOW or container.get("name") != kind.container:
+            continue
+        env = container.get("env")
+        at = ("spec", "containers", str(number), "env")
+        if env is None:
+            operation: Operation = {"op": "add", "path": pointer(*at), "value": [_VARIABLE]}
+        elif isinstance(env, list) and not _is_set(env):
+            operation = {"op": "add", "path": pointer(*at, "-"), "value": _VARIABLE}
+        else:
+            continue
+        containers[number] = {**container, "env": [*(env or []), _VARIABLE]}
+        return {**spec, "containers": containers}, [operation]
+    return spec, []
+
+
+def _is_set(env: list[Any]) -> bool:
+    return any(one.get("name") == _VARIABLE["name"] for one in map(mapping, env))

@@ -1,0 +1,52 @@
+"""What is written of a job's progress is read again as it was."""
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext.controller.progress_field import as_written, decode_progress, encode_progress
+from kfext.core.progress.course import Progress
+from kfext.core.progress.reported import GrowthState, Reported
+from tests.unit.objects import json_values
+
+_amounts = st.none() | st.floats(0, 1e15, allow_nan=False)
+_counts = st.none() | st.integers(0, 10**15)
+_progress = st.builds(
+    Progress,
+    metric=st.text(max_size=300),
+    value=st.none() | st.floats(allow_nan=False, allow_infinity=False),
+    step=_counts,
+    total=_counts,
+    rate=_amounts,
+    left=_amounts,
+    at=st.none() | st.floats(0, 2e9),
+)
+_reported = st.builds(
+    Reported,
+    progress=_progress,
+    growth=_amounts,
+    state=st.none() | st.sampled_from(GrowthState),
+    cpu=st.none() | st.floats(0, 1e4),
+)
+
+
+@given(_reported)
+def test_what_is_written_is_read_again(reported: Reported) -> None:
+    written = as_written(reported)
+    stored = orjson.loads(orjson.dumps(encode_progress(written)))
+    assert decode_progress({key: one for key, one in stored.items() if one is not None}) == written
+
+
+@given(
+    json_values | st.dictionaries(st.sampled_from(["value", "cpu", "time", "state"]), json_values)
+)
+def test_anything_else_is_read_without_an_error(raw: Any) -> None:
+    decode_progress(raw)
+
+
+@pytest.mark.parametrize("raw", [None, {}, [], "x"])
+def test_without_the_field_there_is_no_progress(raw: object) -> None:
+    assert decode_progress(raw) is None

@@ -1,0 +1,179 @@
+"""What becomes of the logs that the planner wants read."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from kfext import names
+from kfext.controller import progress_reader as module
+from kfext.controller.progress_reader import MOST_AT_ONCE, ProgressReader
+from kfext.errors import ApiError, BadRequest, Forbidden, NotFound, Unavailable
+from kfext.kube.client import Client
+from kfext.model.moment import Moment
+from kfext.model.namespace import Namespace
+from kfext.names import PLACED
+from kfext.state.planner import Planner
+from tests.builders import job, pod
+
+PATH = "/api/v1/namespaces/team/pods/train-worker-0/log"
+LINES = b"2026-11-22T10:00:00.1Z step 1/10 loss 0.9\n2026-11-22T10:00:01.1Z step 2/10 loss 0.8\n"
+
+
+class FakeKubelet:
+    """Answers reads of logs; each takes until `answered` is set."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, bytes | ApiError] = {}
+        self.answered = asyncio.Event()
+        self.answered.set()
+        self.paths: list[str] = []
+        self.at_once = self.most_at_once = 0
+
+    async def read(self, path: str, **query: str) -> bytes:
+        assert query["container"] == "pytorch"
+        self.paths.append(path)
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            await self.answered.wait()
+        finally:
+            self.at_once -= 1
+        answer = self.answers.get(path, LINES)
+        if isinstance(answer, ApiError):
+            raise answer
+        return answer
+
+
+class Bed:
+    """A planner of jobs that run; the clock shows `at`."""
+
+    def __init__(self) -> None:
+        self.at = 100.0
+        self.kubelet = FakeKubelet()
+        self.planner = Planner()
+        self.planner.settings.observe_namespace(
+            None, Namespace("team", labels={names.MANAGED: "true"})
+        )
+        self.shown: list[str] = []
+        self.reader = ProgressReader(
+            cast(Client, self.kubelet),
+            planner=self.planner,
+            show=lambda tracked: self.shown.append(tracked.job.name),
+            now=lambda: Moment(wall=2e9, monotonic=self.at),
+        )
+
+    def runs(self, name: str, *, uid: str = "") -> None:
+        made = job(name=name, uid=f"uid-{name}").worker(1, cpu="1").resumed()
+        self.planner.cluster.observe_job(made.raw)
+        one = pod(made.build(), "worker", 0, bound=f"node-{name}", uid=uid or f"pod-{name}")
+        self.planner.cluster.observe_pod(None, replace(one, phase="Running"))
+        self.planner.cluster.jobs[f"uid-{name}"].phase = PLACED
+
+    def reason(self, name: str) -> str:
+        verdict = self.planner.progress.verdict(f"uid-{name}")
+        return verdict.reason if verdict else ""
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Let it read until something holds."""
+        reading = asyncio.create_task(self.reader.run())
+        try:
+            async with asyncio.timeout(30):
+                while not holds():  # noqa: ASYNC110 - states of many kinds, none with an event
+                    await asyncio.sleep(0.001)
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+
+@pytest.fixture
+def bed(monkeypatch: pytest.MonkeyPatch) -> Bed:
+    monkeypatch.setattr(module, "_PAUSE_SECONDS", 0.001)
+    return Bed()
+
+
+async def test_what_the_log_of_a_job_shows_is_shown(bed: Bed) -> None:
+    bed.runs("train")
+    await bed.until(lambda: bed.shown == ["train"])
+    assert bed.kubelet.paths == [PATH]
+    reported = bed.planner.progress.reported("uid-train")
+    assert reported is not None
+    assert (reported.progress.step, reported.progress.value) == (2, 0.8)
+
+
+@pytest.mark.parametrize(
+    ("error", "reads", "want"),
+    [
+        pytest.param(
+            Forbidden(status=403, reason="Forbidden", message=""), 1, names.REASON_LOG_FORBIDDEN,
+            id="without the right",
+        ),
+        pytest.param(
+            Unavailable(status=500, reason="InternalError", message="secret"), 3,
+            names.REASON_LOG_UNAVAILABLE, id="the kubelet fails",
+        ),
+        pytest.param(
+            BadRequest(status=400, reason="BadRequest", message="waiting to start"), 5, "",
+            id="the container has not started",
+        ),
+        pytest.param(
+            NotFound(status=404, reason="NotFound", message=""), 5, "", id="the pod is gone"
+        ),
+    ],
+)  # fmt: skip
+async def test_why_a_log_cannot_be_read(bed: Bed, error: ApiError, reads: int, want: str) -> None:
+    bed.kubelet.answers[PATH] = error
+    bed.runs("train")
+    for number in range(reads):
+        assert bed.reason("train") == ""
+        await bed.until(lambda wanted=number + 1: len(bed.shown) == wanted)  # type: ignore[misc]
+        bed.at += 1000
+    assert bed.reason("train") == want
+    verdict = bed.planner.progress.verdict("uid-train")
+    assert verdict is None or "secret" not in verdict.message
+
+
+async def test_a_read_that_never_ends_is_given_up(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_READ_SECONDS", 0.001)
+    bed.kubelet.answered.clear()
+    bed.runs("train")
+    for number in range(3):
+        await bed.until(lambda wanted=number + 1: len(bed.shown) == wanted)  # type: ignore[misc]
+        bed.at += 1000
+    assert bed.reason("train") == names.REASON_LOG_UNAVAILABLE
+    assert bed.kubelet.at_once == 0
+
+
+async def test_so_many_logs_are_read_at_once_and_no_more(bed: Bed) -> None:
+    for number in range(40):
+        bed.runs(f"job-{number}")
+    bed.kubelet.answered.clear()
+    await bed.until(lambda: bed.kubelet.at_once == MOST_AT_ONCE)
+    bed.kubelet.answered.set()
+    bed.shown.clear()
+    bed.at += 1000
+    await bed.until(lambda: len(set(bed.shown)) == 40 - MOST_AT_ONCE)
+    assert bed.kubelet.most_at_once == MOST_AT_ONCE
+
+
+async def test_the_log_of_a_pod_that_was_replaced_is_read_from_its_start(bed: Bed) -> None:
+    bed.runs("train")
+    await bed.until(lambda: len(bed.shown) == 1)
+    (old,) = bed.planner.cluster.pods("uid-train")
+    bed.planner.cluster.observe_pod(old, None)
+    bed.planner.cluster.observe_pod(None, replace(old, uid="another", created=9.0))
+    bed.kubelet.answers[PATH] = LINES.replace(b"2026-11-22T10", b"2026-11-22T09")
+    bed.at += 1000
+    await bed.until(lambda: len(bed.shown) == 2)
+    assert bed.planner.progress._followed["uid-train"].fruitless == 0
+
+
+async def test_nothing_is_kept_of_a_job_that_is_gone(bed: Bed) -> None:
+    bed.runs("train")
+    await bed.until(lambda: len(bed.shown) == 1)
+    bed.planner.cluster.forget_job("uid-train")
+    await bed.until(lambda: not bed.reader._logs)

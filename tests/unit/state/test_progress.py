@@ -1,0 +1,264 @@
+"""Which logs are read when."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kfext import names
+from kfext.core.settings.resolve import Settings, resolve
+from kfext.model.log_line import LogLine
+from kfext.model.moment import Moment
+from kfext.model.policy import TrainingPolicy
+from kfext.model.verdict import Verdict
+from kfext.names import PLACED
+from kfext.state.cluster import Cluster
+from kfext.state.progress import JobsProgress, LogRead
+from kfext.state.tracked_job import TrackedJob
+from tests.builders import JobBuilder, job, pod
+
+AWAY = Verdict(names.REASON_LOG_UNAVAILABLE, "the kubelet does not answer")
+FORBIDDEN = Verdict(names.REASON_LOG_FORBIDDEN, "may not")
+LOSS = ["step 1 loss 0.5"]
+
+
+def settings_of(tracked: TrackedJob) -> Settings:
+    return resolve(tracked.job.annotations, {}, TrainingPolicy())
+
+
+class Bed:
+    """A cluster of jobs that run, and the reads of their logs. The clocks show `at`."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster()
+        self.progress = JobsProgress(self.cluster, settings_of)
+        self.at = 0.0
+
+    def runs(
+        self, made: JobBuilder, *, on: str = "a", phase: str = "Running", pods: int = 1
+    ) -> TrackedJob:
+        self.cluster.observe_job(made.raw)
+        built = made.build()
+        for index in range(pods):
+            one = pod(built, "worker", index, bound=on, uid=f"{built.uid}-{index}")
+            self.cluster.observe_pod(None, replace(one, phase=phase))
+        tracked = self.cluster.jobs[built.uid]
+        tracked.phase = PLACED
+        return tracked
+
+    def due(self, at: float | None = None, most: int = 100) -> list[LogRead]:
+        self.at = self.at if at is None else at
+        return self.progress.due(self.at, most=most)
+
+    def take(self, read: LogRead, *lines: str) -> None:
+        printed = [LogLine(self.at, line) for line in lines]
+        self.progress.take(read, printed, self.now)
+
+    def fail(self, read: LogRead, why: Verdict | None) -> None:
+        self.progress.fail(read, why, self.now)
+
+    @property
+    def now(self) -> Moment:
+        return Moment(wall=self.at, monotonic=self.at)
+
+    def next(self) -> tuple[float, LogRead]:
+        """Wait second by second for the next read; return how long that was, and the read."""
+        began = self.at
+        while self.at < began + 1000:
+            if reads := self.due(self.at + 1):
+                return self.at - began, reads[0]
+        raise AssertionError("nothing is read any more")
+
+
+def training(name: str = "train", *, namespace: str = "team", **settings: str) -> JobBuilder:
+    made = job(name=name, uid=f"uid-{namespace}-{name}").worker(1, cpu="1").resumed()
+    made.raw["metadata"]["namespace"] = namespace
+    for key, value in settings.items():
+        made.annotated(f"{names.DOMAIN}/{key}", value)
+    return made
+
+
+def test_the_log_of_the_training_container_of_rank_0_is_read() -> None:
+    bed = Bed()
+    bed.runs(training(), pods=1)
+    (read,) = bed.due()
+    assert (read.pod.name, read.container) == ("train-worker-0", "pytorch")
+
+
+@pytest.mark.parametrize(
+    ("fields", "want"),
+    [
+        pytest.param({"phase": "Pending"}, 0, id="a pod that has not started has no log"),
+        pytest.param({"phase": "Running"}, 1, id="a pod that runs has"),
+        pytest.param({"phase": "Succeeded"}, 1, id="one that ended has"),
+    ],
+)
+def test_which_pods_have_a_log(fields: dict[str, Any], want: int) -> None:
+    bed = Bed()
+    bed.runs(training(), **fields)
+    assert len(bed.due()) == want
+
+
+@pytest.mark.parametrize(
+    ("settings", "reads"),
+    [
+        pytest.param({}, 1, id="without a setting"),
+        pytest.param({"metrics": "auto"}, 1, id="auto"),
+        pytest.param({"metrics": r"stdout:l (?P<value>\d+)"}, 1, id="an expression"),
+        pytest.param({"metrics": "off"}, 0, id="off"),
+        pytest.param({"metrics": "push"}, 0, id="push"),
+    ],
+)
+def test_the_setting_says_whether_a_log_is_read(settings: dict[str, str], reads: int) -> None:
+    bed = Bed()
+    bed.runs(training(**settings))
+    assert len(bed.due()) == reads
+
+
+def test_jobs_that_kfext_does_not_handle_are_not_read() -> None:
+    bed = Bed()
+    bed.runs(training()).phase = None
+    assert bed.due() == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "lines", "want"),
+    [
+        pytest.param({}, LOSS, 30, id="usually every 30 s"),
+        pytest.param({"resize": "cpu"}, LOSS, 10, id="with resizing every 10 s"),
+        pytest.param({"elastic": "1-4"}, LOSS, 10, id="with scaling too"),
+        pytest.param({"migrate": "checkpointed"}, LOSS, 10, id="with migration too"),
+        pytest.param({}, ["nothing"], 30, id="as often while nothing is recognised yet"),
+    ],
+)
+def test_how_often_a_log_is_read(settings: dict[str, str], lines: list[str], want: float) -> None:
+    bed = Bed()
+    bed.runs(training(**settings))
+    (read,) = bed.due()
+    bed.take(read, *lines)
+    assert bed.next()[0] == want
+
+
+def test_a_log_that_shows_nothing_ten_times_is_read_seldom_until_it_does() -> None:
+    bed = Bed()
+    bed.runs(training())
+    (read,) = bed.due()
+    waited = []
+    for _ in range(12):
+        bed.take(read, "nothing")
+        pause, read = bed.next()
+        waited.append(pause)
+    assert waited == [30] * 9 + [300] * 3
+    bed.take(read, *LOSS)
+    assert bed.next()[0] == 30
+
+
+@pytest.mark.parametrize(
+    ("failures", "want"),
+    [
+        pytest.param([None], 10, id="no log yet"),
+        pytest.param([AWAY], 30, id="one failure"),
+        pytest.param([AWAY, AWAY], 60, id="two"),
+        pytest.param([AWAY] * 9, 300, id="many"),
+        pytest.param([FORBIDDEN], 300, id="forbidden"),
+    ],
+)
+def test_when_a_read_that_failed_is_tried_again(
+    failures: list[Verdict | None], want: float
+) -> None:
+    bed = Bed()
+    bed.runs(training())
+    for why in failures:
+        (read,) = bed.due(bed.at + 1000)
+        bed.fail(read, why)
+    assert bed.next()[0] == want
+
+
+def test_a_log_is_not_read_again_before_its_read_has_ended() -> None:
+    bed = Bed()
+    bed.runs(training())
+    assert len(bed.due()) == 1
+    assert bed.due(1000.0) == []
+
+
+def test_the_log_of_a_pod_that_ended_is_read_once_more_and_no_more() -> None:
+    bed = Bed()
+    tracked = bed.runs(training())
+    (read,) = bed.due()
+    bed.take(read, *LOSS)
+    running = read.pod
+    bed.cluster.observe_pod(running, replace(running, phase="Succeeded", resource_version="2"))
+    (last,) = bed.due(bed.at + 30)
+    bed.take(last, "step 9 loss 0.1")
+    assert bed.due(bed.at + 1000) == []
+    reported = bed.progress.reported(tracked.job.uid)
+    assert reported is not None
+    assert reported.progress.step == 9
+
+
+def test_jobs_that_had_ended_before_are_not_read() -> None:
+    bed = Bed()
+    bed.runs(training().condition("Succeeded"), phase="Succeeded")
+    assert bed.due() == []
+
+
+def test_namespaces_take_turns() -> None:
+    bed = Bed()
+    for number in range(10):
+        bed.runs(training(f"many-{number}", namespace="big"), on=f"n{number}")
+    bed.runs(training("one", namespace="small"), on="x")
+    chosen = bed.due(most=4)
+    assert len(chosen) == 4
+    assert [read.pod.namespace for read in chosen].count("small") == 1
+    assert len({read.uid for read in [*chosen, *bed.due(most=100)]}) == 11
+
+
+def test_few_reads_wait_for_one_node() -> None:
+    bed = Bed()
+    for number in range(5):
+        bed.runs(training(f"stuck-{number}"), on="stuck")
+    bed.runs(training("fine"), on="well")
+    first = bed.due()
+    assert sorted(read.pod.node_name for read in first) == ["stuck", "stuck", "well"]
+    assert bed.due() == []
+    bed.fail(next(read for read in first if read.pod.node_name == "stuck"), AWAY)
+    assert [read.pod.node_name for read in bed.due()] == ["stuck"]
+
+
+def test_under_torchrun_the_next_worker_is_read_if_one_prints_nothing() -> None:
+    bed = Bed()
+    elastic = job(uid="e").worker(2, cpu="1").elastic(minReplicas=1, rdzvBackend="c10d").resumed()
+    bed.runs(elastic, pods=2)
+    seen = []
+    for lines in (["nothing"], LOSS, LOSS):
+        (read,) = bed.due()
+        bed.take(read, *lines)
+        seen.append(read.pod.name)
+        bed.at += 30
+    assert seen == ["train-worker-0", "train-worker-1", "train-worker-1"]
+
+
+def test_another_expression_begins_anew() -> None:
+    bed = Bed()
+    tracked = bed.runs(training())
+    bed.take(bed.due()[0], *LOSS)
+    bed.cluster.observe_job(training(metrics=r"stdout:x (?P<value>\d+)").version(2).raw)
+    assert len(bed.due(30.0)) == 1
+    assert bed.progress.reported(tracked.job.uid) is None
+
+
+@pytest.mark.parametrize("gone", ["off", "deleted"])
+def test_nothing_is_known_of_a_job_that_is_gone_or_opted_out(gone: str) -> None:
+    bed = Bed()
+    tracked = bed.runs(training())
+    (read,) = bed.due()
+    if gone == "off":
+        bed.take(read, *LOSS)
+        bed.cluster.observe_job(training(metrics="off").version(2).raw)
+        assert bed.due(30.0) == []
+    else:
+        bed.cluster.forget_job(tracked.job.uid)
+        assert bed.due(30.0) == []
+        bed.take(read, *LOSS)
+    assert bed.progress.reported(tracked.job.uid) is None
+    assert bed.progress.verdict(tracked.job.uid) is None
