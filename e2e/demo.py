@@ -92,6 +92,7 @@ def train(bed: Testbed, job: Any, *, namespace: str) -> Outcome:
             job_kind=kind,
             polling_interval=1,
             wait_timeout=_DEADLINE_SECONDS,
+            callback=_Watch(bed),
         )
         seconds = time.monotonic() - began
     logs, _ = sdk.get_job_logs(name, namespace=namespace, job_kind=kind)
@@ -103,6 +104,31 @@ def train(bed: Testbed, job: Any, *, namespace: str) -> Outcome:
         seconds=seconds,
         totals=_totals("\n".join(logs.values())),
     )
+
+
+class _Watch:
+    """Prints the progress of a job each time that its TrainingPlan shows more."""
+
+    def __init__(self, bed: Testbed) -> None:
+        self._bed = bed
+        self._step = 0
+
+    def __call__(self, job: Any) -> None:
+        """Look at the TrainingPlan of a job; without kfext it has none."""
+        namespace = job.metadata.namespace
+        plans = self._bed.api.get(f"/apis/kfext.dev/v1alpha1/namespaces/{namespace}/trainingplans")
+        for plan in plans["items"]:
+            progress = plan.get("status", {}).get("progress", {})
+            if plan["spec"]["job"]["uid"] == job.metadata.uid and "step" in progress:
+                self._show(progress)
+
+    def _show(self, progress: dict[str, Any]) -> None:
+        if progress["step"] != self._step:
+            self._step = progress["step"]
+            rate = progress.get("stepsPerSecond", 0.0)
+            say(
+                f"    step {self._step}: {progress['metric']} {progress['value']:.4g}, {rate:.2f}/s"
+            )
 
 
 def show(bed: Testbed, outcomes: list[Outcome]) -> None:

@@ -58,6 +58,7 @@ class JobsProgress:
         self._turns: dict[str, int] = {}
         self._ended: dict[str, str] = {}
         self._reading: dict[str, str] = {}
+        self._running: set[str] = set()
 
     def due(self, now: float, *, most: int) -> list[LogRead]:
         """Return at most `most` logs to read now; `now` is monotonic.
@@ -123,15 +124,23 @@ class JobsProgress:
         return followed.verdict() if followed else None
 
     def _enrol(self, now: float) -> None:
-        """Have new jobs looked at, and forget those that are gone."""
+        """Have new jobs looked at, and those that have just finished; forget those that are gone.
+
+        The last lines are read at once, as the operator may delete the pods.
+        """
         present = self._cluster.jobs.keys()
         for uid in present - self._known:
             self._alarms.set(uid, now)
         for uid in self._known - present:
             for memory in (self._followed, self._turns, self._ended, self._reading):
                 memory.pop(uid, None)
+            self._running.discard(uid)
             self._alarms.forget(uid)
         self._known = frozenset(present)
+        for uid in [one for one in self._running if self._cluster.jobs[one].job.finished]:
+            self._running.discard(uid)
+            if uid in self._alarms:
+                self._alarms.set(uid, now)
 
     def _read_of(self, uid: str) -> LogRead | None:
         """Return the log of a job that is to be read, None if there is none."""
@@ -152,6 +161,7 @@ class JobsProgress:
             return None
         if followed is None or followed.expression != source.pattern:
             self._followed[uid] = Followed(source.pattern)
+            self._running.add(uid)
         return LogRead(tracked, pod, tracked.job.kind.container)
 
     def _end(self, read: LogRead) -> Followed | None:

@@ -2,10 +2,14 @@
 
 import json
 import subprocess
+from typing import Any
+
+import pytest
 
 from e2e.harness.kfext_process import COMMAND
-from e2e.harness.sdk_jobs import pytorch_job
+from e2e.harness.sdk_jobs import pytorch_job, tf_job
 from e2e.harness.training import submit, trained
+from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 
 
@@ -26,6 +30,41 @@ def test_the_progress_of_a_training_job_is_recognised_without_a_setting(
     words = metrics(bed, "prints", managed, "--regex", r"steps_per_second=(?P<value>\S+)")
     assert "recognised  4 of" in words
     assert "by the expression" in words
+
+
+@pytest.mark.parametrize(
+    ("job", "plan", "total"),
+    [
+        pytest.param(
+            pytorch_job("shown", arguments=("--model", "cnn", "--steps", "40")),
+            "pytorchjob-shown",
+            40,
+            id="a PyTorchJob",
+        ),
+        pytest.param(tf_job("shown", arguments=("--steps", "40")), "tfjob-shown", 40, id="a TFJob"),
+    ],
+)
+def test_the_training_plan_of_a_job_shows_its_progress(
+    bed: Testbed, managed: str, job: Any, plan: str, total: int
+) -> None:
+    trained(submit(bed, job, managed), job, managed)
+
+    status = until(
+        lambda: _at_step(bed, plan, managed, total), what="the last step is in the TrainingPlan"
+    )
+
+    progress = status["progress"]
+    assert (progress["metric"], progress["source"], progress["state"]) == ("loss", "log", "New")
+    assert progress["stepsPerSecond"] > 0
+    (known,) = [one for one in status["conditions"] if one["type"] == "ProgressKnown"]
+    assert (known["status"], known["reason"]) == ("True", "Recognised")
+
+
+def _at_step(bed: Testbed, plan: str, namespace: str, step: int) -> Any:
+    """Return the status of a TrainingPlan whose job has reached a step, None before."""
+    path = f"/apis/kfext.dev/v1alpha1/namespaces/{namespace}/trainingplans/{plan}"
+    status = bed.api.get(path)["status"]
+    return status if (status.get("progress") or {}).get("step") == step else None
 
 
 def metrics(bed: Testbed, name: str, namespace: str, *options: str) -> str:

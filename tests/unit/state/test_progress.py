@@ -196,6 +196,18 @@ def test_the_log_of_a_pod_that_ended_is_read_once_more_and_no_more() -> None:
     assert reported.progress.step == 9
 
 
+def test_the_log_of_a_job_that_finishes_is_read_at_once() -> None:
+    bed = Bed()
+    tracked = bed.runs(training())
+    (read,) = bed.due()
+    bed.take(read, *LOSS)
+    assert bed.due(1.0) == []
+    bed.cluster.observe_job(training().condition("Succeeded").version(2).raw)
+    assert [one.uid for one in bed.due(2.0)] == [tracked.job.uid]
+    bed.take(read, "step 9 loss 0.1")
+    assert bed.due(3.0) == []
+
+
 def test_jobs_that_had_ended_before_are_not_read() -> None:
     bed = Bed()
     bed.runs(training().condition("Succeeded"), phase="Succeeded")
