@@ -183,7 +183,8 @@ effect."""
 REASON_POD_NETWORK = "PodNetwork"
 """The host network was requested, but the job's pods have their own; the message says why."""
 
-# Why it is not known how much CPU a pod uses.
+CPU_USE_KNOWN = "CpuUseKnown"
+"""Condition, shown only while it does not hold: why it is not known how much CPU the job uses."""
 REASON_CPU_USE_PENDING = "CpuUsePending"
 """The pod has not run for long enough to be measured."""
 REASON_CPU_USE_FORBIDDEN = "CpuUseForbidden"

@@ -21,6 +21,7 @@ from kfext.kube.certs.issuing import Issuer
 from kfext.kube.client import Client
 from kfext.kube.events import EventRecorder
 from kfext.kube.lease import LeaseHolder
+from kfext.kube.usage import Usage
 from kfext.model.moment import Moment
 from kfext.model.plan import Plan
 from kfext.model.verdict import Verdict
@@ -67,7 +68,11 @@ class Controller:
             metrics=metrics,
         )
         self._progress_reader = ProgressReader(
-            log_client, planner=self.planner, show=self._show_progress, now=self.now
+            log_client,
+            usage=Usage(log_client),
+            planner=self.planner,
+            show=self._show_progress,
+            now=self.now,
         )
         metrics.follow(self.planner)
         self._informers = informers(client, planner=self.planner, plan_writer=self.plan_writer)
@@ -140,8 +145,9 @@ class Controller:
 
     def _show_progress(self, tracked: TrackedJob) -> None:
         """Show what the log of a job shows on its TrainingPlan."""
-        progress, uid = self.planner.progress, tracked.job.uid
-        self.plan_writer.show_progress(tracked.job, progress.reported(uid), progress.verdict(uid))
+        reported = self.planner.progress.reported(tracked.job.uid)
+        if reported is not None:
+            self.plan_writer.show_progress(tracked.job, reported)
 
     def _network(self, tracked: TrackedJob, plan: Plan | None) -> str:
         """Return the network that a job's pods have, or will have while there are none."""
@@ -190,4 +196,4 @@ class Controller:
             )
         self.plan_writer.show(tracked.job, status)
         if not of_job.settings.metrics.is_log:
-            self.plan_writer.hide_progress(tracked.job)
+            self.plan_writer.show_progress(tracked.job, None)

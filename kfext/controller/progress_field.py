@@ -1,5 +1,6 @@
 """The field `status.progress` of a TrainingPlan, as a value and as the API server's JSON."""
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,8 @@ from kfext.errors import QuantityError
 from kfext.model.quantity import CPU, amount
 from kfext.model.timestamps import timestamp, written_time
 from kfext.model.tolerant import mapping, text
+from kfext.model.verdict import Verdict
+from kfext.names import CPU_USE_KNOWN, PROGRESS_KNOWN
 
 _LONGEST_METRIC = 253
 
@@ -29,8 +32,10 @@ def as_written(reported: Reported) -> Reported:
     )
 
 
-def encode_progress(reported: Reported) -> dict[str, Any]:
+def encode_progress(reported: Reported | None) -> dict[str, Any] | None:
     """Return the field. In a merge patch, null removes what is no longer known."""
+    if reported is None or (not reported.progress.metric and reported.cpu is None):
+        return None
     progress = reported.progress
     return {
         "metric": progress.metric,
@@ -47,9 +52,15 @@ def encode_progress(reported: Reported) -> dict[str, Any]:
     }
 
 
-def decode_progress(raw: object) -> Reported | None:
-    """Return the progress from its JSON, None if there is none; total, whatever the input."""
-    if not (written := mapping(raw)):
+def decode_progress(raw: object, conditions: Mapping[Any, Mapping[str, Any]]) -> Reported | None:
+    """Return the progress from its JSON and the conditions by type, None if they have nothing.
+
+    Total, whatever the input.
+    """
+    written = mapping(raw)
+    known = _verdict(conditions.get(PROGRESS_KNOWN))
+    unmeasured = _verdict(conditions.get(CPU_USE_KNOWN))
+    if not written and known is None and unmeasured is None:
         return None
     cpu = None
     with suppress(QuantityError):
@@ -70,7 +81,15 @@ def decode_progress(raw: object) -> Reported | None:
         state=GrowthState(state) if state in set(GrowthState) else None,
         cpu=cpu,
         source=Source.LOG,
+        known=known,
+        unmeasured=unmeasured,
     )
+
+
+def _verdict(condition: Mapping[str, Any] | None) -> Verdict | None:
+    if condition is None:
+        return None
+    return Verdict(text(condition.get("reason")), text(condition.get("message")))
 
 
 def _number(value: object) -> float | None:

@@ -12,6 +12,7 @@ from kfext import names
 from kfext.errors import ApiError, BadRequest, Forbidden, NotFound
 from kfext.kube.client import Client
 from kfext.kube.pod_log import PodLog
+from kfext.kube.usage import Usage
 from kfext.model.moment import Moment
 from kfext.model.verdict import Verdict
 from kfext.state.planner import Planner
@@ -24,6 +25,7 @@ _PAUSE_SECONDS = 0.5
 _MOST_BEGUN = 10
 """Reads that begin after each pause, so 20 a second: more jobs are read less often."""
 MOST_AT_ONCE = 16
+_MEASURE_SECONDS = 30.0
 _READ_SECONDS = 10.0
 """The longest that a read may take: a kubelet may be slow to answer, or never do."""
 
@@ -32,17 +34,20 @@ class ProgressReader:
     """Reads what the planner wants read; `show` is called with each job that was read.
 
     `client` should be one of its own: placement must not wait for logs.
+    `usage` measures the CPU that their pods use, which the growth of a job is judged by.
     """
 
     def __init__(
         self,
         client: Client,
         *,
+        usage: Usage,
         planner: Planner,
         show: Callable[[TrackedJob], None],
         now: Callable[[], Moment],
     ) -> None:
         self._client = client
+        self._usage = usage
         self._planner = planner
         self._show = show
         self._now = now
@@ -53,6 +58,7 @@ class ProgressReader:
         """Read until cancelled."""
         progress = self._planner.progress
         async with asyncio.TaskGroup() as reads:
+            reads.create_task(self._measure())
             while True:
                 most = min(_MOST_BEGUN, MOST_AT_ONCE - self._running)
                 for read in progress.due(self._now().monotonic, most=most):
@@ -61,6 +67,15 @@ class ProgressReader:
                 for uid in self._logs.keys() - self._planner.cluster.jobs.keys():
                     del self._logs[uid]
                 await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def _measure(self) -> None:
+        progress = self._planner.progress
+        try:
+            while True:
+                progress.measured(await self._usage.read(progress.running()))
+                await asyncio.sleep(_MEASURE_SECONDS)
+        finally:
+            await self._usage.close()
 
     async def _read(self, read: LogRead) -> None:
         progress, pod = self._planner.progress, read.pod

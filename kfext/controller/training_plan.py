@@ -1,6 +1,5 @@
 """The content of a TrainingPlan, as values and as the API server's JSON."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,6 @@ from kfext.names import (
     API_GROUP,
     API_VERSION,
     PLANNED,
-    PROGRESS_KNOWN,
     REASON_HOST_NETWORK,
     REASON_SETTINGS_INVALID,
     TRAINING_GROUP,
@@ -46,8 +44,6 @@ class TrainingPlanStatus:
     """Why the pods have, or do not have, the host network that was requested."""
     progress: Reported | None = None
     """What the job last reported about itself, None if nothing is known."""
-    known: Verdict | None = None
-    """Whether its progress is known, and why not; None if that is not known yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +73,10 @@ def decode_training_plan(raw: bytes) -> WrittenTrainingPlan:
             planned=text(written.get(PLANNED, {}).get("message")),
             asked=text(written.get(REASON_HOST_NETWORK, {}).get("message")),
             invalid=text(written.get(REASON_SETTINGS_INVALID, {}).get("message")),
-            progress=decode_progress(raw_status.get("progress")),
-            known=_verdict(written.get(PROGRESS_KNOWN)),
+            progress=decode_progress(raw_status.get("progress"), written),
         ),
         marks=decode_marks(raw_status.get("conditions")),
     )
-
-
-def _verdict(condition: Mapping[str, Any] | None) -> Verdict | None:
-    if condition is None:
-        return None
-    return Verdict(text(condition.get("reason")), text(condition.get("message")))
 
 
 def body_of(job: TrainingJob) -> dict[str, Any]:

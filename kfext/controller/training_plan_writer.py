@@ -25,8 +25,8 @@ from kfext.kube.client import Client
 from kfext.model.backoff import exponential_backoff
 from kfext.model.job import TrainingJob
 from kfext.model.tolerant import mapping, text
-from kfext.model.verdict import Verdict
 from kfext.names import (
+    CPU_USE_KNOWN,
     KNOWN,
     PLACED,
     PLANNED,
@@ -86,13 +86,11 @@ class TrainingPlanWriter:
         """Have the job's TrainingPlan show `status`, beside the progress that it shows."""
         _, shown = self._wanted.get(job.uid, (job, self._written.get(job.uid)))
         if shown is not None:
-            status = replace(status, progress=shown.progress, known=shown.known)
+            status = replace(status, progress=shown.progress)
         self._want(job, status)
 
-    def show_progress(
-        self, job: TrainingJob, progress: Reported | None, known: Verdict | None
-    ) -> None:
-        """Have the job's TrainingPlan show its progress; what is not known yet stays as it is.
+    def show_progress(self, job: TrainingJob, progress: Reported | None) -> None:
+        """Have the job's TrainingPlan show its progress, or none.
 
         Numbers that differ in their third digit only are not worth a write.
         """
@@ -101,19 +99,10 @@ class TrainingPlanWriter:
         _, status = self._wanted[job.uid]
         written = self._written.get(job.uid)
         if progress is not None:
-            progress = as_written(progress)
+            progress = as_written(progress.after(status.progress or Reported()))
             if written and written.progress and looks_the_same(written.progress, progress):
                 progress = written.progress
-        self._want(
-            job,
-            replace(status, progress=progress or status.progress, known=known or status.known),
-        )
-
-    def hide_progress(self, job: TrainingJob) -> None:
-        """Have the job's TrainingPlan show no progress."""
-        if job.uid in self._wanted:
-            _, status = self._wanted[job.uid]
-            self._want(job, replace(status, progress=None, known=None))
+        self._want(job, replace(status, progress=progress))
 
     def reason(self, job: TrainingJob) -> str:
         """Return the reason last shown for a job, empty if none."""
@@ -231,18 +220,21 @@ class TrainingPlanWriter:
         planned = self._conditions.state(
             uid, PLANNED, holds=True, reason=REASON_PLANNED, message=status.planned
         )
-        known = self._conditions.state(
-            uid,
-            PROGRESS_KNOWN,
-            holds=status.known is not None and status.known.reason in KNOWN,
-            reason=status.known.reason if status.known else "",
-            message=status.known.message if status.known else "",
-        )
-        more = [
-            (planned, status.planned),
-            (network, status.asked),
-            (invalid, status.invalid),
-            (known, status.known),
+        more = [(planned, status.planned), (network, status.asked), (invalid, status.invalid)]
+        progress = status.progress or Reported()
+        known = [
+            self._conditions.state(
+                uid,
+                type_,
+                holds=verdict.reason in KNOWN,
+                reason=verdict.reason,
+                message=verdict.message[:1024],
+            )
+            for type_, verdict in (
+                (PROGRESS_KNOWN, progress.known),
+                (CPU_USE_KNOWN, progress.unmeasured),
+            )
+            if verdict is not None
         ]
         return {
             "phase": status.phase,
@@ -252,8 +244,8 @@ class TrainingPlanWriter:
             "network": status.network,
             "reason": status.reason,
             "message": status.message,
-            "progress": encode_progress(status.progress) if status.progress else None,
-            "conditions": [placed, *(condition for condition, said in more if said)],
+            "progress": encode_progress(status.progress),
+            "conditions": [placed, *(condition for condition, said in more if said), *known],
         }
 
 

@@ -3,7 +3,7 @@
 It is pulled: `due` returns the logs to read now, `take` and `fail` take in what came of each.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kfext import names
@@ -13,9 +13,11 @@ from kfext.core.progress.reported import Reported
 from kfext.core.settings.resolve import NEVER, Settings
 from kfext.core.settings.values import OFF
 from kfext.model.backoff import exponential_backoff
+from kfext.model.cpu_use import CpuUse
 from kfext.model.log_line import LogLine
 from kfext.model.moment import Moment
 from kfext.model.pod import Pod
+from kfext.model.quantity import CPU
 from kfext.model.verdict import Verdict
 from kfext.state.alarms import Alarms
 from kfext.state.cluster import Cluster
@@ -91,7 +93,7 @@ class JobsProgress:
         if followed is None:
             return
         followed.take(lines, now=now.wall)
-        if followed.reported() is None:
+        if not followed.recognised:
             self._turns[read.uid] = self._turns.get(read.uid, 0) + 1
         if read.pod.finished:
             self._ended[read.uid] = read.pod.uid
@@ -114,14 +116,33 @@ class JobsProgress:
         self._alarms.set(read.uid, now.monotonic + pause)
 
     def reported(self, uid: str) -> Reported | None:
-        """Return what to show of a job, None before anything was recognised."""
+        """Return what to show of a job, None if its log is not read."""
         followed = self._followed.get(uid)
         return followed.reported() if followed else None
 
-    def verdict(self, uid: str) -> Verdict | None:
-        """Return whether the progress of a job is known, None while it is too early to say."""
-        followed = self._followed.get(uid)
-        return followed.verdict() if followed else None
+    def running(self) -> list[Pod]:
+        """Return the pods that run of the jobs whose log is read, for their use of CPU."""
+        pods = (pod for uid in self._followed for pod in self._cluster.pods(uid))
+        return [pod for pod in pods if pod.phase == "Running"]
+
+    def measured(self, found: Mapping[str, CpuUse | Verdict]) -> None:
+        """Take in what pods use, by uid, or why that is not known."""
+        for uid, followed in self._followed.items():
+            pods = [pod for pod in self._cluster.pods(uid) if pod.uid in found]
+            used = [found[pod.uid] for pod in pods]
+            cores = [use.cores for use in used if isinstance(use, CpuUse)]
+            why = next((use for use in used if isinstance(use, Verdict)), None)
+            if why is not None or not cores:
+                early = why is None or why.reason == names.REASON_CPU_USE_PENDING
+                followed.use(None, share=None, why=None if early else why)
+            else:
+                followed.use(sum(cores), share=self._share(sum(cores), pods))
+
+    def _share(self, cores: float, pods: Iterable[Pod]) -> float | None:
+        """Return the share of the CPU of the nodes of some pods, None if that is not known."""
+        nodes = map(self._cluster.ledger.node, {pod.node_name for pod in pods})
+        there = sum(node.allocatable.get(CPU, 0) for node in nodes if node is not None)
+        return 1000 * cores / there if there else None
 
     def _enrol(self, now: float) -> None:
         """Have new jobs looked at, and those that have just finished; forget those that are gone.
@@ -170,7 +191,7 @@ class JobsProgress:
         return self._followed.get(read.uid)
 
     def _period(self, tracked: TrackedJob, followed: Followed) -> float:
-        if followed.reported() is None and followed.fruitless >= _FRUITLESS:
+        if not followed.recognised and followed.fruitless >= _FRUITLESS:
             return SELDOM
         settings = self._settings_of(tracked)
         opted_in = settings.resize != OFF or settings.migrate != NEVER or settings.elastic

@@ -35,6 +35,9 @@ class Followed:
         self._growth = GrowthList()
         self._judged = 0.0
         self._failed: Verdict | None = None
+        self._cores: float | None = None
+        self._share: float | None = None
+        self._unmeasured: Verdict | None = None
 
     def take(self, lines: Sequence[LogLine], *, now: float) -> None:
         """Take in the lines of a read in the order printed; `now` is in epoch seconds."""
@@ -56,18 +59,27 @@ class Followed:
         if why.reason == names.REASON_LOG_FORBIDDEN or self.failures >= _UNAVAILABLE:
             self._failed = why
 
-    def reported(self) -> Reported | None:
-        """Return what to show, None before anything was recognised."""
-        if not self._course.metric:
-            return None
+    def use(self, cores: float | None, *, share: float | None, why: Verdict | None = None) -> None:
+        """Take in the cores that the job uses and their share of its nodes, else why not."""
+        self._cores, self._share, self._unmeasured = cores, share, why
+
+    @property
+    def recognised(self) -> bool:
+        """Whether anything of its progress was recognised."""
+        return bool(self._course.metric)
+
+    def reported(self) -> Reported:
+        """Return what to show."""
         return Reported(
             progress=self._course.progress(),
             growth=self._growth.growth,
             state=self._growth.state if self._course.better else None,
+            cpu=self._cores,
+            known=self._known(),
+            unmeasured=self._unmeasured,
         )
 
-    def verdict(self) -> Verdict | None:
-        """Return whether the progress is known, and why not; None while it is too early to say."""
+    def _known(self) -> Verdict | None:
         if self._failed is not None:
             return self._failed
         metric = self._course.metric
@@ -91,7 +103,7 @@ class Followed:
             return
         self._judged = now
         progress = progress_of(self._course.windows, self._course.better, now=now)
-        self._growth.take(progress, None)
+        self._growth.take(progress, self._share)
 
 
 def _newest(lines: Sequence[LogLine]) -> Iterable[LogLine]:

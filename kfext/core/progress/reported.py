@@ -1,10 +1,11 @@
 """What is shown of a job's progress, and when it is worth writing again."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from kfext.core.progress.course import Progress
+from kfext.model.verdict import Verdict
 
 _DIGITS = 2
 
@@ -30,6 +31,8 @@ class Reported:
     `growth`: its growth efficiency G in the last interval, None while that is not known.
     `state`: None for a job without a metric of which it is known which way is better.
     `cpu`: the cores that its pods use together, None while that is not known.
+    `known`: whether the progress is known, and why not; None while it is too early to say.
+    `unmeasured`: why the use is not known although it could be, None if it is.
     """
 
     progress: Progress = field(default_factory=Progress)
@@ -37,10 +40,19 @@ class Reported:
     state: GrowthState | None = None
     cpu: float | None = None
     source: Source = Source.LOG
+    known: Verdict | None = None
+    unmeasured: Verdict | None = None
+
+    def after(self, old: "Reported") -> "Reported":
+        """Return this one; while it has no progress, with the numbers that were shown before it."""
+        if self.progress.metric:
+            return self
+        known = self.known or old.known
+        return replace(old, cpu=self.cpu, known=known, unmeasured=self.unmeasured)
 
 
 def looks_the_same(one: Reported, other: Reported) -> bool:
-    """Return whether no state differs, and no number in its first two digits.
+    """Return whether no state and no reason differs, and no number in its first two digits.
 
     The time of the last report is left out: it changes with every line.
     """
@@ -54,7 +66,8 @@ def _shown(reported: Reported) -> tuple[object, ...]:
         *(reported.growth, reported.cpu),
     )
     rounded = tuple(None if number is None else _rounded(number) for number in numbers)
-    return (progress.metric, reported.state, reported.source, *rounded)
+    states = (reported.state, reported.source, reported.known, reported.unmeasured)
+    return (progress.metric, *states, *rounded)
 
 
 def _rounded(number: float) -> float:

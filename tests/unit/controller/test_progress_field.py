@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 from kfext.controller.progress_field import as_written, decode_progress, encode_progress
 from kfext.core.progress.course import Progress
 from kfext.core.progress.reported import GrowthState, Reported
+from kfext.model.verdict import Verdict
+from kfext.names import CPU_USE_KNOWN, PROGRESS_KNOWN
 from tests.unit.objects import json_values
 
+_verdicts = st.none() | st.builds(Verdict, st.text(max_size=9), st.text(max_size=9))
 _amounts = st.none() | st.floats(0, 1e15, allow_nan=False)
 _counts = st.none() | st.integers(0, 10**15)
 _progress = st.builds(
@@ -30,23 +33,34 @@ _reported = st.builds(
     growth=_amounts,
     state=st.none() | st.sampled_from(GrowthState),
     cpu=st.none() | st.floats(0, 1e4),
-)
+    known=_verdicts,
+    unmeasured=_verdicts,
+).filter(lambda one: one.progress.metric or one.cpu is not None)
 
 
 @given(_reported)
 def test_what_is_written_is_read_again(reported: Reported) -> None:
     written = as_written(reported)
     stored = orjson.loads(orjson.dumps(encode_progress(written)))
-    assert decode_progress({key: one for key, one in stored.items() if one is not None}) == written
+    conditions = {
+        type_: {"reason": verdict.reason, "message": verdict.message}
+        for type_, verdict in (
+            (PROGRESS_KNOWN, reported.known),
+            (CPU_USE_KNOWN, reported.unmeasured),
+        )
+        if verdict is not None
+    }
+    kept = {key: one for key, one in stored.items() if one is not None}
+    assert decode_progress(kept, conditions) == written
 
 
 @given(
     json_values | st.dictionaries(st.sampled_from(["value", "cpu", "time", "state"]), json_values)
 )
 def test_anything_else_is_read_without_an_error(raw: Any) -> None:
-    decode_progress(raw)
+    decode_progress(raw, {})
 
 
 @pytest.mark.parametrize("raw", [None, {}, [], "x"])
 def test_without_the_field_there_is_no_progress(raw: object) -> None:
-    assert decode_progress(raw) is None
+    assert decode_progress(raw, {}) is None

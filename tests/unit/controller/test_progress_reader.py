@@ -1,7 +1,7 @@
 """What becomes of the logs that the planner wants read."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import cast
 
@@ -12,8 +12,12 @@ from kfext.controller import progress_reader as module
 from kfext.controller.progress_reader import MOST_AT_ONCE, ProgressReader
 from kfext.errors import ApiError, BadRequest, Forbidden, NotFound, Unavailable
 from kfext.kube.client import Client
+from kfext.kube.usage import Usage
+from kfext.model.cpu_use import CpuUse
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
+from kfext.model.pod import Pod
+from kfext.model.verdict import Verdict
 from kfext.names import PLACED
 from kfext.state.planner import Planner
 from tests.builders import job, pod
@@ -47,12 +51,31 @@ class FakeKubelet:
         return answer
 
 
+class FakeUsage:
+    """Pods use as many cores as is set, by uid."""
+
+    def __init__(self) -> None:
+        self.cores: dict[str, float] = {}
+        self.closed = False
+
+    async def read(self, pods: Iterable[Pod]) -> dict[str, CpuUse | Verdict]:
+        return {
+            pod.uid: CpuUse(self.cores[pod.uid], at=1.0, window=30.0)
+            if pod.uid in self.cores
+            else Verdict(names.REASON_CPU_USE_FORBIDDEN, "may not")
+            for pod in pods
+        }
+
+    async def close(self) -> None:
+        self.closed = True
+
+
 class Bed:
     """A planner of jobs that run; the clock shows `at`."""
 
     def __init__(self) -> None:
         self.at = 100.0
-        self.kubelet = FakeKubelet()
+        self.kubelet, self.usage = FakeKubelet(), FakeUsage()
         self.planner = Planner()
         self.planner.settings.observe_namespace(
             None, Namespace("team", labels={names.MANAGED: "true"})
@@ -60,6 +83,7 @@ class Bed:
         self.shown: list[str] = []
         self.reader = ProgressReader(
             cast(Client, self.kubelet),
+            usage=cast(Usage, self.usage),
             planner=self.planner,
             show=lambda tracked: self.shown.append(tracked.job.name),
             now=lambda: Moment(wall=2e9, monotonic=self.at),
@@ -73,8 +97,8 @@ class Bed:
         self.planner.cluster.jobs[f"uid-{name}"].phase = PLACED
 
     def reason(self, name: str) -> str:
-        verdict = self.planner.progress.verdict(f"uid-{name}")
-        return verdict.reason if verdict else ""
+        reported = self.planner.progress.reported(f"uid-{name}")
+        return reported.known.reason if reported and reported.known else ""
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Let it read until something holds."""
@@ -131,8 +155,9 @@ async def test_why_a_log_cannot_be_read(bed: Bed, error: ApiError, reads: int, w
         await bed.until(lambda wanted=number + 1: len(bed.shown) == wanted)  # type: ignore[misc]
         bed.at += 1000
     assert bed.reason("train") == want
-    verdict = bed.planner.progress.verdict("uid-train")
-    assert verdict is None or "secret" not in verdict.message
+    reported = bed.planner.progress.reported("uid-train")
+    assert reported is not None
+    assert "secret" not in str(reported.known)
 
 
 async def test_a_read_that_never_ends_is_given_up(
@@ -177,3 +202,20 @@ async def test_nothing_is_kept_of_a_job_that_is_gone(bed: Bed) -> None:
     await bed.until(lambda: len(bed.shown) == 1)
     bed.planner.cluster.forget_job("uid-train")
     await bed.until(lambda: not bed.reader._logs)
+
+
+async def test_the_cpu_use_of_the_jobs_that_are_read_is_measured(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MEASURE_SECONDS", 0.001)
+    bed.usage.cores["pod-train"] = 1.5
+    bed.runs("train")
+    bed.runs("other")
+
+    def measured() -> list[float | str | None]:
+        found = [bed.planner.progress.reported(f"uid-{name}") for name in ("train", "other")]
+        shown = [one for one in found if one is not None]
+        return [one.unmeasured.reason if one.unmeasured else one.cpu for one in shown]
+
+    await bed.until(lambda: measured() == [1.5, names.REASON_CPU_USE_FORBIDDEN])
+    assert bed.usage.closed

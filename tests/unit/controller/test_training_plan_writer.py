@@ -252,19 +252,19 @@ def test_a_pytorchjob_and_a_tfjob_of_one_name_have_two_views() -> None:
     assert JOB.training_plan != other.training_plan
 
 
-def progress(step: int, **more: Any) -> Reported:
-    return Reported(Progress("loss", value=0.5, step=step, at=1.0), **more)
+def progress(step: int, *, known: Verdict = RECOGNISED, **more: Any) -> Reported:
+    return Reported(Progress("loss", value=0.5, step=step, at=1.0), known=known, **more)
 
 
 async def test_progress_is_shown_beside_the_phase_and_stays_when_that_changes(
     api: FakeApi,
 ) -> None:
     made = plan_writer(api)
-    made.show_progress(JOB, progress(1), RECOGNISED)  # its phase comes first
+    made.show_progress(JOB, progress(1))  # its phase comes first
     made.show(JOB, WAITS)
     await run(made)
     assert api.plans["pytorchjob-train"]["status"]["progress"] is None
-    made.show_progress(JOB, progress(1000), RECOGNISED)
+    made.show_progress(JOB, progress(1000))
     made.show(JOB, RUNS)
     await run(made)
     status = api.plans["pytorchjob-train"]["status"]
@@ -276,25 +276,23 @@ async def test_progress_is_shown_beside_the_phase_and_stays_when_that_changes(
 @pytest.mark.parametrize(
     ("later", "writes"),
     [
-        pytest.param([(progress(1009), RECOGNISED)], 1, id="the third digit"),
-        pytest.param([(progress(1100), RECOGNISED)], 2, id="the second digit"),
-        pytest.param(
-            [(progress(1000 + 30 * more), RECOGNISED) for more in range(4)], 2, id="bit by bit"
-        ),
-        pytest.param([(progress(1000), DIVERGED)], 2, id="another reason"),
-        pytest.param([(None, None)], 1, id="nothing known since a restart"),
-        pytest.param([(progress(1000, state=GrowthState.NEW), RECOGNISED)], 2, id="a state"),
+        pytest.param([(progress(1009))], 1, id="the third digit"),
+        pytest.param([(progress(1100))], 2, id="the second digit"),
+        pytest.param([(progress(1000 + 30 * more)) for more in range(4)], 2, id="bit by bit"),
+        pytest.param([progress(1000, known=DIVERGED)], 2, id="another reason"),
+        pytest.param([Reported()], 1, id="nothing known since a restart"),
+        pytest.param([(progress(1000, state=GrowthState.NEW))], 2, id="a state"),
     ],
 )
 async def test_progress_is_written_again_only_if_a_person_would_see_it(
-    api: FakeApi, later: list[tuple[Reported | None, Verdict | None]], writes: int
+    api: FakeApi, later: list[Reported], writes: int
 ) -> None:
     made = plan_writer(api)
     made.show(JOB, RUNS)
-    made.show_progress(JOB, progress(1000), RECOGNISED)
+    made.show_progress(JOB, progress(1000))
     await run(made)
-    for reported, verdict in later:
-        made.show_progress(JOB, reported, verdict)
+    for reported in later:
+        made.show_progress(JOB, reported)
         await run(made)
     assert api.patches == writes
     assert api.plans["pytorchjob-train"]["status"]["progress"]["step"] >= 1000
@@ -303,16 +301,16 @@ async def test_progress_is_written_again_only_if_a_person_would_see_it(
 async def test_progress_outlives_a_restart_of_the_controller(api: FakeApi) -> None:
     first = plan_writer(api)
     first.show(JOB, RUNS)
-    first.show_progress(JOB, progress(1000), RECOGNISED)
+    first.show_progress(JOB, progress(1000))
     await run(first)
     successor = plan_writer(api)
     raw = api.plans["pytorchjob-train"]
     successor.observe(None, decode_training_plan(json.dumps(raw).encode()))
     successor.show(JOB, RUNS)
-    successor.show_progress(JOB, None, None)
+    successor.show_progress(JOB, Reported())
     await run(successor)
     assert api.patches == 1
-    successor.show_progress(JOB, None, Verdict(REASON_LOG_FORBIDDEN, "may not"))
+    successor.show_progress(JOB, Reported(known=Verdict(REASON_LOG_FORBIDDEN, "may not")))
     await run(successor)
     assert api.plans["pytorchjob-train"]["status"]["progress"]["step"] == 1000
 
@@ -320,9 +318,9 @@ async def test_progress_outlives_a_restart_of_the_controller(api: FakeApi) -> No
 async def test_progress_is_hidden_where_it_is_opted_out(api: FakeApi) -> None:
     made = plan_writer(api)
     made.show(JOB, RUNS)
-    made.show_progress(JOB, progress(1), RECOGNISED)
+    made.show_progress(JOB, progress(1))
     await run(made)
-    made.hide_progress(JOB)
+    made.show_progress(JOB, None)
     await run(made)
     status = api.plans["pytorchjob-train"]["status"]
     assert status["progress"] is None

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from kfext import names
+from kfext.core.progress.reported import Reported
 from kfext.core.settings.resolve import Settings, resolve
+from kfext.model.cpu_use import CpuUse
 from kfext.model.log_line import LogLine
 from kfext.model.moment import Moment
 from kfext.model.policy import TrainingPolicy
@@ -15,7 +17,7 @@ from kfext.names import PLACED
 from kfext.state.cluster import Cluster
 from kfext.state.progress import JobsProgress, LogRead
 from kfext.state.tracked_job import TrackedJob
-from tests.builders import JobBuilder, job, pod
+from tests.builders import JobBuilder, job, node, pod
 
 AWAY = Verdict(names.REASON_LOG_UNAVAILABLE, "the kubelet does not answer")
 FORBIDDEN = Verdict(names.REASON_LOG_FORBIDDEN, "may not")
@@ -256,7 +258,7 @@ def test_another_expression_begins_anew() -> None:
     bed.take(bed.due()[0], *LOSS)
     bed.cluster.observe_job(training(metrics=r"stdout:x (?P<value>\d+)").version(2).raw)
     assert len(bed.due(30.0)) == 1
-    assert bed.progress.reported(tracked.job.uid) is None
+    assert bed.progress.reported(tracked.job.uid) == Reported()
 
 
 @pytest.mark.parametrize("gone", ["off", "deleted"])
@@ -273,4 +275,58 @@ def test_nothing_is_known_of_a_job_that_is_gone_or_opted_out(gone: str) -> None:
         assert bed.due(30.0) == []
         bed.take(read, *LOSS)
     assert bed.progress.reported(tracked.job.uid) is None
-    assert bed.progress.verdict(tracked.job.uid) is None
+
+
+FORBIDDEN_USE = Verdict(names.REASON_CPU_USE_FORBIDDEN, "may not")
+PENDING_USE = Verdict(names.REASON_CPU_USE_PENDING, "too early")
+
+
+def cores(amount: float) -> CpuUse:
+    return CpuUse(amount, at=1.0, window=30.0)
+
+
+@pytest.mark.parametrize(
+    ("found", "want"),
+    [
+        pytest.param([cores(0.5), cores(0.25)], (0.75, None), id="the sum of its pods"),
+        pytest.param([cores(0.5), PENDING_USE], (None, None), id="one is not measured yet"),
+        pytest.param([cores(0.5), FORBIDDEN_USE], (None, FORBIDDEN_USE), id="one may not be"),
+        pytest.param([], (None, None), id="nothing was measured"),
+    ],
+)
+def test_the_cpu_use_of_a_job(
+    found: list[CpuUse | Verdict], want: tuple[float | None, Verdict | None]
+) -> None:
+    bed = Bed()
+    elastic = job(uid="e").worker(2, cpu="1").resumed()
+    tracked = bed.runs(elastic, pods=2)
+    bed.due()
+    assert [one.uid for one in bed.progress.running()] == ["e-0", "e-1"]
+    bed.progress.measured({f"e-{number}": use for number, use in enumerate(found)})
+    reported = bed.progress.reported(tracked.job.uid)
+    assert reported is not None
+    assert (reported.cpu, reported.unmeasured) == want
+
+
+@pytest.mark.parametrize(
+    ("allocatable", "growth"),
+    [
+        pytest.param("4", 4 * 0.4, id="a quarter of its node"),
+        pytest.param("", 0.4, id="of a node that is not known, all of it"),
+    ],
+)
+def test_growth_is_for_the_share_of_the_nodes_that_was_used(
+    allocatable: str, growth: float
+) -> None:
+    bed = Bed()
+    if allocatable:
+        bed.cluster.observe_node(None, node("a", cpu=allocatable))
+    tracked = bed.runs(training())
+    for window, value in enumerate((1.0, 0.6)):
+        (read,) = bed.due(30.0 * window + 29.9)
+        bed.progress.measured({read.pod.uid: cores(1.0)})
+        lines = [LogLine(30.0 * window + tick, f"loss={value}") for tick in range(29)]
+        bed.progress.take(read, lines, bed.now)
+    reported = bed.progress.reported(tracked.job.uid)
+    assert reported is not None
+    assert reported.growth == pytest.approx(growth)
