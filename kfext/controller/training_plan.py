@@ -5,18 +5,25 @@ from typing import Any
 
 import msgspec
 
-from kfext.controller.conditions import Mark, decode_marks
-from kfext.controller.progress_field import decode_progress
+from kfext.controller.conditions import Conditions, Mark, decode_marks
+from kfext.controller.progress_field import decode_progress, encode_progress
 from kfext.core.progress.reported import Reported
-from kfext.core.settings.values import POD
+from kfext.core.settings.values import HOST, POD
+from kfext.core.words import listed
 from kfext.model.job import TrainingJob
 from kfext.model.tolerant import mapping, sequence, text
 from kfext.model.verdict import Verdict
 from kfext.names import (
     API_GROUP,
     API_VERSION,
+    CPU_USE_KNOWN,
+    KNOWN,
+    PLACED,
     PLANNED,
+    PROGRESS_KNOWN,
     REASON_HOST_NETWORK,
+    REASON_PLANNED,
+    REASON_POD_NETWORK,
     REASON_SETTINGS_INVALID,
     TRAINING_GROUP,
     TRAINING_VERSION,
@@ -122,3 +129,56 @@ def status_of(
         invalid=invalid[:1024],
         planned=planned,
     )
+
+
+def encode_status(uid: str, status: TrainingPlanStatus, conditions: Conditions) -> dict[str, Any]:
+    """Return a status as the API wants it; the conditions remember when each last changed."""
+    placed = conditions.state(
+        uid,
+        "Placed",
+        holds=status.phase == PLACED,
+        reason=status.reason or status.phase,
+        message=status.message,
+    )
+    reason = REASON_SETTINGS_INVALID
+    invalid = conditions.state(
+        uid, reason, holds=bool(status.invalid), reason=reason, message=status.invalid
+    )
+    on_host = status.network == HOST
+    network = conditions.state(
+        uid,
+        REASON_HOST_NETWORK,
+        holds=on_host,
+        reason=REASON_HOST_NETWORK if on_host else REASON_POD_NETWORK,
+        message=status.asked,
+    )
+    planned = conditions.state(
+        uid, PLANNED, holds=True, reason=REASON_PLANNED, message=status.planned
+    )
+    more = [(planned, status.planned), (network, status.asked), (invalid, status.invalid)]
+    progress = status.progress or Reported()
+    known = [
+        conditions.state(
+            uid,
+            type_,
+            holds=verdict.reason in KNOWN,
+            reason=verdict.reason,
+            message=verdict.message[:1024],
+        )
+        for type_, verdict in (
+            (PROGRESS_KNOWN, progress.known),
+            (CPU_USE_KNOWN, progress.unmeasured),
+        )
+        if verdict is not None
+    ]
+    return {
+        "phase": status.phase,
+        "nodes": list(status.nodes),
+        "nodeSummary": listed(status.nodes),
+        "workers": status.workers,
+        "network": status.network,
+        "reason": status.reason,
+        "message": status.message,
+        "progress": encode_progress(status.progress),
+        "conditions": [placed, *(condition for condition, said in more if said), *known],
+    }

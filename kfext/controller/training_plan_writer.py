@@ -10,32 +10,20 @@ from typing import Any
 import structlog
 
 from kfext.controller.conditions import Conditions
-from kfext.controller.progress_field import as_written, encode_progress
+from kfext.controller.progress_field import as_written
 from kfext.controller.training_plan import (
     TrainingPlanStatus,
     WrittenTrainingPlan,
     body_of,
+    encode_status,
 )
 from kfext.core.progress.reported import Reported, looks_the_same
-from kfext.core.settings.values import HOST
-from kfext.core.words import listed
 from kfext.errors import ApiError, Conflict, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.model.backoff import exponential_backoff
 from kfext.model.job import TrainingJob
 from kfext.model.tolerant import mapping, text
-from kfext.names import (
-    CPU_USE_KNOWN,
-    KNOWN,
-    PLACED,
-    PLANNED,
-    PROGRESS_KNOWN,
-    REASON_HOST_NETWORK,
-    REASON_PLANNED,
-    REASON_POD_NETWORK,
-    REASON_SETTINGS_INVALID,
-)
 
 _log = structlog.get_logger(__name__)
 
@@ -180,7 +168,7 @@ class TrainingPlanWriter:
     async def _write(self, job: TrainingJob, status: TrainingPlanStatus) -> bool:
         """Write a status; return False if the TrainingPlan is of an earlier job of that name."""
         path = paths.plans(job.namespace, job.training_plan, "status")
-        body = {"status": self._status(job.uid, status)}
+        body = {"status": encode_status(job.uid, status, self._conditions)}
         made = job.uid in self._written
         while True:
             if not made:
@@ -196,57 +184,6 @@ class TrainingPlanWriter:
                 if not made:
                     return False
                 made = False
-
-    def _status(self, uid: str, status: TrainingPlanStatus) -> dict[str, Any]:
-        placed = self._conditions.state(
-            uid,
-            "Placed",
-            holds=status.phase == PLACED,
-            reason=status.reason or status.phase,
-            message=status.message,
-        )
-        reason = REASON_SETTINGS_INVALID
-        invalid = self._conditions.state(
-            uid, reason, holds=bool(status.invalid), reason=reason, message=status.invalid
-        )
-        on_host = status.network == HOST
-        network = self._conditions.state(
-            uid,
-            REASON_HOST_NETWORK,
-            holds=on_host,
-            reason=REASON_HOST_NETWORK if on_host else REASON_POD_NETWORK,
-            message=status.asked,
-        )
-        planned = self._conditions.state(
-            uid, PLANNED, holds=True, reason=REASON_PLANNED, message=status.planned
-        )
-        more = [(planned, status.planned), (network, status.asked), (invalid, status.invalid)]
-        progress = status.progress or Reported()
-        known = [
-            self._conditions.state(
-                uid,
-                type_,
-                holds=verdict.reason in KNOWN,
-                reason=verdict.reason,
-                message=verdict.message[:1024],
-            )
-            for type_, verdict in (
-                (PROGRESS_KNOWN, progress.known),
-                (CPU_USE_KNOWN, progress.unmeasured),
-            )
-            if verdict is not None
-        ]
-        return {
-            "phase": status.phase,
-            "nodes": list(status.nodes),
-            "nodeSummary": listed(status.nodes),
-            "workers": status.workers,
-            "network": status.network,
-            "reason": status.reason,
-            "message": status.message,
-            "progress": encode_progress(status.progress),
-            "conditions": [placed, *(condition for condition, said in more if said), *known],
-        }
 
 
 def _same_but_numbers(status: TrainingPlanStatus, written: TrainingPlanStatus | None) -> bool:
