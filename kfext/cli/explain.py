@@ -4,12 +4,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import orjson
-import yaml
-
 from kfext import names
 from kfext.cli.changes import changes
 from kfext.cli.cluster import ClusterOptions, Raw, find_job, pods_of
+from kfext.cli.output import printed
 from kfext.cli.queue import ahead_of
 from kfext.core.settings.values import Colocation
 from kfext.core.words import listed
@@ -33,11 +31,7 @@ async def explain_job(name: str, *, kind: str | None, output: str, cluster: Clus
         pods = await pods_of(client, job)
         ahead = await ahead_of(client, job) if job.in_queue else []
     explanation = explained(job, raw, status=status, pods=pods, ahead=ahead)
-    if output == "json":
-        return orjson.dumps(explanation, option=orjson.OPT_INDENT_2).decode() + "\n"
-    if output == "yaml":
-        return yaml.safe_dump(explanation, sort_keys=False, width=10_000)
-    return in_words(explanation)
+    return printed(explanation, output=output, words=lambda: in_words(explanation))
 
 
 async def _plan_status(client: Client, job: TrainingJob) -> Mapping[str, Any]:

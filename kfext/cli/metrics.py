@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import orjson
-import yaml
-
 from kfext import names
 from kfext.cli.cluster import ClusterOptions, find_job, pods_of
+from kfext.cli.output import printed, table
 from kfext.core.progress.course import Course
 from kfext.core.progress.growth import progress_of
 from kfext.core.progress.lines import Line, read_line
@@ -55,11 +53,7 @@ async def show_metrics(
         pods = await pods_of(client, job)
         reading = await _first_that_prints(client, job, pods, expression)
     shown = described(reading, expression=expression, now=time.time())
-    if output == "json":
-        return orjson.dumps(shown, option=orjson.OPT_INDENT_2).decode() + "\n"
-    if output == "yaml":
-        return yaml.safe_dump(shown, sort_keys=False, width=10_000)
-    return in_words(shown)
+    return printed(shown, output=output, words=lambda: in_words(shown))
 
 
 def _expression(job: TrainingJob, regex: str) -> str:
@@ -168,14 +162,8 @@ def in_words(shown: dict[str, Any]) -> str:
         for one in shown["series"][-_SHOWN:]
     ]
     if rows:
-        lines += ["", *_columns([("TIME", "STEP", "METRICS", "LINE"), *rows])]
+        lines += ["", *table([("TIME", "STEP", "METRICS", "LINE"), *rows])]
     return "\n".join(lines) + "\n"
-
-
-def _columns(rows: Sequence[tuple[str, ...]]) -> Iterable[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def _short(value: float | None) -> str:

@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-import orjson
-import yaml
-
 from kfext.cli.cluster import ClusterOptions
 from kfext.cli.forecast import NOT_HELD, STARTS, WAITS, Answer, Forecast
+from kfext.cli.output import printed
 from kfext.cli.render import title_of
 from kfext.cli.snapshot import read_snapshot
 from kfext.errors import UserError
@@ -85,8 +83,6 @@ def in_words(answers: Sequence[Answer]) -> str:
 
 def written(answers: Sequence[Answer], *, output: str) -> str:
     """Return the answers as text, json or yaml."""
-    if output == "text":
-        return in_words(answers)
     values = [
         {
             "job": one.job,
@@ -97,6 +93,4 @@ def written(answers: Sequence[Answer], *, output: str) -> str:
         }
         for one in answers
     ]
-    if output == "json":
-        return orjson.dumps(values, option=orjson.OPT_INDENT_2).decode() + "\n"
-    return yaml.safe_dump(values, sort_keys=False, width=10_000)
+    return printed(values, output=output, words=lambda: in_words(answers))

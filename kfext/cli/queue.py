@@ -4,10 +4,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import orjson
-import yaml
-
 from kfext.cli.cluster import ClusterOptions, all_jobs
+from kfext.cli.output import age, printed, table
 from kfext.cli.snapshot import read_classes
 from kfext.core.queue.order import Classes, priority_class, turn
 from kfext.errors import Forbidden, UserError
@@ -101,45 +99,36 @@ async def ahead_of(client: Client, job: TrainingJob) -> list[str]:
     return [one.title for one in queue[: uids.index(job.uid)]] if job.uid in uids else []
 
 
-def written(lines: Sequence[Mapping[str, Any]], *, output: str, namespace: str) -> str:
-    """Return the queue as text, json or yaml; `namespace` is empty for the whole cluster.
+def written(lines: Sequence[dict[str, Any]], *, output: str, namespace: str) -> str:
+    """Return the queue as text, json or yaml; `namespace` is empty for the whole cluster."""
+    return printed(lines, output=output, words=lambda: in_words(lines, namespace=namespace))
 
-    The text numbers its lines only for the whole cluster, where they are places in the queue.
+
+def in_words(lines: Sequence[Mapping[str, Any]], *, namespace: str) -> str:
+    """Return the queue for a person.
+
+    Its lines are numbered only for the whole cluster, where they are places in the queue.
     """
-    if output == "json":
-        return orjson.dumps(lines, option=orjson.OPT_INDENT_2).decode() + "\n"
-    if output == "yaml":
-        return yaml.safe_dump([dict(line) for line in lines], sort_keys=False, width=10_000)
     if not lines:
         return f"no job waits in namespace {namespace}\n" if namespace else "no job waits\n"
     rows = [_HEAD, *map(_row, lines)]
     if not namespace:
         rows = [(str(number) if number else "#", *row) for number, row in enumerate(rows)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    printed = []
-    for row, line in zip(rows, (None, *lines), strict=True):
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        printed.append("  ".join(cells).rstrip())
+    shown = []
+    for row, line in zip(table(rows), (None, *lines), strict=True):
+        shown.append(row)
         if line is not None and line["message"]:
-            printed.append(f"    {line['message']}")
-    return "\n".join(printed) + "\n"
+            shown.append(f"    {line['message']}")
+    return "\n".join(shown) + "\n"
 
 
 def _row(line: Mapping[str, Any]) -> tuple[str, ...]:
     priority = "?" if line["priority"] is None else line["priority"]
     return (
         f"{priority} {line['priorityClass']}".rstrip(),
-        _age(line["ageSeconds"]),
+        age(line["ageSeconds"]),
         str(line["pods"]),
         ", ".join(line["asks"]) or "nothing",
         f"{line['kind']} {line['namespace']}/{line['name']}",
         line["reason"],
     )
-
-
-def _age(seconds: int) -> str:
-    """Return an age as kubectl prints it."""
-    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"

@@ -1,0 +1,31 @@
+"""How the commands print what they found: in words for a person, as JSON or YAML for a program."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import orjson
+import yaml
+
+
+def printed(values: Any, *, output: str, words: Callable[[], str]) -> str:
+    """Return `values` as `json` or `yaml`, or what `words` makes of them as `text`."""
+    if output == "json":
+        return orjson.dumps(values, option=orjson.OPT_INDENT_2).decode() + "\n"
+    if output == "yaml":
+        return yaml.safe_dump(values, sort_keys=False, width=10_000)
+    return words()
+
+
+def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield a line for each row, with the columns below each other; the rows have equal lengths."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def age(seconds: float) -> str:
+    """Return a length of time as kubectl prints it."""
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{int(seconds // size)}{unit}"
+    return f"{int(seconds)}s"
