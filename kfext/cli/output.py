@@ -1,19 +1,32 @@
-"""How the commands print what they found: in words for a person, as JSON or YAML for a program."""
+"""How the commands print what they found: in words for a person, as JSON or YAML for a program.
 
+Much of it was written by others: names, messages, lines of logs. None of it reaches the terminal as
+anything but text.
+"""
+
+import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import orjson
 import yaml
 
 
 def printed(values: Any, *, output: str, words: Callable[[], str]) -> str:
-    """Return `values` as `json` or `yaml`, or what `words` makes of them as `text`."""
+    """Return `values` as `json` or `yaml` in ASCII, or what `words` makes of them as `text`."""
     if output == "json":
-        return orjson.dumps(values, option=orjson.OPT_INDENT_2).decode() + "\n"
+        return json.dumps(values, indent=2) + "\n"
     if output == "yaml":
         return yaml.safe_dump(values, sort_keys=False, width=10_000)
-    return words()
+    return plain(words())
+
+
+def plain(text: str) -> str:
+    """Return a text with a space for whatever is not to be seen.
+
+    That is what a terminal obeys, escapes and control characters of one or two bytes, and what
+    hides or turns around the text beside it. Line ends stay.
+    """
+    return "".join(one if one.isprintable() or one == "\n" else " " for one in text)
 
 
 def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -4,8 +4,10 @@ import json
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
-from kfext.cli.output import age, printed, table
+from kfext.cli.output import age, plain, printed, table
 
 VALUES = [{"job": "PyTorchJob team/train", "left": None, "pods": 2}]
 
@@ -18,6 +20,37 @@ def test_a_program_reads_back_the_values(output: str, read: object) -> None:
 
 def test_a_person_gets_the_words() -> None:
     assert printed(VALUES, output="text", words=lambda: "words\n") == "words\n"
+
+
+HARMFUL = {
+    "an escape": ("\x1b[2Jloss", " [2Jloss"),
+    "an escape in one character": ("\x9b2Jloss", " 2Jloss"),
+    "a carriage return": ("loss\r0", "loss 0"),
+    "writing from right to left": ("loss \u202e5.0", "loss  5.0"),
+    "a character without width": ("lo\u200bss", "lo ss"),
+    "a line of Unicode": ("loss\u20280", "loss 0"),
+    "a tab": ("loss\t0", "loss 0"),
+}
+
+
+@pytest.mark.parametrize(("raw", "want"), HARMFUL.values(), ids=HARMFUL)
+def test_what_is_not_to_be_seen_becomes_a_space(raw: str, want: str) -> None:
+    assert plain(raw) == want
+    assert printed({}, output="text", words=lambda: raw) == want
+
+
+@pytest.mark.parametrize("text", ["Verlust 0,5 größer\nπ 損失\n", ""])
+def test_text_stays_as_it_is(text: str) -> None:
+    assert plain(text) == text
+
+
+@pytest.mark.parametrize("output", ["json", "yaml", "text"])
+@given(value=st.text())
+def test_no_output_has_a_character_that_a_terminal_obeys(output: str, value: str) -> None:
+    shown = printed({"metric": value}, output=output, words=lambda: value)
+    assert all(one.isprintable() or one == "\n" for one in shown)
+    if output != "text":
+        assert shown.isascii()
 
 
 def test_the_columns_of_a_table_stand_below_each_other() -> None:
