@@ -1,5 +1,6 @@
 """`kubectl kfext explain`: why a job waits, where it went, what was changed on it."""
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -8,6 +9,8 @@ from kfext import names
 from kfext.cli.changes import changes
 from kfext.cli.cluster import ClusterOptions, Raw, find_job, pods_of
 from kfext.cli.output import printed
+from kfext.cli.progress import in_words as progress_words
+from kfext.cli.progress import progress_in
 from kfext.cli.queue import ahead_of
 from kfext.core.settings.values import Colocation
 from kfext.core.words import listed
@@ -30,7 +33,7 @@ async def explain_job(name: str, *, kind: str | None, output: str, cluster: Clus
         status = await _plan_status(client, job)
         pods = await pods_of(client, job)
         ahead = await ahead_of(client, job) if job.in_queue else []
-    explanation = explained(job, raw, status=status, pods=pods, ahead=ahead)
+    explanation = explained(job, raw, status=status, pods=pods, now=time.time(), ahead=ahead)
     return printed(explanation, output=output, words=lambda: in_words(explanation))
 
 
@@ -50,10 +53,12 @@ def explained(
     *,
     status: Mapping[str, Any],
     pods: Sequence[Pod],
+    now: float,
     ahead: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return what is known of a job, from the job, its plan's status and its pods.
 
+    `now`: in epoch seconds.
     `ahead`: the names of the jobs ahead of it in the queue that the caller may see.
     """
     plan = plan_of(job)
@@ -70,6 +75,7 @@ def explained(
             {key: text(mapping(item).get(key)) for key in ("type", "status", "reason", "message")}
             for item in sequence(status.get("conditions"))
         ],
+        "progress": progress_in(status, now=now),
         "ahead": list(ahead),
         "plannedNodes": list(plan.nodes) if plan else [],
         "pods": [
@@ -97,6 +103,8 @@ def in_words(explanation: Mapping[str, Any]) -> str:
         for item in explanation["conditions"]
         if item["message"] != explanation["message"]
     ]
+    if explanation["progress"] is not None:
+        lines += [f"  progress {words}" for words in progress_words(explanation["progress"])]
     if explanation["ahead"]:
         lines.append(f"  ahead    {listed(explanation['ahead'], of='jobs')}")
     if explanation["plannedNodes"]:

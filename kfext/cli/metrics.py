@@ -10,6 +10,7 @@ from typing import Any
 from kfext import names
 from kfext.cli.cluster import ClusterOptions, find_job, pods_of
 from kfext.cli.output import printed, table
+from kfext.cli.progress import short
 from kfext.core.progress.course import Course
 from kfext.core.progress.growth import progress_of
 from kfext.core.progress.lines import Line, read_line
@@ -167,7 +168,7 @@ def in_words(shown: dict[str, Any]) -> str:
 
 
 def _short(value: float | None) -> str:
-    return "not a number" if value is None else f"{value:.4g}"
+    return short(value) or "not a number"
 
 
 def _json(value: float) -> float | None:

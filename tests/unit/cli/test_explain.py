@@ -10,15 +10,17 @@ from kfext.model.job import parse_job
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey, parse_pod
+from kfext.model.timestamps import written_time
 from tests.unit.objects import Raw, job, pod
 
 GATE = [{"name": names.GATE}]
+NOW = 1_800_000_000.0
 
 
 def words(raw: Raw, *pods: Pod, status: dict[str, Any] | None = None) -> str:
     found = parse_job(raw)
     assert found is not None
-    return in_words(explained(found, raw, status=status or {}, pods=pods))
+    return in_words(explained(found, raw, status=status or {}, pods=pods, now=NOW))
 
 
 def replica(index: int, *, node: str = "", gates: Any = ()) -> Pod:
@@ -182,8 +184,40 @@ def test_the_jobs_ahead_that_the_caller_may_see_are_named() -> None:
     found = parse_job(raw)
     assert found is not None
     ahead = [f"PyTorchJob other/{name}" for name in "abcd"]
-    explanation = explained(found, raw, status={}, pods=(), ahead=ahead)
+    explanation = explained(found, raw, status={}, pods=(), now=NOW, ahead=ahead)
     assert explanation["ahead"] == ahead
     line = "  ahead    PyTorchJob other/a, PyTorchJob other/b and 2 more jobs\n"
     assert line in in_words(explanation)
     assert "  ahead " not in words(raw)
+
+
+PROGRESS = {
+    "metric": "loss",
+    "value": 0.8,
+    "step": 40,
+    "totalSteps": 100,
+    "stepsPerSecond": 0.5,
+    "secondsLeft": 120,
+    "growth": 0.012345,
+    "state": "Watching",
+    "cpu": "1500m",
+    "time": written_time(NOW - 12),
+}
+
+
+def test_the_progress_of_a_job_is_shown_where_its_trainingplan_has_it() -> None:
+    said = words(ours(), status={"phase": "Placed", "progress": PROGRESS})
+    lines = [line for line in said.splitlines() if line.startswith("  progress")]
+    assert lines == [
+        "  progress loss 0.8, step 40 of 100, 0.5 a second, 2m left (12s ago)",
+        "  progress growth 0.01235, Watching, uses 1.5 CPUs",
+    ]
+    assert "progress" not in words(ours(), status={"phase": "Placed"})
+
+
+def test_a_program_gets_the_progress_too() -> None:
+    raw = ours()
+    found = parse_job(raw)
+    assert found is not None
+    explanation = explained(found, raw, status={"progress": PROGRESS}, pods=(), now=NOW)
+    assert explanation["progress"]["totalSteps"] == 100

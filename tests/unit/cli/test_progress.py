@@ -1,0 +1,138 @@
+"""The progress in a TrainingPlan: what is shown of it, and what of it is not believed."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext.cli.progress import in_words, progress_in, steps
+from kfext.core.progress.reported import GrowthState
+from kfext.model.timestamps import written_time
+from tests.contract.manifests import schema
+
+NOW = 1_800_000_000.0
+FULL = {
+    "metric": "loss",
+    "value": 0.8,
+    "step": 40,
+    "totalSteps": 100,
+    "stepsPerSecond": 10,
+    "secondsLeft": 6,
+    "growth": 0.25,
+    "state": "New",
+    "cpu": "1500m",
+    "source": "log",
+    "time": written_time(NOW - 90),
+}
+
+
+def found(**raw: Any) -> dict[str, Any]:
+    progress = progress_in({"progress": raw}, now=NOW)
+    assert progress is not None
+    return progress
+
+
+def test_all_of_it() -> None:
+    assert found(**FULL) == {
+        "metric": "loss",
+        "value": 0.8,
+        "step": 40,
+        "totalSteps": 100,
+        "stepsPerSecond": 10,
+        "secondsLeft": 6,
+        "growth": 0.25,
+        "state": "New",
+        "cpuCores": 1.5,
+        "ageSeconds": 90,
+    }
+
+
+@pytest.mark.parametrize("status", [{}, {"progress": {}}, {"progress": [1]}, {"progress": None}])
+def test_without_progress_there_is_none(status: dict[str, Any]) -> None:
+    assert progress_in(status, now=NOW) is None
+
+
+def test_a_time_or_a_source_alone_is_no_progress() -> None:
+    assert progress_in({"progress": {"time": FULL["time"], "source": "log"}}, now=NOW) is None
+
+
+def test_the_states_are_those_of_the_schema() -> None:
+    status = schema("trainingplans")["properties"]["status"]["properties"]
+    assert status["progress"]["properties"]["state"]["enum"] == list(GrowthState)
+
+
+WRONG = {
+    "a number in words": ("value", "0.5"),
+    "not a number": ("value", float("nan")),
+    "an infinite growth": ("growth", float("inf")),
+    "a truth": ("step", True),
+    "a step before the first": ("step", -1),
+    "a part of a step": ("totalSteps", 1.5),
+    "an unknown state": ("state", "Growing"),
+    "a list": ("state", ["New"]),
+    "a quantity that is none": ("cpu", "all"),
+    "a metric without a name": ("metric", "\x1b[2J\r\n"),
+    "a time that is none": ("time", "yesterday"),
+}
+SHOWN_AS = {"cpu": "cpuCores", "time": "ageSeconds"}
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG.values(), ids=WRONG)
+def test_a_malformed_part_is_left_out_and_the_rest_is_shown(name: str, value: object) -> None:
+    progress = found(**{**FULL, name: value})
+    whole = found(**FULL)
+    own = SHOWN_AS.get(name, name)
+    assert progress.pop(own) in {None, ""}
+    del whole[own]
+    assert progress == whole
+
+
+def test_a_report_of_the_future_has_the_age_zero() -> None:
+    assert found(**{**FULL, "time": written_time(NOW + 60)})["ageSeconds"] == 0
+
+
+NAMES = {
+    "colours": ("\x1b[31mloss\x1b[0m", "loss"),
+    "an escape in one character": ("\x9b31mloss", "31mloss"),
+    "a line end": ("loss\nPyTorchJob other/job", "loss PyTorchJob other/j…"),
+    "a name that is too long": ("x" * 253, "x" * 23 + "…"),
+    "a name of the right length": ("x" * 24, "x" * 24),
+}
+
+
+@pytest.mark.parametrize(("raw", "want"), NAMES.values(), ids=NAMES)
+def test_the_name_of_a_metric_is_short_and_harmless(raw: str, want: str) -> None:
+    assert found(metric=raw, step=1)["metric"] == want
+
+
+@given(st.text())
+def test_no_name_of_a_metric_writes_to_the_terminal(raw: str) -> None:
+    name = found(metric=raw, step=1)["metric"]
+    assert len(name) <= 24
+    assert name.isprintable()
+
+
+WORDS = {
+    "all of it": (
+        FULL,
+        [
+            "loss 0.8, step 40 of 100, 10 a second, 6s left (90s ago)",
+            "growth 0.25, New, uses 1.5 CPUs",
+        ],
+    ),
+    "a metric without steps": ({"metric": "acc", "value": 0.123456}, ["acc 0.1235"]),
+    "steps without a total": ({"step": 7}, ["step 7"]),
+    "a metric of which no value is a number": ({"metric": "loss"}, ["loss"]),
+    "growth alone": ({"growth": 0.0, "state": "Completing"}, ["growth 0, Completing"]),
+    "use alone": ({"cpu": "1"}, ["uses 1 CPU"]),
+}
+
+
+@pytest.mark.parametrize(("raw", "want"), WORDS.values(), ids=WORDS)
+def test_in_words(raw: dict[str, Any], want: list[str]) -> None:
+    assert list(in_words(found(**raw))) == want
+
+
+def test_the_step_in_short() -> None:
+    assert [steps(found(**raw)) for raw in (FULL, {"step": 7}, {"value": 1})] == ["40/100", "7", ""]
