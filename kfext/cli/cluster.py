@@ -102,18 +102,31 @@ async def all_jobs(
     """
     found = []
     for candidate in kinds(kind):
-        try:
-            listed = await client.list_all(paths.jobs(candidate.plural, namespace))
-        except Forbidden as error:
-            where = f"in namespace {namespace!r}" if namespace else "in the whole cluster"
-            raise UserError(
-                f"you may not list {candidate.plural} {where}; use -n and a namespace where you may"
-            ) from error
-        for raw in listed:
+        path = paths.jobs(candidate.plural, namespace)
+        for raw in await _all(client, path, what=candidate.plural, namespace=namespace):
             # Items of a list do not repeat their kind.
             raw["kind"] = candidate.name
             found.append((_parsed(raw), raw))
     return found
+
+
+async def all_plans(client: Client, *, namespace: str, **query: str) -> list[Raw]:
+    """Return the TrainingPlans of a namespace, or of the cluster for an empty one.
+
+    Raises UserError if we may not see them, ApiError.
+    """
+    path = paths.plans(namespace)
+    return await _all(client, path, what="trainingplans", namespace=namespace, **query)
+
+
+async def _all(client: Client, path: str, *, what: str, namespace: str, **query: str) -> list[Raw]:
+    try:
+        return await client.list_all(path, **query)
+    except Forbidden as error:
+        where = f"in namespace {namespace!r}" if namespace else "in the whole cluster"
+        raise UserError(
+            f"you may not list {what} {where}; use -n and a namespace where you may"
+        ) from error
 
 
 def kinds(word: str | None) -> Sequence[Kind]:

@@ -4,9 +4,12 @@ Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 planned but would wait
 """
 
 import asyncio
+import functools
 import os
+import shutil
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import IO
 
@@ -20,8 +23,10 @@ from kfext.cli.cluster import ClusterOptions, cluster_options
 from kfext.cli.explain import explain_job
 from kfext.cli.forecast import WAITS
 from kfext.cli.metrics import show_metrics
+from kfext.cli.output import fitted
 from kfext.cli.queue import list_queue
 from kfext.cli.release import release_jobs
+from kfext.cli.top import ORDERS, WATCH_SECONDS, show_top
 from kfext.errors import KfextError
 from kfext.kube.snapshot_file import encode_snapshot, read_snapshot_file
 
@@ -185,6 +190,50 @@ def queue(*, all_namespaces: bool, output: str, cluster: ClusterOptions) -> None
     if note:
         click.echo(note, err=True)
     click.echo(listed, nl=False)
+
+
+@cli.command()
+@click.option("-A", "--all-namespaces", is_flag=True, help="In the whole cluster.")
+@click.option(
+    "--sort",
+    type=click.Choice(ORDERS),
+    default="growth",
+    show_default=True,
+    help="The largest first; left: the job that ends soonest.",
+)
+@click.option(
+    "--watch", is_flag=True, help=f"Show them anew every {WATCH_SECONDS:.0f} seconds, until Ctrl-C."
+)
+@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text")
+@cluster_options
+def top(
+    *, all_namespaces: bool, sort: str, watch: bool, output: str, cluster: ClusterOptions
+) -> None:
+    """List the jobs that have not ended, with their progress, growth and use of CPU.
+
+    Jobs whose progress is not known come last. Needs permission to list TrainingPlans.
+    """
+    if watch and output != "text":
+        raise click.UsageError("--watch shows a table; leave out -o")
+    show = _show_anew if watch else functools.partial(click.echo, nl=False)
+    shown = show_top(
+        all_namespaces=all_namespaces,
+        sort=sort,
+        output=output,
+        watch=watch,
+        cluster=cluster,
+        show=show,
+    )
+    with suppress(KeyboardInterrupt) if watch else nullcontext():
+        asyncio.run(shown)
+
+
+def _show_anew(table: str) -> None:
+    """Show a table in place of the one before; below it, if the output is no terminal."""
+    if sys.stdout.isatty():
+        click.clear()
+        table = fitted(table, shutil.get_terminal_size())
+    click.echo(table)
 
 
 @cli.command()

@@ -5,6 +5,7 @@ anything but text.
 """
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -34,6 +35,11 @@ def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def fitted(text: str, screen: os.terminal_size) -> str:
+    """Return what a screen has room for, from the top, with a line left for the cursor."""
+    return "\n".join(line[: screen.columns] for line in text.splitlines()[: screen.lines - 1])
 
 
 def age(seconds: float) -> str:

@@ -4,12 +4,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kfext.cli.cluster import ClusterOptions, all_jobs
+from kfext.cli.cluster import ClusterOptions, all_jobs, all_plans
 from kfext.cli.output import age, printed, table
 from kfext.cli.snapshot import read_classes
 from kfext.core.queue.order import Classes, priority_class, turn
 from kfext.errors import Forbidden, UserError
-from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.model.job import TrainingJob
 from kfext.model.quantity import PODS, human
@@ -34,7 +33,7 @@ async def list_queue(
             text(mapping(mapping(plan.get("spec")).get("job")).get("uid")): mapping(
                 plan.get("status")
             )
-            for plan in await client.list_all(paths.plans(namespace))
+            for plan in await all_plans(client, namespace=namespace)
         }
         try:
             classes = await read_classes(client)

@@ -1,13 +1,14 @@
 """How the commands print what they found."""
 
 import json
+import os
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.cli.output import age, plain, printed, table
+from kfext.cli.output import age, fitted, plain, printed, table
 
 VALUES = [{"job": "PyTorchJob team/train", "left": None, "pods": 2}]
 
@@ -68,3 +69,15 @@ AGES = {0: "0s", 59.9: "59s", 119: "119s", 120: "2m", 7199: "119m", 7200: "2h", 
 @pytest.mark.parametrize(("seconds", "want"), AGES.items())
 def test_a_length_of_time_is_that_of_kubectl(seconds: float, want: str) -> None:
     assert age(seconds) == want
+
+
+SCREENS = {
+    "room for all": ((80, 24), "HEAD\none\ntwo"),
+    "too few lines": ((80, 3), "HEAD\none"),
+    "too few columns": ((2, 24), "HE\non\ntw"),
+}
+
+
+@pytest.mark.parametrize(("size", "want"), SCREENS.values(), ids=SCREENS)
+def test_a_screen_shows_the_top_of_a_table(size: tuple[int, int], want: str) -> None:
+    assert fitted("HEAD\none\ntwo\n", os.terminal_size(size)) == want

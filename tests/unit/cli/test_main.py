@@ -1,0 +1,44 @@
+"""The options of the commands, and what is printed around the answers."""
+
+import os
+
+import pytest
+from click.testing import CliRunner
+
+from kfext.cli.main import _show_anew, cli
+from kfext.cli.top import ORDERS
+
+REFUSED = {
+    "a stream of JSON": (["top", "--watch", "-o", "json"], "leave out -o"),
+    "an unknown order": (["top", "--sort", "name"], "'growth', 'cpu', 'workers', 'left'"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "why"), REFUSED.values(), ids=REFUSED)
+def test_wrong_usage_ends_with_code_2_and_says_what_is_allowed(
+    arguments: list[str], why: str
+) -> None:
+    done = CliRunner().invoke(cli, arguments)
+    assert done.exit_code == 2
+    assert why in done.output
+
+
+def test_every_order_is_offered() -> None:
+    assert f"[{'|'.join(ORDERS)}]" in CliRunner().invoke(cli, ["top", "--help"]).output
+
+
+def test_tables_that_follow_each_other_in_a_file_have_an_empty_line_between(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for number in range(2):
+        _show_anew(f"HEAD\n{number}\n")
+    assert capsys.readouterr().out == "HEAD\n0\n\nHEAD\n1\n\n"
+
+
+def test_on_a_terminal_a_table_takes_the_place_of_the_one_before(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((4, 3)))
+    _show_anew("HEADING\nfirst\nsecond\nthird\n")
+    assert capsys.readouterr().out == "\x1b[2J\x1b[1;1HHEAD\nfirs\n"

@@ -1,0 +1,125 @@
+"""`kubectl kfext top`: which jobs it lists, in which order, and what it prints of them."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from kfext.cli.top import ORDERS, top_of, written
+from kfext.model.timestamps import written_time
+
+NOW = 1_800_000_000.0
+
+
+def plan(name: str, *, workers: int = 2, **progress: Any) -> dict[str, Any]:
+    status = {"phase": "Placed", "workers": workers}
+    return {
+        "metadata": {"namespace": "team", "name": f"pytorchjob-{name}"},
+        "spec": {"job": {"kind": "PyTorchJob", "name": name}},
+        "status": {**status, **({"progress": progress} if progress else {})},
+    }
+
+
+FAST = plan(
+    "fast",
+    metric="loss",
+    value=0.123456,
+    step=40,
+    totalSteps=100,
+    growth=0.25,
+    state="New",
+    cpu="1500m",
+    secondsLeft=7200,
+    time=written_time(NOW - 12),
+)
+SLOW = plan("slow", workers=8, metric="acc", growth=0.0, state="Completing", cpu="4", secondsLeft=5)
+PRINTS = plan("prints", workers=1, metric="badness", value=3, step=7)
+SILENT = plan("silent", workers=16)
+ALL = [SILENT, PRINTS, SLOW, FAST]
+
+
+def names(*plans: dict[str, Any], sort: str = "growth") -> list[str]:
+    return [line["name"] for line in top_of(plans, sort=sort, now=NOW)]
+
+
+ORDER = {
+    "growth": ["fast", "slow", "prints", "silent"],
+    "cpu": ["slow", "fast", "prints", "silent"],
+    "workers": ["slow", "fast", "prints", "silent"],
+    "left": ["slow", "fast", "prints", "silent"],
+}
+
+
+@pytest.mark.parametrize(("sort", "want"), ORDER.items())
+def test_what_is_not_known_comes_last_whatever_the_order(sort: str, want: list[str]) -> None:
+    assert names(*ALL, sort=sort) == names(*reversed(ALL), sort=sort) == want
+
+
+def test_every_order_is_tried() -> None:
+    assert set(ORDERS) == ORDER.keys()
+
+
+def test_equal_jobs_are_in_the_order_of_their_names() -> None:
+    plans = [plan(name, growth=0.5) for name in ("c", "a", "b")]
+    assert names(*plans) == ["a", "b", "c"]
+
+
+def test_jobs_without_progress_are_in_the_same_order() -> None:
+    assert names(plan("a"), plan("b", workers=9), sort="workers") == ["b", "a"]
+
+
+def text(*plans: dict[str, Any], namespace: str = "") -> str:
+    return written(top_of(plans, sort="growth", now=NOW), output="text", namespace=namespace)
+
+
+def test_the_jobs_as_a_table() -> None:
+    assert text(*ALL).splitlines() == [
+        "JOB                     PHASE   STEP    METRIC   VALUE   GROWTH  STATE       CPU  WORKERS"
+        "  LEFT  REPORTED",
+        "PyTorchJob team/fast    Placed  40/100  loss     0.1235  0.25    New         1.5  2      "
+        "  2h    12s",
+        "PyTorchJob team/slow    Placed          acc              0       Completing  4    8      "
+        "  5s",
+        "PyTorchJob team/prints  Placed  7       badness  3                                1",
+        "PyTorchJob team/silent  Placed                                                    16",
+    ]
+
+
+def test_without_a_job() -> None:
+    assert text() == "kfext handles no job that runs or waits\n"
+    here = "kfext handles no job that runs or waits in namespace team\n"
+    assert text(namespace="team") == here
+
+
+def test_no_text_of_a_plan_writes_to_the_terminal_or_adds_a_line() -> None:
+    harmful = plan("x", metric="\x1b]0;title\x07\x1b[2Jloss\nPyTorchJob other/job", growth=1.0)
+    harmful["spec"]["job"]["name"] = "\x9b2Jx\u202e"
+    head, line = text(harmful).splitlines()
+    assert head.startswith("JOB")
+    assert line.isprintable()
+    assert "loss PyTorchJob other/j…" in line
+
+
+ODD: dict[str, dict[str, Any]] = {
+    "nothing at all": {},
+    "texts in place of objects": {"metadata": "x", "spec": "x", "status": "x"},
+    "a number in place of a name": {"spec": {"job": {"name": 7, "kind": []}}},
+    "workers in words": {"status": {"workers": "two", "phase": 3}},
+}
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_a_plan_that_kfext_does_not_write_is_listed_without_what_is_malformed(
+    odd: dict[str, Any],
+) -> None:
+    assert [line["name"] for line in top_of([odd, FAST], sort="workers", now=NOW)] == ["fast", ""]
+    assert len(text(odd, FAST).splitlines()) == 3
+
+
+@pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
+def test_the_jobs_for_programs(output: str, read: Any) -> None:
+    lines = read(written(top_of(ALL, sort="growth", now=NOW), output=output, namespace=""))
+    assert [line["name"] for line in lines] == ORDER["growth"]
+    assert lines[0]["progress"]["secondsLeft"] == 7200
+    assert lines[-1]["progress"] is None
