@@ -116,6 +116,18 @@ def test_plans_print_job_phase_nodes_network_reason_and_age() -> None:
     ]
 
 
+def test_wide_tables_of_plans_have_the_progress_too() -> None:
+    (version,) = crd("trainingplans")["spec"]["versions"]
+    wide = [column for column in version["additionalPrinterColumns"] if column.get("priority")]
+    assert [column["name"] for column in wide] == [
+        "Kind",
+        "Workers",
+        "Step",
+        "Seconds Left",
+        "Message",
+    ]
+
+
 def test_the_phases_of_a_plan_are_those_of_the_code() -> None:
     status = schema("trainingplans")["properties"]["status"]["properties"]
     assert sorted(status["phase"]["enum"]) == sorted(names.PHASES)
