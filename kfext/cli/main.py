@@ -107,14 +107,32 @@ def webhook(
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Folder for the snapshot that SIGUSR1 asks for; without it there is none.",
 )
+@click.option(
+    "--job-metrics/--no-job-metrics",
+    default=True,
+    show_default=True,
+    help="Whether /metrics has the progress of jobs, with their names; of the newest 1,000.",
+)
 def controller(
-    *, kubeconfig: Path | None, probe_port: int, log_level: str, run_dir: Path | None
+    *,
+    kubeconfig: Path | None,
+    probe_port: int,
+    log_level: str,
+    run_dir: Path | None,
+    job_metrics: bool,
 ) -> None:
     """Run the placement controller."""
     from kfext.controller.main import run  # noqa: PLC0415 - kopf takes half a second to import
 
     logs.configure(log_level)
-    asyncio.run(run(kubeconfig=kubeconfig, probe_port=probe_port, run_folder=run_dir))
+    asyncio.run(
+        run(
+            kubeconfig=kubeconfig,
+            probe_port=probe_port,
+            run_folder=run_dir,
+            job_metrics=job_metrics,
+        )
+    )
 
 
 @cli.command()

@@ -26,14 +26,19 @@ _log = structlog.get_logger(__name__)
 
 
 async def run(
-    *, kubeconfig: Path | None = None, probe_port: int = 8080, run_folder: Path | None = None
+    *,
+    kubeconfig: Path | None = None,
+    probe_port: int = 8080,
+    run_folder: Path | None = None,
+    job_metrics: bool = True,
 ) -> None:
     """Run the controller until SIGTERM. Raises KfextError if it cannot go on.
 
-    SIGUSR1 makes it write a snapshot into `run_folder`.
+    SIGUSR1 makes it write a snapshot into `run_folder`. `job_metrics`: whether Prometheus gets the
+    progress of each job.
     """
     access = find_access(kubeconfig=kubeconfig)
-    metrics = Metrics()
+    metrics = Metrics(of_jobs=job_metrics)
     identity = f"{socket.gethostname()}_{os.getpid()}"
     observe = metrics.observe_request
     async with (

@@ -1,4 +1,8 @@
-"""The controller's metrics for Prometheus. No label has the name of a job or a pod."""
+"""The controller's metrics for Prometheus.
+
+No label here has the name of a job or a pod. Those of the collector in `job_metrics` have the names
+of jobs, and an administrator can leave it out.
+"""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -9,6 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from kfext.controller.job_metrics import JobCollector, Report
 from kfext.core.lifecycle.steps import Pin, Replan, Step, Unsuspend
 from kfext.core.queue.order import priority_class
 from kfext.kube.informer import Informer
@@ -23,9 +28,13 @@ _MOST_CLASSES = 20
 
 
 class Metrics:
-    """The controller's metrics, in a registry of their own."""
+    """The controller's metrics, in a registry of their own.
 
-    def __init__(self) -> None:
+    `of_jobs`: whether there are series of each job.
+    """
+
+    def __init__(self, *, of_jobs: bool = True) -> None:
+        self._of_jobs = of_jobs
         registry = self.registry = CollectorRegistry()
         self.ticks = Histogram(
             "kfext_tick_seconds",
@@ -119,6 +128,11 @@ class Metrics:
     def follow_events(self, dropped: Callable[[], int]) -> None:
         """Read how many events did not reach the cluster at each scrape."""
         self.registry.register(_DroppedEvents(dropped))
+
+    def follow_jobs(self, reports: Callable[[], Iterable[Report]]) -> None:
+        """Read the progress of the jobs at each scrape, unless there are no series of jobs."""
+        if self._of_jobs:
+            self.registry.register(JobCollector(reports))
 
     def observe_request(self, verb: str, resource: str, status: int, seconds: float) -> None:
         """Count one request; for kube.client.Client."""

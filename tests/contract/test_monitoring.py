@@ -6,10 +6,12 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry
 
+from kfext.controller.job_metrics import LABELS, JobCollector
 from kfext.controller.metrics import Metrics as ControllerMetrics
 from kfext.names import PHASES
 from kfext.webhook import metrics as webhook
 from tests.contract.manifests import MANIFESTS, Object, pods, read
+from tests.contract.tables import only, table
 
 RULES = MANIFESTS / "components" / "monitoring" / "prometheusrule.yaml"
 MONITOR = MANIFESTS / "components" / "monitoring" / "podmonitor.yaml"
@@ -71,6 +73,17 @@ def test_held_jobs_without_a_leader_raise_an_alarm() -> None:
     (rule,) = (rule for rule in _rules() if rule["alert"] == "KfextJobsHeldWithoutLeader")
     assert {"kfext_waiting_jobs", "kfext_leading"} <= set(_METRIC.findall(rule["expr"]))
     assert rule["labels"]["severity"] == "critical"
+
+
+def test_the_page_on_progress_has_every_series_of_a_job() -> None:
+    in_table = {only(row["series"]) for row in table("docs/progress.md", "series")}
+    assert in_table == {family.name for family in JobCollector(list).collect()}
+
+
+def test_the_monitor_keeps_the_namespace_of_a_job_and_no_label_is_one_of_prometheus() -> None:
+    (endpoint,) = read(MONITOR)["spec"]["podMetricsEndpoints"]
+    assert endpoint["honorLabels"] is True
+    assert not {"job", "instance", "pod", "container", "endpoint"} & set(LABELS)
 
 
 def test_the_monitor_reads_the_port_that_every_pod_has() -> None:

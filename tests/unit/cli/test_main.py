@@ -1,6 +1,7 @@
 """The options of the commands, and what is printed around the answers."""
 
 import os
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -42,3 +43,18 @@ def test_on_a_terminal_a_table_takes_the_place_of_the_one_before(
     monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((4, 3)))
     _show_anew("HEADING\nfirst\nsecond\nthird\n")
     assert capsys.readouterr().out == "\x1b[2J\x1b[1;1HHEAD\nfirs\n"
+
+
+@pytest.mark.parametrize(("flags", "want"), [([], True), (["--no-job-metrics"], False)])
+def test_an_administrator_can_leave_out_the_series_of_jobs(
+    flags: list[str], want: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {}
+
+    async def run(**options: Any) -> None:
+        given.update(options)
+
+    monkeypatch.setattr("kfext.controller.main.run", run)
+    monkeypatch.setattr("kfext.logs.configure", lambda _: None)
+    done = CliRunner().invoke(cli, ["controller", *flags])
+    assert (done.exit_code, given["job_metrics"]) == (0, want)
