@@ -1,0 +1,104 @@
+"""`kubectl kfext top` on the real API server: whose jobs a person sees, and how it ends."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from e2e.harness.controller_process import COMMAND
+from e2e.harness.jobs import workers
+from e2e.harness.kube import Object
+from e2e.harness.space import Space
+from e2e.harness.tenant import Tenant
+
+LOSS: Object = {
+    "metric": "loss",
+    "value": 0.5,
+    "step": 40,
+    "totalSteps": 100,
+    "stepsPerSecond": 0.5,
+    "secondsLeft": 120,
+    "cpu": "1500m",
+    "state": "New",
+    "source": "log",
+}
+
+
+def tell(space: Space, job: str, *, kind: str = "TFJob", **status: Any) -> None:
+    """Make a TrainingPlan of a job that kfext does not handle, so that only we write in it."""
+    about = {"apiVersion": "kubeflow.org/v1", "kind": kind, "name": job, "uid": f"of-{job}"}
+    name = f"{kind.lower()}-{job}"
+    body = {
+        "apiVersion": "kfext.dev/v1alpha1",
+        "kind": "TrainingPlan",
+        "metadata": {"name": name},
+        "spec": {"job": about},
+    }
+    space.kube.create(space.path("trainingplans"), body)
+    path = f"{space.path('trainingplans', name)}/status"
+    space.kube.patch(path, {"status": {"phase": "Placed", **status}})
+
+
+def names(done: subprocess.CompletedProcess[str]) -> list[str]:
+    assert done.returncode == 0, done.stderr
+    return [line["name"] for line in json.loads(done.stdout)]
+
+
+def test_a_tenant_sees_the_progress_of_the_own_jobs_alone(
+    new_space: Callable[..., Space], tmp_path: Path
+) -> None:
+    space, other = new_space(), new_space()
+    tenant = Tenant(space, tmp_path)
+    space.nodes(1, cpu="32", memory="64Gi", gpu="8")
+    space.submit(workers("silent", 2, each={"cpu": "1"}))
+    space.phase("silent", "Placed")
+    tell(space, "slow", progress={**LOSS, "growth": 0.001})
+    tell(space, "fast", progress={**LOSS, "growth": 0.5})
+    tell(space, "ended", phase="Finished", progress=LOSS)
+    tell(other, "hidden", progress=LOSS)
+
+    assert names(tenant.kfext("top", "-o", "json")) == ["fast", "slow", "silent"]
+    head, first, *_ = tenant.kfext("top").stdout.splitlines()
+    assert head.startswith("JOB ")
+    assert first.split()[:6] == ["TFJob", f"{space.name}/fast", "Placed", "40/100", "loss", "0.5"]
+
+    everywhere = tenant.kfext("top", "-A")
+    assert (everywhere.returncode, everywhere.stdout) == (1, "")
+    assert everywhere.stderr.startswith(
+        "error: you may not list trainingplans in the whole cluster; use -n"
+    )
+    seen = names(tenant.kfext("top", "-A", "-o", "json", as_administrator=True))
+    assert {"fast", "slow", "silent", "hidden"} <= set(seen)
+
+
+def test_explain_shows_the_progress_of_a_job(
+    new_space: Callable[..., Space], tmp_path: Path
+) -> None:
+    space = new_space(managed=False)
+    tenant = Tenant(space, tmp_path)
+    space.submit(workers("train", 2, each={"cpu": "1"}))
+    tell(space, "train", kind="PyTorchJob", progress=LOSS)
+    shown = tenant.kfext("explain", "train").stdout
+    assert "  progress loss 0.5, step 40 of 100, 0.5 a second, 2m left\n" in shown
+
+
+def test_a_person_ends_the_watch_with_ctrl_c(space: Space) -> None:
+    tell(space, "fast", progress={**LOSS, "growth": 0.5})
+    config = space.kfext.testbed.kubeconfig
+    watching = subprocess.Popen(
+        [str(COMMAND), "top", "--watch", "-n", space.name, f"--kubeconfig={config}"],
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert watching.stdout is not None
+    two_tables = [watching.stdout.readline() for _ in range(6)]
+    watching.send_signal(signal.SIGINT)
+    rest, complaint = watching.communicate()
+    assert two_tables[0].startswith("JOB ")
+    assert two_tables[:3] == two_tables[3:]
+    assert (watching.returncode, rest, complaint) == (0, "", "")
