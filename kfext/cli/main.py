@@ -23,7 +23,7 @@ from kfext.cli.cluster import ClusterOptions, cluster_options
 from kfext.cli.explain import explain_job
 from kfext.cli.forecast import WAITS
 from kfext.cli.metrics import show_metrics
-from kfext.cli.output import fitted
+from kfext.cli.output import fitted, plain
 from kfext.cli.queue import list_queue
 from kfext.cli.release import release_jobs
 from kfext.cli.top import ORDERS, WATCH_SECONDS, show_top
@@ -332,5 +332,5 @@ def main() -> None:
     try:
         cli(prog_name="kubectl kfext" if called == "kubectl-kfext" else "kfext")
     except (KfextError, OSError) as error:  # OSError: a port in use, a file that cannot be read
-        click.echo(f"error: {error}", err=True)
+        click.echo(plain(f"error: {error}"), err=True)
         sys.exit(1)

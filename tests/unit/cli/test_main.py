@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from kfext.cli.main import _show_anew, cli
+from kfext.cli.main import _show_anew, cli, main
 from kfext.cli.top import ORDERS
+from kfext.errors import UserError
 
 REFUSED = {
     "a stream of JSON": (["top", "--watch", "-o", "json"], "leave out -o"),
@@ -58,3 +59,16 @@ def test_an_administrator_can_leave_out_the_series_of_jobs(
     monkeypatch.setattr("kfext.logs.configure", lambda _: None)
     done = CliRunner().invoke(cli, ["controller", *flags])
     assert (done.exit_code, given["job_metrics"]) == (0, want)
+
+
+def test_an_error_is_one_line_that_writes_nothing_to_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(**_: Any) -> None:
+        raise UserError("the API server says: \x1b[2Jno\x9b1A")
+
+    monkeypatch.setattr("kfext.cli.main.cli", refused)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "error: the API server says:  [2Jno 1A\n"
