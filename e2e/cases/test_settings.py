@@ -36,7 +36,7 @@ MALFORMED = {
 WELL_FORMED = {
     "resize": "cpu",
     "migrate": "checkpointed",
-    "metrics": r"stdout:loss=(?P<value>[0-9.]+)",
+    "metrics": "push",
     "gpu-share": "0.5",
     "gpu-memory.worker": "8Gi",
     "gpu-priority": "high",

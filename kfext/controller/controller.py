@@ -75,6 +75,7 @@ class Controller:
             now=self.now,
         )
         metrics.follow(self.planner)
+        metrics.follow_jobs(self.planner.progress.reports)
         self._informers = informers(client, planner=self.planner, plan_writer=self.plan_writer)
         metrics.follow_watches(self._informers)
         metrics.follow_events(lambda: self._events.dropped)

@@ -3,7 +3,7 @@
 It is pulled: `due` returns the logs to read now, `take` and `fail` take in what came of each.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kfext import names
@@ -14,6 +14,7 @@ from kfext.core.settings.resolve import NEVER, Settings
 from kfext.core.settings.values import OFF
 from kfext.model.backoff import exponential_backoff
 from kfext.model.cpu_use import CpuUse
+from kfext.model.job import TrainingJob
 from kfext.model.log_line import LogLine
 from kfext.model.moment import Moment
 from kfext.model.pod import Pod
@@ -119,6 +120,12 @@ class JobsProgress:
         """Return what to show of a job, None if its log is not read."""
         followed = self._followed.get(uid)
         return followed.reported() if followed else None
+
+    def reports(self) -> Iterator[tuple[TrainingJob, Reported]]:
+        """Yield the jobs of which anything is known, with what to show of them."""
+        for uid, followed in self._followed.items():
+            if followed.recognised and uid in self._cluster.jobs:
+                yield self._cluster.jobs[uid].job, followed.reported()
 
     def running(self) -> list[Pod]:
         """Return the pods that run of the jobs whose log is read, for their use of CPU."""

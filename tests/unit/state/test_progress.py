@@ -252,6 +252,16 @@ def test_under_torchrun_the_next_worker_is_read_if_one_prints_nothing() -> None:
     assert seen == ["train-worker-0", "train-worker-1", "train-worker-1"]
 
 
+def test_the_jobs_whose_progress_is_known_are_reported() -> None:
+    bed = Bed()
+    for name in ("shows", "prints-nothing"):
+        bed.runs(training(name), on=name)
+    for read in bed.due():
+        bed.take(read, *(LOSS if read.tracked.job.name == "shows" else ["nothing"]))
+    ((known, reported),) = bed.progress.reports()
+    assert (known.name, reported.progress.step) == ("shows", 1)
+
+
 def test_another_expression_begins_anew() -> None:
     bed = Bed()
     tracked = bed.runs(training())
