@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from e2e.bench.cluster.workload import TrainingJob
-from e2e.testbed import cgroups
 from e2e.testbed.realnodes import Node
 
 Object = dict[str, Any]
@@ -53,7 +52,7 @@ class Story:
         for pod in pods:
             node = nodes.get(pod["spec"].get("nodeName", ""))
             uid = pod["metadata"]["uid"]
-            if node and (used := _cpu_seconds(node, uid)) is not None:
+            if node and (used := node.pod_cpu_seconds(uid)) is not None:
                 self.cpu_seconds[uid] = used
 
     @property
@@ -77,13 +76,3 @@ class Story:
 
     def _end(self, until: float) -> float:
         return until if self.ended is None else self.ended
-
-
-def _cpu_seconds(node: Node, uid: str) -> float | None:
-    """Return what a pod has used, None if its cgroup is not there: not yet, or no longer."""
-    for tier in ("", "burstable/"):
-        try:
-            return cgroups.cpu_seconds(f"{node.sandbox.pods_cgroup}/kubepods/{tier}pod{uid}")
-        except FileNotFoundError:
-            continue
-    return None

@@ -83,6 +83,15 @@ class Node:
         """Return the CPU time that the node's pods have used so far."""
         return cgroups.cpu_seconds(self.sandbox.pods_cgroup)
 
+    def pod_cpu_seconds(self, uid: str) -> float | None:
+        """Return what a pod has used so far, None if its cgroup is not there: not yet, or gone."""
+        for tier in ("", "burstable/"):
+            try:
+                return cgroups.cpu_seconds(f"{self.sandbox.pods_cgroup}/kubepods/{tier}pod{uid}")
+            except FileNotFoundError:
+                continue
+        return None
+
     def system_cpu_seconds(self) -> float:
         """Return the CPU time that the node's kubelet and containerd have used so far."""
         return cgroups.cpu_seconds(self.sandbox.system_cgroup)
