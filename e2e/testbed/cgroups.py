@@ -49,6 +49,19 @@ def make_group_of_groups(path: str, *, millicores: int) -> None:
     _limit(path, millicores)
 
 
+def give_first_cpu(path: str) -> None:
+    """Have a cgroup and all below it run on the first CPU alone, before anything else there."""
+    top = _folder(_ROOT, path) if unified() else _file("cpuset.cpus", path).parent
+    # On v1 a cgroup has no CPU that the one above it lacks, so they are changed from below.
+    below = [] if unified() else [Path(folder) for folder, _, _ in os.walk(top, topdown=False)]
+    for folder in below or [top]:
+        (folder / "cpuset.cpus").write_text("0")
+    if unified():
+        (top / "cpu.weight").write_text("10000")
+    else:
+        _file("cpu.shares", path).write_text("262144")
+
+
 def procs_files(path: str) -> list[Path]:
     """Return the files to which a process writes its id to enter the cgroup."""
     return [_folder(hierarchy, path) / "cgroup.procs" for hierarchy in hierarchies()]

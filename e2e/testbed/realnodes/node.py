@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,6 +78,31 @@ class Node:
         """Say whether the API server has the node as ready for pods."""
         nodes = self.sandbox.testbed.api.get("/api/v1/nodes")["items"]
         return any(is_ready(node) for node in nodes if node["metadata"]["name"] == self.name)
+
+    def with_one_cpu(self) -> Node:
+        """Give the node's pods the first CPU for themselves; return the node as it is now.
+
+        A budget over several CPUs is not shared evenly: of three busy threads on two CPUs the one
+        that is alone on its CPU gets half. And nothing beside the node slows its pods down.
+        """
+        changed = replace(self, millicores=1000)
+        self.stop_kubelet()
+        cgroups.give_first_cpu(self.sandbox.pods_cgroup)
+        changed.start_kubelet()
+        self.sandbox.testbed.wait_for(
+            lambda: changed.advertised() == "1",
+            what=f"{self.name} to advertise one CPU",
+            seconds=_READY_SECONDS,
+            needs=[self.sandbox.process("kubelet")],
+        )
+        changed.wait()
+        return changed
+
+    def advertised(self) -> str:
+        """Return the allocatable CPU that the API server knows of."""
+        node = self.sandbox.testbed.api.get(f"/api/v1/nodes/{self.name}")
+        cpu: str = node["status"]["allocatable"]["cpu"]
+        return cpu
 
     def cpu_seconds(self) -> float:
         """Return the CPU time that the node's pods have used so far."""
