@@ -1,0 +1,114 @@
+"""The training jobs of the companion's benchmark: their end is known, and they resume."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from e2e.jobs.converge import CLASSES, FRAMEWORKS, MODELS, Array, Batch, images, parse, train
+from kfext.core.progress.lines import read_line
+
+
+class Counting:
+    """A training whose loss is the sum of the steps that it has seen."""
+
+    def __init__(self, ends_at: int = 10**9) -> None:
+        self.seen: list[float] = []
+        self._ends_at = ends_at
+
+    def step(self, inputs: Array, targets: Array) -> float:
+        if len(self.seen) == self._ends_at:
+            raise KeyboardInterrupt
+        self.seen.append(float(inputs[0]))
+        return sum(self.seen)
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps(self.seen))
+
+    def load(self, path: Path) -> None:
+        self.seen = json.loads(path.read_text())
+
+
+def feed(step: int) -> Batch:
+    return np.array([step]), np.array([step])
+
+
+def test_every_step_is_printed_in_a_form_that_is_recognised(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    train(Counting(), feed, steps=3)
+    read = [read_line(line) for line in capsys.readouterr().out.splitlines()]
+    assert [dict(line.measures) for line in read if line] == [
+        {"loss": 1.0},
+        {"loss": 3.0},
+        {"loss": 6.0},
+    ]
+    assert [(line.position.step, line.position.steps) for line in read if line] == [
+        (1, 3),
+        (2, 3),
+        (3, 3),
+    ]
+
+
+def test_a_training_that_was_killed_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
+    killed = Counting(ends_at=7)
+    with pytest.raises(KeyboardInterrupt):
+        train(killed, feed, steps=10, keep=tmp_path, every=3)
+    assert killed.seen == [1, 2, 3, 4, 5, 6, 7]
+    again = Counting()
+    totals = train(again, feed, steps=10, keep=tmp_path, every=3)
+    assert again.seen == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+    assert totals["steps"] == 4
+
+
+def test_only_the_newest_checkpoint_is_kept(tmp_path: Path) -> None:
+    train(Counting(), feed, steps=10, keep=tmp_path, every=3)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000009"]
+
+
+def test_a_checkpoint_that_was_never_finished_is_not_loaded(tmp_path: Path) -> None:
+    (tmp_path / "unfinished").write_text("[1, 2")
+    whole = Counting()
+    train(whole, feed, steps=2, keep=tmp_path)
+    assert whole.seen == [1, 2]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_batch_of_a_step_depends_on_the_step_alone(model: str) -> None:
+    (first, targets), (again, _), (other, _) = (MODELS[model](step, 8) for step in (5, 5, 6))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert len(first) == len(targets) == 8
+
+
+def test_the_class_of_an_image_can_be_learned() -> None:
+    inputs, labels = images(1, 400)
+    shapes = np.stack([inputs[labels == label].mean(axis=0) for label in range(CLASSES)])
+    fresh, expected = images(2, 400)
+    nearest = ((fresh[:, None] - shapes) ** 2).sum(axis=(2, 3, 4)).argmin(axis=1)
+    assert (nearest == expected).mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        pytest.param(["--framework", "tf", "--model", "gru"], "tf has cnn, vae", id="no such one"),
+        pytest.param(["--steps", "0"], "--steps", id="no steps"),
+        pytest.param(["--batch", "-1"], "--batch", id="a negative batch"),
+        pytest.param(["--model", "mlp"], "--model", id="an unknown model"),
+    ],
+)
+def test_arguments_that_cannot_be_are_refused(
+    words: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parse(words)
+    assert reason in capsys.readouterr().err
+
+
+def test_every_framework_has_models_that_are_fed() -> None:
+    for framework, models in FRAMEWORKS.items():
+        for model in models:
+            assert parse(["--framework", framework, "--model", model]).steps > 0
+    assert {model for models in FRAMEWORKS.values() for model in models} == MODELS.keys()
