@@ -1,0 +1,1 @@
+"""Other systems' published algorithms, written again: what kfext is measured against."""
