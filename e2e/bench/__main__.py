@@ -21,6 +21,7 @@ from e2e.bench import (
 )
 from e2e.bench.bed import kfext_cluster
 from e2e.bench.cluster import compare
+from e2e.bench.companion import measure as companion
 from e2e.bench.network import measure as network_bench
 from e2e.bench.peers import measure as peers
 from e2e.bench.report import conditions
@@ -53,7 +54,10 @@ _ALONE: dict[str, Callable[..., str]] = {"worst": worst.measure}
 @click.argument(
     "what",
     type=click.Choice(
-        ["all", *_PURE, "cluster", "network", "peers", *_ON_A_CLUSTER, "scale", *_SCALE, *_ALONE]
+        [
+            *("all", *_PURE, "cluster", "companion", "network", "peers", *_ON_A_CLUSTER),
+            *("scale", *_SCALE, *_ALONE),
+        ]
     ),
     default="all",
 )
@@ -67,12 +71,26 @@ _ALONE: dict[str, Callable[..., str]] = {"worst": worst.measure}
     show_default=True,
     help="cluster, network: the nodes' links; network takes several.",
 )
-@click.option("--repeats", default=3, show_default=True, help="network: of every job and place.")
+@click.option(
+    "--repeats",
+    default=3,
+    show_default=True,
+    help="network: of every job and place; companion: of every arm.",
+)
 @click.option(
     "--network", type=click.Choice(compare.NETWORKS), default="pod", help="cluster: under kfext."
 )
+@click.option("--calibrate", is_flag=True, help="companion: only try what caps do on the node.")
+@click.option("--anew", is_flag=True, help="companion: measure again what is stored.")
 def main(
-    what: str, quick: bool, minutes: float, link: tuple[str, ...], repeats: int, network: str
+    what: str,
+    quick: bool,
+    minutes: float,
+    link: tuple[str, ...],
+    repeats: int,
+    network: str,
+    calibrate: bool,
+    anew: bool,
 ) -> None:
 
     def run(name: str, measure: Callable[[], str]) -> None:
@@ -94,6 +112,9 @@ def main(
     if what in ("all", "cluster"):
         measure = partial(compare.measure, minutes=minutes, link=link[0], network=network)
         run("cluster", partial(measure, quick=quick))
+    if what in ("all", "companion"):
+        shared = partial(companion.measure, quick=quick, repeats=1 if quick else repeats)
+        run("companion", partial(shared, only_calibrate=calibrate, anew=anew))
     if what in ("all", "network"):
         run("network", partial(network_bench.measure, links=link, repeats=1 if quick else repeats))
     if what in ("all", "peers"):

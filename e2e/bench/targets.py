@@ -80,3 +80,6 @@ NETWORK_GAIN = Target(">=", 20.1, "%")
 most that CMS-DL has published for one job."""
 UNLIMITED_SPEED = Target(">=", 0.97)
 """Speed of a job without a CPU limit where kfext puts it, divided by that apart."""
+
+CAPPED_SHARE = Target("<=", 5.0, "%")
+"""By how much the CPU of spinning pods under caps may differ from what arithmetic says."""

@@ -1,0 +1,145 @@
+"""One schedule once, under one arm."""
+
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from e2e.bench.companion.arms import Arm
+from e2e.bench.companion.pods import Pods, running
+from e2e.bench.companion.workload import Arrival, Schedule
+from e2e.harness.jobs import PLURAL
+from e2e.testbed.progress import say
+
+Object = dict[str, Any]
+_LOOK_SECONDS = 1.0
+_PATIENCE_SECONDS = 3600.0
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class SpoiledError(Exception):
+    """A run that does not count: a job failed, or began again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What became of one job: seconds from the start of the run, and the totals that it printed."""
+
+    submitted: float
+    ended: float
+    startup_cpu: float
+    cpu: float
+    loss: float
+
+    @property
+    def seconds(self) -> float:
+        """From its submission to the last line that it printed."""
+        return self.ended - self.submitted
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of all jobs, by name.
+
+    `beside`: the cores that the machine used for anything but the node, on the average.
+    """
+
+    jobs: dict[str, Job]
+    resizes: int
+    refused: int
+    beside: float
+
+    @property
+    def makespan(self) -> float:
+        """From the first submission to the last end."""
+        return max(job.ended for job in self.jobs.values())
+
+    def stored(self) -> Object:
+        """Return it as JSON."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, stored: Object) -> Self:
+        """Return what was stored."""
+        jobs = {name: Job(**job) for name, job in stored["jobs"].items()}
+        return cls(**{**stored, "jobs": jobs})
+
+
+def run(pods: Pods, arm: Arm, schedule: Schedule) -> Outcome:
+    """Submit the jobs as they come, have the arm act, and wait for the last one."""
+    return _Run(pods, arm, schedule).follow()
+
+
+class _Run:
+    """A run while it goes on; the clock is the one that stamps the lines of logs."""
+
+    def __init__(self, pods: Pods, arm: Arm, schedule: Schedule) -> None:
+        self._pods, self._arm = pods, arm
+        self._coming = list(schedule.arrivals)
+        self._open: dict[str, Arrival] = {}
+        self._submitted: dict[str, float] = {}
+        self._jobs: dict[str, Job] = {}
+        self._began = time.time()
+
+    def follow(self) -> Outcome:
+        busy, own = _busy_seconds(), self._pods.node.cpu_seconds()
+        self._arm.start(self._pods, now=self._began)
+        try:
+            while self._coming or self._open:
+                now = time.time()
+                if now - self._began > _PATIENCE_SECONDS:
+                    raise SpoiledError(f"not ended: {sorted(self._open)}")
+                self._submit_due(now - self._began)
+                bodies = self._pods.bodies()
+                for body in bodies:
+                    self._see(body)
+                self._arm.look(running(bodies), now=now)
+                time.sleep(max(0.0, _LOOK_SECONDS - (time.time() - now)))
+        finally:
+            self._arm.stop()
+        elapsed = time.time() - self._began
+        others = _busy_seconds() - busy - (self._pods.node.cpu_seconds() - own)
+        return Outcome(self._jobs, self._arm.resizes, self._arm.refused, others / elapsed)
+
+    def _submit_due(self, elapsed: float) -> None:
+        while self._coming and self._coming[0].seconds <= elapsed:
+            one = self._coming.pop(0)
+            plural, namespace = PLURAL[one.program.kind], self._pods.namespace
+            self._submitted[one.name] = time.time() - self._began
+            self._pods.bed.api.create(
+                f"/apis/kubeflow.org/v1/namespaces/{namespace}/{plural}", one.manifest()
+            )
+            self._open[one.pod] = one
+
+    def _see(self, body: Object) -> None:
+        """Note the end of a pod."""
+        name, status = body["metadata"]["name"], body["status"]
+        if any(one["restartCount"] for one in status.get("containerStatuses", [])):
+            raise SpoiledError(f"{name} was restarted")
+        if status.get("phase") == "Failed":
+            raise SpoiledError(f"{name} failed")
+        if status.get("phase") == "Succeeded" and name in self._open:
+            one = self._open.pop(name)
+            self._jobs[one.name] = job = self._ended(one)
+            say(f"    {job.ended:4.0f} s: {one.name} ended after {job.seconds:.0f} s")
+
+    def _ended(self, one: Arrival) -> Job:
+        (last,) = self._pods.log(one.pod, tail=1)
+        totals = json.loads(last.text)
+        return Job(
+            submitted=self._submitted[one.name],
+            ended=last.at - self._began,
+            startup_cpu=totals["startup_cpu_seconds"],
+            cpu=totals["cpu_seconds"],
+            loss=totals["loss"],
+        )
+
+
+def _busy_seconds() -> float:
+    """Return the CPU time that the machine has spent on anything so far."""
+    user, nice, system, _idle, _wait, irq, soft = map(
+        int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8]
+    )
+    return (user + nice + system + irq + soft) / _TICKS

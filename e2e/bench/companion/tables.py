@@ -1,0 +1,119 @@
+"""What the runs come to. Figures are changes against `plain` in the same repeat, in percent."""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean, median
+
+from e2e.bench.companion.arms import AGAIN, PLAIN
+from e2e.bench.companion.run import Outcome
+from e2e.bench.companion.workload import Schedule
+from e2e.bench.report import spread, table
+
+Runs = Mapping[str, Sequence[Outcome]]
+"""The outcomes of each arm, by repeat."""
+
+
+def bound(count: int) -> float:
+    """Return by how much the time of one growing job among `count` may change at best, in percent.
+
+    The others have converged and are capped at 1/(count+1) of the node each, so it gets
+    2/(count+1) instead of 1/count, as long as none of them ends.
+    """
+    return 100 * ((count + 1) / (2 * count) - 1)
+
+
+def changes(before: Sequence[float], after: Sequence[float]) -> list[float]:
+    """Return the changes of pairs in percent."""
+    return [100 * (new / old - 1) for old, new in zip(before, after, strict=True)]
+
+
+def by_job(runs: Runs, arm: str) -> dict[str, list[float]]:
+    """Return the change of the time of each job under an arm, by repeat."""
+
+    def seconds(name: str, job: str) -> list[float]:
+        return [one.jobs[job].seconds for one in runs[name]]
+
+    return {job: changes(seconds(PLAIN, job), seconds(arm, job)) for job in runs[PLAIN][0].jobs}
+
+
+def noise(runs: Runs) -> float:
+    """Return the largest change, in percent, that a job has shown although nothing was changed."""
+    return max(abs(change) for found in by_job(runs, AGAIN).values() for change in found)
+
+
+def arms_table(schedule: Schedule, runs: Runs) -> str:
+    """Return a row for each arm, and what arithmetic allows."""
+    beyond = noise(runs)
+    head = (
+        "arm", "mean job", "best job", "worst job", "makespan",
+        f"jobs improved by over {beyond:.1f} %", "jobs worse by over that",
+        "resizes", "refused", "cores in use beside the node",
+    )  # fmt: skip
+    rows = [_plain_row(runs), *(_row(runs, arm, beyond) for arm in runs if arm != PLAIN)]
+    count = len(schedule.arrivals)
+    best = f"{bound(count):+.0f} %"
+    rows.append((f"arithmetic: one growing job among {count}", "", best, *[""] * (len(head) - 3)))
+    repeats = len(runs[PLAIN])
+    return table(f"{schedule.title}; repeats: {repeats}", head, rows)
+
+
+def _plain_row(runs: Runs) -> tuple[str, ...]:
+    found = runs[PLAIN]
+    seconds = [[job.seconds for job in one.jobs.values()] for one in found]
+    return (
+        PLAIN,
+        f"{spread([fmean(one) for one in seconds], digits=0)} s",
+        f"{spread([min(one) for one in seconds], digits=0)} s",
+        f"{spread([max(one) for one in seconds], digits=0)} s",
+        f"{spread([one.makespan for one in found], digits=0)} s",
+        "", "", "", "",
+        spread([one.beside for one in found]),
+    )  # fmt: skip
+
+
+def _row(runs: Runs, arm: str, beyond: float) -> tuple[str, ...]:
+    found, plain, jobs = runs[arm], runs[PLAIN], by_job(runs, arm)
+    medians = {job: median(some) for job, some in jobs.items()}
+    best, worst = min(medians, key=medians.__getitem__), max(medians, key=medians.__getitem__)
+    return (
+        f"{arm} (A/A)" if arm == AGAIN else arm,
+        percent(changes(*([_mean(one) for one in some] for some in (plain, found)))),
+        percent(jobs[best]),
+        percent(jobs[worst]),
+        percent(changes(*([one.makespan for one in some] for some in (plain, found)))),
+        str(sum(change < -beyond for change in medians.values())),
+        str(sum(change > beyond for change in medians.values())),
+        spread([one.resizes for one in found], digits=0),
+        spread([one.refused for one in found], digits=0),
+        spread([one.beside for one in found]),
+    )
+
+
+def _mean(outcome: Outcome) -> float:
+    return fmean(job.seconds for job in outcome.jobs.values())
+
+
+def percent(found: Sequence[float]) -> str:
+    """Return median and range of changes, e.g. `-3.1 % (-4.0 to +0.2)`."""
+    return f"{median(found):+.1f} % ({min(found):+.1f} to {max(found):+.1f})"
+
+
+def jobs_table(schedule: Schedule, runs: Runs) -> str:
+    """Return a row for each job: its time under `plain`, and its change under each other arm."""
+    others = [arm for arm in runs if arm != PLAIN]
+    head = ("job", "comes after s", "steps", "start-up CPU s", "CPU s", "loss", "plain s", *others)
+    rows = []
+    for one in schedule.arrivals:
+        plain = [outcome.jobs[one.name] for outcome in runs[PLAIN]]
+        rows.append(
+            (
+                one.name,
+                f"{one.seconds:.0f}",
+                str(one.steps),
+                spread([job.startup_cpu for job in plain], digits=1),
+                spread([job.cpu for job in plain], digits=1),
+                f"{median(job.loss for job in plain):.4f}",
+                spread([job.seconds for job in plain], digits=0),
+                *(percent(by_job(runs, arm)[one.name]) for arm in others),
+            )
+        )
+    return table(f"{schedule.title}, job by job", head, rows)

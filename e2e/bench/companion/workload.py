@@ -1,0 +1,137 @@
+"""The jobs that share the node: what they train, for how long, and when they come."""
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from e2e.bench.companion.pods import REQUEST
+from e2e.harness.jobs import job, template
+from e2e.testbed.images import TENSORFLOW_IMAGE, TRAINING_IMAGE
+
+Object = dict[str, Any]
+SEED = 1
+_MEMORY = "64Mi"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One way to call `e2e/jobs/converge.py`.
+
+    `pace`: the learning rate times the number of steps, so that the loss has fallen after the same
+    part of the work, however long it is. `step_cpu`: CPU seconds of a step.
+    """
+
+    framework: str
+    model: str
+    batch: int
+    pace: float
+    step_cpu: float
+
+    @property
+    def kind(self) -> str:
+        """The kind of its job."""
+        return "PyTorchJob" if self.framework == "torch" else "TFJob"
+
+    @property
+    def type_(self) -> str:
+        """The type of its only replica."""
+        return "Master" if self.framework == "torch" else "Worker"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A job that comes after so many seconds."""
+
+    seconds: float
+    name: str
+    program: Program
+    steps: int
+
+    @property
+    def pod(self) -> str:
+        """The name of its only pod."""
+        return f"{self.name}-{self.program.type_.lower()}-0"
+
+    def manifest(self) -> Object:
+        """Return what is submitted: Burstable, one thread, without a CPU limit."""
+        program = self.program
+        body = job(
+            self.name, {program.type_: 1}, kind=program.kind, policy={"cleanPodPolicy": "None"}
+        )
+        arguments = {
+            "framework": program.framework,
+            "model": program.model,
+            "batch": program.batch,
+            "steps": self.steps,
+            "rate": f"{program.pace / self.steps:.3g}",
+        }
+        words = [word for name, value in arguments.items() for word in (f"--{name}", str(value))]
+        pod = template(body, program.type_)["spec"]
+        (container,) = pod["containers"]
+        container |= {
+            "image": TRAINING_IMAGE if program.framework == "torch" else TENSORFLOW_IMAGE,
+            "imagePullPolicy": "IfNotPresent",
+            "command": ["python3", "/jobs/converge.py", *words],
+            "resources": {"requests": {"cpu": REQUEST, "memory": _MEMORY}},
+        }
+        return body
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Jobs as they come. `interval`: of whoever acts on them, in seconds."""
+
+    name: str
+    arrivals: tuple[Arrival, ...]
+    interval: float
+
+    @property
+    def title(self) -> str:
+        """How a table names it."""
+        last = max(one.seconds for one in self.arrivals)
+        count = len(self.arrivals)
+        return f"{count} jobs within {last:.0f} s, interval {self.interval:g} s"
+
+
+PROGRAMS = (
+    Program("torch", "gru", batch=256, pace=0.5, step_cpu=0.052),
+    Program("torch", "cnn", batch=512, pace=0.14, step_cpu=0.036),
+    Program("tf", "cnn", batch=1536, pace=0.24, step_cpu=0.040),
+    Program("torch", "vae", batch=512, pace=0.16, step_cpu=0.040),
+    Program("tf", "vae", batch=8192, pace=0.2, step_cpu=0.032),
+)
+
+
+def schedule(
+    name: str, count: int, *, work: float, within: float, interval: float, seed: int = SEED
+) -> Schedule:
+    """Return jobs of equal work (CPU seconds each); the first comes at once, the last at the end.
+
+    Those between come at random times, and which program is whose is random too.
+    """
+    chance = random.Random(seed)
+    times = [0.0, *sorted(round(chance.uniform(0, within)) for _ in range(count - 2)), within]
+    chosen = [PROGRAMS[number % len(PROGRAMS)] for number in range(count)]
+    chance.shuffle(chosen)
+    arrivals = tuple(
+        Arrival(
+            seconds,
+            f"{number}-{program.framework}-{program.model}",
+            program,
+            round(work / program.step_cpu),
+        )
+        for number, (seconds, program) in enumerate(zip(times, chosen, strict=True))
+    )
+    return Schedule(name, arrivals, interval)
+
+
+FULL = (
+    schedule("three", 3, work=110, within=80, interval=30),
+    schedule("ten", 10, work=40, within=100, interval=30),
+)
+QUICK = (schedule("quick", 3, work=36, within=25, interval=10),)
+WARM = Schedule(
+    "warm",
+    tuple(Arrival(0.0, f"{one.framework}-{one.model}", one, steps=3) for one in PROGRAMS),
+    interval=1.0,
+)

@@ -1,0 +1,227 @@
+"""The companion's benchmark: its jobs contend, its figures are right, and it resumes."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.bench.companion.arms import AGAIN, PLAIN, PUBLISHED, FlowCon, Use, arms
+from e2e.bench.companion.measure import Bench
+from e2e.bench.companion.pods import Pod, running
+from e2e.bench.companion.run import Job, Outcome
+from e2e.bench.companion.store import Store
+from e2e.bench.companion.tables import arms_table, bound, by_job, jobs_table, noise
+from e2e.bench.companion.workload import FULL, PROGRAMS, QUICK, Arrival, Schedule, schedule
+from e2e.jobs.converge import FRAMEWORKS, parse
+from kfext.kube.pod_log import LogLine
+
+SCHEDULES = [pytest.param(one, id=one.name) for one in (*FULL, *QUICK)]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("KFEXT_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def container(arrival: Arrival) -> dict[str, Any]:
+    body = arrival.manifest()
+    specs = body["spec"].get("pytorchReplicaSpecs") or body["spec"]["tfReplicaSpecs"]
+    ((_, spec),) = specs.items()
+    assert spec["replicas"] == 1
+    (found,) = spec["template"]["spec"]["containers"]
+    return dict(found)
+
+
+@pytest.mark.parametrize("one", SCHEDULES)
+def test_all_jobs_contend_for_what_none_of_them_has_requested(one: Schedule) -> None:
+    for arrival in one.arrivals:
+        resources = container(arrival)["resources"]
+        assert resources["requests"]["cpu"] == "20m"
+        assert "limits" not in resources
+
+
+@pytest.mark.parametrize("one", SCHEDULES)
+def test_every_job_is_one_that_the_program_can_train(one: Schedule) -> None:
+    for arrival in one.arrivals:
+        script, *words = container(arrival)["command"][1:]
+        assert script == "/jobs/converge.py"
+        arguments = parse(words)
+        assert arguments.model in FRAMEWORKS[arguments.framework]
+        assert arguments.steps == arrival.steps
+        assert arguments.rate * arguments.steps == pytest.approx(arrival.program.pace, rel=0.01)
+
+
+@pytest.mark.parametrize("one", SCHEDULES)
+def test_the_first_job_comes_at_once_and_the_others_in_order(one: Schedule) -> None:
+    times = [arrival.seconds for arrival in one.arrivals]
+    assert times[0] == 0
+    assert times == sorted(times)
+    assert len({arrival.name for arrival in one.arrivals}) == len(times)
+
+
+def test_a_schedule_is_the_same_each_time() -> None:
+    first, again, other = (
+        schedule("any", 10, work=50, within=100, interval=30, seed=seed) for seed in (1, 1, 2)
+    )
+    assert first == again != other
+
+
+def test_ten_jobs_are_of_all_programs() -> None:
+    (ten,) = (one for one in FULL if len(one.arrivals) == 10)
+    assert {arrival.program for arrival in ten.arrivals} == set(PROGRAMS)
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1, 0), (3, -33.3), (10, -45)])
+def test_the_bound_is_what_arithmetic_gives_one_growing_job(count: int, expected: float) -> None:
+    assert bound(count) == pytest.approx(expected, abs=0.05)
+
+
+def outcome(*seconds: float, resizes: int = 0) -> Outcome:
+    jobs = {
+        f"job-{number}": Job(10.0 * number, 10.0 * number + much, 1.0, 20.0, 0.01)
+        for number, much in enumerate(seconds)
+    }
+    return Outcome(jobs, resizes=resizes, refused=0, beside=0.1)
+
+
+RUNS = {
+    PLAIN: [outcome(100, 200, 50, 100), outcome(100, 200, 50, 100), outcome(110, 200, 50, 100)],
+    AGAIN: [outcome(102, 200, 50, 100), outcome(100, 196, 50, 100), outcome(110, 200, 50, 100)],
+    PUBLISHED: [
+        outcome(80, 220, 50.5, 99, resizes=4),
+        outcome(90, 240, 60.0, 70, resizes=6),
+        outcome(88, 220, 50.5, 99, resizes=4),
+    ],
+}
+
+
+def test_changes_are_of_pairs_of_one_repeat() -> None:
+    changes = by_job(RUNS, PUBLISHED)
+    assert changes["job-0"] == pytest.approx([-20, -10, -20])
+    assert changes["job-1"] == pytest.approx([10, 20, 10])
+
+
+def test_a_job_is_better_or_worse_only_beyond_what_two_equal_arms_differ() -> None:
+    assert noise(RUNS) == pytest.approx(2)
+    lines = arms_table(schedule("any", 4, work=9, within=20, interval=10), RUNS).splitlines()
+    cells = {
+        row.split("|")[1].strip(): [cell.strip() for cell in row.split("|")[2:-1]]
+        for row in lines
+        if row.startswith("|")
+    }
+    assert cells[f"{AGAIN} (A/A)"][4:6] == ["0", "0"]
+    # Medians count: job-2 and job-3 differ by 1 %, though in one repeat by 20 and 30 %.
+    assert cells[PUBLISHED][1:3] == [
+        "-20.0 % (-20.0 to -10.0)",
+        "+10.0 % (+10.0 to +20.0)",
+    ]
+    assert cells[PUBLISHED][4:7] == ["1", "1", "4 (4-6)"]
+    assert cells[PLAIN][:4] == [
+        "112 (112-115) s",
+        "50 (50-50) s",
+        "200 (200-200) s",
+        "210 (210-210) s",
+    ]
+    assert cells["arithmetic: one growing job among 4"][1] == "-38 %"
+
+
+def test_every_job_has_a_row() -> None:
+    arrivals = tuple(Arrival(5.0 * n, f"job-{n}", PROGRAMS[n], steps=7) for n in range(4))
+    rows = jobs_table(Schedule("four", arrivals, 10), RUNS).splitlines()[4:]
+    assert [row.split("|")[1].strip() for row in rows] == ["job-0", "job-1", "job-2", "job-3"]
+    assert "-20.0 % (-20.0 to -10.0)" in rows[0]
+
+
+def test_a_benchmark_that_was_broken_off_goes_on_where_it_was() -> None:
+    bench = Bench(QUICK[0], repeats=3)
+    turns = bench.missing()
+    assert sorted(turns) == sorted((repeat, arm) for repeat in range(3) for arm in arms(10))
+    assert [repeat for repeat, _ in turns] == sorted(repeat for repeat, _ in turns)
+    for repeat, arm in turns[:4]:
+        bench.keep(repeat, arm, outcome(1, 2, 3))
+    again = Bench(QUICK[0], repeats=3)
+    assert again.missing() == turns[4:]
+    assert again.runs()[turns[0][1]][0] == outcome(1, 2, 3)
+
+
+def test_runs_of_another_set_up_do_not_count(tmp_path: Path) -> None:
+    source = tmp_path / "arm.py"
+    source.write_text("1")
+    Store(["plain"], [source]).put("run", {"seconds": 1})
+    assert Store(["plain"], [source]).find("run") == {"seconds": 1}
+    assert Store(["flowcon"], [source]).find("run") is None
+    source.write_text("2")
+    assert Store(["plain"], [source]).find("run") is None
+
+
+def test_what_is_forgotten_is_measured_again() -> None:
+    store = Store([], [])
+    store.put("run", {})
+    store.forget()
+    assert store.find("run") is None
+
+
+def test_use_is_that_of_the_last_interval() -> None:
+    use = Use(30)
+    assert use.mean() is None
+    use.note(0, 5.0)
+    assert use.mean() is None
+    for at, seconds in ((10, 15.0), (20, 15.0), (40, 20.0)):
+        use.note(at, seconds)
+    # 10 s ago or later: 5 s of CPU in 30 s.
+    assert use.mean() == pytest.approx(5 / 30)
+
+
+def pod_body(name: str, state: str, **metadata: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "uid": f"uid-{name}", **metadata},
+        "spec": {"containers": [{"name": "main"}]},
+        "status": {"containerStatuses": [{"state": {state: {}}}]},
+    }
+
+
+def test_only_pods_whose_container_runs_are_acted_on() -> None:
+    bodies = [
+        pod_body("b", "running"),
+        pod_body("a", "running"),
+        pod_body("starts", "waiting"),
+        pod_body("ended", "terminated"),
+        pod_body("ends", "running", deletionTimestamp="now"),
+    ]
+    assert [pod.name for pod in running(bodies)] == ["a", "b"]
+
+
+class FakePods:
+    """Two pods: one whose loss falls by half in each interval, and one whose loss stays."""
+
+    def __init__(self) -> None:
+        self.caps: list[tuple[str, int]] = []
+        self.now = 0.0
+        self.node = type("Node", (), {"millicores": 1000})()
+
+    def cpu_seconds(self, pod: Pod) -> float:
+        return self.now / 2
+
+    def log(self, pod: str) -> list[LogLine]:
+        base = 0.5 if pod == "falls" else 1.0
+        return [
+            LogLine("", float(at), f"step={at} loss={base ** (at / 10):.6f}")
+            for at in range(1, int(self.now) + 1)
+        ]
+
+    def cap(self, pod: Pod, millicores: int) -> bool:
+        self.caps.append((pod.name, millicores))
+        return True
+
+
+def test_flowcon_caps_what_has_converged_and_writes_only_changes() -> None:
+    pods, pair = FakePods(), [Pod(name, name, name, "main") for name in ("falls", "stays")]
+    arm = FlowCon(alpha=0.001, interval=10)
+    arm.start(pods, now=0)  # type: ignore[arg-type]
+    for second in range(1, 61):
+        pods.now = second
+        arm.look(pair, now=second)
+    # At 10 s there is no window before, so both are watched; at 20 s the second is capped.
+    assert pods.caps == [("stays", 333)]
+    assert arm.resizes == 1
