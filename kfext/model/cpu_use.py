@@ -54,7 +54,7 @@ class CpuCounter:
         used = reading.seconds - self.reading.seconds
         passed = reading.at - self.reading.at
         drift = abs(passed - (reading.read - self.reading.read))
-        if used < 0 or passed < 0 or drift > MOST_DRIFT:
+        if used < 0 or drift > MOST_DRIFT:
             return CpuCounter(reading)
         if passed < SHORTEST_WINDOW:
             return self
