@@ -1,5 +1,6 @@
 """Kubelets that are whom they claim to be, and others; the token that they are shown."""
 
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -119,8 +120,19 @@ async def test_a_kubelet_without_a_certificate_of_the_cluster_is_sent_nothing(
     assert kubelet.requests == []
 
 
-async def test_where_the_api_server_is_not_verified_no_kubelet_is_asked() -> None:
-    access = Access(server="http://127.0.0.1:1", tls=None, token=Token(lambda: OWN_TOKEN))
+def unverified() -> ssl.SSLContext:
+    """Return what `insecure-skip-tls-verify` of a kubeconfig makes."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+@pytest.mark.parametrize("tls", [None, unverified()], ids=["plain HTTP", "any certificate"])
+async def test_where_the_api_server_is_not_verified_no_kubelet_is_asked(
+    tls: ssl.SSLContext | None,
+) -> None:
+    access = Access(server="http://127.0.0.1:1", tls=tls, token=Token(lambda: OWN_TOKEN))
     async with Client(access) as client:
         with pytest.raises(Unverified, match="the API server is not verified"):
             await Kubelets(client).readings("n1")
@@ -177,10 +189,14 @@ async def test_a_node_that_came_back_elsewhere_is_found_again(bed: Bed) -> None:
     assert await bed.kubelets.readings("n1")
 
 
-@pytest.mark.parametrize("name", ["gone", "", "a,spec.unschedulable=true", "n1\n", "x" * 254])
-async def test_a_node_that_does_not_exist_or_cannot(bed: Bed, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [("gone", 1), ("", 0), ("a,spec.unschedulable=true", 0), ("n1\n", 0), ("x" * 254, 0)],
+)
+async def test_a_node_that_does_not_exist_or_cannot(bed: Bed, name: str, asked: int) -> None:
     with pytest.raises(NotFound):
         await bed.kubelets.readings(name)
+    assert bed.api.count("/nodes") == asked
 
 
 def node(address: object, port: object) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kfext import names
+from kfext.kube import sources
 from kfext.kube.usage import Usage
 from kfext.model.cpu_use import CpuUse
 from kfext.model.pod import Pod
@@ -147,6 +148,10 @@ async def test_the_counter_of_an_earlier_pod_of_the_same_name_is_not_gone_on_wit
     bed.clock.now += 30
     kubelet.body = counters(a=18.5).replace(b" 1000000", b" 1030000")
     assert await bed.reason(pod("a", uid="new")) == names.REASON_CPU_USE_PENDING
+    bed.clock.now += 30
+    kubelet.body = counters(a=21.5).replace(b" 1000000", b" 1060000")
+    found = await bed.read(pod("a", uid="new"))
+    assert found == {"new": CpuUse(0.1, at=1060, window=30)}
 
 
 async def test_counters_of_pods_that_are_asked_for_no_more_are_forgotten(bed: UsageBed) -> None:
@@ -158,6 +163,20 @@ async def test_counters_of_pods_that_are_asked_for_no_more_are_forgotten(bed: Us
     bed.clock.now += 2
     await bed.read()
     assert bed.usage.followed == 0
+
+
+async def test_a_kubelet_that_hangs_costs_only_its_own_pods(
+    bed: UsageBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hung, _ = await bed.kubelet("n1"), await bed.kubelet("n2")
+    monkeypatch.setattr(sources, "ANSWER_SECONDS", 1.0)
+    hung.silent = True
+    found = await bed.read(pod("a", node="n1"), pod("b", node="n2"))
+    reasons = {uid: one.reason for uid, one in found.items() if isinstance(one, Verdict)}
+    assert reasons == {
+        "a": names.REASON_CPU_USE_UNAVAILABLE,
+        "b": names.REASON_CPU_USE_PENDING,
+    }
 
 
 # --- neither --------------------------------------------------------------------------------------
