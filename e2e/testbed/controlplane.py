@@ -81,7 +81,6 @@ def _start_apiserver(testbed: Testbed, etcd: int) -> None:
             f"--client-ca-file={pki.authority.certificate}",
             f"--kubelet-client-certificate={kubelets.certificate}",
             f"--kubelet-client-key={kubelets.key}",
-            f"--kubelet-certificate-authority={pki.authority.certificate}",
             # Node names are in no DNS that the API server asks; `kubectl logs` needs the address.
             "--kubelet-preferred-address-types=InternalIP",
             "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
