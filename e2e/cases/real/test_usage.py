@@ -4,15 +4,20 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 
+from e2e.harness.install import create_namespace, kubectl
 from e2e.harness.installed import component
 from e2e.harness.sdk_jobs import pytorch_job
 from e2e.harness.training import TRAINED_SECONDS, pods_of, submit
 from e2e.harness.wait import until
-from e2e.testbed import metrics_server
+from e2e.testbed import cgroups, metrics_server
 from e2e.testbed.cluster import Testbed
+from e2e.testbed.preflight import Unavailable
+from e2e.testbed.realnodes import nodes
 from kfext import names
 from kfext.kube.client import Client
 from kfext.kube.usage import Usage
@@ -20,121 +25,148 @@ from kfext.model.cpu_use import CpuUse
 from kfext.model.pod import Pod, parse_pod
 from kfext.model.verdict import Verdict
 
-Found = CpuUse | Verdict
 LIMIT = 0.2
-"""Cores that the pod may use; it would use more."""
+"""Cores that the pod may use; it would use more, and gets less while others use the machine."""
+_NAMESPACE = "usage"
 _POD = "busy-master-0"
 _SERVICE = f"system:serviceaccount:{names.NAMESPACE}"
 _SECONDS = 150
+_EVERY_SECONDS = 3
+
+
+@pytest.fixture(scope="module")
+def busy(bed: Testbed) -> Iterator[Pod]:
+    """A pod that trains, and uses all of its 200m."""
+    job = pytorch_job("busy", cpu="200m", arguments=("--steps", "1000000"))
+    del job.spec.pytorch_replica_specs["Worker"]
+    create_namespace(bed, _NAMESPACE, managed=False)
+    try:
+        submit(bed, job, _NAMESPACE)
+        log = f"/api/v1/namespaces/{_NAMESPACE}/pods/{_POD}/log"
+        bed.wait_for(
+            lambda: "loss" in bed.api.get(log), what="the pod to train", seconds=TRAINED_SECONDS
+        )
+        yield parse_pod(pods_of(bed, _NAMESPACE)[_POD])
+    finally:
+        kubectl(bed, "delete", "namespace", _NAMESPACE, "--timeout=180s")
 
 
 @pytest.fixture
-def busy(bed: Testbed, plain: str) -> Pod:
-    """A pod that trains, and uses all of its 200m."""
-    job = pytorch_job("busy", workers=0, cpu="200m", arguments=("--steps", "1000000"))
-    del job.spec.pytorch_replica_specs["Worker"]
-    submit(bed, job, plain)
-
-    log = f"/api/v1/namespaces/{plain}/pods/{_POD}/log"
-    bed.wait_for(
-        lambda: "loss" in bed.api.get(log), what="the pod to train", seconds=TRAINED_SECONDS
-    )
-    return parse_pod(pods_of(bed, plain)[_POD])
+def metrics_api(bed: Testbed) -> Iterator[None]:
+    """metrics-server, which takes minutes to build where it was never built."""
+    try:
+        bed.binary(metrics_server.NAME)
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    metrics_server.start(bed)
+    yield
+    metrics_server.stop(bed)
 
 
-def watched(
-    bed: Testbed, pod: Pod, enough: Callable[[list[Found]], bool], *, every: float = 6.0
-) -> list[Found]:
-    """Read the use of a pod as the controller would, until that is enough; return all of it."""
+@dataclass
+class Seen:
+    """What was read of a pod's use, and what its cgroup had used by then."""
+
+    found: list[CpuUse | Verdict] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+    def whole(self) -> list[CpuUse]:
+        """Return the uses whose windows lie between the first look and the last."""
+        uses = [one for one in self.found if isinstance(one, CpuUse)]
+        return [
+            one for one in uses if self.times[0] <= one.at - one.window and one.at <= self.times[-1]
+        ]
+
+    def true(self, use: CpuUse) -> float:
+        """Return the cores that the pod used in a window, by its cgroup."""
+        began, ended = np.interp([use.at - use.window, use.at], self.times, self.seconds)
+        return float(ended - began) / use.window
+
+
+def looked(bed: Testbed, pod: Pod, enough: Callable[[Seen], object]) -> Seen:
+    """Read the use of a pod with the controller's identity until that is enough."""
     config = bed.pki.kubeconfig(
         bed.folder / "kubeconfigs" / "usage.yaml",
         server=bed.server,
         user=f"{_SERVICE}:kfext-controller",
         groups=("system:serviceaccounts", f"system:serviceaccounts:{names.NAMESPACE}"),
     )
+    (node,) = (one for one in nodes(bed) if one.name == pod.node_name)
+    cgroup = f"{node.sandbox.pods_cgroup}/kubepods/pod{pod.uid}"
 
-    async def follow() -> list[Found]:
+    async def follow() -> Seen:
         async with await Client.connect(config) as client:
-            usage = Usage(client)
-            found: list[Found] = []
+            usage, seen = Usage(client), Seen()
             deadline = time.monotonic() + _SECONDS
-            while not (found and enough(found)) and time.monotonic() < deadline:
-                found.append((await usage.read([pod]))[pod.uid])
-                await asyncio.sleep(every)
+            while time.monotonic() < deadline:
+                seen.times.append(time.time())
+                seen.seconds.append(cgroups.cpu_seconds(cgroup))
+                seen.found.append((await usage.read([pod]))[pod.uid])
+                if enough(seen):
+                    break
+                await asyncio.sleep(_EVERY_SECONDS)
             await usage.close()
-            return found
+            return seen
 
     return asyncio.run(follow())
 
 
-def used(found: list[Found]) -> list[CpuUse]:
-    """Return the distinct uses of whole windows in which the pod trained."""
-    return sorted({one for one in found if isinstance(one, CpuUse)}, key=lambda one: one.at)
-
-
-def three(found: list[Found]) -> bool:
-    return len(used(found)) >= 3
-
-
-def judge(found: list[Found]) -> None:
-    """Require that what was seen last is what the pod can use, within a fifth."""
-    uses = used(found)
-    assert len(uses) >= 3, found
-    assert uses[-1].cores == pytest.approx(LIMIT, rel=0.2), uses
-    assert uses[-1].window >= 5
+def judge(seen: Seen) -> None:
+    """Require that what was seen is what the pod used, within a fifth, and that it was busy."""
+    assert seen.whole(), seen.found
+    use = seen.whole()[-1]
+    assert use.cores == pytest.approx(seen.true(use), rel=0.2), seen
+    assert 0.1 * LIMIT < use.cores < 1.2 * LIMIT
 
 
 @contextmanager
-def without(bed: Testbed, *components: str) -> Iterator[None]:
-    """Take the rights of components away for a while."""
-    objects = [one for name in components for one in component(name)]
-    bindings = [one for one in objects if one["kind"].endswith("Binding")]
-    for one in bindings:
-        bed.api.delete(bed.api.path(one))
+def without(bed: Testbed, component_name: str, kind: str) -> Iterator[None]:
+    """Take the right away for a while that a binding of a component gives."""
+    (binding,) = (one for one in component(component_name) if one["kind"] == f"{kind}Binding")
+    bed.api.delete(bed.api.path(binding))
     try:
         yield
     finally:
-        for one in bindings:
-            bed.api.apply(one)
+        bed.api.apply(binding)
+
+
+def refusal(bed: Testbed, pod: Pod) -> Verdict:
+    """Return the reason, once the API server no longer knows the right."""
+
+    def refused() -> Verdict | None:
+        (found,) = looked(bed, pod, lambda _: True).found
+        if isinstance(found, CpuUse) or found.reason == names.REASON_CPU_USE_PENDING:
+            return None
+        return found
+
+    return until(refused, what="the right is gone")
 
 
 def test_without_a_metrics_api_the_kubelet_shows_what_a_pod_uses(bed: Testbed, busy: Pod) -> None:
-    judge(watched(bed, busy, three))
+    judge(looked(bed, busy, Seen.whole))
 
 
-@pytest.mark.parametrize("missing", ["the token", "the metrics of nodes"])
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("Role", 'cannot create resource "serviceaccounts/token"'), ("ClusterRole", "answered 403")],
+)
 def test_without_the_right_to_ask_kubelets_the_reason_is_seen(
-    bed: Testbed, busy: Pod, missing: str
+    bed: Testbed, busy: Pod, kind: str, words: str
 ) -> None:
-    kind = "Role" if missing == "the token" else "ClusterRole"
-    (binding,) = (one for one in component("node-metrics") if one["kind"] == f"{kind}Binding")
-    bed.api.delete(bed.api.path(binding))
-    try:
-
-        def refused() -> Verdict | None:
-            (found,) = watched(bed, busy, lambda _: True, every=0)
-            is_refusal = isinstance(found, Verdict) and found.reason != names.REASON_CPU_USE_PENDING
-            return found if is_refusal else None  # type: ignore[return-value]
-
-        verdict = until(refused, what="the right is gone")
-    finally:
-        bed.api.apply(binding)
+    with without(bed, "node-metrics", kind):
+        verdict = refusal(bed, busy)
     assert verdict.reason == names.REASON_CPU_USE_FORBIDDEN
-    assert verdict.message.startswith("metrics API: ")
+    assert words in verdict.message
 
 
+@pytest.mark.usefixtures("metrics_api")
 def test_metrics_server_shows_what_a_pod_uses_and_no_kubelet_is_asked(
     bed: Testbed, busy: Pod
 ) -> None:
-    metrics_server.start(bed)
-    try:
-        with without(bed, "node-metrics"):
-            judge(watched(bed, busy, three))
-        with without(bed, "pod-metrics", "node-metrics"):
-            found = watched(bed, busy, lambda seen: isinstance(seen[-1], Verdict))
-        last = found[-1]
-        assert isinstance(last, Verdict)
-        assert last.reason == names.REASON_CPU_USE_FORBIDDEN
-        assert 'cannot list resource "pods" in API group "metrics.k8s.io"' in last.message
-    finally:
-        metrics_server.stop(bed)
+    with without(bed, "node-metrics", "Role"):
+        judge(looked(bed, busy, Seen.whole))
+        with without(bed, "pod-metrics", "ClusterRole"):
+            verdict = refusal(bed, busy)
+    assert verdict.reason == names.REASON_CPU_USE_FORBIDDEN
+    assert 'cannot list resource "pods" in API group "metrics.k8s.io"' in verdict.message
