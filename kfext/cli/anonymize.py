@@ -33,6 +33,9 @@ _TERMS = frozenset(
     )
 )
 
+_WITHOUT_NAMES = frozenset(["companion"])
+"""Fields with words of kfext and numbers alone."""
+
 
 def anonymized(snapshot: Snapshot) -> Snapshot:
     """Return a snapshot with numbers in place of names."""
@@ -66,7 +69,11 @@ def _changed(value: T, change: Change) -> T:
         changed = type(value)(_changed(one, change) for one in value)
     elif is_dataclass(value) and not isinstance(value, type | Kind):
         of: Any = value
-        kept = {field.name: getattr(of, field.name) for field in fields(of)}
+        kept = {
+            field.name: getattr(of, field.name)
+            for field in fields(of)
+            if field.name not in _WITHOUT_NAMES
+        }
         changed = replace(of, **{name: _changed(one, change) for name, one in kept.items()})
     return changed  # type: ignore[no-any-return]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from kfext.errors import QuantityError
@@ -12,6 +13,8 @@ from kfext.model.tolerant import mapping, sequence, strings, text
 from kfext.names import DOMAIN
 
 AUTO = "auto"
+_LARGEST = 1e9
+"""What a parameter may be at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +55,25 @@ class HostNetwork:
     interfaces: tuple[str, ...] = ()
 
 
+class Mode(StrEnum):
+    """What a policy of the companion may do: nothing, show what it would do, or do it."""
+
+    OFF = "off"
+    OBSERVE = "observe"
+    ACT = "act"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChoice:
+    """How a policy of the companion is to run; `parameters` that are absent are its own."""
+
+    mode: Mode = Mode.ACT
+    parameters: Mapping[str, float] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingPolicy:
-    """One TrainingPolicy; `settings` is by full annotation key.
+    """One TrainingPolicy; `settings` is by full annotation key, `companion` by name of policy.
 
     Of the policies that select a namespace, the one with the highest weight applies; the first by
     name breaks ties.
@@ -66,6 +85,7 @@ class TrainingPolicy:
     settings: Mapping[str, str] = field(default_factory=dict)
     placement: Placement = field(default_factory=Placement)
     network: HostNetwork = field(default_factory=HostNetwork)
+    companion: Mapping[str, PolicyChoice] = field(default_factory=dict)
 
 
 def parse_policy(raw: Mapping[str, Any]) -> TrainingPolicy:
@@ -88,6 +108,9 @@ def parse_policy(raw: Mapping[str, Any]) -> TrainingPolicy:
             assumed_burst=_cpu(placement.get("assumedBurst"), default=4000),
         ),
         network=_host_network(mapping(spec.get("network"))),
+        companion={
+            name: _choice(mapping(one)) for name, one in mapping(spec.get("companion")).items()
+        },
     )
 
 
@@ -107,6 +130,19 @@ def _host_network(raw: Mapping[str, Any]) -> HostNetwork:
     return HostNetwork(
         ports=ports,
         interfaces=tuple(filter(None, map(text, sequence(raw.get("interfaces"))))),
+    )
+
+
+def _choice(raw: Mapping[str, Any]) -> PolicyChoice:
+    """Return a policy's choice; a mode that is not known, as of a later version, is `off`."""
+    mode = raw.get("mode", Mode.ACT)
+    return PolicyChoice(
+        mode=Mode(mode) if mode in tuple(Mode) else Mode.OFF,
+        parameters={
+            name: float(value)
+            for name, value in mapping(raw.get("parameters")).items()
+            if type(value) in {int, float} and abs(value) <= _LARGEST
+        },
     )
 
 

@@ -12,6 +12,7 @@ from kfext.kube.snapshot_file import encode_snapshot
 from kfext.model.job_state import JobState, state_of
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
+from kfext.model.policy import parse_policy
 from kfext.model.snapshot import Snapshot
 from kfext.state.recording import snapshot_of
 from tests.builders import job, node
@@ -58,3 +59,11 @@ def test_what_people_wrote_is_gone_and_terms_stay() -> None:
     (group,) = one.groups
     ((key, value),) = group.constraints.node_selector
     assert found.nodes[0].labels[key] == value
+
+
+def test_what_the_companion_may_do_stays() -> None:
+    spec = {"companion": {"resize": {"mode": "observe", "parameters": {"alpha": 0.1}}}}
+    policy = parse_policy({"metadata": {"name": "gold"}, "spec": spec})
+    (kept,) = anonymized(Snapshot(policies=(policy,))).policies
+    assert kept.companion == policy.companion
+    assert kept.name != policy.name

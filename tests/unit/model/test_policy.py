@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from kfext.model.policy import TrainingPolicy, parse_policy, policy_for
+from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy, parse_policy, policy_for
 
 
 def policy(name: str, *, weight: int = 0, selector: Any = None) -> TrainingPolicy:
@@ -106,3 +106,28 @@ def test_settings_get_the_full_annotation_keys() -> None:
     assert parse_policy({"spec": {"settings": {"colocation": "off"}}}).settings == {
         "kfext.dev/colocation": "off"
     }
+
+
+CHOICES_OF_THE_COMPANION: dict[str, tuple[Any, PolicyChoice]] = {
+    "empty": ({}, PolicyChoice(Mode.ACT)),
+    "only shown": ({"mode": "observe"}, PolicyChoice(Mode.OBSERVE)),
+    "not at all": ({"mode": "off"}, PolicyChoice(Mode.OFF)),
+    "a mode of a later version": ({"mode": "dream"}, PolicyChoice(Mode.OFF)),
+    "a mode that is no word": ({"mode": ["act"]}, PolicyChoice(Mode.OFF)),
+    "parameters": (
+        {"parameters": {"alpha": 0.1, "interval": 60}},
+        PolicyChoice(parameters={"alpha": 0.1, "interval": 60.0}),
+    ),
+    "parameters that are no numbers": (
+        {"parameters": {"a": "1", "b": True, "c": float("nan"), "d": 10**400, "e": None}},
+        PolicyChoice(),
+    ),
+    "nothing that can be read": ("act", PolicyChoice()),
+}
+
+
+@pytest.mark.parametrize(
+    ("written", "want"), CHOICES_OF_THE_COMPANION.values(), ids=CHOICES_OF_THE_COMPANION
+)
+def test_how_a_policy_of_the_companion_is_to_run(written: Any, want: PolicyChoice) -> None:
+    assert parse_policy({"spec": {"companion": {"resize": written}}}).companion == {"resize": want}

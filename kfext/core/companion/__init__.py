@@ -1,0 +1,1 @@
+"""What kfext does to jobs that run: values in, decisions out."""

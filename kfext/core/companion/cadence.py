@@ -1,0 +1,68 @@
+"""When a policy looks at jobs that share nodes: at its interval, less often when nothing grows."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from kfext.core.companion.signals import JobSignal
+from kfext.core.progress.reported import GrowthState
+from kfext.model.backoff import exponential_backoff
+
+MOST_INTERVALS = 8
+"""The back-off ends here, in intervals."""
+
+Neighbours = frozenset[str]
+"""The uids of jobs that share nodes, directly or through others."""
+
+
+def neighbourhoods(jobs: Iterable[JobSignal]) -> list[tuple[JobSignal, ...]]:
+    """Return the jobs in groups, of which no two have a node in common; each in order of uid."""
+    groups: list[tuple[set[str], list[JobSignal]]] = []
+    for job in sorted(jobs, key=lambda one: one.uid):
+        nodes, members = set(job.nodes), [job]
+        apart = []
+        for group in groups:
+            if nodes.isdisjoint(group[0]):
+                apart.append(group)
+            else:
+                nodes |= group[0]
+                members = [*group[1], *members]
+        groups = [*apart, (nodes, members)]
+    return [tuple(sorted(members, key=lambda one: one.uid)) for _, members in groups]
+
+
+@dataclass(slots=True)
+class _Turn:
+    """When neighbours were looked at last, and how often in a row nothing grew then."""
+
+    at: float
+    idle: int = 0
+
+
+class Cadence:
+    """Follows one policy. Jobs that come or go make other neighbours, which are due at once."""
+
+    def __init__(self) -> None:
+        self._turns: dict[Neighbours, _Turn] = {}
+
+    def due(
+        self, jobs: Iterable[JobSignal], *, interval: Callable[[JobSignal], float], now: float
+    ) -> list[JobSignal]:
+        """Return the jobs to look at now; the shortest interval of neighbours counts, in seconds.
+
+        While all neighbours are completing it doubles each time, up to eightfold.
+        """
+        found: list[JobSignal] = []
+        turns: dict[Neighbours, _Turn] = {}
+        for group in neighbourhoods(jobs):
+            key = frozenset(job.uid for job in group)
+            turn = self._turns.get(key)
+            completing = all(job.state is GrowthState.COMPLETING for job in group)
+            idle = turn.idle if turn is not None and completing else 0
+            first = min(map(interval, group))
+            wait = exponential_backoff(idle + 1, first=first, longest=MOST_INTERVALS * first)
+            if turn is None or now >= turn.at + wait:
+                turn = _Turn(at=now, idle=idle + 1 if completing else 0)
+                found += group
+            turns[key] = turn
+        self._turns = turns
+        return found

@@ -1,0 +1,38 @@
+"""What a policy is: a name, its parameters, and a function from signals to proposals."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from kfext.core.companion.proposal import Proposal
+from kfext.core.companion.signals import JobSignal, Signals
+from kfext.model.policy import PolicyChoice
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What a policy proposes; `stood_down`: by uid, why it leaves a job alone, as a sentence."""
+
+    proposals: tuple[Proposal, ...] = ()
+    stood_down: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A policy; `name` is its key in `spec.companion` of a TrainingPolicy.
+
+    `parameters`: its constants with their defaults.
+    `propose`: what it would do now. It keeps nothing: equal signals get equal advice.
+    """
+
+    name: str
+    parameters: Mapping[str, float]
+    propose: Callable[[Signals], Advice]
+
+    def of(self, job: JobSignal, parameter: str) -> float:
+        """Return a parameter as it holds for a job."""
+        chosen = job.policies.get(self.name, PolicyChoice()).parameters
+        return chosen.get(parameter, self.parameters[parameter])
+
+    def takes(self, job: JobSignal) -> bool:
+        """Return whether the policy may look at a job."""
+        return self.name in job.policies and self.name not in job.rests

@@ -1,0 +1,114 @@
+"""What policies see of the jobs that opted in and of their nodes. All CPU is in millicores."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from kfext.core.companion.budget import Budget
+from kfext.core.progress.reported import GrowthState
+from kfext.model.policy import PolicyChoice
+
+
+class QoS(StrEnum):
+    """The QoS class of a pod; a resize never changes it."""
+
+    GUARANTEED = "Guaranteed"
+    BURSTABLE = "Burstable"
+    BEST_EFFORT = "BestEffort"
+
+
+@dataclass(frozen=True, slots=True)
+class PodSignal:
+    """A bound pod; its resources are those of the container that trains.
+
+    `component`: its replica type, e.g. worker.
+    `limit`: its limit now. `user_limit`: the one that the user wrote. None: nothing limits it.
+    `use`: the mean over the last interval, None while that is not known.
+    `throttled`: the share of CFS periods in which the limit stopped it, None if not known.
+    """
+
+    uid: str
+    component: str
+    node: str
+    request: int
+    limit: int | None = None
+    user_limit: int | None = None
+    use: int | None = None
+    throttled: float | None = None
+    qos: QoS = QoS.BURSTABLE
+
+
+@dataclass(frozen=True, slots=True)
+class JobSignal:
+    """A job that opted in to a policy at least.
+
+    `policies`: by name, those that may look at it. `rests`: the names of those that leave it alone.
+    `in_flight`: whether an operation on it is not yet done.
+    `growth`: its G, None while it is not known or its policies have to wait for two windows that
+        are younger than the start of the controller.
+    `rate`: its steps a second, None if it reports none.
+    """
+
+    uid: str
+    namespace: str = ""
+    name: str = ""
+    created: float = 0.0
+    pods: tuple[PodSignal, ...] = ()
+    policies: Mapping[str, PolicyChoice] = field(default_factory=dict)
+    rests: frozenset[str] = frozenset()
+    in_flight: bool = False
+    state: GrowthState = GrowthState.NEW
+    growth: float | None = None
+    rate: float | None = None
+    budget: Budget = field(default_factory=Budget)
+
+    @property
+    def nodes(self) -> list[str]:
+        """Its nodes, in the order of their names."""
+        return sorted({pod.node for pod in self.pods})
+
+    @property
+    def use(self) -> int | None:
+        """What its pods use together, None if that of one is not known."""
+        return use_of(self.pods)
+
+    def on(self, node: str) -> tuple[PodSignal, ...]:
+        """Return its pods on a node, in an order that is always the same."""
+        return tuple(sorted((one for one in self.pods if one.node == node), key=_uid))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSignal:
+    """A node: its allocatable CPU, and what pods use that belong to no job of the signals."""
+
+    allocatable: int
+    others: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """One moment: the nodes by name, and the jobs that opted in."""
+
+    nodes: Mapping[str, NodeSignal]
+    jobs: tuple[JobSignal, ...]
+
+    def job(self, uid: str) -> JobSignal | None:
+        """Return a job, None if it has gone."""
+        return next((job for job in self.jobs if job.uid == uid), None)
+
+    def open_limit(self, pod: PodSignal) -> int:
+        """Return the limit with which a pod is not restricted: the user's, else the whole node.
+
+        A limit can be changed, but never be removed again.
+        """
+        return self.nodes[pod.node].allocatable if pod.user_limit is None else pod.user_limit
+
+
+def use_of(pods: tuple[PodSignal, ...]) -> int | None:
+    """Return what pods use together, None if that of one is not known."""
+    uses = [pod.use for pod in pods]
+    return None if None in uses else sum(use for use in uses if use is not None)
+
+
+def _uid(pod: PodSignal) -> str:
+    return pod.uid

@@ -1,0 +1,44 @@
+"""Jobs and nodes as policies see them."""
+
+from typing import Any
+
+from kfext.core.companion.proposal import Measure, Proposal, Rank, Size
+from kfext.core.companion.signals import JobSignal, NodeSignal, PodSignal, Signals
+from kfext.model.policy import Mode, PolicyChoice
+
+NODE = "n1"
+ALLOCATABLE = 1400
+
+
+def pod(uid: str = "p", **fields: Any) -> PodSignal:
+    defaults: dict[str, Any] = {"component": "worker", "node": NODE, "request": 20}
+    return PodSignal(uid, **{**defaults, **fields})
+
+
+def job(
+    uid: str = "j", *pods: PodSignal, policy: str = "resize", mode: Mode = Mode.ACT, **fields: Any
+) -> JobSignal:
+    parameters = fields.pop("parameters", {})
+    defaults: dict[str, Any] = {
+        "pods": pods or (pod(f"{uid}-0"),),
+        "policies": {policy: PolicyChoice(mode, parameters)},
+    }
+    return JobSignal(uid, **{**defaults, **fields})
+
+
+def signals(*jobs: JobSignal, others: int = 0, allocatable: int = ALLOCATABLE) -> Signals:
+    nodes = {NODE} | {pod.node for job in jobs for pod in job.pods}
+    return Signals({name: NodeSignal(allocatable, others) for name in nodes}, jobs)
+
+
+def proposal(of: str = "j", *, pods: int = 1, **fields: Any) -> Proposal:
+    sizes = tuple(Size(f"{of}-{index}", limit=100) for index in range(pods))
+    defaults: dict[str, Any] = {
+        "policy": "resize",
+        "stages": (sizes,),
+        "reason": "a reason",
+        "serves": "k",
+        "measure": Measure.USE,
+        "rank": Rank.RESIZE,
+    }
+    return Proposal(job=of, **{**defaults, **fields})

@@ -1,0 +1,27 @@
+"""What a policy asks of a job: may it look at it, and which parameters hold."""
+
+import pytest
+
+from kfext.core.companion.policy import Advice, Policy
+from kfext.core.companion.signals import JobSignal
+from tests.unit.core.companion.jobs import job
+
+DREAM = Policy("dream", {"depth": 2.0}, propose=lambda _: Advice())
+
+
+@pytest.mark.parametrize(
+    ("of", "want"),
+    [
+        pytest.param(job(policy="dream"), True, id="a job that opted in"),
+        pytest.param(job(policy="resize"), False, id="a job that opted in to another one"),
+        pytest.param(job(policy="dream", rests=frozenset(["dream"])), False, id="it rests"),
+        pytest.param(job(policy="dream", rests=frozenset(["other"])), True, id="another one rests"),
+    ],
+)
+def test_which_jobs_a_policy_looks_at(of: JobSignal, *, want: bool) -> None:
+    assert DREAM.takes(of) is want
+
+
+def test_a_parameter_is_that_of_the_job_else_the_default() -> None:
+    assert DREAM.of(job(policy="dream"), "depth") == 2.0
+    assert DREAM.of(job(policy="dream", parameters={"depth": 3.0}), "depth") == 3.0

@@ -1,0 +1,52 @@
+"""Proposals: stages, and what gives back."""
+
+from kfext.core.companion.proposal import Measure, Rank, Size, give_back, in_stages, measured
+from kfext.core.companion.signals import QoS
+from tests.unit.core.companion.jobs import job, pod, proposal, signals
+
+
+def test_what_shrinks_comes_before_what_grows() -> None:
+    of = job("j", pod("a", limit=100), pod("b", limit=300), pod("c"))
+    a, b, c = Size("a", 200), Size("b", 200), Size("c", 200)
+    assert in_stages(of, [a, b, c]) == ((b, c), (a,))
+    assert in_stages(of, [a]) == ((a,),)
+
+
+def test_a_proposal_costs_the_pods_that_it_writes() -> None:
+    assert proposal(pods=3).cost == 3
+
+
+def test_what_the_user_wrote_is_given_back() -> None:
+    of = job(
+        "j",
+        pod("capped", limit=100, user_limit=400),
+        pod("raised", limit=500, user_limit=400),
+        pod("added", limit=100),
+        pod("as-written", limit=400, user_limit=400),
+        pod("without"),
+    )
+    back = give_back("resize", of, signals(of), reason="why", rests=True)
+    assert back is not None
+    assert back.stages == (
+        (Size("raised", 400),),
+        (Size("capped", 400), Size("added", 1400)),
+    )
+    assert (back.rank, back.measure, back.rests, back.reason) == (Rank.SAFETY, None, True, "why")
+
+
+def test_a_guaranteed_pod_gets_its_request_back_as_well() -> None:
+    of = job("j", pod("a", request=100, limit=100, user_limit=400, qos=QoS.GUARANTEED))
+    back = give_back("shift", of, signals(of), reason="why", rests=False)
+    assert back is not None
+    assert back.stages == ((Size("a", limit=400, request=400),),)
+
+
+def test_there_is_nothing_to_give_back_to_pods_as_the_user_wrote_them() -> None:
+    of = job("j", pod("a", limit=400, user_limit=400), pod("b"))
+    assert give_back("resize", of, signals(of), reason="why", rests=True) is None
+
+
+def test_a_job_is_measured_by_its_rate_or_its_use() -> None:
+    of = job("j", pod("a", use=300), rate=2.5)
+    assert measured(of, Measure.RATE) == 2.5
+    assert measured(of, Measure.USE) == 300
