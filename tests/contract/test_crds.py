@@ -10,8 +10,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kfext import names
+from kfext.core.companion.policy import Policy
+from kfext.core.companion.registry import POLICIES
 from kfext.core.settings.values import known_settings, parse_setting
-from kfext.model.policy import parse_policy
+from kfext.model.policy import Mode, parse_policy
 from tests.contract.manifests import CRDS, crd, read, schema
 from tests.setting_samples import WELL_FORMED
 
@@ -213,6 +215,17 @@ def test_every_field_that_the_code_reads_of_a_policy_is_in_the_schema() -> None:
     assert ".spec.placement.bindTimeout" in reads
     assert ".spec.namespaceSelector.matchExpressions[].operator" in reads
     assert reads <= fields
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+def test_the_schema_takes_the_parameters_of_a_policy_and_their_defaults(policy: Policy) -> None:
+    spec = schema("trainingpolicies")["properties"]["spec"]["properties"]
+    fields = spec["companion"]["properties"][policy.name]["properties"]
+    assert set(fields["mode"]["enum"]) == set(Mode)
+    parameters = fields["parameters"]["properties"]
+    assert parameters.keys() == policy.parameters.keys()
+    for name, default in policy.parameters.items():
+        assert parameters[name]["minimum"] <= default <= parameters[name]["maximum"]
 
 
 @pytest.mark.parametrize("operator", ["In", "NotIn", "Exists", "DoesNotExist"])

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from kfext import names
+from kfext.core.companion.registry import POLICIES
 from kfext.core.ledger.columns import ASSUMED
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import known_settings, parse_setting
@@ -92,6 +93,17 @@ def test_a_pod_without_requests_counts_as_the_table_says() -> None:
     row = PARAMETERS["placement.assumedRequests"]
     placement = _with("placement.assumedRequests", _documented(row)).placement
     assert {**ASSUMED, **TrainingPolicy().placement.assumed_requests} == placement.assumed_requests
+
+
+def test_every_parameter_of_the_companion_has_one_row_with_its_default() -> None:
+    rows = {only(row["companion"]): float(only(row["Default"])) for row in table(PAGE, "companion")}
+    in_code = {
+        f"{policy.name}.{name}": default
+        for policy in POLICIES
+        for name, default in policy.parameters.items()
+    }
+    assert len(rows) == len(table(PAGE, "companion"))
+    assert rows == in_code
 
 
 FIGURES = {only(row["constant"]): only(row["Value"]) for row in table(PAGE, "figure")}

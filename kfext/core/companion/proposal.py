@@ -6,9 +6,6 @@ from enum import IntEnum, StrEnum
 
 from kfext.core.companion.signals import JobSignal, QoS, Signals
 
-LEAST_LIMIT = 50
-"""Millicores below which no limit goes: slices of the CFS period get too short."""
-
 
 class Rank(IntEnum):
     """Which proposals come first, whatever policy makes them."""

@@ -1,0 +1,117 @@
+"""A node whose CPU several jobs compete for, while it is decided who may use how much."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kfext.core.companion.caps import Competitor, caps, floor_of, with_what_is_left
+from kfext.core.companion.demand import least_limit, wanted
+from kfext.core.companion.signals import JobSignal, PodSignal, Signals, use_of
+
+_FULL = 0.95
+"""The share of its allocatable CPU from which on a node counts as full."""
+_FILLED = 0.93
+"""The share up to which capped jobs take what others leave; below the one above."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """A node and the jobs that are decided on there; CPU in millicores.
+
+    `size`: what they share: the allocatable CPU less what all others use.
+    `room`: the part of it that may be given to jobs beyond their caps.
+    `wants`, `present`: by uid, what a job would use without a cap, and its cap now, if it has one.
+    """
+
+    node: str
+    size: int
+    room: int
+    jobs: Sequence[JobSignal]
+    wants: Mapping[str, int]
+    present: Mapping[str, int | None]
+
+    def caps(self) -> dict[str, int | None]:
+        """Return by uid the cap that growth gives to each job, None to leave it as it is."""
+        found = caps(
+            self.size, [Competitor(job.state, job.growth, self._least(job)) for job in self.jobs]
+        )
+        return {job.uid: cap for job, cap in zip(self.jobs, found, strict=True)}
+
+    def floor(self, job: JobSignal) -> int:
+        """Return the cap below which a job never goes."""
+        return floor_of(self.size, len(self.jobs), self._least(job))
+
+    def now(self, job: JobSignal) -> int:
+        """Return the cap of a job now; the whole size if it has none."""
+        cap = self.present[job.uid]
+        return self.size if cap is None else min(cap, self.size)
+
+    def could_use_more(self, job: JobSignal, *, up_to: int) -> bool:
+        """Return whether a job is known to want more than it uses, and may have it under a cap."""
+        use = use_of(job.on(self.node))
+        return use is not None and min(self.wants[job.uid], up_to) > use
+
+    def raised(self, limits: Mapping[str, int]) -> dict[str, int]:
+        """Return caps by uid, raised by what other jobs leave."""
+        found = with_what_is_left(
+            self.size,
+            [limits[job.uid] for job in self.jobs],
+            [self.wants[job.uid] for job in self.jobs],
+            room=self.room,
+        )
+        return {job.uid: cap for job, cap in zip(self.jobs, found, strict=True)}
+
+    def _least(self, job: JobSignal) -> int:
+        return sum(map(least_limit, job.on(self.node)))
+
+
+def contest(node: str, jobs: Sequence[JobSignal], signals: Signals) -> Contest:
+    """Return the contest of those of some jobs that have pods on a node."""
+    here = sorted((job for job in jobs if job.on(node)), key=lambda job: job.uid)
+    decided = {job.uid for job in here}
+    allocatable = signals.nodes[node].allocatable
+    others = signals.nodes[node].others + sum(
+        _taken(pod) for job in signals.jobs if job.uid not in decided for pod in job.on(node)
+    )
+    pods = [pod for job in here for pod in job.on(node)]
+    size = max(0, allocatable - others)
+    full = others + sum(map(_taken, pods)) >= _FULL * allocatable
+    requests = sum(map(_weight, pods))
+
+    def wants(job: JobSignal) -> int:
+        found = sum(
+            wanted(
+                pod,
+                most=min(signals.open_limit(pod), size),
+                full=full,
+                part=size * _weight(pod) / requests,
+            )
+            for pod in job.on(node)
+        )
+        return min(found, size)
+
+    return Contest(
+        node=node,
+        size=size,
+        room=max(0, int(_FILLED * allocatable) - others),
+        jobs=here,
+        wants={job.uid: wants(job) for job in here},
+        present={job.uid: _present(job.on(node), signals) for job in here},
+    )
+
+
+def _taken(pod: PodSignal) -> int:
+    """Return what a pod uses; its request while that is not known."""
+    return pod.request if pod.use is None else pod.use
+
+
+def _weight(pod: PodSignal) -> int:
+    """Return the weight of a pod in CFS, which follows its request."""
+    return max(1, pod.request)
+
+
+def _present(pods: Sequence[PodSignal], signals: Signals) -> int | None:
+    """Return the sum of the limits of pods; None if they are no less than the user's."""
+    limits = [pod.limit for pod in pods if pod.limit is not None]
+    if len(limits) < len(pods) or sum(limits) >= sum(map(signals.open_limit, pods)):
+        return None
+    return sum(limits)

@@ -1,0 +1,177 @@
+"""Resize by growth efficiency: jobs that have converged leave CPU to those that still grow.
+
+Only the CPU limits of Burstable pods move. A limit shrinks only if that takes CPU in use, and
+serves a job with a higher growth efficiency that could use more; what nobody uses is given back.
+Source: Zheng et al., FlowCon, ICPP 2019.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kfext.core.companion.contest import Contest, contest
+from kfext.core.companion.demand import parts_of
+from kfext.core.companion.policy import Advice, Policy
+from kfext.core.companion.proposal import Proposal, Size, give_back, in_stages
+from kfext.core.companion.share_out import share_out
+from kfext.core.companion.signals import JobSignal, QoS, Signals, use_of
+from kfext.core.companion.trial import measure_for
+from kfext.core.progress.growth_list import ALPHA
+from kfext.core.progress.reported import GrowthState
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A new cap of a job on a node.
+
+    `caps`: those of all jobs there, by uid. `taken`: the millicores in use that it takes away.
+    """
+
+    contest: Contest
+    caps: Mapping[str, int]
+    cap: int
+    shrinks: bool
+    taken: int
+
+
+def _propose(signals: Signals) -> Advice:
+    watched = [job for job in signals.jobs if RESIZE.takes(job)]
+    stood_down = {job.uid: why for job in watched if (why := _why_not(job))}
+    willing = [job for job in watched if job.uid not in stood_down]
+    spent = [job for job in willing if job.budget.spent(RESIZE.of(job, "budget"))]
+    jobs = [job for job in willing if job not in spent]
+    nodes = sorted({node for job in jobs for node in job.nodes})
+    contests = {node: contest(node, jobs, signals) for node in nodes}
+    changes = _changes(jobs, contests.values())
+    found = [_left_alone(job, signals) for job in spent]
+    found += [_proposal(job, changes[job.uid], signals) for job in jobs]
+    return Advice(tuple(one for one in found if one is not None), stood_down)
+
+
+RESIZE = Policy(
+    name="resize",
+    parameters={"interval": 30.0, "alpha": ALPHA, "budget": 0.1, "change": 0.1},
+    propose=_propose,
+)
+
+
+def _why_not(job: JobSignal) -> str | None:
+    """Return why a job cannot be resized, None if it can."""
+    for pod in job.pods:
+        if pod.qos is not QoS.BURSTABLE:
+            return (
+                f"its pod of type {pod.component} is {pod.qos}: "
+                "resize moves the CPU limits of Burstable pods alone"
+            )
+    return None
+
+
+def _left_alone(job: JobSignal, signals: Signals) -> Proposal | None:
+    share = RESIZE.of(job, "budget")
+    reason = (
+        f"it has lost {job.budget.lost:.0f} CPU seconds below an equal share, more than "
+        f"{share:.0%} of the {job.budget.used:.0f} that it used: it is left alone from now on"
+    )
+    return give_back(RESIZE.name, job, signals, reason=reason, rests=True)
+
+
+def _changes(jobs: Iterable[JobSignal], contests: Iterable[Contest]) -> dict[str, list[_Change]]:
+    """Return by uid on which nodes the cap of a job changes."""
+    contests = list(contests)
+    by_growth = {one.node: one.caps() for one in contests}
+    limits: dict[str, dict[str, int]] = {one.node: {} for one in contests}
+    for job in jobs:
+        on = [one for one in contests if job.uid in one.present]
+        wanted = {one.node: by_growth[one.node][job.uid] for one in on}
+        # The slowest pod sets the pace of the job, so more elsewhere would be of no use to it.
+        shares = [
+            (one.now(job) if (cap := wanted[one.node]) is None else cap) / one.size
+            for one in on
+            if one.size > 0
+        ]
+        for one in on:
+            if all(cap is None for cap in wanted.values()):
+                limits[one.node][job.uid] = one.now(job)
+            else:
+                share = round(min(shares, default=1.0) * one.size)
+                limits[one.node][job.uid] = min(max(share, one.floor(job)), one.size)
+    found: dict[str, list[_Change]] = {job.uid: [] for job in jobs}
+    for one in contests:
+        raised = one.raised(limits[one.node])
+        for job in one.jobs:
+            if (change := _change(job, one, raised)) is not None:
+                found[job.uid].append(change)
+    return found
+
+
+def _change(job: JobSignal, of: Contest, caps: Mapping[str, int]) -> _Change | None:
+    """Return what caps would change for a job on a node, None if nothing worth a write."""
+    cap, present = caps[job.uid], of.present[job.uid]
+    if cap >= of.size:
+        return None if present is None else _Change(of, caps, of.size, shrinks=False, taken=0)
+    if present is not None and abs(cap - present) < RESIZE.of(job, "change") * present:
+        return None
+    shrinks = present is None or cap < present
+    taken = max(0, (use_of(job.on(of.node)) or 0) - cap) if shrinks else 0
+    return _Change(of, caps, cap, shrinks=shrinks, taken=taken)
+
+
+def _proposal(job: JobSignal, changes: Sequence[_Change], signals: Signals) -> Proposal | None:
+    served = _served(job, changes)
+    if served is None:
+        changes = [one for one in changes if not one.shrinks]
+    sizes = [size for one in changes for size in _sizes(job, one, signals)]
+    if not sizes:
+        return None
+    return Proposal(
+        policy=RESIZE.name,
+        job=job.uid,
+        stages=in_stages(job, sizes),
+        reason=_reason(job, changes),
+        serves=job.uid if served is None else served.uid,
+        measure=None if served is None else measure_for(served.rate),
+    )
+
+
+def _served(job: JobSignal, changes: Iterable[_Change]) -> JobSignal | None:
+    """Return the job that gains most by what is taken from another, None if nobody does."""
+    candidates = [
+        other
+        for one in changes
+        if one.taken
+        for other in one.contest.jobs
+        if other.state is GrowthState.NEW
+        and (other.growth or 0.0) > (job.growth or 0.0)
+        and one.contest.could_use_more(other, up_to=one.caps[other.uid])
+    ]
+    return max(candidates, key=lambda other: (other.growth or 0.0, other.uid), default=None)
+
+
+def _sizes(job: JobSignal, change: _Change, signals: Signals) -> Iterable[Size]:
+    """Yield the new limits of a job's pods on a node: of its cap each has a share by its use."""
+    pods = job.on(change.contest.node)
+    most = [signals.open_limit(pod) for pod in pods]
+    opened = change.cap >= change.contest.size
+    limits = most if opened else share_out(change.cap, parts_of(pods, most))
+    for pod, limit in zip(pods, limits, strict=True):
+        least = 0.0 if opened else RESIZE.of(job, "change")
+        if pod.limit is None:
+            worth = limit < signals.open_limit(pod)
+        else:
+            worth = limit != pod.limit and abs(limit - pod.limit) >= least * pod.limit
+        if worth:
+            yield Size(pod.uid, limit)
+
+
+def _reason(job: JobSignal, changes: Sequence[_Change]) -> str:
+    first = min(changes, key=lambda one: (not one.shrinks, one.cap))
+    of = first.contest
+    if first.cap >= of.size:
+        return f"nothing restricts it on {of.node} any more: no other job needs what it takes"
+    if not first.shrinks:
+        return f"{first.cap}m of CPU on {of.node}: other jobs leave that much"
+    total = sum(one.growth or 0.0 for one in of.jobs)
+    share = (job.growth or 0.0) / total if total > 0 else 0.0
+    return (
+        f"{first.cap}m of the {of.size}m of CPU on {of.node}: it has {share:.0%} of the growth "
+        f"efficiency of the {len(of.jobs)} jobs there, and one that grows faster can use more"
+    )

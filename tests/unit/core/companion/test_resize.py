@@ -1,0 +1,252 @@
+"""Converged jobs leave CPU to those that grow, within their floors and their budget."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext.core.companion.budget import Budget
+from kfext.core.companion.policy import Advice
+from kfext.core.companion.proposal import Measure, Proposal, Rank
+from kfext.core.companion.resize import RESIZE
+from kfext.core.companion.signals import JobSignal, NodeSignal, QoS, Signals
+from kfext.core.progress.reported import GrowthState
+from tests.unit.core.companion.jobs import job, pod, signals
+
+NEW, WATCHING, COMPLETING = GrowthState.NEW, GrowthState.WATCHING, GrowthState.COMPLETING
+
+
+def one(uid: str, state: GrowthState, growth: float | None, **fields: Any) -> JobSignal:
+    of_job = {key: fields.pop(key) for key in ("rate", "budget", "parameters") if key in fields}
+    return job(uid, pod(f"{uid}-0", **{"use": 467, **fields}), state=state, growth=growth, **of_job)
+
+
+def grower(**fields: Any) -> JobSignal:
+    return one("grower", NEW, 0.3, **fields)
+
+
+def done(uid: str = "done", **fields: Any) -> JobSignal:
+    return one(uid, COMPLETING, 0.0, **fields)
+
+
+def advice(*jobs: JobSignal, **fields: Any) -> Advice:
+    return RESIZE.propose(signals(*jobs, **fields))
+
+
+def limits(found: Advice) -> dict[str, int]:
+    return {
+        size.pod: size.limit for one in found.proposals for stage in one.stages for size in stage
+    }
+
+
+def only(found: Advice) -> Proposal:
+    (proposal,) = found.proposals
+    return proposal
+
+
+def test_F3_converged_jobs_are_capped_at_one_part_of_one_more_than_there_are() -> None:
+    found = advice(grower(), done("a"), done("b"))
+    assert limits(found) == {"a-0": 350, "b-0": 350}
+
+
+def test_each_proposal_names_whom_it_serves_and_by_what_measure() -> None:
+    shrink = only(advice(grower(use=700), done(use=700)))
+    assert (shrink.job, shrink.serves, shrink.measure) == ("done", "grower", Measure.USE)
+    assert only(advice(grower(use=700, rate=3.0), done(use=700))).measure is Measure.RATE
+    assert "0% of the growth efficiency of the 2 jobs" in shrink.reason
+    assert "grower" not in shrink.reason
+
+
+def test_of_two_that_grow_the_slower_one_leaves_cpu_to_the_faster_one() -> None:
+    found = only(advice(one("fast", NEW, 0.9, use=700), one("slow", NEW, 0.1, use=700)))
+    assert (found.job, found.serves) == ("slow", "fast")
+    assert limits(advice(one("fast", NEW, 0.9, use=700), one("slow", NEW, 0.1, use=700))) == {
+        "slow-0": 466
+    }
+
+
+NOTHING: dict[str, list[JobSignal]] = {
+    "one that grows alone": [grower(use=1400)],
+    "nobody grows": [done("a", use=700), done("b", use=700)],
+    "the one that grows has what it wants": [grower(use=200), done(use=1200)],
+    "the node has something left": [grower(use=500), done(use=500)],
+    "the cap would take nothing that is used": [grower(use=1350), done(use=50)],
+    "the growth of the one that grows is not known": [one("g", NEW, None, use=700), done(use=700)],
+    "its use is not known": [grower(use=None), done(use=1400)],
+    "a job that is watched stays as it is": [grower(use=700), one("w", WATCHING, 0.001, use=700)],
+    "a change below a tenth": [
+        grower(use=675),
+        done("a", limit=345, use=345),
+        done("b", limit=380, use=380),
+    ],
+    "it would have no more itself": [
+        one("fast", NEW, 0.3, limit=700, user_limit=700, use=700),
+        done(use=700),
+    ],
+}
+
+
+@pytest.mark.parametrize("jobs", NOTHING.values(), ids=NOTHING)
+def test_nothing_is_written_that_serves_nobody(jobs: list[JobSignal]) -> None:
+    assert advice(*jobs) == Advice()
+
+
+GIVEN_BACK: dict[str, tuple[list[JobSignal], dict[str, int]]] = {
+    "all are completing": (
+        [done("a", limit=350, use=350), done("b", limit=350, use=350)],
+        {"a-0": 1400, "b-0": 1400},
+    ),
+    "all are completing, and the user set a limit": (
+        [done("a", limit=350, user_limit=600, use=350), done("b", use=350)],
+        {"a-0": 600},
+    ),
+    "one that grows again": (
+        [one("again", NEW, 0.3, limit=350, use=350), done("a", use=700)],
+        {"again-0": 1400},
+    ),
+}
+
+
+@pytest.mark.parametrize(("jobs", "want"), GIVEN_BACK.values(), ids=GIVEN_BACK)
+def test_what_was_taken_is_given_back(jobs: list[JobSignal], want: dict[str, int]) -> None:
+    found = limits(advice(*jobs))
+    assert {uid: found.get(uid) for uid in want} == want
+
+
+def test_no_cpu_idles_beside_a_capped_job() -> None:
+    jobs = [grower(use=600), done("a", limit=350, use=350), done("b", limit=350, use=200)]
+    found = advice(*jobs)
+    assert limits(found) == {"a-0": int(0.93 * 1400) - 600 - 200}
+    assert (only(found).serves, only(found).measure) == ("a", None)
+    assert "leave" in only(found).reason
+
+
+def test_what_is_given_back_is_not_taken_again_while_nobody_wants_more() -> None:
+    widened = [grower(use=600), done("a", limit=502, use=502), done("b", limit=350, use=200)]
+    assert advice(*widened) == Advice()
+
+
+def test_F4_a_job_that_has_lost_more_than_its_budget_is_left_alone() -> None:
+    spent = done(limit=466, use=466, budget=Budget(used=1000.0, lost=101.0))
+    back = only(advice(grower(use=934), spent))
+    assert (back.job, back.rank, back.rests) == ("done", Rank.SAFETY, True)
+    assert limits(advice(grower(use=934), spent)) == {"done-0": 1400}
+    assert "101 CPU seconds" in back.reason
+    generous = replace(spent, policies=done(parameters={"budget": 0.2}).policies)
+    assert advice(grower(use=934), generous) == Advice()
+
+
+def test_a_job_without_budget_left_is_one_of_the_others() -> None:
+    spent = done("spent", budget=Budget(used=100.0, lost=50.0), use=400)
+    found = advice(grower(use=500), spent, done("a", use=500))
+    assert limits(found) == {"a-0": (1400 - 400) // 3}
+
+
+@pytest.mark.parametrize("qos", [QoS.BEST_EFFORT, QoS.GUARANTEED])
+def test_pods_that_are_not_burstable_stand_down_with_the_reason(qos: QoS) -> None:
+    found = advice(grower(use=700), done(use=700, qos=qos))
+    assert found.proposals == ()
+    assert qos.value in found.stood_down["done"]
+
+
+def test_F3_the_request_is_kept() -> None:
+    assert limits(advice(grower(use=400), done(request=600, use=1000))) == {"done-0": 601}
+
+
+def test_the_cap_of_a_job_is_split_by_the_use_of_its_pods() -> None:
+    pods = (pod("busy", use=600), pod("idle", use=10))
+    of = job("done", *pods, state=COMPLETING, growth=0.0)
+    assert limits(advice(grower(use=790), of)) == {"busy": 416, "idle": 50}
+
+
+def test_a_job_over_several_nodes_gets_its_smallest_share_everywhere() -> None:
+    pods = (pod("here", use=700), pod("there", node="n2", use=700))
+    spread = job("spread", *pods, state=NEW, growth=0.1)
+    beside = done(node="n2", use=700)
+    # On n2 it has all of the growth, on n1 a quarter, so on both the floor: 466 of 1400. Of n2 both
+    # jobs then have the same, and share what is left of it.
+    found = advice(grower(use=700), spread, beside)
+    assert limits(found) == {"here": 466, "there": 651}
+    assert only(found).serves == "grower"
+
+
+def test_the_limit_of_the_user_is_never_exceeded() -> None:
+    found = advice(grower(use=400), done(user_limit=300, limit=100, use=100))
+    assert limits(found) == {"done-0": 300}
+
+
+STATES = st.sampled_from(GrowthState)
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Signals:
+    jobs = []
+    for number in range(draw(st.integers(1, 6))):
+        pods = []
+        for index in range(draw(st.integers(1, 3))):
+            request = draw(st.integers(0, 300))
+            user = draw(st.one_of(st.none(), st.integers(request + 50, 2000)))
+            pods.append(
+                pod(
+                    f"j{number}-{index}",
+                    node=draw(st.sampled_from(["n1", "n2"])),
+                    request=request,
+                    user_limit=user,
+                    limit=draw(st.one_of(st.just(user), st.integers(request + 50, 2000))),
+                    use=draw(st.one_of(st.none(), st.integers(0, 2000))),
+                )
+            )
+        growth = draw(st.one_of(st.none(), st.just(0.0), st.floats(0.001, 20)))
+        jobs.append(job(f"j{number}", *pods, state=draw(STATES), growth=growth))
+    nodes = {
+        name: NodeSignal(draw(st.integers(1, 8000)), draw(st.integers(0, 4000)))
+        for name in ("n1", "n2")
+    }
+    return Signals(nodes, tuple(jobs))
+
+
+@given(clusters())
+def test_F3_no_limit_is_below_request_or_slice_nor_above_node_and_user(seen: Signals) -> None:
+    pods = {pod.uid: pod for job in seen.jobs for pod in job.pods}
+    for uid, limit in limits(RESIZE.propose(seen)).items():
+        at_least = min(max(50, pods[uid].request), seen.open_limit(pods[uid]))
+        assert at_least <= limit <= seen.open_limit(pods[uid])
+
+
+@given(clusters())
+def test_F3_no_cap_that_takes_is_below_the_floor(seen: Signals) -> None:
+    found = RESIZE.propose(seen)
+    for proposal in found.proposals:
+        if proposal.measure is None:
+            continue
+        of = next(job for job in seen.jobs if job.uid == proposal.job)
+        written = {size.pod: size.limit for stage in proposal.stages for size in stage}
+        for node in of.nodes:
+            here = [one for one in seen.jobs if one.on(node)]
+            known = seen.nodes[node]
+            size = max(0, known.allocatable - known.others)
+            pods = of.on(node)
+            if not all(pod.uid in written for pod in pods):
+                continue
+            unlimited = sum(seen.open_limit(pod) for pod in pods)
+            cap = sum(written[pod.uid] for pod in pods)
+            assert cap >= min(size // (len(here) + 1), unlimited)
+
+
+@given(clusters(), st.randoms(use_true_random=False))
+def test_F3_the_order_of_jobs_and_pods_does_not_matter(seen: Signals, random: Any) -> None:
+    jobs = [replace(one, pods=tuple(random.sample(one.pods, len(one.pods)))) for one in seen.jobs]
+    random.shuffle(jobs)
+    assert limits(RESIZE.propose(replace(seen, jobs=tuple(jobs)))) == limits(RESIZE.propose(seen))
+
+
+@given(clusters())
+def test_what_is_taken_serves_a_job_that_grows_faster(seen: Signals) -> None:
+    jobs = {job.uid: job for job in seen.jobs}
+    for proposal in RESIZE.propose(seen).proposals:
+        if proposal.measure is not None:
+            served = jobs[proposal.serves]
+            assert served.state is NEW
+            assert (served.growth or 0.0) > (jobs[proposal.job].growth or 0.0)
