@@ -67,6 +67,11 @@ def test_of_two_that_grow_the_slower_one_leaves_cpu_to_the_faster_one() -> None:
     }
 
 
+def test_of_several_that_gain_the_one_with_the_highest_growth_efficiency_is_served() -> None:
+    found = advice(one("fast", NEW, 0.6), one("second", NEW, 0.5), done())
+    assert [(one.job, one.serves) for one in found.proposals] == [("done", "fast")]
+
+
 NOTHING: dict[str, list[JobSignal]] = {
     "one that grows alone": [grower(use=1400)],
     "nobody grows": [done("a", use=700), done("b", use=700)],
@@ -80,6 +85,16 @@ NOTHING: dict[str, list[JobSignal]] = {
         grower(use=675),
         done("a", limit=345, use=345),
         done("b", limit=380, use=380),
+    ],
+    "a cap that stays is not split anew": [
+        grower(use=1067),
+        job(
+            "done",
+            pod("a", limit=233, use=100),
+            pod("b", limit=233, use=233),
+            state=COMPLETING,
+            growth=0.0,
+        ),
     ],
     "it would have no more itself": [
         one("fast", NEW, 0.3, limit=700, user_limit=700, use=700),

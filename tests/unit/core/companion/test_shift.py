@@ -1,0 +1,178 @@
+"""CPU moves between the components of a job, and its sum stays what it is."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext.core.companion.policy import Advice
+from kfext.core.companion.proposal import Measure, Size
+from kfext.core.companion.shift import SHIFT
+from kfext.core.companion.signals import JobSignal, PodSignal, QoS
+from tests.unit.core.companion.jobs import job, pod, signals
+
+INTERVALS = 3
+"""Within which a job's limits have to follow its use."""
+
+
+def ps(limit: int | None, use: int | None, **fields: Any) -> PodSignal:
+    return pod("ps-0", component="ps", limit=limit, user_limit=500, use=use, **fields)
+
+
+def worker(limit: int | None, use: int | None, index: int = 0, **fields: Any) -> PodSignal:
+    return pod(f"worker-{index}", limit=limit, user_limit=500, use=use, **fields)
+
+
+def of(*pods: PodSignal, **fields: Any) -> JobSignal:
+    return job("j", *pods, policy="shift", **fields)
+
+
+def advice(*pods: PodSignal, **fields: Any) -> Advice:
+    return SHIFT.propose(signals(of(*pods, **fields)))
+
+
+def carried_out(of: JobSignal, found: Advice) -> JobSignal:
+    """Return a job after what was proposed for it."""
+    sizes = {s.pod: s for one in found.proposals for stage in one.stages for s in stage}
+    pods = tuple(
+        replace(
+            one,
+            limit=sizes[one.uid].limit if one.uid in sizes else one.limit,
+            request=(sizes[one.uid].request if one.uid in sizes else None) or one.request,
+        )
+        for one in of.pods
+    )
+    return replace(of, pods=pods)
+
+
+def with_use(of: JobSignal, wants: dict[str, int]) -> JobSignal:
+    """Return a job whose pods use what they want, as far as their limits allow."""
+    pods = [replace(one, use=min(wants[one.uid], one.limit or 10**6)) for one in of.pods]
+    return replace(of, pods=tuple(pods))
+
+
+@pytest.mark.parametrize("qos", [QoS.BURSTABLE, QoS.GUARANTEED])
+@pytest.mark.parametrize(
+    ("wants", "want"),
+    [
+        pytest.param({"ps-0": 100, "worker-0": 5000}, {"ps-0": 167, "worker-0": 833}, id="worker"),
+        pytest.param({"ps-0": 5000, "worker-0": 200}, {"ps-0": 714, "worker-0": 286}, id="server"),
+        pytest.param(
+            {"ps-0": 0, "worker-0": 5000}, {"ps-0": 50, "worker-0": 950}, id="idle server"
+        ),
+    ],
+)
+def test_C5_limits_follow_the_use_within_a_few_intervals_and_keep_their_sum(
+    wants: dict[str, int], want: dict[str, int], qos: QoS
+) -> None:
+    request = 500 if qos is QoS.GUARANTEED else 20
+    followed = of(ps(500, 0, qos=qos, request=request), worker(500, 0, qos=qos, request=request))
+    for _ in range(INTERVALS):
+        followed = with_use(followed, wants)
+        followed = carried_out(followed, SHIFT.propose(signals(followed)))
+        assert sum(one.limit or 0 for one in followed.pods) == 1000
+        assert all((one.request == one.limit) is (qos is QoS.GUARANTEED) for one in followed.pods)
+    assert {one.uid: one.limit for one in followed.pods} == want
+    assert SHIFT.propose(signals(with_use(followed, wants))) == Advice()
+
+
+def test_C5_a_pod_keeps_what_it_uses_and_a_headroom() -> None:
+    (found,) = advice(ps(1000, 600), worker(2000, 2000)).proposals
+    assert found.stages == ((Size("ps-0", 720),), (Size("worker-0", 2280),))
+
+
+def test_C5_of_busy_pods_each_has_the_share_of_its_use() -> None:
+    pods = (ps(400, 300, throttled=0.5), worker(400, 900), worker(400, 300, 1, throttled=0.5))
+    (found,) = advice(*pods).proposals
+    assert {size.pod: size.limit for stage in found.stages for size in stage} == {
+        "ps-0": 240,
+        "worker-0": 720,
+        "worker-1": 240,
+    }
+
+
+def test_C5_what_shrinks_has_a_stage_of_its_own_before_what_grows() -> None:
+    (found,) = advice(ps(500, 100), worker(500, 500), rate=3.0).proposals
+    assert found.stages == ((Size("ps-0", 167),), (Size("worker-0", 833),))
+    assert (found.serves, found.measure) == ("j", Measure.RATE)
+    assert "ps from 500m to 167m and worker from 500m to 833m" in found.reason
+
+
+NOTHING: dict[str, list[PodSignal]] = {
+    "no limit stops it": [ps(500, 10), worker(500, 450)],
+    "well split already": [ps(120, 105), worker(880, 880)],
+    "a change below a tenth": [ps(500, 470), worker(500, 500)],
+    "one component": [worker(500, 500), worker(500, 10, 1)],
+    "components on different nodes": [ps(500, 10, node="n2"), worker(500, 500)],
+    "a use that is not known": [ps(500, None), worker(500, 500)],
+    "all use theirs up": [ps(500, 500), worker(500, 500)],
+}
+
+
+@pytest.mark.parametrize("pods", NOTHING.values(), ids=NOTHING)
+def test_nothing_moves_in_a_job_that_is_split_well(pods: list[PodSignal]) -> None:
+    assert advice(*pods) == Advice()
+
+
+STAND_DOWN: dict[str, tuple[list[PodSignal], str]] = {
+    "BestEffort": ([ps(500, 10, qos=QoS.BEST_EFFORT), worker(500, 500)], "BestEffort"),
+    "a pod without a limit": ([ps(500, 10), worker(None, 500)], "no CPU limit"),
+}
+
+
+@pytest.mark.parametrize(("pods", "why"), STAND_DOWN.values(), ids=STAND_DOWN)
+def test_what_cannot_be_shifted_stands_down_with_the_reason(
+    pods: list[PodSignal], why: str
+) -> None:
+    found = advice(*pods)
+    assert found.proposals == ()
+    assert why in found.stood_down["j"]
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> JobSignal:
+    pods = []
+    for index in range(draw(st.integers(2, 6))):
+        qos = draw(st.sampled_from([QoS.BURSTABLE, QoS.GUARANTEED]))
+        limit = draw(st.integers(60, 4000))
+        pods.append(
+            pod(
+                f"p{index}",
+                component=draw(st.sampled_from(["ps", "worker"])),
+                node=draw(st.sampled_from(["n1", "n2"])),
+                qos=qos,
+                limit=limit,
+                user_limit=limit,
+                request=limit if qos is QoS.GUARANTEED else draw(st.integers(0, limit - 1)),
+                use=draw(st.integers(0, limit)),
+                throttled=draw(st.one_of(st.none(), st.floats(0, 1))),
+            )
+        )
+    return of(*pods)
+
+
+@given(jobs())
+def test_C5_the_sum_on_a_node_the_floors_and_the_qos_class_are_kept(before: JobSignal) -> None:
+    after = carried_out(before, SHIFT.propose(signals(before)))
+    for node in before.nodes:
+        sums = [sum(p.limit or 0 for p in one.on(node)) for one in (before, after)]
+        assert sums[0] == sums[1]
+    for each in after.pods:
+        assert (each.limit or 0) >= 50
+        assert (each.limit == each.request) is (each.qos is QoS.GUARANTEED)
+
+
+@given(jobs(), st.randoms(use_true_random=False))
+def test_C5_the_order_of_the_pods_does_not_matter(before: JobSignal, random: Any) -> None:
+    shuffled = replace(before, pods=tuple(random.sample(before.pods, len(before.pods))))
+    one, other = (carried_out(of, SHIFT.propose(signals(of))) for of in (before, shuffled))
+    assert {pod.uid: pod.limit for pod in one.pods} == {pod.uid: pod.limit for pod in other.pods}
+
+
+@given(st.integers(60, 4000), st.integers(60, 4000), st.floats(0, 0.7))
+def test_C5_cpu_goes_to_the_busy_one_never_from_it(busy: int, idle: int, share: float) -> None:
+    before = of(ps(idle, int(share * idle)), worker(busy, busy))
+    after = carried_out(before, SHIFT.propose(signals(before)))
+    assert (after.pods[1].limit or 0) >= busy
