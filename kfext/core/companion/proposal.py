@@ -76,7 +76,10 @@ def in_stages(job: JobSignal, sizes: Iterable[Size]) -> tuple[Stage, ...]:
 def give_back(
     policy: str, job: JobSignal, signals: Signals, *, reason: str, rests: bool
 ) -> Proposal | None:
-    """Return the proposal to restore what the user wrote, None if that is what the pods have."""
+    """Return the proposal to restore what the user wrote, None if that changes nothing.
+
+    With nothing to restore it still makes the policy rest.
+    """
     sizes = [
         Size(
             pod.uid,
@@ -86,7 +89,7 @@ def give_back(
         for pod in job.pods
         if pod.limit is not None and pod.limit != signals.open_limit(pod)
     ]
-    if not sizes:
+    if not sizes and not rests:
         return None
     return Proposal(
         policy=policy,

@@ -43,7 +43,14 @@ def test_a_guaranteed_pod_gets_its_request_back_as_well() -> None:
 
 def test_there_is_nothing_to_give_back_to_pods_as_the_user_wrote_them() -> None:
     of = job("j", pod("a", limit=400, user_limit=400), pod("b"))
-    assert give_back("resize", of, signals(of), reason="why", rests=True) is None
+    assert give_back("resize", of, signals(of), reason="why", rests=False) is None
+
+
+def test_a_policy_comes_to_rest_although_there_is_nothing_to_give_back() -> None:
+    of = job("j", pod("a", limit=400, user_limit=400))
+    back = give_back("resize", of, signals(of), reason="why", rests=True)
+    assert back is not None
+    assert (back.stages, back.rests) == ((), True)
 
 
 def test_a_job_is_measured_by_its_rate_or_its_use() -> None:

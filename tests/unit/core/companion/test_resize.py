@@ -174,6 +174,8 @@ def test_the_cap_of_a_job_is_split_by_the_use_of_its_pods() -> None:
     pods = (pod("busy", use=600), pod("idle", use=10))
     of = job("done", *pods, state=COMPLETING, growth=0.0)
     assert limits(advice(grower(use=790), of)) == {"busy": 416, "idle": 50}
+    capped = replace(of, pods=(pod("busy", limit=600, use=600), pod("idle", limit=50, use=10)))
+    assert limits(advice(grower(use=790), capped)) == {"busy": 416}
 
 
 def test_a_job_over_several_nodes_gets_its_smallest_share_everywhere() -> None:

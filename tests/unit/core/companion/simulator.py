@@ -1,0 +1,183 @@
+"""Jobs with loss curves that share a node, with the companion and without."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from kfext.core.companion.arbitration import arbitrate
+from kfext.core.companion.budget import Budget
+from kfext.core.companion.cadence import Cadence
+from kfext.core.companion.policy import Policy
+from kfext.core.companion.proposal import Measure, Proposal
+from kfext.core.companion.signals import JobSignal, NodeSignal, Signals
+from kfext.core.companion.trial import Outcome, Trial, begin_trial
+from kfext.core.progress.growth_list import GrowthList
+from kfext.model.policy import PolicyChoice
+from tests.unit.core.companion.jobs import pod
+
+SIZE = 1400
+SECONDS = 30.0
+CHANCE = 0.002
+"""A gain of the loss that counts as noise."""
+
+
+@dataclass
+class Running:
+    """A job of one pod. `work`: core-seconds that it needs; `converges`: those of a half-life.
+
+    `most`: millicores that it can use; more do not make it faster beyond `useful`.
+    """
+
+    uid: str
+    work: float
+    converges: float
+    arrives: float = 0.0
+    most: int = SIZE
+    useful: int = SIZE
+    limit: int | None = None
+    done: float = 0.0
+    use: int = 0
+    ended: float | None = None
+    growth: GrowthList = field(default_factory=GrowthList)
+    budget: Budget = field(default_factory=Budget)
+    rests: set[str] = field(default_factory=set)
+    busy: bool = False
+    history: dict[Measure, list[float | None]] = field(
+        default_factory=lambda: {measure: [] for measure in Measure}
+    )
+
+    def live(self, now: float) -> bool:
+        return self.arrives <= now and self.ended is None
+
+    def loss(self) -> float:
+        return math.exp2(-self.done / self.converges)
+
+
+@dataclass
+class World:
+    """A node with jobs; `policies` act on them. `seed`: of the noise in what they report."""
+
+    jobs: list[Running]
+    policies: Sequence[Policy]
+    seed: int = 0
+    now: float = 0.0
+    acted: list[tuple[Proposal, ...]] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    trials: dict[str, Trial] = field(default_factory=dict)
+
+    def run(self, intervals: int) -> "World":
+        random, cadences = Random(self.seed), {one.name: Cadence() for one in self.policies}
+        pending: tuple[Proposal, ...] = ()
+        for _ in range(intervals):
+            self._carry_out(pending)
+            self._work(random)
+            signals = self._signals()
+            self.now += SECONDS
+            proposals = self._judged(signals)
+            for policy in self.policies:
+                due = cadences[policy.name].due(
+                    signals.jobs, interval=lambda _: SECONDS, now=self.now
+                )
+                proposals += policy.propose(replace(signals, jobs=tuple(due))).proposals
+            pending = arbitrate(proposals, signals).act
+            self.acted.append(pending)
+            for one in pending:
+                self._begin(one)
+                self.job(one.job).busy = random.random() < 0.3
+        return self
+
+    def _judged(self, signals: Signals) -> list[Proposal]:
+        """Return what is to be undone; a trial without a gain stays until that is done."""
+        self.trials = {uid: one.with_window(signals) for uid, one in self.trials.items()}
+        outcomes = {uid: one.outcome(signals) for uid, one in self.trials.items()}
+        self.outcomes += [one for one in outcomes.values() if one is not Outcome.RUNNING]
+        failed = [uid for uid, one in outcomes.items() if one is Outcome.FAILED]
+        backs = [self.trials[uid].undo(signals) for uid in failed]
+        for uid, one in outcomes.items():
+            if one in {Outcome.GAINED, Outcome.MOOT}:
+                del self.trials[uid]
+        return [back for back in backs if back is not None]
+
+    def _begin(self, proposal: Proposal) -> None:
+        history = self.job(proposal.serves).history[proposal.measure] if proposal.measure else []
+        trial = begin_trial(proposal, history)
+        self.trials.pop(proposal.job, None)
+        if trial is not None:
+            self.trials[proposal.job] = trial
+
+    def job(self, uid: str) -> Running:
+        return next(job for job in self.jobs if job.uid == uid)
+
+    def _carry_out(self, proposals: tuple[Proposal, ...]) -> None:
+        for one in proposals:
+            job = self.job(one.job)
+            for stage in one.stages:
+                for size in stage:
+                    job.limit = size.limit
+            if one.rests:
+                job.rests.add(one.policy)
+
+    def _work(self, random: Random) -> None:
+        live = [job for job in self.jobs if job.live(self.now)]
+        equal = SIZE // max(1, len(live))
+        free, rest = list(live), SIZE
+        while free:  # max-min fair, as CFS with equal weights
+            bound = [j for j in free if min(j.most, j.limit or SIZE) <= rest // len(free)]
+            for job in bound or free:
+                job.use = min(job.most, job.limit or SIZE, rest // len(free))
+            rest -= sum(job.use for job in bound or free)
+            free = [job for job in free if job not in bound] if bound else []
+        for job in live:
+            before = job.loss()
+            job.done += min(job.use, job.useful) * SECONDS / 1000
+            if job.done >= job.work:
+                job.ended = self.now + SECONDS
+            gain = before - job.loss()
+            job.growth.take(gain if gain > CHANCE else 0.0, job.use / SIZE)
+            cap = job.limit if job.limit is not None and job.limit < SIZE else None
+            job.budget = job.budget.after(use=job.use, equal=equal, cap=cap, seconds=SECONDS)
+            job.history[Measure.USE].append(float(job.use))
+            rate = min(job.use, job.useful) / 100 * random.gauss(1, 0.01)
+            job.history[Measure.RATE].append(rate)
+
+    def _signals(self) -> Signals:
+        return Signals(
+            nodes={"n1": NodeSignal(SIZE)},
+            jobs=tuple(self._signal(job) for job in self.jobs if job.live(self.now + SECONDS)),
+        )
+
+    def _signal(self, job: Running) -> JobSignal:
+        busy, job.busy = job.busy, False
+        rates = job.history[Measure.RATE]
+        return JobSignal(
+            job.uid,
+            pods=(pod(f"{job.uid}-0", limit=job.limit, use=job.use if rates else None),),
+            policies={policy.name: PolicyChoice() for policy in self.policies},
+            rests=frozenset(job.rests),
+            in_flight=busy,
+            state=job.growth.state,
+            growth=job.growth.growth if len(rates) > 1 else None,
+            rate=rates[-1] if rates else None,
+            budget=job.budget,
+        )
+
+
+def both(
+    jobs: Sequence[Running], policies: Sequence[Policy], *, intervals: int
+) -> tuple[World, World]:
+    """Return the same jobs after some intervals, without policies and with them."""
+
+    def world(of: Sequence[Policy]) -> World:
+        fresh = [
+            Running(one.uid, one.work, one.converges, one.arrives, one.most, one.useful)
+            for one in jobs
+        ]
+        return World(fresh, of).run(intervals)
+
+    return world(()), world(policies)
+
+
+def until(job: Running) -> float:
+    """Return how long a job took, infinite if it has not ended."""
+    return math.inf if job.ended is None else job.ended - job.arrives

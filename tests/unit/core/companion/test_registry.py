@@ -1,0 +1,122 @@
+"""All policies together, on jobs that share a node for hundreds of intervals."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kfext.core.companion.policy import Advice, Policy
+from kfext.core.companion.proposal import Proposal, Size
+from kfext.core.companion.registry import POLICIES
+from kfext.core.companion.resize import RESIZE
+from kfext.core.companion.signals import Signals
+from kfext.core.companion.trial import Outcome
+from tests.unit.core.companion.simulator import SECONDS, SIZE, Running, World, both, until
+
+GROWS: dict[str, Any] = {"work": 300.0, "converges": 60.0}
+
+
+def jobs(number: int, **grower: Any) -> list[Running]:
+    """One job that grows, and others that converged long before it came."""
+    late: dict[str, Any] = {"arrives": 600.0 * number / 3, **GROWS, **grower}
+    return [
+        *(Running(f"done-{at}", work=900.0, converges=5.0) for at in range(number - 1)),
+        Running("grower", **late),
+    ]
+
+
+@pytest.mark.parametrize("number", [2, 3, 10])
+def test_the_job_that_grows_is_faster_within_the_bound_of_arithmetic(number: int) -> None:
+    without, with_them = both(jobs(number), POLICIES, intervals=400)
+    gain = until(without.job("grower")) / until(with_them.job("grower"))
+    bound = 2 * number / (number + 1)
+    assert 0.9 * bound < gain <= bound
+
+
+@pytest.mark.parametrize("number", [2, 3, 10])
+@pytest.mark.parametrize("work", [300.0, 3000.0])
+def test_no_other_job_loses_more_than_its_budget(number: int, work: float) -> None:
+    made = jobs(number, work=work, converges=work / 5)
+    without, with_them = both(made, POLICIES, intervals=400)
+    for at in range(number - 1):
+        other = with_them.job(f"done-{at}")
+        share = SIZE / number / 1000
+        assert other.budget.lost <= 0.1 * other.budget.used + share * SECONDS
+        # What it lost it has to make up at its share of the node; nothing else delays it.
+        delay = until(other) - until(without.job(f"done-{at}"))
+        assert delay <= other.budget.lost / share + 2 * SECONDS
+
+
+def test_a_job_is_left_alone_once_its_budget_is_spent() -> None:
+    _, world = both(jobs(3, work=3000.0, converges=600.0), POLICIES, intervals=400)
+    assert all(world.job(f"done-{at}").rests == {"resize"} for at in (0, 1))
+    assert all(world.job(f"done-{at}").limit == SIZE for at in (0, 1))
+
+
+def test_what_does_not_help_is_undone_once_and_never_tried_again() -> None:
+    _, world = both(jobs(3, useful=400), POLICIES, intervals=100)
+    backs = [one for acted in world.acted for one in acted if one.rests]
+    assert Outcome.FAILED in world.outcomes
+    assert sorted(one.job for one in backs) == ["done-0", "done-1"]
+    for at in (0, 1):
+        assert world.job(f"done-{at}").limit == SIZE
+        last = max(
+            tick
+            for tick, acted in enumerate(world.acted)
+            if any(one.job == f"done-{at}" for one in acted)
+        )
+        assert any(one.rests for one in world.acted[last])
+
+
+def flipped(policy: Policy) -> Policy:
+    """A policy that takes from the jobs which it should serve."""
+
+    def propose(signals: Signals) -> Advice:
+        found = policy.propose(signals)
+        return Advice(tuple(turned(one, signals) for one in found.proposals))
+
+    def turned(one: Proposal, signals: Signals) -> Proposal:
+        served = signals.job(one.serves)
+        if one.measure is None or served is None:
+            return one
+        sizes = tuple(Size(pod.uid, limit=350) for pod in served.pods)
+        return replace(one, job=one.serves, serves=one.job, stages=(sizes,))
+
+    return Policy(policy.name, policy.parameters, propose)
+
+
+def test_a_policy_with_its_sign_flipped_makes_the_growing_job_no_faster() -> None:
+    without, with_it = both(jobs(3), [flipped(RESIZE)], intervals=400)
+    assert until(with_it.job("grower")) >= until(without.job("grower"))
+
+
+ARRIVALS = st.lists(
+    st.builds(
+        lambda work, converges, arrives, most: (work, converges, arrives, most),
+        st.floats(20, 400),
+        st.floats(2, 100),
+        st.integers(0, 60).map(lambda at: 30.0 * at),
+        st.sampled_from([SIZE, SIZE, 700, 200]),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=25)
+@given(ARRIVALS, st.integers(0, 9))
+def test_X2_over_hundreds_of_intervals_a_job_has_one_operation_at_a_time(
+    arrivals: list[tuple[float, float, float, int]], seed: int
+) -> None:
+    made = [Running(f"j{at}", *one) for at, one in enumerate(arrivals)]
+    world = World(made, POLICIES, seed).run(300)
+    undone = [(one.job, one.policy) for acted in world.acted for one in acted if one.rests]
+    assert len(undone) == len(set(undone))
+    for acted in world.acted:
+        assert len({one.job for one in acted}) == len(acted)
+        assert [one.rank for one in acted] == sorted(one.rank for one in acted)
+    for job in world.jobs:
+        assert job.limit is None or 50 <= job.limit <= SIZE
+        assert job.budget.lost <= 0.1 * job.budget.used + SIZE * 30 / 1000
