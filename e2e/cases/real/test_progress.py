@@ -41,7 +41,13 @@ def test_the_progress_of_a_training_job_is_recognised_without_a_setting(
             40,
             id="a PyTorchJob",
         ),
-        pytest.param(tf_job("shown", arguments=("--steps", "40")), "tfjob-shown", 40, id="a TFJob"),
+        pytest.param(
+            tf_job("shown", arguments=("--steps", "40")),
+            "tfjob-shown",
+            40,
+            marks=pytest.mark.long,
+            id="a TFJob",
+        ),
     ],
 )
 def test_the_training_plan_of_a_job_shows_its_progress(

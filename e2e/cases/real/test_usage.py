@@ -160,6 +160,7 @@ def test_without_the_right_to_ask_kubelets_the_reason_is_seen(
     assert words in verdict.message
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("metrics_api")
 def test_metrics_server_shows_what_a_pod_uses_and_no_kubelet_is_asked(
     bed: Testbed, busy: Pod

@@ -1,5 +1,6 @@
 """One job whose log is read again and again: its course, its growth, and why nothing is known."""
 
+import math
 from collections.abc import Iterable, Sequence
 
 from kfext import names
@@ -34,6 +35,7 @@ class Followed:
         self._course = Course(INTERVAL)
         self._growth = GrowthList()
         self._judged = 0.0
+        self._disturbed = -math.inf
         self._failed: Verdict | None = None
         self._cores: float | None = None
         self._share: float | None = None
@@ -42,7 +44,7 @@ class Followed:
     def take(self, lines: Sequence[LogLine], *, now: float) -> None:
         """Take in the lines of a read in the order printed; `now` is in epoch seconds."""
         self.failures, self._failed = 0, None
-        metric, found = self._course.metric, False
+        metric, restarts, found = self._course.metric, self._course.restarts, False
         for printed in _newest(lines):
             line = self._read(printed.text)
             if line is not None:
@@ -51,6 +53,8 @@ class Followed:
         self.fruitless = 0 if found else self.fruitless + 1
         if self._course.metric != metric:
             self._growth, self._judged = GrowthList(), now
+        if self._course.restarts > restarts or self._course.diverged:
+            self._disturbed = now
         self._judge(now)
 
     def fail(self, why: Verdict) -> None:
@@ -98,11 +102,16 @@ class Followed:
         return read_matched(text, self.expression) if self.expression else read_line(text)
 
     def _judge(self, now: float) -> None:
-        """Judge the growth of the last interval, once in an interval."""
+        """Judge the growth of the last interval, once in an interval.
+
+        It is not known while one of the windows has values from before a restart, or none.
+        """
         if self._course.better is None or now - self._judged < INTERVAL:
             return
         self._judged = now
-        progress = progress_of(self._course.windows, self._course.better, now=now)
+        progress = None
+        if now - self._disturbed >= 2 * INTERVAL:
+            progress = progress_of(self._course.windows, self._course.better, now=now)
         self._growth.take(progress, self._share)
 
 

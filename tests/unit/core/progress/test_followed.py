@@ -50,6 +50,28 @@ def test_silence_demotes_nothing() -> None:
     assert state(followed) is GrowthState.NEW
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param("step {step} loss {worse}", id="a restart from a checkpoint"),
+        pytest.param("step {later} loss nan", id="a value that is not a number"),
+    ],
+)
+def test_a_disturbance_demotes_nothing(line: str) -> None:
+    followed, states = Followed(), []
+    for window in range(6):
+        lines = []
+        for tick in range(10):
+            step, loss = 10 * window + tick, 3.0 - 0.3 * window + 0.01 * (tick % 2)
+            text = f"step {step} loss {loss}"
+            if window == 3:
+                text = line.format(step=step - 25, later=step, worse=loss + 1)
+            lines.append(LogLine(window * INTERVAL + 3 * tick, text))
+        followed.take(lines, now=(window + 1) * INTERVAL - 0.1)
+        states.append(state(followed))
+    assert set(states) == {GrowthState.NEW}
+
+
 def test_a_metric_of_unknown_direction_has_no_state() -> None:
     followed = Followed(r"speed (?P<value>\d+)")
     followed.take([LogLine(1.0, "speed 12")], now=2.0)
