@@ -6,7 +6,8 @@ from typing import Any
 from e2e.testbed.api import ApiError
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.realnodes import Node
-from kfext.kube.pod_log import LogLine, lines_of
+from kfext.kube.pod_log import lines_of
+from kfext.model.log_line import LogLine
 from kfext.names import JOB_NAME
 
 Object = dict[str, Any]

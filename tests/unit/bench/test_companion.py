@@ -13,7 +13,7 @@ from e2e.bench.companion.store import Store
 from e2e.bench.companion.tables import arms_table, bound, by_job, jobs_table, noise
 from e2e.bench.companion.workload import FULL, PROGRAMS, QUICK, Arrival, Schedule, schedule
 from e2e.jobs.converge import FRAMEWORKS, parse
-from kfext.kube.pod_log import LogLine
+from kfext.model.log_line import LogLine
 
 SCHEDULES = [pytest.param(one, id=one.name) for one in (*FULL, *QUICK)]
 
@@ -206,7 +206,7 @@ class FakePods:
     def log(self, pod: str) -> list[LogLine]:
         base = 0.5 if pod == "falls" else 1.0
         return [
-            LogLine("", float(at), f"step={at} loss={base ** (at / 10):.6f}")
+            LogLine(float(at), f"step={at} loss={base ** (at / 10):.6f}")
             for at in range(1, int(self.now) + 1)
         ]
 
