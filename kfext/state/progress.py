@@ -166,31 +166,37 @@ class JobsProgress:
             self._alarms.forget(uid)
         self._known = frozenset(present)
         for uid in [one for one in self._running if self._cluster.jobs[one].job.finished]:
-            self._running.discard(uid)
             if uid in self._alarms:
+                self._running.discard(uid)
                 self._alarms.set(uid, now)
 
     def _read_of(self, uid: str) -> LogRead | None:
         """Return the log of a job that is to be read, None if there is none."""
         tracked = self._cluster.jobs[uid]
-        source = self._settings_of(tracked).metrics
-        if tracked.phase is None or not source.is_log:
+        if tracked.job.suspend:
+            return None
+        source, finished = self._settings_of(tracked).metrics, tracked.job.finished
+        pod = self._printing(tracked)
+        if tracked.phase is None or not source.is_log or (finished and pod is None):
             self._followed.pop(uid, None)
             return None
-        pods = printing_pods(tracked.job, self._cluster.pods(uid))
-        pods = [pod for pod in pods if pod.phase in _HAVE_LOGS]
-        if not pods:
-            return None
-        pod = pods[self._turns.get(uid, 0) % len(pods)]
-        if pod.uid == self._ended.get(uid):
-            return None
         followed = self._followed.get(uid)
-        if followed is None and tracked.job.finished:
+        if pod is None or (followed is None and finished):
             return None
         if followed is None or followed.expression != source.pattern:
             self._followed[uid] = Followed(source.pattern)
             self._running.add(uid)
         return LogRead(tracked, pod, tracked.job.kind.container)
+
+    def _printing(self, tracked: TrackedJob) -> Pod | None:
+        """Return the pod whose log is next, None if no log has anything that was not read."""
+        uid = tracked.job.uid
+        pods = printing_pods(tracked.job, self._cluster.pods(uid))
+        pods = [pod for pod in pods if pod.phase in _HAVE_LOGS]
+        if not pods:
+            return None
+        pod = pods[self._turns.get(uid, 0) % len(pods)]
+        return None if pod.uid == self._ended.get(uid) else pod
 
     def _end(self, read: LogRead) -> Followed | None:
         """Take in that a read has ended; return the job that it is of, None if it is gone."""

@@ -210,6 +210,30 @@ def test_the_log_of_a_job_that_finishes_is_read_at_once() -> None:
     assert bed.due(3.0) == []
 
 
+def test_a_job_that_finishes_while_its_log_is_read_is_read_once_more_at_once() -> None:
+    bed = Bed()
+    bed.runs(training())
+    (read,) = bed.due()
+    bed.cluster.observe_job(training().condition("Succeeded").version(2).raw)
+    assert bed.due(1.0) == []
+    bed.take(read, *LOSS)
+    assert len(bed.due(2.0)) == 1
+
+
+def test_little_is_kept_of_a_job_whose_last_lines_were_read() -> None:
+    bed = Bed()
+    tracked = bed.runs(training())
+    bed.take(bed.due()[0], *LOSS)
+    (pod_,) = bed.cluster.pods(tracked.job.uid)
+    bed.cluster.observe_pod(pod_, replace(pod_, phase="Succeeded", resource_version="2"))
+    bed.cluster.observe_job(training().condition("Succeeded").version(2).raw)
+    bed.take(bed.due(1.0)[0], "step 9 loss 0.1")
+    assert bed.progress.reported(tracked.job.uid) is not None
+    assert bed.due(60.0) == []
+    assert bed.progress.reported(tracked.job.uid) is None
+    assert bed.due(1000.0) == []
+
+
 def test_jobs_that_had_ended_before_are_not_read() -> None:
     bed = Bed()
     bed.runs(training().condition("Succeeded"), phase="Succeeded")
