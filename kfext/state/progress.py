@@ -23,6 +23,7 @@ from kfext.model.verdict import Verdict
 from kfext.state.alarms import Alarms
 from kfext.state.cluster import Cluster
 from kfext.state.tracked_job import TrackedJob
+from kfext.state.turns import Turns
 
 OPTED_IN, USUAL, SELDOM = 10.0, 30.0, 300.0
 """Seconds between two reads: of a job with an opted-in policy, of others, and of those in whose log
@@ -32,6 +33,9 @@ _FRUITLESS = 10
 """Reads in a row that recognise nothing, after which a log is read seldom."""
 MOST_PER_NODE = 2
 """Reads at once from one node, so that few wait for a kubelet that does not answer."""
+_NODE_BUSY = 1.0
+_MOST_LOOKED = 1000
+"""Jobs that are looked at for one answer: most of those that wait in the queue have no log."""
 _HAVE_LOGS = frozenset({"Running", "Succeeded", "Failed"})
 
 
@@ -57,6 +61,7 @@ class JobsProgress:
         self._settings_of = settings_of
         self._alarms = Alarms()
         self._known: frozenset[str] = frozenset()
+        self._waiting = Turns()
         self._followed: dict[str, Followed] = {}
         self._turns: dict[str, int] = {}
         self._ended: dict[str, str] = {}
@@ -69,23 +74,25 @@ class JobsProgress:
         Namespaces take turns, so that the jobs of one do not keep those of others from being read.
         """
         self._enrol(now)
-        waiting: dict[str, list[LogRead]] = {}
         for uid in self._alarms.due(now):
+            self._waiting.add(self._cluster.jobs[uid].job.namespace, uid)
+        chosen: list[LogRead] = []
+        nodes = [*self._reading.values()]
+        for _ in range(_MOST_LOOKED):
+            if len(chosen) >= most or not self._waiting:
+                break
+            uid = self._waiting.next()
+            if uid not in self._cluster.jobs:
+                continue
             read = self._read_of(uid)
             if read is None:
                 self._alarms.set(uid, now + _LOOK_AGAIN)
+            elif nodes.count(read.pod.node_name) >= MOST_PER_NODE:
+                self._alarms.set(uid, now + _NODE_BUSY)
             else:
-                waiting.setdefault(read.pod.namespace, []).append(read)
-        turns = ((turn, read) for reads in waiting.values() for turn, read in enumerate(reads))
-        chosen: list[LogRead] = []
-        nodes = [*self._reading.values()]
-        for _, read in sorted(turns, key=lambda one: one[0]):
-            if len(chosen) < most and nodes.count(read.pod.node_name) < MOST_PER_NODE:
                 chosen.append(read)
                 nodes.append(read.pod.node_name)
-                self._reading[read.uid] = read.pod.node_name
-            else:
-                self._alarms.set(read.uid, now)
+                self._reading[uid] = read.pod.node_name
         return chosen
 
     def take(self, read: LogRead, lines: Sequence[LogLine], now: Moment) -> None:

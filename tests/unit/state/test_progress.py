@@ -251,6 +251,19 @@ def test_namespaces_take_turns() -> None:
     assert len({read.uid for read in [*chosen, *bed.due(most=100)]}) == 11
 
 
+def test_each_job_is_read_once_before_any_is_read_again() -> None:
+    bed = Bed()
+    for number in range(30):
+        bed.runs(training(f"job-{number}", namespace=f"team-{number % 3}"), on=f"n{number}")
+    seen: list[str] = []
+    for _ in range(10):
+        reads = bed.due(bed.at + 60, most=6)
+        seen += [read.uid for read in reads]
+        for read in reads:
+            bed.take(read, *LOSS)
+    assert len(set(seen[:30])) == len(set(seen[30:])) == 30
+
+
 def test_few_reads_wait_for_one_node() -> None:
     bed = Bed()
     for number in range(5):
@@ -258,9 +271,9 @@ def test_few_reads_wait_for_one_node() -> None:
     bed.runs(training("fine"), on="well")
     first = bed.due()
     assert sorted(read.pod.node_name for read in first) == ["stuck", "stuck", "well"]
-    assert bed.due() == []
+    assert bed.due(5.0) == []
     bed.fail(next(read for read in first if read.pod.node_name == "stuck"), AWAY)
-    assert [read.pod.node_name for read in bed.due()] == ["stuck"]
+    assert [read.pod.node_name for read in bed.due(10.0)] == ["stuck"]
 
 
 def test_under_torchrun_the_next_worker_is_read_if_one_prints_nothing() -> None:
