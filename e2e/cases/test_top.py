@@ -13,6 +13,7 @@ from e2e.harness.jobs import workers
 from e2e.harness.kube import Object
 from e2e.harness.space import Space
 from e2e.harness.tenant import Tenant
+from e2e.harness.wait import PATIENCE_SECONDS
 
 LOSS: Object = {
     "metric": "loss",
@@ -88,17 +89,24 @@ def test_explain_shows_the_progress_of_a_job(
 def test_a_person_ends_the_watch_with_ctrl_c(space: Space) -> None:
     tell(space, "fast", progress={**LOSS, "growth": 0.5})
     config = space.kfext.testbed.kubeconfig
+    # What runs in the background of a shell ignores Ctrl-C, and so would the command.
     watching = subprocess.Popen(
-        [str(COMMAND), "top", "--watch", "-n", space.name, f"--kubeconfig={config}"],
+        [
+            *("env", "--default-signal=INT", str(COMMAND), "top", "--watch"),
+            *("-n", space.name, f"--kubeconfig={config}"),
+        ],
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     assert watching.stdout is not None
-    two_tables = [watching.stdout.readline() for _ in range(6)]
-    watching.send_signal(signal.SIGINT)
-    rest, complaint = watching.communicate()
+    try:
+        two_tables = [watching.stdout.readline() for _ in range(6)]
+        watching.send_signal(signal.SIGINT)
+        rest, complaint = watching.communicate(timeout=PATIENCE_SECONDS)
+    finally:
+        watching.kill()
     assert two_tables[0].startswith("JOB ")
     assert two_tables[:3] == two_tables[3:]
     assert (watching.returncode, rest, complaint) == (0, "", "")
