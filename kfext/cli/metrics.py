@@ -12,9 +12,10 @@ from kfext.cli.cluster import ClusterOptions, find_job, pods_of
 from kfext.cli.output import printed, table
 from kfext.cli.progress import short
 from kfext.core.progress.course import Course
+from kfext.core.progress.followed import INTERVAL
 from kfext.core.progress.growth import progress_of
-from kfext.core.progress.lines import Line, read_line
-from kfext.core.progress.matched import read_matched
+from kfext.core.progress.lines import Line
+from kfext.core.progress.matched import read_with
 from kfext.core.progress.rank_zero import printing_pods
 from kfext.core.progress.visible import visible
 from kfext.core.settings.values import STDOUT, MetricsSource, parse_setting
@@ -25,7 +26,6 @@ from kfext.model.job import TrainingJob
 from kfext.model.log_line import LogLine
 from kfext.model.pod import Pod
 
-_INTERVAL = 30.0
 _SHOWN = 10
 _WIDEST = 60
 
@@ -87,7 +87,7 @@ def read(job: TrainingJob, pod: Pod, lines: Sequence[LogLine], expression: str) 
     """Return what the lines of a pod's log say."""
     found = []
     for line in lines:
-        said = read_matched(line.text, expression) if expression else read_line(line.text)
+        said = read_with(line.text, expression)
         if said is not None:
             found.append((line, said))
     return Reading(job, pod, tuple(lines), tuple(found))
@@ -95,7 +95,7 @@ def read(job: TrainingJob, pod: Pod, lines: Sequence[LogLine], expression: str) 
 
 def described(reading: Reading, *, expression: str, now: float) -> dict[str, Any]:
     """Return the reading as values: what matched, the series, and where the job is."""
-    course, series = Course(_INTERVAL), []
+    course, series = Course(INTERVAL), []
     for line, said in reading.found:
         course.take(said, at=line.at, now=now)
         if said.measures:
@@ -144,7 +144,7 @@ def in_words(shown: dict[str, Any]) -> str:
         lines.append(f"  metric      {shown['metric']} {value}{way}")
     if shown["progress"] is not None:
         lines.append(
-            f"  progress    {_short(shown['progress'])} of its first {_INTERVAL:.0f} s in its last"
+            f"  progress    {_short(shown['progress'])} of its first {INTERVAL:.0f} s in its last"
         )
     if shown["step"] is not None:
         of = f" of {shown['total']}" if shown["total"] is not None else ""

@@ -7,8 +7,7 @@ from kfext import names
 from kfext.core.progress.course import Course
 from kfext.core.progress.growth import progress_of
 from kfext.core.progress.growth_list import GrowthList
-from kfext.core.progress.lines import Line, read_line
-from kfext.core.progress.matched import read_matched
+from kfext.core.progress.matched import read_with
 from kfext.core.progress.reported import Reported
 from kfext.model.log_line import LogLine
 from kfext.model.verdict import Verdict
@@ -46,7 +45,7 @@ class Followed:
         self.failures, self._failed = 0, None
         metric, restarts, found = self._course.metric, self._course.restarts, False
         for printed in _newest(lines):
-            line = self._read(printed.text)
+            line = read_with(printed.text, self.expression)
             if line is not None:
                 self._course.take(line, at=printed.at, now=now)
                 found |= bool(line.measures)
@@ -97,9 +96,6 @@ class Followed:
         return Verdict(
             names.REASON_NOTHING_RECOGNISED, f"nothing in the log {what}; see {names.METRICS}"
         )
-
-    def _read(self, text: str) -> Line | None:
-        return read_matched(text, self.expression) if self.expression else read_line(text)
 
     def _judge(self, now: float) -> None:
         """Judge the growth of the last interval, once in an interval.

@@ -1,14 +1,19 @@
-"""What a user's expression finds in a line."""
+"""What a line says by a user's expression, where there is one."""
 
 import re
 
-from kfext.core.progress.lines import Line, Position
+from kfext.core.progress.lines import Line, Position, read_line
 from kfext.core.progress.visible import visible
 from kfext.core.settings.expression import compiled
 
 _NAME_BEFORE = re.compile(r"([A-Za-z][\w@./-]{0,40})\W{0,8}$")
 _UNNAMED = "value"
 _MOST_DIGITS = 15
+
+
+def read_with(raw: str, expression: str) -> Line | None:
+    """Return what a line says: by an expression, or without one as kfext recognises it itself."""
+    return read_matched(raw, expression) if expression else read_line(raw)
 
 
 def read_matched(raw: str, expression: str) -> Line | None:
