@@ -36,3 +36,11 @@ class Policy:
     def takes(self, job: JobSignal) -> bool:
         """Return whether the policy may look at a job."""
         return self.name in job.policies and self.name not in job.rests
+
+    def willing(
+        self, signals: Signals, why_not: Callable[[JobSignal], str | None]
+    ) -> tuple[list[JobSignal], dict[str, str]]:
+        """Return the jobs that the policy takes, and by uid why it leaves others alone."""
+        watched = [job for job in signals.jobs if self.takes(job)]
+        stood_down = {job.uid: why for job in watched if (why := why_not(job))}
+        return [job for job in watched if job.uid not in stood_down], stood_down

@@ -34,9 +34,7 @@ class _Change:
 
 
 def _propose(signals: Signals) -> Advice:
-    watched = [job for job in signals.jobs if RESIZE.takes(job)]
-    stood_down = {job.uid: why for job in watched if (why := _why_not(job))}
-    willing = [job for job in watched if job.uid not in stood_down]
+    willing, stood_down = RESIZE.willing(signals, _why_not)
     spent = [job for job in willing if job.budget.spent(RESIZE.of(job, "budget"))]
     jobs = [job for job in willing if job not in spent]
     nodes = sorted({node for job in jobs for node in job.nodes})

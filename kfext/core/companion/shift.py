@@ -26,9 +26,8 @@ class _Shared:
 
 
 def _propose(signals: Signals) -> Advice:
-    watched = [job for job in signals.jobs if SHIFT.takes(job)]
-    stood_down = {job.uid: why for job in watched if (why := _why_not(job))}
-    found = [_proposal(job) for job in watched if job.uid not in stood_down]
+    willing, stood_down = SHIFT.willing(signals, _why_not)
+    found = [_proposal(job) for job in willing]
     return Advice(tuple(one for one in found if one is not None), stood_down)
 
 
