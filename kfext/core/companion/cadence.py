@@ -49,14 +49,17 @@ class Cadence:
     ) -> list[JobSignal]:
         """Return the jobs to look at now; the shortest interval of neighbours counts, in seconds.
 
-        While all neighbours are completing it doubles each time, up to eightfold.
+        While all neighbours are completing it doubles each time, up to eightfold. It does not
+        while an operation is in flight: what is proposed for that job now is not carried out.
         """
         found: list[JobSignal] = []
         turns: dict[Neighbours, _Turn] = {}
         for group in neighbourhoods(jobs):
             key = frozenset(job.uid for job in group)
             turn = self._turns.get(key)
-            completing = all(job.state is GrowthState.COMPLETING for job in group)
+            completing = all(
+                job.state is GrowthState.COMPLETING and not job.in_flight for job in group
+            )
             idle = turn.idle if turn is not None and completing else 0
             first = min(map(interval, group))
             wait = exponential_backoff(idle + 1, first=first, longest=MOST_INTERVALS * first)

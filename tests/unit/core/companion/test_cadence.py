@@ -1,5 +1,6 @@
 """When jobs are looked at."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 from hypothesis import given
@@ -38,6 +39,12 @@ def test_F4_while_all_are_completing_the_interval_doubles_up_to_eightfold() -> N
     due = run(Cadence(), jobs, begin=0, end=1200)
     apart = [later - earlier for earlier, later in pairwise(due)]
     assert apart == [60, 120, 240, 240, 240, 240]
+
+
+def test_F4_there_is_no_back_off_while_an_operation_is_in_flight() -> None:
+    busy = replace(on("a", "n1", state=COMPLETING), in_flight=True)
+    jobs = [busy, on("b", "n1", state=COMPLETING)]
+    assert run(Cadence(), jobs, begin=0, end=100) == [0, 30, 60, 90]
 
 
 def test_F4_a_job_that_comes_or_goes_wakes_its_neighbours_in_the_same_tick() -> None:

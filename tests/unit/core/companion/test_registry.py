@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kfext.core.companion.policy import Advice, Policy
@@ -107,6 +107,16 @@ ARRIVALS = st.lists(
 
 @settings(max_examples=25)
 @given(ARRIVALS, st.integers(0, 9))
+# What gives CPU back is not carried out while the job is busy, and the others stop growing then.
+@example(
+    [
+        (61.0, 2.0, 1050.0, 1400),
+        (127.0, 2.0, 750.0, 1400),
+        (165.0, 45.0, 840.0, 700),
+        (188.0, 44.0, 780.0, 1400),
+    ],
+    3,
+)
 def test_X2_over_hundreds_of_intervals_a_job_has_one_operation_at_a_time(
     arrivals: list[tuple[float, float, float, int]], seed: int
 ) -> None:
