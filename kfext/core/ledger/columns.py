@@ -95,8 +95,10 @@ class Columns:
         """
         for resource, number in requests.items():
             self.book_one(row, resource, number, sign)
+        if not requests:
+            return
         for line, (resource, number) in enumerate(ASSUMED.items()):
-            if requests and not requests.get(resource):
+            if not requests.get(resource):
                 self._assumed[line, row] += sign * number
 
     def book_one(self, row: int, resource: str, number: int, sign: int) -> None:

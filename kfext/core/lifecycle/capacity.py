@@ -66,7 +66,7 @@ def _why_apart(situation: Situation, found: Assignment, ledger: Ledger) -> str:
     if limits.assumed_burst is None or not can_burst(members, assumed=limits.assumed_burst):
         return ""
     by_requests = replace(limits, assumed_burst=None)
-    least = _place(situation, ledger, by_requests, ignoring=situation.open_claims)
+    least = place(members, ledger, by_requests, ignoring=situation.open_claims)
     one_node = not isinstance(least, Verdict) and len(set(least.values())) == 1
     why = in_words(members, assumed=limits.assumed_burst, one_node=one_node)
     return why_more_nodes(found, least, why=why)
