@@ -81,6 +81,7 @@ WELL_FORMED: dict[str, list[Any]] = {
     "namespaceSelector.matchExpressions": [[{"key": "team", "operator": "DoesNotExist"}]],
     "settings.colocation": ["preferred", "required", "off"],
     "settings.elastic": ["1-1", "2-16"],
+    "settings.resize": ["off", "observe", "cpu"],
     "settings.metrics": ["auto", "off", "push", r"stdout:step (?P<step>\d+) (?P<value>\S+)"],
     "settings.gpu-share": ["1", "1.0", "0.25", ".5"],
     "settings.gpu-memory": ["8Gi", "500M", "1e9", "1.5Gi", "8589934592"],

@@ -12,19 +12,19 @@ from typing import Any
 
 from kfext import names
 from kfext.core.settings.values import (
-    OFF,
     POD,
     PUSH,
     Colocation,
     MetricsSource,
     Range,
+    Resize,
     Value,
     is_setting,
     known_settings,
     parse_setting,
 )
 from kfext.errors import SettingError
-from kfext.model.policy import HostNetwork, Placement, TrainingPolicy
+from kfext.model.policy import HostNetwork, Placement, PolicyChoice, TrainingPolicy
 
 _PREFIX = f"{names.DOMAIN}/"
 _OWN = names.WRITTEN_BY_KFEXT | {names.RELEASED}
@@ -44,6 +44,7 @@ class Settings:
 
     `gpu`: the GPU settings by key without prefix, such as `gpu-share.worker`.
     `placement`, `network_parameters`: the parameters of the policy.
+    `companion`: by name of a policy of the companion, what the TrainingPolicy allows it.
     `managed`: whether the namespace is opted in.
     `sources`: by full key, where a value that is not the default was found.
     `stated`: by full key, the well-formed annotations of the job itself, as written.
@@ -55,12 +56,13 @@ class Settings:
     colocation: Colocation = Colocation.PREFERRED
     network: str = POD
     elastic: Range | None = None
-    resize: str = OFF
+    resize: Resize = Resize.OFF
     migrate: str = NEVER
     metrics: MetricsSource = field(default_factory=MetricsSource)
     gpu: Mapping[str, Value] = field(default_factory=dict)
     placement: Placement = field(default_factory=Placement)
     network_parameters: HostNetwork = field(default_factory=HostNetwork)
+    companion: Mapping[str, PolicyChoice] = field(default_factory=dict)
     managed: bool = True
     sources: Mapping[str, str] = field(default_factory=dict)
     stated: Mapping[str, str] = field(default_factory=dict)
@@ -178,6 +180,7 @@ def _settings(
         gpu=gpu,
         placement=policy.placement,
         network_parameters=policy.network,
+        companion=policy.companion,
         sources=sources,
         stated=stated,
         errors=tuple(errors),
@@ -191,7 +194,7 @@ def _settings(
 def _without_effect(settings: Settings) -> Iterator[str]:
     """Yield a sentence for each setting that is well-formed but does nothing in this version."""
     asked = {
-        names.RESIZE: settings.resize != OFF,
+        names.RESIZE: settings.resize is not Resize.OFF,
         names.MIGRATE: settings.migrate != NEVER,
         names.METRICS: settings.metrics.source == PUSH,
         **{f"{_PREFIX}{key}": True for key in settings.gpu},

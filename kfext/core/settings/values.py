@@ -34,6 +34,14 @@ class Colocation(StrEnum):
     OFF = "off"
 
 
+class Resize(StrEnum):
+    """Whether kfext may change the CPU of running pods: no, only show what it would do, or yes."""
+
+    OFF = "off"
+    OBSERVE = "observe"
+    CPU = "cpu"
+
+
 @dataclass(frozen=True, slots=True)
 class Range:
     """How many training pods a job may have: Master or Chief included, PS and Evaluator not."""
@@ -86,7 +94,7 @@ def _network(field: str, written: str) -> Value:
 
 
 def _resize(field: str, written: str) -> Value:
-    return _word(field, written, (OFF, "cpu"))
+    return Resize(_word(field, written, tuple(Resize)))
 
 
 def _migrate(field: str, written: str) -> Value:

@@ -1,12 +1,16 @@
 import pytest
 
+from kfext import names
+from kfext.core.settings.values import parse_setting
 from kfext.kube.wire import decode_namespace
 from kfext.model.label_selector import LabelSelector
 from kfext.model.namespace import Namespace
 from kfext.model.policy import Placement, TrainingPolicy
 from kfext.names import COLOCATION
+from kfext.state.cluster import Cluster
 from kfext.state.settings import SettingsSource
 from tests.builders import JobBuilder, job
+from tests.setting_samples import WELL_FORMED
 
 TEAM = Namespace("team", {"kind": "research"}, {COLOCATION: "required"})
 POLICY = TrainingPolicy(
@@ -87,3 +91,15 @@ def test_what_is_gone_holds_no_more() -> None:
 def test_a_namespace_from_the_wire() -> None:
     raw = b'{"metadata":{"name":"team","labels":{"kind":"research"},"annotations":{"a":1}}}'
     assert decode_namespace(raw) == Namespace("team", {"kind": "research"}, {})
+
+
+@pytest.mark.parametrize("key", [names.ELASTIC, names.RESIZE, names.MIGRATE, names.METRICS])
+def test_an_edit_of_a_running_job_holds_as_soon_as_it_is_seen(cluster: Cluster, key: str) -> None:
+    of, name = SettingsSource(), key.removeprefix(f"{names.DOMAIN}/")
+    cluster.observe_job(job().worker(2).version(1).raw)
+    default = getattr(of.of_tracked(cluster.jobs["uid-1"]).settings, name)
+    cluster.observe_job(job().worker(2).annotated(key, WELL_FORMED[key]).version(2).raw)
+    edited = getattr(of.of_tracked(cluster.jobs["uid-1"]).settings, name)
+    assert edited == parse_setting(key, WELL_FORMED[key], field=key) != default
+    cluster.observe_job(job().worker(2).version(3).raw)
+    assert getattr(of.of_tracked(cluster.jobs["uid-1"]).settings, name) == default

@@ -202,7 +202,9 @@ def test_a_job_that_kfext_cannot_place_is_held_if_it_must_be_on_one_node() -> No
 def test_a_malformed_annotation_refuses_the_job_and_changes_nothing() -> None:
     mutation = mutate_job(job(annotations={names.COLOCATION: "x", names.RESIZE: "y"}), FACTS)
     assert mutation.ops == ()
-    for part in (names.COLOCATION, "'x'", "preferred, required, off", names.RESIZE, "'y'"):
+    for part in (names.COLOCATION, "'x'", "preferred, required, off"):
+        assert part in mutation.refusal
+    for part in (names.RESIZE, "'y'", "off, observe, cpu"):
         assert part in mutation.refusal
 
 

@@ -26,6 +26,8 @@ ALLOWED: dict[str, tuple[str, str, Value]] = {
     "an elastic range": (names.ELASTIC, "2-8", Range(minimum=2, maximum=8)),
     "an elastic range of one size": (names.ELASTIC, "4-4", Range(minimum=4, maximum=4)),
     "resize cpu": (names.RESIZE, "cpu", "cpu"),
+    "resize observe in capitals": (names.RESIZE, "Observe", "observe"),
+    "resize off": (names.RESIZE, "off", "off"),
     "migrate checkpointed": (names.MIGRATE, "checkpointed", "checkpointed"),
     "metrics auto": (names.METRICS, "auto", MetricsSource("auto")),
     "metrics push": (names.METRICS, "Push", MetricsSource("push")),
