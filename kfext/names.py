@@ -211,6 +211,33 @@ REASON_LOG_UNAVAILABLE = "LogUnavailable"
 KNOWN = frozenset({REASON_RECOGNISED, REASON_DIVERGED})
 """The reasons with which the condition holds."""
 
+RESIZED = "Resized"
+"""Condition of a job that opted in to a policy of the companion: whether pods of it have other CPU
+limits than the user wrote; its reasons follow."""
+REASON_CPU_MOVED = "CpuMoved"
+"""kfext changed CPU limits of the job's pods; the message says why."""
+REASON_WOULD_MOVE = "WouldMoveCpu"
+"""kfext would change CPU limits, but the job or the TrainingPolicy only lets it observe."""
+REASON_NOTHING_TO_MOVE = "NothingToMove"
+"""The CPU limits are as they should be."""
+REASON_STANDS_DOWN = "StandsDown"
+"""A policy cannot act on the job for now; the message says why."""
+REASON_RESTS = "Rests"
+"""A policy leaves the job alone for good, because it did not help or the job has lost enough."""
+REASON_RESIZE_REFUSED = "ResizeRefused"
+"""The API server or the kubelet refused a change of CPU limits; the message quotes it."""
+REASON_TOO_EARLY = "TooEarly"
+"""The growth of the job or its use of CPU is not known yet."""
+REASON_CPU_RESTORED = "CpuRestored"
+"""The CPU limits that the user wrote hold again."""
+REASONS_RESIZED = frozenset(
+    {
+        *(REASON_CPU_MOVED, REASON_WOULD_MOVE, REASON_NOTHING_TO_MOVE, REASON_STANDS_DOWN),
+        *(REASON_RESTS, REASON_RESIZE_REFUSED, REASON_TOO_EARLY, REASON_CPU_RESTORED),
+    }
+)
+"""The reasons of the condition RESIZED."""
+
 # Verdicts of admission: what was done to a job or pod, or why it was left unchanged.
 REASON_HELD = "Held"
 """The job was suspended until kfext has a plan for all of its pods."""

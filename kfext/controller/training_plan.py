@@ -1,12 +1,18 @@
 """The content of a TrainingPlan, as values and as the API server's JSON."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
+from kfext.controller.companion_condition import (
+    decode_companion,
+    encode_companion,
+    same_but_words,
+)
 from kfext.controller.conditions import Conditions, Mark, decode_marks
 from kfext.controller.progress_field import decode_progress, encode_progress
+from kfext.core.companion.shown import Shown
 from kfext.core.progress.reported import Reported
 from kfext.core.settings.values import HOST, POD
 from kfext.core.words import listed
@@ -51,6 +57,8 @@ class TrainingPlanStatus:
     """Why the pods have, or do not have, the host network that was requested."""
     progress: Reported | None = None
     """What the job last reported about itself, None if nothing is known."""
+    companion: Shown | None = None
+    """What the companion does to the job, None if that has not opted in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,7 @@ def decode_training_plan(raw: bytes) -> WrittenTrainingPlan:
             asked=text(written.get(REASON_HOST_NETWORK, {}).get("message")),
             invalid=text(written.get(REASON_SETTINGS_INVALID, {}).get("message")),
             progress=decode_progress(raw_status.get("progress"), written),
+            companion=decode_companion(written),
         ),
         marks=decode_marks(raw_status.get("conditions")),
     )
@@ -171,6 +180,8 @@ def encode_status(uid: str, status: TrainingPlanStatus, conditions: Conditions) 
         )
         if verdict is not None
     ]
+    if status.companion is not None:
+        known.append(encode_companion(uid, status.companion, conditions))
     return {
         "phase": status.phase,
         "nodes": list(status.nodes),
@@ -182,3 +193,11 @@ def encode_status(uid: str, status: TrainingPlanStatus, conditions: Conditions) 
         "progress": encode_progress(status.progress),
         "conditions": [placed, *(condition for condition, said in more if said), *known],
     }
+
+
+def same_but_texts(status: TrainingPlanStatus, written: TrainingPlanStatus | None) -> bool:
+    """Return whether only messages and the progress of a status are new."""
+    if written is None or not same_but_words(status.companion, written.companion):
+        return False
+    alike = replace(status, message=written.message, companion=written.companion)
+    return replace(alike, progress=written.progress) == written

@@ -9,6 +9,7 @@ from typing import Any
 
 import structlog
 
+from kfext.controller.companion_condition import as_written as companion_as_written
 from kfext.controller.conditions import Conditions
 from kfext.controller.progress_field import as_written
 from kfext.controller.training_plan import (
@@ -16,7 +17,9 @@ from kfext.controller.training_plan import (
     WrittenTrainingPlan,
     body_of,
     encode_status,
+    same_but_texts,
 )
+from kfext.core.companion.shown import Shown
 from kfext.core.progress.reported import Reported, looks_the_same
 from kfext.errors import ApiError, Conflict, NotFound
 from kfext.kube import paths
@@ -71,10 +74,10 @@ class TrainingPlanWriter:
             self._enqueue(old.job_uid)
 
     def show(self, job: TrainingJob, status: TrainingPlanStatus) -> None:
-        """Have the job's TrainingPlan show `status`, beside the progress that it shows."""
+        """Have the job's TrainingPlan show `status`, beside its progress and its companion."""
         _, shown = self._wanted.get(job.uid, (job, self._written.get(job.uid)))
         if shown is not None:
-            status = replace(status, progress=shown.progress)
+            status = replace(status, progress=shown.progress, companion=shown.companion)
         self._want(job, status)
 
     def show_progress(self, job: TrainingJob, progress: Reported | None) -> None:
@@ -91,6 +94,14 @@ class TrainingPlanWriter:
             if written and written.progress and looks_the_same(written.progress, progress):
                 progress = written.progress
         self._want(job, replace(status, progress=progress))
+
+    def show_companion(self, job: TrainingJob, companion: Shown | None) -> None:
+        """Have the job's TrainingPlan show what the companion does, None if it has not opted in."""
+        if job.uid in self._wanted:  # else its phase comes first
+            _, status = self._wanted[job.uid]
+            self._want(
+                job, replace(status, companion=companion and companion_as_written(companion))
+            )
 
     def reason(self, job: TrainingJob) -> str:
         """Return the reason last shown for a job, empty if none."""
@@ -119,7 +130,7 @@ class TrainingPlanWriter:
         if uid not in self._wanted:
             return
         _, status = self._wanted[uid]
-        queue = self._refreshes if _same_but_numbers(status, self._written.get(uid)) else self._news
+        queue = self._refreshes if same_but_texts(status, self._written.get(uid)) else self._news
         if self._queued.get(uid) not in {self._news, queue}:
             self._queued[uid] = queue
             queue.put_nowait(uid)
@@ -184,13 +195,6 @@ class TrainingPlanWriter:
                 if not made:
                     return False
                 made = False
-
-
-def _same_but_numbers(status: TrainingPlanStatus, written: TrainingPlanStatus | None) -> bool:
-    """Return whether only the message and the progress of a status are new."""
-    if written is None:
-        return False
-    return replace(status, message=written.message, progress=written.progress) == written
 
 
 def _is_of(job: TrainingJob, written: Mapping[str, Any]) -> bool:

@@ -11,6 +11,7 @@ from kfext.controller.training_plan import (
     status_of,
 )
 from kfext.controller.training_plan_writer import TrainingPlanWriter
+from kfext.core.companion.shown import Shown
 from kfext.core.progress.course import Progress
 from kfext.core.progress.reported import GrowthState, Reported
 from kfext.errors import Conflict, NotFound, Unavailable
@@ -19,9 +20,13 @@ from kfext.names import (
     PLACED,
     PROGRESS_KNOWN,
     QUEUED,
+    REASON_CPU_MOVED,
+    REASON_CPU_RESTORED,
     REASON_DIVERGED,
     REASON_LOG_FORBIDDEN,
     REASON_RECOGNISED,
+    REASON_WOULD_MOVE,
+    RESIZED,
 )
 from tests.builders import job
 
@@ -33,9 +38,10 @@ DIVERGED = Verdict(REASON_DIVERGED, "the last value of loss is not a number")
 
 
 class FakeApi:
-    """TrainingPlans by path; `away` and `taken` make it fail."""
+    """TrainingPlans by path; `away` and `taken` make it fail. `seconds`: the time."""
 
     def __init__(self) -> None:
+        self.seconds = 0.0
         self.plans: dict[str, dict[str, Any]] = {}
         self.away = False
         self.taken: dict[str, Any] | None = None
@@ -70,7 +76,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
 
 
 def plan_writer(api: FakeApi) -> TrainingPlanWriter:
-    return TrainingPlanWriter(client=api, wall=lambda: 0.0)  # type: ignore[arg-type]
+    return TrainingPlanWriter(client=api, wall=lambda: api.seconds)  # type: ignore[arg-type]
 
 
 async def run(made: TrainingPlanWriter, seconds: float = 0.05) -> None:
@@ -325,3 +331,109 @@ async def test_progress_is_hidden_where_it_is_opted_out(api: FakeApi) -> None:
     status = api.plans["pytorchjob-train"]["status"]
     assert status["progress"] is None
     assert PROGRESS_KNOWN not in {one["type"] for one in status["conditions"]}
+
+
+WOULD = Shown(resized=False, verdict=Verdict(REASON_WOULD_MOVE, "700m of 1400m"))
+MOVED = Shown(resized=True, verdict=Verdict(REASON_CPU_MOVED, "700m of 1400m"))
+BACK = Shown(resized=False, verdict=Verdict(REASON_CPU_RESTORED, "nobody needs it"))
+
+
+def resized(api: FakeApi) -> list[tuple[str, str, str, str]]:
+    """Status, reason, message and time of the condition; none where it is absent."""
+    conditions = api.plans["pytorchjob-train"]["status"]["conditions"]
+    return [
+        (one["status"], one["reason"], one["message"], one["lastTransitionTime"])
+        for one in conditions
+        if one["type"] == RESIZED
+    ]
+
+
+async def test_what_the_companion_does_is_a_condition_while_the_job_has_opted_in(
+    api: FakeApi,
+) -> None:
+    made = plan_writer(api)
+    made.show_companion(JOB, WOULD)  # its phase comes first
+    made.show(JOB, RUNS)
+    await run(made)
+    assert resized(api) == []
+    found = []
+    for api.seconds, shown in ((60.0, WOULD), (120.0, MOVED), (180.0, BACK), (240.0, None)):
+        made.show_companion(JOB, shown)
+        await run(made)
+        found.append(resized(api))
+    start = "1970-01-01T00:0"
+    assert found == [
+        [("False", REASON_WOULD_MOVE, "700m of 1400m", f"{start}1:00Z")],
+        [("True", REASON_CPU_MOVED, "700m of 1400m", f"{start}2:00Z")],
+        [("False", REASON_CPU_RESTORED, "nobody needs it", f"{start}3:00Z")],
+        [],
+    ]
+
+
+async def test_the_time_of_its_condition_changes_only_with_the_status(api: FakeApi) -> None:
+    made = plan_writer(api)
+    made.show(JOB, RUNS)
+    times = []
+    for api.seconds, shown in ((60.0, WOULD), (120.0, BACK)):
+        made.show_companion(JOB, shown)
+        await run(made)
+        times += [since for *_, since in resized(api)]
+    assert times == ["1970-01-01T00:01:00Z"] * 2
+
+
+async def test_it_stays_beside_other_phases_and_progress(api: FakeApi) -> None:
+    made = plan_writer(api)
+    made.show(JOB, RUNS)
+    made.show_companion(JOB, MOVED)
+    made.show_progress(JOB, progress(1))
+    made.show(JOB, WAITS)
+    await run(made)
+    assert [status for status, *_ in resized(api)] == ["True"]
+    assert api.plans["pytorchjob-train"]["status"]["phase"] == QUEUED
+
+
+async def test_its_last_words_outlive_a_restart_of_the_controller(api: FakeApi) -> None:
+    first = plan_writer(api)
+    first.show(JOB, RUNS)
+    first.show_companion(JOB, MOVED)
+    await run(first)
+    before = resized(api)
+    api.seconds = 60.0
+    successor = plan_writer(api)
+    raw = api.plans["pytorchjob-train"]
+    successor.observe(None, decode_training_plan(json.dumps(raw).encode()))
+    successor.show(JOB, RUNS)
+    await run(successor)
+    assert (api.patches, resized(api)) == (1, before)
+    successor.show_companion(JOB, None)
+    await run(successor)
+    assert resized(api) == []
+
+
+async def test_new_words_of_it_alone_wait_for_their_turn(api: FakeApi) -> None:
+    made = plan_writer(api)
+    made.show(JOB, RUNS)
+    made.show_companion(JOB, MOVED)
+    await run(made)
+    before = made._refreshes.qsize(), made._news.qsize()
+    made.show_companion(JOB, Shown(resized=True, verdict=Verdict(REASON_CPU_MOVED, "650m")))
+    assert (made._refreshes.qsize(), made._news.qsize()) == (before[0] + 1, before[1])
+    made.show_companion(JOB, BACK)
+    assert made._news.qsize() == before[1] + 1
+
+
+async def test_words_that_are_too_long_are_cut_and_written_once(api: FakeApi) -> None:
+    made = plan_writer(api)
+    made.show(JOB, RUNS)
+    long = Shown(resized=True, verdict=Verdict(REASON_CPU_MOVED, "x" * 2000))
+    for _ in range(2):
+        made.show_companion(JOB, long)
+        await run(made)
+    assert [len(words) for _, _, words, _ in resized(api)] == [1024]
+    raw = api.plans["pytorchjob-train"]
+    successor = plan_writer(api)
+    successor.observe(None, decode_training_plan(json.dumps(raw).encode()))
+    successor.show(JOB, RUNS)
+    successor.show_companion(JOB, long)
+    await run(successor)
+    assert api.patches == 1
