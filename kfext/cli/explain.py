@@ -8,6 +8,7 @@ from typing import Any
 from kfext import names
 from kfext.cli.changes import changes
 from kfext.cli.cluster import ClusterOptions, Raw, find_job, pods_of
+from kfext.cli.companion import in_words as companion_words
 from kfext.cli.output import printed
 from kfext.cli.progress import in_words as progress_words
 from kfext.cli.progress import progress_in
@@ -101,7 +102,12 @@ def in_words(explanation: Mapping[str, Any]) -> str:
     lines += [
         f"  {item['type']} {item['status']}: {item['message']}"
         for item in explanation["conditions"]
-        if item["message"] != explanation["message"]
+        if item["message"] != explanation["message"] and item["type"] != names.RESIZED
+    ]
+    lines += [
+        f"  resize   {companion_words(item)}"
+        for item in explanation["conditions"]
+        if item["type"] == names.RESIZED
     ]
     if explanation["progress"] is not None:
         lines += [f"  progress {words}" for words in progress_words(explanation["progress"])]

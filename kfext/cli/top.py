@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from kfext.cli.cluster import ClusterOptions, Raw, all_plans
+from kfext.cli.companion import is_resized
 from kfext.cli.output import age, printed, table
 from kfext.cli.progress import progress_in, short, steps
 from kfext.model.tolerant import mapping, text
@@ -17,6 +18,8 @@ _HEAD = (
     *("JOB", "PHASE", "STEP", "METRIC", "VALUE", "GROWTH", "STATE", "CPU", "WORKERS", "LEFT"),
     "REPORTED",
 )
+_RESIZED = "*"
+"""Marks the use of a job of which kfext changed CPU limits."""
 _BY: Mapping[str, Callable[[Mapping[str, Any]], float | None]] = {
     "growth": lambda line: _negative(_of(line, "growth")),
     "cpu": lambda line: _negative(_of(line, "cpuCores")),
@@ -70,6 +73,7 @@ def top_of(plans: Iterable[Raw], *, sort: str, now: float) -> list[dict[str, Any
                 "name": text(job.get("name")),
                 "phase": text(status.get("phase")),
                 "workers": workers if type(workers) is int else None,
+                "resized": is_resized(status),
                 "progress": progress_in(status, now=now),
             }
         )
@@ -111,9 +115,9 @@ def _negative(number: float | None) -> float | None:
 def _row(line: Mapping[str, Any]) -> tuple[str, ...]:
     job = f"{line['kind']} {line['namespace']}/{line['name']}"
     workers = "" if line["workers"] is None else str(line["workers"])
-    progress = line["progress"]
+    progress, resized = line["progress"], _RESIZED if line["resized"] else ""
     if progress is None:
-        return (job, line["phase"], *("",) * 6, workers, "", "")
+        return (job, line["phase"], *("",) * 5, resized, workers, "", "")
     cores, left, reported = (progress[name] for name in ("cpuCores", "secondsLeft", "ageSeconds"))
     return (
         job,
@@ -123,7 +127,7 @@ def _row(line: Mapping[str, Any]) -> tuple[str, ...]:
         short(progress["value"]),
         short(progress["growth"]),
         progress["state"],
-        "" if cores is None else f"{cores:g}",
+        resized if cores is None else f"{cores:g}{resized}",
         workers,
         "" if left is None else age(left),
         "" if reported is None else age(reported),

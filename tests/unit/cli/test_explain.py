@@ -191,6 +191,17 @@ def test_the_jobs_ahead_that_the_caller_may_see_are_named() -> None:
     assert "  ahead " not in words(raw)
 
 
+def test_what_resize_would_do_is_told_before_it_does_it() -> None:
+    would = {"type": "Resized", "status": "False", "reason": "WouldMoveCpu", "message": "to 700m"}
+    other = {"type": "CpuUseKnown", "status": "False", "reason": "CpuUsePending", "message": "soon"}
+    said = words(ours(), status={"phase": "Placed", "conditions": [other, would]})
+    assert "  CpuUseKnown False: soon\n" in said
+    assert said.count("  resize ") == 1
+    assert "  resize   kfext would change CPU limits, and only shows it: to 700m\n" in said
+    assert "Resized False" not in said
+    assert "resize" not in words(ours(), status={"phase": "Placed"})
+
+
 PROGRESS = {
     "metric": "loss",
     "value": 0.8,

@@ -86,6 +86,19 @@ def test_the_jobs_as_a_table() -> None:
     ]
 
 
+def test_a_job_whose_limits_were_changed_is_marked() -> None:
+    changed = {"conditions": [{"type": "Resized", "status": "True"}]}
+    lines = text(
+        {**FAST, "status": {**FAST["status"], **changed}},
+        {**SILENT, "status": {**SILENT["status"], **changed}},
+    ).splitlines()
+    head, fast, silent = lines
+    assert fast[head.index("CPU") :].split()[:2] == ["1.5*", "2"]
+    assert silent[head.index("CPU") :].split()[:2] == ["*", "16"]
+    (line,) = top_of([SLOW], sort="cpu", now=NOW)
+    assert line["resized"] is False
+
+
 def test_without_a_job() -> None:
     assert text() == "kfext handles no job that runs or waits\n"
     here = "kfext handles no job that runs or waits in namespace team\n"

@@ -1,0 +1,59 @@
+"""What of the companion is shown of a job, and in which words."""
+
+from typing import Any
+
+import pytest
+
+from kfext.cli.companion import in_words, is_resized
+from kfext.names import (
+    REASON_CPU_MOVED,
+    REASON_STANDS_DOWN,
+    REASON_WOULD_MOVE,
+    REASONS_RESIZED,
+)
+
+WORDS = {
+    "what is done": (
+        ("True", REASON_CPU_MOVED, "700m of 1400m"),
+        "kfext changed CPU limits: 700m of 1400m",
+    ),
+    "what would be done": (
+        ("False", REASON_WOULD_MOVE, "700m of 1400m"),
+        "kfext would change CPU limits, and only shows it: 700m of 1400m",
+    ),
+    "why nothing is done": (
+        ("False", REASON_STANDS_DOWN, "its pod is Guaranteed"),
+        "kfext cannot change CPU limits for now: its pod is Guaranteed",
+    ),
+    "why nothing more is done": (
+        ("True", REASON_STANDS_DOWN, "it has 65 pods"),
+        "kfext cannot change CPU limits for now; limits that it changed before stay: "
+        "it has 65 pods",
+    ),
+    "a reason of a later version": (("False", "Rebooted", "odd"), "Rebooted: odd"),
+    "without a message": (("True", REASON_CPU_MOVED, ""), "kfext changed CPU limits"),
+}
+
+
+@pytest.mark.parametrize(("condition", "want"), WORDS.values(), ids=WORDS)
+def test_the_condition_in_words(condition: tuple[str, str, str], want: str) -> None:
+    assert in_words(dict(zip(("status", "reason", "message"), condition, strict=True))) == want
+
+
+@pytest.mark.parametrize("reason", sorted(REASONS_RESIZED))
+def test_every_reason_has_words(reason: str) -> None:
+    assert reason not in in_words({"status": "False", "reason": reason, "message": ""})
+
+
+STATUSES: dict[str, tuple[dict[str, Any], bool]] = {
+    "resized": ({"conditions": [{"type": "Resized", "status": "True"}]}, True),
+    "not resized": ({"conditions": [{"type": "Resized", "status": "False"}]}, False),
+    "another condition": ({"conditions": [{"type": "Placed", "status": "True"}]}, False),
+    "no conditions": ({}, False),
+    "what is malformed": ({"conditions": [7, {"type": ["Resized"], "status": {}}]}, False),
+}
+
+
+@pytest.mark.parametrize(("status", "want"), STATUSES.values(), ids=STATUSES)
+def test_whether_limits_are_changed(status: dict[str, Any], *, want: bool) -> None:
+    assert is_resized(status) is want
