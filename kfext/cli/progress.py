@@ -1,17 +1,12 @@
-"""The progress of a job as its TrainingPlan has it, checked and bounded, for people to read."""
+"""The progress of a job as its TrainingPlan has it, bounded, for people to read."""
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kfext.cli.output import age, plain
-from kfext.core.progress.reported import GrowthState
+from kfext.core.progress.field import decode_progress
 from kfext.core.progress.visible import visible
 from kfext.core.words import cpus
-from kfext.errors import QuantityError
-from kfext.model.quantity import CPU, amount
-from kfext.model.timestamps import timestamp
-from kfext.model.tolerant import mapping, text
 
 _LONGEST_NAME = 24
 """Characters of the name of a metric, which comes from the job's log."""
@@ -22,23 +17,24 @@ def progress_in(status: Mapping[str, Any], *, now: float) -> dict[str, Any] | No
 
     Parts that are absent or malformed are None, or an empty text. `now` is in epoch seconds.
     """
-    raw = mapping(status.get("progress"))
-    reported = timestamp(raw.get("time"))
-    state = text(raw.get("state"))
+    reported = decode_progress(status.get("progress"), {})
+    if reported is None:
+        return None
+    progress = reported.progress
     found = {
-        "metric": _name(text(raw.get("metric"))),
-        "value": _number(raw.get("value")),
-        "step": _count(raw.get("step")),
-        "totalSteps": _count(raw.get("totalSteps")),
-        "stepsPerSecond": _number(raw.get("stepsPerSecond")),
-        "secondsLeft": _count(raw.get("secondsLeft")),
-        "growth": _number(raw.get("growth")),
-        "state": state if state in set(GrowthState) else "",
-        "cpuCores": _cores(raw.get("cpu")),
+        "metric": _name(progress.metric),
+        "value": progress.value,
+        "step": progress.step,
+        "totalSteps": progress.total,
+        "stepsPerSecond": progress.rate,
+        "secondsLeft": None if progress.left is None else int(progress.left),
+        "growth": reported.growth,
+        "state": reported.state.value if reported.state else "",
+        "cpuCores": reported.cpu,
     }
     if not any(value not in {None, ""} for value in found.values()):
         return None
-    return {**found, "ageSeconds": max(0, int(now - reported)) if reported else None}
+    return {**found, "ageSeconds": max(0, int(now - progress.at)) if progress.at else None}
 
 
 def in_words(progress: Mapping[str, Any]) -> Iterator[str]:
@@ -79,21 +75,3 @@ def short(value: float | None) -> str:
 def _name(raw: str) -> str:
     name = " ".join(plain(visible(raw)).split())
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
-
-
-def _number(raw: object) -> float | None:
-    """Return a finite number, None for anything else."""
-    if isinstance(raw, bool) or not isinstance(raw, int | float):
-        return None
-    return raw if math.isfinite(raw) else None
-
-
-def _count(raw: object) -> int | None:
-    return raw if type(raw) is int and raw >= 0 else None
-
-
-def _cores(raw: object) -> float | None:
-    try:
-        return amount(CPU, raw) / 1000
-    except QuantityError:
-        return None

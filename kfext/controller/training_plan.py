@@ -11,8 +11,8 @@ from kfext.controller.companion_condition import (
     same_but_words,
 )
 from kfext.controller.conditions import Conditions, Mark, decode_marks
-from kfext.controller.progress_field import decode_progress, encode_progress
 from kfext.core.companion.shown import Shown
+from kfext.core.progress.field import decode_progress, encode_progress
 from kfext.core.progress.reported import Reported
 from kfext.core.settings.values import HOST, POD
 from kfext.core.words import listed

@@ -11,7 +11,6 @@ import structlog
 
 from kfext.controller.companion_condition import as_written as companion_as_written
 from kfext.controller.conditions import Conditions
-from kfext.controller.progress_field import as_written
 from kfext.controller.training_plan import (
     TrainingPlanStatus,
     WrittenTrainingPlan,
@@ -20,6 +19,7 @@ from kfext.controller.training_plan import (
     same_but_texts,
 )
 from kfext.core.companion.shown import Shown
+from kfext.core.progress.field import as_written
 from kfext.core.progress.reported import Reported, looks_the_same
 from kfext.errors import ApiError, Conflict, NotFound
 from kfext.kube import paths

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.controller.progress_field import as_written, decode_progress, encode_progress
 from kfext.core.progress.course import Progress
+from kfext.core.progress.field import as_written, decode_progress, encode_progress
 from kfext.core.progress.reported import GrowthState, Reported
 from kfext.model.verdict import Verdict
 from kfext.names import CPU_USE_KNOWN, PROGRESS_KNOWN
@@ -59,6 +59,24 @@ def test_what_is_written_is_read_again(reported: Reported) -> None:
 )
 def test_anything_else_is_read_without_an_error(raw: Any) -> None:
     decode_progress(raw, {})
+
+
+@pytest.mark.parametrize("name", ["value", "step", "secondsLeft", "growth"])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        pytest.param(10**400, id="beyond a float"),
+        pytest.param(-(10**400), id="below a float"),
+        pytest.param(float("nan"), id="not a number"),
+        pytest.param(float("inf"), id="infinite"),
+        pytest.param(True, id="a truth"),
+        pytest.param("1", id="a number in words"),
+    ],
+)
+def test_a_number_that_nobody_can_mean_counts_as_absent(name: str, odd: object) -> None:
+    usual = {"metric": "loss", "value": 1, "step": 1, "secondsLeft": 1, "growth": 1}
+    rest = {key: one for key, one in usual.items() if key != name}
+    assert decode_progress({**usual, name: odd}, {}) == decode_progress(rest, {})
 
 
 @pytest.mark.parametrize("raw", [None, {}, [], "x"])

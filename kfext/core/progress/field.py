@@ -1,5 +1,6 @@
 """The field `status.progress` of a TrainingPlan, as a value and as the API server's JSON."""
 
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -15,6 +16,7 @@ from kfext.model.verdict import Verdict
 from kfext.names import CPU_USE_KNOWN, PROGRESS_KNOWN
 
 _LONGEST_METRIC = 253
+_LARGEST = sys.float_info.max
 
 
 def as_written(reported: Reported) -> Reported:
@@ -55,7 +57,7 @@ def encode_progress(reported: Reported | None) -> dict[str, Any] | None:
 def decode_progress(raw: object, conditions: Mapping[Any, Mapping[str, Any]]) -> Reported | None:
     """Return the progress from its JSON and the conditions by type, None if they have nothing.
 
-    Total, whatever the input.
+    Total, whatever the input: a part that is malformed counts as absent.
     """
     written = mapping(raw)
     known = _verdict(conditions.get(PROGRESS_KNOWN))
@@ -66,15 +68,15 @@ def decode_progress(raw: object, conditions: Mapping[Any, Mapping[str, Any]]) ->
     with suppress(QuantityError):
         cpu = amount(CPU, written["cpu"]) / 1000 if "cpu" in written else None
     state = text(written.get("state"))
-    left = _number(written.get("secondsLeft"))
+    left = _count(written.get("secondsLeft"))
     return Reported(
         progress=Progress(
             metric=text(written.get("metric")),
             value=_number(written.get("value")),
-            step=_whole(written.get("step")),
-            total=_whole(written.get("totalSteps")),
+            step=_count(written.get("step")),
+            total=_count(written.get("totalSteps")),
             rate=_number(written.get("stepsPerSecond")),
-            left=left,
+            left=None if left is None else float(left),
             at=timestamp(written["time"]) if "time" in written else None,
         ),
         growth=_number(written.get("growth")),
@@ -93,8 +95,10 @@ def _verdict(condition: Mapping[str, Any] | None) -> Verdict | None:
 
 
 def _number(value: object) -> float | None:
-    return float(value) if type(value) in {int, float} else None  # type: ignore[arg-type]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if abs(value) <= _LARGEST else None
 
 
-def _whole(value: object) -> int | None:
-    return value if type(value) is int else None
+def _count(value: object) -> int | None:
+    return value if type(value) is int and 0 <= value <= _LARGEST else None
