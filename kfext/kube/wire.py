@@ -63,6 +63,7 @@ _Text = msgspec.Raw | msgspec.UnsetType
 class _Container(_Slim):
     name: _Text = msgspec.UNSET
     resources: _Text = msgspec.UNSET
+    resize_policy: _Text = msgspec.UNSET
     ports: _Text = msgspec.UNSET
     restart_policy: _Text = msgspec.UNSET
 
@@ -172,16 +173,23 @@ def decode_pod(raw: bytes) -> Pod:
 
 
 def _allocated(status: _PodStatus) -> bytes:
-    """Return what of a status may count in requests, as raw JSON; most pods of a template agree."""
-    containers = [*(status.container_statuses or ()), *(status.init_container_statuses or ())]
-    if all(one.resources is msgspec.UNSET for one in containers):
+    """Return what of a status tells what a pod has been given, as raw JSON.
+
+    Most pods of a template agree in it.
+    """
+    containers, inits = status.container_statuses, status.init_container_statuses
+    if all(one.resources is msgspec.UNSET for one in (*(containers or ()), *(inits or ()))):
         return b"{}"
     resizing = [
         _Condition(type=one.type, reason=one.reason)
         for one in status.conditions or ()
         if one.type == "PodResizePending"
     ]
-    return msgspec.json.encode(_PodStatus(conditions=resizing, container_statuses=containers))
+    return msgspec.json.encode(
+        _PodStatus(
+            conditions=resizing, container_statuses=containers, init_container_statuses=inits
+        )
+    )
 
 
 def _asks(spec_and_status: bytes) -> PodDemand:

@@ -8,12 +8,15 @@ from typing import Any
 
 from kfext.model.bounds import MOST_GATES, few
 from kfext.model.constraints import Constraints, parse_constraints
+from kfext.model.cpu_size import TrainerCpu, resize_problem, trainer_cpu
 from kfext.model.gang_terms import GangTerm
 from kfext.model.pod_bounds import trimmed
-from kfext.model.podspec import cpu_limit, is_guaranteed, pod_requests
+from kfext.model.podspec import cpu_limit, is_best_effort, is_guaranteed, pod_requests
+from kfext.model.qos import QoS
 from kfext.model.quantity import Resources
 from kfext.model.timestamps import timestamp
 from kfext.model.tolerant import mapping, sequence, strings, text
+from kfext.model.verdict import Verdict
 from kfext.names import (
     DEFAULT_SCHEDULER,
     GATE,
@@ -46,6 +49,8 @@ class PodDemand:
     requests: Resources
     cpu_limit: int | None
     guaranteed: bool
+    best_effort: bool
+    trainer: TrainerCpu | None
     constraints: Constraints
     affinity: Mapping[str, Any]
     priority: int
@@ -69,11 +74,14 @@ class Pod:
     `deleting`: whether it has a deletionTimestamp.
     `gates`: the names of its scheduling gates.
     `cpu_limit`: the millicores that it can use, None if nothing limits it.
+    `trainer`: the CPU of its container that trains, None if that cannot be resized alone.
     `constraints`: kept only while it is gated, or pinned and not bound.
     `affinity`: kept only while it is gated, as kfext patches no other pods.
     `host_ports`: the ports of its node that it uses.
     `gang_terms`: the affinity and anti-affinity between the pods of its job.
     `unschedulable`: the message of kube-scheduler, empty if there is none.
+    `resize_problem`: why the kubelet has not carried out a resize: it is Deferred or Infeasible, or
+        failed with an Error; None if there is nothing of that kind.
     `released`: whether its template was marked as released when it was created.
     `plan_generation`: the number of the plan under which it was created, as on its annotation.
     `created`: seconds since the epoch.
@@ -95,17 +103,27 @@ class Pod:
     requests: Resources = field(default_factory=dict)
     cpu_limit: int | None = None
     guaranteed: bool = False
+    best_effort: bool = False
+    trainer: TrainerCpu | None = None
     constraints: Constraints | None = None
     host_ports: tuple[tuple[str, int], ...] = ()
     gang_terms: tuple[GangTerm, ...] = ()
     affinity: Mapping[str, Any] | None = None
     unschedulable: str = ""
+    resize_problem: Verdict | None = None
     released: bool = False
     plan_generation: str = ""
     created: float = 0.0
     priority: int = 0
     on_host: bool = False
     scheduler: str = DEFAULT_SCHEDULER
+
+    @property
+    def qos(self) -> QoS:
+        """Its QoS class; that of a pod beyond the bounds is not looked at."""
+        if self.guaranteed:
+            return QoS.GUARANTEED
+        return QoS.BEST_EFFORT if self.best_effort else QoS.BURSTABLE
 
     @property
     def gated(self) -> bool:
@@ -158,11 +176,14 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
         requests=demand.requests,
         cpu_limit=demand.cpu_limit,
         guaranteed=demand.guaranteed,
+        best_effort=demand.best_effort,
+        trainer=demand.trainer,
         constraints=constraints if gated or (pinned_to and not node_name) else None,
         host_ports=constraints.host_ports,
         gang_terms=constraints.gang_terms,
         affinity=demand.affinity if gated else None,
         unschedulable=intern(_unschedulable(status)),
+        resize_problem=resize_problem(status),
         released=RELEASED in annotations,
         plan_generation=intern(annotations.get(PLAN_GENERATION, "")),
         created=timestamp(metadata.get("creationTimestamp")),
@@ -184,6 +205,8 @@ def parse_demand(spec: Mapping[str, Any], status: Mapping[str, Any]) -> PodDeman
         requests=few(pod_requests(counted, status)),
         cpu_limit=None if constraints.excess else cpu_limit(spec),
         guaranteed=not constraints.excess and is_guaranteed(spec),
+        best_effort=not constraints.excess and is_best_effort(spec),
+        trainer=None if constraints.excess else trainer_cpu(spec, status),
         constraints=constraints,
         affinity={} if constraints.excess else mapping(spec.get("affinity")),
         priority=priority if type(priority) is int else 0,

@@ -28,7 +28,7 @@ def pod_requests(spec: Mapping[str, Any], status: Mapping[str, Any] = _NO_STATUS
     allocation = Allocation(status, names=lasting)
 
     def counted(container: Mapping[str, Any]) -> Resources:
-        return allocation.counted(container, _requests(container))
+        return allocation.counted(container, requests_of(container))
 
     total = _peak(spec, counted)
     total.update(_pod_level_requests(spec))
@@ -40,8 +40,8 @@ def pod_limits(spec: Mapping[str, Any]) -> Resources:
 
     Overhead is added where there is a limit. A resource without any limit is absent.
     """
-    total = _peak(spec, _limits)
-    total.update(_limits(spec))
+    total = _peak(spec, limits_of)
+    total.update(limits_of(spec))
     overhead = parse_resources(spec.get("overhead"))
     return {name: number + overhead.get(name, 0) for name, number in total.items()}
 
@@ -52,32 +52,32 @@ def cpu_limit(spec: Mapping[str, Any]) -> int | None:
     One container without a limit is enough for that, as nothing limits the pod then. Source:
     kubernetes pkg/kubelet/cm ResourceConfigForPod.
     """
-    if limit := _limits(spec).get(CPU):
+    if limit := limits_of(spec).get(CPU):
         return limit + parse_resources(spec.get("overhead")).get(CPU, 0)
-    if all(CPU in _limits(container) for container in lasting_containers_of(spec)):
+    if all(CPU in limits_of(container) for container in lasting_containers_of(spec)):
         return pod_limits(spec).get(CPU)
     return None
 
 
 def is_guaranteed(spec: Mapping[str, Any]) -> bool:
     """Return whether requests equal limits for all CPU and memory (QoS class Guaranteed)."""
-    if _pod_level(spec):
-        limits = _limits(spec)
-        requests = {**_peak(spec, _requests), **_pod_level_requests(spec)}
+    if has_pod_level_resources(spec):
+        limits = limits_of(spec)
+        requests = {**_peak(spec, requests_of), **_pod_level_requests(spec)}
         return all(limits.get(name, 0) == requests.get(name, -1) for name in (CPU, MEMORY))
     everyone = list(containers_of(spec))
     return bool(everyone) and all(
-        limits.get(name, 0) > 0 and _requests(container).get(name) == limits[name]
+        limits.get(name, 0) > 0 and requests_of(container).get(name) == limits[name]
         for container in everyone
-        for limits in [_limits(container)]
+        for limits in [limits_of(container)]
         for name in (CPU, MEMORY)
     )
 
 
 def is_best_effort(spec: Mapping[str, Any]) -> bool:
     """Return whether nothing requests CPU or memory (QoS class BestEffort)."""
-    holders = [spec] if _pod_level(spec) else containers_of(spec)
-    return not any(name in _requests(holder) for holder in holders for name in (CPU, MEMORY))
+    holders = [spec] if has_pod_level_resources(spec) else containers_of(spec)
+    return not any(name in requests_of(holder) for holder in holders for name in (CPU, MEMORY))
 
 
 def containers_of(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -89,6 +89,25 @@ def lasting_containers_of(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]
     """Yield the containers that run as long as the pod: containers and sidecars."""
     sidecars = filter(_is_sidecar, _listed(spec, "initContainers"))
     return chain(_listed(spec, "containers"), sidecars)
+
+
+def requests_of(holder: Mapping[str, Any]) -> dict[str, int]:
+    """Return the requests of a container or pod; a limit without a request is also a request."""
+    resources = mapping(holder.get("resources"))
+    return {
+        **parse_resources(resources.get("limits")),
+        **parse_resources(resources.get("requests")),
+    }
+
+
+def limits_of(holder: Mapping[str, Any]) -> dict[str, int]:
+    """Return the limits of a container or pod, or those in the status of a container."""
+    return parse_resources(mapping(holder.get("resources")).get("limits"))
+
+
+def has_pod_level_resources(spec: Mapping[str, Any]) -> bool:
+    """Return whether the pod itself has resources, which then decide its QoS class."""
+    return isinstance(spec.get("resources"), Mapping)
 
 
 def _peak(
@@ -112,20 +131,15 @@ def _peak(
     return maximum(add((running, sidecars)), peak)
 
 
-def _pod_level(spec: Mapping[str, Any]) -> bool:
-    """Return whether the pod itself has resources, which then decide its QoS class."""
-    return isinstance(spec.get("resources"), Mapping)
-
-
 def _pod_level_requests(spec: Mapping[str, Any]) -> Resources:
     """Return the pod-level requests, which replace the sum over the containers.
 
     A pod-level limit is also the request. The exception is CPU or memory where a container has a
     request or limit of that resource, even if it is zero: there the sum over containers counts.
     """
-    if not _pod_level(spec):
+    if not has_pod_level_resources(spec):
         return {}
-    limits = _limits(spec).items()
+    limits = limits_of(spec).items()
     return {
         **{name: number for name, number in limits if not _left_to_containers(spec, name)},
         **parse_resources(mapping(spec["resources"]).get("requests")),
@@ -146,16 +160,3 @@ def _listed(spec: Mapping[str, Any], field: str) -> Iterator[Mapping[str, Any]]:
 
 def _is_sidecar(init_container: Mapping[str, Any]) -> bool:
     return init_container.get("restartPolicy") == "Always"
-
-
-def _requests(holder: Mapping[str, Any]) -> dict[str, int]:
-    """Return the requests of a container or pod; a limit without a request is also a request."""
-    resources = mapping(holder.get("resources"))
-    return {
-        **parse_resources(resources.get("limits")),
-        **parse_resources(resources.get("requests")),
-    }
-
-
-def _limits(holder: Mapping[str, Any]) -> dict[str, int]:
-    return parse_resources(mapping(holder.get("resources")).get("limits"))

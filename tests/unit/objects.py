@@ -89,8 +89,12 @@ _metadata = _fields(
     ),
 )
 _amounts = _odd(st.dictionaries(st.sampled_from(["cpu", "memory", "nvidia.com/gpu"]), scalars))
+_resources = _fields(requests=_amounts, limits=_amounts)
+_trainers = st.sampled_from(["pytorch", "tensorflow"])
 _container = _fields(
-    resources=_fields(requests=_amounts, limits=_amounts),
+    name=_trainers,
+    resources=_resources,
+    resizePolicy=_list(_fields(resourceName=st.just("cpu"), restartPolicy=scalars)),
     ports=_list(_fields(hostPort=scalars, containerPort=scalars, protocol=scalars)),
     restartPolicy=st.just("Always"),
 )
@@ -142,9 +146,18 @@ odd_jobs = st.fixed_dictionaries(
         "status": _fields(conditions=_conditions),
     },
 )
+_pod_status = _fields(
+    conditions=_list(
+        _fields(
+            type=st.sampled_from(["PodResizePending", "PodResizeInProgress", "PodScheduled"]),
+            reason=st.sampled_from(["Deferred", "Error", "Unschedulable"]),
+            message=scalars,
+        )
+    ),
+    containerStatuses=_list(_fields(name=_trainers, resources=_resources)),
+)
 odd_pods = st.fixed_dictionaries(
-    {},
-    optional={"metadata": _metadata, "spec": _pod_spec, "status": _fields(conditions=_conditions)},
+    {}, optional={"metadata": _metadata, "spec": _pod_spec, "status": _pod_status}
 )
 odd_nodes = st.fixed_dictionaries(
     {},

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from kfext.core.companion.share_out import Part
-from kfext.core.companion.signals import PodSignal, QoS
+from kfext.core.companion.signals import PodSignal
+from kfext.model.qos import QoS
 
 LEAST_LIMIT = 50
 """Millicores below which no limit goes: the slices of a CFS period get too short."""

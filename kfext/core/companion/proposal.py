@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
-from kfext.core.companion.signals import JobSignal, QoS, Signals
+from kfext.core.companion.signals import JobSignal, Signals
+from kfext.model.qos import QoS
 
 
 class Rank(IntEnum):

@@ -13,10 +13,11 @@ from kfext.core.companion.demand import parts_of
 from kfext.core.companion.policy import Advice, Policy
 from kfext.core.companion.proposal import Proposal, Size, give_back, in_stages
 from kfext.core.companion.share_out import share_out
-from kfext.core.companion.signals import JobSignal, QoS, Signals, use_of
+from kfext.core.companion.signals import JobSignal, Signals, use_of
 from kfext.core.companion.trial import measure_for
 from kfext.core.progress.growth_list import ALPHA
 from kfext.core.progress.reported import GrowthState
+from kfext.model.qos import QoS
 
 
 @dataclass(frozen=True, slots=True)

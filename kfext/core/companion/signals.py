@@ -2,19 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from kfext.core.companion.budget import Budget
 from kfext.core.progress.reported import GrowthState
 from kfext.model.policy import PolicyChoice
-
-
-class QoS(StrEnum):
-    """The QoS class of a pod; a resize never changes it."""
-
-    GUARANTEED = "Guaranteed"
-    BURSTABLE = "Burstable"
-    BEST_EFFORT = "BestEffort"
+from kfext.model.qos import QoS
 
 
 @dataclass(frozen=True, slots=True)

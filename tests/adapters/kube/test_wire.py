@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.kube.wire import decode_node, decode_pod
+from kfext.model.cpu_size import TrainerCpu
 from kfext.model.node import parse_node
 from kfext.model.pod import parse_pod
 from kfext.model.unmodelled import JUDGED_VOLUMES
+from kfext.model.verdict import Verdict
 
 TERM = {
     "matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}],
@@ -73,6 +75,7 @@ POD: dict[str, Any] = {
                 "name": "pytorch",
                 "env": [{"name": "A", "value": "B"}],
                 "ports": [{"containerPort": 23456, "protocol": "TCP"}],
+                "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}],
                 "resources": {
                     "requests": {"cpu": "1500m", "memory": "2Gi"},
                     "limits": {"nvidia.com/gpu": "2"},
@@ -91,12 +94,15 @@ POD: dict[str, Any] = {
                 "name": "pytorch",
                 "image": "i",
                 "allocatedResources": {"memory": "6Gi"},
-                "resources": {"requests": {"memory": "2Gi"}},
+                "resources": {"requests": {"memory": "2Gi"}, "limits": {"cpu": "700m"}},
             }
         ],
-        "initContainerStatuses": [{"name": "side", "resources": {"requests": {"cpu": "100m"}}}],
+        "initContainerStatuses": [{"name": "side", "resources": {"requests": {"cpu": "300m"}}}],
     },
 }
+# Pod-level resources leave nothing to say of a container, so the pod above has no trainer.
+RESIZED = copy.deepcopy(POD)
+del RESIZED["spec"]["resources"]
 GATED = copy.deepcopy(POD)
 GATED["spec"]["schedulingGates"] = [{"name": "kfext.dev/placement"}]
 NODE: dict[str, Any] = {
@@ -140,7 +146,10 @@ ODD = st.one_of(
 )
 
 
-@pytest.mark.parametrize("pod", [POD, GATED, {}, {"metadata": {}}], ids=["full", "gated", "", "{}"])
+WHOLE = {"full": POD, "resized": RESIZED, "gated": GATED, "empty": {}, "{}": {"metadata": {}}}
+
+
+@pytest.mark.parametrize("pod", WHOLE.values(), ids=WHOLE)
 def test_a_pod_is_read_as_the_model_reads_it(pod: dict[str, Any]) -> None:
     assert decode_pod(json.dumps(pod).encode()) == parse_pod(pod)
 
@@ -174,10 +183,15 @@ def test_every_field_that_the_model_reads_is_on_the_wire() -> None:
     assert len(gated.constraints.tolerations) == 1
     assert gated.constraints.claims == ("data",)
     assert len(gated.constraints.unmodelled) == 4 + len(JUDGED_VOLUMES)
+    resized = decode_pod(json.dumps(RESIZED).encode())
+    assert resized.trainer == TrainerCpu(1500, None, given=700, restarts=True)
+    assert resized.resize_problem == Verdict("Deferred", "busy")
 
 
 @given(
-    at=st.sampled_from([(base, place) for base in (POD, GATED) for place in places(base)[1:]]),
+    at=st.sampled_from(
+        [(base, place) for base in (POD, RESIZED, GATED) for place in places(base)[1:]]
+    ),
     value=ODD,
 )
 def test_an_odd_field_changes_nothing_about_how_a_pod_is_read(
@@ -224,6 +238,13 @@ def test_pods_that_differ_only_in_their_node_share_what_they_ask_for() -> None:
     assert (one.node_name, other.node_name) == ("node-1", "node-2")
     assert one.requests is other.requests
     assert one.host_ports is other.host_ports
+
+
+def test_pods_of_equal_cpu_share_it() -> None:
+    one = decode_pod(json.dumps(RESIZED).encode())
+    other = decode_pod(json.dumps(changed(RESIZED, ("metadata", "uid"), "u-2")).encode())
+
+    assert one.trainer is other.trainer
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"null", b'"text"'])

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from kfext.model.cpu_size import TrainerCpu
 from kfext.model.pod import Pod
 from kfext.state.changes import is_newer, is_older, place_of
 from tests.builders import job, pod
@@ -39,6 +40,8 @@ AFTER: dict[str, tuple[Pod, bool]] = {
     "it ends": (replace(BEFORE, phase="Succeeded"), True),
     "it is being deleted": (replace(BEFORE, deleting=True), True),
     "kube-scheduler reports a reason": (replace(BEFORE, unschedulable="no room"), True),
+    "a resize changes what it takes": (replace(BEFORE, requests={"cpu": 2000}), True),
+    "a resize changes its limit": (replace(BEFORE, trainer=TrainerCpu(1000, 2000)), False),
     "it starts to run": (replace(BEFORE, phase="Running"), False),
     "anything else is written on it": (replace(BEFORE, resource_version="2"), False),
 }

@@ -6,7 +6,7 @@ import pytest
 
 from kfext.core.companion.demand import is_stopped, least_limit, parts_of, wanted
 from kfext.core.companion.share_out import Part
-from kfext.core.companion.signals import QoS
+from kfext.model.qos import QoS
 from tests.unit.core.companion.jobs import pod
 
 STOPPED: dict[str, tuple[dict[str, Any], bool]] = {

@@ -1,7 +1,7 @@
 """Proposals: stages, and what gives back."""
 
 from kfext.core.companion.proposal import Measure, Rank, Size, give_back, in_stages, measured
-from kfext.core.companion.signals import QoS
+from kfext.model.qos import QoS
 from tests.unit.core.companion.jobs import job, pod, proposal, signals
 
 

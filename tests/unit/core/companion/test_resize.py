@@ -11,8 +11,9 @@ from kfext.core.companion.budget import Budget
 from kfext.core.companion.policy import Advice
 from kfext.core.companion.proposal import Measure, Proposal, Rank
 from kfext.core.companion.resize import RESIZE
-from kfext.core.companion.signals import JobSignal, NodeSignal, QoS, Signals
+from kfext.core.companion.signals import JobSignal, NodeSignal, Signals
 from kfext.core.progress.reported import GrowthState
+from kfext.model.qos import QoS
 from tests.unit.core.companion.jobs import job, pod, signals
 
 NEW, WATCHING, COMPLETING = GrowthState.NEW, GrowthState.WATCHING, GrowthState.COMPLETING

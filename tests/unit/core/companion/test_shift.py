@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from kfext.core.companion.policy import Advice
 from kfext.core.companion.proposal import Measure, Size
 from kfext.core.companion.shift import SHIFT
-from kfext.core.companion.signals import JobSignal, PodSignal, QoS
+from kfext.core.companion.signals import JobSignal, PodSignal
+from kfext.model.qos import QoS
 from tests.unit.core.companion.jobs import job, pod, signals
 
 INTERVALS = 3

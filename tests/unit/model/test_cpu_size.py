@@ -1,0 +1,137 @@
+"""The CPU of the container that trains, as the spec and the kubelet state it."""
+
+from typing import Any
+
+import pytest
+
+from kfext.model.cpu_size import TrainerCpu, resize_problem, trainer_cpu
+from kfext.model.pod import parse_pod
+from kfext.model.qos import QoS
+from kfext.model.verdict import Verdict
+from tests.unit.objects import pod
+
+Raw = dict[str, Any]
+FULL = {"requests": {"cpu": "250m", "memory": "1Gi"}, "limits": {"cpu": "1500m"}}
+POLICY = [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]
+
+
+def trainer(name: str = "pytorch", **more: Any) -> Raw:
+    return {"containers": [{"name": name, **more}]}
+
+
+def given(cpu: str | None, name: str = "pytorch") -> Raw:
+    limits = {} if cpu is None else {"limits": {"cpu": cpu}}
+    return {
+        "containerStatuses": [{"name": name, "resources": {"requests": {"cpu": "9"}, **limits}}]
+    }
+
+
+CPU: dict[str, tuple[Raw, Raw, TrainerCpu | None]] = {
+    "a request and a limit": (trainer(resources=FULL), {}, TrainerCpu(250, 1500)),
+    "of a TFJob": (trainer("tensorflow", resources=FULL), {}, TrainerCpu(250, 1500)),
+    "no resources": (trainer(), {}, TrainerCpu(0, None)),
+    "a request alone": (trainer(resources={"requests": {"cpu": "2"}}), {}, TrainerCpu(2000, None)),
+    "a limit alone, which is the request too": (
+        trainer(resources={"limits": {"cpu": "2"}}), {}, TrainerCpu(2000, 2000)
+    ),
+    "memory alone": (trainer(resources={"limits": {"memory": "1Gi"}}), {}, TrainerCpu(0, None)),
+    "what the kubelet has set": (
+        trainer(resources=FULL), given("700m"), TrainerCpu(250, 1500, given=700)
+    ),
+    "a kubelet that has set no limit": (
+        trainer(resources=FULL), given(None), TrainerCpu(250, 1500)
+    ),
+    "what another container was given": (
+        trainer(resources=FULL), given("700m", name="sidecar"), TrainerCpu(250, 1500)
+    ),
+    "a resize restarts it": (
+        trainer(resources=FULL, resizePolicy=POLICY), {}, TrainerCpu(250, 1500, restarts=True)
+    ),
+    "a resize of its memory alone restarts it": (
+        trainer(resources=FULL, resizePolicy=[{**POLICY[0], "resourceName": "memory"}]), {},
+        TrainerCpu(250, 1500),
+    ),
+    "a sidecar beside it": (
+        {"containers": [{"name": "proxy"}, {"name": "pytorch", "resources": FULL}]}, {},
+        TrainerCpu(250, 1500),
+    ),
+    "nothing that trains": (trainer("main", resources=FULL), {}, None),
+    "two of which one trains": (
+        {"containers": [{"name": "tensorflow"}, {"name": "pytorch", "resources": FULL}]}, {}, None
+    ),
+    "as an init container": (
+        {"initContainers": [{"name": "pytorch", "restartPolicy": "Always", "resources": FULL}]},
+        {}, None,
+    ),
+    "resources of the pod itself": (
+        {**trainer(resources=FULL), "resources": {"limits": {"cpu": "2"}}}, {}, None
+    ),
+    "no containers": ({}, {}, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "status", "want"), CPU.values(), ids=CPU)
+def test_the_cpu_of_what_trains(spec: Raw, status: Raw, want: TrainerCpu | None) -> None:
+    assert trainer_cpu(spec, status) == want
+    assert parse_pod({"spec": spec, "status": status}).trainer == want
+
+
+def test_of_a_pod_beyond_the_bounds_the_cpu_is_not_read() -> None:
+    spec = trainer(resources=FULL) | {"tolerations": [{"operator": "Exists"}] * 65}
+    assert parse_pod({"spec": spec}).trainer is None
+
+
+def conditions(*found: tuple[str, str]) -> Raw:
+    return {
+        "conditions": [
+            {"type": type_, "status": "True", "reason": reason, "message": f"of {type_}"}
+            for type_, reason in found
+        ]
+    }
+
+
+READY = ("Ready", "Error")
+DEFERRED = ("PodResizePending", "Deferred")
+INFEASIBLE = ("PodResizePending", "Infeasible")
+FAILED = ("PodResizeInProgress", "Error")
+UNDER_WAY = ("PodResizeInProgress", "")
+PENDING, IN_PROGRESS = "of PodResizePending", "of PodResizeInProgress"
+PROBLEMS: dict[str, tuple[Raw, Verdict | None]] = {
+    "no conditions": ({}, None),
+    "conditions of other kinds": (conditions(READY), None),
+    "the node has no room now": (conditions(READY, DEFERRED), Verdict("Deferred", PENDING)),
+    "the node never has room": (conditions(INFEASIBLE), Verdict("Infeasible", PENDING)),
+    "it failed": (conditions(FAILED), Verdict("Error", IN_PROGRESS)),
+    "it is under way": (conditions(UNDER_WAY), None),
+    "it failed, and a newer one waits": (
+        conditions(FAILED, DEFERRED), Verdict("Deferred", PENDING)
+    ),
+    "it is under way, and a newer one waits": (
+        conditions(DEFERRED, UNDER_WAY), Verdict("Deferred", PENDING)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "want"), PROBLEMS.values(), ids=PROBLEMS)
+def test_why_a_resize_is_not_carried_out(status: Raw, want: Verdict | None) -> None:
+    assert resize_problem(status) == want
+    assert parse_pod({"status": status}).resize_problem == want
+
+
+def test_a_long_message_about_a_resize_is_cut() -> None:
+    (condition,) = conditions(DEFERRED)["conditions"]
+    found = resize_problem({"conditions": [condition | {"message": "x" * 100_000}]})
+    assert found == Verdict("Deferred", "x" * 512)
+
+
+QOS: dict[str, tuple[Raw, QoS]] = {
+    "all requests are limits": ({"limits": {"cpu": "1", "memory": "1Gi"}}, QoS.GUARANTEED),
+    "a limit above the request": (FULL, QoS.BURSTABLE),
+    "nothing requested": ({}, QoS.BEST_EFFORT),
+    "a GPU alone": ({"limits": {"nvidia.com/gpu": "1"}}, QoS.BEST_EFFORT),
+}
+
+
+@pytest.mark.parametrize(("resources", "want"), QOS.values(), ids=QOS)
+def test_the_qos_class_of_a_pod(resources: Raw, want: QoS) -> None:
+    assert parse_pod(pod(spec=trainer(resources=resources))).qos is want
