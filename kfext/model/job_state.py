@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kfext.model.bounds import MOST_PORTS
+from kfext.model.cpu_state import CpuState, cut, decode_cpu
 from kfext.model.job import TrainingJob
 from kfext.model.plan import decode_plan
 from kfext.model.quantity import Resources
@@ -27,6 +28,8 @@ ROUNDING = 1.0
 """By how many seconds a time may be later than meant, as it is written in whole seconds."""
 
 _MESSAGE_LIMIT = 1024
+_LEAST_LIMIT = 64
+"""Bytes of JSON to which texts are cut at last, so that a state always fits."""
 _LARGEST = 2.0**63
 _PORT = re.compile("[1-9][0-9]{0,4}")
 
@@ -75,6 +78,7 @@ class JobState:
         if it was not stopped since it ran.
     `observed`: what admission makes of its pods, by replica type in lower case.
     `no_host_network`: why the job must not be tried on the host network again, empty if it may.
+    `cpu`: what is remembered of resizes.
     """
 
     strikes: int = 0
@@ -90,6 +94,7 @@ class JobState:
     observed: Mapping[str, Observed] = field(default_factory=dict)
     no_host_network: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
+    cpu: CpuState = field(default_factory=CpuState)
 
     def excluded_at(self, now: float) -> tuple[str, ...]:
         """Return the nodes that are out of the question now.
@@ -102,7 +107,7 @@ class JobState:
     def encode(self, *, job_uid: str) -> str:
         """Return compact JSON of the fields that are not 0 or empty, within LIMIT bytes."""
         excluded = {node: round(until) for node, until in self.excluded.items()}
-        message, no_host_network = _cut(self.message), _cut(self.no_host_network)
+        longest = _MESSAGE_LIMIT
         observed = {type_: one.encode() for type_, one in self.observed.items()}
         while True:
             values = {
@@ -112,25 +117,28 @@ class JobState:
                 "suspendedAt": round(self.suspended_at, 3),
                 "retryAt": round(self.retry_at, 3),
                 "reason": self.reason,
-                "message": message,
+                "message": cut(self.message, most=longest),
                 "generation": self.generation,
                 "asked": self.asked,
                 "admitted": self.admitted,
                 "queuedSince": round(self.queued_since, 3),
                 "observed": observed,
-                "noHostNetwork": no_host_network,
+                "noHostNetwork": cut(self.no_host_network, most=longest),
                 "settings": dict(self.settings),
+                "cpu": self.cpu.encode(longest=longest),
             }
             written = json.dumps(
                 {key: value for key, value in values.items() if value}, separators=(",", ":")
             )
-            if len(written.encode()) <= LIMIT or not (excluded or observed):
+            if len(written.encode()) <= LIMIT or longest == _LEAST_LIMIT:
                 return written
             if excluded:
                 # Drop the exclusion that ends first, as it matters for the shortest time.
                 del excluded[min(excluded, key=lambda node: excluded[node])]
-            else:
+            elif observed:
                 observed.clear()  # it can be seen again
+            else:
+                longest //= 2  # what a pod had before kfext cannot be seen again
 
 
 def state_of(job: TrainingJob) -> JobState:
@@ -183,6 +191,7 @@ def _parsed(raw: Mapping[str, Any]) -> JobState:
         },
         no_host_network=text(raw.get("noHostNetwork")),
         settings=strings(raw.get("settings")),
+        cpu=decode_cpu(mapping(raw.get("cpu"))),
     )
 
 
@@ -208,10 +217,3 @@ def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0.0
     return float(value) if abs(value) <= _LARGEST and math.isfinite(value) else 0.0
-
-
-def _cut(message: str) -> str:
-    """Return the message, cut to 1 KiB of JSON, where one character may take twelve bytes."""
-    while len(json.dumps(message)) > _MESSAGE_LIMIT:
-        message = message[: len(message) * 3 // 4]
-    return message

@@ -62,7 +62,8 @@ def give_up(situation: Situation, late: Verdict, *, stuck: tuple[Pod, ...] = ())
 def suspend(situation: Situation, state: JobState) -> Suspend:
     """Suspend the job: its plan is removed, but the number of the plan is kept.
 
-    So is its time in the queue, unless it ran since, and what admission makes of its pods.
+    So is its time in the queue, unless it ran since, and what admission makes of its pods. Their
+    sizes go with them.
     """
     job = situation.job
     ran = job.has("Running") or job.has("Restarting")
@@ -73,5 +74,6 @@ def suspend(situation: Situation, state: JobState) -> Suspend:
             queued_since=0.0 if ran else queued_since(job, situation.state),
             observed=observed(job, situation.pods, state, plan=situation.plan),
             generation=situation.generation,
+            cpu=state.cpu.without_pods(),
         )
     )

@@ -101,6 +101,9 @@ PROBLEMS: dict[str, tuple[Raw, Verdict | None]] = {
     "conditions of other kinds": (conditions(READY), None),
     "the node has no room now": (conditions(READY, DEFERRED), Verdict("Deferred", PENDING)),
     "the node never has room": (conditions(INFEASIBLE), Verdict("Infeasible", PENDING)),
+    "a condition of no kind": (
+        {"conditions": [{"type": ["PodResizePending"], "reason": "Deferred"}]}, None
+    ),
     "it failed": (conditions(FAILED), Verdict("Error", IN_PROGRESS)),
     "it is under way": (conditions(UNDER_WAY), None),
     "it failed, and a newer one waits": (

@@ -4,10 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kfext.model.cpu_state import MOST_RESIZED, AskedCpu, CpuState
 from kfext.model.job_state import LIMIT, JobState, Observed, decode_state, state_of
 from kfext.model.plan import Plan
 from kfext.names import PLAN, STATE
 from tests.builders import job
+from tests.unit.model.test_cpu_state import cpu_states
 
 UID = "d5b2c6a4-7f1e-4c86-9a53-0d6c1f2e8b97"
 
@@ -33,6 +35,7 @@ states = st.builds(
             untolerated=st.booleans(),
         ),
     ),
+    cpu=cpu_states,
 )
 
 
@@ -57,6 +60,54 @@ def test_what_has_to_go_is_the_exclusion_that_ends_first() -> None:
     kept = decode_state(JobState(excluded=excluded).encode(job_uid=UID)).excluded
     assert 0 < len(kept) < 100
     assert min(kept.values()) > max(excluded[node] for node in excluded.keys() - kept.keys())
+
+
+RESIZED = CpuState(
+    asked={type_: AskedCpu(20_000, 96_000) for type_ in ("chief", "worker", "ps", "evaluator")},
+    written={f"evaluator-{index + 100}": (96_000, 48_000) for index in range(MOST_RESIZED)},
+    rests={f"policy-{number}": "it is left alone, since " * 8 for number in range(8)},
+    used=123_456.7,
+    lost=12_345.6,
+)
+"""As much as can be remembered of resizes."""
+
+
+def test_what_is_known_of_resizes_stays_whatever_else_has_to_go() -> None:
+    crowded = JobState(
+        strikes=3,
+        excluded={f"{i:050}": float(i + 1) for i in range(100)},
+        suspended_at=1.7e9,
+        retry_at=1.7e9,
+        reason="CreateTimeout",
+        message="m" * 2000,
+        generation=10_000,
+        queued_since=1.7e9,
+        observed={"worker": Observed(1, {"pods": 1, "cpu": 1}, (("pool", "x"),))},
+        no_host_network="n" * 2000,
+        settings={"kfext.dev/metrics": "x" * 1500},
+        cpu=RESIZED,
+    )
+    written = crowded.encode(job_uid=UID)
+    assert len(written.encode()) <= LIMIT
+    found = decode_state(written)
+    assert (found.cpu.asked, found.cpu.written) == (RESIZED.asked, RESIZED.written)
+    assert (found.cpu.used, found.cpu.lost) == (RESIZED.used, RESIZED.lost)
+    assert found.cpu.rests.keys() == RESIZED.rests.keys()
+    assert found.settings == crowded.settings
+    assert found.no_host_network.startswith("nn")
+
+
+def test_beside_what_is_known_of_resizes_a_usual_state_is_kept_whole() -> None:
+    usual = JobState(
+        strikes=1,
+        excluded={"node-1": 1.7e9},
+        reason="BindTimeout",
+        message="2 of 64 pods were not bound within 60 s",
+        generation=4,
+        observed={"worker": Observed(1, {"pods": 1, "cpu": 1})},
+        cpu=replace(RESIZED, rests={"resize": "the pods are Guaranteed"}),
+    )
+    assert decode_state(usual.encode(job_uid=UID)) == usual
 
 
 def test_a_new_state_is_written_as_its_uid_alone() -> None:

@@ -8,6 +8,7 @@ import pytest
 from kfext.core.ledger.claim import Claim
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.steps import DeleteUnbound, Release, SaveState, Step, Suspend, Wait
+from kfext.model.cpu_state import AskedCpu, CpuState
 from kfext.model.job_state import JobState
 from kfext.names import BINDING, GATED, REASON_BIND_TIMEOUT, REASON_CREATE_TIMEOUT, REASON_NO_ROOM
 from tests.builders import ledger, node, situation_of
@@ -23,6 +24,14 @@ from tests.unit.core.lifecycle.cases import (
     three,
     worker,
     workers,
+)
+
+RESIZED = CpuState(
+    asked={"worker": AskedCpu(20, None)},
+    written={"worker-0": (700,)},
+    rests={"shift": "why"},
+    used=9.0,
+    lost=1.0,
 )
 
 
@@ -152,6 +161,15 @@ STRIKES: dict[str, Case] = {
         JobState(strikes=2),
         more={"waited": 60.0, "colocation": "required"},
         check=stopped(REASON_BIND_TIMEOUT, 3),
+    ),
+    "the third failure of a required job that was resized: stopped, and the sizes go": Case(
+        Suspend,
+        three().resumed(),
+        workers(pinned="a"),
+        plan("a", "a", "a"),
+        JobState(strikes=2, cpu=RESIZED),
+        more={"waited": 60.0, "colocation": "required"},
+        check=lambda step: step.state.cpu == CpuState(rests=RESIZED.rests, used=9.0, lost=1.0),
     ),
     "the third failure of a required job that Kueue started: never stopped by us": Case(
         DeleteUnbound,

@@ -1,0 +1,113 @@
+"""What the controller must remember of the CPU that it gave to a job, a part of the job's state.
+
+The present size of a pod is on the pod. What nobody could read there after a restart is here: what
+the user wrote, and which limits are ours and not those of another hand.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Self
+
+from kfext.model.bounds import MOST_REPLICA_TYPES
+from kfext.model.tolerant import mapping, sequence, strings
+
+MOST_RESIZED = 64
+"""Pods of a job whose limits are remembered: all that fit beside the rest of the state."""
+MOST_RESTS = 8
+"""Policies that can leave a job alone."""
+_LONGEST_REASON = 200
+_LARGEST = 2**40
+_INDEX = re.compile("0|[1-9][0-9]{0,5}")
+
+
+class AskedCpu(NamedTuple):
+    """The CPU that the user wrote for the pods of a type, in millicores; None: no limit."""
+
+    request: int
+    limit: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CpuState:
+    """The CPU of a job's pods, as far as it is not the user's, in millicores.
+
+    `asked`: what the user wrote, by replica type in lower case, of the types that kfext resized.
+    `written`: by replica, such as worker-0, the limits that kfext wrote, the last one first and the
+        one before it: if the controller dies between a note and a write, the pod has either.
+    `rests`: by the name of a policy why it leaves the job alone.
+    `used`, `lost`: core-seconds that the job used, and lost for others (core.companion.budget).
+    """
+
+    asked: Mapping[str, AskedCpu] = field(default_factory=dict)
+    written: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    rests: Mapping[str, str] = field(default_factory=dict)
+    used: float = 0.0
+    lost: float = 0.0
+
+    def without_pods(self) -> Self:
+        """Return the state once all pods are gone: new ones have what the user writes by then."""
+        return replace(self, asked={}, written={})
+
+    def encode(self, *, longest: int = _LONGEST_REASON) -> dict[str, object]:
+        """Return what is written on the job: nothing empty, and no reason above `longest` bytes."""
+        written: dict[str, dict[str, list[int]]] = {}
+        for replica, limits in sorted(self.written.items())[:MOST_RESIZED]:
+            type_, _, index = replica.rpartition("-")
+            written.setdefault(type_, {})[index] = list(limits[:2])
+        values = {
+            "asked": {
+                type_: [request] if limit is None else [request, limit]
+                for type_, (request, limit) in self.asked.items()
+            },
+            "written": written,
+            "rests": {
+                name: cut(reason, most=min(longest, _LONGEST_REASON))
+                for name, reason in sorted(self.rests.items())[:MOST_RESTS]
+            },
+            "used": round(self.used, 1),
+            "lost": round(self.lost, 1),
+        }
+        return {key: value for key, value in values.items() if value}
+
+
+def decode_cpu(raw: Mapping[str, Any]) -> CpuState:
+    """Return the state in a JSON object, without what is damaged. Never raises."""
+    asked = {type_: _amounts(one) for type_, one in mapping(raw.get("asked")).items()}
+    return CpuState(
+        asked={
+            type_: AskedCpu(one[0], one[1] if len(one) > 1 else None)
+            for type_, one in list(asked.items())[:MOST_REPLICA_TYPES]
+            if one
+        },
+        written={
+            f"{type_}-{index}": limits
+            for type_, of in mapping(raw.get("written")).items()
+            for index, one in mapping(of).items()
+            if _INDEX.fullmatch(index) and (limits := _amounts(one))
+        },
+        rests=strings(raw.get("rests")),
+        used=_seconds(raw.get("used")),
+        lost=_seconds(raw.get("lost")),
+    )
+
+
+def cut(words: str, *, most: int) -> str:
+    """Return a text cut to so many bytes of JSON, where one character may take twelve."""
+    while len(json.dumps(words)) > most:
+        words = words[: len(words) * 3 // 4]
+    return words
+
+
+def _amounts(raw: object) -> tuple[int, ...]:
+    """Return two amounts of CPU at most; none if one of them is not an amount."""
+    found = tuple(sequence(raw)[:2])
+    return found if all(type(one) is int and 0 <= one <= _LARGEST for one in found) else ()
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0.0
+    return float(value) if 0 <= value <= _LARGEST and math.isfinite(value) else 0.0

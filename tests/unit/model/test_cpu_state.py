@@ -1,0 +1,98 @@
+"""What is remembered of resizes reads back as it was written, and is bounded."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext.model.cpu_state import MOST_RESIZED, AskedCpu, CpuState, cut, decode_cpu
+from tests.unit.objects import json_values
+
+types = st.sampled_from(["worker", "master", "ps"])
+amounts = st.integers(min_value=1, max_value=2**20)
+seconds = st.integers(min_value=0, max_value=2**40).map(lambda tenths: tenths / 10)
+cpu_states = st.builds(
+    CpuState,
+    asked=st.dictionaries(types, st.builds(AskedCpu, amounts, st.none() | amounts)),
+    written=st.dictionaries(
+        st.builds(lambda type_, index: f"{type_}-{index}", types, st.integers(0, 10_000)),
+        st.lists(amounts, min_size=1, max_size=2).map(tuple),
+        max_size=5,
+    ),
+    rests=st.dictionaries(st.sampled_from(["resize", "shift"]), st.text(max_size=15)),
+    used=seconds,
+    lost=seconds,
+)
+
+
+@given(cpu_states)
+def test_it_reads_back_as_it_was_written(state: CpuState) -> None:
+    assert decode_cpu(json.loads(json.dumps(state.encode()))) == state
+
+
+@given(json_values | st.fixed_dictionaries({}, optional=dict.fromkeys(
+    ["asked", "written", "rests", "used", "lost"],
+    st.dictionaries(st.sampled_from(["worker", "0", "-1"]), json_values) | json_values,
+)))  # fmt: skip
+def test_whatever_is_written_can_be_read(raw: Any) -> None:
+    found = decode_cpu(raw if isinstance(raw, dict) else {})
+    assert isinstance(hash((*found.written.values(), *found.asked.values())), int)
+
+
+WRITTEN = {"worker": {"0": [700, 1400]}}
+DAMAGED: dict[str, tuple[dict[str, Any], CpuState]] = {
+    "nothing": ({}, CpuState()),
+    "what kfext writes": (
+        {"asked": {"worker": [20]}, "written": WRITTEN, "used": 10.5},
+        CpuState({"worker": AskedCpu(20, None)}, {"worker-0": (700, 1400)}, used=10.5),
+    ),
+    "more limits than are written": (
+        {"written": {"worker": {"0": [3, 2, 1]}}}, CpuState(written={"worker-0": (3, 2)})
+    ),
+    "a limit that is no number": ({"written": {"worker": {"0": [700, "1"]}}}, CpuState()),
+    "a limit that is a truth": ({"written": {"worker": {"0": [True]}}}, CpuState()),
+    "a negative limit": ({"written": {"worker": {"0": [-1]}}}, CpuState()),
+    "an index in other digits": ({"written": {"worker": {"\u0661": [1]}}}, CpuState()),
+    "seconds without an end": ({"used": float("inf"), "lost": float("nan")}, CpuState()),
+    "negative seconds": ({"used": -1, "lost": 2}, CpuState(lost=2.0)),
+    "a reason that is no text": (
+        {"rests": {"resize": 1, "shift": "a"}}, CpuState(rests={"shift": "a"})
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("raw", "want"), DAMAGED.values(), ids=DAMAGED)
+def test_what_is_damaged_is_left_out(raw: dict[str, Any], want: CpuState) -> None:
+    assert decode_cpu(raw) == want
+
+
+def test_an_empty_one_is_written_as_nothing() -> None:
+    assert CpuState().encode() == {}
+
+
+def test_pods_and_policies_beyond_the_bounds_are_not_written() -> None:
+    many = CpuState(
+        written={f"worker-{index}": (100,) for index in range(1000)},
+        rests={f"policy-{number}": "why" for number in range(100)},
+    )
+    found = decode_cpu(many.encode())
+    assert (len(found.written), len(found.rests)) == (MOST_RESIZED, 8)
+
+
+def test_a_reason_is_cut_to_what_fits() -> None:
+    long = CpuState(rests={"resize": "\U0001f600" * 200})
+    (whole,), (short,) = (
+        decode_cpu(long.encode(**more)).rests.values()
+        for more in ({"longest": 1024}, {"longest": 64})
+    )
+    assert 0 < len(json.dumps(short)) <= 64 < len(json.dumps(whole)) <= 200
+    assert cut("short", most=64) == "short"
+
+
+def test_without_its_pods_a_job_keeps_its_budget_and_what_rests() -> None:
+    state = CpuState(
+        {"worker": AskedCpu(20, None)}, {"worker-0": (700,)}, {"resize": "a"}, 3.0, 1.0
+    )
+    assert state.without_pods() == CpuState(rests={"resize": "a"}, used=3.0, lost=1.0)
