@@ -92,11 +92,16 @@ def lasting_containers_of(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]
 
 
 def requests_of(holder: Mapping[str, Any]) -> dict[str, int]:
-    """Return the requests of a container or pod; a limit without a request is also a request."""
+    """Return the requests of a container or pod; a limit without a request is also a request.
+
+    A request of 0 is one too.
+    """
     resources = mapping(holder.get("resources"))
+    stated = mapping(resources.get("requests"))
+    limits = parse_resources(resources.get("limits")).items()
     return {
-        **parse_resources(resources.get("limits")),
-        **parse_resources(resources.get("requests")),
+        **{name: number for name, number in limits if name not in stated},
+        **parse_resources(stated),
     }
 
 

@@ -34,6 +34,10 @@ CPU: dict[str, tuple[Raw, Raw, TrainerCpu | None]] = {
     "a limit alone, which is the request too": (
         trainer(resources={"limits": {"cpu": "2"}}), {}, TrainerCpu(2000, 2000)
     ),
+    "a request of zero": (
+        trainer(resources={"requests": {"cpu": "0"}, "limits": {"cpu": "2"}}), {},
+        TrainerCpu(0, 2000),
+    ),
     "memory alone": (trainer(resources={"limits": {"memory": "1Gi"}}), {}, TrainerCpu(0, None)),
     "what the kubelet has set": (
         trainer(resources=FULL), given("700m"), TrainerCpu(250, 1500, given=700)

@@ -51,6 +51,10 @@ REQUESTS = {
         4000,
     ),
     "a limit alone is also the request": ({"containers": [container(limit="2")]}, 2000),
+    "a request of zero is one, whatever the limit": (
+        {"containers": [container("0", limit="2"), container("1")]},
+        1000,
+    ),
     "pod-level requests replace the sum": (
         {"containers": [container("1")], "resources": {"requests": {"cpu": "4"}}},
         4000,
@@ -188,6 +192,7 @@ CLASSES = {
     ),
     "limits alone": ({"limits": FULL}, True),
     "requests below limits": ({"requests": {"cpu": "500m"}, "limits": FULL}, False),
+    "a request of zero": ({"requests": {**FULL, "cpu": "0"}, "limits": FULL}, False),
     "no limit on memory": ({"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}, False),
     "nothing": ({}, False),
 }
