@@ -16,6 +16,7 @@ from kfext.core.lifecycle.steps import (
     Pin,
     Release,
     Replan,
+    Resize,
     SaveState,
     Step,
     Suspend,
@@ -141,7 +142,7 @@ def _decision(step: Step) -> dict[str, object]:
             return {"reason": state.reason}
         case DeleteUnbound(pods, state):
             return {"reason": state.reason, "nodes": tuple(sorted({pod.home for pod in pods}))}
-        case Release(_, verdict):
+        case Release(verdict=verdict) | Resize(verdict=verdict):
             return {"reason": verdict.reason}
         case _:
             return {}

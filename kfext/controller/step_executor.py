@@ -9,6 +9,7 @@ from kfext.core.lifecycle.steps import (
     Pin,
     Release,
     Replan,
+    Resize,
     SaveState,
     Step,
     Suspend,
@@ -18,6 +19,7 @@ from kfext.core.lifecycle.steps import (
 )
 from kfext.core.patches import job as job_patch
 from kfext.core.patches import pod as pod_patch
+from kfext.core.patches import resize as resize_patch
 from kfext.core.patches.json_patch import Operation
 from kfext.errors import ApiError, Conflict, NotFound
 from kfext.kube import paths
@@ -99,6 +101,15 @@ class StepExecutor:
                 await self._patch_job(job, job_patch.release_patch(tracked.raw, job, verdict))
                 self._say(job, verdict, action="Release", bad=True)
                 return await self._each(self._delete(pod) for pod in pods)
+            case Resize(sizes, state, verdict):
+                await self._patch_job(job, job_patch.save_state_patch(tracked.raw, job, state))
+                container = job.kind.container
+                complete = await self._each(
+                    self._resize(pod, resize_patch.resize(pod, size, container=container))
+                    for pod, size in sizes
+                )
+                self._say(job, verdict, action="Resize")
+                return complete
             case Wait():
                 pass
         return True
@@ -111,6 +122,11 @@ class StepExecutor:
     async def _pin(self, pod: Pod, operations: list[Operation]) -> None:
         path = paths.pods(pod.namespace, pod.name)
         answer = await self._client.json_patch_as(path, operations, decode=decode_pod)
+        self._cluster.observe_pod(pod, answer)
+
+    async def _resize(self, pod: Pod, body: resize_patch.Body) -> None:
+        path = paths.pods(pod.namespace, pod.name, "resize")
+        answer = await self._client.strategic_patch_as(path, body, decode=decode_pod)
         self._cluster.observe_pod(pod, answer)
 
     async def _delete(self, pod: Pod) -> None:

@@ -155,6 +155,15 @@ class Client:
         """Merge `patch` into an object. Raises Conflict if it has a stale resourceVersion."""
         return _object(await self._send(build.merge_patch(path, patch)))
 
+    async def strategic_patch_as(
+        self, path: str, patch: Object, *, decode: Callable[[bytes], T]
+    ) -> T:
+        """Merge `patch` into an object, lists of it by their keys; return as `json_patch_as` does.
+
+        Raises Conflict if it has a stale resourceVersion.
+        """
+        return _decoded(await self._send(build.strategic_patch(path, patch)), decode)
+
     async def apply(self, path: str, body: Object) -> Object:
         """Create the object, or take over the fields in `body`, by server-side apply."""
         return _object(await self._send(build.apply(path, body)))

@@ -88,6 +88,11 @@ def merge_patch(path: str, patch: Object) -> Request:
     return _patch(path, patch, "application/merge-patch+json")
 
 
+def strategic_patch(path: str, patch: Object) -> Request:
+    """Return a request that applies a strategic merge patch, which merges lists by their keys."""
+    return _patch(path, patch, "application/strategic-merge-patch+json")
+
+
 def apply(path: str, body: Object) -> Request:
     """Return a server-side apply that takes over conflicting fields and creates absent objects."""
     request = _patch(path, body, "application/apply-patch+yaml")

@@ -7,6 +7,7 @@ from kfext.core.lifecycle.steps import (
     DeleteUnbound,
     Release,
     Replan,
+    Resize,
     SaveState,
     Step,
     Suspend,
@@ -27,7 +28,7 @@ def job_operations(
             return job_patch.replan_patch(raw, job, plan)
         case Suspend(state=state):
             return job_patch.suspend_patch(raw, job, state)
-        case SaveState(state=state) | DeleteUnbound(state=state):
+        case SaveState(state=state) | DeleteUnbound(state=state) | Resize(state=state):
             return job_patch.save_state_patch(raw, job, state)
         case Release(verdict=verdict):
             return job_patch.release_patch(raw, job, verdict)

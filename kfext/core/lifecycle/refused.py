@@ -14,6 +14,7 @@ from kfext.core.lifecycle.steps import (
     Pin,
     Release,
     Replan,
+    Resize,
     SaveState,
     Step,
     Suspend,
@@ -41,6 +42,7 @@ _DEEDS: dict[str, str] = {
     Release.__name__: "to release it",
     Ungate.__name__: "to ungate its pods",
     SaveState.__name__: "to note its state",
+    Resize.__name__: "to resize its pods",
 }
 
 
@@ -80,8 +82,8 @@ def _other_ways(situation: Situation, step: Step, late: Verdict) -> Iterator[Ste
     gated = situation.behind_gate
     if job.finished or job.deleting or job.released:
         return
-    if isinstance(step, SaveState) and not gated:
-        return  # the job goes on without a note
+    if isinstance(step, Resize) or (isinstance(step, SaveState) and not gated):
+        return  # the job goes on as it is
     if not situation.never_released:
         stuck = step.pods if isinstance(step, DeleteUnbound) else ()
         yield let_go(situation, late) if job.suspend else Release(stuck, late)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from kfext.model.cpu_size import CpuSize
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod
@@ -92,4 +93,27 @@ class SaveState:
     state: JobState
 
 
-Step = Wait | Unsuspend | Replan | Pin | Suspend | DeleteUnbound | Release | Ungate | SaveState
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """Note the sizes on the job, then resize pods in place: one patch of each.
+
+    Without sizes only the state is written.
+    """
+
+    sizes: tuple[tuple[Pod, CpuSize], ...]
+    state: JobState
+    verdict: Verdict
+
+
+Step = (
+    Wait
+    | Unsuspend
+    | Replan
+    | Pin
+    | Suspend
+    | DeleteUnbound
+    | Release
+    | Ungate
+    | SaveState
+    | Resize
+)

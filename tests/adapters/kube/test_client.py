@@ -54,6 +54,21 @@ async def test_an_object_from_creation_to_deletion(client: Client, namespace: st
         await client.get(path)
 
 
+async def test_lists_are_merged_by_their_keys(client: Client, namespace: str) -> None:
+    containers = [{"name": name, "image": "i"} for name in ("a", "b")]
+    spec = {"schedulerName": "nobody", "containers": containers}
+    pod = {"metadata": {"name": "p"}, "spec": spec}
+    made = await client.create(paths.pods(namespace), pod)
+    version = {"resourceVersion": made["metadata"]["resourceVersion"]}
+    wanted = {"metadata": version, "spec": {"containers": [{"name": "b", "image": "j"}]}}
+
+    found = await client.strategic_patch_as(paths.pods(namespace, "p"), wanted, decode=orjson.loads)
+
+    assert [one["image"] for one in found["spec"]["containers"]] == ["i", "j"]
+    with pytest.raises(errors.Conflict):
+        await client.strategic_patch_as(paths.pods(namespace, "p"), wanted, decode=orjson.loads)
+
+
 async def test_apply_creates_what_is_absent(client: Client, namespace: str) -> None:
     made = await client.apply(configmaps(namespace, "new"), configmap("new", x="1"))
 

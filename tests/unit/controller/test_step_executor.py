@@ -10,6 +10,7 @@ from kfext.core.lifecycle.steps import (
     DeleteUnbound,
     Pin,
     Release,
+    Resize,
     SaveState,
     Step,
     Suspend,
@@ -17,7 +18,9 @@ from kfext.core.lifecycle.steps import (
     Unsuspend,
     Wait,
 )
-from kfext.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
+from kfext.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, NotLeading
+from kfext.model.cpu_size import CpuSize
+from kfext.model.cpu_state import CpuState
 from kfext.model.job_state import JobState, decode_state
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
@@ -54,6 +57,17 @@ class FakeClient:
         return decode(
             json.dumps(raw_pod(OF, "worker", int(path[-1]), pinned="a", version=9)).encode()
         )
+
+    async def strategic_patch_as(
+        self, path: str, patch: Any, *, decode: Callable[[bytes], Pod]
+    ) -> Pod:
+        self.requests.append(("resize", path))
+        self.patches.append(patch)
+        self.fail(path)
+        (container,) = patch["spec"]["containers"]
+        raw = raw_pod(OF, "worker", int(path.split("/")[-2][-1]), bound="a", version=9)
+        raw["spec"]["containers"] = [container]
+        return decode(json.dumps(raw).encode())
 
     async def delete(self, path: str, *, uid: str, resource_version: str) -> None:
         self.requests.append(("delete", path))
@@ -114,6 +128,10 @@ def bench() -> Bench:
 
 
 GATED = tuple(pods(OF, gated=True))
+RUNNING = tuple(pods(OF, bound="a", phase="Running"))
+SIZES = tuple((one, CpuSize(150)) for one in RUNNING)
+RESIZED = JobState(cpu=CpuState(written={"worker-0": (150,), "worker-1": (150,)}))
+RESIZE = Resize(SIZES, RESIZED, Verdict("R", "m"))
 STUCK = tuple(pods(OF, pinned="a", version=7))
 STEPS: dict[str, tuple[Step, list[str]]] = {
     "start": (Unsuspend(PLAN, Verdict(REASON_PLANNED, "m")), ["patch job"]),
@@ -129,6 +147,8 @@ STEPS: dict[str, tuple[Step, list[str]]] = {
         Release(STUCK, Verdict(REASON_BIND_TIMEOUT, "m")),
         ["patch job", "delete pod", "delete pod"],
     ),
+    "resize": (RESIZE, ["patch job", "resize pod", "resize pod"]),
+    "remember of a resize": (Resize((), RESIZED, Verdict("R", "m")), ["patch job"]),
     "wait": (Wait(None), []),
 }
 
@@ -145,6 +165,49 @@ async def test_the_answer_is_known_at_once(bench: Bench) -> None:
     await bench.write(Pin(tuple((one, "a") for one in GATED)))
     assert [one.home for one in bench.cluster.pods("uid-1")] == ["a", "a"]
     assert bench.events.said == [(REASON_PLANNED, "m", False)]
+
+
+async def test_a_new_size_is_known_at_once_and_said_once(bench: Bench) -> None:
+    await bench.write(RESIZE)
+    found = [one.trainer for one in bench.cluster.pods("uid-1")]
+    assert [one.limit for one in found if one] == [150, 150]
+    assert bench.events.said == [("R", "m", False)]
+
+
+async def test_a_resize_is_noted_before_the_first_pod_has_it(bench: Bench) -> None:
+    raw = bench.cluster.jobs["uid-1"].raw
+    bench.client.fail = failing(NotLeading, at="resize")
+    with pytest.raises(NotLeading):
+        await bench.write(RESIZE)
+    noted = jsonpatch.apply_patch(raw, bench.client.patches[0])["metadata"]["annotations"]
+    assert decode_state(noted[STATE]).cpu == RESIZED.cpu
+    assert not bench.events.said
+
+
+async def test_no_pod_is_resized_if_that_cannot_be_noted(bench: Bench) -> None:
+    bench.client.fail = failing(Invalid, at="train")
+    with pytest.raises(Invalid):
+        await bench.write(RESIZE)
+    assert bench.verbs == ["patch job"]
+
+
+@pytest.mark.parametrize("error", [NotFound, Conflict])
+async def test_a_pod_that_changed_meanwhile_keeps_its_size_and_the_others_get_theirs(
+    bench: Bench, error: type[ApiError]
+) -> None:
+    bench.client.fail = failing(error, at="worker-0/resize")
+    assert not await bench.write(RESIZE)
+    found = [one.trainer for one in bench.cluster.pods("uid-1")]
+    assert [one and one.limit for one in found] == [None, 150]
+
+
+async def test_a_resize_that_is_refused_is_raised_after_the_others_are_written(
+    bench: Bench,
+) -> None:
+    bench.client.fail = failing(Forbidden, at="worker-0/resize")
+    with pytest.raises(Forbidden):
+        await bench.write(RESIZE)
+    assert bench.verbs == ["patch job", "resize pod", "resize pod"]
 
 
 async def test_deletes_have_preconditions(bench: Bench) -> None:

@@ -5,16 +5,20 @@ from typing import Any
 
 import pytest
 
-from kfext.core.lifecycle.refused import _DEEDS, while_refused
+from kfext.core.lifecycle.refused import _DEEDS, instead_of, while_refused
 from kfext.core.lifecycle.situation import Refused
 from kfext.core.lifecycle.steps import (
     Release,
+    Resize,
     SaveState,
     Step,
     Suspend,
     Ungate,
     Wait,
 )
+from kfext.model.job_state import JobState
+from kfext.model.pod import Pod
+from kfext.model.verdict import Verdict
 from kfext.names import (
     FINISHED,
     GATED,
@@ -167,6 +171,18 @@ REFUSED: dict[str, Case] = {
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED.keys())
 def test_what_is_refused_for_good(case: Case) -> None:
     decide(case)
+
+
+@pytest.mark.parametrize("members", [workers(bound="a"), workers(gated=True)], ids=["", "gated"])
+def test_a_job_whose_pods_cannot_be_resized_runs_on(members: list[Pod]) -> None:
+    job = three().resumed().build()
+    refused = {"Resize": Refused("denied by policy", 200.0)}
+    situation = situation_of(job, tuple(members), plan("a", "a", "a"), refused=refused)
+    step = Resize((), JobState(), Verdict("R", "m"))
+    found = instead_of(situation, step)
+    assert isinstance(found, Wait)
+    assert found.verdict is not None
+    assert "refuses to resize its pods: denied by policy" in found.verdict.message
 
 
 def test_every_step_that_writes_can_be_refused() -> None:
