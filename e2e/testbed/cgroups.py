@@ -75,6 +75,16 @@ def cpu_seconds(path: str) -> float:
     return int(_file("cpuacct.usage", path).read_text()) / 1e9
 
 
+def millicores(path: str) -> int | None:
+    """Return what everything in the cgroup may use together, None if nothing limits it."""
+    if unified():
+        quota, period = (_folder(_ROOT, path) / "cpu.max").read_text().split()
+    else:
+        quota = _file("cpu.cfs_quota_us", path).read_text().strip()
+        period = _file("cpu.cfs_period_us", path).read_text()
+    return None if quota in {"max", "-1"} else int(quota) * 1000 // int(period)
+
+
 def kill_members(path: str) -> None:
     """Kill every process in the cgroup and below it, and wait until the last is gone."""
     deadline = time.monotonic() + _PATIENCE_SECONDS

@@ -110,12 +110,27 @@ class Node:
 
     def pod_cpu_seconds(self, uid: str) -> float | None:
         """Return what a pod has used so far, None if its cgroup is not there: not yet, or gone."""
-        for tier in ("", "burstable/"):
+        for cgroup in self._cgroups(uid):
             try:
-                return cgroups.cpu_seconds(f"{self.sandbox.pods_cgroup}/kubepods/{tier}pod{uid}")
+                return cgroups.cpu_seconds(cgroup)
             except FileNotFoundError:
                 continue
         return None
+
+    def pod_millicores(self, uid: str) -> int | None:
+        """Return what a pod that runs may use, None if nothing limits it."""
+        for cgroup in self._cgroups(uid):
+            try:
+                return cgroups.millicores(cgroup)
+            except FileNotFoundError:
+                continue
+        raise FileNotFoundError(f"pod {uid} has no cgroup on {self.name}")
+
+    def _cgroups(self, uid: str) -> list[str]:
+        """Return where the cgroup of a pod may be, by its QoS class."""
+        return [
+            f"{self.sandbox.pods_cgroup}/kubepods/{tier}pod{uid}" for tier in ("", "burstable/")
+        ]
 
     def system_cpu_seconds(self) -> float:
         """Return the CPU time that the node's kubelet and containerd have used so far."""

@@ -1,0 +1,147 @@
+"""Resizes on a real kubelet: what it sets, what it reports, and what it cannot carry out."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from e2e.harness.resizing import CONTAINER, Resizing, resizing
+from e2e.harness.wait import until
+from e2e.testbed.cluster import Testbed
+from e2e.testbed.images import PAUSE_IMAGE
+from e2e.testbed.realnodes import Node
+from kfext import errors
+from kfext.model.cpu_size import CpuSize, TrainerCpu
+from kfext.model.pod import Pod
+
+BURSTABLE = {"requests": {"cpu": "20m", "memory": "16Mi"}}
+WITHOUT_CPU = {"requests": {"memory": "16Mi"}}
+LIMITED = {**BURSTABLE, "limits": {"cpu": "400m"}}
+SMALL = {"cpu": "100m", "memory": "16Mi"}
+GUARANTEED = {"requests": SMALL, "limits": SMALL}
+
+Run = Callable[..., Pod]
+
+
+@pytest.fixture
+def hands(bed: Testbed, plain: str) -> Iterator[Resizing]:
+    """The controller with the right to resize pods."""
+    with resizing(bed, plain) as made:
+        yield made
+
+
+@pytest.fixture
+def node(members: tuple[Node, Node]) -> Node:
+    """The node of all pods here."""
+    return members[0]
+
+
+@pytest.fixture
+def run(bed: Testbed, plain: str, node: Node, hands: Resizing) -> Run:
+    """Return a function that has a pod run."""
+
+    def start(resources: Any, name: str = "train") -> Pod:
+        container = {
+            "name": CONTAINER,
+            "image": PAUSE_IMAGE,
+            "imagePullPolicy": "IfNotPresent",
+            "command": ["/bin/busybox", "sleep", "1000000"],
+            "resources": resources,
+        }
+        spec = {
+            "nodeName": node.name,
+            "containers": [container],
+            "terminationGracePeriodSeconds": 0,
+        }
+        metadata = {"name": name}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        bed.api.create(f"/api/v1/namespaces/{plain}/pods", body)
+        until(lambda: hands.pod(name).phase == "Running", what=f"{name} runs")
+        return hands.pod(name)
+
+    return start
+
+
+def resize(hands: Resizing, name: str, limit: int, request: int | None = None) -> None:
+    """Resize a pod as it is by then: its kubelet writes its status at any time."""
+
+    def written() -> bool:
+        try:
+            hands.write(hands.pod(name), CpuSize(limit, request))
+        except errors.Conflict:
+            return False
+        return True
+
+    until(written, what=f"the API server takes {limit}m for {name}")
+
+
+def shown(hands: Resizing, want: TrainerCpu) -> None:
+    """Wait until the pod `train` shows this."""
+    until(lambda: hands.trainer("train") == want, what=f"the pod shows {want}")
+
+
+def restarts(bed: Testbed, pod: Pod) -> int:
+    status = bed.api.get(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}")["status"]
+    found: int = status["containerStatuses"][0]["restartCount"]
+    return found
+
+
+def test_a_limit_goes_down_and_up_again_and_nothing_restarts(
+    bed: Testbed, hands: Resizing, run: Run, node: Node
+) -> None:
+    pod = run(LIMITED)
+    shown(hands, TrainerCpu(20, 400, given=400))
+    for limit in (150, 300):
+        resize(hands, pod.name, limit)
+        shown(hands, TrainerCpu(20, limit, given=limit))
+        assert node.pod_millicores(pod.uid) == limit
+    assert (restarts(bed, pod), hands.pod(pod.name).resize_problem) == (0, None)
+
+
+ADDED = {
+    "it requests CPU": (BURSTABLE, TrainerCpu(20, 200, given=200), 20),
+    "it requests none, and still does not": (WITHOUT_CPU, TrainerCpu(0, 200, given=200), None),
+}
+
+
+@pytest.mark.parametrize(("resources", "want", "requested"), ADDED.values(), ids=ADDED)
+def test_a_pod_without_a_limit_gets_one(
+    bed: Testbed,
+    hands: Resizing,
+    run: Run,
+    node: Node,
+    resources: Any,
+    want: TrainerCpu,
+    requested: int | None,
+) -> None:
+    pod = run(resources)
+    assert (hands.trainer("train").limit, node.pod_millicores(pod.uid)) == (None, None)
+    resize(hands, pod.name, 200)
+    shown(hands, want)
+    assert node.pod_millicores(pod.uid) == 200
+    assert hands.pod(pod.name).requests.get("cpu") == requested
+    assert restarts(bed, pod) == 0
+
+
+REFUSALS = {
+    "Deferred": (-100, "Node didn't have enough resource: cpu"),
+    "Infeasible": (100, "Node didn't have enough capacity: cpu"),
+}
+"""Reason -> the request less the size of the node, and how the message begins."""
+
+
+@pytest.mark.parametrize(("reason", "beyond", "words"), [(k, *v) for k, v in REFUSALS.items()])
+def test_what_its_node_cannot_give_is_seen_on_a_pod_until_it_asks_for_less(
+    hands: Resizing, run: Run, node: Node, reason: str, beyond: int, words: str
+) -> None:
+    pod = run(GUARANTEED)
+    half = {"cpu": f"{node.millicores // 2}m", "memory": "16Mi"}
+    run({"requests": half, "limits": half}, name="other")
+    wanted = node.millicores + beyond
+    resize(hands, pod.name, wanted, wanted)
+    problem = until(lambda: hands.pod(pod.name).resize_problem, what="the pod shows the reason")
+    assert (problem.reason, problem.message[: len(words)]) == (reason, words)
+    shown(hands, TrainerCpu(wanted, wanted, given=100))
+    resize(hands, pod.name, 100, 100)
+    until(lambda: hands.pod(pod.name).resize_problem is None, what="the pod has no problem")
+    shown(hands, TrainerCpu(100, 100, given=100))

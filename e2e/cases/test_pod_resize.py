@@ -1,0 +1,219 @@
+"""What the API server answers to the patch that resizes a pod, under the controller's identity.
+
+The nodes are fake, so the kubelet's part is played. What a kubelet does is in real/.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from e2e.harness.kube import Object
+from e2e.harness.resizing import CONTAINER, Resizing, resizing
+from e2e.harness.space import Space
+from kfext import errors
+from kfext.model.cpu_size import CpuSize, TrainerCpu
+from kfext.model.pod import Pod
+from kfext.model.qos import QoS
+
+BURSTABLE = {"requests": {"cpu": "20m", "memory": "32Mi"}}
+WITHOUT_CPU = {"requests": {"memory": "32Mi"}}
+FULL = {"cpu": "500m", "memory": "32Mi"}
+GUARANTEED = {"requests": FULL, "limits": FULL}
+ALMOST_GUARANTEED = {**BURSTABLE, "limits": {"memory": "32Mi"}}
+
+
+@pytest.fixture
+def hands(space: Space) -> Iterator[Resizing]:
+    """The controller with the right, in a namespace with a node."""
+    space.nodes(1, cpu="8", memory="64Gi")
+    with resizing(space.kfext.testbed, space.name) as made:
+        yield made
+
+
+def body(space: Space, name: str, resources: Object) -> Object:
+    """Return a pod that would run on the node of the test."""
+    (node,) = space.standing_nodes
+    container = {"name": CONTAINER, "image": "none", "resources": resources}
+    return {"metadata": {"name": name}, "spec": {"nodeName": node, "containers": [container]}}
+
+
+def run(space: Space, resources: Object, *, reported: bool = True) -> None:
+    """Have the pod `train` run; its kubelet reports what it was given, unless it is too old."""
+    path = space.path("pods", "train")
+    space.kube.create(space.path("pods"), body(space, "train", resources))
+    space.until(lambda: space.kube.get(path)["status"].get("phase") == "Running", "it runs")
+    (main,) = space.kube.get(path)["status"]["containerStatuses"]
+    main |= {"resources": resources, "allocatedResources": resources.get("requests", {})}
+    if reported:
+        space.kube.patch(f"{path}/status", {"status": {"containerStatuses": [main]}})
+
+
+# --- what is written ------------------------------------------------------------------------------
+
+Written = tuple[Object, CpuSize, TrainerCpu, QoS]
+WRITTEN: dict[str, Written] = {
+    "a limit is added, and the request stays": (
+        BURSTABLE, CpuSize(150), TrainerCpu(20, 150), QoS.BURSTABLE
+    ),
+    "a pod that requests no CPU still requests none": (
+        WITHOUT_CPU, CpuSize(500), TrainerCpu(0, 500), QoS.BURSTABLE
+    ),
+    "limit and request of a Guaranteed pod": (
+        GUARANTEED, CpuSize(600, 600), TrainerCpu(600, 600, given=500), QoS.GUARANTEED
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("resources", "size", "want", "qos"), WRITTEN.values(), ids=WRITTEN)
+def test_a_resize_changes_what_it_is_to_change(
+    space: Space, hands: Resizing, resources: Object, size: CpuSize, want: TrainerCpu, qos: QoS
+) -> None:
+    run(space, resources)
+    answer = hands.write(hands.pod("train"), size)
+    assert (answer.trainer, answer.qos) == (want, qos)
+    assert (hands.trainer("train"), hands.pod("train").qos) == (want, qos)
+    # From there it can be resized on, and the other way.
+    assert hands.write(answer, CpuSize(900, size.request and 900)).qos is qos
+
+
+def test_a_quota_on_requests_does_not_keep_a_limit_from_moving(
+    space: Space, hands: Resizing
+) -> None:
+    run(space, BURSTABLE)
+    limit(space, "resourcequotas", {"hard": {"requests.cpu": "1"}})
+    assert hands.write(hands.pod("train"), CpuSize(5000)).trainer == TrainerCpu(20, 5000)
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def limit(space: Space, plural: str, spec: Object) -> None:
+    """Bound the namespace by a quota or LimitRange, and wait until admission knows it."""
+    path = f"/api/v1/namespaces/{space.name}/{plural}"
+    space.kube.create(path, {"metadata": {"name": "bound"}, "spec": spec})
+    large = body(space, "large", {"requests": {"cpu": "5"}, "limits": {"cpu": "5"}})
+    dry_run = space.path("pods") + "?dryRun=All"
+    space.until(lambda: not space.kube.ask("POST", dry_run, large).ok, f"{plural} are enforced")
+
+
+def quota(space: Space) -> None:
+    limit(space, "resourcequotas", {"hard": {"requests.cpu": "1"}})
+
+
+def limit_range(space: Space) -> None:
+    limit(space, "limitranges", {"limits": [{"type": "Container", "max": {"cpu": "1"}}]})
+
+
+def edit(space: Space) -> None:
+    space.kube.patch(space.path("pods", "train"), {"metadata": {"labels": {"a": "b"}}})
+
+
+def delete(space: Space) -> None:
+    path = space.path("pods", "train")
+    space.kube.delete(path, grace=0)
+    space.until(lambda: space.kube.find(path) is None, "the pod is gone")
+
+
+def replace(space: Space) -> None:
+    delete(space)
+    run(space, BURSTABLE)
+
+
+def nothing(space: Space) -> None:
+    """Change nothing."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A pod, what happens after it was read, its new size, and the answer."""
+
+    resources: Object
+    size: CpuSize
+    want: type[errors.ApiError]
+    words: str
+    final: bool
+    meanwhile: Callable[[Space], None] = nothing
+
+
+QOS = "Pod QOS Class may not change as a result of resizing"
+MODIFIED = "the object has been modified"
+REFUSED: dict[str, Refusal] = {
+    "more requests than a quota leaves": Refusal(
+        GUARANTEED, CpuSize(5000, 5000), errors.Forbidden, "exceeded quota: bound", True, quota
+    ),
+    "a limit above that of a LimitRange": Refusal(
+        BURSTABLE, CpuSize(3000), errors.Forbidden,
+        "maximum cpu usage per Container is 1, but limit is 3", True, limit_range,
+    ),
+    "a pod that would become Guaranteed": Refusal(
+        ALMOST_GUARANTEED, CpuSize(20), errors.Invalid, QOS, True
+    ),
+    "a Guaranteed pod whose limit alone moves": Refusal(
+        GUARANTEED, CpuSize(600), errors.Invalid, QOS, True
+    ),
+    "a BestEffort pod": Refusal({}, CpuSize(500), errors.Invalid, QOS, True),
+    "a limit below the request": Refusal(
+        BURSTABLE, CpuSize(10), errors.Invalid, "must be less than or equal to cpu limit", True
+    ),
+    "anybody wrote to the pod meanwhile": Refusal(
+        BURSTABLE, CpuSize(150), errors.Conflict, MODIFIED, False, edit
+    ),
+    "another pod has its name": Refusal(
+        BURSTABLE, CpuSize(150), errors.Conflict, MODIFIED, False, replace
+    ),
+    "the pod is gone": Refusal(
+        BURSTABLE, CpuSize(150), errors.NotFound, 'pods "train" not found', False, delete
+    ),
+}  # fmt: skip
+
+
+def answer(hands: Resizing, pod: Pod, size: CpuSize, **more: Any) -> errors.ApiError:
+    """Return the refusal of a resize."""
+    with pytest.raises(errors.ApiError) as caught:
+        hands.write(pod, size, **more)
+    return caught.value
+
+
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
+def test_a_resize_that_cannot_be_has_its_own_answer(
+    space: Space, hands: Resizing, case: Refusal
+) -> None:
+    run(space, case.resources)
+    pod = hands.pod("train")
+    case.meanwhile(space)
+    error = answer(hands, pod, case.size)
+    assert (type(error), error.final) == (case.want, case.final), error
+    assert case.words in error.message
+
+
+def test_a_kubelet_that_reports_no_resources_cannot_resize(space: Space, hands: Resizing) -> None:
+    run(space, BURSTABLE, reported=False)
+    error = answer(hands, hands.pod("train"), CpuSize(150))
+    assert (type(error), error.final) == (errors.Invalid, True)
+    assert "Pod running on node without support for resize" in error.message
+
+
+def test_a_server_without_the_subresource_says_so_otherwise_than_of_a_pod_that_is_gone(
+    space: Space,
+) -> None:
+    space.nodes(1, cpu="8", memory="64Gi")
+    run(space, BURSTABLE)
+    bed = space.kfext.testbed
+    # Whoever lacks the right hears of that first, whatever is served.
+    administrator = Resizing(bed, space.name, config=bed.kubeconfig)
+    pod = administrator.pod("train")
+    error = answer(administrator, pod, CpuSize(150), subresource="unknown")
+    assert (type(error), error.final) == (errors.NotFound, False)
+    assert error.message == "the server could not find the requested resource"
+
+
+def test_without_the_component_the_controller_may_resize_nothing(space: Space) -> None:
+    space.nodes(1, cpu="8", memory="64Gi")
+    run(space, BURSTABLE)
+    hands = Resizing(space.kfext.testbed, space.name)
+    space.until(lambda: not hands.may(), "the controller has not got the right")
+    error = answer(hands, hands.pod("train"), CpuSize(150))
+    assert (type(error), error.final) == (errors.Forbidden, True)
+    assert 'cannot patch resource "pods/resize"' in error.message

@@ -1,0 +1,81 @@
+"""Resize pods as the controller does: with its patch, its client and its rights."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from e2e.harness.installed import component
+from e2e.harness.wait import until
+from e2e.testbed.cluster import Testbed
+from kfext import names
+from kfext.core.patches.resize import resize
+from kfext.errors import ApiError, NotFound
+from kfext.kube import paths
+from kfext.kube.client import Client
+from kfext.kube.wire import decode_pod
+from kfext.model.cpu_size import CpuSize, TrainerCpu
+from kfext.model.pod import Pod, parse_pod
+
+CONTAINER = "pytorch"
+_RIGHT = "pod-resize"
+_SERVICE = f"system:serviceaccount:{names.NAMESPACE}"
+
+
+class Resizing:
+    """The controller's hands on the pods of a namespace, or those of whoever has a kubeconfig."""
+
+    def __init__(self, bed: Testbed, namespace: str, *, config: Path | None = None) -> None:
+        self._bed, self._namespace = bed, namespace
+        self._config = config or bed.pki.kubeconfig(
+            bed.folder / "kubeconfigs" / "resizing.yaml",
+            server=bed.server,
+            user=f"{_SERVICE}:kfext-controller",
+            groups=("system:serviceaccounts", f"system:serviceaccounts:{names.NAMESPACE}"),
+        )
+
+    def pod(self, name: str) -> Pod:
+        """Return a pod as it is now."""
+        return parse_pod(self._bed.api.get(paths.pods(self._namespace, name)))
+
+    def trainer(self, name: str) -> TrainerCpu:
+        """Return the CPU of a pod that trains as it is now."""
+        found = self.pod(name).trainer
+        assert found is not None, f"nothing trains in pod {name}"
+        return found
+
+    def write(self, pod: Pod, size: CpuSize, *, subresource: str = "resize") -> Pod:
+        """Resize a pod as it was when it was read. Raises ApiError."""
+
+        async def write() -> Pod:
+            body = resize(pod, size, container=CONTAINER)
+            path = paths.pods(pod.namespace, pod.name, subresource)
+            async with await Client.connect(self._config) as client:
+                return await client.strategic_patch_as(path, body, decode=decode_pod)
+
+        return asyncio.run(write())
+
+    def may(self) -> bool:
+        """Return whether the controller has the right."""
+        absent = Pod(namespace=self._namespace, name="absent", uid="")
+        try:
+            self.write(absent, CpuSize(1))
+        except NotFound:
+            return True
+        except ApiError:
+            pass
+        return False
+
+
+@contextmanager
+def resizing(bed: Testbed, namespace: str) -> Iterator[Resizing]:
+    """Give the controller the right as an administrator does, and take it back afterwards."""
+    hands, given = Resizing(bed, namespace), list(component(_RIGHT))
+    for manifest in given:
+        bed.api.apply(manifest)
+    try:
+        until(hands.may, what="the controller may resize pods")
+        yield hands
+    finally:
+        for manifest in given:
+            bed.api.delete(bed.api.path(manifest))
