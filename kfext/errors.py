@@ -10,6 +10,7 @@ KfextError
     ├── Unauthorized       401
     ├── Forbidden          403
     ├── NotFound           404
+    │   └── NotServed      404 of a path and not of an object: the API server does not know it
     ├── Conflict           409: another client wrote first, or the object exists already
     ├── Gone               410: the resource version is too old; list again
     ├── Invalid            422: a failed `test` of a JSON patch, or a schema violation
@@ -92,6 +93,15 @@ class Forbidden(ApiError):  # noqa: N818
 
 class NotFound(ApiError):  # noqa: N818
     """HTTP status 404."""
+
+
+class NotServed(NotFound):
+    """HTTP status 404 of a path and not of an object: the API server has no such (sub)resource."""
+
+    @property
+    def final(self) -> bool:
+        """It is, as long as the API server is the same."""
+        return True
 
 
 class Conflict(ApiError):  # noqa: N818

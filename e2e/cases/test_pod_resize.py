@@ -205,7 +205,7 @@ def test_a_server_without_the_subresource_says_so_otherwise_than_of_a_pod_that_i
     administrator = Resizing(bed, space.name, config=bed.kubeconfig)
     pod = administrator.pod("train")
     error = answer(administrator, pod, CpuSize(150), subresource="unknown")
-    assert (type(error), error.final) == (errors.NotFound, False)
+    assert (type(error), error.final) == (errors.NotServed, True)
     assert error.message == "the server could not find the requested resource"
 
 

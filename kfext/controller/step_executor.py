@@ -21,7 +21,7 @@ from kfext.core.patches import job as job_patch
 from kfext.core.patches import pod as pod_patch
 from kfext.core.patches import resize as resize_patch
 from kfext.core.patches.json_patch import Operation
-from kfext.errors import ApiError, Conflict, NotFound
+from kfext.errors import ApiError, Conflict, NotFound, NotServed
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.events import EventRecorder, Reference
@@ -147,6 +147,8 @@ class StepExecutor:
             async with self._room:
                 try:
                     await write
+                except NotServed:
+                    raise
                 except (NotFound, Conflict):
                     return False
                 return True

@@ -15,10 +15,12 @@ from kfext.errors import (
     Gone,
     Invalid,
     NotFound,
+    NotServed,
     TooManyRequests,
     Unauthorized,
     Unavailable,
 )
+from kfext.model.tolerant import mapping
 
 FIELD_MANAGER = "kfext"
 
@@ -159,6 +161,8 @@ def error_of(status: int, body: bytes, *, retry_after: str | None = None) -> Api
             status=status, reason=reason, message=message, retry_after=_seconds(retry_after)
         )
     kind = Unavailable if status >= 500 else _ERRORS.get(status, ApiError)
+    if kind is NotFound and not mapping(answer.get("details")).get("name"):
+        kind = NotServed
     return kind(status=status, reason=reason, message=message)
 
 

@@ -70,12 +70,28 @@ ERRORS = {
 
 @pytest.mark.parametrize(("status", "want"), ERRORS.items())
 def test_a_status_becomes_its_error(status: int, want: type[errors.ApiError]) -> None:
-    body = orjson.dumps({"kind": "Status", "reason": "Because", "message": "a sentence"})
+    about = {"details": {"name": "p", "kind": "pods"}}
+    body = orjson.dumps({"reason": "Because", "message": "a sentence", **about})
 
     error = request.error_of(status, body)
 
     assert type(error) is want
     assert (error.status, error.reason, error.message) == (status, "Because", "a sentence")
+
+
+UNSERVED = {
+    "an unknown subresource": b'{"kind":"Status","reason":"NotFound","message":"m","details":{}}',
+    "an unknown group": b"404 page not found",
+    "details that are no object": b'{"details":7}',
+}
+
+
+@pytest.mark.parametrize("body", UNSERVED.values(), ids=UNSERVED)
+def test_a_path_that_is_not_served_is_told_from_an_object_that_is_not_there(body: bytes) -> None:
+    error = request.error_of(404, body)
+
+    assert type(error) is errors.NotServed
+    assert error.final
 
 
 ODD_BODIES = {

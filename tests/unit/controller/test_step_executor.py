@@ -18,7 +18,7 @@ from kfext.core.lifecycle.steps import (
     Unsuspend,
     Wait,
 )
-from kfext.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, NotLeading
+from kfext.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, NotLeading, NotServed
 from kfext.model.cpu_size import CpuSize
 from kfext.model.cpu_state import CpuState
 from kfext.model.job_state import JobState, decode_state
@@ -201,11 +201,12 @@ async def test_a_pod_that_changed_meanwhile_keeps_its_size_and_the_others_get_th
     assert [one and one.limit for one in found] == [None, 150]
 
 
+@pytest.mark.parametrize("error", [Forbidden, NotServed])
 async def test_a_resize_that_is_refused_is_raised_after_the_others_are_written(
-    bench: Bench,
+    bench: Bench, error: type[ApiError]
 ) -> None:
-    bench.client.fail = failing(Forbidden, at="worker-0/resize")
-    with pytest.raises(Forbidden):
+    bench.client.fail = failing(error, at="worker-0/resize")
+    with pytest.raises(error):
         await bench.write(RESIZE)
     assert bench.verbs == ["patch job", "resize pod", "resize pod"]
 
