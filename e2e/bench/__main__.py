@@ -11,6 +11,7 @@ from e2e.bench import (
     fits,
     gang,
     plan,
+    polling,
     quality,
     review,
     scale_idle,
@@ -46,8 +47,8 @@ _SCALE: dict[str, Callable[..., str]] = {
     "scale-idle": scale_idle.measure,
 }
 """Each on a cluster of its own; `scale` is all three."""
-_ALONE: dict[str, Callable[..., str]] = {"worst": worst.measure}
-"""On a cluster of its own too."""
+_ALONE: dict[str, Callable[..., str]] = {"worst": worst.measure, "polling": polling.measure}
+"""Each on a cluster of its own too."""
 
 
 @click.command(help=__doc__)

@@ -70,8 +70,7 @@ class Bench(Kfext):
 
     def controller_cpu(self) -> float:
         """Return the CPU seconds that the controller has used so far."""
-        stat = Path(f"/proc/{self.controller_pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_seconds(self.controller_pid)
 
     @property
     def reviews_url(self) -> str:
@@ -88,6 +87,12 @@ class Bench(Kfext):
                     key = (sample.labels["verb"], sample.labels["resource"])
                     counts[key] = counts.get(key, 0) + int(sample.value)
         return counts
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU seconds that a process has used so far."""
+    stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager

@@ -114,12 +114,17 @@ class Testbed:
         variables = {"TMPDIR": str(self.folder / "tmp"), **(environment or {})}
         return self._start(name, command, variables)
 
+    def pid(self, name: str) -> int:
+        """Return the id of a process as it was started last, whoever did."""
+        pid: int = json.loads(self._note(name).read_text())["pid"]
+        return pid
+
     def stop_process(self, name: str) -> None:
         """End one process, whoever started it, for instance to see how others take it."""
         if name in self._processes:
             process.stop(self._processes.pop(name))
         else:
-            process.stop_marked(self.name, json.loads(self._note(name).read_text())["pid"])
+            process.stop_marked(self.name, self.pid(name))
 
     def restart_process(self, name: str, *, more: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         """Start a process again as it was started before; end it first if it runs.

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from e2e.testbed import binaries
 from e2e.testbed.readiness import is_ready
@@ -30,12 +33,15 @@ def start(
     *,
     capacity: Mapping[str, str] = CAPACITY,
     labels: Mapping[str, str] | None = None,
+    log: Path | None = None,
 ) -> None:
     """Start kwok and create nodes fake-000, fake-001, ...; `wait_ready` says when they are ready.
 
     Where there are real nodes too, the fake ones bear a taint: only pods that tolerate it land on
-    a node that runs nothing.
+    a node that runs nothing. With `log`, a file such as containerd writes, kwok is the kubelet of
+    all nodes for `pods/log`: every pod has printed what is in the file when it is asked for.
     """
+    port = testbed.new_port()
     lease = _FAST_LEASE_SECONDS if testbed.fast else _LEASE_SECONDS
     kubeconfig = testbed.pki.kubeconfig(
         testbed.folder / "kubeconfigs" / "kwok.yaml",
@@ -50,8 +56,9 @@ def start(
             "--manage-all-nodes=false",
             f"--manage-nodes-with-annotation-selector={_ANNOTATION}=fake",
             f"--node-lease-duration-seconds={lease}",
-            f"--server-address=127.0.0.1:{testbed.new_port()}",
+            f"--server-address=127.0.0.1:{port}",
             *(f"--config={stage}" for stage in binaries.kwok_stages()),
+            *(_kubelet(testbed, port, log) if log else ()),
         ],
         name="kwok",
     )
@@ -62,6 +69,22 @@ def start(
     ]
     with ThreadPoolExecutor(_IN_FLIGHT) as pool:
         list(pool.map(lambda body: testbed.api.create("/api/v1/nodes", body), manifests))
+
+
+def _kubelet(testbed: Testbed, port: int, log: Path) -> list[str]:
+    """Return what makes kwok answer for logs, at the address that its nodes then have.
+
+    It shows the API server a certificate of its own making, which that takes from any kubelet.
+    """
+    rule = {
+        "apiVersion": "kwok.x-k8s.io/v1alpha1",
+        "kind": "ClusterLogs",
+        "metadata": {"name": "all"},
+        "spec": {"logs": [{"logsFile": str(log)}]},
+    }
+    path = testbed.folder / "kwok-logs.yaml"
+    path.write_text(yaml.safe_dump(rule))
+    return ["--node-ip=127.0.0.1", f"--node-port={port}", f"--config={path}"]
 
 
 def wait_ready(testbed: Testbed, count: int) -> None:

@@ -1,0 +1,48 @@
+"""A log that grows as that of a pod does, for fake kubelets to serve."""
+
+import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+LINES_PER_SECOND = 5
+_FIRST_LINES = 400
+"""In the log before anybody reads it."""
+
+
+class GrowingLog:
+    """The log of every pod, as containerd writes it: a falling loss, and steps that are lines."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lines = 0
+        with path.open("w") as file:
+            for _ in range(_FIRST_LINES):
+                file.write(self._next())
+
+    def grow(self, ending: threading.Event) -> None:
+        """Add lines until the end."""
+        with self.path.open("a") as file:
+            while not ending.wait(1 / LINES_PER_SECOND):
+                file.write(self._next())
+                file.flush()
+
+    def _next(self) -> str:
+        self.lines += 1
+        stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + "000Z"
+        return f"{stamp} stdout F step={self.lines} loss={math.exp(-self.lines / 1000):.6f}\n"
+
+
+@contextmanager
+def growing(path: Path) -> Iterator[GrowingLog]:
+    """Have a log in a file to which lines are added for the time of a `with` block."""
+    log, ending = GrowingLog(path), threading.Event()
+    adding = threading.Thread(target=log.grow, args=(ending,))
+    adding.start()
+    try:
+        yield log
+    finally:
+        ending.set()
+        adding.join()
