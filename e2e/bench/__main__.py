@@ -56,7 +56,8 @@ _ALONE: dict[str, Callable[..., str]] = {"worst": worst.measure, "polling": poll
     "what",
     type=click.Choice(
         [
-            *("all", *_PURE, "cluster", "companion", "network", "peers", *_ON_A_CLUSTER),
+            *("all", *_PURE, "cluster", "companion", "network", "peers"),
+            *_ON_A_CLUSTER,
             *("scale", *_SCALE, *_ALONE),
         ]
     ),
@@ -74,23 +75,31 @@ _ALONE: dict[str, Callable[..., str]] = {"worst": worst.measure, "polling": poll
 )
 @click.option(
     "--repeats",
-    default=3,
-    show_default=True,
-    help="network: of every job and place; companion: of every arm.",
+    type=int,
+    help="network: of every job and place (3); companion (3): of every arm.",
 )
 @click.option(
     "--network", type=click.Choice(compare.NETWORKS), default="pod", help="cluster: under kfext."
 )
 @click.option("--calibrate", is_flag=True, help="companion: only try what caps do on the node.")
+@click.option(
+    "--part",
+    type=click.Choice(companion.PARTS),
+    multiple=True,
+    default=companion.PARTS,
+    show_default=True,
+    help="companion: the schedules to run.",
+)
 @click.option("--anew", is_flag=True, help="companion: measure again what is stored.")
 def main(
     what: str,
     quick: bool,
     minutes: float,
     link: tuple[str, ...],
-    repeats: int,
+    repeats: int | None,
     network: str,
     calibrate: bool,
+    part: tuple[str, ...],
     anew: bool,
 ) -> None:
 
@@ -114,10 +123,13 @@ def main(
         measure = partial(compare.measure, minutes=minutes, link=link[0], network=network)
         run("cluster", partial(measure, quick=quick))
     if what in ("all", "companion"):
-        shared = partial(companion.measure, quick=quick, repeats=1 if quick else repeats)
-        run("companion", partial(shared, only_calibrate=calibrate, anew=anew))
+        shared = partial(companion.measure, quick=quick, repeats=1 if quick else repeats or 3)
+        run("companion", partial(shared, only_calibrate=calibrate, anew=anew, parts=part))
     if what in ("all", "network"):
-        run("network", partial(network_bench.measure, links=link, repeats=1 if quick else repeats))
+        run(
+            "network",
+            partial(network_bench.measure, links=link, repeats=1 if quick else repeats or 3),
+        )
     if what in ("all", "peers"):
         run("peers", lambda: peers.measure(quick=quick))
     print(conditions(" ".join(["python -m e2e.bench", *sys.argv[1:]])))

@@ -4,22 +4,28 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 
 from e2e.bench.baselines import flowcon
 from e2e.bench.companion.pods import Pod, Pods
+from e2e.testbed.paths import REPOSITORY
+from kfext import names
 from kfext.core.progress.lines import read_line
 
 _METRIC = "loss"
+_DECIDES = ("model", "core", "state", "kube", "controller")
+"""The packages of kfext that have a part in what it does to running jobs."""
 
 
 class Arm:
     """One way to share out the CPU; as it stands, plain Kubernetes: all pods are equal.
 
-    A new one is made for each run. `sources`: the modules on which its runs depend.
+    A new one is made for each run. `managed`: whether kfext handles the namespace of the jobs, and
+    `annotations` are what they bear. `sources`: files and folders on which its runs depend.
     """
 
-    sources: tuple[ModuleType, ...] = ()
+    managed = False
+    annotations: Mapping[str, str] = {}
+    sources: Sequence[Path] = ()
 
     def __init__(self) -> None:
         self.resizes = self.refused = 0
@@ -37,7 +43,7 @@ class Arm:
 class FlowCon(Arm):
     """FlowCon as published, by in-place resizes instead of `docker update`."""
 
-    sources = (flowcon,)
+    sources = (Path(flowcon.__file__),)
 
     def __init__(self, *, alpha: float, interval: float) -> None:
         super().__init__()
@@ -82,6 +88,24 @@ class FlowCon(Arm):
                 self.refused += 1
 
 
+class Kfext(Arm):
+    """kfext as it is installed; what it does to a job is a matter of its `annotations`."""
+
+    managed = True
+    sources = tuple(REPOSITORY / "kfext" / package for package in _DECIDES)
+
+    def __init__(self, annotations: Mapping[str, str]) -> None:
+        super().__init__()
+        self.annotations = annotations
+        self._limits: dict[str, str] = {}
+
+    def look(self, found: Sequence[Pod], *, now: float) -> None:
+        """Count what has been resized; a pod comes with the limit that its user wrote."""
+        for pod in found:
+            self.resizes += self._limits.get(pod.name, pod.limit) != pod.limit
+            self._limits[pod.name] = pod.limit
+
+
 class Use:
     """The CPU that a pod uses in an `interval` (seconds), from how much it has used in all."""
 
@@ -114,16 +138,24 @@ def losses(pods: Pods, pod: Pod) -> list[tuple[float, float]]:
     return found
 
 
-PLAIN, AGAIN, PUBLISHED = "plain", "plain again", "FlowCon as published"
+PLAIN, AGAIN = "plain", "plain again"
 """The first is what the others are compared with; the second is the same, to see the spread."""
+PUBLISHED, OURS = "FlowCon as published", "kfext"
+Makers = Mapping[str, Callable[[], Arm]]
+"""How each arm is made, by its name."""
 
 
-def arms(interval: float) -> dict[str, Callable[[], Arm]]:
-    """Return how each arm is made, by its name."""
+def arms(interval: float) -> Makers:
+    """Return plain Kubernetes twice, FlowCon as published and kfext."""
     published = partial(FlowCon, alpha=flowcon.ALPHA, interval=interval)
-    return {PLAIN: Arm, AGAIN: Arm, PUBLISHED: published}
+    return {**plain_and(OURS, resizing), PUBLISHED: published}
 
 
-def sources(arm: Arm) -> list[Path]:
-    """Return the files on which the runs of an arm depend."""
-    return [Path(module.__file__) for module in arm.sources if module.__file__]
+def plain_and(name: str, make: Callable[[], Arm]) -> Makers:
+    """Return plain Kubernetes twice, and one more arm."""
+    return {PLAIN: Arm, AGAIN: Arm, name: make}
+
+
+def resizing() -> Arm:
+    """Return kfext for jobs that let it resize them."""
+    return Kfext({names.RESIZE: "cpu"})

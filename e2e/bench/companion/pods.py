@@ -20,12 +20,13 @@ _STRATEGIC = "application/strategic-merge-patch+json"
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod that runs."""
+    """A pod that runs; `limit`: of its CPU as it is now in its spec, empty without one."""
 
     name: str
     uid: str
     job: str
     container: str
+    limit: str = ""
 
 
 class Pods:
@@ -44,10 +45,9 @@ class Pods:
         """Return the CPU time that a pod has used so far, None before it has a cgroup."""
         return self.node.pod_cpu_seconds(pod.uid)
 
-    def log(self, pod: str, *, tail: int | None = None) -> list[LogLine]:
-        """Return what a pod has printed, or the end of it."""
-        last = "" if tail is None else f"&tailLines={tail}"
-        text: str = self.bed.api.get(f"{self.path}/{pod}/log?timestamps=true{last}")
+    def log(self, pod: str) -> list[LogLine]:
+        """Return what a pod has printed."""
+        text: str = self.bed.api.get(f"{self.path}/{pod}/log?timestamps=true")
         return lines_of(text.encode())
 
     def cap(self, pod: Pod, millicores: int) -> bool:
@@ -71,5 +71,6 @@ def running(bodies: list[Object]) -> list[Pod]:
         states = [one["state"] for one in body["status"].get("containerStatuses", [])]
         if states and "running" in states[0] and "deletionTimestamp" not in metadata:
             job = metadata.get("labels", {}).get(JOB_NAME, "")
-            found.append(Pod(metadata["name"], metadata["uid"], job, container["name"]))
+            limit = container.get("resources", {}).get("limits", {}).get("cpu", "")
+            found.append(Pod(metadata["name"], metadata["uid"], job, container["name"], limit))
     return sorted(found, key=lambda pod: pod.name)

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from e2e.bench.companion.arms import Arm
 from e2e.bench.companion.pods import Pods, running
-from e2e.bench.companion.workload import Arrival, Schedule
+from e2e.bench.companion.workload import Arriving, Schedule
 from e2e.harness.jobs import PLURAL
 from e2e.testbed.progress import say
 
@@ -25,9 +25,13 @@ class SpoiledError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What became of one job: seconds from the start of the run, and the totals that it printed."""
+    """What became of one job: seconds from the start of the run, and the totals that it printed.
+
+    `began`: when it printed its first line.
+    """
 
     submitted: float
+    began: float
     ended: float
     startup_cpu: float
     cpu: float
@@ -37,6 +41,11 @@ class Job:
     def seconds(self) -> float:
         """From its submission to the last line that it printed."""
         return self.ended - self.submitted
+
+    @property
+    def training(self) -> float:
+        """From the first line that it printed to the last."""
+        return self.ended - self.began
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +87,7 @@ class _Run:
     def __init__(self, pods: Pods, arm: Arm, schedule: Schedule) -> None:
         self._pods, self._arm = pods, arm
         self._coming = list(schedule.arrivals)
-        self._open: dict[str, Arrival] = {}
+        self._open: dict[str, Arriving] = {}
         self._submitted: dict[str, float] = {}
         self._jobs: dict[str, Job] = {}
         self._began = time.time()
@@ -106,11 +115,11 @@ class _Run:
     def _submit_due(self, elapsed: float) -> None:
         while self._coming and self._coming[0].seconds <= elapsed:
             one = self._coming.pop(0)
-            plural, namespace = PLURAL[one.program.kind], self._pods.namespace
+            path = f"/apis/kubeflow.org/v1/namespaces/{self._pods.namespace}/{PLURAL[one.kind]}"
+            body = one.manifest()
+            body["metadata"]["annotations"] |= self._arm.annotations
             self._submitted[one.name] = time.time() - self._began
-            self._pods.bed.api.create(
-                f"/apis/kubeflow.org/v1/namespaces/{namespace}/{plural}", one.manifest()
-            )
+            self._pods.bed.api.create(path, body)
             self._open[one.pod] = one
 
     def _see(self, body: Object) -> None:
@@ -125,13 +134,14 @@ class _Run:
             self._jobs[one.name] = job = self._ended(one)
             say(f"    {job.ended:4.0f} s: {one.name} ended after {job.seconds:.0f} s")
 
-    def _ended(self, one: Arrival) -> Job:
-        (last,) = self._pods.log(one.pod, tail=1)
+    def _ended(self, one: Arriving) -> Job:
+        first, *_, last = self._pods.log(one.pod)
         totals = json.loads(last.text)
         return Job(
             submitted=self._submitted[one.name],
+            began=first.at - self._began,
             ended=last.at - self._began,
-            startup_cpu=totals["startup_cpu_seconds"],
+            startup_cpu=totals.get("startup_cpu_seconds", 0.0),
             cpu=totals["cpu_seconds"],
             loss=totals["loss"],
         )

@@ -1,8 +1,8 @@
 """The jobs that share the node: what they train, for how long, and when they come."""
 
 import random
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from e2e.bench.companion.pods import REQUEST
 from e2e.harness.jobs import job, template
@@ -11,6 +11,8 @@ from e2e.testbed.images import TENSORFLOW_IMAGE, TRAINING_IMAGE
 Object = dict[str, Any]
 SEED = 1
 _MEMORY = "64Mi"
+_START_CPU = 2.0
+"""CPU seconds that a job takes until its first step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,11 @@ class Arrival:
     steps: int
 
     @property
+    def kind(self) -> str:
+        """Its kind."""
+        return self.program.kind
+
+    @property
     def pod(self) -> str:
         """The name of its only pod."""
         return f"{self.name}-{self.program.type_.lower()}-0"
@@ -77,13 +84,30 @@ class Arrival:
         return body
 
 
+class Arriving(Protocol):
+    """A job that comes after so many seconds; `pod` is the one whose end is the job's."""
+
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def steps(self) -> int: ...
+    @property
+    def pod(self) -> str: ...
+    def manifest(self) -> Object: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Jobs as they come. `interval`: of whoever acts on them, in seconds."""
+    """Jobs as they come. `interval`: of whoever acts on them; `lasts`: about how long; seconds."""
 
     name: str
-    arrivals: tuple[Arrival, ...]
+    arrivals: tuple[Arriving, ...]
     interval: float
+    lasts: float = field(repr=False)
 
     @property
     def title(self) -> str:
@@ -122,16 +146,29 @@ def schedule(
         )
         for number, (seconds, program) in enumerate(zip(times, chosen, strict=True))
     )
-    return Schedule(name, arrivals, interval)
+    return Schedule(name, arrivals, interval, lasts=count * (work + _START_CPU))
+
+
+def alone(*, work: float) -> Schedule:
+    """Return one job that has the node for itself."""
+    program = PROGRAMS[0]
+    only = Arrival(
+        0.0, f"{program.framework}-{program.model}", program, round(work / program.step_cpu)
+    )
+    return Schedule("alone", (only,), interval=30.0, lasts=work + _START_CPU)
 
 
 FULL = (
     schedule("three", 3, work=110, within=80, interval=30),
     schedule("ten", 10, work=40, within=100, interval=30),
 )
-QUICK = (schedule("quick", 3, work=36, within=25, interval=10),)
+QUICK = (
+    schedule("three", 3, work=36, within=25, interval=10),
+    schedule("ten", 10, work=8, within=25, interval=10),
+)
 WARM = Schedule(
     "warm",
     tuple(Arrival(0.0, f"{one.framework}-{one.model}", one, steps=3) for one in PROGRAMS),
     interval=1.0,
+    lasts=15.0,
 )

@@ -1,21 +1,52 @@
 """The companion's benchmark: its jobs contend, its figures are right, and it resumes."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from e2e.bench.companion.arms import AGAIN, PLAIN, PUBLISHED, FlowCon, Use, arms
-from e2e.bench.companion.measure import Bench
+from e2e.bench.companion.arms import (
+    AGAIN,
+    OURS,
+    PLAIN,
+    PUBLISHED,
+    FlowCon,
+    Kfext,
+    Use,
+    arms,
+    plain_and,
+    resizing,
+)
+from e2e.bench.companion.bench import Bench
+from e2e.bench.companion.measure import estimate
 from e2e.bench.companion.pods import Pod, running
 from e2e.bench.companion.run import Job, Outcome
 from e2e.bench.companion.store import Store
-from e2e.bench.companion.tables import arms_table, bound, by_job, jobs_table, noise
-from e2e.bench.companion.workload import FULL, PROGRAMS, QUICK, Arrival, Schedule, schedule
+from e2e.bench.companion.tables import (
+    arms_table,
+    bound,
+    by_job,
+    jobs_table,
+    noise,
+)
+from e2e.bench.companion.workload import (
+    FULL,
+    PROGRAMS,
+    QUICK,
+    Arrival,
+    Arriving,
+    Schedule,
+    alone,
+    schedule,
+)
 from e2e.jobs.converge import FRAMEWORKS, parse
 from kfext.model.log_line import LogLine
 
-SCHEDULES = [pytest.param(one, id=one.name) for one in (*FULL, *QUICK)]
+SCHEDULES = [
+    *(pytest.param(one, id=one.name) for one in (*FULL, alone(work=60))),
+    *(pytest.param(one, id=f"quick, {one.name}") for one in QUICK),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -24,13 +55,17 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def container(arrival: Arrival) -> dict[str, Any]:
+def containers(arrival: Arriving) -> dict[str, dict[str, Any]]:
+    """Return the only container of each replica type."""
     body = arrival.manifest()
     specs = body["spec"].get("pytorchReplicaSpecs") or body["spec"]["tfReplicaSpecs"]
-    ((_, spec),) = specs.items()
-    assert spec["replicas"] == 1
-    (found,) = spec["template"]["spec"]["containers"]
-    return dict(found)
+    assert all(spec["replicas"] == 1 for spec in specs.values())
+    return {type_: spec["template"]["spec"]["containers"][0] for type_, spec in specs.items()}
+
+
+def container(arrival: Arriving) -> dict[str, Any]:
+    (found,) = containers(arrival).values()
+    return found
 
 
 @pytest.mark.parametrize("one", SCHEDULES)
@@ -49,6 +84,7 @@ def test_every_job_is_one_that_the_program_can_train(one: Schedule) -> None:
         arguments = parse(words)
         assert arguments.model in FRAMEWORKS[arguments.framework]
         assert arguments.steps == arrival.steps
+        assert isinstance(arrival, Arrival)
         assert arguments.rate * arguments.steps == pytest.approx(arrival.program.pace, rel=0.01)
 
 
@@ -69,7 +105,7 @@ def test_a_schedule_is_the_same_each_time() -> None:
 
 def test_ten_jobs_are_of_all_programs() -> None:
     (ten,) = (one for one in FULL if len(one.arrivals) == 10)
-    assert {arrival.program for arrival in ten.arrivals} == set(PROGRAMS)
+    assert {getattr(arrival, "program", None) for arrival in ten.arrivals} == set(PROGRAMS)
 
 
 @pytest.mark.parametrize(("count", "expected"), [(1, 0), (3, -33.3), (10, -45)])
@@ -77,9 +113,16 @@ def test_the_bound_is_what_arithmetic_gives_one_growing_job(count: int, expected
     assert bound(count) == pytest.approx(expected, abs=0.05)
 
 
-def outcome(*seconds: float, resizes: int = 0) -> Outcome:
+def outcome(*seconds: float, resizes: int = 0, cpu: float = 20.0) -> Outcome:
     jobs = {
-        f"job-{number}": Job(10.0 * number, 10.0 * number + much, 1.0, 20.0, 0.01)
+        f"job-{number}": Job(
+            submitted=10.0 * number,
+            began=10.0 * number + 5,
+            ended=10.0 * number + much,
+            startup_cpu=1.0,
+            cpu=cpu,
+            loss=0.01,
+        )
         for number, much in enumerate(seconds)
     }
     return Outcome(jobs, resizes=resizes, refused=0, beside=0.1)
@@ -128,21 +171,34 @@ def test_a_job_is_better_or_worse_only_beyond_what_two_equal_arms_differ() -> No
 
 def test_every_job_has_a_row() -> None:
     arrivals = tuple(Arrival(5.0 * n, f"job-{n}", PROGRAMS[n], steps=7) for n in range(4))
-    rows = jobs_table(Schedule("four", arrivals, 10), RUNS).splitlines()[4:]
+    rows = jobs_table(Schedule("four", arrivals, 10, lasts=1), RUNS).splitlines()[4:]
     assert [row.split("|")[1].strip() for row in rows] == ["job-0", "job-1", "job-2", "job-3"]
     assert "-20.0 % (-20.0 to -10.0)" in rows[0]
 
 
 def test_a_benchmark_that_was_broken_off_goes_on_where_it_was() -> None:
-    bench = Bench(QUICK[0], repeats=3)
+    bench = Bench(QUICK[0], arms(10), repeats=3)
     turns = bench.missing()
     assert sorted(turns) == sorted((repeat, arm) for repeat in range(3) for arm in arms(10))
     assert [repeat for repeat, _ in turns] == sorted(repeat for repeat, _ in turns)
-    for repeat, arm in turns[:4]:
+    for repeat, arm in turns[:5]:
         bench.keep(repeat, arm, outcome(1, 2, 3))
-    again = Bench(QUICK[0], repeats=3)
-    assert again.missing() == turns[4:]
+    again = Bench(QUICK[0], arms(10), repeats=3)
+    assert again.missing() == turns[5:]
     assert again.runs()[turns[0][1]][0] == outcome(1, 2, 3)
+
+
+def test_the_estimate_counts_what_is_not_stored() -> None:
+    bench = Bench(alone(work=93), plain_and(OURS, resizing), repeats=2)
+    assert estimate([bench]) == "to run: alone: 6 runs, about 12 min"
+    bench.keep(0, PLAIN, outcome(1))
+    assert "5 runs, about 10 min" in estimate([bench])
+
+
+def test_a_run_counts_however_long_it_was_expected_to_take() -> None:
+    Bench(QUICK[0], arms(10), repeats=1).keep(0, PLAIN, outcome(1))
+    longer = replace(QUICK[0], lasts=9999.0)
+    assert (0, PLAIN) not in Bench(longer, arms(10), repeats=1).missing()
 
 
 def test_runs_of_another_set_up_do_not_count(tmp_path: Path) -> None:
@@ -190,6 +246,32 @@ def test_only_pods_whose_container_runs_are_acted_on() -> None:
         pod_body("ends", "running", deletionTimestamp="now"),
     ]
     assert [pod.name for pod in running(bodies)] == ["a", "b"]
+
+
+def test_a_pod_has_the_limit_that_its_spec_has_now() -> None:
+    body = pod_body("capped", "running")
+    body["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "250m"}}
+    assert [pod.limit for pod in running([body, pod_body("free", "running")])] == ["250m", ""]
+
+
+def test_kfext_is_asked_by_an_annotation_and_its_resizes_are_counted() -> None:
+    arm = resizing()
+    assert (arm.managed, arm.annotations) == (True, {"kfext.dev/resize": "cpu"})
+    assert (arms(30)[PLAIN]().managed, arms(30)[PUBLISHED]().managed) == (False, False)
+    for seen in (
+        {"a": "", "b": "300m"},
+        {"a": "500m", "b": "300m"},
+        {"a": "500m", "b": "300m"},
+        {"a": "500m", "b": "300m"},
+        {"a": "", "c": "100m"},
+    ):
+        arm.look([Pod(name, name, name, "main", limit) for name, limit in seen.items()], now=0)
+    assert arm.resizes == 2
+
+
+def test_the_runs_of_kfext_depend_on_its_code() -> None:
+    assert all(source.is_dir() for source in Kfext.sources)
+    assert "core" in {source.name for source in Kfext.sources}
 
 
 class FakePods:

@@ -1,0 +1,85 @@
+"""One schedule under every arm, the arms in turn; what is stored is not run again."""
+
+import random
+from pathlib import Path
+
+from e2e.bench.companion.arms import Arm, Makers
+from e2e.bench.companion.run import Outcome, SpoiledError, run
+from e2e.bench.companion.site import Site
+from e2e.bench.companion.store import Store
+from e2e.bench.companion.tables import Runs
+from e2e.bench.companion.workload import Schedule
+from e2e.testbed import paths
+from e2e.testbed.progress import say, step
+
+_HERE = Path(__file__).parent
+_FRAME = (
+    *(_HERE / f"{name}.py" for name in ("pods", "run", "arms", "site")),
+    paths.REPOSITORY / "e2e/jobs",
+)
+"""On which the runs of every arm depend."""
+_TRIES = 3
+_AROUND_SECONDS = 25.0
+"""Of a run: the first pod starts, and the namespace is deleted."""
+
+
+class Bench:
+    """A schedule under `arms`, each of them `repeats` times."""
+
+    def __init__(self, schedule: Schedule, arms: Makers, *, repeats: int) -> None:
+        self.schedule, self.repeats = schedule, repeats
+        self._arms = arms
+        self.stores = {
+            name: Store([name, repr(schedule)], [*_FRAME, *make().sources])
+            for name, make in arms.items()
+        }
+
+    def missing(self) -> list[tuple[int, str]]:
+        """Return repeat and arm of each run that is not stored, the arms in turn."""
+        order, turns = random.Random(1), list[tuple[int, str]]()
+        for repeat in range(self.repeats):
+            turns += [(repeat, arm) for arm in order.sample(list(self._arms), len(self._arms))]
+        return [turn for turn in turns if self.stores[turn[1]].find(_name(turn[0])) is None]
+
+    def seconds(self) -> float:
+        """Return about how long the runs that are missing take."""
+        return len(self.missing()) * (self.schedule.lasts + _AROUND_SECONDS)
+
+    def measure(self, site: Site) -> None:
+        """Run what is missing, and store each run when it has ended."""
+        while turns := self.missing():
+            repeat, arm = turns[0]
+            title = f"{self.schedule.name}, repeat {repeat + 1} of {self.repeats}, {arm}"
+            with step(f"{title}; {len(turns)} runs to go"):
+                self.keep(repeat, arm, self._one(site, arm))
+
+    def keep(self, repeat: int, arm: str, outcome: Outcome) -> None:
+        """Store what came of a run."""
+        self.stores[arm].put(_name(repeat), outcome.stored())
+
+    def forget(self) -> None:
+        """Remove all that is stored."""
+        for store in self.stores.values():
+            store.forget()
+
+    def runs(self) -> Runs:
+        """Return what is stored of each arm, by repeat."""
+        found = {
+            arm: [store.find(_name(repeat)) for repeat in range(self.repeats)]
+            for arm, store in self.stores.items()
+        }
+        return {arm: [Outcome.of(one) for one in some if one] for arm, some in found.items()}
+
+    def _one(self, site: Site, name: str) -> Outcome:
+        for _ in range(_TRIES):
+            arm: Arm = self._arms[name]()
+            try:
+                with site.namespace(self.schedule.name, managed=arm.managed) as pods:
+                    return run(pods, arm, self.schedule)
+            except SpoiledError as error:
+                say(f"    once more: {error}")
+        raise RuntimeError(f"{name}: {_TRIES} runs were spoiled")
+
+
+def _name(repeat: int) -> str:
+    return f"repeat-{repeat}"
