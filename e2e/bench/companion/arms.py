@@ -141,6 +141,9 @@ def losses(pods: Pods, pod: Pod) -> list[tuple[float, float]]:
 PLAIN, AGAIN = "plain", "plain again"
 """The first is what the others are compared with; the second is the same, to see the spread."""
 PUBLISHED, OURS = "FlowCon as published", "kfext"
+_ALPHAS, _PACES = (0.003, 0.01, 0.03), (1.0, 2 / 3)
+"""Of the grid: FlowCon's threshold, and its interval as a part of the schedule's. The published
+threshold is the largest: it is a change a second, which few jobs keep up for long."""
 Makers = Mapping[str, Callable[[], Arm]]
 """How each arm is made, by its name."""
 
@@ -159,3 +162,13 @@ def plain_and(name: str, make: Callable[[], Arm]) -> Makers:
 def resizing() -> Arm:
     """Return kfext for jobs that let it resize them."""
     return Kfext({names.RESIZE: "cpu"})
+
+
+def grid(interval: float) -> Makers:
+    """Return FlowCon under other thresholds and intervals than the published ones."""
+    cells = [(alpha, round(interval * pace)) for pace in _PACES for alpha in _ALPHAS]
+    return {
+        f"FlowCon, alpha {alpha:g}, {seconds:g} s": partial(FlowCon, alpha=alpha, interval=seconds)
+        for alpha, seconds in cells
+        if (alpha, seconds) != (flowcon.ALPHA, interval)
+    }

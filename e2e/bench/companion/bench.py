@@ -1,7 +1,9 @@
 """One schedule under every arm, the arms in turn; what is stored is not run again."""
 
 import random
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 
 from e2e.bench.companion.arms import Arm, Makers
 from e2e.bench.companion.run import Outcome, SpoiledError, run
@@ -24,21 +26,31 @@ _AROUND_SECONDS = 25.0
 
 
 class Bench:
-    """A schedule under `arms`, each of them `repeats` times."""
+    """A schedule under `arms`, each of them `repeats` times.
 
-    def __init__(self, schedule: Schedule, arms: Makers, *, repeats: int) -> None:
+    Those in `grid` are tried in the first repeat only; the one of them whose mean job ended first
+    is an arm like the others from then on.
+    """
+
+    def __init__(
+        self, schedule: Schedule, arms: Makers, *, repeats: int, grid: Makers | None = None
+    ) -> None:
         self.schedule, self.repeats = schedule, repeats
-        self._arms = arms
+        self._arms, self._grid = dict(arms), dict(grid or {})
         self.stores = {
             name: Store([name, repr(schedule)], [*_FRAME, *make().sources])
-            for name, make in arms.items()
+            for name, make in {**self._arms, **self._grid}.items()
         }
 
     def missing(self) -> list[tuple[int, str]]:
-        """Return repeat and arm of each run that is not stored, the arms in turn."""
+        """Return repeat and arm of each run that is not stored, the arms in turn.
+
+        Until the grid has been tried, its best is counted as the first of it.
+        """
         order, turns = random.Random(1), list[tuple[int, str]]()
         for repeat in range(self.repeats):
-            turns += [(repeat, arm) for arm in order.sample(list(self._arms), len(self._arms))]
+            names = [*self._arms, *(self._grid if repeat == 0 else self._chosen())]
+            turns += [(repeat, arm) for arm in order.sample(names, len(names))]
         return [turn for turn in turns if self.stores[turn[1]].find(_name(turn[0])) is None]
 
     def seconds(self) -> float:
@@ -70,15 +82,30 @@ class Bench:
         }
         return {arm: [Outcome.of(one) for one in some if one] for arm, some in found.items()}
 
+    def _chosen(self) -> Sequence[str]:
+        """Return the best of the grid."""
+        return [best(self.runs(), list(self._grid))] if self._grid else []
+
     def _one(self, site: Site, name: str) -> Outcome:
         for _ in range(_TRIES):
-            arm: Arm = self._arms[name]()
+            arm: Arm = {**self._arms, **self._grid}[name]()
             try:
                 with site.namespace(self.schedule.name, managed=arm.managed) as pods:
                     return run(pods, arm, self.schedule)
             except SpoiledError as error:
                 say(f"    once more: {error}")
         raise RuntimeError(f"{name}: {_TRIES} runs were spoiled")
+
+
+def best(runs: Mapping[str, Sequence[Outcome]], names: Sequence[str]) -> str:
+    """Return the arm whose mean job was shortest in the first repeat; the first if none has run."""
+
+    def mean(name: str) -> float:
+        first = runs[name][0]
+        return fmean(job.seconds for job in first.jobs.values())
+
+    tried = [name for name in names if runs.get(name)]
+    return min(tried, key=mean) if tried else names[0]
 
 
 def _name(repeat: int) -> str:

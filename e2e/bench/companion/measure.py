@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from e2e.bench.companion import calibrate, workload
-from e2e.bench.companion.arms import arms
+from e2e.bench.companion.arms import arms, grid
 from e2e.bench.companion.bench import Bench
 from e2e.bench.companion.site import one_cpu
 from e2e.bench.companion.store import Store
@@ -22,7 +22,7 @@ def measure(
     """Measure what is not stored yet, and return the tables; `anew` forgets what is stored."""
     chosen = () if only_calibrate else parts
     benches = [
-        Bench(one, arms(one.interval), repeats=repeats)
+        Bench(one, arms(one.interval), repeats=repeats, grid=grid(one.interval))
         for one in (workload.QUICK if quick else workload.FULL)
         if one.name in chosen
     ]
