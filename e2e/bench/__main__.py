@@ -23,6 +23,7 @@ from e2e.bench import (
 from e2e.bench.bed import kfext_cluster
 from e2e.bench.cluster import compare
 from e2e.bench.companion import measure as companion
+from e2e.bench.companion import overhead
 from e2e.bench.network import measure as network_bench
 from e2e.bench.peers import measure as peers
 from e2e.bench.report import conditions
@@ -56,7 +57,7 @@ _ALONE: dict[str, Callable[..., str]] = {"worst": worst.measure, "polling": poll
     "what",
     type=click.Choice(
         [
-            *("all", *_PURE, "cluster", "companion", "network", "peers"),
+            *("all", *_PURE, "cluster", "companion", "overhead", "network", "peers"),
             *_ON_A_CLUSTER,
             *("scale", *_SCALE, *_ALONE),
         ]
@@ -76,7 +77,7 @@ _ALONE: dict[str, Callable[..., str]] = {"worst": worst.measure, "polling": poll
 @click.option(
     "--repeats",
     type=int,
-    help="network: of every job and place (3); companion (3): of every arm.",
+    help="network: of every job and place (3); companion (3), overhead (10): of every arm.",
 )
 @click.option(
     "--network", type=click.Choice(compare.NETWORKS), default="pod", help="cluster: under kfext."
@@ -90,7 +91,7 @@ _ALONE: dict[str, Callable[..., str]] = {"worst": worst.measure, "polling": poll
     show_default=True,
     help="companion: the schedules to run.",
 )
-@click.option("--anew", is_flag=True, help="companion: measure again what is stored.")
+@click.option("--anew", is_flag=True, help="companion, overhead: measure again what is stored.")
 def main(
     what: str,
     quick: bool,
@@ -125,6 +126,9 @@ def main(
     if what in ("all", "companion"):
         shared = partial(companion.measure, quick=quick, repeats=1 if quick else repeats or 3)
         run("companion", partial(shared, only_calibrate=calibrate, anew=anew, parts=part))
+    if what in ("all", "overhead"):
+        often = 1 if quick else repeats or 10
+        run("overhead", partial(overhead.measure, quick=quick, repeats=often, anew=anew))
     if what in ("all", "network"):
         run(
             "network",

@@ -83,3 +83,6 @@ UNLIMITED_SPEED = Target(">=", 0.97)
 
 CAPPED_SHARE = Target("<=", 5.0, "%")
 """By how much the CPU of spinning pods under caps may differ from what arithmetic says."""
+
+OVERHEAD = Target("<", 1.0, "%")
+"""By how much longer training takes where its progress is read, or where it may be resized."""

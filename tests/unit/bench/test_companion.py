@@ -21,6 +21,7 @@ from e2e.bench.companion.arms import (
 )
 from e2e.bench.companion.bench import Bench, best
 from e2e.bench.companion.measure import estimate
+from e2e.bench.companion.overhead import OPEN, READ, overhead_table
 from e2e.bench.companion.pods import Pod, running
 from e2e.bench.companion.run import Job, Outcome
 from e2e.bench.companion.store import Store
@@ -306,6 +307,20 @@ def test_kfext_is_asked_by_an_annotation_and_its_resizes_are_counted() -> None:
 def test_the_runs_of_kfext_depend_on_its_code() -> None:
     assert all(source.is_dir() for source in Kfext.sources)
     assert "core" in {source.name for source in Kfext.sources}
+
+
+def test_overhead_is_what_the_steps_take_longer_not_the_job() -> None:
+    plain = [outcome(25), outcome(45)]  # the first 5 s are no training
+    read = [outcome(25.2, cpu=20.2), outcome(45.4, cpu=20.2)]
+    runs = {PLAIN: plain, AGAIN: plain, READ: read, OPEN: [outcome(25.4), outcome(45.6)]}
+    lines = overhead_table(runs).splitlines()
+    found, opened = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines[-2:])
+    assert found[1:4] == [
+        "+1.0 % (+1.0 to +1.0)",
+        "+1.0 % (+1.0 to +1.0)",
+        "+0.0 % (+0.0 to +0.0)",
+    ]
+    assert opened[4] == "< 1 %: MISS"
 
 
 class FakePods:
