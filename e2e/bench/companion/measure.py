@@ -3,17 +3,19 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from e2e.bench.companion import calibrate, workload
-from e2e.bench.companion.arms import arms, grid
+from e2e.bench.companion import calibrate, split, workload
+from e2e.bench.companion.arms import OURS, arms, grid, plain_and, resizing
 from e2e.bench.companion.bench import Bench
 from e2e.bench.companion.site import one_cpu
 from e2e.bench.companion.store import Store
-from e2e.bench.companion.tables import arms_table, jobs_table
+from e2e.bench.companion.tables import arms_table, jobs_table, shift_table
 from e2e.testbed.progress import say
 
 NAME = "bench-companion"
-PARTS = ("three", "ten")
+PARTS = ("three", "ten", "shift")
 _HERE = Path(__file__).parent
+_QUICK_PART = 0.1
+"""Of the steps of the jobs between whose components CPU is shifted."""
 
 
 def measure(
@@ -21,11 +23,17 @@ def measure(
 ) -> str:
     """Measure what is not stored yet, and return the tables; `anew` forgets what is stored."""
     chosen = () if only_calibrate else parts
-    benches = [
+    jobs = [
         Bench(one, arms(one.interval), repeats=repeats, grid=grid(one.interval))
         for one in (workload.QUICK if quick else workload.FULL)
         if one.name in chosen
     ]
+    splits = [
+        Bench(one, plain_and(OURS, resizing), repeats=repeats)
+        for one in split.schedules(_QUICK_PART if quick else 1)
+        if "shift" in chosen
+    ]
+    benches = [*jobs, *splits]
     calibration = Store([str(quick)], [_HERE / "pods.py", _HERE / "calibrate.py"])
     if anew:
         calibration.forget()
@@ -42,9 +50,11 @@ def measure(
             for bench in benches:
                 bench.measure(site)
     tables = [calibrate.table_of(calibration)]
-    for bench in benches:
+    for bench in jobs:
         runs = bench.runs()
         tables += [arms_table(bench.schedule, runs), jobs_table(bench.schedule, runs)]
+    if splits:
+        tables.append(shift_table({bench.schedule.name: bench.runs() for bench in splits}))
     return "\n\n".join(tables)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 
-from e2e.bench.companion.arms import AGAIN, PLAIN
+from e2e.bench.companion.arms import AGAIN, OURS, PLAIN
 from e2e.bench.companion.run import Outcome
 from e2e.bench.companion.workload import Schedule
 from e2e.bench.report import spread, table
@@ -123,3 +123,19 @@ def jobs_table(schedule: Schedule, runs: Runs) -> str:
             )
         )
     return table(f"{schedule.title}, job by job", head, rows)
+
+
+def shift_table(found: Mapping[str, Runs]) -> str:
+    """Return a row for each way to split the CPU of a job between its components."""
+    head = ("limits", "plain s", "plain again (A/A)", OURS, "resizes")
+    rows = []
+    for name, runs in found.items():
+        ((_, ours),) = by_job(runs, OURS).items()
+        ((_, again),) = by_job(runs, AGAIN).items()
+        plain = spread([one.makespan for one in runs[PLAIN]], digits=0)
+        resizes = spread([one.resizes for one in runs[OURS]], digits=0)
+        rows.append((name, plain, percent(again), percent(ours), resizes))
+    repeats = min(len(runs[OURS]) for runs in found.values())
+    return table(
+        f"A job of a server and a worker, limits as written; repeats: {repeats}", head, rows
+    )

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from e2e.bench.companion import split
 from e2e.bench.companion.arms import (
     AGAIN,
     OURS,
@@ -31,6 +32,7 @@ from e2e.bench.companion.tables import (
     by_job,
     jobs_table,
     noise,
+    shift_table,
 )
 from e2e.bench.companion.workload import (
     FULL,
@@ -307,6 +309,34 @@ def test_kfext_is_asked_by_an_annotation_and_its_resizes_are_counted() -> None:
 def test_the_runs_of_kfext_depend_on_its_code() -> None:
     assert all(source.is_dir() for source in Kfext.sources)
     assert "core" in {source.name for source in Kfext.sources}
+
+
+@pytest.mark.parametrize("one", [pytest.param(one, id=one.name) for one in split.schedules()])
+def test_the_limits_of_server_and_worker_add_up_to_the_same(one: Schedule) -> None:
+    (arrival,) = one.arrivals
+    found = containers(arrival)
+    limits = {name: each["resources"]["limits"]["cpu"] for name, each in found.items()}
+    assert sum(int(limit.removesuffix("m")) for limit in limits.values()) == 900
+    assert {each["resources"]["requests"]["cpu"] for each in found.values()} == {"20m"}
+
+
+def test_a_badly_split_job_takes_longer_for_a_step() -> None:
+    well, server, worker = (one.lasts / one.arrivals[0].steps for one in split.schedules())
+    assert server > 1.5 * well
+    assert worker > 1.5 * well
+
+
+def test_the_tables_of_one_job_have_a_row_for_each_case() -> None:
+    runs = {PLAIN: [outcome(100), outcome(200)], AGAIN: [outcome(101), outcome(200)]}
+    ours = [outcome(50, resizes=2), outcome(110, resizes=4)]
+    rows = shift_table({"starved": {**runs, OURS: ours}}).splitlines()[4:]
+    assert [cell.strip() for cell in rows[0].split("|")[1:-1]] == [
+        "starved",
+        "150 (100-200)",
+        "+0.5 % (+0.0 to +1.0)",
+        "-47.5 % (-50.0 to -45.0)",
+        "3 (2-4)",
+    ]
 
 
 def test_overhead_is_what_the_steps_take_longer_not_the_job() -> None:
