@@ -67,15 +67,19 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a part came to, a second; memory is that of the controller at its end, in MiB."""
+    """What a part came to, a second; memory is that of the controller at its end, in MiB.
+
+    `ready`: seconds until what was turned on or off had come to every job.
+    """
 
     logs: float
     writes: float
     cpu: dict[str, float]
     memory: float
+    ready: float
 
     @classmethod
-    def between(cls, before: Counted, after: Counted, *, memory: float) -> "Cost":
+    def between(cls, before: Counted, after: Counted, *, memory: float, ready: float) -> "Cost":
         """Return the mean of all that lies between."""
         seconds = after.at - before.at
         return cls(
@@ -83,6 +87,7 @@ class Cost:
             writes=(after.writes - before.writes) / seconds,
             cpu={name: (cpu - before.cpu[name]) / seconds for name, cpu in after.cpu.items()},
             memory=memory,
+            ready=ready,
         )
 
 
@@ -143,14 +148,15 @@ async def _until(condition: Callable[[], bool], *, what: str) -> None:
 
 
 async def _part(bench: ScaleBench, client: Client, size: Size, *, reading: bool) -> Cost:
+    began = time.monotonic()
     await _turn(client, reading=reading)
     if reading:
         with step("every log is read once", expect="a minute"):
             await _until(lambda: len(_steps(bench)) == size.jobs, what="every log to be read")
     with step(f"reading {'on' if reading else 'off'}", expect=f"{size.seconds:.0f} seconds"):
-        before = _count(bench)
+        ready, before = time.monotonic() - began, _count(bench)
         await asyncio.sleep(size.seconds)
-        return Cost.between(before, _count(bench), memory=bench.memory())
+        return Cost.between(before, _count(bench), memory=bench.memory(), ready=ready)
 
 
 def _count(bench: ScaleBench) -> Counted:
@@ -193,6 +199,7 @@ def cost_table(size: Size, costs: Sequence[Cost], ages: Sequence[float]) -> str:
     idle = {name: (off.cpu[name] + again.cpu[name]) / 2 for name in on.cpu}
     rows = [
         _row("requests for logs a second (API server)", [one.logs for one in costs]),
+        ("turned on to every log read once, s", "", f"{on.ready:.0f}", ""),
         ("seconds between two reads of a job", "", f"{size.jobs / on.logs:.0f}", ""),
         ("age of what is known of a job, mean s", "", f"{fmean(ages):.0f}", ""),
         ("age of what is known of a job, longest s", "", f"{max(ages):.0f}", ""),

@@ -25,14 +25,14 @@ def counted(at: float, logs: float, cpu: float) -> Counted:
 
 
 def test_a_cost_is_what_was_added_in_a_second() -> None:
-    cost = Cost.between(counted(100, 40, 2.0), counted(110, 90, 2.5), memory=150)
+    cost = Cost.between(counted(100, 40, 2.0), counted(110, 90, 2.5), memory=150, ready=20)
     assert (cost.logs, cost.writes, cost.memory) == (5, 2.5, 150)
     assert cost.cpu == {"controller": pytest.approx(0.05)}
 
 
 def test_a_read_costs_what_the_controller_uses_beyond_its_use_without_reading() -> None:
     off, on, again = (
-        Cost(logs, logs, {"controller": cpu}, 100)
+        Cost(logs, logs, {"controller": cpu}, 100, ready=20 + logs)
         for logs, cpu in ((0, 0.01), (20, 0.21), (0, 0.03))
     )
     lines = cost_table(SIZE, [off, on, again], ages=[1, 2, 9]).splitlines()
@@ -43,6 +43,7 @@ def test_a_read_costs_what_the_controller_uses_beyond_its_use_without_reading() 
     }
     # 0.21 cores against 0.02 on the average, for 20 reads.
     assert rows["CPU ms of the controller for a read, all told"] == ["", "9.5", ""]
+    assert rows["turned on to every log read once, s"] == ["", "40", ""]
     assert rows["seconds between two reads of a job"] == ["", "5", ""]
     assert rows["age of what is known of a job, longest s"] == ["", "9", ""]
     assert rows["requests for logs a second (API server)"] == ["0.00", "20.00", "0.00"]
