@@ -193,7 +193,8 @@ class Cluster:
             if first or gone:
                 self._resized.add(pod.owner_uid)
             self.books.hand_over(tracked, pod)
-            if not tracked.busy:  # while its pods are patched one by one, settle once at the end
+            # While its pods are patched one by one, settle once at the end.
+            if first or gone or not tracked.busy:
                 self._unsettled[pod.owner_uid] = tracked
             self.mark(pod.owner_uid)
 

@@ -240,3 +240,18 @@ def test_the_reservation_passes_by_a_job_that_became_huge(monkeypatch: pytest.Mo
     tick = planner.tick(later)
     assert not tick.failures
     assert planner.queue.reservation is None
+
+
+def test_a_pod_that_comes_while_its_job_is_written_is_waited_for_no_more() -> None:
+    planner = Planner()
+    planner.settings.observe_namespace(None, Namespace("team", {names.MANAGED: "true"}))
+    planner.cluster.observe_node(None, node("a", cpu="4"))
+    made = job().worker(1, cpu="1").held()
+    planner.cluster.observe_job(made.raw)
+    tick = planner.tick(Moment(wall=1.0, monotonic=1.0))
+    assert len(tick.steps) == 1
+    uid = made.build().uid
+    assert planner.cluster.backlog.missing(uid) == 1
+    planner.cluster.observe_pod(None, pod(made.build(), "worker", 0, gated=True))
+    planner.cluster.settle(2.0)
+    assert planner.cluster.backlog.missing(uid) == 0
