@@ -16,18 +16,22 @@ Neighbours = frozenset[str]
 
 def neighbourhoods(jobs: Iterable[JobSignal]) -> list[tuple[JobSignal, ...]]:
     """Return the jobs in groups, of which no two have a node in common; each in order of uid."""
-    groups: list[tuple[set[str], list[JobSignal]]] = []
-    for job in sorted(jobs, key=lambda one: one.uid):
-        nodes, members = set(job.nodes), [job]
-        apart = []
-        for group in groups:
-            if nodes.isdisjoint(group[0]):
-                apart.append(group)
-            else:
-                nodes |= group[0]
-                members = [*group[1], *members]
-        groups = [*apart, (nodes, members)]
-    return [tuple(sorted(members, key=lambda one: one.uid)) for _, members in groups]
+    ordered = sorted(jobs, key=lambda one: one.uid)
+    group_of: dict[str, list[JobSignal]] = {}
+    groups: dict[int, list[JobSignal]] = {}
+    for job in ordered:
+        met = {id(group): group for node in job.nodes if (group := group_of.get(node)) is not None}
+        largest = max(met.values(), key=len, default=[])
+        groups[id(largest)] = largest
+        for group in met.values():
+            if group is not largest:
+                # The smaller joins the larger, so that a job changes its group a few times only.
+                largest += group
+                del groups[id(group)]
+                group_of |= {node: largest for one in group for node in one.nodes}
+        largest.append(job)
+        group_of |= dict.fromkeys(job.nodes, largest)
+    return [tuple(sorted(group, key=lambda one: one.uid)) for group in groups.values()]
 
 
 @dataclass(slots=True)
