@@ -33,7 +33,6 @@ _FRUITLESS = 10
 """Reads in a row that recognise nothing, after which a log is read seldom."""
 MOST_PER_NODE = 2
 """Reads at once from one node, so that few wait for a kubelet that does not answer."""
-_NODE_BUSY = 1.0
 _MOST_LOOKED = 1000
 """Jobs that are looked at for one answer: most of those that wait in the queue have no log."""
 _HAVE_LOGS = frozenset({"Running", "Succeeded", "Failed"})
@@ -66,6 +65,7 @@ class JobsProgress:
         self._turns: dict[str, int] = {}
         self._ended: dict[str, str] = {}
         self._reading: dict[str, str] = {}
+        self._at_node: dict[str, list[str]] = {}
         self._running: set[str] = set()
 
     def due(self, now: float, *, most: int) -> list[LogRead]:
@@ -88,7 +88,7 @@ class JobsProgress:
             if read is None:
                 self._alarms.set(uid, now + _LOOK_AGAIN)
             elif nodes.count(read.pod.node_name) >= MOST_PER_NODE:
-                self._alarms.set(uid, now + _NODE_BUSY)
+                self._at_node.setdefault(read.pod.node_name, []).append(uid)
             else:
                 chosen.append(read)
                 nodes.append(read.pod.node_name)
@@ -206,8 +206,14 @@ class JobsProgress:
         return None if pod.uid == self._ended.get(uid) else pod
 
     def _end(self, read: LogRead) -> Followed | None:
-        """Take in that a read has ended; return the job that it is of, None if it is gone."""
+        """Take in that a read has ended; return the job that it is of, None if it is gone.
+
+        Those that waited for the node keep their place before the others of their namespaces.
+        """
         self._reading.pop(read.uid, None)
+        for uid in reversed(self._at_node.pop(read.pod.node_name, [])):
+            if uid in self._cluster.jobs:
+                self._waiting.add_first(self._cluster.jobs[uid].job.namespace, uid)
         return self._followed.get(read.uid)
 
     def _period(self, tracked: TrackedJob, followed: Followed) -> float:

@@ -16,6 +16,10 @@ class Turns:
         """Have a job wait behind the others of its namespace."""
         self._waiting.setdefault(namespace, deque()).append(uid)
 
+    def add_first(self, namespace: str, uid: str) -> None:
+        """Have a job wait before the others of its namespace."""
+        self._waiting.setdefault(namespace, deque()).appendleft(uid)
+
     def next(self) -> str:
         """Remove and return the first job of the namespace whose turn it is."""
         namespace, uids = next(iter(self._waiting.items()))

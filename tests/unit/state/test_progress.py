@@ -377,3 +377,31 @@ def test_growth_is_for_the_share_of_the_nodes_that_was_used(
     reported = bed.progress.reported(tracked.job.uid)
     assert reported is not None
     assert reported.growth == pytest.approx(growth)
+
+
+def test_a_job_whose_node_is_busy_keeps_its_place() -> None:
+    bed = Bed()
+    on_busy = {bed.runs(training(f"busy-{number}"), on="busy").job.name for number in range(3)}
+    reads = bed.due()
+    (parked,) = on_busy - {read.tracked.job.name for read in reads}
+    for number in range(30):
+        bed.runs(training(f"other-{number}"), on=f"node-{number}")
+    assert bed.due(most=1)
+    bed.take(reads[0], *LOSS)
+    assert [read.tracked.job.name for read in bed.due(most=1)] == [parked]
+
+
+def test_a_thousand_jobs_packed_on_few_nodes_are_all_read_in_little_more_than_their_turns() -> None:
+    bed = Bed()
+    for number in range(1000):
+        bed.runs(training(f"job-{number}"), on=f"node-{number // 32}")
+    seen: set[str] = set()
+    under_way: list[LogRead] = []
+    while bed.at < 90 and len(seen) < 1000:
+        bed.at += 0.5
+        began = bed.due(most=10)
+        seen |= {read.uid for read in began}
+        for read in under_way:
+            bed.take(read, *LOSS)
+        under_way = began
+    assert len(seen) == 1000
