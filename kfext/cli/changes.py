@@ -1,6 +1,6 @@
-"""What kfext wrote on a job, read from the job itself."""
+"""What kfext wrote on a job and its pods, read from these themselves."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kfext import names
@@ -11,6 +11,7 @@ from kfext.core.words import listed
 from kfext.model.job import TrainingJob, annotations_of, template_of
 from kfext.model.job_state import state_of
 from kfext.model.plan import Plan
+from kfext.model.pod import Pod
 from kfext.model.tolerant import mapping, sequence, text
 
 
@@ -36,6 +37,23 @@ def changes(job: TrainingJob, raw: Raw, plan: Plan | None) -> Iterator[str]:
         yield f"started with {workers_of(job)} workers, as {asked} did not fit ({names.STATE})"
     if job.released:
         yield f"marked as released: {job.annotations[names.RELEASED]}"
+
+
+def cpu_changes(job: TrainingJob, pods: Sequence[Pod]) -> Iterator[str]:
+    """Yield the CPU limits of pods that are kfext's and not the user's; alike ones together."""
+    cpu = state_of(job).cpu
+    found: dict[tuple[int, int | None], list[str]] = {}
+    for pod in pods:
+        if pod.replica is None or pod.trainer is None or pod.trainer.limit is None:
+            continue
+        asked, limit = cpu.asked.get(pod.replica.type), pod.trainer.limit
+        ours = limit in cpu.written.get(f"{pod.replica.type}-{pod.replica.index}", ())
+        if ours and asked is not None and limit != asked.limit:
+            found.setdefault((limit, asked.limit), []).append(pod.name)
+    for (limit, asked_limit), pod_names in found.items():
+        yours = "none" if asked_limit is None else f"{asked_limit}m"
+        of = listed(pod_names, of="pods")
+        yield f"CPU limit of {of}: {limit}m; by the job: {yours} ({names.STATE})"
 
 
 def _preferred(template: Mapping[str, Any]) -> list[str]:

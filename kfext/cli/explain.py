@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kfext import names
-from kfext.cli.changes import changes
+from kfext.cli.changes import changes, cpu_changes
 from kfext.cli.cluster import ClusterOptions, Raw, find_job, pods_of
 from kfext.cli.companion import in_words as companion_words
 from kfext.cli.output import printed
@@ -63,7 +63,8 @@ def explained(
     `ahead`: the names of the jobs ahead of it in the queue that the caller may see.
     """
     plan = plan_of(job)
-    changed = list(changes(job, raw, plan))
+    by_rank = sorted(pods, key=_order)
+    changed = [*changes(job, raw, plan), *cpu_changes(job, by_rank)]
     left = "" if status or job.held else _left_alone(job, raw, touched=bool(changed))
     return {
         "kind": job.kind.name,
@@ -86,7 +87,7 @@ def explained(
                 "state": "gated" if pod.gated else pod.phase if pod.node_name else "waits",
                 "why": pod.unschedulable,
             }
-            for pod in sorted(pods, key=_order)
+            for pod in by_rank
         ],
         "changed": changed,
         "warnings": list(_warnings(job, raw, pods)),

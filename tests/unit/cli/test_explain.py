@@ -6,6 +6,7 @@ import pytest
 
 from kfext import names
 from kfext.cli.explain import explained, in_words
+from kfext.model.cpu_state import AskedCpu, CpuState
 from kfext.model.job import parse_job
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
@@ -107,6 +108,60 @@ def test_it_tells_that_an_elastic_job_was_made_smaller() -> None:
     raw = job(annotations={names.STATE: JobState(asked=12).encode(job_uid="u")})
     raw["metadata"]["uid"] = "u"
     assert "workers, as 12 did not fit (kfext.dev/state)" in words(raw)
+
+
+def resized(limit: str, *, index: int = 0) -> Pod:
+    labels = {
+        names.JOB_NAME: "train",
+        names.REPLICA_TYPE: "worker",
+        names.REPLICA_INDEX: str(index),
+    }
+    trainer = {"name": "pytorch", "resources": {"limits": {"cpu": limit} if limit else {}}}
+    spec = {"nodeName": "n", "containers": [trainer]}
+    return parse_pod(pod(name=f"train-worker-{index}", labels=labels, spec=spec))
+
+
+def cpu_changed(*pods: Pod, asked: int | None = 1400, written: tuple[int, ...] = (700,)) -> Any:
+    """What is listed of CPU limits, where kfext wrote the same to the first six workers."""
+    state = CpuState(
+        asked={"worker": AskedCpu(20, asked)},
+        written={f"worker-{index}": written for index in range(6)},
+    )
+    raw = job(uid="u", annotations={names.STATE: JobState(cpu=state).encode(job_uid="u")})
+    lines = (line.split(maxsplit=1)[1] for line in words(raw, *pods).splitlines())
+    return [line for line in lines if line.startswith("CPU limit")]
+
+
+CPU_CHANGES: dict[str, tuple[list[str], list[str]]] = {
+    "a limit of kfext": (
+        cpu_changed(resized("700m")),
+        ["CPU limit of train-worker-0: 700m; by the job: 1400m (kfext.dev/state)"],
+    ),
+    "where the job has none": (
+        cpu_changed(resized("700m"), asked=None),
+        ["CPU limit of train-worker-0: 700m; by the job: none (kfext.dev/state)"],
+    ),
+    "alike ones together, in rank order": (
+        cpu_changed(*(resized("700m", index=at) for at in (5, 1, 3, 0, 2))),
+        [
+            "CPU limit of train-worker-0, train-worker-1 and 3 more pods: 700m; by the job: 1400m "
+            "(kfext.dev/state)"
+        ],
+    ),
+    "the limit before the last, of a write that was not made": (
+        cpu_changed(resized("900m"), written=(700, 900)),
+        ["CPU limit of train-worker-0: 900m; by the job: 1400m (kfext.dev/state)"],
+    ),
+    "not the job's own": (cpu_changed(resized("1400m"), written=(1400,)), []),
+    "not that of another hand": (cpu_changed(resized("1")), []),
+    "not of a pod without a limit": (cpu_changed(resized("")), []),
+    "not of a pod that kfext has not resized": (cpu_changed(resized("700m", index=7)), []),
+}
+
+
+@pytest.mark.parametrize(("found", "want"), CPU_CHANGES.values(), ids=CPU_CHANGES)
+def test_it_tells_which_cpu_limits_are_kfexts(found: list[str], want: list[str]) -> None:
+    assert found == want
 
 
 def test_it_tells_which_nodes_a_template_prefers() -> None:
