@@ -13,6 +13,7 @@ from kfext.controller.step_executor import StepExecutor, reference
 from kfext.controller.sweep import forget_deleted, take_in
 from kfext.controller.training_plan import status_of
 from kfext.controller.training_plan_writer import TrainingPlanWriter
+from kfext.core.companion.shown import Shown
 from kfext.core.network.eligibility import why_network
 from kfext.core.settings.values import HOST, POD
 from kfext.errors import ApiError
@@ -25,7 +26,7 @@ from kfext.kube.usage import Usage
 from kfext.model.moment import Moment
 from kfext.model.plan import Plan
 from kfext.model.verdict import Verdict
-from kfext.names import PLACED, QUEUED
+from kfext.names import PLACED, QUEUED, REASON_RESIZE_REFUSED
 from kfext.state.planner import Planner
 from kfext.state.tracked_job import TrackedJob
 
@@ -65,6 +66,7 @@ class Controller:
             wake=self._wake,
             writer=StepExecutor(client=client, cluster=self.planner.cluster, events=self._events),
             show=self._show,
+            show_resized=self._show_resized,
             metrics=metrics,
         )
         self._progress_reader = ProgressReader(
@@ -149,6 +151,18 @@ class Controller:
         reported = self.planner.progress.reported(tracked.job.uid)
         if reported is not None:
             self.plan_writer.show_progress(tracked.job, reported)
+
+    def _show_resized(self, tracked: TrackedJob, shown: Shown | None) -> None:
+        """Show what the companion does to a job, and a refusal as an event."""
+        self.plan_writer.show_companion(tracked.job, shown)
+        if shown is not None and shown.verdict.reason == REASON_RESIZE_REFUSED:
+            self._events.record(
+                reference(tracked.job),
+                reason=shown.verdict.reason,
+                message=shown.verdict.message,
+                action="Resize",
+                warning=True,
+            )
 
     def _network(self, tracked: TrackedJob, plan: Plan | None) -> str:
         """Return the network that a job's pods have, or will have while there are none."""

@@ -11,6 +11,7 @@ import structlog
 
 from kfext.controller.metrics import Metrics
 from kfext.controller.step_executor import StepExecutor
+from kfext.core.companion.shown import Shown
 from kfext.core.lifecycle.steps import (
     DeleteUnbound,
     Pin,
@@ -36,6 +37,9 @@ _TICK_SECONDS = 5.0  # without any event; only so that liveness can be seen
 Show = Callable[[TrackedJob, str | None, Verdict | None], None]
 """Called with the phase of a job and its reason whenever the job was looked at."""
 
+ShowResized = Callable[[TrackedJob, Shown | None], None]
+"""Called with what is to be shown of the companion whenever that has changed."""
+
 
 class Reconciler:
     """Runs the loop over a planner; `wake` is set whenever there is something to decide."""
@@ -47,6 +51,7 @@ class Reconciler:
         wake: asyncio.Event,
         writer: StepExecutor,
         show: Show,
+        show_resized: ShowResized,
         metrics: Metrics,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -56,6 +61,7 @@ class Reconciler:
         self._wake = wake
         self._writer = writer
         self._show = show
+        self._show_resized = show_resized
         self._metrics = metrics
         self._wall = wall
         self._monotonic = monotonic
@@ -97,7 +103,24 @@ class Reconciler:
             writes.create_task(self._carry_out(tracked, step))
         for report in tick.reports:
             self._show(report.tracked, report.phase, report.verdict)
+        if not tick.remainder:
+            self._resize(writes)
         return tick.remainder
+
+    def _resize(self, writes: asyncio.TaskGroup) -> None:
+        """Begin to write what the companion decides, once nothing waits for a placement."""
+        companion = self._planner.companion
+        try:
+            steps = companion.steps(self.now())
+        except Exception:
+            # An error in a policy must not keep jobs from being placed.
+            _log.exception("the companion has failed")
+            self._metrics.steps.labels(step=Resize.__name__, outcome="failed").inc()
+            return
+        for tracked, step in steps:
+            writes.create_task(self._carry_out(tracked, step))
+        for tracked, shown in companion.news():
+            self._show_resized(tracked, shown)
 
     def now(self) -> Moment:
         """Return the present moment."""

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 from kfext.model.bounds import MOST_REPLICA_TYPES
-from kfext.model.tolerant import mapping, sequence, strings
+from kfext.model.tolerant import mapping, sequence, strings, text
 
-MOST_RESIZED = 64
+MOST_RESIZED = 48
 """Pods of a job whose limits are remembered: all that fit beside the rest of the state."""
+REMEMBERED = 3
+"""Limits of one pod that are remembered."""
 MOST_RESTS = 8
 """Policies that can leave a job alone."""
 _LONGEST_REASON = 200
@@ -35,34 +37,37 @@ class CpuState:
     """The CPU of a job's pods, as far as it is not the user's, in millicores.
 
     `asked`: what the user wrote, by replica type in lower case, of the types that kfext resized.
-    `written`: by replica, such as worker-0, the limits that kfext wrote, the last one first and the
-        one before it: if the controller dies between a note and a write, the pod has either.
+    `written`: by replica, such as worker-0, the limits that kfext wrote, the last one first and
+        those before it: if the controller dies between a note and a write, the pod has one of them.
+    `by`: the policies that wrote them.
     `rests`: by the name of a policy why it leaves the job alone.
     `used`, `lost`: core-seconds that the job used, and lost for others (core.companion.budget).
     """
 
     asked: Mapping[str, AskedCpu] = field(default_factory=dict)
     written: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    by: frozenset[str] = frozenset()
     rests: Mapping[str, str] = field(default_factory=dict)
     used: float = 0.0
     lost: float = 0.0
 
     def without_pods(self) -> Self:
         """Return the state once all pods are gone: new ones have what the user writes by then."""
-        return replace(self, asked={}, written={})
+        return replace(self, asked={}, written={}, by=frozenset())
 
     def encode(self, *, longest: int = _LONGEST_REASON) -> dict[str, object]:
         """Return what is written on the job: nothing empty, and no reason above `longest` bytes."""
         written: dict[str, dict[str, list[int]]] = {}
         for replica, limits in sorted(self.written.items())[:MOST_RESIZED]:
             type_, _, index = replica.rpartition("-")
-            written.setdefault(type_, {})[index] = list(limits[:2])
+            written.setdefault(type_, {})[index] = list(limits[:REMEMBERED])
         values = {
             "asked": {
                 type_: [request] if limit is None else [request, limit]
                 for type_, (request, limit) in self.asked.items()
             },
             "written": written,
+            "by": sorted(self.by)[:MOST_RESTS],
             "rests": {
                 name: cut(reason, most=min(longest, _LONGEST_REASON))
                 for name, reason in sorted(self.rests.items())[:MOST_RESTS]
@@ -88,6 +93,7 @@ def decode_cpu(raw: Mapping[str, Any]) -> CpuState:
             for index, one in mapping(of).items()
             if _INDEX.fullmatch(index) and (limits := _amounts(one))
         },
+        by=frozenset(filter(None, map(text, sequence(raw.get("by"))[:MOST_RESTS]))),
         rests=strings(raw.get("rests")),
         used=_seconds(raw.get("used")),
         lost=_seconds(raw.get("lost")),
@@ -102,8 +108,8 @@ def cut(words: str, *, most: int) -> str:
 
 
 def _amounts(raw: object) -> tuple[int, ...]:
-    """Return two amounts of CPU at most; none if one of them is not an amount."""
-    found = tuple(sequence(raw)[:2])
+    """Return a few amounts of CPU; none if one of them is not an amount."""
+    found = tuple(sequence(raw)[:REMEMBERED])
     return found if all(type(one) is int and 0 <= one <= _LARGEST for one in found) else ()
 
 

@@ -16,13 +16,14 @@ from kfext.core.lifecycle.lapse import claims_last
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.refused import while_refused
 from kfext.core.lifecycle.situation import Refused, Situation
-from kfext.core.lifecycle.steps import Step, Wait
+from kfext.core.lifecycle.steps import Resize, Step, Wait
 from kfext.core.queue.order import priority_class
 from kfext.model.moment import Moment
 from kfext.model.verdict import Verdict
 from kfext.state.agenda import Agenda
 from kfext.state.alarms import Alarms
 from kfext.state.cluster import Cluster
+from kfext.state.companion import Companion
 from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
 from kfext.state.settings import SettingsSource
@@ -82,6 +83,12 @@ class Planner:
         self.queue = Queue(self.cluster, self.settings.of_tracked)
         self.progress = JobsProgress(
             self.cluster, lambda one: self.settings.of_tracked(one).settings
+        )
+        self.companion = Companion(
+            self.cluster,
+            self.progress,
+            lambda one: self.settings.of_tracked(one).settings,
+            self.queue.quotas.changes,
         )
         self.alarms = Alarms()
         self._most = most
@@ -146,6 +153,12 @@ class Planner:
         """
         uid = tracked.job.uid
         tracked.finish()
+        if tracked.step == Resize.__name__:
+            done = complete and not refused
+            self.companion.finish(tracked, complete=done, final=final, now=now.monotonic)
+            self.cluster.sync_claims(tracked)
+            self.cluster.mark(uid)
+            return None
         if final:
             tracked.refuse(final, at=now.monotonic)
         self.cluster.sync_claims(tracked)

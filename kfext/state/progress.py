@@ -24,6 +24,7 @@ from kfext.state.alarms import Alarms
 from kfext.state.cluster import Cluster
 from kfext.state.tracked_job import TrackedJob
 from kfext.state.turns import Turns
+from kfext.state.uses import Uses
 
 OPTED_IN, USUAL, SELDOM = 10.0, 30.0, 300.0
 """Seconds between two reads: of a job with an opted-in policy, of others, and of those in whose log
@@ -53,9 +54,13 @@ class LogRead:
 
 
 class JobsProgress:
-    """The progress of the jobs of a cluster. `settings_of` returns what holds for a job."""
+    """The progress of the jobs of a cluster. `settings_of` returns what holds for a job.
+
+    `uses`: the CPU that each pod uses.
+    """
 
     def __init__(self, cluster: Cluster, settings_of: Callable[[TrackedJob], Settings]) -> None:
+        self.uses = Uses()
         self._cluster = cluster
         self._settings_of = settings_of
         self._alarms = Alarms()
@@ -141,6 +146,7 @@ class JobsProgress:
 
     def measured(self, found: Mapping[str, CpuUse | Verdict]) -> None:
         """Take in what pods use, by uid, or why that is not known."""
+        self.uses.take(found)
         for uid, followed in self._followed.items():
             pods = [pod for pod in self._cluster.pods(uid) if pod.uid in found]
             used = [found[pod.uid] for pod in pods]

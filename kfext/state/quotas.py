@@ -18,6 +18,7 @@ class Quotas:
         self._cluster = cluster
         self._quotas: dict[str, dict[str, Quota]] = {}
         self._ranges: Counter[str] = Counter()
+        self._changes: Counter[str] = Counter()
 
     def observe_quota(self, old: Quota | None, new: Quota | None) -> None:
         """Take in a quota as it stands; None for `new` when it is gone."""
@@ -28,6 +29,7 @@ class Quotas:
         if old is None or new is None:
             self._cluster.books.limited = {name for name, quotas in self._quotas.items() if quotas}
         if old is not None and (new is None or _looser(old, new)):
+            self._changes[old.namespace] += 1
             self._cluster.mark_queue(old.namespace)
 
     def observe_limit_range(self, old: str | None, new: str | None) -> None:
@@ -36,7 +38,12 @@ class Quotas:
             self._ranges[old] -= 1
         if new is not None:
             self._ranges[new] += 1
+        self._changes[new or old or ""] += 1
         self._cluster.mark_queue(new or old or "")
+
+    def changes(self, namespace: str) -> int:
+        """Return a count of what may end a refusal by the quotas and LimitRanges of a namespace."""
+        return self._changes[namespace]
 
     def all(self) -> tuple[Quota, ...]:
         """Return every quota."""

@@ -69,7 +69,7 @@ MALFORMED: dict[str, list[Any]] = {
     "network.interfaces": ["eth0", ["eth 0"], ["a-name-that-is-too-long"]],
     "companion.resize.mode": ["on", False],
     "companion.shift.mode": ["acting"],
-    "companion.scale.parameters": [{"alpha": "high"}],
+    "companion.scale.parameters": [{"budget": "high"}],
     "companion.migrate.mode": ["never"],
     "companion.placement.mode": [""],
     "companion.speed": [{"mode": "act"}],
@@ -91,7 +91,7 @@ WELL_FORMED: dict[str, list[Any]] = {
     "placement.assumedRequests": [{"cpu": 1, "memory": "2Gi", "nvidia.com/gpu": "1"}],
     "placement.assumedBurst": [0, 8, "4", "0.5", "500m"],
     "network.portRange": ["20000-29999", "1024-1024", "61000-65535"],
-    "companion.resize": [{"mode": "observe", "parameters": {"alpha": 0.03, "interval": 30}}],
+    "companion.resize": [{"mode": "observe", "parameters": {"budget": 0.05, "interval": 30}}],
 }
 
 

@@ -15,7 +15,6 @@ from kfext.core.companion.proposal import Proposal, Size, give_back, in_stages
 from kfext.core.companion.share_out import share_out
 from kfext.core.companion.signals import JobSignal, Signals, use_of
 from kfext.core.companion.trial import measure_for
-from kfext.core.progress.growth_list import ALPHA
 from kfext.core.progress.reported import GrowthState
 from kfext.model.qos import QoS
 
@@ -48,7 +47,7 @@ def _propose(signals: Signals) -> Advice:
 
 RESIZE = Policy(
     name="resize",
-    parameters={"interval": 30.0, "alpha": ALPHA, "budget": 0.1, "change": 0.1},
+    parameters={"interval": 30.0, "budget": 0.1, "change": 0.1},
     propose=_propose,
 )
 

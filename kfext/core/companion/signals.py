@@ -42,9 +42,6 @@ class JobSignal:
     """
 
     uid: str
-    namespace: str = ""
-    name: str = ""
-    created: float = 0.0
     pods: tuple[PodSignal, ...] = ()
     policies: Mapping[str, PolicyChoice] = field(default_factory=dict)
     rests: frozenset[str] = frozenset()

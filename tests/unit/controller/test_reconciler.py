@@ -8,6 +8,7 @@ import pytest
 from kfext import names
 from kfext.controller.metrics import Metrics
 from kfext.controller.reconciler import Reconciler
+from kfext.core.companion.shown import Shown
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import Situation
@@ -62,11 +63,13 @@ class Bench:
         self.cluster.observe_node(None, node("a", cpu="4"))
         self.writer = FakeWriter()
         self.reports: list[tuple[str, str | None, Verdict | None]] = []
+        self.resized: list[tuple[str, Shown | None]] = []
         self.reconciler = Reconciler(
             planner=self.planner,
             wake=self.wake,
             writer=self.writer,  # type: ignore[arg-type]
             show=lambda one, phase, why: self.reports.append((one.job.uid, phase, why)),
+            show_resized=lambda one, shown: self.resized.append((one.job.uid, shown)),
             metrics=Metrics(),
             wall=lambda: self.now,
             monotonic=lambda: self.now,

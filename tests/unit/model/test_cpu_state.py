@@ -18,9 +18,10 @@ cpu_states = st.builds(
     asked=st.dictionaries(types, st.builds(AskedCpu, amounts, st.none() | amounts)),
     written=st.dictionaries(
         st.builds(lambda type_, index: f"{type_}-{index}", types, st.integers(0, 10_000)),
-        st.lists(amounts, min_size=1, max_size=2).map(tuple),
+        st.lists(amounts, min_size=1, max_size=3).map(tuple),
         max_size=5,
     ),
+    by=st.frozensets(st.sampled_from(["resize", "shift"])),
     rests=st.dictionaries(st.sampled_from(["resize", "shift"]), st.text(max_size=15)),
     used=seconds,
     lost=seconds,
@@ -33,7 +34,7 @@ def test_it_reads_back_as_it_was_written(state: CpuState) -> None:
 
 
 @given(json_values | st.fixed_dictionaries({}, optional=dict.fromkeys(
-    ["asked", "written", "rests", "used", "lost"],
+    ["asked", "written", "by", "rests", "used", "lost"],
     st.dictionaries(st.sampled_from(["worker", "0", "-1"]), json_values) | json_values,
 )))  # fmt: skip
 def test_whatever_is_written_can_be_read(raw: Any) -> None:
@@ -49,7 +50,7 @@ DAMAGED: dict[str, tuple[dict[str, Any], CpuState]] = {
         CpuState({"worker": AskedCpu(20, None)}, {"worker-0": (700, 1400)}, used=10.5),
     ),
     "more limits than are written": (
-        {"written": {"worker": {"0": [3, 2, 1]}}}, CpuState(written={"worker-0": (3, 2)})
+        {"written": {"worker": {"0": [4, 3, 2, 1]}}}, CpuState(written={"worker-0": (4, 3, 2)})
     ),
     "a limit that is no number": ({"written": {"worker": {"0": [700, "1"]}}}, CpuState()),
     "a limit that is a truth": ({"written": {"worker": {"0": [True]}}}, CpuState()),
@@ -93,6 +94,11 @@ def test_a_reason_is_cut_to_what_fits() -> None:
 
 def test_without_its_pods_a_job_keeps_its_budget_and_what_rests() -> None:
     state = CpuState(
-        {"worker": AskedCpu(20, None)}, {"worker-0": (700,)}, {"resize": "a"}, 3.0, 1.0
+        asked={"worker": AskedCpu(20, None)},
+        written={"worker-0": (700,)},
+        by=frozenset({"resize"}),
+        rests={"resize": "a"},
+        used=3.0,
+        lost=1.0,
     )
     assert state.without_pods() == CpuState(rests={"resize": "a"}, used=3.0, lost=1.0)

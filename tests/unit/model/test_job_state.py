@@ -64,7 +64,8 @@ def test_what_has_to_go_is_the_exclusion_that_ends_first() -> None:
 
 RESIZED = CpuState(
     asked={type_: AskedCpu(20_000, 96_000) for type_ in ("chief", "worker", "ps", "evaluator")},
-    written={f"evaluator-{index + 100}": (96_000, 48_000) for index in range(MOST_RESIZED)},
+    written={f"evaluator-{index + 100}": (96_000, 48_000, 24_000) for index in range(MOST_RESIZED)},
+    by=frozenset({"resize", "shift"}),
     rests={f"policy-{number}": "it is left alone, since " * 8 for number in range(8)},
     used=123_456.7,
     lost=12_345.6,

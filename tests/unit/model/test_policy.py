@@ -115,8 +115,8 @@ CHOICES_OF_THE_COMPANION: dict[str, tuple[Any, PolicyChoice]] = {
     "a mode of a later version": ({"mode": "dream"}, PolicyChoice(Mode.OFF)),
     "a mode that is no word": ({"mode": ["act"]}, PolicyChoice(Mode.OFF)),
     "parameters": (
-        {"parameters": {"alpha": 0.1, "interval": 60}},
-        PolicyChoice(parameters={"alpha": 0.1, "interval": 60.0}),
+        {"parameters": {"budget": 0.1, "interval": 60}},
+        PolicyChoice(parameters={"budget": 0.1, "interval": 60.0}),
     ),
     "parameters that are no numbers": (
         {"parameters": {"a": "1", "b": True, "c": float("nan"), "d": 10**400, "e": None}},

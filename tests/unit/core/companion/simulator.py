@@ -121,14 +121,9 @@ class World:
     def _work(self, random: Random) -> None:
         live = [job for job in self.jobs if job.live(self.now)]
         equal = SIZE // max(1, len(live))
-        free, rest = list(live), SIZE
-        while free:  # max-min fair, as CFS with equal weights
-            bound = [j for j in free if min(j.most, j.limit or SIZE) <= rest // len(free)]
-            for job in bound or free:
-                job.use = min(job.most, job.limit or SIZE, rest // len(free))
-            rest -= sum(job.use for job in bound or free)
-            free = [job for job in free if job not in bound] if bound else []
-        for job in live:
+        uses = fair([min(job.most, job.limit or SIZE) for job in live], SIZE)
+        for job, use in zip(live, uses, strict=True):
+            job.use = use
             before = job.loss()
             job.done += min(job.use, job.useful) * SECONDS / 1000
             if job.done >= job.work:
@@ -161,6 +156,18 @@ class World:
             rate=rates[-1] if rates else None,
             budget=job.budget,
         )
+
+
+def fair(most: Sequence[int], size: int) -> list[int]:
+    """Return what each uses of a size, at most as much as it can: max-min fair, as CFS is."""
+    uses, free, rest = [0] * len(most), list(range(len(most))), size
+    while free:
+        bound = [at for at in free if most[at] <= rest // len(free)]
+        for at in bound or free:
+            uses[at] = min(most[at], rest // len(free))
+        rest -= sum(uses[at] for at in bound or free)
+        free = [at for at in free if at not in bound] if bound else []
+    return uses
 
 
 def both(

@@ -1,0 +1,55 @@
+"""Whose CPU limit a pod has, and what must stand on its job before kfext writes another one."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from enum import Enum
+
+from kfext.model.cpu_size import CpuSize
+from kfext.model.cpu_state import REMEMBERED, AskedCpu, CpuState
+from kfext.model.pod import Pod
+
+
+class Owner(Enum):
+    """Who set a limit: the user, kfext, or somebody else after that."""
+
+    USER = "user"
+    KFEXT = "kfext"
+    OTHER = "other"
+
+
+def owner_of(pod: Pod, state: CpuState) -> Owner:
+    """Return who set the CPU limit of a pod. What nobody has changed is the user's."""
+    asked = asked_of(pod, state)
+    if pod.trainer is None or asked is None or pod.trainer.limit == asked.limit:
+        return Owner.USER
+    return Owner.KFEXT if pod.trainer.limit in state.written.get(_name(pod), ()) else Owner.OTHER
+
+
+def asked_of(pod: Pod, state: CpuState) -> AskedCpu | None:
+    """Return the size that the user asked for; None while kfext has noted none for its type."""
+    return state.asked.get(pod.replica.type) if pod.replica else None
+
+
+def noted(state: CpuState, sizes: Iterable[tuple[Pod, CpuSize]], *, by: frozenset[str]) -> CpuState:
+    """Return the state with which sizes may be written.
+
+    A write may be lost with the controller, or take effect although its answer was lost. So the
+    limit that the pod has now, and the one that was meant to be written last, count as ours too.
+    `by`: the policies to which all limits of ours are due.
+    """
+    asked, written = dict(state.asked), dict(state.written)
+    for pod, size in sizes:
+        if pod.trainer is None or pod.replica is None:
+            continue
+        if owner_of(pod, state) is Owner.USER:
+            now: tuple[int, ...] = ()
+            asked.setdefault(pod.replica.type, AskedCpu(pod.trainer.request, pod.trainer.limit))
+        else:
+            now = () if pod.trainer.limit is None else (pod.trainer.limit,)
+        known = dict.fromkeys((size.limit, *now, *written.get(_name(pod), ())))
+        written[_name(pod)] = tuple(known)[:REMEMBERED]
+    return replace(state, asked=asked, written=written, by=by)
+
+
+def _name(pod: Pod) -> str:
+    return f"{pod.replica.type}-{pod.replica.index}" if pod.replica else ""

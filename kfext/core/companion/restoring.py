@@ -1,0 +1,65 @@
+"""When what the user wrote is restored although no policy proposes it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kfext.core.companion.owned import Owner, owner_of
+from kfext.core.companion.proposal import Proposal, give_back
+from kfext.core.companion.signals import JobSignal, Signals
+from kfext.model.cpu_state import CpuState
+from kfext.model.pod import Pod
+from kfext.model.policy import Mode, PolicyChoice
+from kfext.model.verdict import Verdict
+
+_INFEASIBLE = "Infeasible"
+_BY_KFEXT = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Restoring:
+    """A proposal to restore sizes; `rests`: the policies that rest from then on, and why."""
+
+    proposal: Proposal
+    rests: Mapping[str, str] = field(default_factory=dict)
+
+
+def restoring(
+    job: JobSignal,
+    signals: Signals,
+    *,
+    pods: Sequence[Pod],
+    state: CpuState,
+    chosen: Mapping[str, PolicyChoice],
+    undo: tuple[str, Verdict] | None,
+) -> Restoring | None:
+    """Return what is to be restored of a job, None if nothing is.
+
+    `chosen`: the policies that the user and the administrator allow. `undo`: a policy whose sizes a
+    kubelet did not set, and why.
+    """
+    changed = next((pod for pod in pods if owner_of(pod, state) is Owner.OTHER), None)
+    if changed is not None and chosen and not chosen.keys() <= state.rests.keys():
+        reason = f"somebody else changed the CPU limit of pod {changed.name}: that is the new wish"
+        return _back(job, signals, reason, rests=dict.fromkeys(chosen, reason))
+    if undo is not None:
+        policy, why = undo
+        reason = f"the kubelet did not set the CPU limits: {why.message or why.reason}"
+        rests = {policy: reason} if why.reason == _INFEASIBLE else {}
+        return _back(job, signals, reason, rests=rests)
+    acting = {name for name, one in chosen.items() if one.mode is Mode.ACT} - state.rests.keys()
+    if is_resized(job, signals) and not state.by <= acting:
+        gone = sorted(state.by - acting)
+        return _back(job, signals, f"{' and '.join(gone)} may not act on the job any more")
+    return None
+
+
+def is_resized(job: JobSignal, signals: Signals) -> bool:
+    """Return whether pods of a job have other limits than the user's."""
+    return any(pod.limit is not None and pod.limit != signals.open_limit(pod) for pod in job.pods)
+
+
+def _back(
+    job: JobSignal, signals: Signals, reason: str, *, rests: Mapping[str, str] | None = None
+) -> Restoring | None:
+    proposal = give_back(_BY_KFEXT, job, signals, reason=reason, rests=bool(rests))
+    return None if proposal is None else Restoring(proposal, rests or {})

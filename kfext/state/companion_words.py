@@ -1,0 +1,76 @@
+"""What a job that opted in is shown of the companion."""
+
+from collections.abc import Iterable, Iterator
+
+from kfext import names
+from kfext.core.companion.history import WINDOW
+from kfext.core.companion.proposal import Proposal
+from kfext.core.companion.restoring import is_resized
+from kfext.core.companion.shown import Shown
+from kfext.core.companion.signals import JobSignal, Signals
+from kfext.model.verdict import Verdict
+from kfext.state.watched_job import WatchedJob
+
+
+def shown_of(
+    watched: WatchedJob,
+    job: JobSignal,
+    signals: Signals,
+    would: Proposal | None,
+    *,
+    decided: bool,
+    paused: bool,
+) -> Shown | None:
+    """Return what to show of a job now, None for one that has not opted in.
+
+    `would`: what a policy that may only observe would do. `decided`: whether a policy has looked at
+    the job just now; else the last words stand, and as long as what was done stands. `paused`:
+    whether nothing is tried for now, after a failure.
+    """
+    verdict, resized = (
+        next(_verdicts(watched, job, would, paused=paused), None),
+        _resized(watched, job, signals),
+    )
+    if verdict is None and watched.chosen:
+        if watched.shown is None or (decided and not resized):
+            verdict = Verdict(names.REASON_NOTHING_TO_MOVE, "no change is worth a write")
+        else:
+            verdict = watched.shown.verdict
+    return None if verdict is None else Shown(resized, verdict)
+
+
+def _resized(watched: WatchedJob, job: JobSignal, signals: Signals) -> bool:
+    """Return whether pods have other limits than the user's, or are about to."""
+    operation = watched.operation
+    return is_resized(job, signals) or (operation is not None and not operation.restores)
+
+
+def _verdicts(
+    watched: WatchedJob, job: JobSignal, would: Proposal | None, *, paused: bool
+) -> Iterator[Verdict]:
+    """Yield what is to be said whatever was said before, the most important first."""
+    if paused and watched.refused is not None:
+        yield watched.refused
+    if watched.operation is not None:
+        restores = watched.operation.restores
+        reason = names.REASON_CPU_RESTORED if restores else names.REASON_CPU_MOVED
+        yield Verdict(reason, watched.operation.proposal.reason)
+    if watched.chosen and watched.unfit:
+        yield Verdict(names.REASON_STANDS_DOWN, watched.unfit)
+    if would is not None:
+        yield Verdict(names.REASON_WOULD_MOVE, would.reason)
+    rests = watched.tracked.state.cpu.rests
+    if resting := [rests[name] for name in job.policies if name in rests]:
+        yield Verdict(names.REASON_RESTS, _listed(resting))
+    reasons = [watched.stood_down.get(name, "") for name in job.policies]
+    if reasons and all(reasons):
+        yield Verdict(names.REASON_STANDS_DOWN, _listed(reasons))
+    if job.policies and job.use is None:
+        yield Verdict(names.REASON_TOO_EARLY, "the CPU use of its pods is not known yet")
+    if job.policies and job.growth is None:
+        message = f"its growth is not known yet: that takes two windows of {WINDOW:g} s"
+        yield Verdict(names.REASON_TOO_EARLY, message)
+
+
+def _listed(reasons: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(reasons))

@@ -1,0 +1,160 @@
+"""The operations on the CPU of jobs, at most one for each job, from the first write to the last.
+
+Every stage is checked against the pods as they are then. A controller that dies leaves sizes that
+are ours by the state of the job, and its successor decides afresh.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from kfext import names
+from kfext.core.companion.operation import (
+    MEASURE_SECONDS,
+    MEASUREMENTS,
+    Operation,
+    Phase,
+    all_set,
+    why_not_set,
+)
+from kfext.core.companion.owned import noted
+from kfext.core.companion.proposal import Proposal
+from kfext.core.companion.trial import Trial
+from kfext.core.lifecycle.steps import Resize
+from kfext.model.cpu_size import CpuSize
+from kfext.model.cpu_state import CpuState
+from kfext.model.pod import Pod
+from kfext.model.verdict import Verdict
+from kfext.state.cluster import Cluster
+from kfext.state.uses import Uses
+from kfext.state.watched_job import WatchedJob, live_pods
+
+_NO_RIGHT = "cannot patch resource"
+"""In the answer of the API server where a right is missing, which shows no change when it comes."""
+
+
+class Operations:
+    """Begins and follows operations. `changes` counts those to the quotas of a namespace."""
+
+    def __init__(self, cluster: Cluster, uses: Uses, changes: Callable[[str], int]) -> None:
+        self._cluster = cluster
+        self._uses = uses
+        self._changes = changes
+
+    def paused(self, watched: WatchedJob, now: float, *, restoring: bool = False) -> bool:
+        """Return whether nothing is tried on a job for now, after a failure."""
+        changes = self._changes(watched.tracked.job.namespace)
+        pause = watched.pause
+        return pause is not None and pause.holds(now, changes=changes, restoring=restoring)
+
+    def begin(
+        self,
+        watched: WatchedJob,
+        proposal: Proposal,
+        *,
+        resized: bool,
+        trial: Trial | None = None,
+        rests: Mapping[str, str] | None = None,
+    ) -> Resize | None:
+        """Begin to carry out a proposal.
+
+        `resized`: whether pods have other limits than the user's now. `trial`: begins once all is
+        written. `rests`: the policies that rest from then on, and why.
+        """
+        watched.trial = watched.undo = None
+        operation = Operation(proposal, trial=trial, rests=dict(rests or {}))
+        before = watched.tracked.state.cpu.by if resized else frozenset()
+        operation.by = before if operation.restores else before | {proposal.policy}
+        watched.operation = operation
+        return self._stage(watched, watched.operation)
+
+    def advance(self, watched: WatchedJob, *, now: float) -> Resize | None:
+        """Return the next step of an operation once the one before has taken effect."""
+        operation = watched.operation
+        if operation is None or watched.tracked.busy:
+            return None
+        pods = self._pods(watched)
+        if operation.phase is Phase.WRITING:
+            watched.operation = None  # its step was never written, after an error of ours
+        elif operation.phase is Phase.SETTING:
+            if all_set(operation, pods):
+                if not operation.last:
+                    operation.stage += 1
+                    operation.phase = Phase.WRITING
+                    return self._stage(watched, operation)
+                operation.phase, operation.since = Phase.MEASURING, now
+                operation.measured = {pod.uid: self._measured(pod) for pod in pods}
+            elif why := why_not_set(operation, pods, now=now):
+                self._fail(watched, operation, why, now=now)
+        elif operation.phase is Phase.MEASURING:
+            late = now - operation.since >= MEASURE_SECONDS
+            counts = ((self._measured(pod), operation.measured.get(pod.uid, 0)) for pod in pods)
+            if late or all(now - then >= MEASUREMENTS for now, then in counts):
+                self._end(watched, operation.trial)
+        return None
+
+    def finish(self, watched: WatchedJob, *, complete: bool, final: str, now: float) -> None:
+        """Take in what came of a write; `final`: why the same would be refused again."""
+        operation = watched.operation
+        if complete:
+            if operation is not None and operation.sizes:
+                operation.phase, operation.since = Phase.SETTING, now
+            else:
+                self._end(watched, None)
+            return
+        watched.operation = None
+        self._pause(watched, now, lasting=bool(final) and _NO_RIGHT not in final)
+        if final:
+            watched.refused = Verdict(names.REASON_RESIZE_REFUSED, final)
+
+    def forget(self, watched: WatchedJob) -> Resize:
+        """Return the step that leaves no note of the CPU on a job."""
+        message = "the CPU limits are the user's, and kfext has no note of them any more"
+        state = replace(watched.tracked.state, cpu=CpuState())
+        return Resize((), state, Verdict(names.REASON_CPU_RESTORED, message))
+
+    def _stage(self, watched: WatchedJob, operation: Operation) -> Resize | None:
+        """Return the step of the present stage; None, and no operation, if a pod of it has gone."""
+        tracked = watched.tracked
+        pods = {pod.uid: pod for pod in self._pods(watched)}
+        sizes = tuple(
+            (pods[size.pod], CpuSize(size.limit, size.request))
+            for size in operation.sizes
+            if size.pod in pods
+        )
+        if len(sizes) < len(operation.sizes):
+            watched.operation = None
+            return None
+        before = tracked.state.cpu
+        cpu = replace(
+            noted(before, sizes, by=operation.by),
+            rests={**before.rests, **operation.rests},
+            used=watched.budget.used,
+            lost=watched.budget.lost,
+        )
+        reason = names.REASON_CPU_RESTORED if operation.restores else names.REASON_CPU_MOVED
+        return Resize(
+            sizes, replace(tracked.state, cpu=cpu), Verdict(reason, operation.proposal.reason)
+        )
+
+    def _fail(self, watched: WatchedJob, operation: Operation, why: Verdict, *, now: float) -> None:
+        """Take in that a kubelet did not set a stage: what was written is to be restored."""
+        watched.operation = None
+        self._pause(watched, now, lasting=False)
+        watched.refused = Verdict(names.REASON_RESIZE_REFUSED, f"{why.reason}: {why.message}")
+        if not operation.restores:
+            watched.undo = operation.proposal.policy, why
+
+    def _end(self, watched: WatchedJob, trial: Trial | None) -> None:
+        watched.operation, watched.trial = None, trial
+        watched.pause = watched.refused = None
+
+    def _pause(self, watched: WatchedJob, now: float, *, lasting: bool) -> None:
+        changes = self._changes(watched.tracked.job.namespace)
+        watched.fail(now, lasting=lasting, changes=changes)
+
+    def _pods(self, watched: WatchedJob) -> tuple[Pod, ...]:
+        return live_pods(self._cluster.pods(watched.tracked.job.uid))
+
+    def _measured(self, pod: Pod) -> int:
+        measured = self._uses.of(pod.uid)
+        return measured.number if measured else 0

@@ -1,0 +1,114 @@
+"""A job that opted in to a policy of the companion, as it is followed. Times are monotonic."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kfext.core.companion.budget import Budget
+from kfext.core.companion.history import WINDOW, History
+from kfext.core.companion.operation import Operation
+from kfext.core.companion.shown import Shown
+from kfext.core.companion.trial import Trial
+from kfext.model.backoff import exponential_backoff
+from kfext.model.pod import Pod
+from kfext.model.policy import PolicyChoice
+from kfext.model.verdict import Verdict
+from kfext.state.tracked_job import TrackedJob
+from kfext.state.uses import Uses
+
+_FRESH_SECONDS = 2 * WINDOW
+"""How long nothing is taken from a job at first, also after a restart of the controller."""
+_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 30.0, 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A time after `failures` in a row in which nothing is tried.
+
+    `changes`: how often the quotas of the namespace had changed then; another change ends it.
+    `lasting`: whether nothing else does, for what the API server refused for good.
+    """
+
+    until: float
+    failures: int
+    changes: int
+    lasting: bool
+
+    def holds(self, now: float, *, changes: int, restoring: bool = False) -> bool:
+        """Return whether nothing is tried yet; what the user wrote is restored again and again."""
+        return changes == self.changes and (now < self.until or (self.lasting and not restoring))
+
+
+@dataclass(slots=True)
+class WatchedJob:
+    """What the companion knows of a job.
+
+    `since`: since when the same pods have been on its nodes, as far as jobs that opted in have any.
+    `company`: the uids and the limits of those pods.
+    `chosen`: the policies that the user and the administrator allow.
+    `unfit`: why none of them looks at the job, empty if they do.
+    `stood_down`: by policy, why it leaves the job alone for now, empty if it does not.
+    `pause`: after a failure, None if nothing has failed since the last success.
+    `refused`: why, until something succeeds. `undo`: the policy whose sizes a kubelet did not set,
+        and why: they are to be restored.
+    `shown`: what its TrainingPlan shows.
+    """
+
+    tracked: TrackedJob
+    since: float
+    history: History = field(default_factory=History)
+    budget: Budget = field(default_factory=Budget)
+    trial: Trial | None = None
+    operation: Operation | None = None
+    chosen: Mapping[str, PolicyChoice] = field(default_factory=dict)
+    unfit: str = ""
+    stood_down: dict[str, str] = field(default_factory=dict)
+    company: frozenset[tuple[str, int | None]] = frozenset()
+    pause: Pause | None = None
+    refused: Verdict | None = None
+    undo: tuple[str, Verdict] | None = None
+    shown: Shown | None = None
+
+    def fail(self, now: float, *, lasting: bool, changes: int) -> None:
+        """Take in a failure; each in a row doubles the pause."""
+        failures = self.pause.failures + 1 if self.pause else 1
+        pause = exponential_backoff(failures, first=_PAUSE_SECONDS, longest=_LONGEST_PAUSE_SECONDS)
+        self.pause = Pause(now + pause, failures, changes, lasting=lasting)
+
+    def meet(self, company: frozenset[tuple[str, int | None]], *, now: float) -> None:
+        """Take in which pods share its nodes: figures from before a change compare with none after.
+
+        Other pods end a trial, as nobody can tell any more what it has brought.
+        """
+        if {uid for uid, _ in company} != {uid for uid, _ in self.company}:
+            self.since, self.trial = now, None
+        if company != self.company:
+            self.history.forget()
+        self.company = company
+
+    def fresh(self, now: float) -> bool:
+        """Return whether too little has been seen of it to take anything from it."""
+        return now - self.since < _FRESH_SECONDS
+
+
+def watch(tracked: TrackedJob, now: float) -> WatchedJob:
+    """Begin to watch a job; what it lost before counts on."""
+    noted = tracked.state.cpu
+    return WatchedJob(tracked, since=now, budget=Budget(used=noted.used, lost=noted.lost))
+
+
+def live_pods(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
+    """Return the pods that have not ended and are not about to."""
+    return tuple(pod for pod in pods if not (pod.finished or pod.deleting))
+
+
+def is_whole(watched: WatchedJob, pods: tuple[Pod, ...]) -> bool:
+    """Return whether all pods of a job exist, and run as far as they have not ended."""
+    present = sum(not pod.deleting for pod in pods)
+    return present >= watched.tracked.job.pods and all(
+        pod.node_name and pod.phase == "Running" for pod in live_pods(pods)
+    )
+
+
+def all_measured(pods: tuple[Pod, ...], uses: Uses) -> bool:
+    """Return whether the CPU use of all pods is known."""
+    return all(uses.of(pod.uid) for pod in live_pods(pods))

@@ -1,0 +1,280 @@
+"""The companion drives resize on a node of trainings: what is written, restored and shown."""
+
+from dataclasses import replace
+
+import pytest
+
+from kfext import names
+from kfext.model.cpu_state import CpuState
+from kfext.model.job_state import state_of
+from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
+from kfext.model.quota import Quota
+from kfext.model.verdict import Verdict
+from kfext.state.companion import MOST_BEGUN
+from tests.unit.state.training_node import SIZE, TrainingNode
+
+FORBIDDEN = 'cannot patch resource "pods/resize" in API group ""'
+BEYOND = "maximum cpu usage per Container is 1, but limit is 1400m"
+
+
+def contended(policy: TrainingPolicy | None = None, *, resize: str = "cpu") -> TrainingNode:
+    """Two jobs that have converged long since, and one that begins to grow."""
+    bed = TrainingNode(policy)
+    bed.submit("old", converges=2.0, resize=resize)
+    bed.submit("older", converges=2.0, resize=resize)
+    bed.run(1500)
+    bed.submit("new", converges=400.0, resize=resize)
+    return bed
+
+
+def squeezed() -> TrainingNode:
+    """The same after the first two were restricted."""
+    bed = contended().run(120)
+    assert bed.limit("old") == bed.limit("older") == SIZE // 4
+    return bed
+
+
+def policy(**modes: Mode) -> TrainingPolicy:
+    return TrainingPolicy("p", companion={name: PolicyChoice(mode) for name, mode in modes.items()})
+
+
+def reason(bed: TrainingNode, name: str) -> str:
+    shown = bed.shown.get(name)
+    return shown.verdict.reason if shown else ""
+
+
+def limits(bed: TrainingNode) -> set[int | None]:
+    return {bed.limit(name) for name in ("old", "older")}
+
+
+# --- acting ---------------------------------------------------------------------------------------
+
+
+def test_jobs_that_converged_leave_cpu_to_one_that_grows() -> None:
+    bed = squeezed().run(200)
+    assert {name for name, _ in bed.written} == {"old", "older"}
+    assert bed.trainings["new"].use == SIZE / 2
+    assert bed.limit("new") is None
+
+
+def test_what_was_done_is_shown_as_long_as_it_stands() -> None:
+    shown = squeezed().run(300).shown["old"]
+    assert shown is not None
+    assert shown.resized
+    assert shown.verdict.reason == names.REASON_CPU_MOVED
+    assert "350m of the 1400m" in shown.verdict.message
+
+
+def test_a_job_alone_on_its_node_is_left_as_it_is() -> None:
+    bed = TrainingNode()
+    bed.submit("alone")
+    assert not bed.run(600).written
+    assert reason(bed, "alone") == names.REASON_NOTHING_TO_MOVE
+
+
+@pytest.mark.parametrize("resize", ["off", "observe"])
+def test_nothing_is_written_of_jobs_that_did_not_opt_in(resize: str) -> None:
+    assert not contended(resize=resize).run(600).written
+
+
+def test_what_would_be_done_is_shown_before_it_is_done() -> None:
+    bed = contended(resize="observe").run(120)
+    shown = bed.shown["old"]
+    assert shown is not None
+    assert not shown.resized
+    assert shown.verdict.reason == names.REASON_WOULD_MOVE
+    assert "350m of the 1400m" in shown.verdict.message
+
+
+def test_a_policy_that_may_only_observe_writes_nothing() -> None:
+    bed = contended(policy(resize=Mode.OBSERVE)).run(300)
+    assert not bed.written
+    assert reason(bed, "old") == names.REASON_WOULD_MOVE
+
+
+def test_what_was_taken_is_given_back_once_the_growing_job_has_ended() -> None:
+    bed = squeezed()
+    bed.finish("new")
+    assert limits(bed.run(300)) == {SIZE}
+
+
+def test_a_replaced_pod_is_restricted_again() -> None:
+    bed = squeezed()
+    bed.replace_pod("old")
+    assert bed.limit("old") is None
+    assert limits(bed.run(300)) == {SIZE // 4}
+
+
+def test_few_operations_begin_at_once() -> None:
+    bed = TrainingNode(size=48_000)
+    for number in range(3 * MOST_BEGUN):
+        bed.submit(f"old-{number}", converges=2.0)
+    bed.run(600)
+    bed.submit("new", converges=400.0)
+    begun = []
+    for _ in range(30):
+        before = len(bed.written)
+        bed.round()
+        begun.append(len(bed.written) - before)
+    assert max(begun) == MOST_BEGUN
+
+
+def test_a_job_that_loses_its_budget_is_left_alone() -> None:
+    bed = squeezed().run(2400)
+    assert reason(bed, "old") == names.REASON_RESTS
+    assert bed.limit("old") == SIZE
+    assert "resize" in state_of(bed.tracked(bed.trainings["old"]).job).cpu.rests
+
+
+def test_a_change_that_helps_no_job_is_undone_once() -> None:
+    bed = TrainingNode()
+    bed.submit("old", converges=2.0)
+    bed.run(1500)
+    bed.submit("new", converges=40.0, pace=20.0)
+    assert bed.run(100).limit("old") not in {None, SIZE}
+    bed.run(400)
+    assert bed.limit("old") == SIZE
+    assert reason(bed, "old") == names.REASON_RESTS
+    before = len(bed.written)
+    assert len(bed.run(600).written) == before
+
+
+# --- giving back ----------------------------------------------------------------------------------
+
+
+def test_off_gives_back_at_the_next_look_and_leaves_no_note() -> None:
+    bed = squeezed()
+    bed.annotate("old", "off")
+    bed.round()
+    assert bed.limit("old") == SIZE
+    bed.run(60)
+    assert bed.tracked(bed.trainings["old"]).state.cpu == CpuState()
+    assert bed.shown["old"] is None
+
+
+def test_observe_gives_back_and_goes_on_to_show() -> None:
+    bed = squeezed()
+    bed.annotate("old", "observe")
+    bed.round()
+    assert bed.limit("old") == SIZE
+    assert reason(bed.run(300), "old") == names.REASON_WOULD_MOVE
+
+
+def test_a_namespace_that_is_opted_out_gets_everything_back() -> None:
+    bed = squeezed()
+    bed.manage("false")
+    bed.round()
+    assert limits(bed) == {SIZE}
+
+
+def test_a_policy_that_is_switched_off_gives_back_although_another_may_act() -> None:
+    bed = squeezed()
+    bed.planner.settings.observe_policy(policy(resize=Mode.OFF))
+    bed.round()
+    assert limits(bed) == {SIZE}
+
+
+def test_a_size_that_somebody_else_wrote_stays_and_the_job_is_left_alone() -> None:
+    bed = squeezed()
+    bed.size_by_hand("old", 777)
+    bed.run(900)
+    assert bed.limit("old") == 777
+    assert reason(bed, "old") == names.REASON_RESTS
+    assert [name for name, step in bed.written if name == "old" and step.sizes] == ["old"]
+
+
+def test_a_limit_of_the_user_is_what_comes_back() -> None:
+    bed = TrainingNode()
+    bed.submit("old", converges=2.0, limit=1000)
+    bed.run(300)
+    bed.submit("new", converges=400.0)
+    bed.run(120)
+    assert (bed.limit("old") or 0) < 1000
+    bed.annotate("old", "off")
+    bed.round()
+    assert bed.limit("old") == 1000
+
+
+# --- faults ---------------------------------------------------------------------------------------
+
+
+def test_after_a_restart_sizes_stay_until_new_windows_are_there() -> None:
+    bed = squeezed()
+    bed.restart()
+    before = len(bed.written)
+    bed.run(60)
+    assert len(bed.written) == before
+    assert limits(bed.run(240)) == {SIZE // 4}
+
+
+def test_a_size_that_was_noted_and_never_written_is_no_hand_of_others() -> None:
+    bed = squeezed()
+    step = next(step for name, step in bed.written if name == "old")
+    made = bed.trainings["old"].made
+    (one, _), noted = step.sizes[0], step.state
+    cpu = replace(noted.cpu, written={"worker-0": (900, SIZE // 4)})
+    made.annotated(names.STATE, replace(noted, cpu=cpu).encode(job_uid=one.owner_uid))
+    bed.restart()
+    bed.run(300)
+    assert reason(bed, "old") != names.REASON_RESTS
+
+
+def test_F6_what_the_api_server_refuses_is_not_tried_again_before_a_quota_changes() -> None:
+    bed = contended()
+    tried: list[object] = []
+    bed.answer = lambda step: tried.append(step) or BEYOND  # type: ignore[func-returns-value]
+    bed.run(1200)
+    assert len(tried) == 2
+    assert reason(bed, "old") == names.REASON_RESIZE_REFUSED
+    quotas, quota = bed.planner.queue.quotas, Quota("team", "q")
+    quotas.observe_quota(None, quota)
+    quotas.observe_quota(quota, replace(quota, hard={"cpu": 1}))
+    bed.answer = lambda step: ""
+    assert limits(bed.run(120)) == {SIZE // 4}
+    assert reason(bed, "old") == names.REASON_CPU_MOVED
+
+
+def test_F6_without_the_right_it_is_tried_seldom() -> None:
+    bed = contended()
+    tried: list[object] = []
+    bed.answer = lambda step: tried.append(step) or FORBIDDEN  # type: ignore[func-returns-value]
+    bed.run(1200)
+    assert 6 <= len(tried) <= 16
+    bed.answer = lambda step: ""
+    assert limits(bed.run(400)) == {SIZE // 4}
+
+
+@pytest.mark.parametrize(
+    ("why", "rests"),
+    [
+        pytest.param("Infeasible", True, id="what can never be is given up"),
+        pytest.param("Deferred", False, id="what is deferred is tried again"),
+        pytest.param("Error", False, id="so is what failed"),
+    ],
+)
+def test_F6_what_a_kubelet_does_not_set_is_restored(why: str, *, rests: bool) -> None:
+    bed = contended()
+    bed.kubelet = Verdict(why, "not now")
+    bed.run(150)
+    sizes = [step.sizes[0][1].limit for name, step in bed.written if name == "old"]
+    assert sizes[:2] == [SIZE // 4, SIZE]
+    bed.kubelet = None
+    bed.run(400)
+    assert (reason(bed, "old") == names.REASON_RESTS) is rests
+    assert limits(bed) == ({SIZE} if rests else {SIZE // 4})
+
+
+def test_F6_a_guaranteed_pod_is_left_alone_with_the_reason() -> None:
+    bed = TrainingNode()
+    bed.submit("old", converges=2.0, limit=20, guaranteed=True)
+    assert not bed.run(300).written
+    shown = bed.shown["old"]
+    assert shown is not None
+    assert shown.verdict.reason in {names.REASON_STANDS_DOWN, names.REASON_NOTHING_TO_MOVE}
+
+
+def test_a_job_is_not_touched_while_a_pod_of_it_is_missing() -> None:
+    bed = contended()
+    bed.planner.cluster.observe_pod(bed.pod("old"), replace(bed.pod("old"), phase="Pending"))
+    bed.run(30)
+    assert not [name for name, _ in bed.written if name == "old"]
