@@ -1,5 +1,6 @@
 """kfext goes: every job goes on, and nothing of ours blocks."""
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +15,10 @@ from e2e.harness.pods import FOREIGN_GATE, take_foreign_gate
 from e2e.harness.refusing import admit_pods, refuse_pods
 from e2e.harness.space import Space
 from kfext import names
+from kfext.controller.companion_condition import encode_companion
+from kfext.controller.conditions import Conditions
+from kfext.core.companion.shown import Shown
+from kfext.model.verdict import Verdict
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 
@@ -92,6 +97,30 @@ def left_behind(kfext: Kfext) -> list[str]:
         if name in {*own, "kfext", "kfext-policy-edit", names.MARKS_POLICY}
         or name.endswith(".kfext.dev")
     ]
+
+
+def test_the_manual_waits_until_no_pod_has_limits_of_kfext(
+    space: Space, kfext: Kfext, tmp_path: Path
+) -> None:
+    (wait,) = (one for one in remove_section() if one.startswith("while "))
+    still = wait.removeprefix("while ").partition("; do ")[0]
+    shell = Shell(kfext.testbed, tmp_path)
+    about = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "gone", "uid": "none"}
+    body = {
+        "apiVersion": "kfext.dev/v1alpha1",
+        "kind": "TrainingPlan",
+        "metadata": {"name": "pytorchjob-resized"},
+        "spec": {"job": about},
+    }
+    space.kube.create(space.path("trainingplans"), body)
+    status = f"{space.path('trainingplans', 'pytorchjob-resized')}/status"
+    shell.run(f"! ({still})")
+    for resized in (True, False):
+        shown = Shown(resized, Verdict(names.REASON_CPU_MOVED, "700m"))
+        conditions = [encode_companion("none", shown, Conditions(time.time))]
+        space.kube.patch(status, {"status": {"conditions": conditions}})
+        shell.run(still if resized else f"! ({still})")
+    shell.run(wait)
 
 
 @pytest.mark.long

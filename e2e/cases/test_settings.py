@@ -34,7 +34,6 @@ MALFORMED = {
     "gpu-limit.chief": ["all"],
 }
 WELL_FORMED = {
-    "resize": "cpu",
     "migrate": "checkpointed",
     "metrics": "push",
     "gpu-share": "0.5",
@@ -86,6 +85,7 @@ def test_all_malformed_settings_are_named_at_once(shared: Space) -> None:
     answer = shared.try_submit(workers("bad", 2, annotations=wrong))
     assert answer.status == 422
     assert all(key in answer.message for key in wrong)
+    assert "off, observe, cpu" in answer.message
 
 
 @pytest.mark.parametrize(("key", "value"), WELL_FORMED.items())

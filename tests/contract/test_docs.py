@@ -1,4 +1,4 @@
-"""What docs/settings.md states, against the code that decides it."""
+"""What docs/settings.md and its neighbours state, against the code that decides it."""
 
 import importlib
 import re
@@ -133,3 +133,9 @@ def test_the_page_on_progress_has_every_log_and_whether_it_is_recognised() -> No
     rows = {row["log"]: row["without a setting"] for row in table("docs/progress.md", "log")}
     want = {name: "yes" if name in RECOGNISED else "no" for name in TRAINING}
     assert rows == want
+
+
+def test_the_page_on_resize_has_every_reason_of_its_condition() -> None:
+    rows = [only(row["reason"]) for row in table("docs/elastic.md", "reason")]
+    assert len(rows) == len(set(rows))
+    assert set(rows) == names.REASONS_RESIZED

@@ -194,7 +194,6 @@ def _settings(
 def _without_effect(settings: Settings) -> Iterator[str]:
     """Yield a sentence for each setting that is well-formed but does nothing in this version."""
     asked = {
-        names.RESIZE: settings.resize is not Resize.OFF,
         names.MIGRATE: settings.migrate != NEVER,
         names.METRICS: settings.metrics.source == PUSH,
         **{f"{_PREFIX}{key}": True for key in settings.gpu},

@@ -50,7 +50,7 @@ WARNED = {
         "required; it stays suspended",
     ),
     "a feature that has not landed": (
-        job(annotations={names.RESIZE: "cpu"}),
+        job(annotations={names.MIGRATE: "checkpointed"}),
         FACTS,
         "has no effect yet",
     ),

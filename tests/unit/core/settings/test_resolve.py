@@ -143,7 +143,6 @@ def test_a_similar_key_is_looked_for_only_where_it_is_shown(
 
 
 WITHOUT_EFFECT = {
-    names.RESIZE: "cpu",
     names.MIGRATE: "checkpointed",
     names.METRICS: "push",
     names.GPU_SHARE: "0.5",
@@ -170,6 +169,11 @@ def test_that_elastic_acts_only_at_the_start_is_a_warning() -> None:
 def test_settings_that_ask_for_nothing_do_not_warn() -> None:
     asked = {names.NETWORK: "pod", names.RESIZE: "off", names.MIGRATE: "never"}
     assert settings({**asked, names.METRICS: "off"}).warnings == ()
+
+
+@pytest.mark.parametrize("value", ["observe", "cpu"])
+def test_resize_has_an_effect_so_it_does_not_warn(value: str) -> None:
+    assert settings({names.RESIZE: value}).warnings == ()
 
 
 def test_parsed_values_are_kept_for_the_features_that_will_use_them() -> None:
