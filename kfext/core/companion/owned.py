@@ -18,9 +18,12 @@ class Owner(Enum):
 
 
 def owner_of(pod: Pod, state: CpuState) -> Owner:
-    """Return who set the CPU limit of a pod. What nobody has changed is the user's."""
+    """Return who set the CPU limit of a pod. What nobody has changed is the user's.
+
+    A pod without a limit was never resized, as no limit can be removed again: it was made anew.
+    """
     asked = asked_of(pod, state)
-    if pod.trainer is None or asked is None or pod.trainer.limit == asked.limit:
+    if pod.trainer is None or asked is None or pod.trainer.limit in {None, asked.limit}:
         return Owner.USER
     return Owner.KFEXT if pod.trainer.limit in state.written.get(_name(pod), ()) else Owner.OTHER
 

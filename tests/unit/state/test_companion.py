@@ -183,6 +183,18 @@ def test_a_size_that_somebody_else_wrote_stays_and_the_job_is_left_alone() -> No
     assert [name for name, step in bed.written if name == "old" and step.sizes] == ["old"]
 
 
+def test_a_pod_that_is_made_anew_after_off_and_on_is_no_hand_of_others() -> None:
+    """What was given back is a limit, which the job is taken to have been submitted with."""
+    bed = squeezed()
+    bed.annotate("old", "off")
+    bed.run(60)
+    bed.annotate("old", "cpu")
+    bed.run(200)
+    bed.replace_pod("old")
+    bed.run(60)
+    assert reason(bed, "old") != names.REASON_RESTS
+
+
 def test_a_limit_of_the_user_is_what_comes_back() -> None:
     bed = TrainingNode()
     bed.submit("old", converges=2.0, limit=1000)
