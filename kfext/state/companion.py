@@ -201,7 +201,9 @@ class Companion:
         """Yield the steps that restore what the user wrote, whatever else is under way."""
         for job in here.jobs:
             one = self._watched[job.uid]
-            if one.tracked.busy or self._operations.paused(one, now, restoring=True):
+            writing = one.operation is not None and one.operation.writing
+            paused = self._operations.paused(one, now, restoring=True)
+            if one.tracked.busy or writing or paused:
                 continue
             state = one.tracked.state.cpu
             back = restoring(

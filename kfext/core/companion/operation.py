@@ -55,6 +55,11 @@ class Operation:
         return self.proposal.rank is Rank.SAFETY
 
     @property
+    def writing(self) -> bool:
+        """Whether the step of its present stage is to be written, or is being."""
+        return self.phase is Phase.WRITING
+
+    @property
     def last(self) -> bool:
         """Whether no stage follows."""
         return self.stage + 1 >= len(self.proposal.stages)

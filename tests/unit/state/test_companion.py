@@ -11,6 +11,7 @@ from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.model.quota import Quota
 from kfext.model.verdict import Verdict
 from kfext.state.companion import MOST_BEGUN
+from tests.unit.state.split_job import LIMIT, SplitJob
 from tests.unit.state.training_node import SIZE, TrainingNode
 
 FORBIDDEN = 'cannot patch resource "pods/resize" in API group ""'
@@ -290,3 +291,30 @@ def test_a_job_is_not_touched_while_a_pod_of_it_is_missing() -> None:
     bed.planner.cluster.observe_pod(bed.pod("old"), replace(bed.pod("old"), phase="Pending"))
     bed.run(30)
     assert not [name for name, _ in bed.written if name == "old"]
+
+
+# --- operations of two stages ---------------------------------------------------------------------
+
+
+def shrunk() -> SplitJob:
+    """The server has been restricted, and the worker is to get what that had."""
+    bed = SplitJob()
+    while not bed.written:
+        bed.round()
+    assert bed.limits() == {"worker": LIMIT, "ps": 50}
+    return bed
+
+
+def test_cpu_moves_from_the_server_to_the_worker() -> None:
+    bed = shrunk()
+    bed.round()
+    assert bed.limits() == {"worker": 2 * LIMIT - 50, "ps": 50}
+
+
+def test_a_job_that_opts_out_between_two_stages_is_written_one_step_at_a_time() -> None:
+    bed = shrunk()
+    bed.annotate(names.RESIZE, "off")
+    for _ in range(3):
+        bed.round()
+        assert len(bed.steps) <= 1
+    assert bed.limits() == {"worker": LIMIT, "ps": LIMIT}
