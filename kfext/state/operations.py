@@ -101,10 +101,12 @@ class Operations:
             else:
                 self._end(watched, None)
             return
-        watched.operation = None
         self._pause(watched, now, lasting=bool(final) and _NO_RIGHT not in final)
         if final:
             watched.refused = Verdict(names.REASON_RESIZE_REFUSED, final)
+        if operation is not None:
+            why = final or "a pod changed, or the API server did not answer"
+            self._abandon(watched, operation, Verdict(names.REASON_RESIZE_REFUSED, why))
 
     def forget(self, watched: WatchedJob) -> Resize:
         """Return the step that leaves no note of the CPU on a job."""
@@ -137,16 +139,23 @@ class Operations:
         )
 
     def _fail(self, watched: WatchedJob, operation: Operation, why: Verdict, *, now: float) -> None:
-        """Take in that a kubelet did not set a stage: what was written is to be restored."""
-        watched.operation = None
+        """Take in that a kubelet did not set a stage."""
         self._pause(watched, now, lasting=False)
         watched.refused = Verdict(names.REASON_RESIZE_REFUSED, f"{why.reason}: {why.message}")
+        self._abandon(watched, operation, why)
+
+    def _abandon(self, watched: WatchedJob, operation: Operation, why: Verdict) -> None:
+        """End an operation of which a part may be written: that is to be restored."""
+        watched.operation = None
         if not operation.restores:
             watched.undo = operation.proposal.policy, why
 
     def _end(self, watched: WatchedJob, trial: Trial | None) -> None:
+        restored = watched.operation is not None and watched.operation.restores
         watched.operation, watched.trial = None, trial
-        watched.pause = watched.refused = None
+        if not (restored and watched.pause is not None and watched.pause.lasting):
+            # What was refused for good still is when what the user wrote has been restored.
+            watched.pause = watched.refused = None
 
     def _pause(self, watched: WatchedJob, now: float, *, lasting: bool) -> None:
         changes = self._changes(watched.tracked.job.namespace)

@@ -48,8 +48,8 @@ class WatchedJob:
     `unfit`: why none of them looks at the job, empty if they do.
     `stood_down`: by policy, why it leaves the job alone for now, empty if it does not.
     `pause`: after a failure, None if nothing has failed since the last success.
-    `refused`: why, until something succeeds. `undo`: the policy whose sizes a kubelet did not set,
-        and why: they are to be restored.
+    `refused`: why, until something succeeds. `undo`: the policy whose sizes were not all written
+        or set, and why: they are to be restored.
     `shown`: what its TrainingPlan shows.
     """
 
@@ -69,8 +69,10 @@ class WatchedJob:
     shown: Shown | None = None
 
     def fail(self, now: float, *, lasting: bool, changes: int) -> None:
-        """Take in a failure; each in a row doubles the pause."""
+        """Take in a failure; each in a row doubles the pause. A refusal for good stays one."""
         failures = self.pause.failures + 1 if self.pause else 1
+        if self.pause is not None and self.pause.changes == changes:
+            lasting |= self.pause.lasting
         pause = exponential_backoff(failures, first=_PAUSE_SECONDS, longest=_LONGEST_PAUSE_SECONDS)
         self.pause = Pause(now + pause, failures, changes, lasting=lasting)
 

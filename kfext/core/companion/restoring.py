@@ -34,8 +34,8 @@ def restoring(
 ) -> Restoring | None:
     """Return what is to be restored of a job, None if nothing is.
 
-    `chosen`: the policies that the user and the administrator allow. `undo`: a policy whose sizes a
-    kubelet did not set, and why.
+    `chosen`: the policies that the user and the administrator allow. `undo`: a policy whose sizes
+    were not all written or set, and why.
     """
     changed = next((pod for pod in pods if owner_of(pod, state) is Owner.OTHER), None)
     if changed is not None and chosen and not chosen.keys() <= state.rests.keys():
@@ -43,7 +43,7 @@ def restoring(
         return _back(job, signals, reason, rests=dict.fromkeys(chosen, reason))
     if undo is not None:
         policy, why = undo
-        reason = f"the kubelet did not set the CPU limits: {why.message or why.reason}"
+        reason = f"not all CPU limits were set: {why.message or why.reason}"
         rests = {policy: reason} if why.reason == _INFEASIBLE else {}
         return _back(job, signals, reason, rests=rests)
     acting = {name for name, one in chosen.items() if one.mode is Mode.ACT} - state.rests.keys()

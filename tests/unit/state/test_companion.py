@@ -318,3 +318,13 @@ def test_a_job_that_opts_out_between_two_stages_is_written_one_step_at_a_time() 
         bed.round()
         assert len(bed.steps) <= 1
     assert bed.limits() == {"worker": LIMIT, "ps": LIMIT}
+
+
+def test_what_was_written_before_a_refusal_is_given_back_and_not_tried_again() -> None:
+    bed = shrunk()
+    bed.answer = lambda step: BEYOND if step.sizes[0][1].limit > LIMIT else ""
+    bed.run(10)
+    assert bed.limits() == {"worker": LIMIT, "ps": LIMIT}
+    before = len(bed.written)
+    bed.run(60)
+    assert len(bed.written) == before

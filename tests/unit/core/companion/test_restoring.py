@@ -1,0 +1,124 @@
+"""When what the user wrote is restored although no policy proposes it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from kfext.core.companion.proposal import Rank, Size
+from kfext.core.companion.restoring import Restoring, is_resized, restoring
+from kfext.model.cpu_state import AskedCpu, CpuState
+from kfext.model.policy import Mode, PolicyChoice
+from kfext.model.verdict import Verdict
+from tests.unit.core.companion.jobs import job, pod, signals
+from tests.unit.core.companion.pods import running
+
+ACTS, SHOWS = PolicyChoice(Mode.ACT), PolicyChoice(Mode.OBSERVE)
+INFEASIBLE, DEFERRED = Verdict("Infeasible", "too much"), Verdict("Deferred", "no room")
+RESTS = {"resize": "its budget is spent"}
+
+
+def state(**fields: Any) -> CpuState:
+    """Of a job of which resize has restricted a pod to 350m, which the user wrote 1000m for."""
+    defaults: dict[str, Any] = {
+        "asked": {"worker": AskedCpu(20, 1000)},
+        "written": {"worker-0": (350,)},
+        "by": frozenset({"resize"}),
+    }
+    return CpuState(**{**defaults, **fields})
+
+
+def found(
+    *,
+    limit: int | None = 350,
+    noted: CpuState | None = None,
+    chosen: Mapping[str, PolicyChoice] | None = None,
+    undo: tuple[str, Verdict] | None = None,
+) -> Restoring | None:
+    noted = noted or state()
+    by_hand = limit == 777
+    of = job("j", pod("worker-0", limit=limit, user_limit=limit if by_hand else 1000))
+    return restoring(
+        of,
+        signals(of),
+        pods=[running(0, limit)],
+        state=noted,
+        chosen={"resize": ACTS, "shift": ACTS} if chosen is None else chosen,
+        undo=undo,
+    )
+
+
+RESTORED: dict[str, tuple[dict[str, Any], str]] = {
+    "the job has opted out": ({"chosen": {}}, "resize may not act"),
+    "it is only to be shown": ({"chosen": {"resize": SHOWS, "shift": SHOWS}}, "may not act"),
+    "the policy was switched off": ({"chosen": {"shift": ACTS}}, "resize may not act"),
+    "the policy rests": ({"noted": state(rests=RESTS)}, "resize may not act"),
+    "a kubelet did not set it": ({"undo": ("resize", DEFERRED)}, "no room"),
+}
+
+
+@pytest.mark.parametrize(("case", "why"), RESTORED.values(), ids=RESTORED)
+def test_what_the_user_wrote_is_restored(case: dict[str, Any], why: str) -> None:
+    back = found(**case)
+    assert back is not None
+    assert back.proposal.stages == ((Size("worker-0", 1000),),)
+    assert (back.proposal.rank, back.proposal.measure) == (Rank.SAFETY, None)
+    assert why in back.proposal.reason
+    assert not back.rests
+
+
+LEFT: dict[str, dict[str, Any]] = {
+    "the policy may act": {},
+    "another that rests has not written it": {"noted": state(rests={"shift": "why"})},
+    "another is switched off": {"chosen": {"resize": ACTS}},
+    "nothing is restricted": {"limit": 1000, "chosen": {}},
+    "a kubelet did not set what it has by now": {"limit": 1000, "undo": ("resize", DEFERRED)},
+}
+
+
+@pytest.mark.parametrize("case", LEFT.values(), ids=LEFT)
+def test_nothing_is_restored_while(case: dict[str, Any]) -> None:
+    assert found(**case) is None
+
+
+def test_what_a_kubelet_can_never_set_makes_the_policy_rest() -> None:
+    back = found(undo=("resize", INFEASIBLE))
+    assert back is not None
+    assert list(back.rests) == ["resize"]
+    assert back.proposal.rests
+
+
+def test_after_a_hand_of_others_every_policy_rests_and_that_pod_is_left_as_it_is() -> None:
+    back = found(limit=777)
+    assert back is not None
+    assert set(back.rests) == {"resize", "shift"}
+    assert back.proposal.stages == ()
+    assert "is the new wish" in back.proposal.reason
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param({"noted": state(rests=dict.fromkeys(["resize", "shift"], "why"))}, id="once"),
+        pytest.param({"chosen": {}}, id="not for one that has opted out"),
+    ],
+)
+def test_that_is_noted(case: dict[str, Any]) -> None:
+    assert found(limit=777, **case) is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "user", "want"),
+    [
+        pytest.param(350, 1000, True, id="restricted"),
+        pytest.param(1000, 1000, False, id="as the user wrote it"),
+        pytest.param(None, 1000, False, id="a new pod without a limit"),
+        pytest.param(1400, None, False, id="a limit as large as the node where there was none"),
+        pytest.param(350, None, True, id="any other limit where there was none"),
+    ],
+)
+def test_whether_a_pod_has_another_limit_than_the_users(
+    limit: int | None, user: int | None, *, want: bool
+) -> None:
+    of = job("j", pod("a", limit=limit, user_limit=user))
+    assert is_resized(of, signals(of)) is want

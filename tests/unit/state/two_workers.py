@@ -1,0 +1,96 @@
+"""A job of two workers that run, as the companion watches it; writes are made by hand."""
+
+from dataclasses import replace
+
+from kfext.core.companion.proposal import Proposal, Size
+from kfext.core.companion.signals import JobSignal, Signals
+from kfext.core.lifecycle.steps import Resize
+from kfext.model.cpu_size import TrainerCpu
+from kfext.model.cpu_use import CpuUse
+from kfext.model.pod import Pod
+from kfext.model.verdict import Verdict
+from kfext.names import STATE
+from kfext.state.operations import Operations
+from kfext.state.planner import Planner
+from kfext.state.signals import job_signal, signals_of
+from kfext.state.watched_job import watch
+from tests.builders import job, node, pod
+from tests.unit.core.companion.jobs import proposal
+
+NODE, SIZE = "a", 1400
+SHRINK, GROW = Size("uid-1-worker-0", 200), Size("uid-1-worker-1", 600)
+TWO_STAGES = proposal("uid-1", stages=((SHRINK,), (GROW,)))
+
+
+class TwoWorkers:
+    """`pods`: their names, by which limits are read and set."""
+
+    def __init__(self, limit: int | None = 400) -> None:
+        self.made = job().worker(2, cpu="20m").resumed()
+        self.changes = 0
+        planner = Planner()
+        self.cluster, self.uses = planner.cluster, planner.progress.uses
+        self.cluster.observe_node(None, node(NODE, cpu=f"{SIZE}m"))
+        self.cluster.observe_job(self.made.raw)
+        for index in (0, 1):
+            one = pod(self.made.build(), "worker", index, bound=NODE, phase="Running")
+            cpu = TrainerCpu(20, limit, given=limit)
+            self.cluster.observe_pod(None, replace(one, trainer=cpu))
+        self.watched = watch(self.cluster.jobs["uid-1"], 0.0)
+        self.operations = Operations(self.cluster, self.uses, lambda _: self.changes)
+
+    def pod(self, index: int) -> Pod:
+        return next(one for one in self.pods if one.replica and one.replica.index == index)
+
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        return self.cluster.pods("uid-1")
+
+    def change(self, index: int, **fields: object) -> None:
+        """Have the API server show a pod otherwise; its CPU by `limit` and `given`."""
+        one = self.pod(index)
+        assert one.trainer is not None
+        cpu = {key: fields.pop(key) for key in ("limit", "given") if key in fields}
+        newer = replace(one, resource_version=str(int(one.resource_version) + 1), **fields)  # type: ignore[arg-type]
+        self.cluster.observe_pod(one, replace(newer, trainer=replace(one.trainer, **cpu)))  # type: ignore[arg-type]
+
+    def lose(self, index: int) -> None:
+        self.cluster.observe_pod(self.pod(index), None)
+
+    def signals(self) -> tuple[JobSignal, Signals]:
+        of = job_signal(self.watched, self.pods, None, self.uses, in_flight=False)
+        return of, signals_of(self.cluster, [of], self.uses, measured=self.pods)
+
+    # --- an operation ---------------------------------------------------------------------------
+
+    def begin(self, of: Proposal = TWO_STAGES, **more: object) -> Resize | None:
+        return self.operations.begin(self.watched, of, resized=False, **more)  # type: ignore[arg-type]
+
+    def write(self, step: Resize | None, *, at: float = 0.0) -> None:
+        """Have the API server accept a step."""
+        assert step is not None
+        made = self.made.annotated(STATE, step.state.encode(job_uid="uid-1"))
+        self.cluster.take_job(made.build(), made.raw)
+        for one, size in step.sizes:
+            assert one.replica is not None
+            self.change(one.replica.index, limit=size.limit)
+        self.operations.finish(self.watched, complete=True, final="", now=at)
+
+    def refuse(self, final: str = "", *, at: float = 0.0) -> None:
+        self.operations.finish(self.watched, complete=False, final=final, now=at)
+
+    def set(self, index: int) -> None:
+        """Have the kubelet set the limit of a pod."""
+        trainer = self.pod(index).trainer
+        assert trainer is not None
+        self.change(index, given=trainer.limit)
+
+    def measure(self, at: float, *indices: int) -> None:
+        of = [self.pod(index) for index in indices or (0, 1)]
+        self.uses.take({one.uid: CpuUse(0.1, at=at, window=30.0) for one in of})
+
+    def advance(self, now: float = 0.0) -> Resize | None:
+        return self.operations.advance(self.watched, now=now)
+
+    def refused(self) -> Verdict | None:
+        return self.watched.refused
