@@ -28,8 +28,9 @@ from kfext.state.cluster import Cluster
 from kfext.state.uses import Uses
 from kfext.state.watched_job import WatchedJob, live_pods
 
-_NO_RIGHT = "cannot patch resource"
-"""In the answer of the API server where a right is missing, which shows no change when it comes."""
+_PASSING = ("cannot patch resource", "rejected our request due to an error in our request")
+"""In the answer of the API server where a right is missing, which shows no change when it comes, or
+where a `test` of the patch failed: the job has changed meanwhile."""
 
 
 class Operations:
@@ -101,7 +102,8 @@ class Operations:
             else:
                 self._end(watched, None)
             return
-        self._pause(watched, now, lasting=bool(final) and _NO_RIGHT not in final)
+        passing = any(answer in final for answer in _PASSING)
+        self._pause(watched, now, lasting=bool(final) and not passing)
         if final:
             watched.refused = Verdict(names.REASON_RESIZE_REFUSED, final)
         if operation is not None:

@@ -188,10 +188,12 @@ def test_the_rest_of_the_state_of_a_job_stays() -> None:
 
 # --- faults ---------------------------------------------------------------------------------------
 
+CHANGED = "422 Invalid: the server rejected our request due to an error in our request"
 PAUSES: dict[str, tuple[str, float, bool]] = {
     "a conflict": ("", 30, False),
     "a refusal": (BEYOND, 10_000, True),
     "a right that is missing": (FORBIDDEN, 30, False),
+    "a job that changed meanwhile": (CHANGED, 30, False),
 }
 
 
