@@ -12,14 +12,15 @@ from kfext.core.companion.shown import Shown
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import Situation
-from kfext.core.lifecycle.steps import Step, Unsuspend
+from kfext.core.lifecycle.steps import Resize, Step, Unsuspend
 from kfext.core.patches import job as job_patch
-from kfext.errors import Conflict, KfextError, Unavailable
+from kfext.errors import Conflict, Invalid, KfextError, Unavailable
+from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.model.verdict import Verdict
 from kfext.names import QUEUED, REASON_NO_ROOM, REASON_TOO_BIG
 from kfext.state import planner as planner_module
-from kfext.state.planner import Planner
+from kfext.state.planner import MOST_DECISIONS, Planner
 from kfext.state.tracked_job import TrackedJob
 from tests.builders import JobBuilder, job, node
 from tests.unit.controller.model import FakeApi
@@ -248,3 +249,108 @@ async def test_a_job_that_cannot_be_judged_does_not_stop_the_others(
     bench.submit(gang("good", created=2))
     await bench.tick()
     assert bench.started() == ["good"]
+
+
+# --- the companion --------------------------------------------------------------------------------
+
+
+BEYOND = Invalid(status=422, reason="Invalid", message="beyond the quota")
+AWAY = Unavailable(status=0, reason="", message="no connection")
+
+
+class FakeCompanion:
+    """Begins to resize a job of the bench when it is asked next, or fails."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.asked = 0
+        self.outcomes: list[tuple[bool, str]] = []
+        self.job = ""
+        self.error: Exception | None = None
+        self._bench = bench
+        bench.planner.companion = self  # type: ignore[assignment]
+
+    def steps(self, now: Moment) -> list[tuple[TrackedJob, Step]]:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        if not self.job:
+            return []
+        tracked, self.job = self._bench.cluster.jobs[self.job], ""
+        step = Resize((), tracked.state, Verdict(names.REASON_CPU_MOVED, "why"))
+        tracked.decide(step, at=now.monotonic)
+        return [(tracked, step)]
+
+    def news(self) -> list[tuple[TrackedJob, Shown | None]]:
+        return []
+
+    def finish(self, tracked: TrackedJob, *, complete: bool, final: str, now: float) -> None:
+        self.outcomes.append((complete, final))
+
+
+async def test_an_error_in_the_companion_does_not_keep_jobs_from_being_placed(bench: Bench) -> None:
+    FakeCompanion(bench).error = KeyError("a bug")
+    for uid in ("one", "two"):
+        bench.submit(gang(uid, cpu="500m"))
+        await bench.tick()
+    assert set(bench.started()) == {"one", "two"}
+
+
+async def test_the_companion_decides_once_no_decision_on_a_placement_is_left_over(
+    bench: Bench,
+) -> None:
+    companion = FakeCompanion(bench)
+    for number in range(MOST_DECISIONS + 1):
+        bench.submit(gang(f"job-{number}", cpu="64"))
+    await bench.tick()
+    assert companion.asked == 0
+    await bench.tick()
+    assert companion.asked == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "final"),
+    [
+        pytest.param(
+            Invalid(status=422, reason="Invalid", message="beyond the quota"),
+            "beyond the quota",
+            id="refused",
+        ),
+        pytest.param(
+            Unavailable(status=0, reason="", message="no connection"), "", id="not answered"
+        ),
+    ],
+)
+async def test_a_resize_that_fails_is_no_failure_of_the_placement(
+    bench: Bench, error: KfextError, final: str
+) -> None:
+    companion = FakeCompanion(bench)
+    bench.submit(gang("one", cpu="64"))
+    await bench.tick()
+    tracked, shown = bench.cluster.jobs["one"], len(bench.reports)
+    companion.job = "one"
+    bench.writer.answer = refusing(error)
+    await bench.tick()
+    assert [complete for complete, _ in companion.outcomes] == [False]
+    assert final in companion.outcomes[0][1]
+    assert tracked.settled
+    assert not tracked.refusals
+    assert len(bench.reports) == shown
+    assert "one" in bench.cluster.changed
+
+
+@pytest.mark.parametrize("complete", [True, False])
+async def test_a_job_that_is_resized_is_decided_on_once_that_is_written(
+    bench: Bench, *, complete: bool
+) -> None:
+    async def answer(entry: TrackedJob, step: Step) -> bool:
+        return complete
+
+    companion = FakeCompanion(bench)
+    bench.submit(gang("one", cpu="64"))
+    await bench.tick()
+    companion.job = "one"
+    bench.writer.answer = answer
+    await bench.tick()
+    assert companion.outcomes == [(complete, "")]
+    assert bench.cluster.jobs["one"].settled
+    assert "one" in bench.cluster.changed
