@@ -1,0 +1,32 @@
+"""Why all policies leave a job alone."""
+
+from dataclasses import replace
+
+import pytest
+
+from kfext.core.companion.stand_down import why_stand_down
+from kfext.model.cpu_state import MOST_RESIZED
+from kfext.model.job import TrainingJob
+from kfext.model.pod import Pod
+from tests.builders import job
+from tests.unit.core.companion.pods import OF, running
+
+MANY = [running(index) for index in range(MOST_RESIZED + 1)]
+KUEUE = job("TFJob").worker(1).queued_by_kueue().build()
+WHY: dict[str, tuple[TrainingJob, list[Pod], str]] = {
+    "Kueue accounts for its resources": (KUEUE, [running()], "Kueue"),
+    "it has more pods than are remembered": (OF, MANY, "49 pods"),
+    "it is not known what trains": (OF, [replace(running(), trainer=None)], "no container"),
+    "a pod is no replica": (OF, [running(), running(1, replica=None)], "no container"),
+    "a resize restarts a container": (OF, [running(), running(1, restarts=True)], "resizePolicy"),
+}
+
+
+@pytest.mark.parametrize(("of", "pods", "why"), WHY.values(), ids=WHY)
+def test_a_job_is_left_alone_when(of: TrainingJob, pods: list[Pod], why: str) -> None:
+    assert why in (why_stand_down(of, pods) or "")
+
+
+@pytest.mark.parametrize("pods", [[], [running()], MANY[:-1]], ids=len)
+def test_any_other_is_not(pods: list[Pod]) -> None:
+    assert why_stand_down(OF, pods) is None

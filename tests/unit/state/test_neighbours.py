@@ -1,0 +1,107 @@
+"""What jobs that share a node lose for others, and how their trials end."""
+
+from typing import Any
+
+import pytest
+
+from kfext.core.companion.proposal import Rank
+from kfext.core.companion.signals import JobSignal, Signals
+from kfext.core.companion.trial import WINDOWS, Trial
+from kfext.model.job_state import JobState
+from kfext.state.neighbours import charge, judged
+from kfext.state.tracked_job import TrackedJob
+from kfext.state.watched_job import WatchedJob, watch
+from tests.builders import job as made
+from tests.unit.core.companion.jobs import job, pod, proposal, signals
+
+BUILT = made().worker(1).resumed().build()
+SECONDS = 10.0
+
+
+def watched(*uids: str) -> dict[str, WatchedJob]:
+    return {uid: watch(TrackedJob({}, BUILT, None, JobState()), 0.0) for uid in uids}
+
+
+# --- what is lost ---------------------------------------------------------------------------------
+
+
+def charged(**first: Any) -> tuple[float, float]:
+    """What the first of two jobs has used and lost after 10 s."""
+    of = watched("j", "k")
+    here = signals(job("j", pod("j-0", **first)), job("k", pod("k-0", use=900)))
+    charge(here, of, seconds=SECONDS)
+    return of["j"].budget.used, of["j"].budget.lost
+
+
+CHARGED: dict[str, tuple[dict[str, Any], tuple[float, float]]] = {
+    "what it has below an equal share": ({"use": 350, "limit": 350}, (3.5, 3.5)),
+    "nothing without a limit": ({"use": 350}, (3.5, 0)),
+    "nothing if its limit does not stop it": ({"use": 100, "limit": 350}, (1.0, 0)),
+    "nothing if the limit is the user's": ({"use": 350, "limit": 350, "user_limit": 350}, (3.5, 0)),
+    "nothing while its use is not known": ({"limit": 350}, (0, 0)),
+}
+
+
+@pytest.mark.parametrize(("first", "want"), CHARGED.values(), ids=CHARGED)
+def test_a_job_loses(first: dict[str, Any], want: tuple[float, float]) -> None:
+    assert charged(**first) == pytest.approx(want)
+
+
+def test_a_job_is_charged_on_each_of_its_nodes() -> None:
+    of = watched("j")
+    spread = job("j", pod("j-0", use=100, node="a"), pod("j-1", use=300, node="b"))
+    charge(signals(spread), of, seconds=SECONDS)
+    assert of["j"].budget.used == pytest.approx(4.0)
+
+
+# --- trials ---------------------------------------------------------------------------------------
+
+
+def after(uses: list[int], *, ended: str = "k", **of: Any) -> tuple[WatchedJob, list[Any]]:
+    """A trial of j for k, which used 400m before; with what is to be undone at last."""
+    one = watched("j", "k")
+    one["j"].trial = Trial(proposal("j", serves="k"), before=(400, 400))
+    undone: list[Any] = []
+    for use in uses:
+        undone = judged(served(use, **of), one, ended={ended})
+    return one["j"], undone
+
+
+def served(use: int, **of: Any) -> Signals:
+    restricted: JobSignal = job("j", pod("j-0", limit=350, user_limit=1000), **of)
+    return signals(restricted, job("k", pod("k-0", use=use)))
+
+
+def test_a_trial_ends_with_a_gain() -> None:
+    one, undone = after([600])
+    assert (one.trial, undone) == (None, [])
+
+
+def test_a_trial_without_a_gain_is_to_be_undone_until_that_begins() -> None:
+    one, undone = after([400] * (WINDOWS + 1))
+    (back,) = undone
+    assert (back.job, back.rank, back.rests) == ("j", Rank.SAFETY, True)
+    assert one.trial is not None
+
+
+def test_only_windows_of_the_job_that_is_served_count() -> None:
+    one, undone = after([600] * WINDOWS, ended="j")
+    assert one.trial is not None
+    assert (one.trial.after, undone) == ((), [])
+
+
+def test_no_window_counts_while_an_operation_is_in_flight() -> None:
+    one, _ = after([600], in_flight=True)
+    assert one.trial is not None
+    assert one.trial.after == ()
+
+
+def test_a_trial_is_moot_when_the_job_that_is_served_has_gone() -> None:
+    one = watched("j")
+    one["j"].trial = Trial(proposal("j", serves="k"), before=(400,))
+    assert judged(signals(job("j")), one, ended=()) == []
+    assert one["j"].trial is None
+
+
+def test_a_job_without_a_trial_is_left_as_it_is() -> None:
+    assert judged(served(400), watched("j", "k"), ended={"k"}) == []

@@ -1,0 +1,114 @@
+"""What policies see of the jobs that opted in."""
+
+from dataclasses import replace
+
+import pytest
+
+from kfext.core.companion.signals import NodeSignal, PodSignal
+from kfext.core.progress.course import Progress
+from kfext.core.progress.reported import GrowthState, Reported
+from kfext.model.cpu_state import AskedCpu, CpuState
+from kfext.model.cpu_use import CpuUse
+from kfext.model.job_state import JobState
+from kfext.model.policy import PolicyChoice
+from kfext.state.signals import job_signal, signals_of
+from tests.builders import job, node, pod
+from tests.unit.state.two_workers import NODE, SIZE, TwoWorkers
+
+ASKED = {"worker": AskedCpu(20, 1000)}
+
+
+@pytest.mark.parametrize(
+    ("use", "want"),
+    [
+        pytest.param(0.75, 750, id="its use where that is known"),
+        pytest.param(None, 300, id="else its request"),
+    ],
+)
+def test_of_any_other_pod_on_a_node_counts(use: float | None, want: int) -> None:
+    bed = TwoWorkers()
+    beside = pod(job(name="o", uid="o").worker(1, cpu="300m").build(), "worker", 0, bound=NODE)
+    bed.cluster.observe_pod(None, beside)
+    if use is not None:
+        bed.uses.take({beside.uid: CpuUse(use, at=0.0, window=30.0)})
+    found = signals_of(bed.cluster, [bed.signals()[0]], bed.uses, measured=[*bed.pods, beside])
+    assert found.nodes == {NODE: NodeSignal(SIZE, want)}
+
+
+def test_pods_of_the_jobs_themselves_do_not_count_among_the_others() -> None:
+    bed = TwoWorkers()
+    bed.measure(0.0)
+    assert bed.signals()[1].nodes[NODE].others == 0
+
+
+def test_a_job_with_a_pod_on_an_unknown_node_is_left_out() -> None:
+    bed = TwoWorkers()
+    bed.cluster.observe_node(node(NODE, cpu=f"{SIZE}m"), None)
+    found = bed.signals()[1]
+    assert (found.jobs, found.nodes) == ((), {})
+
+
+def test_a_pod_is_seen_with_its_size_and_its_use() -> None:
+    bed = TwoWorkers(limit=400)
+    bed.measure(0.0, 0)
+    seen = {one.uid: one for one in bed.signals()[0].pods}
+    first = PodSignal(
+        bed.pod(0).uid, "worker", NODE, request=20, limit=400, user_limit=400, use=100
+    )
+    assert seen[bed.pod(0).uid] == first
+    assert seen[bed.pod(1).uid].use is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "want"),
+    [
+        pytest.param(350, 1000, id="what is noted of one that kfext resized"),
+        pytest.param(1000, 1000, id="what it has if that is the user's"),
+        pytest.param(777, 777, id="what somebody else wrote since"),
+    ],
+)
+def test_the_limit_of_the_user_is(limit: int, want: int) -> None:
+    bed = TwoWorkers(limit=limit)
+    state = CpuState(asked=ASKED, written={"worker-0": (350,), "worker-1": (350,)})
+    bed.watched.tracked.state = JobState(cpu=state)
+    assert {one.user_limit for one in bed.signals()[0].pods} == {want}
+
+
+def test_pods_that_ended_are_unbound_or_of_unknown_cpu_are_not_seen() -> None:
+    bed = TwoWorkers()
+    bed.change(0, phase="Succeeded")
+    one = bed.pod(1)
+    for unseen in (replace(one, node_name=""), replace(one, trainer=None)):
+        seen = job_signal(bed.watched, (bed.pod(0), unseen), None, bed.uses, in_flight=False)
+        assert seen.pods == ()
+
+
+def test_a_job_is_seen_with_its_progress_and_what_rests() -> None:
+    bed = TwoWorkers()
+    bed.watched.chosen = {"resize": PolicyChoice()}
+    bed.watched.tracked.state = JobState(cpu=CpuState(rests={"shift": "why"}))
+    bed.watched.history.rate = 2.0
+    reported = Reported(Progress(), growth=0.4, state=GrowthState.COMPLETING)
+    seen = job_signal(bed.watched, bed.pods, reported, bed.uses, in_flight=True)
+    assert (seen.uid, seen.growth, seen.state) == ("uid-1", 0.4, GrowthState.COMPLETING)
+    assert (seen.rests, seen.rate, seen.in_flight) == (frozenset({"shift"}), 2.0, True)
+    assert seen.policies == {"resize": PolicyChoice()}
+
+
+@pytest.mark.parametrize(
+    "reported",
+    [
+        pytest.param(None, id="no progress was ever read"),
+        pytest.param(Reported(), id="its metric is unknown"),
+    ],
+)
+def test_a_job_is_new_if(reported: Reported | None) -> None:
+    bed = TwoWorkers()
+    seen = job_signal(bed.watched, bed.pods, reported, bed.uses, in_flight=False)
+    assert (seen.state, seen.growth) == (GrowthState.NEW, None)
+
+
+def test_no_policy_looks_at_a_job_that_is_unfit() -> None:
+    bed = TwoWorkers()
+    bed.watched.chosen, bed.watched.unfit = {"resize": PolicyChoice()}, "why"
+    assert bed.signals()[0].policies == {}

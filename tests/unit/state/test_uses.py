@@ -1,0 +1,42 @@
+"""The CPU that pods use, and how often each was measured anew."""
+
+from kfext.model.cpu_use import CpuUse
+from kfext.model.verdict import Verdict
+from kfext.state.uses import Uses
+
+UNKNOWN = Verdict("NotMeasured", "the metrics API does not answer")
+
+
+def numbers(*rounds: dict[str, CpuUse | Verdict]) -> list[int | None]:
+    """How often pod p had been measured after each round."""
+    uses, found = Uses(), []
+    for one in rounds:
+        uses.take(one)
+        known = uses.of("p")
+        found.append(known.number if known else None)
+    return found
+
+
+def at(when: float, cores: float = 0.35) -> dict[str, CpuUse | Verdict]:
+    return {"p": CpuUse(cores, at=when, window=30.0)}
+
+
+def test_a_use_is_read_in_millicores() -> None:
+    uses = Uses()
+    uses.take(at(30, cores=0.3504))
+    known = uses.of("p")
+    assert known is not None
+    assert known.millicores == 350
+
+
+def test_each_new_measurement_counts() -> None:
+    assert numbers(at(30), at(60), at(90)) == [1, 2, 3]
+
+
+def test_one_that_is_read_again_does_not_count() -> None:
+    assert numbers(at(30), at(30), at(60)) == [1, 1, 2]
+
+
+def test_what_was_not_measured_in_the_last_round_is_not_known() -> None:
+    assert numbers(at(30), {}) == [1, None]
+    assert numbers(at(30), {"p": UNKNOWN}) == [1, None]
