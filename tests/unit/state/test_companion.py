@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import event, given, note, settings
+from hypothesis import strategies as st
 
 from kfext import names
 from kfext.model.cpu_state import CpuState
@@ -12,6 +14,7 @@ from kfext.model.quota import Quota
 from kfext.model.verdict import Verdict
 from kfext.state.companion import MOST_BEGUN
 from tests.unit.state.split_job import LIMIT, SplitJob
+from tests.unit.state.training_history import ACTS, TrainingHistory
 from tests.unit.state.training_node import SIZE, TrainingNode
 
 FORBIDDEN = 'cannot patch resource "pods/resize" in API group ""'
@@ -328,3 +331,24 @@ def test_what_was_written_before_a_refusal_is_given_back_and_not_tried_again() -
     before = len(bed.written)
     bed.run(60)
     assert len(bed.written) == before
+
+
+# --- whatever happens -----------------------------------------------------------------------------
+
+histories = st.builds(
+    lambda beginning, acts: [*beginning, *acts],
+    st.sampled_from([(), (TrainingHistory.crowds,)]),
+    st.lists(st.sampled_from(ACTS), max_size=15),
+)
+
+
+@pytest.mark.histories
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_limits_stay_in_bounds_and_end_as_the_user_wrote_them(data: st.DataObject) -> None:
+    history = TrainingHistory(data)
+    for act in data.draw(histories, label="acts"):
+        note(f"{history.at:g} s: {act.__name__}")
+        act(history)
+    history.ends()
+    event("resized" if any(step.sizes for _, step in history.written) else "left as they are")

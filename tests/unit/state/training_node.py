@@ -100,9 +100,10 @@ class TrainingNode:
         pace: float | None = None,
         resize: str = "cpu",
         limit: int | None = None,
+        uid: str = "",
         **fields: object,
     ) -> Training:
-        made = job(name=name, uid=f"uid-{name}").worker(1, cpu="20m").resumed()
+        made = job(name=name, uid=uid or f"uid-{name}").worker(1, cpu="20m").resumed()
         made.annotated(names.RESIZE, resize)
         plan = Plan(made.build().uid, 1, {ReplicaKey("worker", 0): NODE})
         made.annotated(names.PLAN, plan.encode())
