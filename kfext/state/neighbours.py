@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
-from kfext.core.companion.contest import contest
+from kfext.core.companion.contest import contests
 from kfext.core.companion.proposal import Proposal
 from kfext.core.companion.signals import Signals, use_of
 from kfext.core.companion.trial import Outcome
@@ -11,8 +11,7 @@ from kfext.state.watched_job import WatchedJob
 
 def charge(here: Signals, watched: Mapping[str, WatchedJob], *, seconds: float) -> None:
     """Add what each job used, and lost below an equal share of a node, in the last seconds."""
-    for node in here.nodes:
-        of = contest(node, here.jobs, here)
+    for node, of in contests(here.jobs, here).items():
         for job in of.jobs:
             use = use_of(job.on(node))
             if use is not None:

@@ -81,10 +81,11 @@ class WatchedJob:
 
         Other pods end a trial, as nobody can tell any more what it has brought.
         """
+        if company == self.company:
+            return
         if {uid for uid, _ in company} != {uid for uid, _ in self.company}:
             self.since, self.trial = now, None
-        if company != self.company:
-            self.history.forget()
+        self.history.forget()
         self.company = company
 
     def fresh(self, now: float) -> bool:

@@ -64,6 +64,26 @@ class Contest:
         return sum(map(least_limit, job.on(self.node)))
 
 
+def contests(jobs: Sequence[JobSignal], signals: Signals) -> dict[str, Contest]:
+    """Return the contests of some jobs by node, in the order of the names of the nodes.
+
+    On each node only the jobs there are looked at, so that many nodes cost no more than their pods.
+    """
+    there: dict[str, list[JobSignal]] = {}
+    for job in signals.jobs:
+        for node in job.nodes:
+            there.setdefault(node, []).append(job)
+    decided = {job.uid for job in jobs}
+    return {
+        node: contest(
+            node,
+            [job for job in there[node] if job.uid in decided],
+            Signals(signals.nodes, tuple(there[node])),
+        )
+        for node in sorted({node for job in jobs for node in job.nodes})
+    }
+
+
 def contest(node: str, jobs: Sequence[JobSignal], signals: Signals) -> Contest:
     """Return the contest of those of some jobs that have pods on a node."""
     here = sorted((job for job in jobs if job.on(node)), key=lambda job: job.uid)

@@ -8,7 +8,7 @@ Source: Zheng et al., FlowCon, ICPP 2019.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kfext.core.companion.contest import Contest, contest
+from kfext.core.companion.contest import Contest, contests
 from kfext.core.companion.demand import parts_of
 from kfext.core.companion.policy import Advice, Policy
 from kfext.core.companion.proposal import Proposal, Size, give_back, in_stages
@@ -37,9 +37,7 @@ def _propose(signals: Signals) -> Advice:
     willing, stood_down = RESIZE.willing(signals, _why_not)
     spent = [job for job in willing if job.budget.spent(RESIZE.of(job, "budget"))]
     jobs = [job for job in willing if job not in spent]
-    nodes = sorted({node for job in jobs for node in job.nodes})
-    contests = {node: contest(node, jobs, signals) for node in nodes}
-    changes = _changes(jobs, contests.values())
+    changes = _changes(jobs, contests(jobs, signals))
     found = [_left_alone(job, signals) for job in spent]
     found += [_proposal(job, changes[job.uid], signals) for job in jobs]
     return Advice(tuple(one for one in found if one is not None), stood_down)
@@ -72,13 +70,12 @@ def _left_alone(job: JobSignal, signals: Signals) -> Proposal | None:
     return give_back(RESIZE.name, job, signals, reason=reason, rests=True)
 
 
-def _changes(jobs: Iterable[JobSignal], contests: Iterable[Contest]) -> dict[str, list[_Change]]:
-    """Return by uid on which nodes the cap of a job changes."""
-    contests = list(contests)
-    by_growth = {one.node: one.caps() for one in contests}
-    limits: dict[str, dict[str, int]] = {one.node: {} for one in contests}
+def _changes(jobs: Iterable[JobSignal], of: Mapping[str, Contest]) -> dict[str, list[_Change]]:
+    """Return by uid on which nodes the cap of a job changes; `of`: the contests by node."""
+    by_growth = {node: one.caps() for node, one in of.items()}
+    limits: dict[str, dict[str, int]] = {node: {} for node in of}
     for job in jobs:
-        on = [one for one in contests if job.uid in one.present]
+        on = [of[node] for node in job.nodes]
         wanted = {one.node: by_growth[one.node][job.uid] for one in on}
         # The slowest pod sets the pace of the job, so more elsewhere would be of no use to it.
         shares = [
@@ -93,7 +90,7 @@ def _changes(jobs: Iterable[JobSignal], contests: Iterable[Contest]) -> dict[str
                 share = round(min(shares, default=1.0) * one.size)
                 limits[one.node][job.uid] = min(max(share, one.floor(job)), one.size)
     found: dict[str, list[_Change]] = {job.uid: [] for job in jobs}
-    for one in contests:
+    for one in of.values():
         raised = one.raised(limits[one.node])
         for job in one.jobs:
             if (change := _change(job, one, raised)) is not None:

@@ -1,6 +1,6 @@
 """What a node has for the jobs that are decided on, and what each wants of it."""
 
-from kfext.core.companion.contest import contest
+from kfext.core.companion.contest import contest, contests
 from kfext.core.companion.signals import JobSignal
 from tests.unit.core.companion.jobs import job, pod, signals
 
@@ -69,3 +69,14 @@ def test_what_may_be_given_away_stays_below_what_counts_as_full() -> None:
     assert raised["other"] == 1400
     assert 600 + raised["capped"] < 0.95 * 1400
     assert found.raised({"capped": 300, "other": 700})["capped"] == raised["capped"]
+
+
+def test_the_contests_of_many_nodes_are_those_of_each() -> None:
+    jobs = [
+        job(f"j{at}", *(pod(f"j{at}-{node}", node=f"n{node}", use=90 * at) for node in on))
+        for at, on in enumerate([(1, 2), (2, 3), (3,), (1, 3), (4,)])
+    ]
+    every, decided = signals(*jobs, others=100), jobs[:4]
+    found = contests(decided, every)
+    assert found == {node: contest(node, decided, every) for node in ("n1", "n2", "n3")}
+    assert list(found) == sorted(found)
