@@ -8,6 +8,7 @@ jobs whose pods run are touched, so no placement waits for it.
 import math
 from collections.abc import Callable, Iterator
 
+from kfext import names
 from kfext.core.companion.arbitration import arbitrate
 from kfext.core.companion.cadence import Cadence, neighbourhoods
 from kfext.core.companion.choices import chosen_policies
@@ -24,6 +25,7 @@ from kfext.core.settings.resolve import Settings
 from kfext.model.cpu_state import CpuState
 from kfext.model.moment import Moment
 from kfext.model.policy import PolicyChoice
+from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
 from kfext.state.companion_words import shown_of
 from kfext.state.neighbours import charge, judged
@@ -128,6 +130,9 @@ class Companion:
                 ended.add(uid)
             if signal.pods:
                 found.append(signal)
+            elif one.chosen and one.unfit:
+                unfit = Verdict(names.REASON_STANDS_DOWN, one.unfit)
+                self._show(one, Shown(resized=False, verdict=unfit))
         running = self._progress.running()
         return signals_of(self._cluster, found, self._progress.uses, measured=running), ended
 
@@ -174,10 +179,13 @@ class Companion:
                 one = self._watched[job.uid]
                 paused = self._operations.paused(one, now)
                 shown = shown_of(one, job, here, would.get(job.uid), decided=decided, paused=paused)
-                if shown != one.shown:
-                    one.shown = shown
-                    self._news[job.uid] = one.tracked
+                self._show(one, shown)
         return begun
+
+    def _show(self, one: WatchedJob, shown: Shown | None) -> None:
+        if shown != one.shown:
+            one.shown = shown
+            self._news[one.tracked.job.uid] = one.tracked
 
     def _due(self, policy: Policy, signals: Signals, now: float) -> frozenset[str]:
         """Return the jobs that a policy looks at now."""

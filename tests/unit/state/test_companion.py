@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from kfext import names
 from kfext.model.cpu_state import CpuState
 from kfext.model.job_state import state_of
+from kfext.model.moment import Moment
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.model.quota import Quota
 from kfext.model.verdict import Verdict
 from kfext.state.companion import MOST_BEGUN
-from tests.unit.state.split_job import LIMIT, SplitJob
+from tests.unit.state.split_job import LIMIT, UID, SplitJob
 from tests.unit.state.training_history import ACTS, TrainingHistory
 from tests.unit.state.training_node import SIZE, TrainingNode
 
@@ -287,6 +288,19 @@ def test_F6_a_guaranteed_pod_is_left_alone_with_the_reason() -> None:
     shown = bed.shown["old"]
     assert shown is not None
     assert shown.verdict.reason in {names.REASON_STANDS_DOWN, names.REASON_NOTHING_TO_MOVE}
+
+
+def test_a_job_of_which_it_is_not_known_what_trains_is_left_alone_with_the_reason() -> None:
+    bed = SplitJob()
+    for one in bed.cluster.pods(UID):
+        bed.cluster.observe_pod(one, replace(one, trainer=None, resource_version="2"))
+    now = Moment(10.0, 10.0)
+    bed.planner.tick(now)
+    bed.planner.companion.steps(now)
+    ((_, shown),) = bed.planner.companion.news()
+    assert shown is not None
+    assert shown.verdict.reason == names.REASON_STANDS_DOWN
+    assert "not known what trains" in shown.verdict.message
 
 
 def test_a_job_is_not_touched_while_a_pod_of_it_is_missing() -> None:
