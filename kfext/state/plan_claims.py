@@ -31,8 +31,7 @@ class PlanClaims:
         wanted = plan_claims(tracked.started, plan, pods, priority=priority, lapsed=tracked.lapsed)
         for key in tracked.claimed.keys() - wanted.keys():
             self._ledger.drop(key)
-        for key, claim in wanted.items():
-            self._ledger.claim(key, claim)
+        self._ledger.claim_all(wanted)
         # Claims that passed from the plan to a pod were handed over before; the rest is free again.
         freed = any(
             key not in wanted or wanted[key].node != claim.node

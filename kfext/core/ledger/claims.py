@@ -66,6 +66,7 @@ def _replica_claims(
     present = {pod.replica: pod for pod in pods if not pod.deleting}
     groups = {group.type.lower(): group for group in job.groups}
     claims: dict[Hashable, Claim] = {}
+    shared: dict[tuple[str, str], Claim] = {}  # of the replicas without a pod, by type and node
     # Iterate over the plan, whose size is bounded; the job may state any number of replicas.
     for key, node in plan.assignment.items():
         pod, group = present.get(key) if present else None, groups.get(key.type)
@@ -76,14 +77,18 @@ def _replica_claims(
         replaced = pod is not None and pod.phase == "Failed" and group.restarts
         if pod is not None and (pod.home or pod.finished) and not replaced:
             continue  # it claims for itself, or needs no more
-        requests = pod.requests if pod else group.requests
-        alone = pod or group.constraints
-        claims[plan_key(job.uid, key)] = Claim(
-            node=node,
-            requests=requests,
-            host_ports=alone.host_ports,
-            job=job.uid,
-            priority=priority,
-            gang_terms=alone.gang_terms,
-        )
+        claim = None if pod else shared.get((key.type, node))
+        if claim is None:
+            alone = pod or group.constraints
+            claim = Claim(
+                node=node,
+                requests=pod.requests if pod else group.requests,
+                host_ports=alone.host_ports,
+                job=job.uid,
+                priority=priority,
+                gang_terms=alone.gang_terms,
+            )
+            if pod is None:
+                shared[key.type, node] = claim
+        claims[plan_key(job.uid, key)] = claim
     return claims

@@ -88,23 +88,23 @@ class Columns:
         self._allocatable[:, row] = self._claimed[:, row] = 0
         self._assumed[:, row] = 0
 
-    def book(self, row: int, requests: Resources, sign: int) -> None:
-        """Add the requests of a pod to what is claimed of a row, or subtract them.
+    def book(self, row: int, requests: Resources, times: int) -> None:
+        """Add the requests of so many pods to what is claimed of a row; fewer than 0: subtract.
 
         A claim without requests is for ports alone and no pod, so nothing is assumed for it.
         """
         for resource, number in requests.items():
-            self.book_one(row, resource, number, sign)
+            self.book_one(row, resource, number, times)
         if not requests:
             return
         for line, (resource, number) in enumerate(ASSUMED.items()):
             if not requests.get(resource):
-                self._assumed[line, row] += sign * number
+                self._assumed[line, row] += times * number
 
-    def book_one(self, row: int, resource: str, number: int, sign: int) -> None:
-        """Add the request of a pod for one resource, if it is counted, or subtract it."""
+    def book_one(self, row: int, resource: str, number: int, times: int) -> None:
+        """Add the request of so many pods for one resource, if it is counted."""
         if line := self._line.get(resource):
-            self._claimed[line, row] += sign * min(number, LARGEST)
+            self._claimed[line, row] += times * min(number, LARGEST)
 
     def free(self, resources: Collection[str], count: int) -> Amounts:
         """Return what is left of the first `count` rows, shape (resources, count)."""

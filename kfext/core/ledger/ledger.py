@@ -6,7 +6,7 @@ query over 5,000 nodes costs microseconds; they are integers in the units of mod
 """
 
 import copy
-from collections.abc import Collection, Hashable, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from typing import Self
 
 import numpy as np
@@ -111,6 +111,24 @@ class Ledger:
         row = self._row.get(claim.node)
         if row is not None:
             self._book(row, claim, +1)
+
+    def claim_all(self, claims: Mapping[Hashable, Claim]) -> None:
+        """Set the claims of many keys; those that share one object are booked at once."""
+        alike: dict[int, list[Hashable]] = {}
+        for key, claim in claims.items():
+            if self._claims.get(key) is None:
+                alike.setdefault(id(claim), []).append(key)
+            else:
+                self.claim(key, claim)
+        for keys in alike.values():
+            claim = claims[keys[0]]
+            self.version += 1
+            for key in keys:
+                self._claims.add(key, claim)
+            self._tiers.note(claim, len(keys))
+            row = self._row.get(claim.node)
+            if row is not None:
+                self._book(row, claim, len(keys))
 
     def drop(self, key: Hashable) -> bool:
         """Remove the claim of `key`; return whether there was one."""
@@ -217,9 +235,9 @@ class Ledger:
             self._book(row, claim, -1)
         self._tiers.note(claim, -1)
 
-    def _book(self, row: int, claim: Claim, sign: int) -> None:
-        self._columns.book(row, claim.requests, sign)
-        self._tiers.book(row, claim, sign)
+    def _book(self, row: int, claim: Claim, times: int) -> None:
+        self._columns.book(row, claim.requests, times)
+        self._tiers.book(row, claim, times)
 
     def _staying(self, claims: Iterable[Claim]) -> Iterator[Claim]:
         leaves = self._leaves

@@ -49,17 +49,17 @@ class Tiers:
         """Return how many claims would leave."""
         return sum(number for tier, number in self._claims.items() if leaves(tier))
 
-    def note(self, claim: Claim, sign: int) -> None:
-        """Take in that there is a claim more, or one fewer."""
+    def note(self, claim: Claim, times: int) -> None:
+        """Take in that there are so many more of such a claim, or fewer."""
         tier = tier_of(claim)
-        self._claims[tier] = self._claims.get(tier, 0) + sign
+        self._claims[tier] = self._claims.get(tier, 0) + times
         if not self._claims[tier]:
             del self._claims[tier]
             self._columns.pop(tier, None)
 
-    def book(self, row: int, claim: Claim, sign: int) -> None:
-        """Add what a claim takes of a row, or subtract it."""
-        self._columns_of(claim, row).book(row, claim.requests, sign)
+    def book(self, row: int, claim: Claim, times: int) -> None:
+        """Add what so many of a claim take of a row; a negative number subtracts."""
+        self._columns_of(claim, row).book(row, claim.requests, times)
 
     def book_one(self, row: int, resource: str, claim: Claim) -> None:
         """Add what a claim takes of one resource of a row."""

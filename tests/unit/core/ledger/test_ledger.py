@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 import pytest
 from hypothesis import settings
@@ -51,6 +51,22 @@ class LedgerMachine(RuleBasedStateMachine):
         claim = Claim(name, requests, tuple(sorted(taken)))
         self.claims[key] = claim
         self.ledger.claim(key, claim)
+
+    @rule(some=st.sets(keys), name=node_names, requests=amounts, taken=ports, other=amounts)
+    def claim_all(
+        self,
+        some: set[int],
+        name: str,
+        requests: dict[str, int],
+        taken: set[tuple[str, int]],
+        other: dict[str, int],
+    ) -> None:
+        shared = Claim(name, requests, tuple(sorted(taken)))
+        claims: dict[Hashable, Claim] = {
+            key: shared if key % 3 else Claim(name, other) for key in some
+        }
+        self.claims |= {key: claims[key] for key in some}
+        self.ledger.claim_all(claims)
 
     @rule(key=keys)
     def drop(self, key: int) -> None:
@@ -232,3 +248,18 @@ def test_claims_are_found_by_their_nodes() -> None:
     on = ledger(node("a"), node("b"), used={"a": {"cpu": "1"}, "b": {"cpu": "2"}})
     assert [claim.requests["cpu"] for claim in on.claims_on("ba")] == [2000, 1000]
     assert on.claims_on("a", ignoring=[("other", "a")]) == []
+
+
+def test_claims_that_are_one_object_count_once_for_each_key() -> None:
+    made = ledger(node("a", cpu="8"), node("b", cpu="8"))
+    shared, other = Claim("a", {"cpu": 1000}, priority=5), Claim("b", {"cpu": 500})
+    made.claim("held", other)
+    made.claim_all({"one": shared, "two": shared, "three": shared, "held": shared, "last": other})
+    assert list(made.free(("cpu",))[0]) == [4000, 7500]
+    assert made.without(lambda tier: tier.priority == 5).free(("cpu",))[0][0] == 8000
+    for key in ("one", "two", "three"):
+        made.drop(key)
+    assert made.would_free(lambda tier: tier.priority == 5)
+    made.drop("held")
+    assert list(made.free(("cpu",))[0]) == [8000, 7500]
+    assert not made.would_free(lambda tier: tier.priority == 5)
