@@ -85,6 +85,8 @@ class WatchedJob:
             return
         if {uid for uid, _ in company} != {uid for uid, _ in self.company}:
             self.since, self.trial = now, None
+            if self.operation is not None:
+                self.operation.trial = None
         self.history.forget()
         self.company = company
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from kfext.core.companion.operation import Operation
 from kfext.core.companion.proposal import Measure
 from kfext.core.companion.trial import Trial
 from kfext.core.progress.course import Progress
@@ -108,6 +109,23 @@ def test_what_was_seen_before_compares_with_nothing_after(
     assert one.fresh(101.0) is fresh
     assert (one.trial is TRIAL) is keeps_trial
     assert bool(one.history.of(Measure.USE)) is keeps_history
+
+
+@pytest.mark.parametrize(
+    ("company", "want"),
+    [
+        pytest.param(RESIZED, TRIAL, id="the same pods"),
+        pytest.param(BESIDE, None, id="other pods"),
+    ],
+)
+def test_no_trial_begins_for_what_was_under_way_when_other_pods_came(
+    company: frozenset[tuple[str, int | None]], want: Trial | None
+) -> None:
+    one = watched()
+    one.meet(ALONE, now=0.0)
+    one.operation = Operation(TRIAL.proposal, trial=TRIAL)
+    one.meet(company, now=100.0)
+    assert one.operation.trial is want
 
 
 def test_a_job_is_fresh_for_two_windows() -> None:
