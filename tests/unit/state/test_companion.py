@@ -349,15 +349,20 @@ def test_what_was_written_before_a_refusal_is_given_back_and_not_tried_again() -
 
 # --- whatever happens -----------------------------------------------------------------------------
 
+CROWDED_BY_HAND = (
+    TrainingHistory.crowds,
+    TrainingHistory.is_sized_by_hand,
+    TrainingHistory.crowds,
+)
 histories = st.builds(
     lambda beginning, acts: [*beginning, *acts],
-    st.sampled_from([(), (TrainingHistory.crowds,)]),
+    st.sampled_from([(), (TrainingHistory.crowds,), CROWDED_BY_HAND]),
     st.lists(st.sampled_from(ACTS), max_size=15),
 )
 
 
 @pytest.mark.histories
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_limits_stay_in_bounds_and_end_as_the_user_wrote_them(data: st.DataObject) -> None:
     history = TrainingHistory(data)

@@ -18,7 +18,7 @@ from kfext.model.moment import Moment
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.model.verdict import Verdict
 from kfext.state.tracked_job import TrackedJob
-from tests.unit.state.training_node import ROUND, SIZE, Training, TrainingNode
+from tests.unit.state.training_node import ROUND, Training, TrainingNode
 
 REQUEST = 20
 MOST_JOBS = 5
@@ -44,7 +44,7 @@ class TrainingHistory(TrainingNode):
 
     def __init__(self, draw: st.DataObject) -> None:
         self.policy: TrainingPolicy | None = None
-        super().__init__()
+        super().__init__(size=draw.draw(st.sampled_from([1400, 150]), "size"))
         self.draw = draw
         self.failed = -PAUSED
         self.dies = False
@@ -182,7 +182,7 @@ class TrainingHistory(TrainingNode):
         self.planner.finish(tracked, now)
 
     def _sized_by_kfext(self, name: str, limit: int) -> None:
-        asked = SIZE if self.ours[name] is None else self.ours[name]
+        asked = self.size if self.ours[name] is None else self.ours[name]
         assert asked is not None
         assert min(asked, max(LEAST_LIMIT, REQUEST + 1)) <= limit <= asked
         assert limit > REQUEST, "the QoS class is kept"
@@ -205,19 +205,22 @@ class TrainingHistory(TrainingNode):
         for name, training in self.trainings.items():
             tracked = self.tracked(training)
             assert not tracked.busy
-            limit, asked = self.limit(name), self.ours[name]
             calm = max(self.off.get(name, self.at), self.failed + PAUSED)
             if self.at - calm > 2 * ROUND:
-                assert limit == asked or (asked is None and limit == SIZE), name
+                assert self._is_the_users(name), name
             if self.at - calm > SETTLED:
                 assert tracked.state.cpu == CpuState(), name
             if tracked.state.cpu == CpuState():
                 self.left_alone.pop(name, None)
             if name in self.left_alone:
-                assert limit == self.left_alone[name]
+                assert self.limit(name) == self.left_alone[name]
             if name not in self.touched:
                 rests = tracked.state.cpu.rests.values()
                 assert not any("somebody else" in reason for reason in rests), name
+
+    def _is_the_users(self, name: str) -> bool:
+        limit, asked = self.limit(name), self.ours[name]
+        return limit == asked or (asked is None and limit == self.size)
 
     def ends(self) -> None:
         """All is well again and all jobs opt out."""
@@ -228,6 +231,7 @@ class TrainingHistory(TrainingNode):
         while self.at < end and any(map(self._noted, self.trainings.values())):
             self.round()
         assert not any(map(self._noted, self.trainings.values()))
+        assert all(map(self._is_the_users, self.trainings))
 
     def _noted(self, training: Training) -> bool:
         return self.tracked(training).state.cpu != CpuState()
