@@ -362,7 +362,7 @@ histories = st.builds(
 
 
 @pytest.mark.histories
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_limits_stay_in_bounds_and_end_as_the_user_wrote_them(data: st.DataObject) -> None:
     history = TrainingHistory(data)
