@@ -117,6 +117,8 @@ class Reconciler:
             _log.exception("the companion has failed")
             self._metrics.steps.labels(step=Resize.__name__, outcome="failed").inc()
             return
+        for tracked, error in companion.failures:
+            _log.error("no resize", job=tracked.job.name, exc_info=error)
         for tracked, step in steps:
             writes.create_task(self._carry_out(tracked, step))
         for tracked, shown in companion.news():

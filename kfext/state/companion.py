@@ -6,7 +6,7 @@ jobs whose pods run are touched, so no placement waits for it.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from kfext import names
 from kfext.core.companion.arbitration import arbitrate
@@ -46,6 +46,7 @@ _Begun = list[tuple[WatchedJob, Resize | None]]
 class Companion:
     """Decides on the CPU of jobs that opted in.
 
+    `failures`: errors of ours in the last look, each with a job that it was about.
     `settings_of` returns what holds for a job; `changes` counts those to a namespace's quotas.
     """
 
@@ -62,6 +63,8 @@ class Companion:
         self._operations = Operations(cluster, progress.uses, changes)
         self._cadences = {policy.name: Cadence() for policy in POLICIES}
         self._watched: dict[str, WatchedJob] = {}
+        self.failures: list[tuple[TrackedJob, Exception]] = []
+        self._first = 0
         self._looked = -math.inf
         self._news: dict[str, TrackedJob] = {}
 
@@ -71,7 +74,7 @@ class Companion:
         begun = [(one, self._operations.advance(one, now=at)) for one in self._watched.values()]
         if at - self._looked >= LOOK_SECONDS:
             seconds = min(at - self._looked, 2 * LOOK_SECONDS)
-            self._looked = at
+            self._looked, self.failures = at, []
             self._enrol(at)
             begun += self._look(at, seconds=seconds)
         steps = [(one.tracked, step) for one, step in begun if step is not None]
@@ -132,7 +135,7 @@ class Companion:
                 found.append(signal)
             elif one.chosen and one.unfit:
                 unfit = Verdict(names.REASON_STANDS_DOWN, one.unfit)
-                self._show(one, Shown(resized=False, verdict=unfit))
+                self._tell(one, Shown(resized=False, verdict=unfit))
         running = self._progress.running()
         return signals_of(self._cluster, found, self._progress.uses, measured=running), ended
 
@@ -150,39 +153,60 @@ class Companion:
     # --- what is decided ------------------------------------------------------------------------
 
     def _look(self, now: float, *, seconds: float) -> _Begun:
-        """Return what begins now: first what is given back, then what policies propose."""
+        """Return what begins now: first what is given back, then what policies propose.
+
+        An error of ours on neighbours leaves them as they are, and touches no others.
+        """
         signals, ended = self._signals(now)
         due = {policy.name: self._due(policy, signals, now) for policy in POLICIES}
+        groups = neighbourhoods(signals.jobs)
+        self._first = (self._first + 1) % max(1, len(groups))
         begun: _Begun = []
-        for group in neighbourhoods(signals.jobs):
+        for group in (*groups[self._first :], *groups[: self._first]):
             nodes = {node for job in group for node in job.nodes}
             here = Signals({node: signals.nodes[node] for node in nodes}, group)
-            company = frozenset((pod.uid, pod.limit) for job in group for pod in job.pods)
-            for job in group:
-                self._watched[job.uid].meet(company, now=now)
-            charge(here, self._watched, seconds=seconds)
-            back = list(self._give_back(here, now))
-            begun += back
-            touched = {one.tracked.job.uid for one, _ in back}
-            proposals = judged(here, self._watched, ended=ended)
-            for policy in POLICIES:
-                proposals += self._advised(policy, here, due[policy.name])
-            chosen = arbitrate(
-                (one for one in proposals if one.job not in touched and self._ripe(one, now)), here
-            )
-            for proposal in chosen.act[: max(0, MOST_BEGUN - len(begun))]:
-                begun.append(self._begin(proposal, here))
-                touched.add(proposal.job)
-            would = {one.job: one for one in chosen.observe}
-            for job in group:
-                decided = any(job.uid in of for of in due.values())
-                one = self._watched[job.uid]
-                paused = self._operations.paused(one, now)
-                shown = shown_of(one, job, here, would.get(job.uid), decided=decided, paused=paused)
-                self._show(one, shown)
+            try:
+                company = here.company
+                for job in group:
+                    self._watched[job.uid].meet(company, now=now)
+                charge(here, self._watched, seconds=seconds)
+                proposals = judged(here, self._watched, ended=ended)
+                for policy in POLICIES:
+                    proposals += self._advised(policy, here, due[policy.name])
+                most = max(0, MOST_BEGUN - len(begun))
+                found, would = self._choose(proposals, here, now=now, most=most)
+                begun += found
+                for job in group:
+                    decided = any(job.uid in of for of in due.values())
+                    self._show(job, here, would.get(job.uid), decided=decided, now=now)
+            except Exception as error:
+                self.failures.append((self._watched[group[0].uid].tracked, error))
         return begun
 
-    def _show(self, one: WatchedJob, shown: Shown | None) -> None:
+    def _choose(
+        self, proposals: Iterable[Proposal], here: Signals, *, now: float, most: int
+    ) -> tuple[_Begun, dict[str, Proposal]]:
+        """Return what begins among neighbours, and by job what a policy would do that may not.
+
+        What is given back is not counted: at most `most` proposals of policies are carried out.
+        """
+        begun = list(self._give_back(here, now))
+        touched = {one.tracked.job.uid for one, _ in begun}
+        chosen = arbitrate(
+            (one for one in proposals if one.job not in touched and self._ripe(one, now)), here
+        )
+        begun += [self._begin(proposal, here) for proposal in chosen.act[:most]]
+        return begun, {one.job: one for one in chosen.observe}
+
+    def _show(
+        self, job: JobSignal, here: Signals, would: Proposal | None, *, decided: bool, now: float
+    ) -> None:
+        one = self._watched[job.uid]
+        paused = self._operations.paused(one, now)
+        self._tell(one, shown_of(one, job, here, would, decided=decided, paused=paused))
+
+    def _tell(self, one: WatchedJob, shown: Shown | None) -> None:
+        """Have something shown of a job, if it is news."""
         if shown != one.shown:
             one.shown = shown
             self._news[one.tracked.job.uid] = one.tracked

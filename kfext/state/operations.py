@@ -61,8 +61,9 @@ class Operations:
         `resized`: whether pods have other limits than the user's now. `trial`: begins once all is
         written. `rests`: the policies that rest from then on, and why.
         """
-        watched.trial = watched.undo = None
+        undo, watched.trial, watched.undo = watched.undo, None, None
         operation = Operation(proposal, trial=trial, rests=dict(rests or {}))
+        operation.undo = undo
         before = watched.tracked.state.cpu.by if resized else frozenset()
         operation.by = before if operation.restores else before | {proposal.policy}
         watched.operation = operation
@@ -103,12 +104,16 @@ class Operations:
                 self._end(watched, None)
             return
         passing = any(answer in final for answer in _PASSING)
-        self._pause(watched, now, lasting=bool(final) and not passing)
+        restoring = operation is None or operation.restores
+        self._pause(watched, now, lasting=bool(final) and not passing, restoring=restoring)
         if final:
             watched.refused = Verdict(names.REASON_RESIZE_REFUSED, final)
+        watched.operation = None
         if operation is not None:
+            # A part may be written: that is to be restored, and a restore to be tried again.
             why = final or "a pod changed, or the API server did not answer"
-            self._abandon(watched, operation, Verdict(names.REASON_RESIZE_REFUSED, why))
+            policy, refused = operation.proposal.policy, names.REASON_RESIZE_REFUSED
+            watched.undo = (policy, Verdict(refused, why)) if policy else operation.undo
 
     def forget(self, watched: WatchedJob) -> Resize:
         """Return the step that leaves no note of the CPU on a job."""
@@ -142,12 +147,8 @@ class Operations:
 
     def _fail(self, watched: WatchedJob, operation: Operation, why: Verdict, *, now: float) -> None:
         """Take in that a kubelet did not set a stage."""
-        self._pause(watched, now, lasting=False)
+        self._pause(watched, now, lasting=False, restoring=operation.restores)
         watched.refused = Verdict(names.REASON_RESIZE_REFUSED, f"{why.reason}: {why.message}")
-        self._abandon(watched, operation, why)
-
-    def _abandon(self, watched: WatchedJob, operation: Operation, why: Verdict) -> None:
-        """End an operation of which a part may be written: that is to be restored."""
         watched.operation = None
         if not operation.restores:
             watched.undo = operation.proposal.policy, why
@@ -155,13 +156,13 @@ class Operations:
     def _end(self, watched: WatchedJob, trial: Trial | None) -> None:
         restored = watched.operation is not None and watched.operation.restores
         watched.operation, watched.trial = None, trial
-        if not (restored and watched.pause is not None and watched.pause.lasting):
-            # What was refused for good still is when what the user wrote has been restored.
+        if not restored:
+            # That the user's limits were restored is no success of what failed before.
             watched.pause = watched.refused = None
 
-    def _pause(self, watched: WatchedJob, now: float, *, lasting: bool) -> None:
+    def _pause(self, watched: WatchedJob, now: float, *, lasting: bool, restoring: bool) -> None:
         changes = self._changes(watched.tracked.job.namespace)
-        watched.fail(now, lasting=lasting, changes=changes)
+        watched.fail(now, lasting=lasting, restoring=restoring, changes=changes)
 
     def _pods(self, watched: WatchedJob) -> tuple[Pod, ...]:
         return live_pods(self._cluster.pods(watched.tracked.job.uid))

@@ -26,16 +26,23 @@ class Pause:
 
     `changes`: how often the quotas of the namespace had changed then; another change ends it.
     `lasting`: whether nothing else does, for what the API server refused for good.
+    `restoring`: whether the last of them was to restore what the user wrote. Else that waits for
+        nothing.
     """
 
     until: float
     failures: int
     changes: int
     lasting: bool
+    restoring: bool
 
     def holds(self, now: float, *, changes: int, restoring: bool = False) -> bool:
         """Return whether nothing is tried yet; what the user wrote is restored again and again."""
-        return changes == self.changes and (now < self.until or (self.lasting and not restoring))
+        if changes != self.changes:
+            return False
+        if restoring:
+            return self.restoring and now < self.until
+        return self.lasting or now < self.until
 
 
 @dataclass(slots=True)
@@ -68,13 +75,13 @@ class WatchedJob:
     undo: tuple[str, Verdict] | None = None
     shown: Shown | None = None
 
-    def fail(self, now: float, *, lasting: bool, changes: int) -> None:
+    def fail(self, now: float, *, lasting: bool, restoring: bool, changes: int) -> None:
         """Take in a failure; each in a row doubles the pause. A refusal for good stays one."""
         failures = self.pause.failures + 1 if self.pause else 1
         if self.pause is not None and self.pause.changes == changes:
             lasting |= self.pause.lasting
         pause = exponential_backoff(failures, first=_PAUSE_SECONDS, longest=_LONGEST_PAUSE_SECONDS)
-        self.pause = Pause(now + pause, failures, changes, lasting=lasting)
+        self.pause = Pause(now + pause, failures, changes, lasting=lasting, restoring=restoring)
 
     def meet(self, company: frozenset[tuple[str, int | None]], *, now: float) -> None:
         """Take in which pods share its nodes: figures from before a change compare with none after.

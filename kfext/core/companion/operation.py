@@ -30,14 +30,16 @@ class Operation:
     """A proposal and how far it is. `since`: when it came into its phase, monotonic.
 
     `trial`: what begins once all is written. `rests`: the policies that leave the job alone from
-        then on, and why. `by`: the policies to which the sizes are due. `measured`: how often each
-        pod had been measured when all was set.
+        then on, and why. `by`: the policies to which the sizes are due. `undo`: what it is to
+        restore, and why, if that was not a proposal. `measured`: how often each pod had been
+        measured when all was set.
     """
 
     proposal: Proposal
     trial: Trial | None = None
     rests: Mapping[str, str] = field(default_factory=dict)
     by: frozenset[str] = frozenset()
+    undo: tuple[str, Verdict] | None = None
     stage: int = 0
     phase: Phase = Phase.WRITING
     since: float = 0.0

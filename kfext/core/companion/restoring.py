@@ -45,8 +45,11 @@ def restoring(
         policy, why = undo
         reason = f"not all CPU limits were set: {why.message or why.reason}"
         rests = {policy: reason} if why.reason == _INFEASIBLE else {}
-        return _back(job, signals, reason, rests=rests)
-    acting = {name for name, one in chosen.items() if one.mode is Mode.ACT} - state.rests.keys()
+        back = _back(job, signals, reason, rests=rests)
+        if back is not None:
+            return back
+    allowed = {name for name, one in job.policies.items() if one.mode is Mode.ACT}
+    acting = allowed - state.rests.keys()
     if is_resized(job, signals) and not state.by <= acting:
         gone = sorted(state.by - acting)
         return _back(job, signals, f"{' and '.join(gone)} may not act on the job any more")

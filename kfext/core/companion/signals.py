@@ -81,6 +81,11 @@ class Signals:
     nodes: Mapping[str, NodeSignal]
     jobs: tuple[JobSignal, ...]
 
+    @property
+    def company(self) -> frozenset[tuple[str, int | None]]:
+        """The uids of all pods, with their limits."""
+        return frozenset((pod.uid, pod.limit) for job in self.jobs for pod in job.pods)
+
     def job(self, uid: str) -> JobSignal | None:
         """Return a job, None if it has gone."""
         return next((job for job in self.jobs if job.uid == uid), None)

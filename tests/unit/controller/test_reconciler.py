@@ -265,6 +265,7 @@ class FakeCompanion:
         self.asked = 0
         self.outcomes: list[tuple[bool, str]] = []
         self.job = ""
+        self.failures: list[tuple[TrackedJob, Exception]] = []
         self.error: Exception | None = None
         self._bench = bench
         bench.planner.companion = self  # type: ignore[assignment]

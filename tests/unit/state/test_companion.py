@@ -13,6 +13,7 @@ from kfext.model.moment import Moment
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.model.quota import Quota
 from kfext.model.verdict import Verdict
+from kfext.state import companion
 from kfext.state.companion import MOST_BEGUN
 from tests.unit.state.split_job import LIMIT, UID, SplitJob
 from tests.unit.state.training_history import ACTS, TrainingHistory
@@ -155,6 +156,31 @@ def test_off_gives_back_at_the_next_look_and_leaves_no_note() -> None:
     bed.run(60)
     assert bed.tracked(bed.trainings["old"]).state.cpu == CpuState()
     assert bed.shown["old"] is None
+
+
+def test_what_a_kubelet_refuses_is_restored_at_the_next_look() -> None:
+    bed = contended()
+    bed.kubelet = Verdict("Deferred", "not now")
+    while bed.limit("old") is None:
+        bed.round()
+    assert bed.run(20).limit("old") == SIZE
+
+
+def test_an_error_of_ours_leaves_all_as_it_is_and_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise KeyError("a bug")
+
+    bed = squeezed()
+    with monkeypatch.context() as patched:
+        patched.setattr(companion, "judged", fails)
+        bed.run(60)
+        ((tracked, error),) = bed.planner.companion.failures
+    assert (tracked.job.name in bed.trainings, str(error)) == (True, "'a bug'")
+    assert limits(bed) == {SIZE // 4}
+    bed.finish("new")
+    assert limits(bed.run(300)) == {SIZE}
 
 
 def test_observe_gives_back_and_goes_on_to_show() -> None:

@@ -36,20 +36,27 @@ def test_what_it_lost_under_another_controller_counts_on() -> None:
 
 FAILED = 1000.0
 HELD: dict[str, tuple[dict[str, bool], float, int, bool]] = {
+    "what the user wrote is restored": ({"restoring": True}, 0, 0, False),
     "nothing is tried for a while": ({}, 29, 0, True),
     "then it is tried again": ({}, 30, 0, False),
     "at once if a quota changes": ({}, 0, 1, False),
     "what was refused for good is not": ({"lasting": True}, 10_000, 0, True),
     "unless a quota changes": ({"lasting": True}, 0, 1, False),
-    "what is restored is not tried for a while": ({"restoring": True}, 29, 0, True),
-    "even what was refused is restored": ({"lasting": True, "restoring": True}, 30, 0, False),
+    "but not if just that has failed": ({"restored": True, "restoring": True}, 29, 0, True),
+    "that is tried again even if it was refused for good": (
+        {"restored": True, "lasting": True, "restoring": True},
+        30,
+        0,
+        False,
+    ),
 }
 
 
 @pytest.mark.parametrize(("how", "after", "changes", "want"), HELD.values(), ids=HELD)
 def test_after_a_failure(how: dict[str, bool], after: float, changes: int, *, want: bool) -> None:
     one = watched()
-    one.fail(FAILED, lasting=how.get("lasting", False), changes=0)
+    restored, lasting = how.get("restored", False), how.get("lasting", False)
+    one.fail(FAILED, lasting=lasting, restoring=restored, changes=0)
     assert one.pause is not None
     restoring = how.get("restoring", False)
     assert one.pause.holds(FAILED + after, changes=changes, restoring=restoring) is want
@@ -64,8 +71,8 @@ def test_after_a_failure(how: dict[str, bool], after: float, changes: int, *, wa
 )
 def test_after_another_failure_what_was_refused_for_good(changes: int, *, lasting: bool) -> None:
     one = watched()
-    one.fail(0.0, lasting=True, changes=0)
-    one.fail(0.0, lasting=False, changes=changes)
+    one.fail(0.0, lasting=True, restoring=False, changes=0)
+    one.fail(0.0, lasting=False, restoring=False, changes=changes)
     assert one.pause is not None
     assert one.pause.lasting is lasting
 
@@ -73,7 +80,7 @@ def test_after_another_failure_what_was_refused_for_good(changes: int, *, lastin
 def test_each_failure_in_a_row_doubles_the_pause_up_to_a_bound() -> None:
     one, pauses = watched(), []
     for _ in range(6):
-        one.fail(0.0, lasting=False, changes=0)
+        one.fail(0.0, lasting=False, restoring=False, changes=0)
         assert one.pause is not None
         pauses.append(one.pause.until)
     assert pauses == [30, 60, 120, 240, 300, 300]

@@ -34,21 +34,25 @@ def found(
     noted: CpuState | None = None,
     chosen: Mapping[str, PolicyChoice] | None = None,
     undo: tuple[str, Verdict] | None = None,
+    fit: bool = True,
 ) -> Restoring | None:
     noted = noted or state()
     by_hand = limit == 777
-    of = job("j", pod("worker-0", limit=limit, user_limit=limit if by_hand else 1000))
+    chosen = {"resize": ACTS, "shift": ACTS} if chosen is None else chosen
+    one = pod("worker-0", limit=limit, user_limit=limit if by_hand else 1000)
+    of = job("j", one, policies=chosen if fit else {})
     return restoring(
         of,
         signals(of),
         pods=[running(0, limit)],
         state=noted,
-        chosen={"resize": ACTS, "shift": ACTS} if chosen is None else chosen,
+        chosen=chosen,
         undo=undo,
     )
 
 
 RESTORED: dict[str, tuple[dict[str, Any], str]] = {
+    "no policy looks at it any more": ({"fit": False}, "resize may not act"),
     "the job has opted out": ({"chosen": {}}, "resize may not act"),
     "it is only to be shown": ({"chosen": {"resize": SHOWS, "shift": SHOWS}}, "may not act"),
     "the policy was switched off": ({"chosen": {"shift": ACTS}}, "resize may not act"),
