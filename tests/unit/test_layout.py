@@ -15,6 +15,7 @@ ELSEWHERE: dict[str, str] = {
     "state/quotas": "unit/controller/test_queue drives it through the planner",
     "state/recording": "test_outlook compares a planner with one made from its snapshot",
     "state/reservation_manager": "unit/controller/test_queue drives it through the planner",
+    "state/watched_jobs": "unit/state/test_companion drives it",
 }
 """Module, such as core/ledger/fit -> why its tests stand elsewhere."""
 

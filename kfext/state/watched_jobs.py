@@ -1,0 +1,110 @@
+"""The jobs that the companion watches: which they are, what is seen of them, and what is shown."""
+
+from collections.abc import Callable
+
+from kfext import names
+from kfext.core.companion.choices import chosen_policies
+from kfext.core.companion.shown import Shown
+from kfext.core.companion.signals import JobSignal, Signals
+from kfext.core.companion.stand_down import why_stand_down
+from kfext.core.settings.resolve import Settings
+from kfext.model.cpu_state import CpuState
+from kfext.model.pod import Pod
+from kfext.model.policy import PolicyChoice
+from kfext.model.verdict import Verdict
+from kfext.state.cluster import Cluster
+from kfext.state.progress import JobsProgress
+from kfext.state.signals import job_signal, signals_of
+from kfext.state.tracked_job import TrackedJob
+from kfext.state.watched_job import WatchedJob, all_measured, is_whole, live_pods, watch
+
+
+class WatchedJobs:
+    """The watched jobs `by_uid`.
+
+    `settings_of` returns what holds for a job; `paused` whether nothing is tried on it for now.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        progress: JobsProgress,
+        settings_of: Callable[[TrackedJob], Settings],
+        paused: Callable[[WatchedJob, float], bool],
+    ) -> None:
+        self.by_uid: dict[str, WatchedJob] = {}
+        self._cluster = cluster
+        self._progress = progress
+        self._settings_of = settings_of
+        self._paused = paused
+        self._news: dict[str, TrackedJob] = {}
+
+    def pods(self, one: WatchedJob) -> tuple[Pod, ...]:
+        """Return the pods of a job that have not ended and are not about to."""
+        return live_pods(self._cluster.pods(one.tracked.job.uid))
+
+    def enrol(self, now: float) -> None:
+        """Watch the jobs that opted in, and those that have not got back what was taken."""
+        before, self.by_uid = self.by_uid, {}
+        for uid, tracked in self._cluster.jobs.items():
+            job = tracked.job
+            ended = job.finished or job.suspend or job.deleting
+            if not ended and (tracked.state.cpu != CpuState() or self._policies(tracked)):
+                self.by_uid[uid] = before.get(uid) or watch(tracked, now)
+        for uid in (before.keys() - self.by_uid.keys()) & self._cluster.jobs.keys():
+            self._news[uid] = before[uid].tracked
+
+    def signals(self, now: float) -> tuple[Signals, set[str]]:
+        """Return the signals of all watched jobs that run, and those with a window that ended."""
+        found: list[JobSignal] = []
+        ended = set()
+        for uid, one in self.by_uid.items():
+            pods = self._cluster.pods(uid)
+            one.unfit = why_stand_down(one.tracked.job, live_pods(pods)) or ""
+            one.chosen = self._policies(one.tracked)
+            reported = self._progress.reported(uid)
+            signal = job_signal(
+                one,
+                pods,
+                reported,
+                self._progress.uses,
+                in_flight=self._in_flight(one, now),
+            )
+            if reported is not None and one.history.take(reported.progress, signal.use, now=now):
+                ended.add(uid)
+            if signal.pods:
+                found.append(signal)
+            elif one.chosen and one.unfit:
+                unfit = Verdict(names.REASON_STANDS_DOWN, one.unfit)
+                self.tell(one, Shown(resized=False, verdict=unfit))
+        running = self._progress.running()
+        return signals_of(self._cluster, found, self._progress.uses, measured=running), ended
+
+    def tell(self, one: WatchedJob, shown: Shown | None) -> None:
+        """Have something shown of a job, if it is news."""
+        if shown != one.shown:
+            one.shown = shown
+            self._news[one.tracked.job.uid] = one.tracked
+
+    def news(self) -> list[tuple[TrackedJob, Shown | None]]:
+        """Return the jobs of which something else is to be shown than before; None: nothing."""
+        news, self._news = self._news, {}
+        known = self.by_uid
+        return [(one, known[uid].shown if uid in known else None) for uid, one in news.items()]
+
+    def _policies(self, tracked: TrackedJob) -> dict[str, PolicyChoice]:
+        """Return the policies that may look at a job."""
+        if tracked.phase is None or tracked.job.released:
+            return {}
+        return chosen_policies(self._settings_of(tracked))
+
+    def _in_flight(self, one: WatchedJob, now: float) -> bool:
+        """Return whether a job has to wait: for a write, a kubelet, new figures or a pod."""
+        pods = self._cluster.pods(one.tracked.job.uid)
+        return (
+            one.tracked.busy
+            or one.operation is not None
+            or self._paused(one, now)
+            or not is_whole(one, pods)
+            or not all_measured(pods, self._progress.uses)
+        )
