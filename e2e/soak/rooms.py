@@ -19,13 +19,13 @@ _RESERVED = "reserv"
 def overcommitted(cluster: Cluster) -> Found:
     """No node has more bound to it than it offers."""
     on = _by_node((pod.node, pod.asks) for pod in cluster.pods if not pod.over)
-    return _beyond(cluster, on, "are bound")
+    return _with_pods(cluster, _beyond(cluster, on, "are bound"))
 
 
 def overpromised(cluster: Cluster) -> Found:
     """No pods are pinned to a node by kfext, and left there, that it cannot take."""
     on = _by_node((cluster.home(pod), pod.asks) for pod in cluster.pods if not pod.over)
-    return _beyond(cluster, on, "are bound or pinned")
+    return _with_pods(cluster, _beyond(cluster, on, "are bound or pinned"))
 
 
 def double_booked(cluster: Cluster) -> Found:
@@ -153,3 +153,17 @@ def _beyond(cluster: Cluster, on: Mapping[str, Amounts], how: str) -> Found:
                 f"{offered + float(much):g} {resource} {how} on {name}, which offers {offered:g}"
             )
     return found
+
+
+def _with_pods(cluster: Cluster, found: Found) -> Found:
+    """Return what was found with the pods of each node, and what each asks for."""
+    said = {}
+    for key, words in found.items():
+        node, _, resource = key.partition(" ")
+        pods = [
+            f"{pod.namespace}/{pod.name} {float(pod.asks.get(resource, 0)):g}"
+            for pod in cluster.pods
+            if not pod.over and cluster.home(pod) == node
+        ]
+        said[key] = f"{words}: {', '.join(sorted(pods))}"
+    return said
