@@ -6,7 +6,7 @@ jobs whose pods run are touched, so no placement waits for it.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from kfext.core.companion.arbitration import arbitrate
 from kfext.core.companion.cadence import Cadence, neighbourhoods
@@ -40,7 +40,7 @@ _Begun = list[tuple[WatchedJob, Resize | None]]
 class Companion:
     """Decides on the CPU of jobs that opted in.
 
-    `failures`: errors of ours in the last look, each with a job that it was about.
+    `failures`: errors of ours in the last `steps`, each with a job that it was about.
     `settings_of` returns what holds for a job; `changes` counts those to a namespace's quotas.
     """
 
@@ -60,11 +60,11 @@ class Companion:
 
     def steps(self, now: Moment) -> list[tuple[TrackedJob, Resize]]:
         """Return what is to be written now; each job is busy until `finish`."""
-        at = now.monotonic
+        at, self.failures = now.monotonic, []
         begun = [(one, self._operations.advance(one, now=at)) for one in self._jobs.by_uid.values()]
         if at - self._looked >= LOOK_SECONDS:
             seconds = min(at - self._looked, 2 * LOOK_SECONDS)
-            self._looked, self.failures = at, []
+            self._looked = at
             self._jobs.enrol(at)
             begun += self._look(at, seconds=seconds)
         steps = [(one.tracked, step) for one, step in begun if step is not None]
@@ -85,7 +85,7 @@ class Companion:
     def _look(self, now: float, *, seconds: float) -> _Begun:
         """Return what begins now: first what is given back, then what policies propose.
 
-        An error of ours on neighbours leaves them as they are, and touches no others.
+        An error of ours on neighbours leaves them with what is given back, and touches no others.
         """
         signals, ended = self._jobs.signals(now)
         due = {policy.name: self._due(policy, signals, now) for policy in POLICIES}
@@ -99,34 +99,24 @@ class Companion:
                 company = here.company
                 for job in group:
                     self._jobs.by_uid[job.uid].meet(company, now=now)
+                back = list(self._give_back(here, now))
+                begun += back
+                touched = {one.tracked.job.uid for one, _ in back}
                 charge(here, self._jobs.by_uid, seconds=seconds)
                 proposals = judged(here, self._jobs.by_uid, ended=ended)
                 for policy in POLICIES:
                     proposals += self._advised(policy, here, due[policy.name])
+                open_to = [one for one in proposals if one.job not in touched]
+                chosen = arbitrate((one for one in open_to if self._ripe(one, now)), here)
                 most = max(0, MOST_BEGUN - len(begun))
-                found, would = self._choose(proposals, here, now=now, most=most)
-                begun += found
+                begun += [self._begin(proposal, here) for proposal in chosen.act[:most]]
+                would = {one.job: one for one in chosen.observe}
                 for job in group:
                     decided = any(job.uid in of for of in due.values())
                     self._show(job, here, would.get(job.uid), decided=decided, now=now)
             except Exception as error:
                 self.failures.append((self._jobs.by_uid[group[0].uid].tracked, error))
         return begun
-
-    def _choose(
-        self, proposals: Iterable[Proposal], here: Signals, *, now: float, most: int
-    ) -> tuple[_Begun, dict[str, Proposal]]:
-        """Return what begins among neighbours, and by job what a policy would do that may not.
-
-        What is given back is not counted: at most `most` proposals of policies are carried out.
-        """
-        begun = list(self._give_back(here, now))
-        touched = {one.tracked.job.uid for one, _ in begun}
-        chosen = arbitrate(
-            (one for one in proposals if one.job not in touched and self._ripe(one, now)), here
-        )
-        begun += [self._begin(proposal, here) for proposal in chosen.act[:most]]
-        return begun, {one.job: one for one in chosen.observe}
 
     def _show(
         self, job: JobSignal, here: Signals, would: Proposal | None, *, decided: bool, now: float

@@ -177,8 +177,10 @@ def test_an_error_of_ours_leaves_all_as_it_is_and_is_reported(
         patched.setattr(companion, "judged", fails)
         bed.run(60)
         ((tracked, error),) = bed.planner.companion.failures
-    assert (tracked.job.name in bed.trainings, str(error)) == (True, "'a bug'")
-    assert limits(bed) == {SIZE // 4}
+        assert (tracked.job.name in bed.trainings, str(error)) == (True, "'a bug'")
+        assert limits(bed) == {SIZE // 4}
+        bed.annotate("old", "off")
+        assert bed.run(10).limit("old") == SIZE
     bed.finish("new")
     assert limits(bed.run(300)) == {SIZE}
 
