@@ -11,6 +11,7 @@ from e2e.harness.kfext_process import Kfext
 from e2e.harness.look import conditions
 from e2e.harness.pods import FOREIGN_GATE, take_foreign_gate, uids
 from e2e.harness.space import CASE, Space
+from kfext import names
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 Loss = Callable[[Space, str], None]
@@ -157,7 +158,8 @@ def test_a_node_that_is_only_not_ready_costs_a_running_gang_nothing(
     space: Space, kfext: Kfext
 ) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
-    space.submit(workers("gang", 3, each=GPU))
+    # That its log cannot be read any more would be shown on its TrainingPlan after some tries.
+    space.submit(workers("gang", 3, each=GPU, annotations={names.METRICS: "off"}))
     before = space.bound("gang", 3)
     space.phase("gang", "Placed")
     (node,) = set(before.values())
