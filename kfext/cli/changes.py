@@ -5,6 +5,7 @@ from typing import Any
 
 from kfext import names
 from kfext.cli.cluster import Raw
+from kfext.core.companion.owned import Owner, asked_of, owner_of
 from kfext.core.elastic import workers_of
 from kfext.core.network.pod_edits import edits_of
 from kfext.core.words import listed
@@ -44,12 +45,11 @@ def cpu_changes(job: TrainingJob, pods: Sequence[Pod]) -> Iterator[str]:
     cpu = state_of(job).cpu
     found: dict[tuple[int, int | None], list[str]] = {}
     for pod in pods:
-        if pod.replica is None or pod.trainer is None or pod.trainer.limit is None:
+        asked, trainer = asked_of(pod, cpu), pod.trainer
+        if asked is None or trainer is None or trainer.limit is None:
             continue
-        asked, limit = cpu.asked.get(pod.replica.type), pod.trainer.limit
-        ours = limit in cpu.written.get(f"{pod.replica.type}-{pod.replica.index}", ())
-        if ours and asked is not None and limit != asked.limit:
-            found.setdefault((limit, asked.limit), []).append(pod.name)
+        if owner_of(pod, cpu) is Owner.KFEXT:
+            found.setdefault((trainer.limit, asked.limit), []).append(pod.name)
     for (limit, asked_limit), pod_names in found.items():
         yours = "none" if asked_limit is None else f"{asked_limit}m"
         of = listed(pod_names, of="pods")
