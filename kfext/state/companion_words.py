@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator
 
 from kfext import names
-from kfext.core.companion.history import WINDOW
 from kfext.core.companion.proposal import Proposal
 from kfext.core.companion.restoring import is_resized
 from kfext.core.companion.shown import Shown
 from kfext.core.companion.signals import JobSignal, Signals
+from kfext.core.progress.followed import INTERVAL
 from kfext.model.verdict import Verdict
 from kfext.state.watched_job import WatchedJob
 
@@ -68,7 +68,7 @@ def _verdicts(
     if job.policies and job.use is None:
         yield Verdict(names.REASON_TOO_EARLY, "the CPU use of its pods is not known yet")
     if job.policies and job.growth is None:
-        message = f"its growth is not known yet: that takes two windows of {WINDOW:g} s"
+        message = f"its growth is not known yet: that takes two windows of {INTERVAL:g} s"
         yield Verdict(names.REASON_TOO_EARLY, message)
 
 

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kfext.core.companion.budget import Budget
-from kfext.core.companion.history import WINDOW, History
+from kfext.core.companion.history import History
 from kfext.core.companion.operation import Operation
 from kfext.core.companion.shown import Shown
 from kfext.core.companion.trial import Trial
+from kfext.core.progress.followed import INTERVAL
 from kfext.model.backoff import exponential_backoff
 from kfext.model.pod import Pod
 from kfext.model.policy import PolicyChoice
@@ -15,7 +16,7 @@ from kfext.model.verdict import Verdict
 from kfext.state.tracked_job import TrackedJob
 from kfext.state.uses import Uses
 
-_FRESH_SECONDS = 2 * WINDOW
+_FRESH_SECONDS = 2 * INTERVAL
 """How long nothing is taken from a job at first, also after a restart of the controller."""
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 30.0, 300.0
 

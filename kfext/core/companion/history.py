@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from kfext.core.companion.proposal import Measure
 from kfext.core.progress.course import Progress
+from kfext.core.progress.followed import INTERVAL
 
-WINDOW = 30.0
-"""Seconds of a window."""
 _KEPT = 4
 
 
@@ -35,7 +34,7 @@ class History:
 
         `use`: of its pods, in millicores. `now`: monotonic.
         """
-        if self._ended is not None and now - self._ended < WINDOW:
+        if self._ended is not None and now - self._ended < INTERVAL:
             return False
         self._ended = now
         self.rate = self._rate(progress)

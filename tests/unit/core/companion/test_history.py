@@ -2,9 +2,10 @@
 
 import pytest
 
-from kfext.core.companion.history import WINDOW, History
+from kfext.core.companion.history import History
 from kfext.core.companion.proposal import Measure
 from kfext.core.progress.course import Progress
+from kfext.core.progress.followed import INTERVAL
 
 LOOK = 10.0
 
@@ -40,14 +41,14 @@ RATES: dict[str, tuple[list[Report], float | None]] = {
 def test_the_rate_is_that_of_the_last_window(reports: list[Report], want: float | None) -> None:
     history = History()
     for number, (step, at) in enumerate(reports):
-        history.take(shown(step, at), None, now=number * WINDOW)
+        history.take(shown(step, at), None, now=number * INTERVAL)
     assert history.rate == want
 
 
 def test_only_the_last_windows_with_a_value_are_kept() -> None:
     history = History()
     for number, use in enumerate([1, 2, None, 3, None, 4, 5]):
-        history.take(Progress(), use, now=number * WINDOW)
+        history.take(Progress(), use, now=number * INTERVAL)
     assert history.of(Measure.USE) == (2, 3, 4, 5)
     assert history.of(Measure.RATE) == ()
 
@@ -58,5 +59,5 @@ def test_what_is_forgotten_does_not_end_the_window() -> None:
     history.forget()
     assert history.of(Measure.USE) == ()
     assert not history.take(shown(130, 20), 1, now=LOOK)
-    assert history.take(shown(160, 35), 1, now=WINDOW)
+    assert history.take(shown(160, 35), 1, now=INTERVAL)
     assert history.of(Measure.RATE) == (2.0,)
