@@ -68,7 +68,7 @@ class WatchedJobs:
                 pods,
                 reported,
                 self._progress.uses,
-                in_flight=self._in_flight(one, now),
+                in_flight=self._in_flight(one, pods, now),
             )
             if reported is not None and one.history.take(reported.progress, signal.use, now=now):
                 ended.add(uid)
@@ -98,9 +98,8 @@ class WatchedJobs:
             return {}
         return chosen_policies(self._settings_of(tracked))
 
-    def _in_flight(self, one: WatchedJob, now: float) -> bool:
+    def _in_flight(self, one: WatchedJob, pods: tuple[Pod, ...], now: float) -> bool:
         """Return whether a job has to wait: for a write, a kubelet, new figures or a pod."""
-        pods = self._cluster.pods(one.tracked.job.uid)
         return (
             one.tracked.busy
             or one.operation is not None
