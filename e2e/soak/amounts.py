@@ -37,7 +37,19 @@ def requests(spec: Object, status: Object | None = None) -> Amounts:
     it) that asks for most, whichever is more, resource by resource; and the overhead. While a
     container is resized, the larger of what it asks for and what its kubelet says it has.
     """
-    has = {one["name"]: _had(one) for one in (status or {}).get("containerStatuses", ())}
+    has = _granted(status)
+    return _occupied(
+        spec, [larger(_requests(one), has.get(one.get("name", ""), {})) for one in _main(spec)]
+    )
+
+
+def granted(spec: Object, status: Object | None = None) -> Amounts:
+    """Return what a pod has on its node: of a container that is resized, what its kubelet says."""
+    has = _granted(status)
+    return _occupied(spec, [has.get(one.get("name", "")) or _requests(one) for one in _main(spec)])
+
+
+def _occupied(spec: Object, main: Iterable[Amounts]) -> Amounts:
     sidecars: Amounts = {}
     peak: Amounts = {}
     for container in spec.get("initContainers", ()):
@@ -46,9 +58,6 @@ def requests(spec: Object, status: Object | None = None) -> Amounts:
             sidecars = total((sidecars, own))
             own = {}
         peak = larger(peak, total((own, sidecars)))
-    main = (
-        larger(_requests(one), has.get(one.get("name"), {})) for one in spec.get("containers", ())
-    )
     running = total((sidecars, *main))
     asked = total((larger(peak, running), amounts(spec.get("overhead"))))
     return {**asked, "pods": Fraction(1)}
@@ -81,8 +90,13 @@ def excess(wanted: Mapping[str, Fraction], offered: Mapping[str, Fraction]) -> A
     return {name: number for name, number in over.items() if number > 0}
 
 
-def _had(status: Object) -> Amounts:
-    return amounts((status.get("resources") or {}).get("requests"))
+def _main(spec: Object) -> list[Object]:
+    return list(spec.get("containers", ()))
+
+
+def _granted(status: Object | None) -> dict[str, Amounts]:
+    told = (status or {}).get("containerStatuses", ())
+    return {one["name"]: amounts((one.get("resources") or {}).get("requests")) for one in told}
 
 
 def _requests(container: Object) -> Amounts:

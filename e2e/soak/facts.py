@@ -37,7 +37,11 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod; `pins` are the nodes that its required affinity names, `ending` is its deletion."""
+    """A pod; `pins` are the nodes that its required affinity names, `ending` is its deletion.
+
+    `asks` is what it occupies for kube-scheduler, `has` what its kubelet has granted: less, while
+    it asks for more in place.
+    """
 
     uid: str
     name: str
@@ -50,6 +54,7 @@ class Pod:
     ending: bool
     over: bool
     asks: Amounts
+    has: Amounts
     selector: Mapping[str, str]
 
     @property

@@ -1,21 +1,27 @@
 """Carry out what the script says of admission, of pods of strangers, and of the size of pods."""
 
 import time
+from dataclasses import dataclass
 from typing import Any
 
 from e2e.harness.kube import Kube, Object
 from e2e.soak import manifests
-from e2e.soak.amounts import amount, amounts, requests, total
+from e2e.soak.amounts import amount, amounts, excess, granted, requests, total
 from e2e.soak.asking import Asking, pods_path
-from e2e.soak.deeds import CAPACITY
-from e2e.soak.facts import GATE, REFUSES
+from e2e.soak.facts import GATE, OVER, REFUSES
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_SPARE = 24
-"""CPUs that stay free on a node where a pod is made larger: more than kfext and kube-scheduler can
-have given away before they hear of it."""
 _RESIZE_SECONDS = 4.0
 _LEAST, _LARGEST = amount("100m"), amount("16")
+
+
+@dataclass(frozen=True, slots=True)
+class Resizing:
+    """A pod that is resized: when its kubelet looks at it, and what its container had before."""
+
+    due: float
+    uid: str
+    had: Object
 
 
 class Others(Asking):
@@ -23,7 +29,7 @@ class Others(Asking):
 
     def __init__(self, kube: Kube) -> None:
         super().__init__(kube)
-        self._resizing: dict[str, tuple[float, str]] = {}
+        self._resizing: dict[str, Resizing] = {}
 
     # --- admission --------------------------------------------------------------------------------
 
@@ -79,28 +85,34 @@ class Others(Asking):
         before = amounts(has.get("requests")).get("cpu")
         if before is None:
             return
-        after = min(before * 2, _LARGEST) if up else max(before / 2, _LEAST)
-        if up and after - before > self._spare(pod["spec"]["nodeName"]):
-            return
         path = pods_path(namespace, pod["metadata"]["name"])
+        if path in self._resizing:
+            return
+        after = min(before * 2, _LARGEST) if up else max(before / 2, _LEAST)
         self._allocate(path, pod, has)
-        wanted = {
-            which: {"cpu": f"{int(after * 1000)}m"} for which in has if "cpu" in (has[which] or {})
-        }
-        body = {"spec": {"containers": [{"name": container["name"], "resources": wanted}]}}
-        if self._patch(f"{path}/resize", body, kind="strategic"):
+        cpu = f"{int(after * 1000)}m"
+        if self._ask_size(path, pod, {which: {"cpu": cpu} for which in has if _cpu(has, which)}):
             self.took["resize"] += 1
-            self._resizing[path] = (time.monotonic() + _RESIZE_SECONDS, pod["metadata"]["uid"])
+            due = time.monotonic() + _RESIZE_SECONDS
+            self._resizing[path] = Resizing(due, pod["metadata"]["uid"], has)
 
     def tend(self) -> None:
-        """Do as a kubelet does a moment after a resize: give the pod what it asks for."""
-        for path, (due, uid) in sorted(self._resizing.items()):
-            if due > time.monotonic():
+        """Do as a kubelet does a moment after a resize: give the pod what it asks for if it fits.
+
+        What does not fit would stay deferred; whoever asked for it takes it back.
+        """
+        for path, asked in sorted(self._resizing.items()):
+            if asked.due > time.monotonic():
                 continue
-            del self._resizing[path]
             pod = self._kube.find(path)
-            if pod is not None and pod["metadata"]["uid"] == uid:
+            if pod is None or pod["metadata"]["uid"] != asked.uid:
+                del self._resizing[path]
+            elif self._fits(pod):
+                del self._resizing[path]
                 self._allocate(path, pod, pod["spec"]["containers"][0]["resources"])
+            else:
+                had = {which: {"cpu": _cpu(asked.had, which)} for which in asked.had}
+                self._ask_size(path, pod, {k: cpu for k, cpu in had.items() if cpu["cpu"]})
 
     def _allocate(self, path: str, pod: Object, resources: Any) -> None:
         known = pod["status"].get("containerStatuses") or []
@@ -108,11 +120,28 @@ class Others(Asking):
         told = [{**one, "resources": resources} if one["name"] == name else one for one in known]
         self._patch(f"{path}/status", {"status": {"containerStatuses": told}})
 
-    def _spare(self, node: str) -> float:
-        """Return the CPUs of a node that may be given to its pods."""
-        pods = self._kube.items(f"/api/v1/pods?fieldSelector=spec.nodeName%3D{node}")
-        taken = total(requests(pod["spec"], pod["status"]) for pod in pods).get("cpu", 0)
-        return float(amount(CAPACITY["cpu"]) - taken - _SPARE)
+    def _ask_size(self, path: str, pod: Object, resources: Object) -> bool:
+        name = pod["spec"]["containers"][0]["name"]
+        body = {"spec": {"containers": [{"name": name, "resources": resources}]}}
+        return self._patch(f"{path}/resize", body, kind="strategic")
+
+    def _fits(self, pod: Object) -> bool:
+        """Say whether the node of a pod has what the pod asks for, beside what others have."""
+        node, uid = pod["spec"]["nodeName"], pod["metadata"]["uid"]
+        there = self._kube.items(f"/api/v1/pods?fieldSelector=spec.nodeName%3D{node}")
+        others = [one for one in there if one["metadata"]["uid"] != uid]
+        has = [granted(one["spec"], one["status"]) for one in others if not _is_over(one)]
+        found = self._kube.find(f"/api/v1/nodes/{node}")
+        offers = amounts(found["status"].get("allocatable")) if found else {}
+        return not excess(total([*has, requests(pod["spec"])]), offers)
+
+
+def _cpu(resources: Object, which: str) -> str:
+    return str((resources[which] or {}).get("cpu", ""))
+
+
+def _is_over(pod: Object) -> bool:
+    return pod["status"].get("phase") in OVER
 
 
 def _runs(pod: Object) -> bool:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from e2e.soak.amounts import amounts, requests
+from e2e.soak.amounts import amounts, granted, requests
 from e2e.soak.facts import OVER, REFUSES, Cluster, Gang, Node, Object, Pod
 
 _LABEL = "training.kubeflow.org/replica-"
@@ -45,6 +45,7 @@ def pod_of(raw: Object) -> Pod:
         ending="deletionTimestamp" in metadata,
         over=raw.get("status", {}).get("phase") in OVER,
         asks=requests(spec, raw.get("status")),
+        has=granted(spec, raw.get("status")),
         selector=spec.get("nodeSelector") or {},
     )
 

@@ -17,8 +17,11 @@ _RESERVED = "reserv"
 
 
 def overcommitted(cluster: Cluster) -> Found:
-    """No node has more bound to it than it offers."""
-    on = _by_node((pod.node, pod.asks) for pod in cluster.pods if not pod.over)
+    """No node has more bound to it than it offers.
+
+    Anybody may ask for more in place than there is: the kubelet refuses that, and it counts then.
+    """
+    on = _by_node((pod.node, pod.has) for pod in cluster.pods if not pod.over)
     return _with_pods(cluster, _beyond(cluster, on, "are bound"))
 
 

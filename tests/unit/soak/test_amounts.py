@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from e2e.soak.amounts import amount, excess, requests
+from e2e.soak.amounts import amount, excess, granted, requests
 
 QUANTITIES = {
     "2": Fraction(2),
@@ -77,8 +77,14 @@ RESIZED = {
 
 
 @pytest.mark.parametrize(("asks", "has", "cpus"), RESIZED.values(), ids=RESIZED.keys())
-def test_a_pod_that_is_resized_has_the_larger_amount(asks: str, has: str, cpus: int) -> None:
+def test_a_pod_that_is_resized_occupies_the_larger_amount(asks: str, has: str, cpus: int) -> None:
     spec = {"containers": [container(asks, name="main")]}
     told = {"name": "main", "resources": {"requests": {"cpu": has}}}
     assert requests(spec, {"containerStatuses": [told]})["cpu"] == cpus
-    assert requests(spec, {"containerStatuses": [{"name": "main"}]})["cpu"] == int(asks)
+    assert granted(spec, {"containerStatuses": [told]})["cpu"] == int(has)
+
+
+def test_a_pod_of_which_a_kubelet_says_nothing_has_what_it_asks_for() -> None:
+    spec = {"containers": [container("4", name="main")]}
+    for status in (None, {}, {"containerStatuses": [{"name": "main"}]}):
+        assert requests(spec, status) == granted(spec, status) == {"cpu": 4, "pods": 1}

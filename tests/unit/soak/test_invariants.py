@@ -359,3 +359,19 @@ def test_a_job_may_fail_once_a_node_took_a_pod_from_it() -> None:
     objects = gang(jobs=(job(conditions={"Failed": "1 Worker replica(s) failed"}),), pods=())
     for at in (0.0, LONG):
         assert not checker.look(cluster(at=at, **objects))
+
+
+GRANTED = {
+    "it is not granted": ("1", []),
+    "it is granted all the same": ("65", ["overcommitted"]),
+}
+
+
+@pytest.mark.parametrize(("has", "rules"), GRANTED.values(), ids=GRANTED.keys())
+def test_more_cpu_asked_for_in_place_than_a_node_has(has: str, rules: list[str]) -> None:
+    grown = pod(0, node="n1")
+    grown["spec"]["containers"][0]["resources"]["limits"]["cpu"] = "65"
+    told = {"name": "pytorch", "resources": {"requests": {"cpu": has}}}
+    grown["status"]["containerStatuses"] = [told]
+    found = Checker(Limits(bind=5, create=5)).look(cluster(at=0.0, **gang(pods=(grown,))))
+    assert [one.rule for one in found] == rules
