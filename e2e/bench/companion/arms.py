@@ -106,6 +106,22 @@ class Kfext(Arm):
             self._limits[pod.name] = pod.limit
 
 
+class Killed(Kfext):
+    """kfext whose controller is killed at its first resize, and is not started again in the run."""
+
+    def start(self, pods: Pods, *, now: float) -> None:
+        self._kfext = pods.kfext
+
+    def look(self, found: Sequence[Pod], *, now: float) -> None:
+        super().look(found, now=now)
+        if self.resizes:
+            self._kfext.kill_controller()
+
+    def stop(self) -> None:
+        if self.resizes:
+            self._kfext.restart_killed_controller()
+
+
 class Use:
     """The CPU that a pod uses in an `interval` (seconds), from how much it has used in all."""
 
@@ -141,6 +157,7 @@ def losses(pods: Pods, pod: Pod) -> list[tuple[float, float]]:
 PLAIN, AGAIN = "plain", "plain again"
 """The first is what the others are compared with; the second is the same, to see the spread."""
 PUBLISHED, OURS = "FlowCon as published", "kfext"
+DEAD = "kfext, its controller killed at its first resize"
 _ALPHAS, _PACES = (0.003, 0.01, 0.03), (1.0, 2 / 3)
 """Of the grid: FlowCon's threshold, and its interval as a part of the schedule's. The published
 threshold is the largest: it is a change a second, which few jobs keep up for long."""
@@ -162,6 +179,11 @@ def plain_and(name: str, make: Callable[[], Arm]) -> Makers:
 def resizing() -> Arm:
     """Return kfext for jobs that let it resize them."""
     return Kfext({names.RESIZE: "cpu"})
+
+
+def killed() -> Arm:
+    """Return the same, but nothing is given back or widened after the first resize."""
+    return Killed({names.RESIZE: "cpu"})
 
 
 def grid(interval: float) -> Makers:

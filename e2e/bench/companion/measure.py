@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from e2e.bench.companion import calibrate, split, workload
-from e2e.bench.companion.arms import OURS, arms, grid, plain_and, resizing
+from e2e.bench.companion.arms import DEAD, OURS, arms, grid, killed, plain_and, resizing
 from e2e.bench.companion.bench import Bench
 from e2e.bench.companion.site import one_cpu
 from e2e.bench.companion.store import Store
@@ -12,7 +12,7 @@ from e2e.bench.companion.tables import arms_table, jobs_table, shift_table
 from e2e.testbed.progress import say
 
 NAME = "bench-companion"
-PARTS = ("three", "ten", "shift")
+PARTS = ("three", "ten", "killed", "shift")
 _HERE = Path(__file__).parent
 _QUICK_PART = 0.1
 """Of the steps of the jobs between whose components CPU is shifted."""
@@ -28,6 +28,10 @@ def measure(
         for one in (workload.QUICK if quick else workload.FULL)
         if one.name in chosen
     ]
+    if "killed" in chosen:
+        # The runs of plain Kubernetes are those of part `three`.
+        few = (workload.QUICK if quick else workload.FULL)[0]
+        jobs.append(Bench(few, plain_and(DEAD, killed), repeats=repeats))
     splits = [
         Bench(one, plain_and(OURS, resizing), repeats=repeats)
         for one in split.schedules(_QUICK_PART if quick else 1)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from e2e.harness.kfext_process import Kfext
 from e2e.testbed.api import ApiError
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.realnodes import Node
@@ -30,10 +31,10 @@ class Pod:
 
 
 class Pods:
-    """The pods of `namespace` on `node`."""
+    """The pods of `namespace` on `node`; `kfext` is what runs there."""
 
-    def __init__(self, bed: Testbed, namespace: str, node: Node) -> None:
-        self.bed, self.namespace, self.node = bed, namespace, node
+    def __init__(self, bed: Testbed, namespace: str, node: Node, kfext: Kfext) -> None:
+        self.bed, self.namespace, self.node, self.kfext = bed, namespace, node, kfext
         self.path = f"/api/v1/namespaces/{namespace}/pods"
 
     def bodies(self) -> list[Object]:

@@ -25,8 +25,8 @@ _KNOWN_SECONDS = 30.0
 class Site:
     """The node, for one run at a time. kfext is there in all of them, and idle in most."""
 
-    def __init__(self, bed: Testbed, node: Node) -> None:
-        self.bed, self.node = bed, node
+    def __init__(self, bed: Testbed, node: Node, kfext: Installed) -> None:
+        self.bed, self.node, self._kfext = bed, node, kfext
         self._numbers = count()
 
     @contextmanager
@@ -41,7 +41,7 @@ class Site:
                     what="the webhook to know the namespace",
                     seconds=_KNOWN_SECONDS,
                 )
-            yield Pods(self.bed, unique, self.node)
+            yield Pods(self.bed, unique, self.node, self._kfext)
         finally:
             kubectl(self.bed, "delete", "namespace", unique, "--timeout=180s")
 
@@ -70,4 +70,4 @@ def one_cpu(name: str) -> Iterator[Site]:
             for part in _COMPONENTS:
                 for manifest in component(part):
                     bed.api.apply(manifest)
-        yield Site(bed, node)
+        yield Site(bed, node, installed)

@@ -17,6 +17,7 @@ from e2e.bench.companion.arms import (
     Use,
     arms,
     grid,
+    killed,
     plain_and,
     resizing,
 )
@@ -304,6 +305,30 @@ def test_kfext_is_asked_by_an_annotation_and_its_resizes_are_counted() -> None:
     ):
         arm.look([Pod(name, name, name, "main", limit) for name, limit in seen.items()], now=0)
     assert arm.resizes == 2
+
+
+class FakeController:
+    """Notes what is done to it."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def kill_controller(self) -> None:
+        self.done.append("kill")
+
+    def restart_killed_controller(self) -> None:
+        self.done.append("restart")
+
+
+def test_a_controller_is_killed_at_its_first_resize_and_restarted_after_the_run() -> None:
+    pods = type("Pods", (), {"kfext": FakeController()})()
+    for limits, done in ((["", ""], []), (["", "500m"], ["kill", "restart"])):
+        arm = killed()
+        arm.start(pods, now=0)
+        for limit in limits:
+            arm.look([Pod("a", "a", "a", "main", limit)], now=0)
+        arm.stop()
+        assert pods.kfext.done == done
 
 
 def test_the_runs_of_kfext_depend_on_its_code() -> None:
