@@ -58,6 +58,7 @@ def test_a_user_sees_what_resize_would_do_has_it_done_and_takes_it_back(
     )
     assert node.pod_millicores(hands.pod(POD).uid) == hands.trainer(POD).limit
 
+    kill_controllers(bed)
     annotate(bed, managed, "off")
     until(
         lambda: hands.trainer(POD).given == node.millicores,
@@ -82,6 +83,14 @@ def submit(bed: Testbed, namespace: str, arrival: Arrival, node: Node, *, resize
 def annotate(bed: Testbed, namespace: str, value: str) -> None:
     word = f"{names.RESIZE}={value}"
     kubectl(bed, "annotate", "--overwrite", "pytorchjob", "old", "-n", namespace, word)
+
+
+def kill_controllers(bed: Testbed) -> None:
+    """End the controller and its standby at once; others follow, which know only what is noted."""
+    of_kfext = ("-n", names.NAMESPACE)
+    selector = "app.kubernetes.io/component=controller"
+    kubectl(bed, "delete", "pod", *of_kfext, "-l", selector, "--grace-period=0", "--force")
+    kubectl(bed, "rollout", "status", *of_kfext, "deployment/kfext-controller", "--timeout=300s")
 
 
 def plan(bed: Testbed, namespace: str, job: str = "old") -> dict[str, Any]:
