@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from kfext.cli.main import _show_anew, cli, main
+from kfext.cli.job_commands import _show_anew
+from kfext.cli.main import cli, main
 from kfext.cli.top import ORDERS
 from kfext.errors import UserError
 

@@ -1,0 +1,107 @@
+"""The commands that the Deployments run."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from kfext import logs
+
+_service_options = [
+    click.option(
+        "--kubeconfig", type=click.Path(path_type=Path), help="Needed only outside a cluster."
+    ),
+    click.option("--probe-port", default=8080, show_default=True, help="/healthz /readyz /metrics"),
+    click.option(
+        "--log-level",
+        default="info",
+        show_default=True,
+        type=click.Choice(["debug", "info", "warning", "error"]),
+    ),
+]
+
+
+def _service(command: Callable[..., None]) -> Callable[..., None]:
+    for option in reversed(_service_options):
+        command = option(command)
+    return command
+
+
+@click.command()
+@_service
+@click.option("--context", help="Context of the kubeconfig.")
+@click.option("--port", default=9443, show_default=True, help="HTTPS port for admission reviews.")
+@click.option("--tls-name", multiple=True, help="Additional DNS name for the certificate.")
+@click.option("--tls-ip", multiple=True, help="Additional IP address for the certificate.")
+@click.option(
+    "--run-dir",
+    envvar="KFEXT_RUN_DIR",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="In-memory folder for the serving key; a temporary folder if not given.",
+)
+@click.option(
+    "--drain-seconds", default=5.0, show_default=True, help="Time to keep serving after SIGTERM."
+)
+def webhook(
+    *,
+    kubeconfig: Path | None,
+    context: str | None,
+    probe_port: int,
+    log_level: str,
+    port: int,
+    tls_name: tuple[str, ...],
+    tls_ip: tuple[str, ...],
+    run_dir: Path | None,
+    drain_seconds: float,
+) -> None:
+    """Serve the admission webhooks."""
+    from kfext.webhook.main import Config, run  # noqa: PLC0415 - render needs no server
+
+    logs.configure(log_level)
+    config = Config(
+        kubeconfig=kubeconfig,
+        context=context,
+        port=port,
+        probe_port=probe_port,
+        extra_names=(*tls_name, *tls_ip),
+        run_folder=run_dir,
+        drain_seconds=drain_seconds,
+    )
+    asyncio.run(run(config))
+
+
+@click.command()
+@_service
+@click.option(
+    "--run-dir",
+    envvar="KFEXT_RUN_DIR",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Folder for the snapshot that SIGUSR1 asks for; without it there is none.",
+)
+@click.option(
+    "--job-metrics/--no-job-metrics",
+    default=True,
+    show_default=True,
+    help="Whether /metrics has the progress of jobs, with their names; of the newest 1,000.",
+)
+def controller(
+    *,
+    kubeconfig: Path | None,
+    probe_port: int,
+    log_level: str,
+    run_dir: Path | None,
+    job_metrics: bool,
+) -> None:
+    """Run the placement controller."""
+    from kfext.controller.main import run  # noqa: PLC0415 - kopf takes half a second to import
+
+    logs.configure(log_level)
+    asyncio.run(
+        run(
+            kubeconfig=kubeconfig,
+            probe_port=probe_port,
+            run_folder=run_dir,
+            job_metrics=job_metrics,
+        )
+    )
