@@ -144,8 +144,11 @@ class Proxy:
         return await passing
 
     async def _carry(self, request: web.Request, exchange: Exchange) -> tuple[int, bytes, str]:
-        async with self._send(request, exchange) as response:
-            answer = await response.read()
+        try:
+            async with self._send(request, exchange) as response:
+                answer = await response.read()
+        except aiohttp.ClientConnectionError:
+            return 0, b"", ""  # the API server has gone: so has the answer
         exchange.status = response.status
         self.log.append(exchange)
         return response.status, answer, response.headers.get("Content-Type", "application/json")
