@@ -72,6 +72,7 @@ class JobsProgress:
         self._reading: dict[str, str] = {}
         self._at_node: dict[str, list[str]] = {}
         self._running: set[str] = set()
+        self._finished: set[str] = set()
 
     def due(self, now: float, *, most: int) -> list[LogRead]:
         """Return at most `most` logs to read now; `now` is monotonic.
@@ -167,20 +168,25 @@ class JobsProgress:
     def _enrol(self, now: float) -> None:
         """Have new jobs looked at, and those that have just finished; forget those that are gone.
 
-        The last lines are read at once, as the operator may delete the pods.
+        The last lines are read at once, as the operator may delete the pods. They are all that is
+        read of a job that was over between two looks.
         """
         present = self._cluster.jobs.keys()
         for uid in present - self._known:
             self._alarms.set(uid, now)
+            if not self._cluster.jobs[uid].job.finished:
+                self._running.add(uid)
         for uid in self._known - present:
             for memory in (self._followed, self._turns, self._ended, self._reading):
                 memory.pop(uid, None)
             self._running.discard(uid)
+            self._finished.discard(uid)
             self._alarms.forget(uid)
         self._known = frozenset(present)
         for uid in [one for one in self._running if self._cluster.jobs[one].job.finished]:
             if uid in self._alarms:
                 self._running.discard(uid)
+                self._finished.add(uid)
                 self._alarms.set(uid, now)
 
     def _read_of(self, uid: str) -> LogRead | None:
@@ -191,14 +197,15 @@ class JobsProgress:
         source, finished = self._settings_of(tracked).metrics, tracked.job.finished
         pod = self._printing(tracked)
         if tracked.phase is None or not source.is_log or (finished and pod is None):
-            self._followed.pop(uid, None)
+            if self._followed.pop(uid, None) is not None:
+                self._finished.discard(uid)  # its last lines were read
             return None
         followed = self._followed.get(uid)
-        if pod is None or (followed is None and finished):
+        ended_before = finished and uid not in self._finished
+        if pod is None or (followed is None and ended_before):
             return None
         if followed is None or followed.expression != source.pattern:
             self._followed[uid] = Followed(source.pattern)
-            self._running.add(uid)
         return LogRead(tracked, pod, tracked.job.kind.container)
 
     def _printing(self, tracked: TrackedJob) -> Pod | None:

@@ -210,6 +210,19 @@ def test_the_log_of_a_job_that_finishes_is_read_at_once() -> None:
     assert bed.due(3.0) == []
 
 
+def test_a_job_that_was_over_between_two_looks_is_read_once() -> None:
+    bed = Bed()
+    bed.runs(training(), phase="Pending")
+    assert bed.due() == []
+    bed.runs(training().condition("Succeeded").version(2), phase="Succeeded")
+    (read,) = bed.due(5.0)
+    bed.take(read, "step 9 loss 0.1")
+    reported = bed.progress.reported(read.uid)
+    assert reported is not None
+    assert reported.progress.step == 9
+    assert bed.due(1000.0) == []
+
+
 def test_a_job_that_finishes_while_its_log_is_read_is_read_once_more_at_once() -> None:
     bed = Bed()
     bed.runs(training())
