@@ -16,11 +16,17 @@ from kfext.cli.queue import list_queue
 from kfext.cli.release import release_jobs
 from kfext.cli.top import ORDERS, WATCH_SECONDS, show_top
 
+_kind = click.option("--kind", type=click.Choice(["PyTorchJob", "TFJob"], case_sensitive=False))
+_output = click.option(
+    "-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text"
+)
+_all_namespaces = click.option("-A", "--all-namespaces", is_flag=True, help="In the whole cluster.")
+
 
 @click.command()
 @click.argument("job")
-@click.option("--kind", type=click.Choice(["PyTorchJob", "TFJob"], case_sensitive=False))
-@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text")
+@_kind
+@_output
 @cluster_options
 def explain(*, job: str, kind: str | None, output: str, cluster: ClusterOptions) -> None:
     """Show why JOB waits, where its pods are, and what kfext changed on it."""
@@ -29,9 +35,9 @@ def explain(*, job: str, kind: str | None, output: str, cluster: ClusterOptions)
 
 @click.command()
 @click.argument("job")
-@click.option("--kind", type=click.Choice(["PyTorchJob", "TFJob"], case_sensitive=False))
+@_kind
 @click.option("--regex", default="", help="Try this RE2 expression with a group named `value`.")
-@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text")
+@_output
 @cluster_options
 def metrics(
     *, job: str, kind: str | None, regex: str, output: str, cluster: ClusterOptions
@@ -45,8 +51,8 @@ def metrics(
 
 
 @click.command()
-@click.option("-A", "--all-namespaces", is_flag=True, help="In the whole cluster.")
-@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text")
+@_all_namespaces
+@_output
 @cluster_options
 def queue(*, all_namespaces: bool, output: str, cluster: ClusterOptions) -> None:
     """List the waiting jobs in the order in which kfext considers them."""
@@ -59,7 +65,7 @@ def queue(*, all_namespaces: bool, output: str, cluster: ClusterOptions) -> None
 
 
 @click.command()
-@click.option("-A", "--all-namespaces", is_flag=True, help="In the whole cluster.")
+@_all_namespaces
 @click.option(
     "--sort",
     type=click.Choice(ORDERS),
@@ -70,7 +76,7 @@ def queue(*, all_namespaces: bool, output: str, cluster: ClusterOptions) -> None
 @click.option(
     "--watch", is_flag=True, help=f"Show them anew every {WATCH_SECONDS:.0f} seconds, until Ctrl-C."
 )
-@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text")
+@_output
 @cluster_options
 def top(
     *, all_namespaces: bool, sort: str, watch: bool, output: str, cluster: ClusterOptions
@@ -106,7 +112,7 @@ def _show_anew(table: str) -> None:
 @click.argument("job", required=False)
 @click.option("--all", "everything", is_flag=True, help="Every job that kfext holds or gates.")
 @click.option("-A", "--all-namespaces", is_flag=True, help="With --all: in the whole cluster.")
-@click.option("--kind", type=click.Choice(["PyTorchJob", "TFJob"], case_sensitive=False))
+@_kind
 @cluster_options
 def release(
     *,

@@ -28,18 +28,23 @@ def _service(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+def _run_folder(use: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return the option for the folder that a Deployment mounts; `use`: what it is for."""
+    return click.option(
+        "--run-dir",
+        envvar="KFEXT_RUN_DIR",
+        type=click.Path(path_type=Path, exists=True, file_okay=False),
+        help=use,
+    )
+
+
 @click.command()
 @_service
 @click.option("--context", help="Context of the kubeconfig.")
 @click.option("--port", default=9443, show_default=True, help="HTTPS port for admission reviews.")
 @click.option("--tls-name", multiple=True, help="Additional DNS name for the certificate.")
 @click.option("--tls-ip", multiple=True, help="Additional IP address for the certificate.")
-@click.option(
-    "--run-dir",
-    envvar="KFEXT_RUN_DIR",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="In-memory folder for the serving key; a temporary folder if not given.",
-)
+@_run_folder("In-memory folder for the serving key; a temporary folder if not given.")
 @click.option(
     "--drain-seconds", default=5.0, show_default=True, help="Time to keep serving after SIGTERM."
 )
@@ -73,12 +78,7 @@ def webhook(
 
 @click.command()
 @_service
-@click.option(
-    "--run-dir",
-    envvar="KFEXT_RUN_DIR",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Folder for the snapshot that SIGUSR1 asks for; without it there is none.",
-)
+@_run_folder("Folder for the snapshot that SIGUSR1 asks for; without it there is none.")
 @click.option(
     "--job-metrics/--no-job-metrics",
     default=True,
