@@ -23,15 +23,15 @@ def measure(
 ) -> str:
     """Measure what is not stored yet, and return the tables; `anew` forgets what is stored."""
     chosen = () if only_calibrate else parts
+    schedules = workload.QUICK if quick else workload.FULL
     jobs = [
         Bench(one, arms(one.interval), repeats=repeats, grid=grid(one.interval))
-        for one in (workload.QUICK if quick else workload.FULL)
+        for one in schedules
         if one.name in chosen
     ]
     if "killed" in chosen:
         # The runs of plain Kubernetes are those of part `three`.
-        few = (workload.QUICK if quick else workload.FULL)[0]
-        jobs.append(Bench(few, plain_and(DEAD, killed), repeats=repeats))
+        jobs.append(Bench(schedules[0], plain_and(DEAD, killed), repeats=repeats))
     splits = [
         Bench(one, plain_and(OURS, resizing), repeats=repeats)
         for one in split.schedules(_QUICK_PART if quick else 1)
