@@ -1,6 +1,6 @@
 """What pods ask for and nodes offer, counted as Kubernetes counts it, from the raw JSON."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -37,19 +37,21 @@ def requests(spec: Object, status: Object | None = None) -> Amounts:
     it) that asks for most, whichever is more, resource by resource; and the overhead. While a
     container is resized, the larger of what it asks for and what its kubelet says it has.
     """
-    has = _granted(status)
-    return _occupied(
-        spec, [larger(_requests(one), has.get(one.get("name", ""), {})) for one in _main(spec)]
-    )
+    return _occupied(spec, status, larger)
 
 
 def granted(spec: Object, status: Object | None = None) -> Amounts:
     """Return what a pod has on its node: of a container that is resized, what its kubelet says."""
-    has = _granted(status)
-    return _occupied(spec, [has.get(one.get("name", "")) or _requests(one) for one in _main(spec)])
+    return _occupied(spec, status, lambda asked, has: has or asked)
 
 
-def _occupied(spec: Object, main: Iterable[Amounts]) -> Amounts:
+def _occupied(
+    spec: Object, status: Object | None, of: Callable[[Amounts, Amounts], Amounts]
+) -> Amounts:
+    """Return the room of a pod; `of` a container that asks for one amount and has another."""
+    told = (status or {}).get("containerStatuses", ())
+    has = {one["name"]: amounts((one.get("resources") or {}).get("requests")) for one in told}
+    main = (of(_requests(one), has.get(one.get("name"), {})) for one in spec.get("containers", ()))
     sidecars: Amounts = {}
     peak: Amounts = {}
     for container in spec.get("initContainers", ()):
@@ -88,15 +90,6 @@ def excess(wanted: Mapping[str, Fraction], offered: Mapping[str, Fraction]) -> A
     zero = Fraction(0)
     over = {name: number - offered.get(name, zero) for name, number in wanted.items()}
     return {name: number for name, number in over.items() if number > 0}
-
-
-def _main(spec: Object) -> list[Object]:
-    return list(spec.get("containers", ()))
-
-
-def _granted(status: Object | None) -> dict[str, Amounts]:
-    told = (status or {}).get("containerStatuses", ())
-    return {one["name"]: amounts((one.get("resources") or {}).get("requests")) for one in told}
 
 
 def _requests(container: Object) -> Amounts:

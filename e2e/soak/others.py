@@ -6,9 +6,10 @@ from typing import Any
 
 from e2e.harness.kube import Kube, Object
 from e2e.soak import manifests
-from e2e.soak.amounts import amount, amounts, excess, granted, requests, total
+from e2e.soak.amounts import amount, amounts, excess, requests, total
 from e2e.soak.asking import Asking, pods_path
-from e2e.soak.facts import GATE, OVER, REFUSES
+from e2e.soak.facts import GATE, REFUSES
+from e2e.soak.reading import node_of, pod_of
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _RESIZE_SECONDS = 4.0
@@ -17,7 +18,7 @@ _LEAST, _LARGEST = amount("100m"), amount("16")
 
 @dataclass(frozen=True, slots=True)
 class Resizing:
-    """A pod that is resized: when its kubelet looks at it, and what its container had before."""
+    """A pod that is resized: when its kubelet looks at it, and the CPU that it had before."""
 
     due: float
     uid: str
@@ -91,10 +92,11 @@ class Others(Asking):
         after = min(before * 2, _LARGEST) if up else max(before / 2, _LEAST)
         self._allocate(path, pod, has)
         cpu = f"{int(after * 1000)}m"
-        if self._ask_size(path, pod, {which: {"cpu": cpu} for which in has if _cpu(has, which)}):
+        had = {which: {"cpu": of["cpu"]} for which, of in has.items() if "cpu" in (of or {})}
+        if self._ask_size(path, pod, {which: {"cpu": cpu} for which in had}):
             self.took["resize"] += 1
             due = time.monotonic() + _RESIZE_SECONDS
-            self._resizing[path] = Resizing(due, pod["metadata"]["uid"], has)
+            self._resizing[path] = Resizing(due, pod["metadata"]["uid"], had)
 
     def tend(self) -> None:
         """Do as a kubelet does a moment after a resize: give the pod what it asks for if it fits.
@@ -111,8 +113,7 @@ class Others(Asking):
                 del self._resizing[path]
                 self._allocate(path, pod, pod["spec"]["containers"][0]["resources"])
             else:
-                had = {which: {"cpu": _cpu(asked.had, which)} for which in asked.had}
-                self._ask_size(path, pod, {k: cpu for k, cpu in had.items() if cpu["cpu"]})
+                self._ask_size(path, pod, asked.had)
 
     def _allocate(self, path: str, pod: Object, resources: Any) -> None:
         known = pod["status"].get("containerStatuses") or []
@@ -128,20 +129,11 @@ class Others(Asking):
     def _fits(self, pod: Object) -> bool:
         """Say whether the node of a pod has what the pod asks for, beside what others have."""
         node, uid = pod["spec"]["nodeName"], pod["metadata"]["uid"]
-        there = self._kube.items(f"/api/v1/pods?fieldSelector=spec.nodeName%3D{node}")
-        others = [one for one in there if one["metadata"]["uid"] != uid]
-        has = [granted(one["spec"], one["status"]) for one in others if not _is_over(one)]
+        there = map(pod_of, self._kube.items(f"/api/v1/pods?fieldSelector=spec.nodeName%3D{node}"))
+        has = [one.has for one in there if one.uid != uid and not one.over]
         found = self._kube.find(f"/api/v1/nodes/{node}")
-        offers = amounts(found["status"].get("allocatable")) if found else {}
+        offers = node_of(found).offers if found else {}
         return not excess(total([*has, requests(pod["spec"])]), offers)
-
-
-def _cpu(resources: Object, which: str) -> str:
-    return str((resources[which] or {}).get("cpu", ""))
-
-
-def _is_over(pod: Object) -> bool:
-    return pod["status"].get("phase") in OVER
 
 
 def _runs(pod: Object) -> bool:
