@@ -54,6 +54,7 @@ def job_signal(
     """Return the signal of a job; `pods` are all of its pods. No policy looks at an unfit job."""
     tracked = watched.tracked
     job, state = tracked.job, tracked.state.cpu
+    left, cores = (reported.progress.left, reported.cpu) if reported else (None, None)
     return JobSignal(
         uid=job.uid,
         pods=tuple(
@@ -67,6 +68,7 @@ def job_signal(
         state=(reported.state if reported else None) or GrowthState.NEW,
         growth=reported.growth if reported else None,
         rate=watched.history.rate,
+        left=None if left is None or cores is None else left * cores,
         budget=watched.budget,
     )
 

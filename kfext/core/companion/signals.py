@@ -39,6 +39,7 @@ class JobSignal:
     `growth`: its G, None while it is not known or its policies have to wait for two windows that
         are younger than the start of the controller.
     `rate`: its steps a second, None if it reports none.
+    `left`: the core-seconds that it still takes, None if it does not show how far it is.
     """
 
     uid: str
@@ -49,6 +50,7 @@ class JobSignal:
     state: GrowthState = GrowthState.NEW
     growth: float | None = None
     rate: float | None = None
+    left: float | None = None
     budget: Budget = field(default_factory=Budget)
 
     @property
@@ -60,6 +62,15 @@ class JobSignal:
     def use(self) -> int | None:
         """What its pods use together, None if that of one is not known."""
         return use_of(self.pods)
+
+    def ends_before(self, other: "JobSignal") -> bool:
+        """Return whether it takes less CPU to its end than another job, as far as that is known.
+
+        A job that does not show how far it is may go on for ever.
+        """
+        if self.left is None:
+            return other.left is None
+        return other.left is None or self.left < other.left
 
     def on(self, node: str) -> tuple[PodSignal, ...]:
         """Return its pods on a node, in an order that is always the same."""

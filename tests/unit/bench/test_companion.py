@@ -103,7 +103,7 @@ def test_the_first_job_comes_at_once_and_the_others_in_order(one: Schedule) -> N
 
 def test_a_schedule_is_the_same_each_time() -> None:
     first, again, other = (
-        schedule("any", 10, work=50, within=100, interval=30, seed=seed) for seed in (1, 1, 2)
+        schedule("any", 10, works=[50], within=100, interval=30, seed=seed) for seed in (1, 1, 2)
     )
     assert first == again != other
 
@@ -152,7 +152,7 @@ def test_changes_are_of_pairs_of_one_repeat() -> None:
 
 def test_a_job_is_better_or_worse_only_beyond_what_two_equal_arms_differ() -> None:
     assert noise(RUNS) == pytest.approx(2)
-    lines = arms_table(schedule("any", 4, work=9, within=20, interval=10), RUNS).splitlines()
+    lines = arms_table(schedule("any", 4, works=[9], within=20, interval=10), RUNS).splitlines()
     cells = {
         row.split("|")[1].strip(): [cell.strip() for cell in row.split("|")[2:-1]]
         for row in lines

@@ -27,6 +27,7 @@ class Running:
     """A job of one pod. `work`: core-seconds that it needs; `converges`: those of a half-life.
 
     `most`: millicores that it can use; more do not make it faster beyond `useful`.
+    `shows_end`: whether it prints how much of its work is left.
     """
 
     uid: str
@@ -35,6 +36,7 @@ class Running:
     arrives: float = 0.0
     most: int = SIZE
     useful: int = SIZE
+    shows_end: bool = True
     limit: int | None = None
     done: float = 0.0
     use: int = 0
@@ -154,6 +156,7 @@ class World:
             state=job.growth.state,
             growth=job.growth.growth if len(rates) > 1 else None,
             rate=rates[-1] if rates else None,
+            left=job.work - job.done if job.shows_end else None,
             budget=job.budget,
         )
 
@@ -177,7 +180,9 @@ def both(
 
     def world(of: Sequence[Policy]) -> World:
         fresh = [
-            Running(one.uid, one.work, one.converges, one.arrives, one.most, one.useful)
+            Running(
+                one.uid, one.work, one.converges, one.arrives, one.most, one.useful, one.shows_end
+            )
             for one in jobs
         ]
         return World(fresh, of).run(intervals)

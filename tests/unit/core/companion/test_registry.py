@@ -18,13 +18,14 @@ from tests.unit.core.companion.simulator import SECONDS, SIZE, Running, World, b
 GROWS: dict[str, Any] = {"work": 300.0, "converges": 60.0}
 
 
-def jobs(number: int, **grower: Any) -> list[Running]:
+def jobs(number: int, *, show_end: bool = True, **grower: Any) -> list[Running]:
     """One job that grows, and others that converged long before it came."""
     late: dict[str, Any] = {"arrives": 600.0 * number / 3, **GROWS, **grower}
-    return [
+    made = [
         *(Running(f"done-{at}", work=900.0, converges=5.0) for at in range(number - 1)),
         Running("grower", **late),
     ]
+    return [replace(one, shows_end=show_end) for one in made]
 
 
 @pytest.mark.parametrize("number", [2, 3, 10])
@@ -38,7 +39,7 @@ def test_the_job_that_grows_is_faster_within_the_bound_of_arithmetic(number: int
 @pytest.mark.parametrize("number", [2, 3, 10])
 @pytest.mark.parametrize("work", [300.0, 3000.0])
 def test_no_other_job_loses_more_than_its_budget(number: int, work: float) -> None:
-    made = jobs(number, work=work, converges=work / 5)
+    made = jobs(number, show_end=False, work=work, converges=work / 5)
     without, with_them = both(made, POLICIES, intervals=400)
     for at in range(number - 1):
         other = with_them.job(f"done-{at}")
@@ -49,8 +50,18 @@ def test_no_other_job_loses_more_than_its_budget(number: int, work: float) -> No
         assert delay <= other.budget.lost / share + 2 * SECONDS
 
 
+@pytest.mark.parametrize("number", [2, 3, 10])
+@pytest.mark.parametrize("work", [300.0, 3000.0], ids=["served", "not served"])
+def test_no_job_ends_later_if_all_show_how_far_they_are(number: int, work: float) -> None:
+    made = jobs(number, work=work, converges=work / 5)
+    without, with_them = both(made, POLICIES, intervals=1000)
+    for one in without.jobs:
+        assert until(with_them.job(one.uid)) <= until(one) + SECONDS
+
+
 def test_a_job_is_left_alone_once_its_budget_is_spent() -> None:
-    _, world = both(jobs(3, work=3000.0, converges=600.0), POLICIES, intervals=400)
+    endless = jobs(3, show_end=False, work=3000.0, converges=600.0)
+    _, world = both(endless, POLICIES, intervals=400)
     assert all(world.job(f"done-{at}").rests == {"resize"} for at in (0, 1))
     assert all(world.job(f"done-{at}").limit == SIZE for at in (0, 1))
 

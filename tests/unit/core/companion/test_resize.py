@@ -20,7 +20,9 @@ NEW, WATCHING, COMPLETING = GrowthState.NEW, GrowthState.WATCHING, GrowthState.C
 
 
 def one(uid: str, state: GrowthState, growth: float | None, **fields: Any) -> JobSignal:
-    of_job = {key: fields.pop(key) for key in ("rate", "budget", "parameters") if key in fields}
+    of_job = {
+        key: fields.pop(key) for key in ("rate", "left", "budget", "parameters") if key in fields
+    }
     return job(uid, pod(f"{uid}-0", **{"use": 467, **fields}), state=state, growth=growth, **of_job)
 
 
@@ -97,6 +99,11 @@ NOTHING: dict[str, list[JobSignal]] = {
             growth=0.0,
         ),
     ],
+    "the one that grows ends later": [grower(use=700, left=90.0), done(use=700, left=80.0)],
+    "it is not known when, but when the other one ends": [
+        grower(use=700),
+        done(left=80.0, use=700),
+    ],
     "it would have no more itself": [
         one("fast", NEW, 0.3, limit=700, user_limit=700, use=700),
         done(use=700),
@@ -118,6 +125,10 @@ GIVEN_BACK: dict[str, tuple[list[JobSignal], dict[str, int]]] = {
         [done("a", limit=350, user_limit=600, use=350), done("b", use=350)],
         {"a-0": 600},
     ),
+    "it now ends before the one that grows": (
+        [grower(use=1050, left=90.0), done("a", limit=350, use=350, left=80.0)],
+        {"a-0": 1400},
+    ),
     "one that grows again": (
         [one("again", NEW, 0.3, limit=350, use=350), done("a", use=700)],
         {"again-0": 1400},
@@ -129,6 +140,18 @@ GIVEN_BACK: dict[str, tuple[list[JobSignal], dict[str, int]]] = {
 def test_what_was_taken_is_given_back(jobs: list[JobSignal], want: dict[str, int]) -> None:
     found = limits(advice(*jobs))
     assert {uid: found.get(uid) for uid in want} == want
+
+
+@pytest.mark.parametrize("left", [None, 100.0], ids=["not known", "longer"])
+def test_a_job_gives_cpu_to_one_that_ends_first(left: float | None) -> None:
+    found = only(advice(grower(use=700, left=90.0), done(use=700, left=left)))
+    assert (found.job, found.serves) == ("done", "grower")
+
+
+def test_of_those_that_grow_the_one_that_ends_first_is_served() -> None:
+    jobs = [one("fast", NEW, 0.6, left=500.0), one("short", NEW, 0.5, left=50.0)]
+    found = advice(*jobs, done(left=100.0))
+    assert {one.job: one.serves for one in found.proposals}["done"] == "short"
 
 
 def test_no_cpu_idles_beside_a_capped_job() -> None:
