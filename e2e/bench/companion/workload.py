@@ -1,6 +1,7 @@
 """The jobs that share the node: what they train, for how long, and when they come."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -127,16 +128,25 @@ PROGRAMS = (
 
 
 def schedule(
-    name: str, count: int, *, work: float, within: float, interval: float, seed: int = SEED
+    name: str,
+    count: int,
+    *,
+    works: Sequence[float],
+    within: float,
+    interval: float,
+    seed: int = SEED,
 ) -> Schedule:
-    """Return jobs of equal work (CPU seconds each); the first comes at once, the last at the end.
+    """Return jobs of which each takes one of some `works`, in CPU seconds.
 
-    Those between come at random times, and which program is whose is random too.
+    The first comes at once, the last at the end. Those between come at random times, and which
+    program and which work is whose is random too.
     """
     chance = random.Random(seed)
     times = [0.0, *sorted(round(chance.uniform(0, within)) for _ in range(count - 2)), within]
     chosen = [PROGRAMS[number % len(PROGRAMS)] for number in range(count)]
     chance.shuffle(chosen)
+    each = [works[number % len(works)] for number in range(count)]
+    chance.shuffle(each)
     arrivals = tuple(
         Arrival(
             seconds,
@@ -144,9 +154,9 @@ def schedule(
             program,
             round(work / program.step_cpu),
         )
-        for number, (seconds, program) in enumerate(zip(times, chosen, strict=True))
+        for number, (seconds, program, work) in enumerate(zip(times, chosen, each, strict=True))
     )
-    return Schedule(name, arrivals, interval, lasts=count * (work + _START_CPU))
+    return Schedule(name, arrivals, interval, lasts=sum(each) + count * _START_CPU)
 
 
 def alone(*, work: float) -> Schedule:
@@ -159,12 +169,13 @@ def alone(*, work: float) -> Schedule:
 
 
 FULL = (
-    schedule("three", 3, work=110, within=80, interval=30),
-    schedule("ten", 10, work=40, within=100, interval=30),
+    schedule("three", 3, works=[110], within=80, interval=30),
+    schedule("ten", 10, works=[25, 40, 80], within=100, interval=30),
 )
+"""Three jobs of equal work, of which the last to come is the last to end, and ten unequal ones."""
 QUICK = (
-    schedule("three", 3, work=36, within=25, interval=10),
-    schedule("ten", 10, work=8, within=25, interval=10),
+    schedule("three", 3, works=[36], within=25, interval=10),
+    schedule("ten", 10, works=[5, 8, 16], within=25, interval=10),
 )
 WARM = Schedule(
     "warm",
