@@ -41,7 +41,8 @@ class CpuState:
         those before it: if the controller dies between a note and a write, the pod has one of them.
     `by`: the policies that wrote them.
     `rests`: by the name of a policy why it leaves the job alone.
-    `used`, `lost`: core-seconds that the job used, and lost for others (core.companion.budget).
+    `used`, `lost`, `lent`, `borrowed`: core-seconds that the job used, that it lost for others or
+        lent them, and that others lent it (core.companion.budget).
     """
 
     asked: Mapping[str, AskedCpu] = field(default_factory=dict)
@@ -50,6 +51,8 @@ class CpuState:
     rests: Mapping[str, str] = field(default_factory=dict)
     used: float = 0.0
     lost: float = 0.0
+    lent: float = 0.0
+    borrowed: float = 0.0
 
     def without_pods(self) -> Self:
         """Return the state once all pods are gone: new ones have what the user writes by then."""
@@ -74,6 +77,8 @@ class CpuState:
             },
             "used": round(self.used, 1),
             "lost": round(self.lost, 1),
+            "lent": round(self.lent, 1),
+            "borrowed": round(self.borrowed, 1),
         }
         return {key: value for key, value in values.items() if value}
 
@@ -97,6 +102,8 @@ def decode_cpu(raw: Mapping[str, Any]) -> CpuState:
         rests=strings(raw.get("rests")),
         used=_seconds(raw.get("used")),
         lost=_seconds(raw.get("lost")),
+        lent=_seconds(raw.get("lent")),
+        borrowed=_seconds(raw.get("borrowed")),
     )
 
 

@@ -10,17 +10,20 @@ from kfext.state.watched_job import WatchedJob
 
 
 def charge(here: Signals, watched: Mapping[str, WatchedJob], *, seconds: float) -> None:
-    """Add what each job used, and lost below an equal share of a node, in the last seconds."""
+    """Add what each job used, and lost or lent below an equal share, in the last seconds."""
     for node, of in contests(here.jobs, here).items():
+        lends, equal = of.first is not None, of.equal()
         for job in of.jobs:
             use = use_of(job.on(node))
             if use is not None:
                 one = watched[job.uid]
+                one.peak = max(one.peak, use)
                 one.budget = one.budget.after(
                     use=use,
-                    equal=of.size // len(of.jobs),
+                    equal=equal[job.uid] if lends else of.size // len(of.jobs),
                     cap=of.present[job.uid],
                     seconds=seconds,
+                    lends=lends,
                 )
 
 

@@ -139,6 +139,8 @@ class Operations:
             rests={**before.rests, **operation.rests},
             used=watched.budget.used,
             lost=watched.budget.lost,
+            lent=watched.budget.lent,
+            borrowed=watched.budget.borrowed,
         )
         reason = names.REASON_CPU_RESTORED if operation.restores else names.REASON_CPU_MOVED
         return Resize(

@@ -50,11 +50,14 @@ def job_signal(
     uses: Uses,
     *,
     in_flight: bool,
+    left: float | None = None,
 ) -> JobSignal:
-    """Return the signal of a job; `pods` are all of its pods. No policy looks at an unfit job."""
+    """Return the signal of a job; `pods` are all of its pods. No policy looks at an unfit job.
+
+    `left`: the core-seconds that it still takes.
+    """
     tracked = watched.tracked
     job, state = tracked.job, tracked.state.cpu
-    left, cores = (reported.progress.left, reported.cpu) if reported else (None, None)
     return JobSignal(
         uid=job.uid,
         pods=tuple(
@@ -68,7 +71,8 @@ def job_signal(
         state=(reported.state if reported else None) or GrowthState.NEW,
         growth=reported.growth if reported else None,
         rate=watched.history.rate,
-        left=None if left is None or cores is None else left * cores,
+        left=left,
+        peak=watched.peak,
         budget=watched.budget,
     )
 

@@ -1,5 +1,6 @@
 """A job that opted in to a policy of the companion, as it is followed. Times are monotonic."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -8,7 +9,9 @@ from kfext.core.companion.history import History
 from kfext.core.companion.operation import Operation
 from kfext.core.companion.shown import Shown
 from kfext.core.companion.trial import Trial
+from kfext.core.companion.work import Work
 from kfext.core.progress.followed import INTERVAL
+from kfext.core.progress.reported import Reported
 from kfext.model.backoff import exponential_backoff
 from kfext.model.pod import Pod
 from kfext.model.policy import PolicyChoice
@@ -18,6 +21,8 @@ from kfext.state.uses import Uses
 
 _FRESH_SECONDS = 2 * INTERVAL
 """How long nothing is taken from a job at first, also after a restart of the controller."""
+_EARLY_SECONDS = 120.0
+"""How long a job may print nothing before it counts as one that does not show how far it is."""
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 30.0, 300.0
 
 
@@ -51,6 +56,8 @@ class WatchedJob:
     """What the companion knows of a job.
 
     `since`: since when the same pods have been on its nodes, as far as jobs that opted in have any.
+    `began`: when the controller began to follow it. `work`: what its steps take.
+    `peak`: the most that it was seen to use on a node, in millicores.
     `company`: the uids and the limits of those pods.
     `chosen`: the policies that the user and the administrator allow.
     `unfit`: why none of them looks at the job, empty if they do.
@@ -63,6 +70,9 @@ class WatchedJob:
 
     tracked: TrackedJob
     since: float
+    began: float = 0.0
+    work: Work = field(default_factory=Work)
+    peak: int = 0
     history: History = field(default_factory=History)
     budget: Budget = field(default_factory=Budget)
     trial: Trial | None = None
@@ -98,6 +108,12 @@ class WatchedJob:
         self.history.forget()
         self.company = company
 
+    def left(self, reported: Reported | None, now: float) -> float | None:
+        """Return the core-seconds to its end: infinite while it is too early, None if unknown."""
+        if reported is None or not reported.progress.metric:
+            return math.inf if now - self.began < _EARLY_SECONDS else None
+        return self.work.left(reported.progress)
+
     def fresh(self, now: float) -> bool:
         """Return whether too little has been seen of it to take anything from it."""
         return now - self.since < _FRESH_SECONDS
@@ -106,7 +122,8 @@ class WatchedJob:
 def watch(tracked: TrackedJob, now: float) -> WatchedJob:
     """Begin to watch a job; what it lost before counts on."""
     noted = tracked.state.cpu
-    return WatchedJob(tracked, since=now, budget=Budget(used=noted.used, lost=noted.lost))
+    budget = Budget(noted.used, noted.lost, noted.lent, noted.borrowed)
+    return WatchedJob(tracked, since=now, began=now, budget=budget)
 
 
 def live_pods(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:

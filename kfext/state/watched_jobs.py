@@ -63,12 +63,15 @@ class WatchedJobs:
             one.unfit = why_stand_down(one.tracked.job, live_pods(pods)) or ""
             one.chosen = self._policies(one.tracked)
             reported = self._progress.reported(uid)
+            if reported is not None:
+                one.work.take(reported.progress, used=one.budget.used)
             signal = job_signal(
                 one,
                 pods,
                 reported,
                 self._progress.uses,
                 in_flight=self._in_flight(one, pods, now),
+                left=one.left(reported, now),
             )
             if reported is not None and one.history.take(reported.progress, signal.use, now=now):
                 ended.add(uid)

@@ -54,7 +54,8 @@ class Cadence:
         """Return the jobs to look at now; the shortest interval of neighbours counts, in seconds.
 
         While all neighbours are completing it doubles each time, up to eightfold. It does not
-        while an operation is in flight: what is proposed for that job now is not carried out.
+        while an operation is in flight: what is proposed for that job now is not carried out; nor
+        while they show how far they are, since it matters then which of them ends first.
         """
         found: list[JobSignal] = []
         turns: dict[Neighbours, _Turn] = {}
@@ -62,7 +63,8 @@ class Cadence:
             key = frozenset(job.uid for job in group)
             turn = self._turns.get(key)
             completing = all(
-                job.state is GrowthState.COMPLETING and not job.in_flight for job in group
+                job.state is GrowthState.COMPLETING and not job.in_flight and job.left is None
+                for job in group
             )
             idle = turn.idle if turn is not None and completing else 0
             first = min(map(interval, group))

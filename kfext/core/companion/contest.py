@@ -1,14 +1,19 @@
 """A node whose CPU several jobs compete for, while it is decided who may use how much."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kfext.core.companion.caps import Competitor, caps, floor_of, with_what_is_left
 from kfext.core.companion.demand import least_limit, wanted
+from kfext.core.companion.share_out import Part, share_out
 from kfext.core.companion.signals import JobSignal, PodSignal, Signals, use_of
 
 _FULL = 0.95
 """The share of its allocatable CPU from which on a node counts as full."""
+_ONE_CPU = 1000
+_CLEARLY = 0.1
+"""The part of its work by which a job has to end before another one to take its turn."""
 _FILLED = 0.93
 """The share up to which capped jobs take what others leave; below the one above."""
 
@@ -29,8 +34,53 @@ class Contest:
     wants: Mapping[str, int]
     present: Mapping[str, int | None]
 
+    @property
+    def ordered(self) -> bool:
+        """Whether all jobs show how far they are, so that it is known which of them end first."""
+        return len(self.jobs) > 1 and all(job.left is not None for job in self.jobs)
+
+    @property
+    def first(self) -> JobSignal | None:
+        """The job that ends first, of jobs that are ordered; None while that is not known.
+
+        One that is not restricted now stays the first unless another clearly ends before it.
+        """
+        known = [job for job in self.jobs if math.isfinite(job.fair_left)]
+        if not self.ordered or not known:
+            return None
+        first = min(known, key=_end)
+        if any(cap is not None for cap in self.present.values()):
+            now = min(
+                (job for job in known if self.present[job.uid] is None), key=_end, default=first
+            )
+            if now.fair_left - first.fair_left <= _CLEARLY * (now.left or 0.0):
+                return now
+        return first
+
+    def is_filled_by(self, job: JobSignal) -> bool:
+        """Return whether a job can use all of the node: then it gets back later what it lends.
+
+        A single thread fills one CPU; of a larger node its use must have shown it.
+        """
+        return self.size <= max(_ONE_CPU, job.peak / _FULL)
+
+    def equal(self) -> dict[str, int]:
+        """Return by uid what each job would use if none was restricted."""
+        parts = [Part(1.0, 0, self.wants[job.uid]) for job in self.jobs]
+        shares = share_out(self.size, parts)
+        return {job.uid: share for job, share in zip(self.jobs, shares, strict=True)}
+
     def caps(self) -> dict[str, int | None]:
-        """Return by uid the cap that growth gives to each job, None to leave it as it is."""
+        """Return by uid the cap of each job, None to leave it as it is.
+
+        The job that ends first is not restricted, all others are; growth decides where it is not
+        known of all when they end.
+        """
+        if self.ordered:
+            first = self.first
+            if first is None:
+                return dict.fromkeys((job.uid for job in self.jobs), None)
+            return {job.uid: self.size if job is first else self.floor(job) for job in self.jobs}
         found = caps(
             self.size, [Competitor(job.state, job.growth, self._least(job)) for job in self.jobs]
         )
@@ -62,6 +112,10 @@ class Contest:
 
     def _least(self, job: JobSignal) -> int:
         return sum(map(least_limit, job.on(self.node)))
+
+
+def _end(job: JobSignal) -> tuple[float, str]:
+    return (job.fair_left, job.uid)
 
 
 def contests(jobs: Sequence[JobSignal], signals: Signals) -> dict[str, Contest]:

@@ -1,9 +1,12 @@
-"""Resize by growth efficiency: jobs that have converged leave CPU to those that still grow.
+"""Resize: of jobs that share a node, CPU goes to the one that ends first, or that still grows.
 
-Only the CPU limits of Burstable pods move. A limit shrinks only if that takes CPU in use, and
-serves a job with a higher growth efficiency that could use more and ends first: the job that gives
-then gets back what it gave, and ends no later. What no job uses is given back.
-Source: Zheng et al., FlowCon, ICPP 2019; there the time that jobs still take does not count.
+If all jobs on a node show how far they are, the one that would end first with equal shares gets
+more: the others lend it what they get back once it has ended, and no job ends later. Else those
+that have converged leave CPU to those that still grow. Only the CPU limits of Burstable pods move.
+A limit shrinks only if that takes CPU in use and serves a job that could use more; what no job uses
+is given back.
+Sources: Friedman and Henderson, the Fair Sojourn Protocol, SIGMETRICS 2003, with floors; Zheng et
+al., FlowCon, ICPP 2019, for growth.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,11 +15,11 @@ from dataclasses import dataclass
 from kfext.core.companion.contest import Contest, contests
 from kfext.core.companion.demand import parts_of
 from kfext.core.companion.policy import Advice, Policy
+from kfext.core.companion.precedence import is_left_open, is_served, outlasted
 from kfext.core.companion.proposal import Proposal, Size, give_back, in_stages
 from kfext.core.companion.share_out import share_out
 from kfext.core.companion.signals import JobSignal, Signals, use_of
 from kfext.core.companion.trial import measure_for
-from kfext.core.progress.reported import GrowthState
 from kfext.model.qos import QoS
 
 
@@ -85,7 +88,7 @@ def _changes(jobs: Iterable[JobSignal], of: Mapping[str, Contest]) -> dict[str, 
             if one.size > 0
         ]
         for one in on:
-            if _outlasted(job, one):
+            if is_left_open(job, one, share=RESIZE.of(job, "budget")):
                 limits[one.node][job.uid] = one.size
             elif all(cap is None for cap in wanted.values()):
                 limits[one.node][job.uid] = one.now(job)
@@ -137,24 +140,10 @@ def _served(job: JobSignal, changes: Iterable[_Change]) -> JobSignal | None:
         for one in changes
         if one.taken
         for other in one.contest.jobs
-        if _grows_faster(other, job)
-        and other.ends_before(job)
+        if is_served(other, job, one.contest)
         and one.contest.could_use_more(other, up_to=one.caps[other.uid])
     ]
     return max(candidates, key=lambda other: (other.growth or 0.0, other.uid), default=None)
-
-
-def _grows_faster(other: JobSignal, job: JobSignal) -> bool:
-    return other.state is GrowthState.NEW and (other.growth or 0.0) > (job.growth or 0.0)
-
-
-def _outlasted(job: JobSignal, of: Contest) -> bool:
-    """Return whether all jobs that grow faster than this one end after it.
-
-    What is taken from it then only delays it: it ends before it could get anything back.
-    """
-    faster = [other for other in of.jobs if _grows_faster(other, job)]
-    return bool(faster) and not any(other.ends_before(job) for other in faster)
 
 
 def _sizes(job: JobSignal, change: _Change, signals: Signals) -> Iterable[Size]:
@@ -176,12 +165,19 @@ def _sizes(job: JobSignal, change: _Change, signals: Signals) -> Iterable[Size]:
 def _reason(job: JobSignal, changes: Sequence[_Change]) -> str:
     first = min(changes, key=lambda one: (not one.shrinks, one.cap))
     of = first.contest
-    if first.cap >= of.size and _outlasted(job, of):
+    if of.ordered and not first.shrinks and first.cap >= of.size:
+        return f"nothing restricts it on {of.node} any more: it ends next, or has lent enough"
+    if first.cap >= of.size and outlasted(job, of):
         return f"nothing restricts it on {of.node} any more: it ends before the jobs that grow"
     if first.cap >= of.size:
         return f"nothing restricts it on {of.node} any more: no other job needs what it takes"
     if not first.shrinks:
         return f"{first.cap}m of CPU on {of.node}: other jobs leave that much"
+    if of.ordered:
+        return (
+            f"{first.cap}m of the {of.size}m of CPU on {of.node}: one of the {len(of.jobs)} jobs "
+            "there ends before it, after which it gets back what it gives"
+        )
     total = sum(one.growth or 0.0 for one in of.jobs)
     share = (job.growth or 0.0) / total if total > 0 else 0.0
     return (

@@ -1,5 +1,6 @@
 """What policies see of the jobs that opted in and of their nodes. All CPU is in millicores."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -39,7 +40,9 @@ class JobSignal:
     `growth`: its G, None while it is not known or its policies have to wait for two windows that
         are younger than the start of the controller.
     `rate`: its steps a second, None if it reports none.
-    `left`: the core-seconds that it still takes, None if it does not show how far it is.
+    `left`: the core-seconds that it still takes, infinite while that is not known yet, None if it
+        does not show how far it is.
+    `peak`: the most that it was seen to use on a node, in millicores.
     """
 
     uid: str
@@ -51,6 +54,7 @@ class JobSignal:
     growth: float | None = None
     rate: float | None = None
     left: float | None = None
+    peak: int = 0
     budget: Budget = field(default_factory=Budget)
 
     @property
@@ -63,14 +67,21 @@ class JobSignal:
         """What its pods use together, None if that of one is not known."""
         return use_of(self.pods)
 
+    @property
+    def fair_left(self) -> float:
+        """What it would still take had it never had more or less than an equal share."""
+        if self.left is None:
+            return math.inf
+        return self.left + self.budget.borrowed - self.budget.lent
+
     def ends_before(self, other: "JobSignal") -> bool:
-        """Return whether it takes less CPU to its end than another job, as far as that is known.
+        """Return whether it ends before another job if both have the same; so far as is known.
 
         A job that does not show how far it is may go on for ever.
         """
         if self.left is None:
             return other.left is None
-        return other.left is None or self.left < other.left
+        return self.fair_left < other.fair_left
 
     def on(self, node: str) -> tuple[PodSignal, ...]:
         """Return its pods on a node, in an order that is always the same."""

@@ -112,20 +112,3 @@ def test_no_policy_looks_at_a_job_that_is_unfit() -> None:
     bed = TwoWorkers()
     bed.watched.chosen, bed.watched.unfit = {"resize": PolicyChoice()}, "why"
     assert bed.signals()[0].policies == {}
-
-
-@pytest.mark.parametrize(
-    ("left", "cores", "want"),
-    [
-        pytest.param(100.0, 0.5, 50.0, id="time left and use"),
-        pytest.param(None, 0.5, None, id="no time left"),
-        pytest.param(100.0, None, None, id="no use"),
-    ],
-)
-def test_what_a_job_still_takes_is_known_if_it_shows(
-    left: float | None, cores: float | None, want: float | None
-) -> None:
-    bed = TwoWorkers()
-    reported = Reported(progress=Progress(left=left), cpu=cores)
-    found = job_signal(bed.watched, bed.pods, reported, bed.uses, in_flight=False)
-    assert found.left == want

@@ -40,6 +40,7 @@ class Running:
     limit: int | None = None
     done: float = 0.0
     use: int = 0
+    peak: int = 0
     ended: float | None = None
     growth: GrowthList = field(default_factory=GrowthList)
     budget: Budget = field(default_factory=Budget)
@@ -67,6 +68,8 @@ class World:
     acted: list[tuple[Proposal, ...]] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     trials: dict[str, Trial] = field(default_factory=dict)
+    company: frozenset[str] = frozenset()
+    since: float = 0.0
 
     def run(self, intervals: int) -> "World":
         random, cadences = Random(self.seed), {one.name: Cadence() for one in self.policies}
@@ -82,12 +85,29 @@ class World:
                     signals.jobs, interval=lambda _: SECONDS, now=self.now
                 )
                 proposals += policy.propose(replace(signals, jobs=tuple(due))).proposals
-            pending = arbitrate(proposals, signals).act
+            pending = arbitrate(filter(self._ripe, proposals), signals).act
             self.acted.append(pending)
             for one in pending:
                 self._begin(one)
                 self.job(one.job).busy = random.random() < 0.3
         return self
+
+    def _meet(self, live: Sequence[Running]) -> None:
+        """Forget what was seen of jobs among others, as the controller does."""
+        company = frozenset(job.uid for job in live)
+        if company == self.company:
+            return
+        self.company, self.since, self.trials = company, self.now, {}
+        for job in live:
+            for values in job.history.values():
+                values.clear()
+
+    def _ripe(self, proposal: Proposal) -> bool:
+        """Return whether enough has been seen to tell later what a proposal has brought."""
+        if proposal.measure is None:
+            return True
+        seen = self.job(proposal.serves).history[proposal.measure]
+        return bool(seen) and self.now - self.since >= 2 * SECONDS
 
     def _judged(self, signals: Signals) -> list[Proposal]:
         """Return what is to be undone; a trial without a gain stays until that is done."""
@@ -122,10 +142,13 @@ class World:
 
     def _work(self, random: Random) -> None:
         live = [job for job in self.jobs if job.live(self.now)]
+        self._meet(live)
         equal = SIZE // max(1, len(live))
         uses = fair([min(job.most, job.limit or SIZE) for job in live], SIZE)
-        for job, use in zip(live, uses, strict=True):
-            job.use = use
+        unrestricted = fair([job.most for job in live], SIZE)
+        lent = len(live) > 1 and all(job.shows_end for job in live)
+        for job, use, share in zip(live, uses, unrestricted, strict=True):
+            job.use, job.peak = use, max(job.peak, use)
             before = job.loss()
             job.done += min(job.use, job.useful) * SECONDS / 1000
             if job.done >= job.work:
@@ -133,7 +156,13 @@ class World:
             gain = before - job.loss()
             job.growth.take(gain if gain > CHANCE else 0.0, job.use / SIZE)
             cap = job.limit if job.limit is not None and job.limit < SIZE else None
-            job.budget = job.budget.after(use=job.use, equal=equal, cap=cap, seconds=SECONDS)
+            job.budget = job.budget.after(
+                use=job.use,
+                equal=share if lent else equal,
+                cap=cap,
+                seconds=SECONDS,
+                lends=lent,
+            )
             job.history[Measure.USE].append(float(job.use))
             rate = min(job.use, job.useful) / 100 * random.gauss(1, 0.01)
             job.history[Measure.RATE].append(rate)
@@ -158,6 +187,7 @@ class World:
             rate=rates[-1] if rates else None,
             left=job.work - job.done if job.shows_end else None,
             budget=job.budget,
+            peak=job.peak,
         )
 
 

@@ -32,3 +32,15 @@ def test_a_budget_is_spent_when_more_is_lost_than_a_share_of_what_was_used(
 ) -> None:
     assert Budget(used=100.0, lost=lost).spent(0.1) is want
     assert not Budget().spent(0.1)
+
+
+def test_what_goes_to_a_job_that_ends_first_is_lent_and_not_lost() -> None:
+    lender = Budget().after(use=250, equal=500, cap=250, seconds=30, lends=True)
+    assert (lender.used, lender.lost, lender.lent, lender.borrowed) == (7.5, 0.0, 7.5, 0.0)
+    served = Budget().after(use=750, equal=500, cap=None, seconds=30, lends=True)
+    assert (served.lost, served.lent, served.borrowed) == (0.0, 0.0, 7.5)
+
+
+@pytest.mark.parametrize(("lent", "want"), [(14.9, True), (15.0, False)])
+def test_a_job_lends_no_more_than_a_share_of_all_that_it_takes(lent: float, want: bool) -> None:
+    assert Budget(used=100.0, lent=lent).may_lend(0.1, left=50.0) is want

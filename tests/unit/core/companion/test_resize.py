@@ -1,5 +1,6 @@
 """Converged jobs leave CPU to those that grow, within their floors and their budget."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -17,12 +18,11 @@ from kfext.model.qos import QoS
 from tests.unit.core.companion.jobs import job, pod, signals
 
 NEW, WATCHING, COMPLETING = GrowthState.NEW, GrowthState.WATCHING, GrowthState.COMPLETING
+OF_JOB = ("rate", "left", "peak", "budget", "parameters")
 
 
 def one(uid: str, state: GrowthState, growth: float | None, **fields: Any) -> JobSignal:
-    of_job = {
-        key: fields.pop(key) for key in ("rate", "left", "budget", "parameters") if key in fields
-    }
+    of_job = {key: fields.pop(key) for key in OF_JOB if key in fields}
     return job(uid, pod(f"{uid}-0", **{"use": 467, **fields}), state=state, growth=growth, **of_job)
 
 
@@ -99,7 +99,6 @@ NOTHING: dict[str, list[JobSignal]] = {
             growth=0.0,
         ),
     ],
-    "the one that grows ends later": [grower(use=700, left=90.0), done(use=700, left=80.0)],
     "it is not known when, but when the other one ends": [
         grower(use=700),
         done(left=80.0, use=700),
@@ -142,16 +141,89 @@ def test_what_was_taken_is_given_back(jobs: list[JobSignal], want: dict[str, int
     assert {uid: found.get(uid) for uid in want} == want
 
 
-@pytest.mark.parametrize("left", [None, 100.0], ids=["not known", "longer"])
-def test_a_job_gives_cpu_to_one_that_ends_first(left: float | None) -> None:
-    found = only(advice(grower(use=700, left=90.0), done(use=700, left=left)))
+def test_a_job_gives_cpu_to_one_that_ends_first_if_it_may_go_on_for_ever() -> None:
+    found = only(advice(grower(use=700, left=90.0), done(use=700)))
     assert (found.job, found.serves) == ("done", "grower")
 
 
-def test_of_those_that_grow_the_one_that_ends_first_is_served() -> None:
-    jobs = [one("fast", NEW, 0.6, left=500.0), one("short", NEW, 0.5, left=50.0)]
-    found = advice(*jobs, done(left=100.0))
-    assert {one.job: one.serves for one in found.proposals}["done"] == "short"
+def ordered(*lefts: float, **fields: Any) -> list[JobSignal]:
+    """Jobs that have converged and show how far they are, alike but for that."""
+    use = 1000 // len(lefts)
+    return [done(f"j{at}", **{"left": left, "use": use, **fields}) for at, left in enumerate(lefts)]
+
+
+def shared(*jobs: JobSignal) -> Advice:
+    """What is done on a node that each of them can fill."""
+    return advice(*jobs, allocatable=1000)
+
+
+def test_where_all_show_how_far_they_are_the_others_lend_to_the_one_that_ends_first() -> None:
+    found = shared(*ordered(90.0, 50.0, math.inf))
+    assert {one.job: one.serves for one in found.proposals} == {"j0": "j1", "j2": "j1"}
+    assert limits(found) == {"j0-0": 250, "j2-0": 250}
+    assert "ends before it" in found.proposals[0].reason
+
+
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        pytest.param(ordered(math.inf, math.inf), id="it is not known of any when it ends"),
+        pytest.param(ordered(50.0), id="one alone"),
+    ],
+)
+def test_nothing_is_lent_if(jobs: list[JobSignal]) -> None:
+    assert shared(*jobs) == Advice()
+
+
+def test_what_a_job_lent_before_counts_as_done() -> None:
+    lender = Budget(used=100.0, lent=45.0)
+    found = shared(*ordered(50.0), done("lender", left=90.0, use=500, budget=lender))
+    assert [one.job for one in found.proposals] == ["j0"]
+
+
+CAPPED = {"limit": 250, "use": 250, "budget": Budget(used=10.0)}
+
+
+@pytest.mark.parametrize(
+    ("other", "served"),
+    [
+        pytest.param(95.0, [], id="a little shorter"),
+        pytest.param(80.0, ["served"], id="much shorter"),
+    ],
+)
+def test_the_one_that_is_served_changes_only_for_a_clearly_shorter_one(
+    other: float, served: list[str]
+) -> None:
+    jobs = [done("served", left=100.0, use=500), done("a", left=other, **CAPPED)]
+    found = shared(*jobs, done("b", left=300.0, **CAPPED))
+    assert [one.job for one in found.proposals if one.measure is not None] == served
+
+
+LENDERS: dict[str, tuple[dict[str, Any], bool]] = {
+    "one that was seen to fill the node": ({"peak": 1390}, True),
+    "one of which that is not known, to a much shorter one": ({"left": 200.0}, True),
+    "not to one that is not much shorter": ({"left": 150.0}, False),
+    "not if it has lent a tenth of all that it takes": (
+        {"left": 200.0, "budget": Budget(used=100.0, lent=31.0)},
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("fields", "lends"), LENDERS.values(), ids=LENDERS)
+def test_on_a_node_that_one_thread_does_not_fill_a_job_lends(
+    fields: dict[str, Any], lends: bool
+) -> None:
+    lender = done("lender", **{"left": 110.0, "use": 700, **fields})
+    found = advice(done("short", left=100.0, use=700), lender)
+    assert [one.job for one in found.proposals] == (["lender"] if lends else [])
+
+
+def test_the_next_one_gets_its_limits_back_once_the_first_has_ended() -> None:
+    found = shared(done("next", left=50.0, **CAPPED), done("last", left=90.0, use=700))
+    (back,) = [one for one in found.proposals if one.job == "next"]
+    assert limits(found)["next-0"] == 1000
+    assert (back.measure, "ends next" in back.reason) == (None, True)
 
 
 def test_no_cpu_idles_beside_a_capped_job() -> None:
