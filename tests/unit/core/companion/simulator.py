@@ -27,7 +27,7 @@ class Running:
     """A job of one pod. `work`: core-seconds that it needs; `converges`: those of a half-life.
 
     `most`: millicores that it can use; more do not make it faster beyond `useful`.
-    `shows_end`: whether it prints how much of its work is left.
+    `shows_end`: whether it prints how much of its work is left. `peak`: the most that it has used.
     """
 
     uid: str
@@ -37,10 +37,10 @@ class Running:
     most: int = SIZE
     useful: int = SIZE
     shows_end: bool = True
+    peak: int = 0
     limit: int | None = None
     done: float = 0.0
     use: int = 0
-    peak: int = 0
     ended: float | None = None
     growth: GrowthList = field(default_factory=GrowthList)
     budget: Budget = field(default_factory=Budget)
@@ -211,7 +211,14 @@ def both(
     def world(of: Sequence[Policy]) -> World:
         fresh = [
             Running(
-                one.uid, one.work, one.converges, one.arrives, one.most, one.useful, one.shows_end
+                one.uid,
+                one.work,
+                one.converges,
+                one.arrives,
+                one.most,
+                one.useful,
+                one.shows_end,
+                one.peak,
             )
             for one in jobs
         ]

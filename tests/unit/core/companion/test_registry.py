@@ -59,6 +59,18 @@ def test_no_job_ends_later_if_all_show_how_far_they_are(number: int, work: float
         assert until(with_them.job(one.uid)) <= until(one) + SECONDS
 
 
+def test_of_jobs_that_can_fill_the_node_the_first_ends_much_sooner_and_none_later() -> None:
+    made = [
+        Running(f"j{at}", work=400.0, converges=5.0, arrives=30.0 * at, peak=SIZE)
+        for at in range(3)
+    ]
+    without, with_them = both(made, POLICIES, intervals=100)
+    ratios = [until(with_them.job(one.uid)) / until(one) for one in without.jobs]
+    assert ratios[0] < 0.8
+    assert max(ratios) <= 1.0
+    assert sum(ratios) < 0.9 * len(ratios)
+
+
 def test_a_job_is_left_alone_once_its_budget_is_spent() -> None:
     endless = jobs(3, show_end=False, work=3000.0, converges=600.0)
     _, world = both(endless, POLICIES, intervals=400)
