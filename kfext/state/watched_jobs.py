@@ -63,8 +63,11 @@ class WatchedJobs:
             one.unfit = why_stand_down(one.tracked.job, live_pods(pods)) or ""
             one.chosen = self._policies(one.tracked)
             reported = self._progress.reported(uid)
+            for pod in live_pods(pods):
+                if (measured := self._progress.uses.of(pod.uid)) is not None:
+                    one.work.measure(pod.uid, measured.use)
             if reported is not None:
-                one.work.take(reported.progress, used=one.budget.used)
+                one.work.take(reported.progress)
             signal = job_signal(
                 one,
                 pods,
