@@ -62,7 +62,7 @@ class Companion:
         """Return what is to be written now; each job is busy until `finish`."""
         at, self.failures = now.monotonic, []
         begun = [(one, self._operations.advance(one, now=at)) for one in self._jobs.by_uid.values()]
-        if at - self._looked >= LOOK_SECONDS:
+        if at - self._looked >= LOOK_SECONDS or self._jobs.any_has_left():
             seconds = min(at - self._looked, 2 * LOOK_SECONDS)
             self._looked = at
             self._jobs.enrol(at)

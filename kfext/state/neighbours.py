@@ -12,7 +12,7 @@ from kfext.state.watched_job import WatchedJob
 def charge(here: Signals, watched: Mapping[str, WatchedJob], *, seconds: float) -> None:
     """Add what each job used, and lost or lent below an equal share, in the last seconds."""
     for node, of in contests(here.jobs, here).items():
-        capped = any(cap is not None for cap in of.present.values())
+        capped = len(of.jobs) > 1 and any(cap is not None for cap in of.present.values())
         lends, equal = capped and of.first is not None, of.equal()
         for job in of.jobs:
             use = use_of(job.on(node))

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from kfext import names
 from kfext.core.companion.choices import chosen_policies
+from kfext.core.companion.restoring import is_resized
 from kfext.core.companion.shown import Shown
 from kfext.core.companion.signals import JobSignal, Signals
 from kfext.core.companion.stand_down import why_stand_down
@@ -38,6 +39,7 @@ class WatchedJobs:
         self._settings_of = settings_of
         self._paused = paused
         self._news: dict[str, TrackedJob] = {}
+        self._beside: dict[str, frozenset[str]] = {}
 
     def pods(self, one: WatchedJob) -> tuple[Pod, ...]:
         """Return the pods of a job that have not ended and are not about to."""
@@ -84,7 +86,19 @@ class WatchedJobs:
                 unfit = Verdict(names.REASON_STANDS_DOWN, one.unfit)
                 self.tell(one, Shown(resized=False, verdict=unfit))
         running = self._progress.running()
-        return signals_of(self._cluster, found, self._progress.uses, measured=running), ended
+        signals = signals_of(self._cluster, found, self._progress.uses, measured=running)
+        restricted = any(is_resized(job, signals) for job in signals.jobs)
+        self._beside = {
+            job.uid: frozenset(pod.uid for pod in job.pods) for job in signals.jobs if restricted
+        }
+        return signals, ended
+
+    def any_has_left(self) -> bool:
+        """Return whether a pod has ended beside pods that are restricted: they may have its CPU."""
+        return any(
+            not pods.issubset(pod.uid for pod in live_pods(self._cluster.pods(uid)))
+            for uid, pods in self._beside.items()
+        )
 
     def tell(self, one: WatchedJob, shown: Shown | None) -> None:
         """Have something shown of a job, if it is news."""

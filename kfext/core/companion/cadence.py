@@ -1,5 +1,6 @@
 """When a policy looks at jobs that share nodes: at its interval, less often when nothing grows."""
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -53,24 +54,24 @@ class Cadence:
     ) -> list[JobSignal]:
         """Return the jobs to look at now; the shortest interval of neighbours counts, in seconds.
 
-        While all neighbours are completing it doubles each time, up to eightfold. It does not
-        while an operation is in flight: what is proposed for that job now is not carried out; nor
-        while they show how far they are, since it matters then which of them ends first.
+        While all neighbours are completing it doubles each time, up to eightfold; but not while
+        they show how far they are, since it matters then which of them ends first. While an
+        operation is in flight they stay due: what is proposed for that job is not carried out.
         """
         found: list[JobSignal] = []
         turns: dict[Neighbours, _Turn] = {}
         for group in neighbourhoods(jobs):
             key = frozenset(job.uid for job in group)
             turn = self._turns.get(key)
-            completing = all(
-                job.state is GrowthState.COMPLETING and not job.in_flight and job.left is None
-                for job in group
+            busy = any(job.in_flight for job in group)
+            completing = not busy and all(
+                job.state is GrowthState.COMPLETING and job.left is None for job in group
             )
             idle = turn.idle if turn is not None and completing else 0
             first = min(map(interval, group))
             wait = exponential_backoff(idle + 1, first=first, longest=MOST_INTERVALS * first)
             if turn is None or now >= turn.at + wait:
-                turn = _Turn(at=now, idle=idle + 1 if completing else 0)
+                turn = _Turn(at=-math.inf if busy else now, idle=idle + 1 if completing else 0)
                 found += group
             turns[key] = turn
         self._turns = turns

@@ -37,7 +37,7 @@ class Contest:
     @property
     def ordered(self) -> bool:
         """Whether all jobs show how far they are, so that it is known which of them end first."""
-        return len(self.jobs) > 1 and all(job.left is not None for job in self.jobs)
+        return all(job.left is not None for job in self.jobs)
 
     @property
     def first(self) -> JobSignal | None:

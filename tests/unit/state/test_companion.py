@@ -104,6 +104,14 @@ def test_what_was_taken_is_given_back_once_the_growing_job_has_ended() -> None:
     assert limits(bed.run(300)) == {SIZE}
 
 
+def test_what_a_job_leaves_is_given_to_the_others_before_the_next_look() -> None:
+    bed = squeezed().run(200)
+    assert bed.planner.companion.steps(Moment(bed.at + 1, bed.at + 1)) == []
+    bed.finish("new")
+    steps = bed.planner.companion.steps(Moment(bed.at + 2, bed.at + 2))
+    assert {tracked.job.name for tracked, _ in steps} == {"old", "older"}
+
+
 def test_a_replaced_pod_is_restricted_again() -> None:
     bed = squeezed()
     bed.replace_pod("old")

@@ -41,10 +41,17 @@ def test_F4_while_all_are_completing_the_interval_doubles_up_to_eightfold() -> N
     assert apart == [60, 120, 240, 240, 240, 240]
 
 
-def test_F4_there_is_no_back_off_while_an_operation_is_in_flight() -> None:
+def test_F4_while_an_operation_is_in_flight_neighbours_stay_due() -> None:
     busy = replace(on("a", "n1", state=COMPLETING), in_flight=True)
-    jobs = [busy, on("b", "n1", state=COMPLETING)]
-    assert run(Cadence(), jobs, begin=0, end=100) == [0, 30, 60, 90]
+    cadence, other = Cadence(), on("b", "n1", state=COMPLETING)
+    assert run(cadence, [busy, other], begin=0, end=30) == [0, 10, 20]
+    ready = [on("a", "n1", state=COMPLETING), other]
+    assert run(cadence, ready, begin=30, end=100) == [30, 90]
+
+
+def test_there_is_no_back_off_while_it_matters_which_job_ends_first() -> None:
+    ordered = [replace(on(uid, "n1", state=COMPLETING), left=9.0) for uid in ("a", "b")]
+    assert run(Cadence(), ordered, begin=0, end=100) == [0, 30, 60, 90]
 
 
 def test_F4_a_job_that_comes_or_goes_wakes_its_neighbours_in_the_same_tick() -> None:

@@ -219,6 +219,10 @@ def test_on_a_node_that_one_thread_does_not_fill_a_job_lends(
     assert [one.job for one in found.proposals] == (["lender"] if lends else [])
 
 
+def test_one_that_is_left_alone_gets_its_limits_back() -> None:
+    assert limits(shared(one("last", WATCHING, 0.0, left=90.0, **CAPPED))) == {"last-0": 1000}
+
+
 def test_the_next_one_gets_its_limits_back_once_the_first_has_ended() -> None:
     found = shared(done("next", left=50.0, **CAPPED), done("last", left=90.0, use=700))
     (back,) = [one for one in found.proposals if one.job == "next"]
