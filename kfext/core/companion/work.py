@@ -1,36 +1,29 @@
 """How much CPU a job still takes to its end, by what its steps have taken so far."""
 
 import math
-from dataclasses import dataclass
+from collections import deque
+from itertools import pairwise
 
 from kfext.core.progress.course import Progress
 from kfext.model.cpu_use import CpuUse
 
-_LEAST_SECONDS, _LEAST_CPU = 20.0, 2.0
-"""Seconds, and core-seconds, after which the CPU of a step is known."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Mark:
-    """A step and when it was printed; what was used in all, and when that was measured."""
-
-    step: int
-    at: float
-    cpu: float
-    measured: float
+_LEAST_CPU = 4.0
+"""Core-seconds after which the CPU of a step is known."""
+_KEPT = 16
+"""Reports of steps among which the one at the time of a measurement is looked for."""
 
 
 class Work:
     """Follows one job from when its use is known and it shows a step; again if steps go back.
 
-    Steps and CPU are known of different times, so what is compared are their rates.
+    CPU is measured some seconds before it is known, so it is compared with the step of that time.
     """
 
     def __init__(self) -> None:
         self._cpu = 0.0
         self._measured: dict[str, float] = {}
-        self._from: _Mark | None = None
-        self._last = 0
+        self._steps: deque[tuple[float, int]] = deque(maxlen=_KEPT)
+        self._from: tuple[float, float] | None = None
         self._each = math.inf
 
     def measure(self, pod: str, use: CpuUse) -> None:
@@ -43,17 +36,21 @@ class Work:
 
     def take(self, progress: Progress) -> None:
         """Take in how far a job is."""
-        if progress.step is None or progress.at is None or not self._measured:
+        if progress.step is None or progress.at is None:
             return
-        now = _Mark(progress.step, progress.at, self._cpu, max(self._measured.values()))
-        back, self._last = now.step < self._last, now.step
-        if self._from is None or back:
-            self._from = now
+        if self._steps and progress.step < self._steps[-1][1]:
+            self._steps.clear()
+            self._from = None
+        if not self._steps or progress.at > self._steps[-1][0]:
+            self._steps.append((progress.at, progress.step))
+        step = self._step_at(max(self._measured.values(), default=-math.inf))
+        if step is None:
             return
-        steps, cpu = now.step - self._from.step, now.cpu - self._from.cpu
-        seconds, measured = now.at - self._from.at, now.measured - self._from.measured
-        if steps and cpu >= _LEAST_CPU and min(seconds, measured) >= _LEAST_SECONDS:
-            self._each = (cpu / measured) / (steps / seconds)
+        if self._from is None:
+            self._from = (step, self._cpu)
+        first, cpu = self._from
+        if step > first and self._cpu - cpu >= _LEAST_CPU:
+            self._each = (self._cpu - cpu) / (step - first)
 
     def left(self, progress: Progress) -> float | None:
         """Return the core-seconds to the end of a job, infinite while that is not known yet.
@@ -64,3 +61,10 @@ class Work:
             return None
         steps = max(0, progress.total - progress.step)
         return steps * self._each if steps else 0.0
+
+    def _step_at(self, at: float) -> float | None:
+        """Return the step, and a part of the next one, at a time; None if that is not known."""
+        for (begins, before), (ends, after) in pairwise(self._steps):
+            if begins <= at <= ends:
+                return before + (after - before) * (at - begins) / (ends - begins)
+        return None
