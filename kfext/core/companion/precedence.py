@@ -13,11 +13,12 @@ _MUCH_SHORTER = 0.5
 that back."""
 
 
-def is_served(other: JobSignal, job: JobSignal, of: Contest) -> bool:
-    """Return whether CPU of a job may go to another one."""
+def served(job: JobSignal, of: Contest) -> list[JobSignal]:
+    """Return the jobs to which CPU of a job may go."""
     if of.ordered:
-        return other is of.first
-    return _grows_faster(other, job) and other.ends_before(job)
+        first = of.first
+        return [] if first is None or first is job else [first]
+    return [other for other in of.jobs if _grows_faster(other, job) and other.ends_before(job)]
 
 
 def _grows_faster(other: JobSignal, job: JobSignal) -> bool:

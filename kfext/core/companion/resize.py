@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from kfext.core.companion.contest import Contest, contests
 from kfext.core.companion.demand import parts_of
 from kfext.core.companion.policy import Advice, Policy
-from kfext.core.companion.precedence import is_left_open, is_served, outlasted
+from kfext.core.companion.precedence import is_left_open, outlasted, served
 from kfext.core.companion.proposal import Proposal, Size, give_back, in_stages
 from kfext.core.companion.share_out import share_out
 from kfext.core.companion.signals import JobSignal, Signals, use_of
@@ -117,8 +117,8 @@ def _change(job: JobSignal, of: Contest, caps: Mapping[str, int]) -> _Change | N
 
 
 def _proposal(job: JobSignal, changes: Sequence[_Change], signals: Signals) -> Proposal | None:
-    served = _served(job, changes)
-    if served is None:
+    winner = _winner(job, changes)
+    if winner is None:
         changes = [one for one in changes if not one.shrinks]
     sizes = [size for one in changes for size in _sizes(job, one, signals)]
     if not sizes:
@@ -128,20 +128,19 @@ def _proposal(job: JobSignal, changes: Sequence[_Change], signals: Signals) -> P
         job=job.uid,
         stages=in_stages(job, sizes),
         reason=_reason(job, changes),
-        serves=job.uid if served is None else served.uid,
-        measure=None if served is None else measure_for(served.rate),
+        serves=job.uid if winner is None else winner.uid,
+        measure=None if winner is None else measure_for(winner.rate),
     )
 
 
-def _served(job: JobSignal, changes: Iterable[_Change]) -> JobSignal | None:
-    """Return the job that gains most by what is taken from another, None if nobody does."""
+def _winner(job: JobSignal, changes: Iterable[_Change]) -> JobSignal | None:
+    """Return the job that gains most by what is taken from another, None if none does."""
     candidates = [
         other
         for one in changes
         if one.taken
-        for other in one.contest.jobs
-        if is_served(other, job, one.contest)
-        and one.contest.could_use_more(other, up_to=one.caps[other.uid])
+        for other in served(job, one.contest)
+        if one.contest.could_use_more(other, up_to=one.caps[other.uid])
     ]
     return max(candidates, key=lambda other: (other.growth or 0.0, other.uid), default=None)
 

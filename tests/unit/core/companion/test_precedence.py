@@ -4,7 +4,7 @@ import pytest
 
 from kfext.core.companion.budget import Budget
 from kfext.core.companion.contest import Contest, contest
-from kfext.core.companion.precedence import is_left_open, is_served, outlasted
+from kfext.core.companion.precedence import is_left_open, outlasted, served
 from kfext.core.companion.signals import JobSignal
 from kfext.core.progress.reported import GrowthState
 from tests.unit.core.companion.jobs import job, signals
@@ -41,7 +41,7 @@ SERVED: dict[str, tuple[JobSignal, JobSignal, bool]] = {
 
 @pytest.mark.parametrize(("other", "giving", "want"), SERVED.values(), ids=SERVED)
 def test_which_job_is_served(other: JobSignal, giving: JobSignal, want: bool) -> None:
-    assert is_served(other, giving, on(other, giving)) is want
+    assert (other in served(giving, on(other, giving))) is want
 
 
 @pytest.mark.parametrize(
