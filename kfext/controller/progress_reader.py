@@ -26,6 +26,8 @@ _MOST_BEGUN = 10
 """Reads that begin after each pause, so 20 a second: more jobs are read less often."""
 MOST_AT_ONCE = 16
 _MEASURE_SECONDS = 30.0
+_MOST_LOGS = 4
+"""Logs of a job of which it is kept what was read; every second read is of the one that printed."""
 _READ_SECONDS = 10.0
 """The longest that a read may take: a kubelet may be slow to answer, or never do."""
 
@@ -51,7 +53,7 @@ class ProgressReader:
         self._planner = planner
         self._show = show
         self._now = now
-        self._logs: dict[str, tuple[str, PodLog]] = {}
+        self._logs: dict[str, dict[str, PodLog]] = {}
         self._running = 0
 
     async def run(self) -> None:
@@ -100,8 +102,11 @@ class ProgressReader:
 
     def _log_of(self, read: LogRead) -> PodLog:
         """Return the log of a pod, which remembers what was read of it."""
-        known, log = self._logs.get(read.uid, ("", None))
-        if log is None or known != read.pod.uid:
-            log = PodLog(self._client, read.pod.namespace, read.pod.name, read.container)
-            self._logs[read.uid] = (read.pod.uid, log)
+        pod, logs = read.pod, self._logs.setdefault(read.uid, {})
+        log = logs.pop(pod.uid, None)
+        if log is None:
+            log = PodLog(self._client, pod.namespace, pod.name, read.container)
+        logs[pod.uid] = log
+        if len(logs) > _MOST_LOGS:
+            del logs[next(iter(logs))]
         return log

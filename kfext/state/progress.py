@@ -17,7 +17,7 @@ from kfext.model.cpu_use import CpuUse
 from kfext.model.job import TrainingJob
 from kfext.model.log_line import LogLine
 from kfext.model.moment import Moment
-from kfext.model.pod import Pod
+from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.quantity import CPU
 from kfext.model.verdict import Verdict
 from kfext.state.alarms import Alarms
@@ -67,7 +67,7 @@ class JobsProgress:
         self._known: frozenset[str] = frozenset()
         self._waiting = Turns()
         self._followed: dict[str, Followed] = {}
-        self._turns: dict[str, int] = {}
+        self._printed: dict[str, ReplicaKey] = {}
         self._ended: dict[str, str] = {}
         self._reading: dict[str, str] = {}
         self._at_node: dict[str, list[str]] = {}
@@ -107,8 +107,8 @@ class JobsProgress:
         if followed is None:
             return
         followed.take(lines, now=now.wall)
-        if not followed.recognised:
-            self._turns[read.uid] = self._turns.get(read.uid, 0) + 1
+        if not followed.fruitless and read.pod.replica is not None:
+            self._printed[read.uid] = read.pod.replica
         if read.pod.finished:
             self._ended[read.uid] = read.pod.uid
         self._alarms.set(read.uid, now.monotonic + self._period(read.tracked, followed))
@@ -177,7 +177,7 @@ class JobsProgress:
             if not self._cluster.jobs[uid].job.finished:
                 self._running.add(uid)
         for uid in self._known - present:
-            for memory in (self._followed, self._turns, self._ended, self._reading):
+            for memory in (self._followed, self._printed, self._ended, self._reading):
                 memory.pop(uid, None)
             self._running.discard(uid)
             self._finished.discard(uid)
@@ -215,7 +215,11 @@ class JobsProgress:
         pods = [pod for pod in pods if pod.phase in _HAVE_LOGS]
         if not pods:
             return None
-        pod = pods[self._turns.get(uid, 0) % len(pods)]
+        pods.sort(key=lambda one: one.replica != self._printed.get(uid))
+        # One that prints seldom is asked every second time; another may have become rank 0.
+        fruitless = self._followed[uid].fruitless if uid in self._followed else 0
+        others = pods[1:] if fruitless % 2 else []
+        pod = others[fruitless // 2 % len(others)] if others else pods[0]
         return None if pod.uid == self._ended.get(uid) else pod
 
     def _end(self, read: LogRead) -> Followed | None:

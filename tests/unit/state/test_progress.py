@@ -302,6 +302,22 @@ def test_under_torchrun_the_next_worker_is_read_if_one_prints_nothing() -> None:
     assert seen == ["train-worker-0", "train-worker-1", "train-worker-1"]
 
 
+def test_when_another_worker_has_become_rank_0_its_log_is_found() -> None:
+    bed = Bed()
+    elastic = job(uid="e").worker(4, cpu="1").elastic(minReplicas=1, rdzvBackend="c10d").resumed()
+    bed.runs(elastic, pods=4)
+    prints, seen = {1: "train-worker-0", 7: "train-worker-3"}, []
+    rank_zero = ""
+    for number in range(1, 14):
+        rank_zero = prints.get(number, rank_zero)
+        (read,) = bed.due()
+        bed.take(read, *(LOSS if read.pod.name == rank_zero else ["nothing"]))
+        seen.append(read.pod.name.removeprefix("train-worker-"))
+        bed.at += 30
+    # While it prints nothing, the log that showed something last is read every second time.
+    assert "".join(seen) == "000000" + "010203" + "3"
+
+
 def test_the_jobs_whose_progress_is_known_are_reported() -> None:
     bed = Bed()
     for name in ("shows", "prints-nothing"):
