@@ -31,6 +31,15 @@ def kept_bytes(take: Callable[[], object]) -> int:
     return used
 
 
+def keeps_less_than(limit: int, take: Callable[[], object]) -> bool:
+    """Whether a result of `take` keeps less than `limit` bytes in use.
+
+    It may be the one at which a table that the whole process shares has to grow (interned
+    strings, a cache), so it has three tries.
+    """
+    return any(kept_bytes(take) < limit for _ in range(3))
+
+
 def as_stored(raw: Object, uid: str = "uid-1") -> bytes:
     stored = deepcopy(raw)
     stored["metadata"] |= {"namespace": "team", "uid": uid, "resourceVersion": "1"}
@@ -46,7 +55,7 @@ def test_of_a_large_job_little_is_kept(what: str) -> None:
         cluster.observe_job(msgspec.json.decode(written))
         return cluster
 
-    assert kept_bytes(take) < JOB_BYTES
+    assert keeps_less_than(JOB_BYTES, take)
 
 
 @pytest.mark.parametrize("gated", [False, True], ids=["running", "gated"])
@@ -56,7 +65,7 @@ def test_of_a_large_pod_little_is_kept(what: str, *, gated: bool) -> None:
     if gated:
         raw["spec"]["schedulingGates"] = [{"name": names.GATE}]
     written = as_stored(raw)
-    assert kept_bytes(lambda: decode_pod(written)) < POD_BYTES
+    assert keeps_less_than(POD_BYTES, lambda: decode_pod(written))
 
 
 def test_many_different_pods_share_one_bounded_cache() -> None:
