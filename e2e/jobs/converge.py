@@ -7,8 +7,8 @@ large factor and then stays: how early is a matter of `--rate`. The batch of a s
 step alone, so that a run that was resumed from a checkpoint sees what an unbroken run has seen.
 
 Start-up takes 0.7 to 1.0 CPU seconds with PyTorch 1.13 and 1.7 to 2.5 with TensorFlow 2.21; a step
-takes 36 ms (PyTorch cnn, batch 512), 52 (gru, 256), 40 (vae, 512), 40 (TensorFlow cnn, 1536) and
-32 (vae, 8192). Measured on a core of an AMD EPYC, beside other work.
+takes 29 ms (PyTorch cnn, batch 512), 47 (gru, 256), 39 (vae, 512), 37 (TensorFlow cnn, 1536) and
+32 (vae, 8192). Measured on a core of an AMD EPYC that three to five of them shared.
 """
 
 import argparse

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.long
 
 PATIENCE = 420.0
 """Growth takes windows of 30 s, and other tests share the machine."""
-GRU = {"framework": "torch", "model": "gru", "batch": 256, "step_cpu": 0.052}
+GRU = {"framework": "torch", "model": "gru", "batch": 256, "step_cpu": 0.047}
 STEPS, POD = 20_000, "old-master-0"
 CONVERGES = Arrival(0.0, "old", Program(pace=90.0, **GRU), 3 * STEPS)  # type: ignore[arg-type]
 GROWS = Arrival(0.0, "new", Program(pace=5.0, **GRU), STEPS)  # type: ignore[arg-type]
