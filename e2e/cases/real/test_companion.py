@@ -5,11 +5,12 @@ The job that is there first takes three times as long, so it lends CPU to the ot
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from e2e.bench.companion.workload import Arrival, Program
+from e2e.bench.companion.workload import PROGRAMS, Arrival
 from e2e.harness.install import kubectl
 from e2e.harness.jobs import template
 from e2e.harness.resizing import Resizing, resizing
@@ -23,10 +24,10 @@ pytestmark = pytest.mark.long
 
 PATIENCE = 420.0
 """Growth takes windows of 30 s, and other tests share the machine."""
-GRU = {"framework": "torch", "model": "gru", "batch": 256, "step_cpu": 0.047}
+(GRU,) = (one for one in PROGRAMS if one.model == "gru")
 STEPS, POD = 20_000, "old-master-0"
-CONVERGES = Arrival(0.0, "old", Program(pace=90.0, **GRU), 3 * STEPS)  # type: ignore[arg-type]
-GROWS = Arrival(0.0, "new", Program(pace=5.0, **GRU), STEPS)  # type: ignore[arg-type]
+CONVERGES = Arrival(0.0, "old", replace(GRU, pace=90.0), 3 * STEPS)
+GROWS = Arrival(0.0, "new", replace(GRU, pace=5.0), STEPS)
 
 
 @pytest.fixture
