@@ -64,6 +64,10 @@ class TrainingJob:
     `elastic`: whether the job can run with fewer workers: a PyTorchJob with an elasticPolicy and no
         Master, or a TFJob with parameter servers and dynamic workers.
     `fewest`: the fewest workers with which an elastic job runs.
+    `most`: elasticPolicy.maxReplicas, 0 if it is unset or malformed.
+    `restarts`: elasticPolicy.maxRestarts, None if it is unset or malformed.
+    `autoscaled`: whether the operator makes a HorizontalPodAutoscaler for the job, as it does if
+        elasticPolicy.metrics has an entry.
     `dynamic_rendezvous`: whether the pods are agents that meet by torchrun's own rendezvous.
     `meets_at_worker`: whether an elastic PyTorchJob has that rendezvous at its first worker.
     `told_nowhere`: whether the operator gives the pods of a PyTorchJob no address to meet at, as it
@@ -91,6 +95,9 @@ class TrainingJob:
     started: float = 0.0
     elastic: bool = False
     fewest: int = 1
+    most: int = 0
+    restarts: int | None = None
+    autoscaled: bool = False
     dynamic_rendezvous: bool = False
     meets_at_worker: bool = False
     told_nowhere: bool = False
@@ -197,6 +204,7 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
     metadata, spec = mapping(raw.get("metadata")), mapping(raw.get("spec"))
     policy = mapping(spec.get("runPolicy"))
     specs, annotations = mapping(spec.get(kind.replica_specs)), own(metadata.get("annotations"))
+    elastic_policy = mapping(spec.get("elasticPolicy"))
     return TrainingJob(
         kind=kind,
         namespace=text(metadata.get("namespace")),
@@ -213,7 +221,10 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
         deadline=_positive(policy.get("activeDeadlineSeconds")),
         started=timestamp(mapping(raw.get("status")).get("startTime")),
         elastic=is_elastic(spec),
-        fewest=int(_positive(mapping(spec.get("elasticPolicy")).get("minReplicas")) or 1),
+        fewest=int(_positive(elastic_policy.get("minReplicas")) or 1),
+        most=int(_positive(elastic_policy.get("maxReplicas")) or 0),
+        restarts=_count(elastic_policy.get("maxRestarts")),
+        autoscaled=bool(sequence(elastic_policy.get("metrics"))),
         dynamic_rendezvous=is_dynamic(spec),
         meets_at_worker=meets_at_worker(spec, name=text(metadata.get("name"))),
         told_nowhere=told_nowhere(spec),
@@ -246,3 +257,7 @@ def annotations_of(
 
 def _positive(value: object) -> float | None:
     return float(value) if type(value) is int and value > 0 else None
+
+
+def _count(value: object) -> int | None:
+    return value if type(value) is int and value >= 0 else None

@@ -16,6 +16,10 @@ from kfext.model.quantity import Resources
 from kfext.model.tolerant import mapping, strings, text
 from kfext.names import RELEASED
 
+_FAILING = frozenset({"Never", "ExitCode"})
+"""The values of restartPolicy with which an exit code may fail the job; ExitCode retries those
+from 128 on, and torchrun ends with 1 when its pod is deleted."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReplicaGroup:
@@ -32,6 +36,8 @@ class ReplicaGroup:
         it then.
     `template`: a number that changes with what the template requires of a node.
     `restarts`: whether the operator may replace a pod that failed: unless restartPolicy is Never.
+    `fails`: whether a pod that ends with an error may fail the job: with restartPolicy Never or
+        ExitCode.
     `cpu_limit`: the millicores that one pod can use, None if nothing limits it.
     """
 
@@ -48,6 +54,7 @@ class ReplicaGroup:
     excess: str = ""
     template: int = 0
     restarts: bool = True
+    fails: bool = False
     cpu_limit: int | None = None
 
 
@@ -69,6 +76,7 @@ def parse_groups(
         template = {} if excess else template
         pod_spec = mapping(template.get("spec"))
         count = mapping(value).get("replicas")
+        restart = text(mapping(value).get("restartPolicy")) or kind.restart
         requests, constraints = pod_requests(pod_spec), parse_constraints(pod_spec).of(namespace)
         groups.append(
             ReplicaGroup(
@@ -84,7 +92,8 @@ def parse_groups(
                 charge=pod_charge(pod_spec),
                 excess=excess,
                 template=_number(requests, replace(constraints, host_ports=())),
-                restarts=(text(mapping(value).get("restartPolicy")) or kind.restart) != "Never",
+                restarts=restart != "Never",
+                fails=restart in _FAILING,
                 cpu_limit=cpu_limit(pod_spec),
             )
         )
