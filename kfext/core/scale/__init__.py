@@ -1,0 +1,1 @@
+"""How many workers a running job has: the starvation guard and growth that pays."""
