@@ -1,0 +1,44 @@
+"""Why the number of workers of a job is left alone, whatever would be gained."""
+
+from kfext.core.elastic import workers_of
+from kfext.core.scale.change import can_scale
+from kfext.model.job import TrainingJob
+from kfext.names import KUEUE_QUEUE
+
+
+def why_not_scaled(
+    job: TrainingJob, *, autoscaled: bool, managed_nodes_grow: bool, growing: bool
+) -> str:
+    """Return why the workers of a job are left alone, empty if they need not be.
+
+    Each reason is a part of a sentence, and says what would change it.
+
+    `autoscaled`: whether a HorizontalPodAutoscaler was seen that scales the job.
+    `managed_nodes_grow`: whether the cluster has an autoscaler.
+    `growing`: whether the job is to get more workers.
+    """
+    reasons = (
+        (
+            job.kueue_managed,
+            "Kueue manages it, and would stop it if its size changed: submit it without the label "
+            f"{KUEUE_QUEUE}",
+        ),
+        (
+            job.autoscaled,
+            "a HorizontalPodAutoscaler scales it: remove metrics from its elasticPolicy",
+        ),
+        (autoscaled, "a HorizontalPodAutoscaler scales it: delete that one"),
+        (not workers_of(job), "it has no workers: add a replica type Worker"),
+        (bool(fixed := can_scale(job)), fixed),
+        (
+            job.restarts == 0,
+            "torchrun may not restart its workers, as each change of size does: set "
+            "elasticPolicy.maxRestarts to more than 0",
+        ),
+        (
+            growing and managed_nodes_grow,
+            "it does not grow, as the cluster has an autoscaler, which would add nodes for it: "
+            "jobs grow where no autoscaler runs",
+        ),
+    )
+    return next((why for holds, why in reasons if holds), "")

@@ -1,0 +1,41 @@
+"""Jobs of each kind that differ in how their size can be changed."""
+
+from typing import Any
+
+from kfext.model.job import TrainingJob
+from tests.builders import JobBuilder, job
+
+
+def torchrun(*, restart: str = "", **policy: Any) -> TrainingJob:
+    """An elastic PyTorchJob."""
+    whole = {"minReplicas": 1, "maxReplicas": 8, **policy}
+    return _restarting(job().worker(4), restart).elastic(**whole).build()
+
+
+def dynamic(*, restart: str = "OnFailure") -> TrainingJob:
+    """A TFJob whose workers come and go, with a chief and a parameter server that never do."""
+    made = _restarting(job("TFJob").group("Chief").ps(1).worker(4), restart)
+    made.raw["spec"]["enableDynamicWorker"] = True
+    return made.build()
+
+
+def mirrored(*, restart: str = "OnFailure") -> TrainingJob:
+    """A TFJob all of whose workers know each other."""
+    return _restarting(job("TFJob").worker(4), restart).build()
+
+
+def fixed() -> TrainingJob:
+    """A PyTorchJob without elasticPolicy."""
+    return job().worker(4).build()
+
+
+def led() -> TrainingJob:
+    """A PyTorchJob whose Master fixes the ranks, whatever its elasticPolicy says."""
+    return job().master().worker(4).elastic(minReplicas=1, maxReplicas=8).build()
+
+
+def _restarting(made: JobBuilder, policy: str) -> JobBuilder:
+    """Give the workers a restartPolicy, none if it is empty."""
+    if policy:
+        made.raw["spec"][made.build().kind.replica_specs]["Worker"]["restartPolicy"] = policy
+    return made
