@@ -85,6 +85,11 @@ INTERFACES = f"{DOMAIN}/interfaces"
 """Annotation on templates and pods next to PORT_BASE: the interfaces for training traffic from the
 policy, separated by commas."""
 
+CHECKPOINT_REQUEST = f"{DOMAIN}/checkpoint-request"
+"""Annotation on a pod: the number of the last checkpoint that kfext has asked its job for; the job
+reads it in its control file. Pods are not guarded like WRITTEN_BY_KFEXT: whoever may edit a pod may
+ask its job for a checkpoint too, and nothing else follows from the number."""
+
 ISTIO_INJECT = "sidecar.istio.io/inject"
 """Set to "false" where unset: a sidecar never ends, so the training pod would never end either."""
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kfext import names
+from kfext.core.admission.control_file import control_file
 from kfext.core.admission.job import DEFAULT_SCHEDULERS
 from kfext.core.admission.mutation import Mutation
 from kfext.core.admission.unbuffered import unbuffered
@@ -43,6 +44,8 @@ def mutate_pod(raw: object, *, controller_alive: bool) -> Mutation:
     if not excess:
         spec, variables = unbuffered(kind, spec)
         ops += variables
+        spec, mount = control_file(kind, metadata, spec)
+        ops += mount
     if moved := host_network(kind, metadata, spec):
         ops += moved
         verdicts.append(Verdict(names.REASON_HOST_NETWORK, "uses the network of its node"))

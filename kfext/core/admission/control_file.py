@@ -1,0 +1,99 @@
+"""Give the container that trains a file in which kfext asks its job for a checkpoint.
+
+The file shows an annotation of the pod: the kubelet creates it empty and rewrites it when the
+annotation changes. So a job needs no library, no network and no rights to be asked.
+"""
+
+import posixpath
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kfext import names
+from kfext.core.patches.json_patch import Operation, pointer
+from kfext.core.settings.resolve import NEVER
+from kfext.core.settings.values import parse_setting
+from kfext.errors import SettingError
+from kfext.model.bounds import LONGEST_SETTING, MOST_VOLUMES
+from kfext.model.kinds import Kind
+from kfext.model.tolerant import mapping, sequence, strings, text
+
+DIRECTORY = "/etc/kfext"
+FILE = "control"
+_PARTS = DIRECTORY.strip("/").split("/")
+_VOLUME = "kfext-control"
+_REQUEST = {"fieldPath": f"metadata.annotations['{names.CHECKPOINT_REQUEST}']"}
+
+Raw = Mapping[str, Any]
+
+
+def control_file(kind: Kind, metadata: Raw, spec: Raw) -> tuple[Raw, list[Operation]]:
+    """Return the pod spec with the file, and the operations that add it; none for other jobs.
+
+    A container with something of its own in the directory, or at the name of the volume, keeps it.
+    """
+    at, container = _training(kind, spec)
+    volumes, mounts = spec.get("volumes"), container.get("volumeMounts")
+    if not _opted_in(strings(metadata.get("annotations"))) or at < 0:
+        return spec, []
+    if not (_is_list(volumes) and _is_list(mounts)) or _taken(sequence(mounts)):
+        return spec, []
+    volume = {
+        "name": _VOLUME,
+        "downwardAPI": {"items": [{"path": FILE, "fieldRef": _REQUEST}]},
+    }
+    mount = {"name": _VOLUME, "mountPath": DIRECTORY, "readOnly": True}
+    others = sequence(volumes)
+    if len(others) >= MOST_VOLUMES or any(mapping(one).get("name") == _VOLUME for one in others):
+        return spec, []
+    containers = list(spec["containers"])
+    containers[at] = {**container, "volumeMounts": [*sequence(mounts), mount]}
+    return {**spec, "volumes": [*others, volume], "containers": containers}, [
+        _append(volumes, volume, "spec", "volumes"),
+        _append(mounts, mount, "spec", "containers", str(at), "volumeMounts"),
+    ]
+
+
+def _opted_in(annotations: Mapping[str, str]) -> bool:
+    """Return whether kfext may need a checkpoint of the job."""
+    elastic, migrate = (_setting(key, annotations) for key in (names.ELASTIC, names.MIGRATE))
+    return elastic is not None or migrate not in {None, NEVER}
+
+
+def _setting(key: str, annotations: Mapping[str, str]) -> object:
+    """Return a setting, None if it is absent or malformed."""
+    written = annotations.get(key, "")
+    if not written or len(written) > LONGEST_SETTING:
+        return None
+    try:
+        return parse_setting(key, written, field=key)
+    except SettingError:
+        return None
+
+
+def _training(kind: Kind, spec: Raw) -> tuple[int, Raw]:
+    """Return the container that trains, with its number; -1 if there is none."""
+    for number, container in enumerate(map(mapping, sequence(spec.get("containers")))):
+        if container.get("name") == kind.container:
+            return number, container
+    return -1, {}
+
+
+def _is_list(value: object) -> bool:
+    return value is None or isinstance(value, list)
+
+
+def _taken(mounts: Sequence[Any]) -> bool:
+    """Return whether a container has a mount at the directory, below it, or above it.
+
+    One above may be read-only, so that no container could start with another mount in it.
+    """
+    paths = (posixpath.normpath("/" + text(mapping(one).get("mountPath"))) for one in mounts)
+    parts = ([part for part in path.split("/") if part] for path in paths)
+    return any(path[: len(_PARTS)] == _PARTS[: len(path)] for path in parts)
+
+
+def _append(present: object, value: Raw, *at: str) -> Operation:
+    """Return the operation that adds a value to a list that may be absent."""
+    if present is None:
+        return {"op": "add", "path": pointer(*at), "value": [value]}
+    return {"op": "add", "path": pointer(*at, "-"), "value": value}

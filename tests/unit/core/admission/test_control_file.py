@@ -1,0 +1,147 @@
+"""The file in which a job reads that kfext asks for a checkpoint."""
+
+from typing import Any
+
+import jsonpatch
+import pytest
+from hypothesis import given
+
+from kfext import names
+from kfext.core.admission.control_file import control_file
+from kfext.core.admission.mutation import Mutation
+from kfext.core.admission.pod import mutate_pod
+from kfext.model.bounds import MOST_VOLUMES
+from kfext.model.kinds import PYTORCH
+from tests.unit.objects import Raw, json_values, pod
+
+ELASTIC = {names.ELASTIC: "2-8"}
+MOUNT = {"name": "kfext-control", "mountPath": "/etc/kfext", "readOnly": True}
+FIELD = {"fieldPath": "metadata.annotations['kfext.dev/checkpoint-request']"}
+ITEM = {"path": "control", "fieldRef": FIELD}
+VOLUME = {"name": "kfext-control", "downwardAPI": {"items": [ITEM]}}
+DATA, AT_DATA = {"name": "data"}, {"name": "data", "mountPath": "/data"}
+RELEASED = {**ELASTIC, names.RELEASED: "NoRoom"}
+
+
+def spec(*, volumes: Any = None, **container: Any) -> Raw:
+    made: Raw = {"containers": [{"name": "side"}, {"name": "pytorch", **container}]}
+    return made if volumes is None else {**made, "volumes": volumes}
+
+
+def mounted(path: str) -> Raw:
+    return spec(volumeMounts=[{"name": "mine", "mountPath": path}])
+
+
+def edited(annotations: Any, given: Raw) -> Raw:
+    changed, operations = control_file(PYTORCH, {"annotations": annotations}, given)
+    patched: Raw = jsonpatch.apply_patch({"spec": given}, operations)["spec"]
+    assert patched == changed
+    return patched
+
+
+@pytest.mark.parametrize(
+    ("given", "volumes", "mounts"),
+    [
+        pytest.param(spec(), [VOLUME], [MOUNT], id="no volumes"),
+        pytest.param({**spec(volumeMounts=None), "volumes": None}, [VOLUME], [MOUNT], id="null"),
+        pytest.param(spec(volumes=[], volumeMounts=[]), [VOLUME], [MOUNT], id="empty lists"),
+        pytest.param(
+            spec(volumes=[DATA], volumeMounts=[AT_DATA]),
+            [DATA, VOLUME],
+            [AT_DATA, MOUNT],
+            id="others are kept and stand first",
+        ),
+    ],
+)
+def test_the_training_container_of_an_elastic_job_has_the_file(
+    given: Raw, volumes: list[Raw], mounts: list[Raw]
+) -> None:
+    patched = edited(ELASTIC, given)
+    assert patched["volumes"] == volumes
+    assert patched["containers"][1]["volumeMounts"] == mounts
+    assert patched["containers"][0] == {"name": "side"}
+
+
+OPTED_IN: dict[str, tuple[Any, bool]] = {
+    "elastic": (ELASTIC, True),
+    "may be moved": ({names.MIGRATE: "checkpointed"}, True),
+    "both": ({**ELASTIC, names.MIGRATE: "never"}, True),
+    "never moved": ({names.MIGRATE: "never"}, False),
+    "only resized": ({names.RESIZE: "cpu"}, False),
+    "a malformed range": ({names.ELASTIC: "8-2"}, False),
+    "an empty range": ({names.ELASTIC: ""}, False),
+    "a range that is too long to be one": ({names.ELASTIC: " " * 5000 + "2-8"}, False),
+    "a range that is no text": ({names.ELASTIC: 3}, False),
+    "no annotations": (None, False),
+    "annotations that are a text": ("x", False),
+}
+
+
+@pytest.mark.parametrize(("annotations", "want"), OPTED_IN.values(), ids=OPTED_IN)
+def test_jobs_that_have_not_opted_in_are_not_changed(annotations: Any, want: bool) -> None:
+    assert (edited(annotations, spec()) != spec()) is want
+
+
+LEFT_ALONE: dict[str, Raw] = {
+    "no training container": {"containers": [{"name": "main"}]},
+    "containers are a text": {"containers": "x"},
+    "a container is null": {"containers": [None]},
+    "nothing": {},
+    "mounts are a text": spec(volumeMounts="x"),
+    "volumes are a text": spec(volumes="x"),
+    "its own mount in the place": mounted("/etc/kfext"),
+    "its own mount in the place, written otherwise": mounted("//etc//kfext/"),
+    "its own mount of the file": mounted("/etc/kfext/control"),
+    "a mount around it, perhaps read-only": mounted("/etc"),
+    "a mount of the root": mounted("/"),
+    "a mount of the root, by a way around": mounted("/data/.."),
+    "a volume of that name": spec(volumes=[{"name": "kfext-control", "emptyDir": {}}]),
+    "as many volumes as a pod may have": spec(volumes=[DATA] * MOST_VOLUMES),
+    "our own output": edited(ELASTIC, spec()),
+}
+
+
+@pytest.mark.parametrize("given", LEFT_ALONE.values(), ids=LEFT_ALONE)
+def test_what_is_in_the_place_of_the_file_is_left_alone(given: Raw) -> None:
+    assert control_file(PYTORCH, {"annotations": ELASTIC}, given) == (given, [])
+
+
+def test_a_directory_with_a_name_like_it_is_another() -> None:
+    assert edited(ELASTIC, mounted("/etc/kfext-data"))["volumes"] == [VOLUME]
+
+
+@given(volumes=json_values, mounts=json_values, name=json_values)
+def test_any_pod_gets_a_valid_patch_and_a_second_review_none(
+    volumes: Any, mounts: Any, name: Any
+) -> None:
+    given_spec = {
+        "volumes": volumes,
+        "containers": [{"name": name}, {"name": "pytorch", "volumeMounts": mounts}],
+    }
+    patched = edited(ELASTIC, given_spec)
+    assert control_file(PYTORCH, {"annotations": ELASTIC}, patched) == (patched, [])
+
+
+@pytest.mark.parametrize("alive", [True, False])
+@pytest.mark.parametrize("annotations", [ELASTIC, RELEASED], ids=["held", "released"])
+def test_the_pod_webhook_adds_it_whether_or_not_the_pod_is_gated(
+    annotations: Raw, alive: bool
+) -> None:
+    raw = pod(annotations=annotations)
+    patched = jsonpatch.apply_patch(raw, list(mutate_pod(raw, controller_alive=alive).ops))
+    assert patched["spec"]["volumes"] == [VOLUME]
+    assert patched["spec"]["containers"] == [{"name": "pytorch", "volumeMounts": [MOUNT]}]
+    assert mutate_pod(patched, controller_alive=alive).ops == ()
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param(
+            pod(annotations=ELASTIC, spec={"tolerations": [{}] * 65}), id="beyond a bound"
+        ),
+        pytest.param(pod(annotations=ELASTIC, ownerReferences=[]), id="of no training job"),
+    ],
+)
+def test_other_pods_are_not_touched(raw: Raw) -> None:
+    assert mutate_pod(raw, controller_alive=True).ops == Mutation().ops
