@@ -17,6 +17,7 @@ from kfext.core.lifecycle.steps import (
     Pin,
     Release,
     Replan,
+    RequestCheckpoint,
     Resize,
     SaveState,
     Step,
@@ -167,7 +168,9 @@ def _decision(step: Step) -> dict[str, object]:
             return {"reason": state.reason}
         case DeleteUnbound(pods, state):
             return {"reason": state.reason, "nodes": tuple(sorted({pod.home for pod in pods}))}
-        case Release(verdict=verdict) | Resize(verdict=verdict):
+        case (
+            Release(verdict=verdict) | Resize(verdict=verdict) | RequestCheckpoint(verdict=verdict)
+        ):
             return {"reason": verdict.reason}
         case _:
             return {}

@@ -9,6 +9,7 @@ from kfext.core.lifecycle.steps import (
     Pin,
     Release,
     Replan,
+    RequestCheckpoint,
     Resize,
     SaveState,
     Step,
@@ -20,6 +21,7 @@ from kfext.core.lifecycle.steps import (
 from kfext.core.patches import job as job_patch
 from kfext.core.patches import pod as pod_patch
 from kfext.core.patches import resize as resize_patch
+from kfext.core.patches.checkpoint import request_patch
 from kfext.core.patches.json_patch import Operation
 from kfext.errors import ApiError, Conflict, NotFound, NotServed
 from kfext.kube import paths
@@ -70,7 +72,7 @@ class StepExecutor:
 
         Pods are independent: one that changed meanwhile is left for the next decision.
         """
-        job = tracked.job
+        job, complete = tracked.job, True
         match step:
             case Unsuspend(plan, verdict, network, interfaces, state):
                 patch = job_patch.unsuspend_patch(
@@ -90,9 +92,11 @@ class StepExecutor:
             case SaveState(state):
                 await self._patch_job(job, job_patch.save_state_patch(tracked.raw, job, state))
             case Pin(pins):
-                return await self._each(self._pin(pod, pod_patch.pin(pod, to)) for pod, to in pins)
+                return await self._each(
+                    self._patch_pod(pod, pod_patch.pin(pod, to)) for pod, to in pins
+                )
             case Ungate(pods):
-                return await self._each(self._pin(pod, pod_patch.ungate(pod)) for pod in pods)
+                return await self._each(self._patch_pod(pod, pod_patch.ungate(pod)) for pod in pods)
             case DeleteUnbound(pods, state):
                 await self._patch_job(job, job_patch.save_state_patch(tracked.raw, job, state))
                 self._say(job, Verdict(state.reason, state.message), action="Evict", bad=True)
@@ -109,17 +113,21 @@ class StepExecutor:
                     for pod, size in sizes
                 )
                 self._say(job, verdict, action="Resize")
-                return complete
+            case RequestCheckpoint(pods, number, verdict):
+                complete = await self._each(
+                    self._patch_pod(pod, request_patch(pod, number)) for pod in pods
+                )
+                self._say(job, verdict, action="RequestCheckpoint")
             case Wait():
                 pass
-        return True
+        return complete
 
     async def _patch_job(self, job: TrainingJob, operations: list[Operation]) -> None:
         path = paths.jobs(job.kind.plural, job.namespace, job.name)
         async with self._room:
             self._cluster.observe_job(await self._client.json_patch(path, operations))
 
-    async def _pin(self, pod: Pod, operations: list[Operation]) -> None:
+    async def _patch_pod(self, pod: Pod, operations: list[Operation]) -> None:
         path = paths.pods(pod.namespace, pod.name)
         answer = await self._client.json_patch_as(path, operations, decode=decode_pod)
         self._cluster.observe_pod(pod, answer)

@@ -18,6 +18,7 @@ from kfext.model.timestamps import timestamp
 from kfext.model.tolerant import mapping, sequence, strings, text
 from kfext.model.verdict import Verdict
 from kfext.names import (
+    CHECKPOINT_REQUEST,
     DEFAULT_SCHEDULER,
     GATE,
     JOB_NAME,
@@ -29,6 +30,7 @@ from kfext.names import (
 )
 
 _LONGEST_MESSAGE = 1024
+_LARGEST_REQUEST = 10**9
 _SHARED = 8192
 """How many replica keys are cached, so that equal ones are one object."""
 
@@ -83,7 +85,9 @@ class Pod:
     `resize_problem`: why the kubelet has not carried out a resize: it is Deferred or Infeasible, or
         failed with an Error; None if there is nothing of that kind.
     `released`: whether its template was marked as released when it was created.
+    `annotated`: whether it has any annotation.
     `plan_generation`: the number of the plan under which it was created, as on its annotation.
+    `checkpoint_request`: the number of the checkpoint that kfext has asked its job for, 0 if none.
     `created`: seconds since the epoch.
     `on_host`: whether it uses its node's network.
     `scheduler`: its schedulerName.
@@ -112,7 +116,9 @@ class Pod:
     unschedulable: str = ""
     resize_problem: Verdict | None = None
     released: bool = False
+    annotated: bool = False
     plan_generation: str = ""
+    checkpoint_request: int = 0
     created: float = 0.0
     priority: int = 0
     on_host: bool = False
@@ -185,7 +191,9 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
         unschedulable=intern(_unschedulable(status)),
         resize_problem=resize_problem(status),
         released=RELEASED in annotations,
+        annotated=bool(annotations),
         plan_generation=intern(annotations.get(PLAN_GENERATION, "")),
+        checkpoint_request=_request(annotations.get(CHECKPOINT_REQUEST, "")),
         created=timestamp(metadata.get("creationTimestamp")),
         priority=demand.priority,
         on_host=demand.on_host,
@@ -233,6 +241,14 @@ def _replica(labels: Mapping[str, str]) -> ReplicaKey | None:
 @lru_cache(maxsize=_SHARED)
 def _replica_key(type_: str, index: int) -> ReplicaKey:
     return ReplicaKey(type=type_.lower(), index=index)
+
+
+def _request(written: str) -> int:
+    """Return the number of a checkpoint, 0 for what is none."""
+    if not (written.isascii() and written.isdigit()) or len(written) > len(str(_LARGEST_REQUEST)):
+        return 0
+    number = int(written)
+    return number if number <= _LARGEST_REQUEST else 0
 
 
 def _unschedulable(status: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ from kfext.core.lifecycle.steps import (
     Pin,
     Release,
     Replan,
+    RequestCheckpoint,
     Resize,
     SaveState,
     Step,
@@ -43,6 +44,7 @@ _DEEDS: dict[str, str] = {
     Ungate.__name__: "to ungate its pods",
     SaveState.__name__: "to note its state",
     Resize.__name__: "to resize its pods",
+    RequestCheckpoint.__name__: "to ask it for a checkpoint",
 }
 
 
@@ -82,7 +84,7 @@ def _other_ways(situation: Situation, step: Step, late: Verdict) -> Iterator[Ste
     gated = situation.behind_gate
     if job.finished or job.deleting or job.released:
         return
-    if isinstance(step, Resize) or (isinstance(step, SaveState) and not gated):
+    if isinstance(step, Resize | RequestCheckpoint) or (isinstance(step, SaveState) and not gated):
         return  # the job goes on as it is
     if not situation.never_released:
         stuck = step.pods if isinstance(step, DeleteUnbound) else ()

@@ -105,6 +105,18 @@ class Resize:
     verdict: Verdict
 
 
+@dataclass(frozen=True, slots=True)
+class RequestCheckpoint:
+    """Ask a job for a checkpoint: one patch of each pod.
+
+    `number`: that of the request, larger than those before it; the job repeats it as its answer.
+    """
+
+    pods: tuple[Pod, ...]
+    number: int
+    verdict: Verdict
+
+
 Step = (
     Wait
     | Unsuspend
@@ -116,4 +128,5 @@ Step = (
     | Ungate
     | SaveState
     | Resize
+    | RequestCheckpoint
 )

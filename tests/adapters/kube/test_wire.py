@@ -34,7 +34,11 @@ POD: dict[str, Any] = {
             "training.kubeflow.org/replica-type": "worker",
             "training.kubeflow.org/replica-index": "3",
         },
-        "annotations": {"kfext.dev/released": "NoRoom", "kfext.dev/plan-generation": "4"},
+        "annotations": {
+            "kfext.dev/released": "NoRoom",
+            "kfext.dev/plan-generation": "4",
+            "kfext.dev/checkpoint-request": "2",
+        },
         "ownerReferences": [
             {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "uid": "j", "controller": True}
         ],
@@ -175,6 +179,7 @@ def test_every_field_that_the_model_reads_is_on_the_wire() -> None:
     assert pod.host_ports == (("TCP", 23456),)
     assert pod.scheduler == "volcano"
     assert (pod.unschedulable, pod.released, pod.plan_generation) == ("no", True, "4")
+    assert (pod.annotated, pod.checkpoint_request) == (True, 2)
     assert pod.created > 0
     assert gated.gated
     assert gated.affinity == POD["spec"]["affinity"]

@@ -10,6 +10,7 @@ from kfext.core.lifecycle.steps import (
     DeleteUnbound,
     Pin,
     Release,
+    RequestCheckpoint,
     Resize,
     SaveState,
     Step,
@@ -54,9 +55,11 @@ class FakeClient:
     ) -> Pod:
         self.requests.append(("patch", path))
         self.fail(path)
-        return decode(
-            json.dumps(raw_pod(OF, "worker", int(path[-1]), pinned="a", version=9)).encode()
-        )
+        raw = raw_pod(OF, "worker", int(path[-1]), pinned="a", version=9)
+        # Annotations of a pod are written whole where there are none.
+        for one in (one for one in operations if one["path"] == "/metadata/annotations"):
+            raw["metadata"]["annotations"] = one["value"]
+        return decode(json.dumps(raw).encode())
 
     async def strategic_patch_as(
         self, path: str, patch: Any, *, decode: Callable[[bytes], Pod]
@@ -132,6 +135,7 @@ RUNNING = tuple(pods(OF, bound="a", phase="Running"))
 SIZES = tuple((one, CpuSize(150)) for one in RUNNING)
 RESIZED = JobState(cpu=CpuState(written={"worker-0": (150,), "worker-1": (150,)}))
 RESIZE = Resize(SIZES, RESIZED, Verdict("R", "m"))
+REQUEST = RequestCheckpoint(RUNNING, 3, Verdict("R", "m"))
 STUCK = tuple(pods(OF, pinned="a", version=7))
 STEPS: dict[str, tuple[Step, list[str]]] = {
     "start": (Unsuspend(PLAN, Verdict(REASON_PLANNED, "m")), ["patch job"]),
@@ -149,6 +153,7 @@ STEPS: dict[str, tuple[Step, list[str]]] = {
     ),
     "resize": (RESIZE, ["patch job", "resize pod", "resize pod"]),
     "remember of a resize": (Resize((), RESIZED, Verdict("R", "m")), ["patch job"]),
+    "ask for a checkpoint": (REQUEST, ["patch pod", "patch pod"]),
     "wait": (Wait(None), []),
 }
 
@@ -209,6 +214,28 @@ async def test_a_resize_that_is_refused_is_raised_after_the_others_are_written(
     with pytest.raises(error):
         await bench.write(RESIZE)
     assert bench.verbs == ["patch job", "resize pod", "resize pod"]
+
+
+async def test_a_request_is_known_at_once_and_said_once(bench: Bench) -> None:
+    await bench.write(REQUEST)
+    assert [one.checkpoint_request for one in bench.cluster.pods("uid-1")] == [3, 3]
+    assert bench.events.said == [("R", "m", False)]
+
+
+@pytest.mark.parametrize("error", [NotFound, Conflict])
+async def test_a_pod_that_is_gone_is_not_asked_and_the_others_are(
+    bench: Bench, error: type[ApiError]
+) -> None:
+    bench.client.fail = failing(error, at="worker-0")
+    assert not await bench.write(REQUEST)
+    assert [one.checkpoint_request for one in bench.cluster.pods("uid-1")] == [0, 3]
+
+
+async def test_nothing_is_said_of_a_request_that_is_refused(bench: Bench) -> None:
+    bench.client.fail = failing(Forbidden, at="worker-0")
+    with pytest.raises(Forbidden):
+        await bench.write(REQUEST)
+    assert not bench.events.said
 
 
 async def test_deletes_have_preconditions(bench: Bench) -> None:

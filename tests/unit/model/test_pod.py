@@ -86,3 +86,30 @@ OWNERS = {
 def test_whose_pod_it_is(owners: list[dict[str, Any]], want: str) -> None:
     references = [{**owner, "kind": "PyTorchJob", "uid": "u"} for owner in owners]
     assert parse_pod(pod(ownerReferences=references)).owner_uid == want
+
+
+REQUESTS = {
+    "no annotations": (None, 0),
+    "another one": ({"a": "b"}, 0),
+    "a number": ({names.CHECKPOINT_REQUEST: "12"}, 12),
+    "the largest": ({names.CHECKPOINT_REQUEST: "1000000000"}, 10**9),
+    "larger": ({names.CHECKPOINT_REQUEST: "1000000001"}, 0),
+    "a number that would take long to read": ({names.CHECKPOINT_REQUEST: "9" * 200_000}, 0),
+    "a negative number": ({names.CHECKPOINT_REQUEST: "-1"}, 0),
+    "other digits": ({names.CHECKPOINT_REQUEST: "\u0661"}, 0),
+    "a text": ({names.CHECKPOINT_REQUEST: "x"}, 0),
+    "a number that is no text": ({names.CHECKPOINT_REQUEST: 3}, 0),
+    "annotations that are a text": ("x", 0),
+}
+
+
+@pytest.mark.parametrize(("annotations", "want"), REQUESTS.values(), ids=REQUESTS)
+def test_which_checkpoint_its_job_was_asked_for(annotations: Any, want: int) -> None:
+    assert parse_pod(pod(annotations=annotations)).checkpoint_request == want
+
+
+@pytest.mark.parametrize(
+    ("annotations", "want"), [(None, False), ({}, False), ({"a": "b"}, True)], ids=str
+)
+def test_whether_it_has_annotations(annotations: Any, want: bool) -> None:
+    assert parse_pod(pod(annotations=annotations)).annotated is want

@@ -9,6 +9,7 @@ from kfext.core.lifecycle.refused import _DEEDS, instead_of, while_refused
 from kfext.core.lifecycle.situation import Refused
 from kfext.core.lifecycle.steps import (
     Release,
+    RequestCheckpoint,
     Resize,
     SaveState,
     Step,
@@ -173,16 +174,27 @@ def test_what_is_refused_for_good(case: Case) -> None:
     decide(case)
 
 
+GOES_ON: dict[str, tuple[Step, str]] = {
+    "resized": (Resize((), JobState(), Verdict("R", "m")), "to resize its pods"),
+    "asked for a checkpoint": (
+        RequestCheckpoint((), 1, Verdict("R", "m")),
+        "to ask it for a checkpoint",
+    ),
+}
+
+
 @pytest.mark.parametrize("members", [workers(bound="a"), workers(gated=True)], ids=["", "gated"])
-def test_a_job_whose_pods_cannot_be_resized_runs_on(members: list[Pod]) -> None:
+@pytest.mark.parametrize(("step", "deed"), GOES_ON.values(), ids=GOES_ON)
+def test_a_job_that_cannot_be_changed_while_it_runs_runs_on(
+    step: Step, deed: str, members: list[Pod]
+) -> None:
     job = three().resumed().build()
-    refused = {"Resize": Refused("denied by policy", 200.0)}
+    refused = {type(step).__name__: Refused("denied by policy", 200.0)}
     situation = situation_of(job, tuple(members), plan("a", "a", "a"), refused=refused)
-    step = Resize((), JobState(), Verdict("R", "m"))
     found = instead_of(situation, step)
     assert isinstance(found, Wait)
     assert found.verdict is not None
-    assert "refuses to resize its pods: denied by policy" in found.verdict.message
+    assert f"refuses {deed}: denied by policy" in found.verdict.message
 
 
 def test_every_step_that_writes_can_be_refused() -> None:
