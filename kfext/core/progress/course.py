@@ -54,6 +54,16 @@ class Course:
         return self._steps.restarts
 
     @property
+    def step(self) -> int | None:
+        """The last step, None before one was stated."""
+        return self._step.number if self._step else None
+
+    @property
+    def at(self) -> float | None:
+        """When a measure was last printed, in epoch seconds, None before one was."""
+        return self._at
+
+    @property
     def metric(self) -> str:
         """The name of the measure that is followed, empty before one was seen."""
         return self._metric
@@ -97,7 +107,7 @@ class Course:
         return Progress(
             metric=self._metric,
             value=self._value,
-            step=step.number if step else None,
+            step=self.step,
             total=step.total if step else None,
             rate=rate,
             left=left,

@@ -4,9 +4,11 @@ import math
 from collections.abc import Iterable, Sequence
 
 from kfext import names
+from kfext.core.progress.checkpoints import CheckpointLog, Checkpoints
 from kfext.core.progress.course import Course
 from kfext.core.progress.growth import progress_of
 from kfext.core.progress.growth_list import GrowthList
+from kfext.core.progress.lines import Line
 from kfext.core.progress.matched import read_with
 from kfext.core.progress.reported import Reported
 from kfext.model.log_line import LogLine
@@ -25,12 +27,17 @@ class Followed:
 
     `expression`: what is searched for, empty for what kfext recognises by itself.
     `fruitless`, `failures`: reads in a row that recognised nothing, or failed.
+    `pause`: the longest time between two lines with progress in seconds, 0.0 while unknown. One in
+        which the job restarted does not count.
     """
 
     def __init__(self, expression: str = "") -> None:
         self.expression = expression
         self.fruitless = 0
         self.failures = 0
+        self.pause = 0.0
+        self._source = ""
+        self._checkpoints = CheckpointLog()
         self._course = Course(INTERVAL)
         self._growth = GrowthList()
         self._judged = 0.0
@@ -40,21 +47,37 @@ class Followed:
         self._share: float | None = None
         self._unmeasured: Verdict | None = None
 
-    def take(self, lines: Sequence[LogLine], *, now: float) -> None:
-        """Take in the lines of a read in the order printed; `now` is in epoch seconds."""
+    def take(self, lines: Sequence[LogLine], *, now: float, source: str = "") -> None:
+        """Take in the lines of a read in the order printed; `now` is in epoch seconds.
+
+        `source`: the uid of the pod that printed them. The training began anew if another goes on.
+        """
         self.failures, self._failed = 0, None
         metric, restarts, found = self._course.metric, self._course.restarts, False
         for printed in _newest(lines):
             line = read_with(printed.text, self.expression)
             if line is not None:
-                self._course.take(line, at=printed.at, now=now)
+                self._take_line(line, at=printed.at, now=now, source=source)
                 found |= bool(line.measures)
+            self._checkpoints.take(printed, step=self._course.step, now=now)
         self.fruitless = 0 if found else self.fruitless + 1
         if self._course.metric != metric:
             self._growth, self._judged = GrowthList(), now
         if self._course.restarts > restarts or self._course.diverged:
             self._disturbed = now
         self._judge(now)
+
+    def _take_line(self, line: Line, *, at: float, now: float, source: str) -> None:
+        before, restarts = self._course.at, self._course.restarts
+        self._course.take(line, at=at, now=now)
+        if not line.measures:
+            return
+        moved, self._source = self._source not in {"", source}, source
+        if moved or self._course.restarts > restarts:
+            self._checkpoints.restarted()
+        elif before is not None and self._course.at is not None:
+            self.pause = max(self.pause, self._course.at - before)
+        self._checkpoints.goes_on()
 
     def fail(self, why: Verdict) -> None:
         """Take in that a read failed. A single one is not worth showing, unless it is forbidden."""
@@ -70,6 +93,16 @@ class Followed:
     def recognised(self) -> bool:
         """Whether anything of its progress was recognised."""
         return bool(self._course.metric)
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """What the log has shown of checkpoints."""
+        return self._checkpoints.seen
+
+    @property
+    def restarts(self) -> int:
+        """How often the steps went back, as after a restart from a checkpoint."""
+        return self._course.restarts
 
     def reported(self) -> Reported:
         """Return what to show."""

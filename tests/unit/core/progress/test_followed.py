@@ -3,6 +3,7 @@
 import pytest
 
 from kfext import names
+from kfext.core.progress.checkpoints import Checkpoints
 from kfext.core.progress.followed import INTERVAL, Followed
 from kfext.core.progress.reported import GrowthState
 from kfext.model.log_line import LogLine
@@ -137,3 +138,88 @@ def test_of_many_lines_only_the_newest_are_looked_at() -> None:
     followed.take(lines, now=100.0)
     reported = followed.reported()
     assert reported.progress.metric == "val_loss"  # a loss of training would be preferred
+
+
+SAVED = "saved checkpoint /c/1.pt"
+
+
+@pytest.mark.parametrize("expression", ["", r"loss (?P<value>\S+)"], ids=["auto", "an expression"])
+def test_checkpoints_are_seen_beside_the_progress(expression: str) -> None:
+    followed = Followed(expression)
+    texts = ["step 7 loss 0.5", SAVED, "kfext.checkpoint 0"]
+    followed.take([LogLine(number, text) for number, text in enumerate(texts)], now=9.0)
+    step = None if expression else 7
+    assert followed.checkpoints == Checkpoints(saved=1, step=step, answered=0)
+    assert followed.fruitless == 0
+
+
+def test_checkpoints_alone_are_no_progress() -> None:
+    followed = Followed()
+    followed.take([LogLine(1.0, SAVED)], now=9.0)
+    assert (followed.checkpoints.saved, followed.fruitless, followed.recognised) == (1.0, 1, False)
+
+
+GOES_ON: dict[str, tuple[str, str, float | None]] = {
+    "it goes on": ("step 8 loss 0.5", "a", 1.0),
+    "a line without a measure": ("loading data", "a", None),
+    "the steps went back": ("step 3 loss 0.5", "a", None),
+    "another pod goes on": ("step 8 loss 0.5", "b", None),
+}
+
+
+@pytest.mark.parametrize(("line", "source", "want"), GOES_ON.values(), ids=GOES_ON)
+def test_a_checkpoint_that_was_begun_counts_once_the_training_goes_on(
+    line: str, source: str, want: float | None
+) -> None:
+    followed = Followed()
+    before = [LogLine(0.0, "step 7 loss 0.5"), LogLine(1.0, "saving checkpoint to /c")]
+    followed.take(before, now=5.0, source="a")
+    assert followed.checkpoints.saved is None
+    followed.take([LogLine(6.0, line)], now=9.0, source=source)
+    assert followed.checkpoints.saved == want
+
+
+PAUSES: dict[str, tuple[list[tuple[float, str, str]], float]] = {
+    "nothing": ([], 0.0),
+    "one line": ([(5, "step 1 loss 1", "a")], 0.0),
+    "the longest": (
+        [(0, "step 1 loss 1", "a"), (7, "step 2 loss 1", "a"), (9, "step 3 loss 1", "a")],
+        7.0,
+    ),
+    "lines without progress do not end it": (
+        [(0, "step 1 loss 1", "a"), (5, SAVED, "a"), (9, "step 2 loss 1", "a")],
+        9.0,
+    ),
+    "a restart": (
+        [(0, "step 5 loss 1", "a"), (90, "step 3 loss 1", "a"), (92, "step 4 loss 1", "a")],
+        2.0,
+    ),
+    "a new pod": (
+        [(0, "step 5 loss 1", "a"), (90, "step 6 loss 1", "b"), (92, "step 7 loss 1", "b")],
+        2.0,
+    ),
+}
+
+
+@pytest.mark.parametrize(("lines", "want"), PAUSES.values(), ids=PAUSES)
+def test_the_longest_pause_between_two_lines_with_progress(
+    lines: list[tuple[float, str, str]], want: float
+) -> None:
+    followed = Followed()
+    for at, text, source in lines:
+        followed.take([LogLine(at, text)], now=100.0, source=source)
+    assert followed.pause == want
+
+
+def test_restarts_are_counted() -> None:
+    followed = Followed()
+    steps = [1, 2, 3, 2, 3, 1]
+    followed.take([LogLine(at, f"step {step} loss 1") for at, step in enumerate(steps)], now=9.0)
+    assert followed.restarts == 2
+
+
+def test_of_many_lines_only_the_newest_show_checkpoints() -> None:
+    followed = Followed()
+    lines = [LogLine(1.0, SAVED), *(LogLine(2.0, "x" * 4000) for _ in range(10))]
+    followed.take(lines, now=9.0)
+    assert followed.checkpoints == Checkpoints()
