@@ -3,12 +3,12 @@
 It is pulled: `due` returns the logs to read now, `take` and `fail` take in what came of each.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kfext import names
+from kfext.core.progress.checkpoints import Checkpoints
 from kfext.core.progress.followed import Followed
-from kfext.core.progress.rank_zero import printing_pods
 from kfext.core.progress.reported import Reported
 from kfext.core.settings.resolve import NEVER, Settings
 from kfext.core.settings.values import OFF
@@ -17,11 +17,12 @@ from kfext.model.cpu_use import CpuUse
 from kfext.model.job import TrainingJob
 from kfext.model.log_line import LogLine
 from kfext.model.moment import Moment
-from kfext.model.pod import Pod, ReplicaKey
-from kfext.model.quantity import CPU
+from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.state.alarms import Alarms
 from kfext.state.cluster import Cluster
+from kfext.state.job_cpu import note_use
+from kfext.state.printers import Printers
 from kfext.state.tracked_job import TrackedJob
 from kfext.state.turns import Turns
 from kfext.state.uses import Uses
@@ -29,6 +30,8 @@ from kfext.state.uses import Uses
 OPTED_IN, USUAL, SELDOM = 10.0, 30.0, 300.0
 """Seconds between two reads: of a job with an opted-in policy, of others, and of those in whose log
 nothing is recognised, or may be read."""
+AWAITED = 2.0
+"""The same while a checkpoint is awaited."""
 _LOOK_AGAIN = 10.0
 _FRUITLESS = 10
 """Reads in a row that recognise nothing, after which a log is read seldom."""
@@ -36,7 +39,6 @@ MOST_PER_NODE = 2
 """Reads at once from one node, so that few wait for a kubelet that does not answer."""
 _MOST_LOOKED = 1000
 """Jobs that are looked at for one answer: most of those that wait in the queue have no log."""
-_HAVE_LOGS = frozenset({"Running", "Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,9 @@ class JobsProgress:
         self._known: frozenset[str] = frozenset()
         self._waiting = Turns()
         self._followed: dict[str, Followed] = {}
-        self._printed: dict[str, ReplicaKey] = {}
-        self._ended: dict[str, str] = {}
+        self._printers = Printers(cluster)
+        self._read: dict[str, float] = {}
+        self._awaited: set[str] = set()
         self._reading: dict[str, str] = {}
         self._at_node: dict[str, list[str]] = {}
         self._running: set[str] = set()
@@ -106,11 +109,9 @@ class JobsProgress:
         followed = self._end(read)
         if followed is None:
             return
-        followed.take(lines, now=now.wall)
-        if not followed.fruitless and read.pod.replica is not None:
-            self._printed[read.uid] = read.pod.replica
-        if read.pod.finished:
-            self._ended[read.uid] = read.pod.uid
+        followed.take(lines, now=now.wall, source=read.pod.uid)
+        self._printers.read(read.uid, read.pod, shown=not followed.fruitless)
+        self._read[read.uid] = now.monotonic
         self._alarms.set(read.uid, now.monotonic + self._period(read.tracked, followed))
 
     def fail(self, read: LogRead, why: Verdict | None, now: Moment) -> None:
@@ -125,9 +126,44 @@ class JobsProgress:
         if why is not None:
             followed.fail(why)
             pause = exponential_backoff(followed.failures, first=USUAL, longest=SELDOM)
+            if read.uid in self._awaited:
+                pause = _LOOK_AGAIN
             if why.reason == names.REASON_LOG_FORBIDDEN:
                 pause = SELDOM
         self._alarms.set(read.uid, now.monotonic + pause)
+
+    def await_checkpoint(self, uid: str, *, awaited: bool) -> None:
+        """Have the log of a job read at once and every AWAITED seconds, or as usual again."""
+        if not awaited:
+            self._awaited.discard(uid)
+        elif uid in self._known and uid not in self._awaited:
+            self._awaited.add(uid)
+            if uid in self._alarms:  # else it is being read, or about to be
+                self._alarms.set(uid, 0.0)
+
+    def checkpoints(self, uid: str) -> Checkpoints:
+        """Return what the log of a job has shown of checkpoints."""
+        return self._of(uid).checkpoints
+
+    def restarts(self, uid: str) -> int:
+        """Return how often the steps of a job went back."""
+        return self._of(uid).restarts
+
+    def pause(self, uid: str) -> float:
+        """Return the longest time between two lines with progress, in seconds; 0.0 if unknown."""
+        return self._of(uid).pause
+
+    def last_read(self, uid: str) -> float | None:
+        """Return when the log of a job was last read, in monotonic seconds; None: never."""
+        return self._read.get(uid)
+
+    def printer(self, uid: str) -> Pod | None:
+        """Return the running pod whose log showed progress last, else rank 0; None without any."""
+        tracked = self._cluster.jobs.get(uid)
+        return self._printers.live(tracked.job) if tracked else None
+
+    def _of(self, uid: str) -> Followed:
+        return self._followed.get(uid) or Followed()
 
     def reported(self, uid: str) -> Reported | None:
         """Return what to show of a job, None if its log is not read."""
@@ -149,21 +185,7 @@ class JobsProgress:
         """Take in what pods use, by uid, or why that is not known."""
         self.uses.take(found)
         for uid, followed in self._followed.items():
-            pods = [pod for pod in self._cluster.pods(uid) if pod.uid in found]
-            used = [found[pod.uid] for pod in pods]
-            cores = [use.cores for use in used if isinstance(use, CpuUse)]
-            why = next((use for use in used if isinstance(use, Verdict)), None)
-            if why is not None or not cores:
-                early = why is None or why.reason == names.REASON_CPU_USE_PENDING
-                followed.use(None, share=None, why=None if early else why)
-            else:
-                followed.use(sum(cores), share=self._share(sum(cores), pods))
-
-    def _share(self, cores: float, pods: Iterable[Pod]) -> float | None:
-        """Return the share of the CPU of the nodes of some pods, None if that is not known."""
-        nodes = map(self._cluster.ledger.node, {pod.node_name for pod in pods})
-        there = sum(node.allocatable.get(CPU, 0) for node in nodes if node is not None)
-        return 1000 * cores / there if there else None
+            note_use(followed, self._cluster.pods(uid), found, ledger=self._cluster.ledger)
 
     def _enrol(self, now: float) -> None:
         """Have new jobs looked at, and those that have just finished; forget those that are gone.
@@ -177,8 +199,10 @@ class JobsProgress:
             if not self._cluster.jobs[uid].job.finished:
                 self._running.add(uid)
         for uid in self._known - present:
-            for memory in (self._followed, self._printed, self._ended, self._reading):
+            for memory in (self._followed, self._reading, self._read):
                 memory.pop(uid, None)
+            self._printers.forget(uid)
+            self._awaited.discard(uid)
             self._running.discard(uid)
             self._finished.discard(uid)
             self._alarms.forget(uid)
@@ -195,32 +219,18 @@ class JobsProgress:
         if tracked.job.suspend:
             return None
         source, finished = self._settings_of(tracked).metrics, tracked.job.finished
-        pod = self._printing(tracked)
+        followed = self._followed.get(uid)
+        pod = self._printers.next(tracked.job, fruitless=followed.fruitless if followed else 0)
         if tracked.phase is None or not source.is_log or (finished and pod is None):
             if self._followed.pop(uid, None) is not None:
                 self._finished.discard(uid)  # its last lines were read
             return None
-        followed = self._followed.get(uid)
         ended_before = finished and uid not in self._finished
         if pod is None or (followed is None and ended_before):
             return None
         if followed is None or followed.expression != source.pattern:
             self._followed[uid] = Followed(source.pattern)
         return LogRead(tracked, pod, tracked.job.kind.container)
-
-    def _printing(self, tracked: TrackedJob) -> Pod | None:
-        """Return the pod whose log is next, None if no log has anything that was not read."""
-        uid = tracked.job.uid
-        pods = printing_pods(tracked.job, self._cluster.pods(uid))
-        pods = [pod for pod in pods if pod.phase in _HAVE_LOGS]
-        if not pods:
-            return None
-        pods.sort(key=lambda one: one.replica != self._printed.get(uid))
-        # One that prints seldom is asked every second time; another may have become rank 0.
-        fruitless = self._followed[uid].fruitless if uid in self._followed else 0
-        others = pods[1:] if fruitless % 2 else []
-        pod = others[fruitless // 2 % len(others)] if others else pods[0]
-        return None if pod.uid == self._ended.get(uid) else pod
 
     def _end(self, read: LogRead) -> Followed | None:
         """Take in that a read has ended; return the job that it is of, None if it is gone.
@@ -234,7 +244,10 @@ class JobsProgress:
         return self._followed.get(read.uid)
 
     def _period(self, tracked: TrackedJob, followed: Followed) -> float:
-        if not followed.recognised and followed.fruitless >= _FRUITLESS:
+        if tracked.job.uid in self._awaited:
+            return AWAITED
+        shown = followed.recognised or followed.checkpoints.shown
+        if not shown and followed.fruitless >= _FRUITLESS:
             return SELDOM
         settings = self._settings_of(tracked)
         opted_in = settings.resize != OFF or settings.migrate != NEVER or settings.elastic

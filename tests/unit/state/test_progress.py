@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from kfext import names
+from kfext.core.progress.checkpoints import Checkpoints
 from kfext.core.progress.reported import Reported
 from kfext.core.settings.resolve import Settings, resolve
 from kfext.model.cpu_use import CpuUse
@@ -434,3 +435,118 @@ def test_a_thousand_jobs_packed_on_few_nodes_are_all_read_in_little_more_than_th
             bed.take(read, *LOSS)
         under_way = began
     assert len(seen) == 1000
+
+
+SAVED = "saved checkpoint /c/1.pt"
+
+
+def test_what_the_log_has_shown_of_a_job() -> None:
+    bed = Bed()
+    uid = bed.runs(training()).job.uid
+    read = bed.due()[0]
+    for at, step in ((0.0, 5), (40.0, 7), (50.0, 6)):
+        bed.at = at
+        bed.take(read, f"step {step} loss 0.5", SAVED)
+    progress = bed.progress
+    assert progress.checkpoints(uid) == Checkpoints(saved=50.0, step=6)
+    assert (progress.restarts(uid), progress.pause(uid), progress.last_read(uid)) == (1, 40.0, 50.0)
+
+
+def test_a_read_that_failed_is_none() -> None:
+    bed = Bed()
+    uid = bed.runs(training()).job.uid
+    bed.take(bed.due(5.0)[0], *LOSS)
+    bed.fail(bed.due(1000.0)[0], AWAY)
+    assert bed.progress.last_read(uid) == 5.0
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["a job that was not read", "a deleted one"])
+def test_nothing_was_shown_of_a_job_that_is_not_known(gone: bool) -> None:
+    bed = Bed()
+    uid = bed.runs(training()).job.uid
+    if gone:
+        bed.take(bed.due()[0], *LOSS, SAVED)
+        bed.progress.await_checkpoint(uid, awaited=True)
+        bed.cluster.forget_job(uid)
+        bed.due(30.0)
+    progress = bed.progress
+    assert progress.checkpoints(uid) == Checkpoints()
+    assert (progress.restarts(uid), progress.pause(uid), progress.last_read(uid)) == (0, 0.0, None)
+    assert (progress.printer(uid) is None) is gone
+
+
+def test_the_pod_that_prints() -> None:
+    bed = Bed()
+    elastic = job(uid="e").worker(2, cpu="1").elastic(minReplicas=1, rdzvBackend="c10d").resumed()
+    bed.runs(elastic, pods=2)
+    names_ = []
+    for lines in (["nothing"], LOSS):
+        printer = bed.progress.printer("e")
+        names_.append(printer and printer.name)
+        bed.take(bed.due()[0], *lines)
+        bed.at += 30
+    printer = bed.progress.printer("e")
+    assert [*names_, printer and printer.name] == ["train-worker-0"] * 2 + ["train-worker-1"]
+
+
+def test_a_log_that_shows_checkpoints_alone_is_read_as_often_as_others() -> None:
+    bed = Bed()
+    bed.runs(training(elastic="1-4"))
+    (read,) = bed.due()
+    for _ in range(15):
+        bed.take(read, "kfext.checkpoint 0")
+        pause, read = bed.next()
+    assert pause == 10
+
+
+@pytest.mark.parametrize("lines", [LOSS, ["nothing"]], ids=["recognised", "nothing recognised"])
+def test_while_a_checkpoint_is_awaited_the_log_is_read_at_once_and_every_2_s(
+    lines: list[str],
+) -> None:
+    bed = Bed()
+    uid = bed.runs(training(elastic="1-4")).job.uid
+    (read,) = bed.due()
+    for _ in range(11):
+        bed.take(read, *lines)
+        read = bed.next()[1]
+    bed.take(read, *lines)
+    assert bed.due() == []
+    waited = []
+    for _ in range(3):
+        bed.progress.await_checkpoint(uid, awaited=True)
+        pause, read = bed.next()
+        waited.append(pause)
+        bed.take(read, *lines)
+    assert waited == [1, 2, 2]  # it asks second by second
+    bed.progress.await_checkpoint(uid, awaited=False)
+    bed.take(bed.next()[1], *lines)
+    assert bed.next()[0] == (10 if lines == LOSS else 300)
+
+
+@pytest.mark.parametrize(("why", "want"), [(AWAY, 10), (FORBIDDEN, 300)], ids=["away", "forbidden"])
+def test_a_log_that_cannot_be_read_while_it_is_awaited(why: Verdict, want: float) -> None:
+    bed = Bed()
+    uid = bed.runs(training(elastic="1-4")).job.uid
+    (read,) = bed.due()
+    bed.progress.await_checkpoint(uid, awaited=True)
+    for _ in range(4):
+        bed.fail(read, why)
+        (read,) = bed.due(bed.at + 1000)
+    bed.fail(read, why)
+    assert bed.next()[0] == want
+
+
+def test_a_log_that_is_being_read_is_not_begun_twice() -> None:
+    bed = Bed()
+    uid = bed.runs(training(elastic="1-4")).job.uid
+    (read,) = bed.due()
+    bed.progress.await_checkpoint(uid, awaited=True)
+    assert bed.due(1.0) == []
+    bed.take(read, *LOSS)
+    assert bed.next()[0] == 2
+
+
+def test_a_job_that_is_not_known_is_not_awaited() -> None:
+    bed = Bed()
+    bed.progress.await_checkpoint("unknown", awaited=True)
+    assert bed.due() == []

@@ -1,0 +1,51 @@
+"""Which pod of a job prints its progress: the one whose log showed some last, else rank 0."""
+
+from kfext.core.progress.rank_zero import printing_pods
+from kfext.model.job import TrainingJob
+from kfext.model.pod import Pod, ReplicaKey
+from kfext.state.cluster import Cluster
+
+_HAVE_LOGS = frozenset({"Running", "Succeeded", "Failed"})
+
+
+class Printers:
+    """The printing pods of the jobs of a cluster, by the uid of the job."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._printed: dict[str, ReplicaKey] = {}
+        self._ended: dict[str, str] = {}
+
+    def read(self, uid: str, pod: Pod, *, shown: bool) -> None:
+        """Take in that the log of a pod was read, and whether it showed progress."""
+        if shown and pod.replica is not None:
+            self._printed[uid] = pod.replica
+        if pod.finished:
+            self._ended[uid] = pod.uid
+
+    def forget(self, uid: str) -> None:
+        """Forget a job that is gone."""
+        self._printed.pop(uid, None)
+        self._ended.pop(uid, None)
+
+    def next(self, job: TrainingJob, *, fruitless: int) -> Pod | None:
+        """Return the pod whose log is next, None if no log has anything that was not read.
+
+        `fruitless`: reads in a row that showed nothing. A log that shows little is asked every
+        second time, as another pod may have become rank 0.
+        """
+        pods = [pod for pod in self._likeliest(job) if pod.phase in _HAVE_LOGS]
+        if not pods:
+            return None
+        others = pods[1:] if fruitless % 2 else []
+        pod = others[fruitless // 2 % len(others)] if others else pods[0]
+        return None if pod.uid == self._ended.get(job.uid) else pod
+
+    def live(self, job: TrainingJob) -> Pod | None:
+        """Return the pod that prints the progress of a job, None if it does not run."""
+        pods = self._likeliest(job)
+        return next((one for one in pods if one.phase == "Running" and not one.deleting), None)
+
+    def _likeliest(self, job: TrainingJob) -> list[Pod]:
+        pods = printing_pods(job, self._cluster.pods(job.uid))
+        return sorted(pods, key=lambda one: one.replica != self._printed.get(job.uid))

@@ -1,0 +1,83 @@
+"""Which pod of a job prints its progress."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kfext.model.job import TrainingJob
+from kfext.model.pod import Pod
+from kfext.state.cluster import Cluster
+from kfext.state.printers import Printers
+from tests.builders import JobBuilder, job, pod
+
+RUNS = {"phase": "Running"}
+
+
+def elastic(workers: int) -> JobBuilder:
+    return job().worker(workers, cpu="1").elastic(minReplicas=1, rdzvBackend="c10d").resumed()
+
+
+def printers(
+    builder: JobBuilder, *states: dict[str, Any]
+) -> tuple[TrainingJob, Printers, list[Pod]]:
+    """A job and its printers, whose workers, bound to a node, have these states."""
+    cluster, of, made = Cluster(), builder.build(), []
+    cluster.observe_job(builder.raw)
+    for index, state in enumerate(states):
+        one = replace(pod(of, "worker", index, bound="a"), **state)
+        cluster.observe_pod(None, one)
+        made.append(one)
+    return of, Printers(cluster), made
+
+
+def name(found: Pod | None) -> str:
+    return found.name if found else ""
+
+
+@pytest.mark.parametrize(
+    ("states", "shown", "want"),
+    [
+        pytest.param([RUNS] * 3, None, "train-worker-0", id="none has shown progress: rank 0"),
+        pytest.param([RUNS] * 3, 2, "train-worker-2", id="the one that has"),
+        pytest.param(
+            [RUNS, RUNS, {"phase": "Failed"}], 2, "train-worker-0", id="the one that has, has ended"
+        ),
+        pytest.param(
+            [RUNS, RUNS, {**RUNS, "deleting": True}], 2, "train-worker-0", id="it is being deleted"
+        ),
+        pytest.param([{"phase": "Pending"}] * 2, None, "", id="none runs yet"),
+        pytest.param([], None, "", id="no pods"),
+    ],
+)
+def test_the_live_printer(states: list[dict[str, Any]], shown: int | None, want: str) -> None:
+    of, found, pods = printers(elastic(3), *states)
+    if shown is not None:
+        found.read(of.uid, pods[shown], shown=True)
+    assert name(found.live(of)) == want
+
+
+def test_where_the_ranks_are_fixed_only_rank_0_prints() -> None:
+    fixed = job().worker(2, cpu="1").resumed()
+    of, found, _ = printers(fixed, {"phase": "Pending"}, RUNS)
+    assert found.live(of) is None
+
+
+def test_the_others_are_asked_every_second_time_while_nothing_is_shown() -> None:
+    of, found, _ = printers(elastic(3), RUNS, RUNS, RUNS)
+    asked = [name(found.next(of, fruitless=number)) for number in range(6)]
+    assert "".join(one[-1] for one in asked) == "010201"
+
+
+def test_a_pod_that_ended_is_read_once() -> None:
+    of, found, (ended,) = printers(elastic(1), {"phase": "Succeeded"})
+    assert found.next(of, fruitless=0) == ended
+    found.read(of.uid, ended, shown=False)
+    assert found.next(of, fruitless=0) is None
+
+
+def test_nothing_is_known_of_a_job_that_was_forgotten() -> None:
+    of, found, pods = printers(elastic(2), RUNS, {"phase": "Succeeded"})
+    found.read(of.uid, pods[1], shown=True)
+    found.forget(of.uid)
+    assert name(found.next(of, fruitless=0)) == "train-worker-0"
