@@ -93,7 +93,7 @@ def test_every_module_that_a_file_names_exists() -> None:
 
 def _is_module(dotted: str) -> bool:
     """Return whether a name in kfext is a module, or something in one."""
-    if dotted == "dev":  # the API group
+    if dotted in {"dev", "checkpoint"}:  # the API group, and what a job prints
         return True
     parts = dotted.split(".")
     inside = [parts[:-1]] if len(parts) > 2 else []
