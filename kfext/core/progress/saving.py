@@ -73,10 +73,10 @@ def saving(text: str) -> Saving | None:
     line = visible(text).lower()
     if not ("sav" in line or "checkpoint" in line):
         return None
-    # The words of a path say nothing: /data/resume/checkpoint.pt.
-    spoken = " ".join("/" if "/" in word else word for word in _WORD.findall(line))
-    if _OTHERWISE.intersection(word.strip(".:!") for word in spoken.split()):
+    words = _WORD.findall(line)
+    if _OTHERWISE.intersection(word.strip(".:!") for word in words):
         return None
+    spoken = " ".join(words)
     if _COMPLETE.search(spoken):
         return Saving.COMPLETE
     if _BEGUN.search(spoken) or (_EPOCH.search(line) and _MODEL in line):

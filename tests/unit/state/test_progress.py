@@ -548,5 +548,8 @@ def test_a_log_that_is_being_read_is_not_begun_twice() -> None:
 
 def test_a_job_that_is_not_known_is_not_awaited() -> None:
     bed = Bed()
-    bed.progress.await_checkpoint("unknown", awaited=True)
-    assert bed.due() == []
+    made = training(elastic="1-4")
+    bed.progress.await_checkpoint(made.build().uid, awaited=True)
+    bed.runs(made)
+    bed.take(bed.due()[0], *LOSS)
+    assert bed.next()[0] == 10
