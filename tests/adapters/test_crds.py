@@ -31,7 +31,7 @@ MALFORMED: dict[str, list[Any]] = {
     ],
     "settings.colocation": ["always", "", "Preferred", False],
     "settings.network": ["hostNetwork", True],
-    "settings.elastic": ["0-4", "4", "2-", "2..8", "-1-4", "2-100000", 4],
+    "settings.elastic": ["0-4", "4", "2-", "2..8", "-1-4", "2-100000", "Off", "off-2", 4],
     "settings.resize": ["memory", "cpu,memory", False],
     "settings.migrate": ["checkpoint"],
     "settings.metrics": [
@@ -80,7 +80,7 @@ WELL_FORMED: dict[str, list[Any]] = {
     "weight": [-5, 0, 1000],
     "namespaceSelector.matchExpressions": [[{"key": "team", "operator": "DoesNotExist"}]],
     "settings.colocation": ["preferred", "required", "off"],
-    "settings.elastic": ["1-1", "2-16"],
+    "settings.elastic": ["1-1", "2-16", "off"],
     "settings.resize": ["off", "observe", "cpu"],
     "settings.metrics": ["auto", "off", "push", r"stdout:step (?P<step>\d+) (?P<value>\S+)"],
     "settings.gpu-share": ["1", "1.0", "0.25", ".5"],

@@ -12,6 +12,7 @@ from typing import Any
 
 from kfext import names
 from kfext.core.settings.values import (
+    OFF,
     POD,
     PUSH,
     Colocation,
@@ -175,6 +176,8 @@ def _settings(
         for key, value in values.items()
         if not key.startswith(_GPU_PREFIX)
     }
+    if fields.get("elastic") == OFF:  # as if unset, but it comes before what others set
+        fields["elastic"] = None
     settings = Settings(
         **fields,
         gpu=gpu,
@@ -201,9 +204,6 @@ def _without_effect(settings: Settings) -> Iterator[str]:
     for key, wanted in asked.items():
         if wanted:
             yield f"{key} of {settings.source(key)} has no effect yet in this version of kfext"
-    if settings.elastic is not None:
-        source = settings.source(names.ELASTIC)
-        yield f"{names.ELASTIC} of {source} affects only how many workers start in this version"
 
 
 def _unknown(key: str, place: str) -> str:

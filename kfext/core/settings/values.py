@@ -106,10 +106,12 @@ def _gpu_priority(field: str, written: str) -> Value:
 
 
 def _elastic(field: str, written: str) -> Value:
+    if written.lower() == OFF:
+        return OFF
     match = _RANGE.fullmatch(written)
     minimum, maximum = map(int, match.groups()) if match else (0, 0)
     if not 1 <= minimum <= maximum:
-        _refuse(field, written, "MIN-MAX with 1 <= MIN <= MAX", "2-8")
+        _refuse(field, written, "MIN-MAX with 1 <= MIN <= MAX, or off", "2-8")
     return Range(minimum=minimum, maximum=maximum)
 
 

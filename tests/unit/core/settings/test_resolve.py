@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kfext import names
 from kfext.core.settings import resolve as resolve_module
-from kfext.core.settings.resolve import Settings, resolve
+from kfext.core.settings.resolve import DEFAULT, Settings, resolve
 from kfext.core.settings.values import Range
 from kfext.model.policy import TrainingPolicy
 
@@ -161,9 +161,25 @@ def test_a_setting_whose_feature_has_not_landed_warns(key: str, place: str) -> N
     assert found.warnings == (f"{key} of {place} has no effect yet in this version of kfext",)
 
 
-def test_that_elastic_acts_only_at_the_start_is_a_warning() -> None:
-    (warning,) = settings({names.ELASTIC: "1-4"}, {}, {}).warnings
-    assert warning.endswith("affects only how many workers start in this version")
+def test_elastic_has_an_effect_so_it_does_not_warn() -> None:
+    assert settings({names.ELASTIC: "1-4"}, {}, {}).warnings == ()
+
+
+OPTED_OUT: dict[str, tuple[Annotations, Annotations, Annotations]] = {
+    "a job, of what its namespace sets": ({names.ELASTIC: "off"}, {names.ELASTIC: "2-8"}, {}),
+    "a job, of what the policy sets": ({names.ELASTIC: "Off"}, {}, {names.ELASTIC: "2-8"}),
+    "a namespace, of what the policy sets": ({}, {names.ELASTIC: "off"}, {names.ELASTIC: "2-8"}),
+}
+
+
+@pytest.mark.parametrize("layers", OPTED_OUT.values(), ids=OPTED_OUT)
+def test_a_nearer_place_opts_out_of_elastic(
+    layers: tuple[Annotations, Annotations, Annotations],
+) -> None:
+    found = settings(*layers)
+    assert found.elastic is None
+    assert found.source(names.ELASTIC) != DEFAULT
+    assert found.errors == () == found.warnings
 
 
 def test_settings_that_ask_for_nothing_do_not_warn() -> None:

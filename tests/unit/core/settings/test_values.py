@@ -25,6 +25,7 @@ ALLOWED: dict[str, tuple[str, str, Value]] = {
     "network host": (names.NETWORK, "HOST", "host"),
     "an elastic range": (names.ELASTIC, "2-8", Range(minimum=2, maximum=8)),
     "an elastic range of one size": (names.ELASTIC, "4-4", Range(minimum=4, maximum=4)),
+    "elastic off": (names.ELASTIC, " Off ", "off"),
     "resize cpu": (names.RESIZE, "cpu", "cpu"),
     "resize observe in capitals": (names.RESIZE, "Observe", "observe"),
     "resize off": (names.RESIZE, "off", "off"),
