@@ -222,7 +222,7 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
         started=timestamp(mapping(raw.get("status")).get("startTime")),
         elastic=is_elastic(spec),
         fewest=int(_positive(elastic_policy.get("minReplicas")) or 1),
-        most=int(_positive(elastic_policy.get("maxReplicas")) or 0),
+        most=_count(elastic_policy.get("maxReplicas")) or 0,
         restarts=_count(elastic_policy.get("maxRestarts")),
         autoscaled=bool(sequence(elastic_policy.get("metrics"))),
         dynamic_rendezvous=is_dynamic(spec),

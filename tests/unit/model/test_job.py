@@ -116,3 +116,49 @@ def test_who_replaces_pods_that_failed(kind: str, policy: str | None, want: bool
     found = parse_job(job(kind, specs={"Worker": worker}))
     assert found is not None
     assert found.groups[0].restarts is want
+
+
+FAILS = {
+    "PyTorch's default": ("PyTorchJob", None, False),
+    "TensorFlow's default": ("TFJob", None, True),
+    "never": ("PyTorchJob", "Never", True),
+    "by the exit code": ("PyTorchJob", "ExitCode", True),
+    "on failure": ("TFJob", "OnFailure", False),
+    "always": ("TFJob", "Always", False),
+    "no text": ("TFJob", 3, True),
+}
+
+
+@pytest.mark.parametrize(("kind", "policy", "want"), FAILS.values(), ids=FAILS)
+def test_which_pods_fail_their_job(kind: str, policy: object, want: bool) -> None:
+    worker = replica(1) | ({"restartPolicy": policy} if policy else {})
+    found = parse_job(job(kind, specs={"Worker": worker}))
+    assert found is not None
+    assert found.groups[0].fails is want
+
+
+POLICIES: dict[str, tuple[Any, int, int | None, bool]] = {
+    "none": (None, 0, None, False),
+    "empty": ({}, 0, None, False),
+    "all of it": ({"maxReplicas": 8, "maxRestarts": 100, "metrics": [{}]}, 8, 100, True),
+    "no restarts": ({"maxRestarts": 0}, 0, 0, False),
+    "no metrics": ({"metrics": []}, 0, None, False),
+    "malformed": ({"maxReplicas": "8", "maxRestarts": -1, "metrics": "x"}, 0, None, False),
+    "truth values": ({"maxReplicas": True, "maxRestarts": False, "metrics": True}, 0, None, False),
+    "fractions": ({"maxReplicas": 1.5, "maxRestarts": 1.5}, 0, None, False),
+    "no object": ([], 0, None, False),
+    "digits without end": ({"maxReplicas": 10**400}, 10**400, None, False),
+}
+
+
+@pytest.mark.parametrize(
+    ("policy", "most", "restarts", "autoscaled"), POLICIES.values(), ids=POLICIES
+)
+def test_what_an_elastic_policy_allows(
+    policy: Any, most: int, restarts: int | None, autoscaled: bool
+) -> None:
+    raw = job()
+    raw["spec"]["elasticPolicy"] = policy
+    found = parse_job(raw)
+    assert found is not None
+    assert (found.most, found.restarts, found.autoscaled) == (most, restarts, autoscaled)
