@@ -104,6 +104,10 @@ RECORDS: dict[str, tuple[JobBuilder, dict[str, str]]] = {
         admitted().annotated(names.ELASTIC, "2-8"),
         {names.ELASTIC: "2-8"},
     ),
+    "that it was opted out later, which is not the same as nothing": (
+        admitted().annotated(names.ELASTIC, "off"),
+        {names.ELASTIC: "off"},
+    ),
     "what was changed": (
         admitted(**{names.ELASTIC: "2-8"}).annotated(names.ELASTIC, "2-4"),
         {names.ELASTIC: "2-4"},
