@@ -97,6 +97,9 @@ _container = _fields(
     resizePolicy=_list(_fields(resourceName=st.just("cpu"), restartPolicy=scalars)),
     ports=_list(_fields(hostPort=scalars, containerPort=scalars, protocol=scalars)),
     restartPolicy=st.just("Always"),
+    command=_list(st.sampled_from(["torchrun", "python", "sh", "-c", "-m", "torchrun x"])),
+    args=_list(st.sampled_from(["--nnodes=2", "--standalone", "train.py", "a && torchrun $X"])),
+    env=_list(_fields(name=st.sampled_from(["PET_NNODES", "RANK"]), value=scalars)),
 )
 _requirements = _list(_fields(key=scalars, operator=scalars, values=_list(scalars)))
 _pod_spec = _fields(

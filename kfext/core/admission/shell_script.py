@@ -24,8 +24,34 @@ _STARTERS = frozenset({"env", "exec"})
 _SETTERS = frozenset({"declare", "export", "readonly", "typeset", "unset"})
 # Words after which the rest of a script is not what it looks like.
 _NOT_SIMPLE = frozenset(
-    "! [[ case coproc do done elif else esac fi for function if in select then time until while { }"
-    " alias eval exit return trap".split()
+    {
+        "!",
+        "[[",
+        "case",
+        "coproc",
+        "do",
+        "done",
+        "elif",
+        "else",
+        "esac",
+        "fi",
+        "for",
+        "function",
+        "if",
+        "in",
+        "select",
+        "then",
+        "time",
+        "until",
+        "while",
+        "{",
+        "}",
+        "alias",
+        "eval",
+        "exit",
+        "return",
+        "trap",
+    }
 )
 _EXPANSION = r"""\$(?: \w++ | [@*] | \{\w++ (?: :?[-+] [^\s{}`$"'\\]*+ )? \} )"""
 _TOKEN = re.compile(

@@ -17,14 +17,38 @@ _PYTHON_FLAGS = frozenset({"-B", "-E", "-I", "-O", "-OO", "-S", "-b", "-s", "-u"
 _PYTHON_OPTIONS = frozenset({"-W", "-X"})
 
 _RENDEZVOUS = frozenset(
-    "--master-addr --master-port --max-restarts --nnodes --node-rank --rdzv-backend --rdzv-conf"
-    " --rdzv-endpoint --rdzv-id --standalone".split()
+    {
+        "--master-addr",
+        "--master-port",
+        "--max-restarts",
+        "--nnodes",
+        "--node-rank",
+        "--rdzv-backend",
+        "--rdzv-conf",
+        "--rdzv-endpoint",
+        "--rdzv-id",
+        "--standalone",
+    }
 )
 _FLAGS = frozenset({"--module", "--no-python", "--run-path", "--virtual-local-rank"})
 _OPTIONS = frozenset(
-    "--duplicate-stderr-filters --duplicate-stdout-filters --event-log-handler --local-addr"
-    " --local-ranks-filter --log-dir --logs-specs --monitor-interval --nproc-per-node"
-    " --numa-binding --redirects --role --signals-to-handle --start-method --tee".split()
+    {
+        "--duplicate-stderr-filters",
+        "--duplicate-stdout-filters",
+        "--event-log-handler",
+        "--local-addr",
+        "--local-ranks-filter",
+        "--log-dir",
+        "--logs-specs",
+        "--monitor-interval",
+        "--nproc-per-node",
+        "--numa-binding",
+        "--redirects",
+        "--role",
+        "--signals-to-handle",
+        "--start-method",
+        "--tee",
+    }
 )
 _KNOWN = _RENDEZVOUS | _FLAGS | _OPTIONS
 _SHORT = {"-m": "--module", "-r": "--redirects", "-t": "--tee"}
@@ -41,17 +65,26 @@ def why_not_torchrun(container: Mapping[str, Any]) -> str:
     Empty if they would: the last command of the container is torchrun, and nothing on its command
     line or in its variables sets a rendezvous or a number of agents. Never raises.
     """
-    names = (text(mapping(one).get("name")) for one in sequence(container.get("env")))
-    if own := next((name for name in names if name.startswith(_PET)), ""):
+    variables = (text(mapping(one).get("name")) for one in sequence(container.get("env")))
+    if own := next((name for name in variables if name.startswith(_PET)), ""):
         return f"its container sets {_shown(own)} itself"
     commands = commands_of(container)
     if commands is None:
         return "its command line is empty or too involved for kfext to see what it starts"
-    for command in commands:
-        if own := min((name for name in command.variables if name.startswith(_PET)), default=""):
-            return f"its command line sets {_shown(own)} itself"
-        if used := next(filter(None, map(_READ.search, command.words)), None):
-            return f"its command line uses {_shown(used[1])}, which depends on the number of pods"
+    return next(filter(None, map(_bound_to_size, commands)), "") or _why_not(commands)
+
+
+def _bound_to_size(command: Command) -> str:
+    """Return by which variable a command is bound to a number of agents, empty if by none."""
+    if own := min((name for name in command.variables if name.startswith(_PET)), default=""):
+        return f"its command line sets {_shown(own)} itself"
+    if used := next(filter(None, map(_READ.search, command.words)), None):
+        return f"its command line uses {_shown(used[1])}, which depends on the number of pods"
+    return ""
+
+
+def _why_not(commands: Sequence[Command]) -> str:
+    """Return why the last command is no torchrun that leaves the rendezvous to others."""
     *before, last = commands
     if any(_arguments(command) is not None for command in before):
         return "its command line starts torchrun more than once"
@@ -98,7 +131,7 @@ def _own_option(arguments: Sequence[str]) -> str:
             return f"its command line gives torchrun {min(own)} itself"
         if not found:
             return f"kfext does not know torchrun's option {_shown(option)}"
-        attached = equals or option not in _SHORT and not option.startswith("--")
+        attached = equals or (option not in _SHORT and not option.startswith("--"))
         if not attached and not found <= _FLAGS:
             next(rest, None)
     return "its command line gives torchrun no script"
@@ -107,7 +140,7 @@ def _own_option(arguments: Sequence[str]) -> str:
 def _named(option: str) -> Iterator[str]:
     """Yield the options that argparse may take a word for: it accepts their beginnings too."""
     if not option.startswith("--"):
-        if option in _SHORT or option[:2] in _SHORT and option[:2] != "-m":
+        if option in _SHORT or (option[:2] in _SHORT and option[:2] != "-m"):
             yield _SHORT[option[:2]]
         return
     written = option.replace("_", "-")
