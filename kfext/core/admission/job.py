@@ -11,20 +11,20 @@ from typing import Any
 
 from kfext import names
 from kfext.core.admission.facts import Facts
+from kfext.core.admission.hold import hold_of
+from kfext.core.admission.made_elastic import MadeElastic, made_elastic, wanted_range
 from kfext.core.admission.mutation import Mutation
-from kfext.core.admission.notices import edits, warnings
+from kfext.core.admission.notices import edits, scaling_warnings, warnings
 from kfext.core.patches.json_patch import Changes, Unpatchable, operations
-from kfext.core.placement.unmodelled import unplaceable
 from kfext.core.settings.of_job import settings_of
 from kfext.core.settings.resolve import Settings
-from kfext.core.settings.values import Colocation
 from kfext.model.job import TrainingJob, parse_job, template_of
 from kfext.model.replica_group import ReplicaGroup
-from kfext.model.tolerant import mapping, text
+from kfext.model.tolerant import mapping
 from kfext.model.verdict import Verdict
 
-DEFAULT_SCHEDULERS = frozenset({"", "default-scheduler"})
 _HELD = "true"
+_STARTED = frozenset({names.REASON_HELD, names.REASON_SUSPENDED_BY_USER})
 # Pods go to the host network only under a plan, which has ports for them.
 _NO_PLAN = {names.PORT_BASE: None, names.INTERFACES: None, names.PLAN_GENERATION: None}
 _UNMANAGED = Verdict(names.REASON_HANDS_OFF, f"the namespace is not labelled {names.MANAGED}=true")
@@ -46,71 +46,52 @@ def mutate_job(raw: object, facts: Facts) -> Mutation:
             refusal=refusal,
             verdicts=(Verdict(names.REASON_SETTINGS_INVALID, refusal),),
         )
-    verdict = (
-        _not_ours(job, body, settings) or _not_held(job, settings, facts) or _held(job, settings)
-    )
+    verdict = hold_of(job, body, settings=settings, facts=facts)
+    made, left = _made_elastic(job, body, settings=settings, facts=facts, verdict=verdict)
+    if made is not None:
+        job, body = made.job, made.body
     try:
         ops = operations(body, _changes(job, body, settings=settings, reason=verdict.reason))
     except Unpatchable as error:
         # The API server will refuse such an object, with a better message than ours.
         return Mutation(warnings=settings.warnings, verdicts=(_malformed(error),))
     return Mutation(
-        ops=tuple(ops),
-        warnings=(*settings.warnings, *warnings(job, body, settings=settings, facts=facts)),
-        verdicts=(verdict, *edits(job, settings, facts, ops=ops)),
+        ops=(*(made.operations if made else ()), *ops),
+        warnings=(
+            *settings.warnings,
+            *warnings(job, body, settings=settings, facts=facts),
+            *scaling_warnings(job, settings, made=made, left=left),
+        ),
+        verdicts=(
+            verdict,
+            *([made.verdict] if made else []),
+            *edits(job, settings, facts, ops=ops),
+        ),
     )
 
 
-def _not_ours(job: TrainingJob, body: Mapping[str, Any], settings: Settings) -> Verdict | None:
-    """Return why kfext does not handle the job, None if it does."""
-    if job.excess and not job.released and settings.colocation is not Colocation.REQUIRED:
-        return Verdict(names.REASON_HANDS_OFF, job.excess)
-    if not job.pods:
-        return Verdict(
-            names.REASON_HANDS_OFF,
-            f"the job has no replicas of the types that a {job.kind.name} supports "
-            f"({', '.join(job.kind.types)}), so there is nothing to place",
-        )
-    if not job.run_by_operator:
-        return Verdict(names.REASON_HANDS_OFF, f"runPolicy.managedBy is {job.managed_by}")
-    if job.released:
-        said = job.annotations[names.RELEASED]
-        return Verdict(names.REASON_RELEASED, f"annotation {names.RELEASED} is set ({said})")
-    for group in job.groups:
-        scheduler = _scheduler(job, body, group)
-        if scheduler not in DEFAULT_SCHEDULERS:
-            return Verdict(
-                names.REASON_HANDS_OFF, f"scheduler {scheduler} places the pods of {group.type}"
-            )
-    return None
+def _made_elastic(
+    job: TrainingJob,
+    body: Mapping[str, Any],
+    *,
+    settings: Settings,
+    facts: Facts,
+    verdict: Verdict,
+) -> tuple[MadeElastic | None, str]:
+    """Return a job as an elastic one, and if it opted in and stays as it is, why.
 
-
-def _not_held(job: TrainingJob, settings: Settings, facts: Facts) -> Verdict | None:
-    """Return why a job that kfext handles is not suspended now, None if it is."""
-    reason = names.REASON_NOT_HELD
-    if job.kueue_managed:
-        return Verdict(reason, "Kueue decides when the job starts; kfext places it after that")
-    if job.suspend and not job.held:
-        return Verdict(
-            names.REASON_SUSPENDED_BY_USER, "runPolicy.suspend was set in the submitted job"
-        )
-    if settings.colocation is Colocation.OFF:
-        return Verdict(reason, f"colocation is off (from {settings.source(names.COLOCATION)})")
-    if settings.colocation is not Colocation.REQUIRED and (why := unplaceable(job)):
-        return why
-    if not facts.controller_alive:
-        return Verdict(
-            reason, "kfext's controller does not answer; plain Kubernetes places the job"
-        )
-    return None
-
-
-def _held(job: TrainingJob, settings: Settings) -> Verdict:
-    return Verdict(
-        names.REASON_HELD,
-        f"suspended until {job.pods} pods have a place together "
-        f"(colocation {settings.colocation}, from {settings.source(names.COLOCATION)})",
-    )
+    What kfext does not start it does not scale either.
+    """
+    if (allowed := wanted_range(job, body, settings)) is None:
+        return None, ""
+    if verdict.reason not in _STARTED:
+        return None, verdict.message
+    made = made_elastic(job, body, allowed=allowed, settings=settings)
+    if isinstance(made, str):
+        return None, made
+    # Its pods have other names and labels now, which their terms may be about.
+    now = hold_of(made.job, made.body, settings=settings, facts=facts)
+    return (made, "") if now.reason == verdict.reason else (None, now.message)
 
 
 def _malformed(error: Unpatchable) -> Verdict:
@@ -170,7 +151,3 @@ def _template(
 
 def _metadata(job: TrainingJob, body: Mapping[str, Any], group: ReplicaGroup) -> Mapping[str, Any]:
     return mapping(template_of(job, body, group).get("metadata"))
-
-
-def _scheduler(job: TrainingJob, body: Mapping[str, Any], group: ReplicaGroup) -> str:
-    return text(mapping(template_of(job, body, group).get("spec")).get("schedulerName"))

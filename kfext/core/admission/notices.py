@@ -5,6 +5,8 @@ from typing import Any
 
 from kfext import names
 from kfext.core.admission.facts import Facts
+from kfext.core.admission.made_elastic import MadeElastic
+from kfext.core.elastic import workers_of
 from kfext.core.network.eligibility import obstacle
 from kfext.core.network.pod_edits import edits_of
 from kfext.core.patches.json_patch import Operation
@@ -15,6 +17,7 @@ from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import HOST, Colocation
 from kfext.core.words import cpus
 from kfext.model.job import TrainingJob, annotations_of
+from kfext.model.kinds import PYTORCH
 from kfext.model.quantity import CPU
 from kfext.model.verdict import Verdict
 
@@ -46,11 +49,6 @@ def warnings(
         yield from _crowding(job, assumed=settings.placement.assumed_burst)
     if settings.network == HOST and (why := _pod_network(job, settings, facts)):
         yield f"the pods will have their own network, not that of their node: {why}"
-    if settings.elastic is not None and not job.elastic:
-        yield (
-            f"{names.ELASTIC} has no effect on this job: only a PyTorchJob with an elasticPolicy "
-            f"and no Master, or a TFJob with PS and enableDynamicWorker, can run with fewer workers"
-        )
     for group in job.groups:
         written = annotations_of(job, body, group).get(names.COLOCATION)
         if written not in {None, settings.colocation}:
@@ -58,6 +56,42 @@ def warnings(
                 f"annotation {names.COLOCATION} of the {group.type} template is overwritten with "
                 f"{settings.colocation}: settings are read from the job's own annotations"
             )
+
+
+def scaling_warnings(
+    job: TrainingJob, settings: Settings, *, made: MadeElastic | None, left: str
+) -> Iterator[str]:
+    """Yield how the scaling of a job will differ from what its range lets one expect.
+
+    `made`: the job, if it was made elastic.
+    `left`: why a PyTorchJob was not made elastic, empty if it has an elasticPolicy of its own.
+    """
+    allowed = settings.elastic
+    if allowed is None or job.excess or not job.pods:
+        return
+    if made is not None:
+        if made.folded:
+            yield (
+                f"the Master of this job is its first worker now ({job.name}-worker-0), because "
+                f"{names.ELASTIC} makes it elastic; {names.ELASTIC}: off keeps it as submitted"
+            )
+    elif job.elastic:
+        least, most = job.fewest, job.most or allowed.maximum
+        if allowed.minimum < least or allowed.maximum > most:
+            yield (
+                f"{names.ELASTIC} is {allowed.minimum}-{allowed.maximum}, but the elasticPolicy of "
+                f"this job allows {least}-{most} workers: what both allow holds"
+            )
+    elif job.kind is PYTORCH:
+        why = left or "it has a Master beside its elasticPolicy, which fixes the ranks"
+        yield f"{names.ELASTIC} has no effect on this job: {why}"
+    elif not workers_of(job):
+        yield f"{names.ELASTIC} has no effect on this job: it has no workers"
+    else:
+        yield (
+            f"{names.ELASTIC}: every change of the number of workers restarts all pods of this "
+            f"job, because only with PS and enableDynamicWorker can workers of a TFJob come and go"
+        )
 
 
 def _apart(job: TrainingJob) -> int:

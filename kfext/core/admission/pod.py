@@ -8,7 +8,7 @@ from typing import Any
 
 from kfext import names
 from kfext.core.admission.control_file import control_file
-from kfext.core.admission.job import DEFAULT_SCHEDULERS
+from kfext.core.admission.hold import DEFAULT_SCHEDULERS
 from kfext.core.admission.mutation import Mutation
 from kfext.core.admission.unbuffered import unbuffered
 from kfext.core.network.pod_edits import host_network

@@ -16,7 +16,7 @@ from kfext.cli.main import main
 from kfext.core.admission.facts import Facts
 from kfext.core.admission.job import mutate_job
 from tests.setting_samples import MALFORMED
-from tests.unit.objects import job
+from tests.unit.objects import Raw, job, replica
 
 
 class Result(NamedTuple):
@@ -64,6 +64,27 @@ def test_the_job_is_the_one_that_the_api_server_would_store(
     want = jsonpatch.apply_patch(job(), list(mutate_job(job(), FACTS).ops))
     assert (result.code, read(result.out)) == (0, want)
     assert "PyTorchJob/train: Held: suspended until 3 pods have a place" in result.err
+
+
+ELASTIC = {names.ELASTIC: "1-8"}
+TRAINS: Raw = {
+    "containers": [{"name": "pytorch", "image": "i", "command": ["torchrun", "train.py"]}]
+}
+MADE_ELASTIC = {
+    "a Master and Workers": job(
+        annotations=ELASTIC, specs={"Master": replica(1, **TRAINS), "Worker": replica(2, **TRAINS)}
+    ),
+    "a Master alone": job(annotations=ELASTIC, specs={"Master": replica(1, **TRAINS)}),
+}
+
+
+@pytest.mark.parametrize("raw", MADE_ELASTIC.values(), ids=MADE_ELASTIC)
+def test_a_job_that_is_made_elastic_is_shown_as_one(kfext: Run, tmp_path: Path, raw: Raw) -> None:
+    result = kfext("render", "-f", written(tmp_path, raw))
+    shown = yaml.safe_load(result.out)
+    assert shown == jsonpatch.apply_patch(raw, list(mutate_job(raw, FACTS).ops))
+    assert shown["spec"]["pytorchReplicaSpecs"].keys() == {"Worker"}
+    assert "PyTorchJob/train: MadeElastic: the job now starts with torchrun" in result.err
 
 
 def test_its_own_output_needs_no_patch(kfext: Run, tmp_path: Path) -> None:

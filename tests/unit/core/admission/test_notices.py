@@ -57,18 +57,60 @@ WARNED = {
 }
 
 
-ELASTIC = {names.ELASTIC: "2-8"}
+def scaled(kind: str, specs: Raw, allowed: str = "2-8", **spec: object) -> Raw:
+    """A job that lets kfext choose its number of workers."""
+    raw = job(kind, annotations={names.ELASTIC: allowed}, specs=specs)
+    raw["spec"] |= spec
+    return raw
 
 
-def elastic_warnings(raw: Raw) -> list[str]:
-    return [one for one in mutate_job(raw, FACTS).warnings if "no effect on this job" in one]
+WORKERS: Raw = {"Worker": replica(3)}
+WITH_PS: Raw = {"PS": replica(1), "Worker": replica(3)}
+SCALED = {
+    "a PyTorchJob without an elasticPolicy": (
+        scaled("PyTorchJob", WORKERS),
+        "has no effect on this job: its command line is empty",
+    ),
+    "a PyTorchJob with one": (scaled("PyTorchJob", WORKERS, elasticPolicy={}), ""),
+    "a PyTorchJob with one and a Master": (
+        scaled("PyTorchJob", {"Master": replica(1), **WORKERS}, elasticPolicy={}),
+        "has no effect on this job: it has a Master",
+    ),
+    "a range within its own": (
+        scaled("PyTorchJob", WORKERS, elasticPolicy={"minReplicas": 2, "maxReplicas": 8}),
+        "",
+    ),
+    "a range below its own": (
+        scaled("PyTorchJob", WORKERS, elasticPolicy={"minReplicas": 3}),
+        "is 2-8, but the elasticPolicy of this job allows 3-8 workers",
+    ),
+    "a range above its own": (
+        scaled("PyTorchJob", WORKERS, elasticPolicy={"maxReplicas": 6}),
+        "is 2-8, but the elasticPolicy of this job allows 1-6 workers",
+    ),
+    "a TFJob with dynamic workers": (scaled("TFJob", WITH_PS, enableDynamicWorker=True), ""),
+    "a TFJob without": (scaled("TFJob", WITH_PS), "restarts all pods of this job"),
+    "a TFJob without PS": (
+        scaled("TFJob", WORKERS, enableDynamicWorker=True),
+        "restarts all pods of this job",
+    ),
+    "a TFJob without workers": (
+        scaled("TFJob", {"PS": replica(1)}),
+        "has no effect on this job: it has no workers",
+    ),
+    "a job without pods": (scaled("PyTorchJob", {}), "has no replicas"),
+}
 
 
-def test_only_a_job_that_cannot_run_with_fewer_workers_is_told_that_elastic_has_no_effect() -> None:
-    raw = job(annotations=ELASTIC, specs={"Worker": replica(3)})
-    assert len(elastic_warnings(raw)) == 1
-    raw["spec"]["elasticPolicy"] = {}
-    assert elastic_warnings(raw) == []
+@pytest.mark.parametrize(("raw", "want"), SCALED.values(), ids=SCALED)
+def test_how_scaling_differs_from_what_the_range_promises_is_a_warning(raw: Raw, want: str) -> None:
+    warnings = mutate_job(raw, FACTS).warnings
+    assert len(warnings) == bool(want)
+    assert all(want in one for one in warnings)
+
+
+def test_a_job_that_did_not_opt_in_is_not_warned_about_scaling() -> None:
+    assert mutate_job(job("TFJob", specs=WORKERS), FACTS).warnings == ()
 
 
 def test_a_template_that_says_what_the_job_says_is_no_surprise() -> None:

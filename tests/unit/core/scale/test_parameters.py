@@ -1,37 +1,36 @@
-"""How the policy that scales workers is to run for a job."""
+"""The parameters of scaling, and which jobs it may look at."""
 
 import pytest
 
-from kfext.core.scale.parameters import DEFAULTS, NAME, choice_of, parameter
+from kfext.core.scale.parameters import DEFAULTS, choice_of, parameter
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Range
 from kfext.model.policy import Mode, PolicyChoice
 
-RANGE = Range(2, 8)
-OBSERVES = {NAME: PolicyChoice(mode=Mode.OBSERVE, parameters={"wait": 5.0})}
-CHOICES = {
-    "a job that opted in": (Settings(elastic=RANGE), Mode.ACT),
-    "a job that did not": (Settings(), Mode.OFF),
-    "an administrator lets it only observe": (
-        Settings(elastic=RANGE, companion=OBSERVES),
-        Mode.OBSERVE,
+SOME = Range(1, 4)
+OBSERVED = {"scale": PolicyChoice(Mode.OBSERVE, {"wait": 5.0, "unknown": 1.0})}
+MODES: dict[str, tuple[Settings, Mode]] = {
+    "a job that opts in is scaled": (Settings(elastic=SOME), Mode.ACT),
+    "one that does not is left alone": (Settings(), Mode.OFF),
+    "as is one of a namespace that is not managed": (
+        Settings(elastic=SOME, managed=False),
+        Mode.OFF,
     ),
-    "the mode is of another policy": (
-        Settings(elastic=RANGE, companion={"resize": PolicyChoice(mode=Mode.OFF)}),
+    "an administrator decides": (Settings(elastic=SOME, companion=OBSERVED), Mode.OBSERVE),
+    "but not against the job": (Settings(companion=OBSERVED), Mode.OFF),
+    "what is set for another policy does not count": (
+        Settings(elastic=SOME, companion={"resize": PolicyChoice(Mode.OFF)}),
         Mode.ACT,
     ),
-    "a namespace that is not opted in": (Settings(elastic=RANGE, managed=False), Mode.OFF),
 }
 
 
-@pytest.mark.parametrize(("settings", "want"), CHOICES.values(), ids=CHOICES)
-def test_the_policy_acts_for(settings: Settings, want: Mode) -> None:
+@pytest.mark.parametrize(("settings", "want"), MODES.values(), ids=MODES)
+def test_the_mode(settings: Settings, want: Mode) -> None:
     assert choice_of(settings).mode is want
 
 
-def test_a_parameter_that_no_administrator_sets_has_its_default() -> None:
-    settings = Settings(elastic=RANGE, companion=OBSERVES)
+def test_a_parameter_is_the_administrators_or_the_default() -> None:
+    settings = Settings(companion=OBSERVED)
     assert parameter(settings, "wait") == 5.0
-    assert {parameter(settings, name) for name in DEFAULTS.keys() - {"wait"}} == {
-        DEFAULTS[name] for name in DEFAULTS.keys() - {"wait"}
-    }
+    assert parameter(settings, "idle") == DEFAULTS["idle"] == 60.0

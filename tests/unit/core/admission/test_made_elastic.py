@@ -1,0 +1,341 @@
+"""Which PyTorchJobs admission makes elastic, and how."""
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import jsonpatch
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext import names
+from kfext.core.admission.facts import Facts
+from kfext.core.admission.job import mutate_job
+from kfext.core.network.eligibility import obstacle
+from kfext.model.gang_terms import GangTerm
+from kfext.model.job import TrainingJob, parse_job
+from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
+from tests.builders import apart
+from tests.unit.objects import Raw, job, replica
+
+FACTS = Facts(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
+ALONE = replace(FACTS, controller_alive=False)
+TRAIN = {"name": "pytorch", "image": "trainer", "command": ["torchrun", "train.py"]}
+OWN_RANK = {**TRAIN, "command": ["torchrun", "--node-rank=$(RANK)", "train.py"]}
+POLICY = {
+    "rdzvBackend": "c10d",
+    "minReplicas": 2,
+    "maxReplicas": 8,
+    "maxRestarts": 100,
+    "rdzvConf": [{"key": "last_call_timeout", "value": "5"}],
+}
+
+
+def one(replicas: int | None, **fields: Any) -> Raw:
+    """A replica type that starts torchrun; `fields` replace those of its spec or its pods."""
+    own = {key: fields.pop(key) for key in ("restartPolicy",) if key in fields}
+    return replica(replicas, **{"containers": [copy.deepcopy(TRAIN)], **fields}) | own
+
+
+def elastic(specs: Raw | None = None, *, allowed: str = "2-8", **fields: Any) -> Raw:
+    """A PyTorchJob that opted in, of a Master and two Workers that are alike."""
+    both = {"Master": one(1), "Worker": one(2)}
+    annotations = {names.ELASTIC: allowed, **fields.pop("annotations", {})}
+    return job(specs=both if specs is None else specs, annotations=annotations, **fields)
+
+
+def admitted(raw: Raw, facts: Facts = FACTS) -> Raw:
+    """The object as the API server would store it."""
+    after: Raw = jsonpatch.apply_patch(raw, list(mutate_job(raw, facts).ops))
+    return after
+
+
+def parsed(raw: Raw) -> TrainingJob:
+    found = parse_job(raw)
+    assert found is not None
+    return found
+
+
+def verdict(raw: Raw, facts: Facts = FACTS) -> str:
+    found = [one for one in mutate_job(raw, facts).verdicts if one.reason == "MadeElastic"]
+    return found[0].message if found else ""
+
+
+MADE: dict[str, tuple[Raw, int]] = {
+    "a Master and Workers": (elastic(), 3),
+    "Workers alone": (elastic({"Worker": one(4)}), 4),
+    "a Master alone": (elastic({"Master": one(1)}, allowed="1-8"), 1),
+    "a number of Workers that is not stated": (elastic({"Master": one(1), "Worker": one(None)}), 2),
+    "as few as it may have": (elastic({"Worker": one(2)}), 2),
+    "as many as it may have": (elastic({"Master": one(1), "Worker": one(7)}), 8),
+    "one size alone": (elastic(allowed="3-3"), 3),
+    "restart policies that are alike by default": (
+        elastic({"Master": one(1), "Worker": one(2, restartPolicy="OnFailure")}),
+        3,
+    ),
+    "pods that always restart": (elastic({"Worker": one(2, restartPolicy="Always")}), 2),
+    "pods that are kept": (elastic(run_policy={"cleanPodPolicy": "None"}), 3),
+    "retries": (elastic(run_policy={"backoffLimit": 3}), 3),
+    "a person's suspension": (elastic(run_policy={"suspend": True}), 3),
+}
+
+
+@pytest.mark.parametrize(("raw", "pods"), MADE.values(), ids=MADE)
+def test_an_elastic_job_has_workers_alone_and_meets_at_the_first(raw: Raw, pods: int) -> None:
+    after = admitted(raw)
+    found = parsed(after)
+    assert [(group.key, group.replicas) for group in found.groups] == [("Worker", pods)]
+    assert found.elastic
+    assert found.dynamic_rendezvous
+    assert found.meets_at_worker
+    assert not found.told_nowhere
+    low, _, high = raw["metadata"]["annotations"][names.ELASTIC].partition("-")
+    sizes = {"minReplicas": int(low), "maxReplicas": int(high)}
+    assert after["spec"]["elasticPolicy"] == POLICY | sizes
+    assert verdict(raw)
+    assert mutate_job(after, FACTS).ops == ()
+
+
+def test_the_job_is_held_and_its_templates_are_edited_where_they_are_now() -> None:
+    for raw, _ in MADE.values():
+        after = admitted(raw)
+        metadata = after["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]
+        assert metadata["annotations"][names.COLOCATION] == "preferred"
+        assert after["spec"]["runPolicy"]["suspend"] is True
+
+
+def test_nothing_but_the_policy_and_the_number_of_workers_is_new() -> None:
+    raw = elastic(
+        {"Master": one(1, nodeSelector={"a": "b"}), "Worker": one(2, nodeSelector={"a": "b"})}
+    )
+    raw["spec"]["nprocPerNode"] = "2"
+    after = admitted(raw)
+    worker = after["spec"]["pytorchReplicaSpecs"]["Worker"]
+    assert (
+        worker["template"]["spec"]
+        == raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    )
+    assert after["spec"]["nprocPerNode"] == "2"
+    assert after["spec"].keys() - raw["spec"].keys() == {"elasticPolicy", "runPolicy"}
+
+
+def test_what_was_done_and_how_to_prevent_it_is_reported() -> None:
+    mutation = mutate_job(elastic(), FACTS)
+    message = verdict(elastic())
+    for part in ("torchrun's own rendezvous", "2 to 8 workers", "Master", "from the job", "off"):
+        assert part in message
+    (warning,) = mutation.warnings
+    assert "Master of this job is its first worker now (train-worker-0)" in warning
+
+
+def test_without_a_master_there_is_nothing_to_be_surprised_at() -> None:
+    raw = elastic({"Worker": one(3)})
+    assert mutate_job(raw, FACTS).warnings == ()
+    assert "Master" not in verdict(raw)
+
+
+def by_policy(mode: Mode) -> Facts:
+    policy = TrainingPolicy(name="gold", companion={"scale": PolicyChoice(mode=mode)})
+    return replace(FACTS, policies=[policy])
+
+
+def with_policy(raw: Raw, policy: Any) -> Raw:
+    raw["spec"]["elasticPolicy"] = policy
+    return raw
+
+
+NODE_PORT = {**TRAIN, "ports": [{"containerPort": 80, "hostPort": 80}]}
+SIDE = {**TRAIN, "name": "side"}
+OF_MASTERS = GangTerm("train", ("master",))
+LEFT: dict[str, tuple[Raw, Facts, str]] = {
+    "too few pods": (elastic(allowed="4-8"), FACTS, "3 training pods, outside of 4-8"),
+    "too many pods": (elastic(allowed="1-2"), FACTS, "3 training pods, outside of 1-2"),
+    "pods that end with the first": (
+        elastic(run_policy={"cleanPodPolicy": "Running"}), FACTS, "cleanPodPolicy"
+    ),
+    "no cleanPodPolicy": (elastic(run_policy={"cleanPodPolicy": []}), FACTS, "cleanPodPolicy"),
+    "no retries": (elastic(run_policy={"backoffLimit": 0}), FACTS, "backoffLimit of 0"),
+    "pods that never restart": (
+        elastic({"Worker": one(2, restartPolicy="Never")}), FACTS, "restartPolicy of its Worker"
+    ),
+    "pods whose exit code counts": (
+        elastic({"Master": one(1, restartPolicy="ExitCode"), "Worker": one(2)}),
+        FACTS,
+        "restartPolicy of its Master",
+    ),
+    "a Master that differs": (
+        elastic({"Master": one(1, nodeSelector={"a": "b"}), "Worker": one(2)}),
+        FACTS,
+        "different templates",
+    ),
+    "restart policies that differ": (
+        elastic({"Master": one(1, restartPolicy="Always"), "Worker": one(2)}),
+        FACTS,
+        "different restart policies",
+    ),
+    "another spelling": (elastic({"worker": one(3)}), FACTS, "spelled otherwise"),
+    "a type twice": (elastic({"Worker": one(2), "worker": one(2)}), FACTS, "spelled otherwise"),
+    "a number that is none": (
+        elastic({"Master": one(1), "Worker": {**one(2), "replicas": "2"}}), FACTS, "is malformed"
+    ),
+    "no trainer": (elastic({"Worker": one(2, containers=[SIDE])}), FACTS, "no container"),
+    "a rendezvous of its own": (
+        elastic({"Worker": one(2, containers=[OWN_RANK])}), FACTS, "uses RANK"
+    ),
+    "the network of the node": (
+        elastic({"Worker": one(2, hostNetwork=True)}), FACTS, "itself sets the host network"
+    ),
+    "a port of the node": (
+        elastic({"Worker": one(2, containers=[NODE_PORT])}), FACTS, "or a host port"
+    ),
+    "the policy observes": (elastic(), by_policy(Mode.OBSERVE), "companion.scale of the Training"),
+    "the policy is off": (elastic(), by_policy(Mode.OFF), "TrainingPolicy is off"),
+    "Kueue": (elastic(labels={names.KUEUE_QUEUE: "q"}), FACTS, "Kueue decides"),
+    "another system": (elastic(run_policy={"managedBy": "other/system"}), FACTS, "managedBy"),
+    "another scheduler": (
+        elastic({"Worker": one(2, schedulerName="volcano")}), FACTS, "scheduler volcano"
+    ),
+    "a release": (elastic(annotations={names.RELEASED: "NoRoom"}), FACTS, "is set (NoRoom)"),
+    "no placement": (elastic(annotations={names.COLOCATION: "off"}), FACTS, "colocation is off"),
+    "no controller": (elastic(), ALONE, "controller does not answer"),
+    "a term that kfext does not model": (
+        elastic({"Worker": one(2, resourceClaims=[{"name": "x"}])}), FACTS, "does not model"
+    ),
+    "a term on the Master": (
+        elastic({"Master": one(1, **apart(OF_MASTERS))}, allowed="1-8"),
+        FACTS,
+        "does not model",
+    ),
+    "a Master beside its own policy": (with_policy(elastic(), {}), FACTS, "Master beside its"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("raw", "facts", "why"), LEFT.values(), ids=LEFT)
+def test_a_job_that_is_not_made_elastic_learns_why(raw: Raw, facts: Facts, why: str) -> None:
+    mutation = mutate_job(raw, facts)
+    after = admitted(raw, facts)
+    (warning,) = [one for one in mutation.warnings if "no effect on this job" in one]
+    assert why in warning
+    assert after["spec"].get("elasticPolicy") == raw["spec"].get("elasticPolicy")
+    assert after["spec"]["pytorchReplicaSpecs"].keys() == raw["spec"]["pytorchReplicaSpecs"].keys()
+    assert not verdict(raw, facts)
+
+
+QUIET: dict[str, Raw] = {
+    "a job that did not opt in": job(specs={"Worker": one(2)}),
+    "a job that opted out": elastic(allowed="off"),
+    "a policy of its own": with_policy(elastic({"Worker": one(2)}), {"minReplicas": 1}),
+}
+
+
+@pytest.mark.parametrize("raw", QUIET.values(), ids=QUIET)
+def test_a_job_that_is_not_to_be_made_elastic_is_left_without_a_word(raw: Raw) -> None:
+    mutation = mutate_job(raw, FACTS)
+    assert mutation.warnings == ()
+    assert not any("elasticPolicy" in op["path"] for op in mutation.ops)
+
+
+def test_a_default_of_the_namespace_opts_in_and_the_job_out() -> None:
+    facts = replace(FACTS, namespace_annotations={names.ELASTIC: "2-8"})
+    assert "from the namespace" in verdict(job(specs={"Worker": one(2)}), facts)
+    assert not verdict(elastic(allowed="off"), facts)
+
+
+def test_a_term_on_the_master_is_one_that_kfext_models_otherwise() -> None:
+    raw = elastic({"Master": one(1, **apart(OF_MASTERS))}, allowed="off")
+    assert mutate_job(raw, FACTS).verdicts[0].reason == names.REASON_HELD
+
+
+def test_marks_of_another_job_are_not_reported_because_a_master_went() -> None:
+    raw = elastic(annotations={names.HELD: "true"}, run_policy={"suspend": True})
+    reasons = [one.reason for one in mutate_job(raw, FACTS).verdicts]
+    assert reasons == [names.REASON_HELD, names.REASON_MADE_ELASTIC, names.REASON_TEMPLATES_EDITED]
+
+
+def test_such_a_job_may_use_the_network_of_its_nodes() -> None:
+    after = admitted(elastic(annotations={names.NETWORK: "host"}))
+    assert obstacle(parsed(after), FACTS.namespace_labels) == ""
+
+
+_replicas = st.sampled_from([None, 0, 1, 2, 3, "2", True, -1])
+_commands = st.sampled_from(
+    [
+        ["torchrun", "x"],
+        ["torchrun", "--nnodes=2", "x"],
+        ["sh", "-c", "torchrun x"],
+        ["python"],
+        [],
+        3,
+    ]
+)
+_types = st.fixed_dictionaries(
+    {
+        "template": st.builds(
+            lambda command: one(1, containers=[{**TRAIN, "command": command}])["template"],
+            _commands,
+        )
+    },
+    optional={
+        "replicas": _replicas,
+        "restartPolicy": st.sampled_from(["OnFailure", "Always", "Never", "", None, 3]),
+    },
+)
+_alike = st.builds(
+    lambda spec, master, workers: {
+        "Master": {**copy.deepcopy(spec), "replicas": master},
+        "Worker": {**copy.deepcopy(spec), "replicas": workers},
+    },
+    _types,
+    _replicas,
+    _replicas,
+)
+_nearly = st.builds(
+    lambda specs, allowed, fields, policy: {
+        **(made := elastic(specs, allowed=allowed, **fields)),
+        "spec": {**made["spec"], **policy},
+    },
+    _alike
+    | st.dictionaries(
+        st.sampled_from(["Master", "Worker", "worker"]), _types | st.none(), max_size=2
+    ),
+    st.sampled_from(["1-8", "2-8", "1-1"]),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "run_policy": st.fixed_dictionaries(
+                {},
+                optional={
+                    "suspend": st.booleans(),
+                    "backoffLimit": st.sampled_from([None, 0, 3]),
+                    "cleanPodPolicy": st.sampled_from([None, "None", "All", {}]),
+                },
+            ),
+            "annotations": st.dictionaries(
+                st.sampled_from([names.HELD, names.PLAN, names.COLOCATION]),
+                st.sampled_from(["off", "required"]),
+            ),
+        },
+    ),
+    st.sampled_from(
+        [{}, {}, {}, {"elasticPolicy": None}, {"elasticPolicy": {}}, {"elasticPolicy": 3}]
+    ),
+)
+
+
+@given(_nearly)
+def test_any_job_gets_a_valid_patch_and_a_second_review_none(raw: Raw) -> None:
+    before = copy.deepcopy(raw)
+    mutation = mutate_job(raw, FACTS)
+    assert raw == before
+    after = jsonpatch.apply_patch(copy.deepcopy(raw), list(mutation.ops))
+    again = mutate_job(after, FACTS)
+    assert again.ops == ()
+    assert again.refusal == mutation.refusal
+    was, now = parsed(raw), parsed(after)
+    assert now.pods == was.pods
+    if verdict(raw):
+        assert now.elastic
+        assert now.fewest <= now.pods <= now.most
+    else:
+        assert after["spec"].get("elasticPolicy") == raw["spec"].get("elasticPolicy")
