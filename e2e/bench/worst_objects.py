@@ -6,9 +6,10 @@ the owners of list elements, which it notes, make them larger, or because it tak
 """
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import Any
 
-from kfext.names import METRICS, NETWORK
+from kfext.names import ELASTIC, METRICS, NETWORK
 
 Object = dict[str, Any]
 
@@ -78,6 +79,17 @@ def _containers(*, each: int) -> Object:
 
 def _sidecars(*, each: int) -> Object:
     return {"initContainers": _many(_sidecar, each=each)}
+
+
+def _made_elastic() -> Object:
+    """Return a job that is read as far as any: its templates are compared, its script is parsed."""
+    env = _many(lambda at: {"name": f"V{at}", "value": "v"}, each=32, of=ETCD_BYTES // 2 - 70_000)
+    script = "a " * 2000 + "; torchrun x " + "$A" * 28_000
+    raw = job("worst", annotations={ELASTIC: "1-8"})
+    worker = raw["spec"]["pytorchReplicaSpecs"]["Worker"] | {"restartPolicy": "OnFailure"}
+    worker["template"]["spec"]["containers"] = _one(env=env, command=["sh", "-c", script])
+    raw["spec"]["pytorchReplicaSpecs"] = {"Master": deepcopy(worker), "Worker": worker}
+    return raw
 
 
 def _host_ports(*, each: int) -> Object:
@@ -162,6 +174,7 @@ def jobs(*, storable: bool = False) -> Mapping[str, Object]:
         **{what: job("worst", annotations=make()) for what, make in ANNOTATIONS.items()},
         "replicas": job("worst", replicas=2**31 - 1),
         "as many replicas as kfext places": job("worst", replicas=10_000),
+        "what makes it elastic": _made_elastic(),
     }
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from e2e.bench import worst_objects
 from kfext import names
 from kfext.core.admission.facts import Facts
 from kfext.core.admission.job import mutate_job
@@ -245,6 +246,19 @@ def test_a_default_of_the_namespace_opts_in_and_the_job_out() -> None:
 def test_a_term_on_the_master_is_one_that_kfext_models_otherwise() -> None:
     raw = elastic({"Master": one(1, **apart(OF_MASTERS))}, allowed="off")
     assert mutate_job(raw, FACTS).verdicts[0].reason == names.REASON_HELD
+
+
+def test_a_job_beyond_a_bound_stays_as_it_is_though_it_is_held() -> None:
+    raw = elastic(
+        {"Worker": one(2, tolerations=[{}] * 65)}, annotations={names.COLOCATION: "required"}
+    )
+    assert mutate_job(raw, FACTS).verdicts[0].reason == names.REASON_HELD
+    assert "elasticPolicy" not in admitted(raw)["spec"]
+
+
+def test_the_largest_job_is_made_elastic_like_any_other() -> None:
+    raw = worst_objects.jobs()["what makes it elastic"]
+    assert verdict(raw)
 
 
 def test_marks_of_another_job_are_not_reported_because_a_master_went() -> None:
