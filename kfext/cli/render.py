@@ -162,20 +162,29 @@ def _not_strings(document: Any) -> list[str]:
 
 
 def _applied(document: Any, operations: Sequence[Operation]) -> Any:
-    """Return the patched document. Patches of kfext set or remove members and edit no arrays."""
+    """Return the patched document.
+
+    Patches of kfext set, remove or move members and edit no arrays.
+    """
     document = orjson.loads(orjson.dumps(document))
     for operation in operations:
-        *parents, last = (
-            part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]
-        )
-        target = document
-        for key in parents:
-            target = target[key]
+        parent, member = _member(document, operation["path"])
         if operation["op"] == "remove":
-            del target[last]
+            del parent[member]
+        elif operation["op"] == "move":
+            source, moved = _member(document, operation["from"])
+            parent[member] = source.pop(moved)
         else:
-            target[last] = operation["value"]
+            parent[member] = operation["value"]
     return document
+
+
+def _member(document: Any, path: str) -> tuple[Any, str]:
+    """Return the object that has the member at a JSON pointer, and the name of the member."""
+    *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:])
+    for key in parents:
+        document = document[key]
+    return document, last
 
 
 def title_of(document: Any) -> str:

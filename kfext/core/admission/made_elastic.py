@@ -72,10 +72,8 @@ def made_elastic(
     folded = _MASTER in specs
     moved: list[Operation] = []
     if WORKER not in specs:
-        moved = [
-            {"op": "remove", "path": pointer("spec", _SPECS, _MASTER)},
-            {"op": "add", "path": pointer("spec", _SPECS, WORKER), "value": specs[_MASTER]},
-        ]
+        source, target = pointer("spec", _SPECS, _MASTER), pointer("spec", _SPECS, WORKER)
+        moved = [{"op": "move", "from": source, "path": target}]
     elif folded:
         changes[_SPECS] = {_MASTER: None, WORKER: {"replicas": job.pods}}
     worker = {**mapping(specs.get(WORKER, specs.get(_MASTER))), "replicas": job.pods}
