@@ -1,0 +1,81 @@
+"""Many seeds with the policy and without it: `python -m tests.unit.fluid.report --seeds 10000`.
+
+Printed are how much longer or shorter each job takes, and every job that takes much longer, with
+the reason. The seeds are run on several processes, in any order.
+"""
+
+import argparse
+import multiprocessing
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import fmean
+
+from tests.unit.fluid.compared import LATE, Compared, Pair, compare
+
+SEEDS = 10_000
+_CHUNK = 10
+
+
+def pairs(seeds: Iterable[int], *, processes: int) -> Iterator[Pair]:
+    """Yield each seed with the policy and without it."""
+    if processes == 1:
+        yield from map(compare, seeds)
+        return
+    with multiprocessing.Pool(processes) as pool:
+        yield from pool.imap(compare, seeds, chunksize=_CHUNK)
+
+
+def quantile(ordered: Sequence[float], part: float) -> float:
+    """Return the smallest value that is not below `part` of all."""
+    return ordered[min(int(part * len(ordered)), len(ordered) - 1)]
+
+
+def report(found: Sequence[Pair]) -> Iterator[str]:
+    """Yield the lines of the report."""
+    jobs = [one for pair in found for one in pair.jobs]
+    ratios = sorted(one.ratio for one in jobs)
+    changed = sum(pair.changes > 0 for pair in found)
+    yield f"{len(found)} clusters, {len(jobs)} jobs; sizes changed in {changed} clusters"
+    yield "elapsed time of a job / the same without the policy:"
+    shown = {"best": 0.0, "p1": 0.01, "p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99, "worst": 1.0}
+    yield "  " + "  ".join(f"{name} {quantile(ratios, at):.3f}" for name, at in shown.items())
+    with_, without = fmean(one.elapsed for one in jobs), fmean(one.without for one in jobs)
+    yield f"mean elapsed time {with_:.1f} s, without {without:.1f} s: {with_ / without - 1:+.1%}"
+    for name, values in {
+        "utilisation": [pair.utilisation for pair in found],
+        "makespan": [pair.makespan for pair in found],
+    }.items():
+        one, other = (fmean(value[side] for value in values) for side in (0, 1))
+        yield f"mean {name} {one:.3g}, without {other:.3g}: {one / other - 1:+.1%}"
+    yield from _late([one for one in jobs if one.cause is not None], of=len(jobs))
+    broken = [sentence for pair in found for sentence in pair.broken]
+    yield f"{len(broken)} rules broken"
+    yield from broken
+
+
+def _late(jobs: Sequence[Compared], *, of: int) -> Iterator[str]:
+    share = len(jobs) / of
+    yield f"{len(jobs)} jobs ({share:.2%}) took over {LATE - 1:.0%} longer, because of each:"
+    for cause, count in Counter(one.cause for one in jobs).most_common():
+        yield f"  {count:5} {cause}"
+    for one in sorted(jobs, key=lambda one: -one.ratio):
+        yield (
+            f"  seed {one.seed} {one.name}: {one.elapsed:g} s instead of {one.without:g} s "
+            f"({one.ratio:.2f}): {one.cause}"
+        )
+
+
+def main() -> None:
+    """Print the report of some seeds."""
+    parser = argparse.ArgumentParser(description="jobs with the policy and without it")
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=1)
+    asked = parser.parse_args()
+    seeds = range(asked.first, asked.first + asked.seeds)
+    for line in report(list(pairs(seeds, processes=asked.processes))):
+        print(line)  # noqa: T201 - what it is for
+
+
+if __name__ == "__main__":
+    main()

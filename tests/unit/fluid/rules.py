@@ -1,0 +1,163 @@
+"""What must hold in a model cluster at every second, whatever a policy decides."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from tests.unit.fluid.api import LiveJob, LivePod
+from tests.unit.fluid.cluster import URGENT, Cluster
+
+REST = 60.0
+"""Seconds between two changes of the size of one job; only what undoes a change may follow it."""
+FREE_CHANGES, SECONDS_PER_CHANGE = 2, 120.0
+"""A job of some length changes its size at most so often, and once more in each such time."""
+MOST_TURNS = 4
+"""How often a job may turn from growing to shrinking or back."""
+_NEVER_GIVEN = frozenset({"ps", "master", "chief"})
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Another number of workers of a job that runs, or ran; `undoes`: back to what it was before.
+
+    `head`: the first job of the queue at that time, `behind`: the others of the queue.
+    """
+
+    at: float
+    before: int
+    after: int
+    undoes: bool
+    head: str
+    behind: frozenset[str]
+
+    @property
+    def gives(self) -> bool:
+        """Whether it makes room for another job."""
+        return self.after < self.before and not self.undoes
+
+
+class Rules:
+    """Watches a cluster; `broken`: what did not hold, in sentences. `changes`: of each job's size.
+
+    `found`: how many changes there were, so that a test can see that it has tested anything.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.broken: list[str] = []
+        self.changes: dict[str, list[Change]] = {}
+        self.cluster = cluster
+        self._sizes: dict[str, int] = {}
+        self._queue: list[str] = []
+        self._promised: Change | None = None
+        cluster.on_second.append(self._look)
+        cluster.api.on_job.append(self._observe)
+        cluster.api.on_pod.append(self._observe_pod)
+
+    @property
+    def found(self) -> int:
+        return sum(map(len, self.changes.values()))
+
+    def ended(self) -> list[str]:
+        """Return all that did not hold, after the end."""
+        for live in self.cluster.jobs:
+            if not live.job.finished:
+                self._say(live, "never ended")
+                continue
+            changes = self.changes.get(live.spec.name, [])
+            assert live.ended is not None
+            lived = live.ended - live.spec.arrives
+            if len(changes) > FREE_CHANGES + lived / SECONDS_PER_CHANGE:
+                self._say(live, f"changed its size {len(changes)} times in {lived:g} s")
+            grows = [one.after > one.before for one in changes]
+            turns = sum(one != other for one, other in pairwise(grows))
+            if turns > MOST_TURNS:
+                self._say(live, f"turned from growing to shrinking or back {turns} times")
+        return self.broken
+
+    # --- jobs -----------------------------------------------------------------------------------
+
+    def _observe(self, live: LiveJob) -> None:
+        if live.job.has("Failed"):
+            self._say(live, f"failed: {self.cluster.operator.failed}")
+        if live.job.finished:
+            self._promised = None  # room came from elsewhere
+        if live.job.suspend or live.job.finished:
+            return
+        size, name = live.workers, live.spec.name
+        self._check_bounds(live)
+        self._check_order(live)
+        before = self._sizes.get(name)
+        self._sizes[name] = size
+        if before is not None and before != size:
+            self._change(live, before, size)
+
+    def _check_bounds(self, live: LiveJob) -> None:
+        spec, trains = live.spec, live.workers + live.spec.masters
+        if spec.bounds is None:
+            if live.workers != spec.workers:
+                self._say(live, f"is not elastic and has {live.workers} workers")
+        elif not spec.bounds[0] <= trains <= spec.bounds[1]:
+            self._say(live, f"has {trains} workers beyond {spec.bounds}")
+
+    def _change(self, live: LiveJob, before: int, after: int) -> None:
+        known = self.changes.setdefault(live.spec.name, [])
+        last = known[-1] if known else None
+        undoes = last is not None and last.before == after and last.after == before
+        waiting = self._waiting()
+        head = waiting[0] if waiting else ""
+        now = self.cluster.clock.now
+        change = Change(now, before, after, undoes, head, frozenset(waiting[1:]))
+        known.append(change)
+        if last is not None and now - last.at < REST and not undoes:
+            self._say(live, f"went from {before} to {after} {now - last.at:g} s after a change")
+        if after > before and after > 2 * live.training.largest:
+            self._say(live, f"grew to {after}, and {live.training.largest} was the largest seen")
+        if change.gives and head:
+            self._promised = change
+
+    # --- the queue ------------------------------------------------------------------------------
+
+    def _waiting(self) -> list[str]:
+        """Return the jobs that wait for room, in the order in which they are to start."""
+        waiting = [
+            one for one in self.cluster.jobs if one.job.in_queue and one.training.began is None
+        ]
+        waiting.sort(key=lambda one: (-_priority(one), one.spec.arrives, one.spec.name))
+        return [one.spec.name for one in waiting]
+
+    def _check_order(self, live: LiveJob) -> None:
+        """Whoever waited behind the head must not start in the room that was made for the head."""
+        promised, name = self._promised, live.spec.name
+        if promised is None or name in self._sizes:
+            return
+        if name in promised.behind and promised.head in self._waiting():
+            self._say(live, f"started in the room that was made for {promised.head}")
+        if name == promised.head:
+            self._promised = None
+
+    # --- pods and nodes -------------------------------------------------------------------------
+
+    def _observe_pod(self, live: LivePod) -> None:
+        runs = not (live.job.job.suspend or live.job.training.ended)
+        if runs and live.pod.deleting and live.key.type in _NEVER_GIVEN:
+            self._say(live.job, f"lost its {live.key.type} while it ran")
+
+    def _look(self) -> None:
+        kubelets = self.cluster.kubelets
+        for node, size in kubelets.nodes.items():
+            if kubelets.used[node] > size:
+                self.broken.append(f"{self._at} {node} has {kubelets.used[node]}m of {size}m")
+        for live in self.cluster.jobs:
+            if live.training.lost_all:
+                self._say(live, f"lost {live.training.lost_all:.0f} steps before any checkpoint")
+                live.training.lost_all = 0.0
+
+    @property
+    def _at(self) -> str:
+        return f"seed {self.cluster.seed}, {self.cluster.clock.now:g} s:"
+
+    def _say(self, live: LiveJob, what: str) -> None:
+        self.broken.append(f"{self._at} {live.spec.name} {what}")
+
+
+def _priority(live: LiveJob) -> int:
+    return URGENT.value if live.spec.priority == URGENT.name else 0

@@ -1,0 +1,44 @@
+"""Random clusters: whatever the companion decides, these things hold, and no job is worse for it.
+
+`python -m tests.unit.fluid.report` prints what the long test asserts.
+"""
+
+import os
+
+import pytest
+
+from tests.unit.fluid.cluster import Cluster
+from tests.unit.fluid.report import SEEDS, pairs, report
+from tests.unit.fluid.rules import Rules
+
+_BLOCK, _BLOCKS = 30, 10
+
+
+@pytest.mark.histories
+@pytest.mark.parametrize("block", range(_BLOCKS))
+def test_the_rules_hold_in_random_clusters(block: int) -> None:
+    for seed in range(block * _BLOCK, (block + 1) * _BLOCK):
+        rules = Rules(Cluster(seed))
+        rules.cluster.run()
+        assert rules.ended() == []
+
+
+@pytest.mark.histories
+def test_without_the_policy_no_job_that_runs_changes_its_size() -> None:
+    for seed in range(_BLOCK):
+        rules = Rules(Cluster(seed, policy=False))
+        rules.cluster.run()
+        assert (rules.ended(), rules.changes) == ([], {})
+
+
+@pytest.mark.histories
+def test_a_seed_is_always_the_same_cluster() -> None:
+    for seed in range(5):
+        assert Cluster(seed).run().ended() == Cluster(seed).run().ended()
+
+
+@pytest.mark.long
+def test_ten_thousand_clusters() -> None:
+    found = list(pairs(range(SEEDS), processes=os.cpu_count() or 1))
+    lines = list(report(found))
+    assert [sentence for pair in found for sentence in pair.broken] == [], "\n".join(lines)

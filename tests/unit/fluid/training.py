@@ -1,0 +1,196 @@
+"""What goes on inside the pods of a job: steps, checkpoints, lines of its log, and what is lost."""
+
+import math
+from collections.abc import Callable
+from enum import StrEnum
+
+from kfext.model.log_line import LogLine
+from tests.unit.fluid.clock import Clock
+from tests.unit.fluid.jobs import JobSpec, Saving, Style
+
+_JOINS = 2.0
+"""Seconds from the first worker to the first step where workers need not meet."""
+
+
+class Doing(StrEnum):
+    """What a job spends its time with: too few of its pods run, they meet, or they train."""
+
+    IDLE = "idle"
+    MEETS = "meets"
+    TRAINS = "trains"
+
+
+class Training:
+    """One job that trains at the speed that its workers and their cores give it.
+
+    `done`: steps, of which `saved` outlive a restart. `lost`: steps that had to be done again,
+        `lost_all`: those before the first checkpoint. `worked`: worker-seconds of training.
+    `workers`: those that train, Masters included; `largest`: the most of them.
+    `share`: the part of the CPU that its pods can use which they get.
+    `spent`: seconds by what it did. `began`: when it first trained.
+    `lines`: those of its log that were not read.
+    """
+
+    def __init__(self, spec: JobSpec, clock: Clock, on_end: Callable[[], None]) -> None:
+        self.spec = spec
+        self.done = 0.0
+        self.saved = 0
+        self.lost = self.lost_all = 0.0
+        self.worked = 0.0
+        self.workers = 0
+        self.largest = 0
+        self.share = 1.0
+        self.ended = False
+        self.began: float | None = None
+        self.doing = Doing.IDLE
+        self.spent = dict.fromkeys(Doing, 0.0)
+        self.lines: list[LogLine] = []
+        self._clock = clock
+        self._on_end = on_end
+        self._since = clock.now
+        self._print_at = 0.0
+        self._epoch = 0
+        self._requested = self._answered = 0
+
+    @property
+    def speed(self) -> float:
+        """Steps a second now."""
+        if self.doing is not Doing.TRAINS:
+            return 0.0
+        pace, workers = self.spec.pace, self.workers
+        return 1 / (pace.seconds(workers) + pace.work / workers * (1 / self.share - 1))
+
+    # --- what pods do to it -------------------------------------------------------------------
+
+    def meet(self, workers: int, *, others: bool, everyone: bool) -> None:
+        """Take in which pods run: how many that train, whether all others do, and whether all."""
+        style, was = self.spec.style, self.workers
+        ready = {
+            Style.TORCHRUN: workers >= self.spec.trains_from,
+            Style.SERVERS: others and workers > 0,
+            Style.GANG: everyone,
+        }[style]
+        if self.ended or (workers == was and ready == (self.doing is not Doing.IDLE)):
+            return
+        self.advance()
+        self.workers = workers
+        if style is Style.SERVERS and ready and self.doing is not Doing.IDLE:
+            self._note_size()
+            self._expect_end()
+            return
+        if not (style is Style.SERVERS and others):
+            self._restart()
+        self._become(Doing.MEETS if ready else Doing.IDLE)
+        if ready:
+            epoch = self._epoch
+            pause = _JOINS if style is Style.SERVERS else self.spec.meets
+            self._clock.after(pause, lambda: self._begin(epoch))
+
+    def get(self, share: float) -> None:
+        """Take in which part of the CPU that its pods can use they get."""
+        if share != self.share:
+            self.advance()
+            self.share = share
+            self._expect_end()
+
+    def request(self, number: int) -> None:
+        """Take in a request to save its work, as its pods show it."""
+        if self.spec.saving is Saving.ON_REQUEST and number > self._requested:
+            self._requested = number
+            self._expect_answer()
+
+    def lose_log(self) -> None:
+        """Take in that the pod is gone that printed the log."""
+        self.lines.clear()
+
+    # --- time ---------------------------------------------------------------------------------
+
+    def advance(self) -> None:
+        """Bring it to the present second, line by line."""
+        now, speed = self._clock.now, self.speed
+        passed = now - self._since
+        if passed <= 0:
+            return
+        self.spent[self.doing] += passed
+        if speed:
+            self.worked += passed * self.workers
+            before, self.done = self.done, min(self.done + speed * passed, self.spec.steps)
+            if self.spec.saving is Saving.PERIODIC:
+                self._save_periodically(before, speed)
+            while self._print_at <= now:
+                step = min(before + speed * (self._print_at - self._since), self.spec.steps)
+                self._print(self._print_at, self._progress(step))
+                self._print_at += self.spec.prints
+            self.lines.sort(key=lambda line: line.at)
+        self._since = now
+
+    def _save_periodically(self, before: float, speed: float) -> None:
+        every = self.spec.every
+        first, last = int(before // every) + 1, int(self.done // every)
+        for number in range(max(first, last - 1), last + 1):
+            at = self._since + (number * every - before) / speed
+            self._print(at, f"saved checkpoint to out/step-{number * every}.pt")
+        self.saved = max(self.saved, last * every)
+
+    def _progress(self, step: float) -> str:
+        loss = 2 * math.exp(-3 * step / self.spec.steps) + 0.1
+        return f"step {int(step)}/{self.spec.steps} loss={loss:.4f}"
+
+    def _print(self, at: float, text: str) -> None:
+        self.lines.append(LogLine(self._clock.wall + at - self._clock.now, text))
+
+    def _become(self, doing: Doing) -> None:
+        self.doing = doing
+        self._epoch += 1
+
+    def _restart(self) -> None:
+        """Go back to the last checkpoint."""
+        lost = self.done - self.saved
+        self.lost += lost
+        self.lost_all += 0.0 if self.saved else lost
+        self.done = float(self.saved)
+
+    def _begin(self, epoch: int) -> None:
+        if epoch != self._epoch:
+            return
+        self.advance()
+        self._become(Doing.TRAINS)
+        self._note_size()
+        if self.began is None:
+            self.began = self._clock.now
+        self._print_at = self._clock.now + 1
+        if self.spec.saving is Saving.ON_REQUEST:
+            self._print(self._clock.now, "kfext.checkpoint 0")
+            self._expect_answer()
+        self._expect_end()
+
+    def _note_size(self) -> None:
+        if self.doing is Doing.TRAINS:
+            self.largest = max(self.largest, self.workers)
+
+    def _expect_end(self) -> None:
+        speed = self.speed
+        if speed:
+            self._epoch += 1
+            epoch = self._epoch
+            self._clock.after((self.spec.steps - self.done) / speed, lambda: self._end(epoch))
+
+    def _end(self, epoch: int) -> None:
+        if epoch != self._epoch:
+            return
+        self.advance()
+        self._become(Doing.IDLE)
+        self.ended = True
+        self._on_end()
+
+    def _expect_answer(self) -> None:
+        if self._requested > self._answered and self.doing is Doing.TRAINS:
+            self._clock.after(self.spec.answers, self._answer)
+
+    def _answer(self) -> None:
+        if self.doing is not Doing.TRAINS or self._requested == self._answered:
+            return  # asked again once it trains
+        self.advance()
+        self._answered = self._requested
+        self.saved = int(self.done)
+        self._print(self._clock.now, f"kfext.checkpoint {self._answered}")
