@@ -15,7 +15,7 @@ from kfext.core.patches.json_patch import Operation
 from kfext.model.job import TrainingJob, template_of
 from kfext.model.namespace import Namespace
 from kfext.model.pod import Pod, PodDemand, ReplicaKey, parse_demand, parse_pod
-from kfext.names import JOB_NAME, MANAGED, REPLICA_INDEX, REPLICA_TYPE
+from kfext.names import DOMAIN, JOB_NAME, MANAGED, REPLICA_INDEX, REPLICA_TYPE
 from kfext.state.planner import Planner
 from tests.builders import moment
 from tests.unit.fluid.clock import Clock
@@ -24,6 +24,7 @@ from tests.unit.fluid.training import Training
 
 Raw = dict[str, Any]
 
+REQUEST = f"{DOMAIN}/checkpoint-request"
 TEAM = Namespace("team", labels={MANAGED: "true"})
 _FACTS = Facts(namespace_labels={MANAGED: "true"}, controller_alive=True)
 
@@ -42,6 +43,11 @@ class LivePod:
     @property
     def cpu(self) -> int:
         return self.pod.requests["cpu"]
+
+    @property
+    def requested(self) -> int:
+        """The number of the checkpoint that its annotation requests, 0 without one."""
+        return int(self.raw["metadata"].get("annotations", {}).get(REQUEST, 0))
 
     @property
     def runs(self) -> bool:

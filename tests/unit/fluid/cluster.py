@@ -83,6 +83,7 @@ class Cluster:
         )
         self.on_second: list[Callable[[], None]] = []
         self._show(policy=policy)
+        self.driver.begin()
 
     def _show(self, *, policy: bool) -> None:
         self.planner.settings.observe_namespace(None, TEAM)
@@ -102,10 +103,9 @@ class Cluster:
         training = Training(spec, self.clock, lambda: self.operator.end(self.api.jobs[spec.uid]))
         self.api.submit(spec, training)
 
-    def run(self) -> "Cluster":
-        """Run until each job has ended, or for the longest time."""
-        self.driver.begin()
-        while not self.over and self.clock.now < LONGEST:
+    def run(self, *, until: float = LONGEST) -> "Cluster":
+        """Run until each job has ended, or for so long."""
+        while not self.over and self.clock.now < until:
             self.clock.now = min(self.clock.next(), math.ceil(self.driver.next_turn()))
             self.clock.run_due()
             self.driver.turn()

@@ -55,6 +55,8 @@ class Kubelets:
             self._note()
         if live.runs != (pod.uid in self._running.get(pod.node_name, {})):
             self._run_or_stop(live)
+        if live.runs and is_printer(live):
+            live.job.training.request(live.requested)
         if pod.finished:
             self._free(live)
 

@@ -17,7 +17,8 @@ _NEVER_GIVEN = frozenset({"ps", "master", "chief"})
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Another number of workers of a job that runs, or ran; `undoes`: back to what it was before.
+    """Another number of workers of a job that runs, or ran; `undoes`: back to what it was before
+        the last one, which was none of that kind itself.
 
     `head`: the first job of the queue at that time, `behind`: the others of the queue.
     """
@@ -61,9 +62,9 @@ class Rules:
         for live in self.cluster.jobs:
             if not live.job.finished:
                 self._say(live, "never ended")
+            if live.ended is None:
                 continue
             changes = self.changes.get(live.spec.name, [])
-            assert live.ended is not None
             lived = live.ended - live.spec.arrives
             if len(changes) > FREE_CHANGES + lived / SECONDS_PER_CHANGE:
                 self._say(live, f"changed its size {len(changes)} times in {lived:g} s")
@@ -101,7 +102,7 @@ class Rules:
     def _change(self, live: LiveJob, before: int, after: int) -> None:
         known = self.changes.setdefault(live.spec.name, [])
         last = known[-1] if known else None
-        undoes = last is not None and last.before == after and last.after == before
+        undoes = last is not None and not last.undoes and last.before == after
         waiting = self._waiting()
         head = waiting[0] if waiting else ""
         now = self.cluster.clock.now

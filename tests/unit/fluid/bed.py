@@ -1,0 +1,48 @@
+"""A model cluster that a test stops at any second and in which it changes things by hand."""
+
+from dataclasses import replace
+from typing import Any
+
+from kfext.core.patches.json_patch import pointer
+from kfext.model.pod import ReplicaKey
+from tests.unit.fluid.api import REQUEST, LiveJob
+from tests.unit.fluid.cluster import Cluster, World
+from tests.unit.fluid.jobs import JobSpec, Pace, Style
+
+TORCHRUN = JobSpec(
+    "train", "PyTorchJob", Style.TORCHRUN, 5.0, 2, Pace(1.0, 0.0, 0.0), 2000, bounds=(1, 4)
+)
+SERVERS = replace(TORCHRUN, kind="TFJob", style=Style.SERVERS, servers=1)
+STATIC = replace(SERVERS, style=Style.GANG, bounds=None)
+MASTER = replace(TORCHRUN, style=Style.GANG, bounds=None, masters=1)
+
+
+class Bed(Cluster):
+    """A cluster that is stopped at any second, and in which people change jobs by hand."""
+
+    def __init__(self, *jobs: JobSpec, **nodes: int) -> None:
+        super().__init__(0, policy=False, world=World(nodes or {"a": 8000}, jobs))
+
+    def at(self, second: float) -> "Bed":
+        self.run(until=second)
+        return self
+
+    def job(self, name: str = "train") -> LiveJob:
+        self.api.jobs[f"uid-{name}"].training.advance()
+        return self.api.jobs[f"uid-{name}"]
+
+    def write(self, name: str, *path: str, value: Any) -> None:
+        live = self.job(name)
+        self.api.patch_job(live.uid, [{"op": "add", "path": pointer(*path), "value": value}])
+
+    def scale(self, workers: int, name: str = "train") -> None:
+        specs = self.job(name).job.kind.replica_specs
+        self.write(name, "spec", specs, "Worker", "replicas", value=workers)
+
+    def suspend(self, *, suspend: bool = True, name: str = "train") -> None:
+        self.write(name, "spec", "runPolicy", "suspend", value=suspend)
+
+    def ask(self, number: int) -> None:
+        pod = self.job().pods[ReplicaKey("worker", 0)].pod
+        path = pointer("metadata", "annotations", REQUEST)
+        assert self.api.patch_pod(pod, [{"op": "add", "path": path, "value": str(number)}])

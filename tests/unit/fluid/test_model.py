@@ -1,0 +1,141 @@
+"""The model itself: what a change of the pods of a job costs it, and who gets which cores."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from kfext.model.pod import ReplicaKey
+from tests.unit.fluid.bed import MASTER, SERVERS, STATIC, TORCHRUN, Bed
+from tests.unit.fluid.jobs import JobSpec, Saving, Style
+from tests.unit.fluid.kubelets import by_weight
+from tests.unit.fluid.training import Doing
+
+
+@pytest.mark.parametrize("spec", [TORCHRUN, SERVERS, STATIC, MASTER], ids=lambda one: one.style)
+def test_a_job_alone_takes_its_start_and_its_steps(spec: JobSpec) -> None:
+    bed = Bed(spec)
+    bed.run()
+    (ended,) = bed.ended().values()
+    workers = spec.workers + spec.masters
+    assert ended.trained == math.ceil(spec.steps / workers)
+    assert spec.starts < ended.began < spec.starts + spec.meets + 5
+    assert ended.paused == 0
+    assert ended.workers == workers
+
+
+@pytest.mark.parametrize(
+    ("spec", "lost"),
+    [
+        pytest.param(TORCHRUN, True, id="workers that meet anew lose all without a checkpoint"),
+        pytest.param(
+            replace(TORCHRUN, saving=Saving.PERIODIC, every=10),
+            False,
+            id="with checkpoints they lose what came after the last",
+        ),
+        pytest.param(SERVERS, False, id="workers of servers lose nothing"),
+    ],
+)
+@pytest.mark.parametrize("to", [1, 3], ids=["fewer", "more"])
+def test_what_a_change_of_size_costs(spec: JobSpec, to: int, *, lost: bool) -> None:
+    bed = Bed(spec).at(100)
+    before = bed.job().training.done
+    assert before > 100
+    bed.scale(to)
+    bed.at(200)
+    training = bed.job().training
+    assert (training.doing, training.workers) == (Doing.TRAINS, to)
+    assert (training.lost > 100) is lost
+    assert (training.lost > 0) is (spec.style is Style.TORCHRUN)
+    bed.run()
+    assert bed.over
+    assert not bed.operator.failed
+
+
+def test_a_job_that_is_suspended_goes_on_from_its_last_checkpoint() -> None:
+    bed = Bed(replace(STATIC, saving=Saving.PERIODIC, every=50)).at(200)
+    bed.suspend()
+    bed.at(230)
+    training = bed.job().training
+    assert training.doing is Doing.IDLE
+    assert training.done == training.saved > 0
+    bed.suspend(suspend=False)
+    bed.run()
+    assert bed.over
+    assert not bed.operator.failed
+
+
+def test_a_static_tf_job_fails_if_a_pod_of_it_ends_while_it_is_to_run() -> None:
+    bed = Bed(STATIC).at(100)
+    bed.kubelets.delete(bed.job().pods[ReplicaKey("worker", 1)])
+    bed.run()
+    assert bed.operator.failed
+
+
+def test_a_pod_that_is_deleted_is_made_again_and_placed_where_it_was() -> None:
+    bed = Bed(TORCHRUN, a=2000, b=1000).at(100)
+    key = ReplicaKey("worker", 1)
+    first = bed.job().pods[key].pod
+    bed.kubelets.delete(bed.job().pods[key])
+    bed.at(200)
+    second = bed.job().pods[key].pod
+    assert second.uid != first.uid
+    assert second.node_name == first.node_name
+    assert bed.job().training.workers == 2
+
+
+@pytest.mark.parametrize(
+    ("saving", "answered"),
+    [
+        pytest.param(Saving.ON_REQUEST, True, id="a job that listens saves its work and answers"),
+        pytest.param(Saving.NEVER, False, id="one that does not goes on"),
+    ],
+)
+def test_a_request_for_a_checkpoint(saving: Saving, *, answered: bool) -> None:
+    bed = Bed(replace(TORCHRUN, saving=saving)).at(100)
+    bed.ask(7)
+    bed.at(110)
+    assert (bed.job().training.saved > 100) is answered
+
+
+def test_what_a_job_prints_is_read() -> None:
+    spec = replace(TORCHRUN, saving=Saving.PERIODIC, every=100)
+    bed = Bed(spec).at(100)
+    reported = bed.planner.progress.reported(spec.uid)
+    assert reported is not None
+    assert (reported.progress.metric, reported.progress.total) == ("loss", 2000)
+    assert reported.progress.rate == pytest.approx(2.0, rel=0.1)
+
+
+def test_jobs_that_wait_start_in_order_as_room_is_freed() -> None:
+    names = ("first", "second", "third")
+    rigid = replace(MASTER, workers=3, steps=400)
+    bed = Bed(*(replace(rigid, name=name, arrives=5.0 + at) for at, name in enumerate(names)),
+              a=4000)  # fmt: skip
+    bed.run()
+    began = [one.training.began or 0.0 for one in bed.jobs]
+    assert began == sorted(began)
+    assert began[1] > (bed.jobs[0].ended or 0.0)
+
+
+def test_a_job_uses_the_cores_that_its_neighbours_leave() -> None:
+    greedy = replace(MASTER, workers=1, uses=4000, steps=1000)
+    alone = Bed(greedy, a=4000)
+    both = Bed(greedy, replace(greedy, name="other"), a=4000)
+    alone.run()
+    both.run()
+    (one,) = alone.ended().values()
+    assert both.ended()["train"].trained > 1.3 * one.trained
+
+
+@pytest.mark.parametrize(
+    ("weights", "most", "want"),
+    [
+        pytest.param([1, 1], [9, 9], [5.0, 5.0], id="equal weights get the same"),
+        pytest.param([1, 3], [9, 9], [2.5, 7.5], id="others get it by weight"),
+        pytest.param([1, 1], [2, 9], [2.0, 8.0], id="what one cannot use the other gets"),
+        pytest.param([1, 1], [2, 3], [2.0, 3.0], id="none gets more than it can use"),
+    ],
+)
+def test_cores_by_weight(weights: list[int], most: list[int], want: list[float]) -> None:
+    assert by_weight(weights, most, size=10) == want

@@ -1,0 +1,105 @@
+"""Each rule of the model is broken once, by hand."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from kfext.model.pod import ReplicaKey
+from tests.unit.fluid.bed import MASTER, SERVERS, STATIC, TORCHRUN, Bed
+from tests.unit.fluid.jobs import JobSpec, Saving
+from tests.unit.fluid.rules import REST, Rules
+
+SAVES = replace(SERVERS, bounds=(2, 6), workers=4, steps=4000)
+FILLS = replace(SERVERS, workers=3, bounds=(1, 4))
+HEAD = replace(MASTER, name="head", arrives=50.0, masters=0)
+BEHIND = replace(HEAD, name="behind", arrives=60.0, workers=1)
+
+
+def scales(*sizes: int, every: float = 2 * REST) -> Callable[[Bed], None]:
+    def by_hand(bed: Bed) -> None:
+        for size in sizes:
+            bed.scale(size)
+            bed.at(bed.clock.now + every)
+
+    return by_hand
+
+
+def loses(type_: str) -> Callable[[Bed], None]:
+    return lambda bed: bed.kubelets.delete(bed.job().pods[ReplicaKey(type_, 0)])
+
+
+@pytest.mark.parametrize(
+    ("spec", "by_hand", "said"),
+    [
+        pytest.param(SAVES, scales(3), None, id="a change within the bounds is none"),
+        pytest.param(SAVES, scales(1), "has 1 workers beyond (2, 6)", id="below the minimum"),
+        pytest.param(SAVES, scales(7), "has 7 workers beyond (2, 6)", id="above the maximum"),
+        pytest.param(
+            replace(SAVES, bounds=(1, 9), workers=2),
+            scales(5),
+            "grew to 5, and 2 was the largest seen",
+            id="above twice the largest",
+        ),
+        pytest.param(
+            SAVES, scales(3, 5, every=30.0), "went from 3 to 5 30 s after a change", id="no rest"
+        ),
+        pytest.param(SAVES, scales(3, 4, every=30.0), None, id="what is undone needs no rest"),
+        pytest.param(
+            replace(SAVES, steps=8000),
+            scales(*[3, 4] * 15, every=61.0),
+            "changed its size 30 times",
+            id="it changes too often",
+        ),
+        pytest.param(
+            SAVES,
+            scales(*[3, 4] * 3, every=200.0),
+            "turned from growing to shrinking or back 5 times",
+            id="it swings",
+        ),
+        pytest.param(MASTER, scales(1), "is not elastic and has 1 workers", id="rigid"),
+        pytest.param(SERVERS, loses("ps"), "lost its ps while it ran", id="a server is taken"),
+        pytest.param(MASTER, loses("master"), "lost its master while it ran", id="a master is"),
+        pytest.param(STATIC, loses("worker"), "failed", id="a job fails"),
+        pytest.param(TORCHRUN, scales(1), "before any checkpoint", id="all work is lost"),
+        pytest.param(
+            replace(TORCHRUN, saving=Saving.PERIODIC), scales(1), None, id="what was saved is not"
+        ),
+    ],
+)
+def test_a_rule_of_one_job(spec: JobSpec, by_hand: Callable[[Bed], None], said: str | None) -> None:
+    bed = Bed(spec, a=16000)
+    rules = Rules(bed)
+    by_hand(bed.at(100))
+    bed.run()
+    broken = rules.ended()
+    if said is None:
+        assert broken == []
+    else:
+        assert any(said in one for one in broken), broken
+
+
+def test_a_job_that_never_ends_is_reported() -> None:
+    bed = Bed(TORCHRUN)
+    rules = Rules(bed)
+    bed.at(100)
+    assert [one for one in rules.ended() if "never ended" in one]
+
+
+@pytest.mark.parametrize(
+    ("needs", "said"),
+    [
+        pytest.param(1, [], id="the head of the queue gets the room that was made"),
+        pytest.param(
+            2,
+            ["seed 0, 103 s: behind started in the room that was made for head"],
+            id="a job behind it does not, however well it fits",
+        ),
+    ],
+)
+def test_room_is_made_for_the_head_of_the_queue(needs: int, said: list[str]) -> None:
+    bed = Bed(FILLS, replace(HEAD, workers=needs), BEHIND, a=4000)
+    rules = Rules(bed)
+    bed.at(100).scale(2)
+    bed.at(200)
+    assert rules.broken == said
