@@ -50,11 +50,11 @@ lint: $(READY) ## style, types, import contracts
 	@$(BIN)/lint-imports --no-cache >/dev/null || $(BIN)/lint-imports --no-cache
 
 quick: $(READY) ## unit and contract tests but the longest, in under a minute
-	@$(BIN)/pytest --quiet tests/unit tests/contract -m "not histories"
+	@$(BIN)/pytest --quiet tests/unit tests/contract -m "not histories and not long"
 
 unit: $(READY) ## unit, adapter and contract tests
 	@echo "== unit, adapter and contract tests"
-	@$(BIN)/pytest --quiet tests --numprocesses 2 --dist loadfile
+	@$(BIN)/pytest --quiet tests -m "not long" --numprocesses 2 --dist loadfile
 
 e2e: $(READY) ## end-to-end tests on a real cluster
 	@echo "== end-to-end tests"
