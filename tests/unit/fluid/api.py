@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -15,64 +14,18 @@ from kfext.core.patches.json_patch import Operation
 from kfext.model.job import TrainingJob, template_of
 from kfext.model.namespace import Namespace
 from kfext.model.pod import Pod, PodDemand, ReplicaKey, parse_demand, parse_pod
-from kfext.names import DOMAIN, JOB_NAME, MANAGED, REPLICA_INDEX, REPLICA_TYPE
+from kfext.names import JOB_NAME, MANAGED, REPLICA_INDEX, REPLICA_TYPE
 from kfext.state.planner import Planner
 from tests.builders import moment
 from tests.unit.fluid.clock import Clock
 from tests.unit.fluid.jobs import JobSpec
+from tests.unit.fluid.live import LiveJob, LivePod
 from tests.unit.fluid.training import Training
 
 Raw = dict[str, Any]
 
-REQUEST = f"{DOMAIN}/checkpoint-request"
 TEAM = Namespace("team", labels={MANAGED: "true"})
 _FACTS = Facts(namespace_labels={MANAGED: "true"}, controller_alive=True)
-
-
-@dataclass(slots=True, eq=False)
-class LivePod:
-    """A pod: as the API server shows it, and as kfext sees it; `number`: in order of creation."""
-
-    raw: Raw
-    pod: Pod
-    demand: PodDemand
-    job: "LiveJob"
-    key: ReplicaKey
-    number: int
-
-    @property
-    def cpu(self) -> int:
-        return self.pod.requests["cpu"]
-
-    @property
-    def requested(self) -> int:
-        """The number of the checkpoint that its annotation requests, 0 without one."""
-        return int(self.raw["metadata"].get("annotations", {}).get(REQUEST, 0))
-
-    @property
-    def runs(self) -> bool:
-        return self.pod.phase == "Running" and not self.pod.deleting
-
-
-@dataclass(slots=True, eq=False)
-class LiveJob:
-    """A job that was submitted: what the API server shows of it, its pods, and its training."""
-
-    spec: JobSpec
-    raw: Raw
-    job: TrainingJob
-    training: Training
-    pods: dict[ReplicaKey, LivePod]
-    ended: float | None = None
-
-    @property
-    def uid(self) -> str:
-        return self.spec.uid
-
-    @property
-    def workers(self) -> int:
-        """The workers that its spec has now."""
-        return sum(group.replicas for group in self.job.groups if group.type == "Worker")
 
 
 class Api:

@@ -5,9 +5,9 @@ from typing import Any
 
 from kfext.core.patches.json_patch import pointer
 from kfext.model.pod import ReplicaKey
-from tests.unit.fluid.api import REQUEST, LiveJob
 from tests.unit.fluid.cluster import Cluster, World
 from tests.unit.fluid.jobs import JobSpec, Pace, Style
+from tests.unit.fluid.live import REQUEST, LiveJob
 
 TORCHRUN = JobSpec(
     "train", "PyTorchJob", Style.TORCHRUN, 5.0, 2, Pace(1.0, 0.0, 0.0), 2000, bounds=(1, 4)

@@ -10,11 +10,12 @@ from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.model.priority import PriorityClass
 from kfext.state.planner import Planner
 from tests.builders import node
-from tests.unit.fluid.api import TEAM, Api, LiveJob
+from tests.unit.fluid.api import TEAM, Api
 from tests.unit.fluid.clock import Clock
 from tests.unit.fluid.driver import Driver
 from tests.unit.fluid.jobs import JobSpec, random_job
 from tests.unit.fluid.kubelets import Kubelets
+from tests.unit.fluid.live import LiveJob
 from tests.unit.fluid.training import Doing, Training
 from tests.unit.fluid.training_operator import TrainingOperator
 
@@ -78,9 +79,7 @@ class Cluster:
         self.api = Api(self.planner, self.clock)
         self.kubelets = Kubelets(self.api, self.clock, self.world.nodes)
         self.operator = TrainingOperator(self.api, self.kubelets, self.clock)
-        self.driver = Driver(
-            self.planner, self.api, self.kubelets, self.clock, Random(f"writes-{seed}")
-        )
+        self.driver = Driver(self.planner, self.api, self.kubelets, self.clock, seed)
         self.on_second: list[Callable[[], None]] = []
         self._show(policy=policy)
         self.driver.begin()

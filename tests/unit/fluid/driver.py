@@ -1,7 +1,8 @@
 """kfext in a model cluster: the real planner, driven as the controller's loop and readers do."""
 
+from collections import Counter
 from dataclasses import dataclass, field
-from random import Random
+from zlib import crc32
 
 import jsonpatch
 
@@ -15,12 +16,15 @@ from kfext.state.tracked_job import TrackedJob
 from tests.unit.fluid.api import Api
 from tests.unit.fluid.clock import Clock
 from tests.unit.fluid.kubelets import Kubelets, is_printer
+from tests.unit.fluid.training import Doing
 from tests.unit.step_patches import job_operations
 
 TURN_SECONDS = 5.0
 """The controller's loop turns at least this often."""
 _MEASURE_SECONDS = 30.0
 _MOST_READ = 64
+_LATE = {0: 1, 1: 3}
+"""After how many seconds two in ten steps are written; the others are at once."""
 _MOST_TURNS = 100
 _SKEW = -700_000.0
 
@@ -37,16 +41,20 @@ class Written:
 
 @dataclass(slots=True)
 class Driver:
-    """`woken`: whether there is something to decide. `written`: all steps, in order."""
+    """`woken`: whether there is something to decide. `written`: all steps, in order.
+
+    `seed`: of which steps are written late: the same ones of a job, whatever others do.
+    """
 
     planner: Planner
     api: Api
     kubelets: Kubelets
     clock: Clock
-    random: Random
+    seed: int
     woken: bool = False
     written: list[Written] = field(default_factory=list)
     _turned: float = 0.0
+    _counts: Counter[str] = field(default_factory=Counter)
 
     @property
     def moment(self) -> Moment:
@@ -108,7 +116,9 @@ class Driver:
         for pod in progress.running():
             live = self.api.find(pod)
             if live is not None:
-                cores = live.job.training.share * live.job.spec.uses / 1000
+                training = live.job.training
+                busy = training.share if training.doing is Doing.TRAINS else 0.0
+                cores = busy * live.job.spec.uses / 1000
                 used[pod.uid] = CpuUse(cores, at=at, window=_MEASURE_SECONDS)
         progress.measured(used)
         self.clock.after(_MEASURE_SECONDS, self._measure)
@@ -117,11 +127,16 @@ class Driver:
 
     def _write(self, tracked: TrackedJob, step: Step) -> None:
         """Carry a step out: most at once, some only after seconds in which the world moves on."""
-        late = self.random.choice([0, 0, 0, 0, 0, 0, 0, 0, 1, 3])
+        late = _LATE.get(self._drawn(tracked, step) % 10, 0)
         if late:
             self.clock.after(late, lambda: self._carry_out(tracked, step))
         else:
             self._carry_out(tracked, step)
+
+    def _drawn(self, tracked: TrackedJob, step: Step) -> int:
+        which = f"{self.seed} {tracked.job.name} {type(step).__name__}"
+        self._counts[which] += 1
+        return crc32(f"{which} {self._counts[which]}".encode())
 
     def _carry_out(self, tracked: TrackedJob, step: Step) -> None:
         complete = refused = False

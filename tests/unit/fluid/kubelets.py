@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from tests.unit.fluid.api import Api, LiveJob, LivePod
+from tests.unit.fluid.api import Api
 from tests.unit.fluid.clock import Clock
+from tests.unit.fluid.live import LiveJob, LivePod
 
 _LATE = 1.0
 """Seconds until kube-scheduler looks at a pod that may be bound."""

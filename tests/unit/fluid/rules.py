@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tests.unit.fluid.api import LiveJob, LivePod
 from tests.unit.fluid.cluster import URGENT, Cluster
+from tests.unit.fluid.live import LiveJob, LivePod
 
 REST = 60.0
 """Seconds between two changes of the size of one job; only what undoes a change may follow it."""

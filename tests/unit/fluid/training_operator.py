@@ -1,10 +1,11 @@
 """The training-operator of a model cluster: pods as the spec says, and what becomes of a job."""
 
 from kfext.model.pod import ReplicaKey
-from tests.unit.fluid.api import Api, LiveJob
+from tests.unit.fluid.api import Api
 from tests.unit.fluid.clock import Clock
 from tests.unit.fluid.jobs import Style
 from tests.unit.fluid.kubelets import Kubelets
+from tests.unit.fluid.live import LiveJob
 
 _LATE = 1.0
 """Seconds until it looks at a job that changed."""
