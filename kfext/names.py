@@ -243,6 +243,34 @@ REASONS_RESIZED = frozenset(
 )
 """The reasons of the condition RESIZED."""
 
+SCALED = "Scaled"
+"""Condition of a job that opted in to be scaled: whether it has another number of workers than the
+user asked for; its reasons follow."""
+REASON_AS_ASKED = "AsAsked"
+"""The job has as many workers as the user asked for."""
+REASON_SHRUNK = "Shrunk"
+"""kfext took workers of the job to make room for one that waited, or it started with fewer."""
+REASON_GROWN = "Grown"
+"""kfext gave the job workers; the message says why."""
+REASON_RESCALING = "Rescaling"
+"""The number of workers is being changed."""
+REASON_AWAITS_CHECKPOINT = "AwaitsCheckpoint"
+"""kfext is about to change the number of workers, as soon as the job has saved its work."""
+REASON_NO_CHECKPOINT = "NoCheckpointSeen"
+"""The job has shown no checkpoint, so it would lose work: it is left alone."""
+REASON_WOULD_SCALE = "WouldScale"
+"""kfext would change the number of workers, but the TrainingPolicy only lets it observe."""
+REASON_SCALE_REFUSED = "ScaleRefused"
+"""The API server refused another number of workers; the message quotes it."""
+REASONS_SCALED = frozenset(
+    {
+        *(REASON_AS_ASKED, REASON_SHRUNK, REASON_GROWN, REASON_RESCALING),
+        *(REASON_AWAITS_CHECKPOINT, REASON_NO_CHECKPOINT, REASON_WOULD_SCALE),
+        *(REASON_SCALE_REFUSED, REASON_STANDS_DOWN, REASON_RESTS),
+    }
+)
+"""The reasons of the condition SCALED."""
+
 # Verdicts of admission: what was done to a job or pod, or why it was left unchanged.
 REASON_HELD = "Held"
 """The job was suspended until kfext has a plan for all of its pods."""

@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kfext.model.bounds import MOST_PORTS
@@ -15,6 +15,7 @@ from kfext.model.cpu_state import CpuState, cut, decode_cpu
 from kfext.model.job import TrainingJob
 from kfext.model.plan import decode_plan
 from kfext.model.quantity import Resources
+from kfext.model.scale_state import ScaleState, decode_scale
 from kfext.model.tolerant import mapping, sequence, strings, text
 from kfext.names import PLAN, STATE
 
@@ -28,7 +29,7 @@ ROUNDING = 1.0
 """By how many seconds a time may be later than meant, as it is written in whole seconds."""
 
 _MESSAGE_LIMIT = 1024
-_LEAST_LIMIT = 64
+_LEAST_LIMIT = 48
 """Bytes of JSON to which texts are cut at last, so that a state always fits."""
 _LARGEST = 2.0**63
 _PORT = re.compile("[1-9][0-9]{0,4}")
@@ -72,13 +73,14 @@ class JobState:
         due at the earliest.
     `reason`, `message`: why the job backs off.
     `generation`: the number of the last plan that was removed from the job.
-    `asked`: the workers that the user requested while the job runs with fewer, else 0.
-    `admitted`: the workers with which kfext started such a job, else 0.
+    `asked`: the workers that the user requested while kfext gave the job another number, else 0.
+    `admitted`: the workers that kfext gave such a job, else 0.
     `queued_since`: since when a job that never ran is in the queue, whatever was tried since; 0.0
         if it was not stopped since it ran.
     `observed`: what admission makes of its pods, by replica type in lower case.
     `no_host_network`: why the job must not be tried on the host network again, empty if it may.
     `cpu`: what is remembered of resizes.
+    `scale`: what is remembered of changes of its size.
     """
 
     strikes: int = 0
@@ -95,6 +97,7 @@ class JobState:
     no_host_network: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
     cpu: CpuState = field(default_factory=CpuState)
+    scale: ScaleState = field(default_factory=ScaleState)
 
     def excluded_at(self, now: float) -> tuple[str, ...]:
         """Return the nodes that are out of the question now.
@@ -109,6 +112,7 @@ class JobState:
         excluded = {node: round(until) for node, until in self.excluded.items()}
         longest = _MESSAGE_LIMIT
         observed = {type_: one.encode() for type_, one in self.observed.items()}
+        scale = self.scale
         while True:
             values = {
                 "uid": job_uid,
@@ -126,19 +130,23 @@ class JobState:
                 "noHostNetwork": cut(self.no_host_network, most=longest),
                 "settings": dict(self.settings),
                 "cpu": self.cpu.encode(longest=longest),
+                "scale": scale.encode(longest=longest),
             }
             written = json.dumps(
                 {key: value for key, value in values.items() if value}, separators=(",", ":")
             )
-            if len(written.encode()) <= LIMIT or longest == _LEAST_LIMIT:
+            if len(written.encode()) <= LIMIT or longest <= _LEAST_LIMIT:
                 return written
             if excluded:
                 # Drop the exclusion that ends first, as it matters for the shortest time.
                 del excluded[min(excluded, key=lambda node: excluded[node])]
-            elif observed:
-                observed.clear()  # it can be seen again
+            elif observed or scale.speeds:
+                observed.clear()  # it can be seen again, and speeds can be measured again
+                scale = replace(scale, speeds={})
             else:
-                longest //= 2  # what a pod had before kfext cannot be seen again
+                longest = max(
+                    longest // 2, _LEAST_LIMIT
+                )  # what a pod had before kfext cannot be seen again
 
 
 def state_of(job: TrainingJob) -> JobState:
@@ -192,6 +200,7 @@ def _parsed(raw: Mapping[str, Any]) -> JobState:
         no_host_network=text(raw.get("noHostNetwork")),
         settings=strings(raw.get("settings")),
         cpu=decode_cpu(mapping(raw.get("cpu"))),
+        scale=decode_scale(mapping(raw.get("scale"))),
     )
 
 

@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 from kfext.model.cpu_state import MOST_RESIZED, AskedCpu, CpuState
 from kfext.model.job_state import LIMIT, JobState, Observed, decode_state, state_of
 from kfext.model.plan import Plan
+from kfext.model.scale_state import MOST_SPEEDS, ScaleState
 from kfext.names import PLAN, STATE
 from tests.builders import job
 from tests.unit.model.test_cpu_state import cpu_states
+from tests.unit.model.test_scale_state import scale_states
 
 UID = "d5b2c6a4-7f1e-4c86-9a53-0d6c1f2e8b97"
 
@@ -36,6 +38,7 @@ states = st.builds(
         ),
     ),
     cpu=cpu_states,
+    scale=scale_states,
 )
 
 
@@ -71,6 +74,17 @@ RESIZED = CpuState(
     lost=12_345.6,
 )
 """As much as can be remembered of resizes."""
+SCALED = ScaleState(
+    before=10_000,
+    changed_at=1_700_000_000.123,
+    cause="takeBack",
+    largest=10_000,
+    failed=10_000,
+    pause=123.4,
+    speeds={9_000 + size: 1234.5 for size in range(MOST_SPEEDS)},
+    rests="it is left alone, since " * 8,
+)
+"""As much as can be remembered of sizes."""
 
 
 def test_what_is_known_of_resizes_stays_whatever_else_has_to_go() -> None:
@@ -87,6 +101,7 @@ def test_what_is_known_of_resizes_stays_whatever_else_has_to_go() -> None:
         no_host_network="n" * 2000,
         settings={"kfext.dev/metrics": "x" * 1500},
         cpu=RESIZED,
+        scale=SCALED,
     )
     written = crowded.encode(job_uid=UID)
     assert len(written.encode()) <= LIMIT

@@ -1,0 +1,84 @@
+"""What the controller must remember of the sizes that it gave a job, a part of the job's state.
+
+How many workers a job has is on the job. What nobody could read there after a restart is here: what
+came before, why it changed, and how fast the job was at each size.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kfext.model.cpu_state import cut
+from kfext.model.tolerant import mapping, text
+
+MOST_SPEEDS = 16
+"""Sizes of a job whose speed is remembered."""
+_LONGEST_REASON = 200
+_LARGEST = 2.0**40
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleState:
+    """The sizes of a job, in workers. Times are seconds since the epoch.
+
+    `before`: the size before the last change of kfext's, 0 if there was none.
+    `changed_at`: when kfext made that change.
+    `cause`: why, as one of core.scale.change.Cause; empty once it is over.
+    `largest`: the largest size that was seen running.
+    `failed`: the smallest size to which growth did not pay, 0 if none is known.
+    `pause`: for how many seconds the last change stopped the training, 0.0 if not known.
+    `speeds`: steps a second by size.
+    `rests`: why the policy leaves the job alone from now on, empty if it does not.
+    """
+
+    before: int = 0
+    changed_at: float = 0.0
+    cause: str = ""
+    largest: int = 0
+    failed: int = 0
+    pause: float = 0.0
+    speeds: Mapping[int, float] = field(default_factory=dict)
+    rests: str = ""
+
+    def encode(self, *, longest: int = _LONGEST_REASON) -> dict[str, object]:
+        """Return what is written on the job: nothing empty, and no reason above `longest` bytes."""
+        values = {
+            "before": self.before,
+            "changedAt": round(self.changed_at, 3),
+            "cause": self.cause,
+            "largest": self.largest,
+            "failed": self.failed,
+            "pause": round(self.pause, 1),
+            "speeds": {
+                str(size): float(f"{speed:.4g}")
+                for size, speed in sorted(self.speeds.items())[:MOST_SPEEDS]
+            },
+            "rests": cut(self.rests, most=min(longest, _LONGEST_REASON)) if self.rests else "",
+        }
+        return {key: value for key, value in values.items() if value}
+
+
+def decode_scale(raw: Mapping[str, object]) -> ScaleState:
+    """Return the state in a JSON object, without what is damaged. Never raises."""
+    speeds = {
+        int(size): speed
+        for size, value in list(mapping(raw.get("speeds")).items())[:MOST_SPEEDS]
+        if isinstance(size, str) and size.isdecimal() and len(size) < 6
+        if (speed := _number(value)) > 0
+    }
+    return ScaleState(
+        before=int(_number(raw.get("before"))),
+        changed_at=_number(raw.get("changedAt")),
+        cause=text(raw.get("cause")),
+        largest=int(_number(raw.get("largest"))),
+        failed=int(_number(raw.get("failed"))),
+        pause=_number(raw.get("pause")),
+        speeds=speeds,
+        rests=text(raw.get("rests")),
+    )
+
+
+def _number(value: object) -> float:
+    """Return a number that is not negative, 0.0 for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0.0
+    return float(value) if 0 <= value <= _LARGEST else 0.0

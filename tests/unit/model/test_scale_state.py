@@ -1,0 +1,58 @@
+"""What is remembered of sizes reads back as it was written, and is bounded."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext.model.scale_state import MOST_SPEEDS, ScaleState, decode_scale
+from tests.unit.objects import json_values
+
+sizes = st.integers(min_value=0, max_value=10_000)
+tenths = st.integers(min_value=0, max_value=2**33).map(lambda number: number / 10)
+scale_states = st.builds(
+    ScaleState,
+    before=sizes,
+    changed_at=tenths,
+    cause=st.sampled_from(["", "guard", "growth"]),
+    largest=sizes,
+    failed=sizes,
+    pause=tenths,
+    speeds=st.dictionaries(sizes, st.integers(1, 999).map(float), max_size=MOST_SPEEDS),
+    rests=st.text(max_size=15),
+)
+
+
+@given(scale_states)
+def test_it_reads_back_as_it_was_written(state: ScaleState) -> None:
+    assert decode_scale(json.loads(json.dumps(state.encode()))) == state
+
+
+@given(json_values)
+def test_whatever_is_written_can_be_read(raw: Any) -> None:
+    decode_scale(raw if isinstance(raw, dict) else {"speeds": raw})
+
+
+DAMAGED: dict[str, tuple[dict[str, Any], ScaleState]] = {
+    "nothing": ({}, ScaleState()),
+    "what kfext writes": (
+        {"before": 4, "cause": "guard", "speeds": {"2": 1.5}},
+        ScaleState(before=4, cause="guard", speeds={2: 1.5}),
+    ),
+    "a size that is no number": ({"speeds": {"two": 1.0, "2": 1.0}}, ScaleState(speeds={2: 1.0})),
+    "a speed that is none": ({"speeds": {"1": 0, "2": -1.0, "3": True}}, ScaleState()),
+    "a size without an end": ({"before": float("inf"), "largest": 1e99}, ScaleState()),
+    "a negative size": ({"failed": -3}, ScaleState()),
+}
+
+
+@pytest.mark.parametrize(("raw", "want"), DAMAGED.values(), ids=DAMAGED)
+def test_what_is_damaged_is_left_out(raw: dict[str, Any], want: ScaleState) -> None:
+    assert decode_scale(raw) == want
+
+
+def test_of_too_many_speeds_those_of_the_smallest_sizes_are_kept() -> None:
+    many = ScaleState(speeds={size: float(size) for size in range(1, 40)})
+    assert list(decode_scale(many.encode()).speeds) == list(range(1, MOST_SPEEDS + 1))
