@@ -10,7 +10,9 @@ from kfext.core.lifecycle.steps import (
     Release,
     Replan,
     RequestCheckpoint,
+    Rescale,
     Resize,
+    RestartWorkers,
     SaveState,
     Step,
     Suspend,
@@ -72,7 +74,7 @@ class StepExecutor:
 
         Pods are independent: one that changed meanwhile is left for the next decision.
         """
-        job, complete = tracked.job, True
+        job = tracked.job
         match step:
             case Unsuspend(plan, verdict, network, interfaces, state):
                 patch = job_patch.unsuspend_patch(
@@ -85,10 +87,12 @@ class StepExecutor:
                 await self._patch_job(job, job_patch.replan_patch(tracked.raw, job, plan))
                 self._say(job, verdict, action="Replan")
                 self._say_network(job, network, action="Replan")
-            case Suspend(state):
+            case Suspend(state, workers):
                 state = await self._with_complaint(job, state)
-                await self._patch_job(job, job_patch.suspend_patch(tracked.raw, job, state))
-                self._say(job, Verdict(state.reason, state.message), action="Suspend", bad=True)
+                patch = job_patch.suspend_patch(tracked.raw, job, state, workers=workers)
+                await self._patch_job(job, patch)
+                bad = workers is None
+                self._say(job, Verdict(state.reason, state.message), action="Suspend", bad=bad)
             case SaveState(state):
                 await self._patch_job(job, job_patch.save_state_patch(tracked.raw, job, state))
             case Pin(pins):
@@ -105,21 +109,38 @@ class StepExecutor:
                 await self._patch_job(job, job_patch.release_patch(tracked.raw, job, verdict))
                 self._say(job, verdict, action="Release", bad=True)
                 return await self._each(self._delete(pod) for pod in pods)
-            case Resize(sizes, state, verdict):
+            case Resize() | RequestCheckpoint() | Rescale() | RestartWorkers():
+                return await self._change(tracked, step)
+            case Wait():
+                pass
+        return True
+
+    async def _change(
+        self, tracked: TrackedJob, step: Resize | RequestCheckpoint | Rescale | RestartWorkers
+    ) -> bool:
+        """Carry out a step on a job that runs; return whether all of it was done."""
+        job, complete = tracked.job, True
+        match step:
+            case Resize(sizes, state):
                 await self._patch_job(job, job_patch.save_state_patch(tracked.raw, job, state))
                 container = job.kind.container
                 complete = await self._each(
                     self._resize(pod, resize_patch.resize(pod, size, container=container))
                     for pod, size in sizes
                 )
-                self._say(job, verdict, action="Resize")
-            case RequestCheckpoint(pods, number, verdict):
+            case RequestCheckpoint(pods, number):
                 complete = await self._each(
                     self._patch_pod(pod, request_patch(pod, number)) for pod in pods
                 )
-                self._say(job, verdict, action="RequestCheckpoint")
-            case Wait():
-                pass
+            case Rescale(plan, workers, state):
+                patch = job_patch.rescale_patch(
+                    tracked.raw, job, plan, workers=workers, state=state
+                )
+                await self._patch_job(job, patch)
+            case RestartWorkers(pods, state):
+                await self._patch_job(job, job_patch.save_state_patch(tracked.raw, job, state))
+                complete = await self._each(self._delete(pod) for pod in pods)
+        self._say(job, step.verdict, action=type(step).__name__)
         return complete
 
     async def _patch_job(self, job: TrainingJob, operations: list[Operation]) -> None:

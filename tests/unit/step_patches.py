@@ -7,7 +7,9 @@ from kfext.core.lifecycle.steps import (
     DeleteUnbound,
     Release,
     Replan,
+    Rescale,
     Resize,
+    RestartWorkers,
     SaveState,
     Step,
     Suspend,
@@ -26,9 +28,13 @@ def job_operations(
             return job_patch.unsuspend_patch(raw, job, plan, state=state)
         case Replan(plan=plan):
             return job_patch.replan_patch(raw, job, plan)
-        case Suspend(state=state):
-            return job_patch.suspend_patch(raw, job, state)
+        case Suspend(state=state, workers=workers):
+            return job_patch.suspend_patch(raw, job, state, workers=workers)
+        case Rescale(plan=plan, workers=workers, state=state):
+            return job_patch.rescale_patch(raw, job, plan, workers=workers, state=state)
         case SaveState(state=state) | DeleteUnbound(state=state) | Resize(state=state):
+            return job_patch.save_state_patch(raw, job, state)
+        case RestartWorkers(state=state):
             return job_patch.save_state_patch(raw, job, state)
         case Release(verdict=verdict):
             return job_patch.release_patch(raw, job, verdict)

@@ -15,7 +15,9 @@ from kfext.core.lifecycle.steps import (
     Release,
     Replan,
     RequestCheckpoint,
+    Rescale,
     Resize,
+    RestartWorkers,
     SaveState,
     Step,
     Suspend,
@@ -34,6 +36,8 @@ from kfext.names import (
     REASON_WRITE_REFUSED,
 )
 
+_OfRunning = Resize | RequestCheckpoint | Rescale | RestartWorkers
+"""The steps of the companion alone."""
 _DEEDS: dict[str, str] = {
     Unsuspend.__name__: "to unsuspend it under its plan",
     Replan.__name__: "its new plan",
@@ -45,6 +49,8 @@ _DEEDS: dict[str, str] = {
     SaveState.__name__: "to note its state",
     Resize.__name__: "to resize its pods",
     RequestCheckpoint.__name__: "to ask it for a checkpoint",
+    Rescale.__name__: "to give it another number of workers",
+    RestartWorkers.__name__: "to note why its workers are replaced",
 }
 
 
@@ -84,7 +90,7 @@ def _other_ways(situation: Situation, step: Step, late: Verdict) -> Iterator[Ste
     gated = situation.behind_gate
     if job.finished or job.deleting or job.released:
         return
-    if isinstance(step, Resize | RequestCheckpoint) or (isinstance(step, SaveState) and not gated):
+    if isinstance(step, _OfRunning) or (isinstance(step, SaveState) and not gated):
         return  # the job goes on as it is
     if not situation.never_released:
         stuck = step.pods if isinstance(step, DeleteUnbound) else ()

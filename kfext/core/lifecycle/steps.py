@@ -58,9 +58,13 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Suspend:
-    """Suspend the job again and forget its plan: one patch of the job."""
+    """Suspend the job again and forget its plan: one patch of the job.
+
+    `workers`: with how many it is to start again, None for as many as the user asked for.
+    """
 
     state: JobState
+    workers: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,28 @@ class RequestCheckpoint:
     verdict: Verdict
 
 
+@dataclass(frozen=True, slots=True)
+class Rescale:
+    """Give a running job another number of workers under a new plan: one patch of the job."""
+
+    plan: Plan
+    workers: int
+    state: JobState
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class RestartWorkers:
+    """Note on the job why, then delete pods that the operator creates again.
+
+    It is for workers that hang since others have gone.
+    """
+
+    pods: tuple[Pod, ...]
+    state: JobState
+    verdict: Verdict
+
+
 Step = (
     Wait
     | Unsuspend
@@ -129,4 +155,6 @@ Step = (
     | SaveState
     | Resize
     | RequestCheckpoint
+    | Rescale
+    | RestartWorkers
 )

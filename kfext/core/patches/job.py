@@ -90,20 +90,41 @@ def replan_patch(raw: Raw, job: TrainingJob, plan: Plan) -> list[Operation]:
     return [*_tests(raw, job), *operations(raw, changes)]
 
 
-def suspend_patch(raw: Raw, job: TrainingJob, state: JobState) -> list[Operation]:
-    """Suspend the job, mark it as ours to resume, and forget its plan and its reduced size."""
+def rescale_patch(
+    raw: Raw, job: TrainingJob, plan: Plan, *, workers: int, state: JobState
+) -> list[Operation]:
+    """Give a running job another number of workers, with the places of all and why."""
+    written = {PLAN: plan.encode(), STATE: state.encode(job_uid=job.uid)}
+    changes: Changes = {
+        "metadata": {"annotations": written},
+        "spec": {job.kind.replica_specs: _resized({}, job, workers=workers)},
+    }
+    return [*_tests(raw, job), *operations(raw, changes)]
+
+
+def suspend_patch(
+    raw: Raw, job: TrainingJob, state: JobState, *, workers: int | None = None
+) -> list[Operation]:
+    """Suspend the job, mark it as ours to resume, and forget its plan.
+
+    It has as many workers then as the user asked for, or `workers`.
+    """
     # If another system resumes it without a plan, its pods must not use ports of other jobs.
     gone: Changes = {"template": {"metadata": {"annotations": _NO_PORTS}}}
     templates: Changes = {group.key: gone for group in job.groups}
-    if state.asked and workers_of(job) == state.admitted:  # else the user has changed it since
+    if workers is not None:
+        templates = _resized(templates, job, workers=workers)
+    elif state.asked and workers_of(job) == state.admitted:  # else the user has changed it since
         templates = _resized(templates, job, workers=state.asked)
+    if workers is None:
+        state = replace(state, asked=0, admitted=0)
     spec: Changes = {"runPolicy": {"suspend": True}, job.kind.replica_specs: templates}
     changes: Changes = {
         "metadata": {
             "annotations": {
                 HELD: job.annotations.get(HELD, "true"),
                 PLAN: None,
-                STATE: replace(state, asked=0, admitted=0).encode(job_uid=job.uid),
+                STATE: state.encode(job_uid=job.uid),
             }
         },
         "spec": spec,

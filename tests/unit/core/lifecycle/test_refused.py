@@ -10,7 +10,9 @@ from kfext.core.lifecycle.situation import Refused
 from kfext.core.lifecycle.steps import (
     Release,
     RequestCheckpoint,
+    Rescale,
     Resize,
+    RestartWorkers,
     SaveState,
     Step,
     Suspend,
@@ -18,6 +20,7 @@ from kfext.core.lifecycle.steps import (
     Wait,
 )
 from kfext.model.job_state import JobState
+from kfext.model.plan import Plan
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.names import (
@@ -179,6 +182,14 @@ GOES_ON: dict[str, tuple[Step, str]] = {
     "asked for a checkpoint": (
         RequestCheckpoint((), 1, Verdict("R", "m")),
         "to ask it for a checkpoint",
+    ),
+    "given another size": (
+        Rescale(Plan("uid-1", 1), 2, JobState(), Verdict("R", "m")),
+        "to give it another number of workers",
+    ),
+    "restarted": (
+        RestartWorkers((), JobState(), Verdict("R", "m")),
+        "to note why its workers are replaced",
     ),
 }
 

@@ -11,6 +11,7 @@ from kfext.core.elastic import workers_of
 from kfext.core.patches.job import (
     release_patch,
     replan_patch,
+    rescale_patch,
     save_state_patch,
     suspend_patch,
     unsuspend_patch,
@@ -131,13 +132,16 @@ def test_start_is_all_or_nothing(change: Any) -> None:
 
 
 @pytest.mark.parametrize("change", [_recreated, _scaled], ids=["created again", "scaled"])
-@pytest.mark.parametrize("patch", ["amend", "stop", "release", "remember"])
+@pytest.mark.parametrize("patch", ["amend", "stop", "rescale", "release", "remember"])
 def test_every_patch_tests_what_it_rests_on(patch: str, change: Any) -> None:
     raw = gang().resumed().raw
     found = parsed(raw)
     operations = {
         "amend": lambda: replan_patch(raw, found, a_plan("a", "b", generation=2)),
         "stop": lambda: suspend_patch(raw, found, JobState(strikes=1)),
+        "rescale": lambda: rescale_patch(
+            raw, found, a_plan("a", generation=2), workers=1, state=JobState(asked=2, admitted=1)
+        ),
         "release": lambda: release_patch(raw, found, RELEASE),
         "remember": lambda: save_state_patch(raw, found, JobState(strikes=1)),
     }[patch]()
@@ -448,3 +452,22 @@ def test_the_largest_gang_is_started_by_a_patch_that_the_api_server_takes() -> N
     assert plan_excess(written, beside=0) == ""
     assert len(json.dumps(patch)) < 1.5 * written
     assert len(json.dumps(template(applied(patch, raw)))) < 1000
+
+
+def test_another_size_is_one_patch_of_workers_plan_and_state() -> None:
+    raw = job().master().worker(3).resumed().raw
+    plan, state = a_plan("a", "b", generation=2), JobState(asked=3, admitted=1)
+    found = applied(rescale_patch(raw, parsed(raw), plan, workers=1, state=state), raw)
+    specs = found["spec"]["pytorchReplicaSpecs"]
+    assert (specs["Worker"]["replicas"], specs["Master"]["replicas"]) == (1, 1)
+    assert decode_plan(found["metadata"]["annotations"][names.PLAN], job_uid="uid-1") == plan
+    assert state_of(parsed(found)) == state
+    assert found["spec"]["runPolicy"]["suspend"] is False
+
+
+def test_a_job_that_is_suspended_to_be_resized_keeps_what_it_asked_for() -> None:
+    raw = job("TFJob").ps(1).worker(3).resumed().raw
+    state = JobState(asked=3, admitted=2)
+    found = parsed(applied(suspend_patch(raw, parsed(raw), state, workers=2), raw))
+    assert (found.suspend, found.held, workers_of(found)) == (True, True, 2)
+    assert state_of(found) == state
