@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from kfext.core.settings.values import Range
 from kfext.model.job import TrainingJob
+from kfext.model.kinds import TENSORFLOW
 
 WORKER = "Worker"
 _NOT_TRAINING = {"PS", "Evaluator"}
@@ -16,10 +17,11 @@ _NOT_TRAINING = {"PS", "Evaluator"}
 def fewest_workers(job: TrainingJob, allowed: Range | None) -> int:
     """Return the fewest workers that a job may start with; all of them if it is not elastic.
 
-    The setting counts training pods: Master and Chief as well as the workers.
+    The setting counts training pods: Master and Chief as well as the workers. A TFJob has the
+    number of its workers written into its pods when it starts, so it can start with any.
     """
     asked = workers_of(job)
-    if allowed is None or not job.elastic:
+    if allowed is None or not (job.elastic or job.kind is TENSORFLOW):
         return asked
     others = sum(
         group.replicas for group in job.groups if group.type not in {WORKER, *_NOT_TRAINING}

@@ -16,6 +16,7 @@ from kfext.model.priority import PriorityClass
 from kfext.model.verdict import Verdict
 from kfext.names import QUEUED
 from kfext.state.cluster import Cluster
+from kfext.state.promises import Promises
 from kfext.state.quotas import Quotas
 from kfext.state.reservation_manager import ReservationManager
 from kfext.state.settings import JobSettings
@@ -37,7 +38,8 @@ class Queue:
         self.quotas = Quotas(cluster)
         self.no_fits = NoFitCache()
         self.autoscaler = False
-        self._reservations = ReservationManager(cluster, settings)
+        self.promises = Promises(cluster.ledger, cluster.mark_queue)
+        self._reservations = ReservationManager(cluster, settings, self.promises)
         self._cluster = cluster
         self._queued: dict[str, TrackedJob] = {}
         self._turns: dict[str, tuple[TrainingJob, order.Turn]] = {}
@@ -88,6 +90,7 @@ class Queue:
         """Take in that a job is gone."""
         self._turns.pop(uid, None)
         self._shown.pop(uid, None)
+        self.promises.drop(uid)
         if self._queued.pop(uid, None) is not None:
             self._moved = True
             self._looked_at = None
@@ -96,6 +99,10 @@ class Queue:
         """Return the jobs in the queue, in order."""
         queued = (tracked for tracked in self._queued.values() if tracked.queued)
         return sorted(queued, key=self.turn)
+
+    def reservable_in(self, tracked: TrackedJob, *, now: float) -> float:
+        """Return in how many seconds a job may have a reservation."""
+        return self._reservations.due_in(tracked, now=now)
 
     # --- the reservation ------------------------------------------------------------------------
 
@@ -198,6 +205,7 @@ class Queue:
             ahead=kept is not None and (holder is None or self.turn(tracked) <= self.turn(holder)),
             crowded=self._cluster.backlog.crowd,
             autoscaler=self.autoscaler,
+            promised=self.promises.of(tracked.job.uid),
             quota=self.quotas.of(tracked, self.classes),
         )
 

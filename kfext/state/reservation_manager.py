@@ -12,6 +12,7 @@ from kfext.core.queue.reservation import Reservation
 from kfext.model.job import TrainingJob
 from kfext.names import REASON_WAITING_FOR_OPERATOR
 from kfext.state.cluster import Cluster
+from kfext.state.promises import Promises
 from kfext.state.settings import JobSettings
 from kfext.state.tracked_job import TrackedJob
 
@@ -33,13 +34,19 @@ class ReservationManager:
     the holder comes after the other jobs that are due.
     """
 
-    def __init__(self, cluster: Cluster, settings: Callable[[TrackedJob], JobSettings]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: Callable[[TrackedJob], JobSettings],
+        promises: Promises,
+    ) -> None:
         self.kept: Reservation | None = None
         self.since: float | None = None
         self.on_break = False
         self._failures: list[tuple[TrackedJob, Exception]] = []
         self._cluster = cluster
         self._settings = settings
+        self._promises = promises
         self._basis: tuple[object, ...] = ()
         self._known: tuple[int, int] = (-1, -1)
         self._nowhere: set[Hashable] = set()
@@ -178,7 +185,10 @@ class ReservationManager:
                 self._cluster.ledger,
                 limits,
                 ends={one.job.uid: ends for one in jobs if (ends := one.job.ends) is not None},
-                ignoring=self.kept.claims if self.kept else (),
+                ignoring=(
+                    *(self.kept.claims if self.kept else ()),
+                    *self._promises.of(tracked.job.uid),
+                ),
             )
         except Exception as error:
             # A failed search for one job must not keep all others from being placed.

@@ -4,9 +4,10 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kfext.core.elastic import with_workers
 from kfext.core.ledger.claim import Claim
 from kfext.core.lifecycle.queued import HOPELESS
-from kfext.core.lifecycle.steps import Replan, Step, Unsuspend, Wait
+from kfext.core.lifecycle.steps import Replan, Rescale, Step, Unsuspend, Wait
 from kfext.model.backoff import exponential_backoff
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
@@ -45,7 +46,8 @@ class TrackedJob:
 
     `raw`: the JSON object for which patches are made.
     `assumed`: a plan that is being written to the job; it claims its nodes until the answer is in.
-    `busy`: whether a step is being written.
+    `assumed_workers`: with how many workers, None if with as many as it has.
+    `busy`: whether a step is being written; `by_companion`: whether that is the companion's.
     `not_before`: when a step that failed may be tried again.
     `step`: the name of the step that was last written.
     `refusals`: the steps that were refused for good, by name.
@@ -68,7 +70,9 @@ class TrackedJob:
     plan: Plan | None
     state: JobState
     assumed: Plan | None = None
+    assumed_workers: int | None = None
     busy: bool = False
+    by_companion: bool = False
     not_before: float = 0.0
     step: str = ""
     refusals: dict[str, Refusal] = field(default_factory=dict)
@@ -96,8 +100,11 @@ class TrackedJob:
 
     @property
     def started(self) -> TrainingJob:
-        """The job as it will be once the step that is being written has unsuspended it."""
-        return self.job if self.assumed is None else replace(self.job, suspend=False)
+        """The job as it will be once the step that is being written has started or resized it."""
+        if self.assumed is None:
+            return self.job
+        job = replace(self.job, suspend=False)
+        return job if self.assumed_workers is None else with_workers(job, self.assumed_workers)
 
     @property
     def queued(self) -> bool:
@@ -137,7 +144,8 @@ class TrackedJob:
         self.hopeless_since = self._hopeless_since(step, at=at)
         if not isinstance(step, Wait):
             self.busy, self.unclaimed, self.step = True, False, type(step).__name__
-            self.assumed = step.plan if isinstance(step, Unsuspend | Replan) else None
+            self.assumed = step.plan if isinstance(step, Unsuspend | Replan | Rescale) else None
+            self.assumed_workers = step.workers if isinstance(step, Rescale) else None
             return None
         ended = None
         if step.phase != self.phase:
@@ -157,7 +165,8 @@ class TrackedJob:
 
     def finish(self) -> None:
         """Take in that the step has been written, or was abandoned."""
-        self.assumed, self.busy = None, False
+        self.assumed, self.assumed_workers = None, None
+        self.busy = self.by_companion = False
 
     def succeed(self) -> None:
         """Take in that a write was not refused."""

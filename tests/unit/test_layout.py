@@ -11,6 +11,7 @@ LAID_OUT = ("core", "state")
 """The packages of kfext whose tests are laid out like them."""
 
 ELSEWHERE: dict[str, str] = {
+    "core/admission/hold": "unit/core/admission/test_job decides through it",
     "state/queue": "unit/controller/test_queue drives it through the planner",
     "state/quotas": "unit/controller/test_queue drives it through the planner",
     "state/recording": "test_outlook compares a planner with one made from its snapshot",

@@ -83,3 +83,30 @@ def port_claims(job: TrainingJob, plan: Plan) -> Mapping[Hashable, Claim]:
         )
         for node, ports in found.items()
     }
+
+
+def joins_block(
+    job: TrainingJob, larger: TrainingJob, plan: Plan, *, places: Assignment, ledger: Ledger
+) -> bool:
+    """Return whether a job can become larger within its block of ports.
+
+    Its pods keep the ports that they have, and those of the new pods are free on their nodes:
+    others may have a port behind the end of the block.
+    """
+    present, slots_then = slots(job, plan.assignment), slots(larger)
+    if any(slots_then.get(key) != slot for key, slot in present.items()):
+        return False
+    new = [
+        (places[key], plan.port + slot)
+        for key, slot in slots_then.items()
+        if key not in present and key in places
+    ]
+    nodes = {node for node, _ in new}
+    taken = {
+        (claim.node, number)
+        for claim in ledger.claims_on(nodes)
+        if claim.job != job.uid
+        for protocol, number in claim.host_ports
+        if protocol == TCP
+    }
+    return not taken.intersection(new)

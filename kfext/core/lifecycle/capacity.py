@@ -37,7 +37,7 @@ def find_place(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Ass
         return refusal
     found = _place(situation, ledger, limits, ignoring=situation.open_claims)
     if isinstance(found, Verdict):
-        found = _short(situation, ledger) or found
+        found = _short(situation, ledger, whole=found)
     if not isinstance(found, Verdict):
         return found
     kept, preemptible = _kept(situation, ledger), _would_preempt(situation, ledger)
@@ -72,15 +72,20 @@ def _why_apart(situation: Situation, found: Assignment, ledger: Ledger) -> str:
     return why_more_nodes(found, least, why=why)
 
 
-def _short(situation: Situation, ledger: Ledger) -> Assignment | None:
-    """Return nodes for as many workers of an elastic job as fit, None if its minimum does not."""
+def _short(situation: Situation, ledger: Ledger, *, whole: Verdict) -> Assignment | Verdict:
+    """Return nodes for as many workers of an elastic job as fit, or why its minimum does not.
+
+    `whole`: why all of them do not.
+    """
     job = situation.job
     fewest, most = fewest_workers(job, situation.settings.elastic), workers_of(job) - 1
-    best: Assignment | None = None
+    best: Assignment | Verdict = whole
     while fewest <= most:
-        middle = (fewest + most + 1) // 2 if best else fewest
+        middle = fewest if isinstance(best, Verdict) else (fewest + most + 1) // 2
         smaller = replace(situation, job=with_workers(job, middle))
         found = _place(smaller, ledger, smaller.limits, ignoring=situation.open_claims)
+        if isinstance(found, Verdict) and isinstance(best, Verdict):
+            return found
         if isinstance(found, Verdict):
             most = middle - 1
         else:
@@ -93,7 +98,8 @@ def _shape(situation: Situation, limits: Limits) -> Hashable:
     return (
         shape_of(situation.job),
         limits,
-        bool(situation.open_claims),
+        # Nobody else has the claims of a promise; a reservation is there once or not at all.
+        (len(situation.open_claims), situation.context.promised),
         fewest_workers(situation.job, situation.settings.elastic),
         context.priority if context.preempts else None,
         # A refusal names them, and not everybody may read every name.
@@ -116,9 +122,11 @@ def _place(
 def _kept(situation: Situation, ledger: Ledger) -> Verdict | None:
     """Return the verdict that only the reservation of another job is in the way, None if not."""
     kept = situation.context.reservation
-    if kept is None or situation.open_claims:
+    open_to = situation.open_claims
+    if kept is None or set(kept.claims) <= set(open_to):
         return None
-    if isinstance(_place(situation, ledger, situation.limits, ignoring=kept.claims), Verdict):
+    ignoring = (*kept.claims, *open_to)
+    if isinstance(_place(situation, ledger, situation.limits, ignoring=ignoring), Verdict):
         return None
     return Verdict(REASON_RESERVED, _kept_words(situation, kept))
 

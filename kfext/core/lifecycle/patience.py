@@ -1,11 +1,14 @@
 """How long kfext holds back the rest of a partly bound gang, and what follows then."""
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from kfext.core.lifecycle.situation import Situation, queued_since
 from kfext.core.lifecycle.steps import Release, SaveState, Step, Suspend, Wait
 from kfext.core.observed import observed
+from kfext.model.job import TrainingJob
 from kfext.model.job_state import EXCLUDED_SECONDS, JobState
+from kfext.model.plan import Plan
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_NO_ELIGIBLE_NODE, REASON_NO_ROOM, REASON_TOO_BIG
@@ -67,13 +70,18 @@ def suspend(situation: Situation, state: JobState) -> Suspend:
     """
     job = situation.job
     ran = job.has("Running") or job.has("Restarting")
-    return Suspend(
-        replace(
-            state,
-            suspended_at=situation.now,
-            queued_since=0.0 if ran else queued_since(job, situation.state),
-            observed=observed(job, situation.pods, state, plan=situation.plan),
-            generation=situation.generation,
-            cpu=state.cpu.without_pods(),
-        )
+    state = replace(state, queued_since=0.0 if ran else queued_since(job, situation.state))
+    return Suspend(suspended(state, job, situation.pods, plan=situation.plan, now=situation.now))
+
+
+def suspended(
+    state: JobState, job: TrainingJob, pods: Collection[Pod], *, plan: Plan | None, now: float
+) -> JobState:
+    """Return the state of a job that is suspended under a plan; `now` is in epoch seconds."""
+    return replace(
+        state,
+        suspended_at=now,
+        observed=observed(job, pods, state, plan=plan),
+        generation=max(plan.generation if plan else 0, state.generation),
+        cpu=state.cpu.without_pods(),
     )

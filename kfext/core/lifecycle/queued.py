@@ -109,8 +109,13 @@ def _start(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
 
 
 def _short(situation: Situation, *, admitted: int) -> JobState:
-    """Return the state of a job that starts with fewer workers than the user asked for."""
-    return replace(situation.state, asked=workers_of(situation.job), admitted=admitted)
+    """Return the state of a job that starts with fewer workers than the user asked for.
+
+    One that was suspended to get another number of workers has that already; see `scale`.
+    """
+    state, now = situation.state, workers_of(situation.job)
+    asked = state.asked if state.asked and state.admitted == now else now
+    return replace(state, asked=asked, admitted=admitted)
 
 
 def _within_quota(situation: Situation) -> Situation | Verdict:

@@ -45,6 +45,7 @@ class QueueContext:
     `crowded`: over all jobs, the operator still has to create more pods than this number, so no
         more are planned; 0 if it has not.
     `autoscaler`: whether the cluster has one.
+    `promised`: the claims of what other jobs are giving up for this one.
     `quota`: what the quotas of the namespace allow.
     """
 
@@ -57,6 +58,7 @@ class QueueContext:
     ahead: bool = False
     crowded: int = 0
     autoscaler: bool = False
+    promised: tuple[Hashable, ...] = ()
     quota: QuotaView = field(default_factory=QuotaView)
 
 
@@ -102,15 +104,15 @@ class Situation:
 
     @property
     def open_claims(self) -> tuple[Hashable, ...]:
-        """The claims of a reservation that this job may use."""
+        """The claims that this job may use: what it was promised, and perhaps a reservation."""
         kept = self.context.reservation
         if kept is None:
-            return ()
+            return self.context.promised
         deadline = self.job.deadline
         ends = None if deadline is None else self.now + deadline
         # A job that already runs goes first: its lost members must not wait for the queue.
         free = self.context.ahead or not self.job.suspend or kept.lets_in(ends)
-        return tuple(kept.claims) if free else ()
+        return (*self.context.promised, *kept.claims) if free else self.context.promised
 
     @property
     def behind_gate(self) -> tuple[Pod, ...]:

@@ -27,6 +27,11 @@ FEWEST: Mapping[str, tuple[JobBuilder, Range | None, int]] = {
     "never more than it asked for": (torch(2), Range(4, 8), 2),
     "all without the setting": (torch(8), None, 8),
     "all of a job that cannot run with fewer": (job().worker(8).held(), Range(3, 8), 8),
+    "a TFJob, as its pods get the number when they start": (
+        job("TFJob").ps(1).worker(8).held(),
+        Range(3, 8),
+        3,
+    ),
     "all of a job with a Master, which fixes the ranks": (torch(8).master(), Range(3, 9), 8),
 }
 

@@ -61,10 +61,16 @@ SIZES: dict[str, tuple[JobBuilder, Range, int, Sizes]] = {
         Sizes(4, 3, 3, 4),
     ),
     "a job that cannot run with fewer gives none": (
-        job("TFJob").worker(4),
+        job().worker(4),
         Range(2, 8),
         4,
         Sizes(4, 4, 8, 4),
+    ),
+    "a TFJob that has to start anew for it may have fewer all the same": (
+        job("TFJob").worker(4),
+        Range(2, 8),
+        4,
+        Sizes(4, 2, 8, 4),
     ),
 }
 

@@ -1,0 +1,50 @@
+"""Capacity that is about to be freed, and for which job: no other one may take it meanwhile."""
+
+from collections.abc import Callable, Hashable, Iterable
+
+from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.placement.gang import Member
+from kfext.model.plan import Assignment
+
+
+class Promises:
+    """The promises by the uid of the job. `freed` is called when capacity is no longer promised."""
+
+    def __init__(self, ledger: Ledger, freed: Callable[[], None]) -> None:
+        self._ledger = ledger
+        self._freed = freed
+        self._kept: dict[str, tuple[Hashable, ...]] = {}
+
+    def keep(self, uid: str, members: Iterable[Member], places: Assignment) -> None:
+        """Promise a job the places of its members, in place of an earlier promise.
+
+        Pods that are about to end may still be there, so a node can have more claims than room.
+        """
+        self.drop(uid)
+        claims: dict[Hashable, Claim] = {
+            ("promise", uid, member.key): Claim(
+                node=places[member.key],
+                requests=member.requests,
+                host_ports=member.constraints.host_ports,
+            )
+            for member in members
+        }
+        self._ledger.claim_all(claims)
+        self._kept[uid] = tuple(claims)
+
+    def drop(self, uid: str) -> None:
+        """Promise a job nothing any more."""
+        keys = self._kept.pop(uid, ())
+        for key in keys:
+            self._ledger.drop(key)
+        if keys:
+            self._freed()
+
+    def kept(self) -> tuple[str, ...]:
+        """Return the uids of the jobs that were promised anything."""
+        return tuple(self._kept)
+
+    def of(self, uid: str) -> tuple[Hashable, ...]:
+        """Return the claims that only this job may use."""
+        return self._kept.get(uid, ())
