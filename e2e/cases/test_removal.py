@@ -117,7 +117,7 @@ def test_the_manual_waits_until_no_pod_has_limits_of_kfext(
     shell.run(f"! ({still})")
     for resized in (True, False):
         shown = Shown(resized, Verdict(names.REASON_CPU_MOVED, "700m"))
-        conditions = [encode_companion("none", shown, Conditions(time.time))]
+        conditions = encode_companion("none", {names.RESIZED: shown}, Conditions(time.time))
         space.kube.patch(status, {"status": {"conditions": conditions}})
         shell.run(still if resized else f"! ({still})")
     shell.run(wait)

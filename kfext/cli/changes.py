@@ -35,7 +35,7 @@ def changes(job: TrainingJob, raw: Raw, plan: Plan | None) -> Iterator[str]:
     if plan is not None and plan.port:
         yield from (f"its pods: {what}, because {why}" for what, why in edits_of(job.kind))
     if asked := state_of(job).asked:
-        yield f"started with {workers_of(job)} workers, as {asked} did not fit ({names.STATE})"
+        yield f"has {workers_of(job)} workers, and asks for {asked} ({names.STATE})"
     if job.released:
         yield f"marked as released: {job.annotations[names.RELEASED]}"
 

@@ -8,6 +8,7 @@ from typing import Any
 from kfext import names
 from kfext.cli.changes import changes, cpu_changes
 from kfext.cli.cluster import ClusterOptions, Raw, find_job, pods_of
+from kfext.cli.companion import LINES
 from kfext.cli.companion import in_words as companion_words
 from kfext.cli.output import printed
 from kfext.cli.progress import in_words as progress_words
@@ -103,12 +104,12 @@ def in_words(explanation: Mapping[str, Any]) -> str:
     lines += [
         f"  {item['type']} {item['status']}: {item['message']}"
         for item in explanation["conditions"]
-        if item["message"] != explanation["message"] and item["type"] != names.RESIZED
+        if item["message"] != explanation["message"] and item["type"] not in LINES
     ]
     lines += [
-        f"  resize   {companion_words(item)}"
+        f"  {LINES[item['type']]:<8} {companion_words(item)}"
         for item in explanation["conditions"]
-        if item["type"] == names.RESIZED
+        if item["type"] in LINES
     ]
     if explanation["progress"] is not None:
         lines += [f"  progress {words}" for words in progress_words(explanation["progress"])]

@@ -26,7 +26,7 @@ from kfext.kube.usage import Usage
 from kfext.model.moment import Moment
 from kfext.model.plan import Plan
 from kfext.model.verdict import Verdict
-from kfext.names import PLACED, QUEUED, REASON_RESIZE_REFUSED
+from kfext.names import PLACED, QUEUED, REASON_RESIZE_REFUSED, REASON_SCALE_REFUSED, RESIZED
 from kfext.state.planner import Planner
 from kfext.state.tracked_job import TrackedJob
 
@@ -37,6 +37,7 @@ _STALE_SECONDS = 150.0
 _TICK_LIMIT_SECONDS = 15.0
 _SWEEP_SECONDS = 300.0
 _STAND_BY_SECONDS = 10.0
+_REFUSED = frozenset({REASON_RESIZE_REFUSED, REASON_SCALE_REFUSED})
 
 
 class Controller:
@@ -66,7 +67,7 @@ class Controller:
             wake=self._wake,
             writer=StepExecutor(client=client, cluster=self.planner.cluster, events=self._events),
             show=self._show,
-            show_resized=self._show_resized,
+            show_companion=self._show_companion,
             metrics=metrics,
         )
         self._progress_reader = ProgressReader(
@@ -152,15 +153,15 @@ class Controller:
         if reported is not None:
             self.plan_writer.show_progress(tracked.job, reported)
 
-    def _show_resized(self, tracked: TrackedJob, shown: Shown | None) -> None:
+    def _show_companion(self, tracked: TrackedJob, type_: str, shown: Shown | None) -> None:
         """Show what the companion does to a job, and a refusal as an event."""
-        self.plan_writer.show_companion(tracked.job, shown)
-        if shown is not None and shown.verdict.reason == REASON_RESIZE_REFUSED:
+        self.plan_writer.show_companion(tracked.job, type_, shown)
+        if shown is not None and shown.verdict.reason in _REFUSED:
             self._events.record(
                 reference(tracked.job),
                 reason=shown.verdict.reason,
                 message=shown.verdict.message,
-                action="Resize",
+                action="Resize" if type_ == RESIZED else "Rescale",
                 warning=True,
             )
 

@@ -18,7 +18,9 @@ from kfext.core.lifecycle.steps import (
     Release,
     Replan,
     RequestCheckpoint,
+    Rescale,
     Resize,
+    RestartWorkers,
     SaveState,
     Step,
     Suspend,
@@ -38,8 +40,8 @@ _TICK_SECONDS = 5.0  # without any event; only so that liveness can be seen
 Show = Callable[[TrackedJob, str | None, Verdict | None], None]
 """Called with the phase of a job and its reason whenever the job was looked at."""
 
-ShowResized = Callable[[TrackedJob, Shown | None], None]
-"""Called with what is to be shown of the companion whenever that has changed."""
+ShowCompanion = Callable[[TrackedJob, str, Shown | None], None]
+"""Called with a condition of the companion, by type, whenever what is to be shown has changed."""
 
 
 class Reconciler:
@@ -52,7 +54,7 @@ class Reconciler:
         wake: asyncio.Event,
         writer: StepExecutor,
         show: Show,
-        show_resized: ShowResized,
+        show_companion: ShowCompanion,
         metrics: Metrics,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -62,7 +64,7 @@ class Reconciler:
         self._wake = wake
         self._writer = writer
         self._show = show
-        self._show_resized = show_resized
+        self._show_companion = show_companion
         self._metrics = metrics
         self._wall = wall
         self._monotonic = monotonic
@@ -105,10 +107,10 @@ class Reconciler:
         for report in tick.reports:
             self._show(report.tracked, report.phase, report.verdict)
         if not tick.remainder:
-            self._resize(writes)
+            self._change_running(writes)
         return tick.remainder
 
-    def _resize(self, writes: asyncio.TaskGroup) -> None:
+    def _change_running(self, writes: asyncio.TaskGroup) -> None:
         """Begin to write what the companion decides, once nothing waits for a placement."""
         companion = self._planner.companion
         try:
@@ -119,11 +121,11 @@ class Reconciler:
             self._metrics.steps.labels(step=Resize.__name__, outcome="failed").inc()
             return
         for tracked, error in companion.failures:
-            _log.error("no resize", job=tracked.job.name, exc_info=error)
+            _log.error("left alone", job=tracked.job.name, exc_info=error)
         for tracked, step in steps:
             writes.create_task(self._carry_out(tracked, step))
-        for tracked, shown in companion.news():
-            self._show_resized(tracked, shown)
+        for tracked, type_, shown in companion.news():
+            self._show_companion(tracked, type_, shown)
 
     def now(self) -> Moment:
         """Return the present moment."""
@@ -160,7 +162,7 @@ def _final(error: ApiError | Unpatchable) -> str:
 def _decision(step: Step) -> dict[str, object]:
     """Return what a log line shows of a decision: its reason, and the nodes that it is about."""
     match step:
-        case Unsuspend(plan, verdict) | Replan(plan, verdict):
+        case Unsuspend(plan, verdict) | Replan(plan, verdict) | Rescale(plan, verdict=verdict):
             return {"reason": verdict.reason, "nodes": plan.nodes}
         case Pin(pins):
             return {"nodes": tuple(sorted({node for _, node in pins}))}
@@ -169,7 +171,10 @@ def _decision(step: Step) -> dict[str, object]:
         case DeleteUnbound(pods, state):
             return {"reason": state.reason, "nodes": tuple(sorted({pod.home for pod in pods}))}
         case (
-            Release(verdict=verdict) | Resize(verdict=verdict) | RequestCheckpoint(verdict=verdict)
+            Release(verdict=verdict)
+            | Resize(verdict=verdict)
+            | RequestCheckpoint(verdict=verdict)
+            | RestartWorkers(verdict=verdict)
         ):
             return {"reason": verdict.reason}
         case _:

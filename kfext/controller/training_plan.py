@@ -1,6 +1,7 @@
 """The content of a TrainingPlan, as values and as the API server's JSON."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -57,8 +58,8 @@ class TrainingPlanStatus:
     """Why the pods have, or do not have, the host network that was requested."""
     progress: Reported | None = None
     """What the job last reported about itself, None if nothing is known."""
-    companion: Shown | None = None
-    """What the companion does to the job, None if that has not opted in."""
+    companion: Mapping[str, Shown] = field(default_factory=dict)
+    """What the companion does to the job, by type of condition; empty if it has not opted in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +181,7 @@ def encode_status(uid: str, status: TrainingPlanStatus, conditions: Conditions) 
         )
         if verdict is not None
     ]
-    if status.companion is not None:
-        known.append(encode_companion(uid, status.companion, conditions))
+    known += encode_companion(uid, status.companion, conditions)
     return {
         "phase": status.phase,
         "nodes": list(status.nodes),

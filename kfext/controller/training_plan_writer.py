@@ -95,13 +95,14 @@ class TrainingPlanWriter:
                 progress = written.progress
         self._want(job, replace(status, progress=progress))
 
-    def show_companion(self, job: TrainingJob, companion: Shown | None) -> None:
-        """Have the job's TrainingPlan show what the companion does, None if it has not opted in."""
+    def show_companion(self, job: TrainingJob, type_: str, shown: Shown | None) -> None:
+        """Have the job's TrainingPlan show a condition of the companion, None to have it gone."""
         if job.uid in self._wanted:  # else its phase comes first
             _, status = self._wanted[job.uid]
-            self._want(
-                job, replace(status, companion=companion and companion_as_written(companion))
-            )
+            companion = {key: one for key, one in status.companion.items() if key != type_}
+            if shown is not None:
+                companion[type_] = companion_as_written(shown)
+            self._want(job, replace(status, companion=companion))
 
     def reason(self, job: TrainingJob) -> str:
         """Return the reason last shown for a job, empty if none."""

@@ -11,6 +11,11 @@ def pods(number: int) -> str:
     return f"{number} pod" if number == 1 else f"{number} pods"
 
 
+def workers(number: int) -> str:
+    """Return a number of workers in words."""
+    return f"{number} worker" if number == 1 else f"{number} workers"
+
+
 def cpus(millicores: int) -> str:
     """Return an amount of CPU in words."""
     return "1 CPU" if millicores == 1000 else f"{millicores / 1000:g} CPUs"

@@ -1,12 +1,13 @@
-"""The companion: which CPU sizes of running jobs are written next, and what is shown of that.
+"""The companion: what is changed of running jobs next, and what is shown of that.
 
-Signals -> what each policy advises -> one choice -> one operation in flight for each job. It is
-pulled, like the planner: `steps` returns what is to be written, `finish` takes in the outcome. Only
-jobs whose pods run are touched, so no placement waits for it.
+First how many workers they have (state.scaling), then the CPU of their pods: signals -> what each
+policy advises -> one choice -> one operation in flight for each job. It is pulled, like the
+planner: `steps` returns what is to be written, `finish` takes in the outcome. Only jobs whose pods
+run are touched, so no placement waits for it.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from kfext.core.companion.arbitration import arbitrate
 from kfext.core.companion.cadence import Cadence, neighbourhoods
@@ -17,14 +18,16 @@ from kfext.core.companion.restoring import is_resized, restoring
 from kfext.core.companion.shown import Shown
 from kfext.core.companion.signals import JobSignal, Signals
 from kfext.core.companion.trial import begin_trial
-from kfext.core.lifecycle.steps import Resize
+from kfext.core.lifecycle.steps import Resize, Step
 from kfext.core.settings.resolve import Settings
 from kfext.model.moment import Moment
+from kfext.names import RESIZED, SCALED
 from kfext.state.cluster import Cluster
 from kfext.state.companion_words import shown_of
 from kfext.state.neighbours import charge, judged
 from kfext.state.operations import Operations
 from kfext.state.progress import JobsProgress
+from kfext.state.scaling.scaling import Scaling
 from kfext.state.tracked_job import TrackedJob
 from kfext.state.watched_job import WatchedJob
 from kfext.state.watched_jobs import WatchedJobs
@@ -34,12 +37,15 @@ LOOK_SECONDS = 10.0
 MOST_BEGUN = 16
 """Operations that begin after one look."""
 
+News = tuple[TrackedJob, str, Shown | None]
+"""A job, the type of the condition that is new, and what to show; None: the condition is gone."""
 _Begun = list[tuple[WatchedJob, Resize | None]]
 
 
 class Companion:
-    """Decides on the CPU of jobs that opted in.
+    """Decides on the size and the CPU of jobs that opted in.
 
+    `scaling` decides on their size.
     `failures`: errors of ours in the last `steps`, each with a job that it was about.
     `settings_of` returns what holds for a job; `changes` counts those to a namespace's quotas.
     """
@@ -50,16 +56,42 @@ class Companion:
         progress: JobsProgress,
         settings_of: Callable[[TrackedJob], Settings],
         changes: Callable[[str], int],
+        scaling: Scaling,
     ) -> None:
         self.failures: list[tuple[TrackedJob, Exception]] = []
+        self._scaling = scaling
+        self._scaled: set[str] = set()
         self._operations = Operations(cluster, progress.uses, changes)
-        self._jobs = WatchedJobs(cluster, progress, settings_of, self._operations.paused)
+        self._jobs = WatchedJobs(cluster, progress, settings_of, self._is_occupied)
+        scaling.leave_out(self._has_operation)
         self._cadences = {policy.name: Cadence() for policy in POLICIES}
         self._looked = -math.inf
         self._first = 0
 
-    def steps(self, now: Moment) -> list[tuple[TrackedJob, Resize]]:
+    def steps(self, now: Moment) -> list[tuple[TrackedJob, Step]]:
         """Return what is to be written now; each job is busy until `finish`."""
+        scaled = self._scaling.steps(now)
+        self._scaled |= {tracked.job.uid for tracked, _ in scaled}
+        self._decide(scaled, now)
+        resized = self._resizes(now)
+        self._decide(resized, now)
+        self.failures += self._scaling.failures
+        return [*scaled, *resized]
+
+    def next_look(self) -> float:
+        """Return when to look again at the latest, in monotonic seconds."""
+        return self._scaling.next_look()
+
+    def note_start(self, now: Moment) -> None:
+        """Take in that a job is started."""
+        self._scaling.note_start(now.monotonic)
+
+    def _decide(self, steps: Sequence[tuple[TrackedJob, Step]], now: Moment) -> None:
+        for tracked, step in steps:
+            tracked.decide(step, at=now.monotonic)
+            tracked.by_companion = True
+
+    def _resizes(self, now: Moment) -> list[tuple[TrackedJob, Step]]:
         at, self.failures = now.monotonic, []
         begun = [(one, self._operations.advance(one, now=at)) for one in self._jobs.by_uid.values()]
         if at - self._looked >= LOOK_SECONDS or self._jobs.any_has_left():
@@ -67,20 +99,34 @@ class Companion:
             self._looked = at
             self._jobs.enrol(at)
             begun += self._look(at, seconds=seconds)
-        steps = [(one.tracked, step) for one, step in begun if step is not None]
-        for tracked, step in steps:
-            tracked.decide(step, at=at)
-        return steps
+        return [(one.tracked, step) for one, step in begun if step is not None]
 
     def finish(self, tracked: TrackedJob, *, complete: bool, final: str, now: float) -> None:
         """Take in what came of a step; `final`: why the API server would refuse it again."""
-        watched = self._jobs.by_uid.get(tracked.job.uid)
+        uid = tracked.job.uid
+        if uid in self._scaled:
+            self._scaled.discard(uid)
+            self._scaling.finish(tracked, complete=complete, final=final, now=now)
+            return
+        watched = self._jobs.by_uid.get(uid)
         if watched is not None:
             self._operations.finish(watched, complete=complete, final=final, now=now)
 
-    def news(self) -> list[tuple[TrackedJob, Shown | None]]:
-        """Return the jobs of which something else is to be shown than before; None: nothing."""
-        return self._jobs.news()
+    def _is_occupied(self, watched: WatchedJob, now: float) -> bool:
+        """Return whether nothing is tried on the CPU of a job for now."""
+        changing = self._scaling.changing(watched.tracked.job.uid)
+        return changing or self._operations.paused(watched, now)
+
+    def _has_operation(self, uid: str) -> bool:
+        watched = self._jobs.by_uid.get(uid)
+        return watched is not None and watched.operation is not None
+
+    def news(self) -> list[News]:
+        """Return the jobs of which something else is to be shown than before."""
+        return [
+            *((tracked, RESIZED, shown) for tracked, shown in self._jobs.news()),
+            *((tracked, SCALED, shown) for tracked, shown in self._scaling.news()),
+        ]
 
     def _look(self, now: float, *, seconds: float) -> _Begun:
         """Return what begins now: first what is given back, then what policies propose.

@@ -16,7 +16,7 @@ from kfext.core.lifecycle.lapse import claims_last
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.refused import while_refused
 from kfext.core.lifecycle.situation import Refused, Situation
-from kfext.core.lifecycle.steps import Resize, Step, Wait
+from kfext.core.lifecycle.steps import Step, Unsuspend, Wait
 from kfext.core.queue.order import priority_class
 from kfext.model.moment import Moment
 from kfext.model.verdict import Verdict
@@ -26,6 +26,7 @@ from kfext.state.cluster import Cluster
 from kfext.state.companion import Companion
 from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
+from kfext.state.scaling.scaling import Scaling
 from kfext.state.settings import SettingsSource
 from kfext.state.tracked_job import TrackedJob
 
@@ -89,6 +90,12 @@ class Planner:
             self.progress,
             lambda one: self.settings.of_tracked(one).settings,
             self.queue.quotas.changes,
+            Scaling(
+                self.cluster,
+                self.queue,
+                self.progress,
+                lambda one: self.settings.of_tracked(one).settings,
+            ),
         )
         self.alarms = Alarms()
         self._most = most
@@ -133,8 +140,8 @@ class Planner:
         )
 
     def next_alarm(self) -> float:
-        """Return when the next alarm is due, in monotonic seconds, or infinity."""
-        return self.alarms.next()
+        """Return when there is something to look at again, in monotonic seconds, or infinity."""
+        return min(self.alarms.next(), self.companion.next_look())
 
     def finish(
         self,
@@ -151,9 +158,9 @@ class Planner:
         answer of the API server if it would refuse the step again; then what to show of the job
         meanwhile is returned.
         """
-        uid = tracked.job.uid
+        uid, by_companion = tracked.job.uid, tracked.by_companion
         tracked.finish()
-        if tracked.step == Resize.__name__:
+        if by_companion:
             done = complete and not refused
             self.companion.finish(tracked, complete=done, final=final, now=now.monotonic)
             self.cluster.sync_claims(tracked)
@@ -201,6 +208,9 @@ class Planner:
             draft.steps.append((tracked, step))
             if tracked.assumed is not None:
                 self.cluster.sync_claims(tracked)
+            if isinstance(step, Unsuspend):
+                self.queue.promises.drop(uid)  # its plan claims its places now
+                self.companion.note_start(now)
             return
         again = min(math.inf if step.again is None else step.again, left if left > 0 else math.inf)
         if math.isinf(again):

@@ -84,7 +84,7 @@ class WatchedJobs:
                 found.append(signal)
             elif one.chosen and one.unfit:
                 unfit = Verdict(names.REASON_STANDS_DOWN, one.unfit)
-                self.tell(one, Shown(resized=False, verdict=unfit))
+                self.tell(one, Shown(holds=False, verdict=unfit))
         running = self._progress.running()
         signals = signals_of(self._cluster, found, self._progress.uses, measured=running)
         restricted = any(is_resized(job, signals) for job in signals.jobs)

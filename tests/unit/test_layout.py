@@ -16,6 +16,13 @@ ELSEWHERE: dict[str, str] = {
     "state/quotas": "unit/controller/test_queue drives it through the planner",
     "state/recording": "test_outlook compares a planner with one made from its snapshot",
     "state/reservation_manager": "unit/controller/test_queue drives it through the planner",
+    "state/scaling/decisions": "unit/state/scaling/test_scaling drives it",
+    "state/scaling/follow_up": "unit/state/scaling/test_scaling drives it",
+    "state/scaling/growth": "unit/state/scaling/test_scaling drives it",
+    "state/scaling/guard": "unit/state/scaling/test_scaling drives it",
+    "state/scaling/rescalings": "unit/state/scaling/test_scaling drives it",
+    "state/scaling/room": "unit/state/scaling/test_scaling drives it",
+    "state/scaling/scaled_jobs": "unit/state/scaling/test_scaling drives it",
     "state/watched_jobs": "unit/state/test_companion drives it",
 }
 """Module, such as core/ledger/fit -> why its tests stand elsewhere."""

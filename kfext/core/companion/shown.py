@@ -7,12 +7,12 @@ from kfext.model.verdict import Verdict
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a job that has opted in to a policy is shown.
+    """One condition of a job that has opted in to a policy.
 
-    `resized`: whether pods of it have other CPU limits than the user wrote.
+    `holds`: whether kfext gave it something else than the user wrote: CPU limits, or a size.
     `verdict`: what was done last, what would be done, or why nothing is; its reason is one of
-        kfext.names.REASONS_RESIZED.
+        kfext.names.REASONS_RESIZED or REASONS_SCALED.
     """
 
-    resized: bool
+    holds: bool
     verdict: Verdict

@@ -7,9 +7,13 @@ import pytest
 from kfext.cli.companion import in_words, is_resized
 from kfext.names import (
     REASON_CPU_MOVED,
+    REASON_SHRUNK,
     REASON_STANDS_DOWN,
     REASON_WOULD_MOVE,
     REASONS_RESIZED,
+    REASONS_SCALED,
+    RESIZED,
+    SCALED,
 )
 
 WORDS = {
@@ -37,12 +41,25 @@ WORDS = {
 
 @pytest.mark.parametrize(("condition", "want"), WORDS.values(), ids=WORDS)
 def test_the_condition_in_words(condition: tuple[str, str, str], want: str) -> None:
-    assert in_words(dict(zip(("status", "reason", "message"), condition, strict=True))) == want
+    found = dict(zip(("status", "reason", "message"), condition, strict=True))
+    assert in_words({"type": RESIZED, **found}) == want
 
 
-@pytest.mark.parametrize("reason", sorted(REASONS_RESIZED))
-def test_every_reason_has_words(reason: str) -> None:
-    assert reason not in in_words({"status": "False", "reason": reason, "message": ""})
+def test_the_size_of_a_job_in_words() -> None:
+    condition = {"type": SCALED, "status": "True", "reason": REASON_SHRUNK, "message": "2 of 4"}
+    assert in_words(condition) == "kfext took workers of it: 2 of 4"
+
+
+@pytest.mark.parametrize(
+    ("type_", "reason"),
+    [
+        *((RESIZED, reason) for reason in sorted(REASONS_RESIZED)),
+        *((SCALED, reason) for reason in sorted(REASONS_SCALED)),
+    ],
+)
+def test_every_reason_has_words(type_: str, reason: str) -> None:
+    said = in_words({"type": type_, "status": "False", "reason": reason, "message": ""})
+    assert reason not in said
 
 
 STATUSES: dict[str, tuple[dict[str, Any], bool]] = {

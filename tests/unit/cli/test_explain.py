@@ -107,7 +107,7 @@ def test_it_tells_what_was_changed() -> None:
 def test_it_tells_that_an_elastic_job_was_made_smaller() -> None:
     raw = job(annotations={names.STATE: JobState(asked=12).encode(job_uid="u")})
     raw["metadata"]["uid"] = "u"
-    assert "workers, as 12 did not fit (kfext.dev/state)" in words(raw)
+    assert "workers, and asks for 12 (kfext.dev/state)" in words(raw)
 
 
 def resized(limit: str, *, index: int = 0) -> Pod:

@@ -20,6 +20,7 @@ from kfext.model.namespace import Namespace
 from kfext.model.verdict import Verdict
 from kfext.names import QUEUED, REASON_NO_ROOM, REASON_TOO_BIG
 from kfext.state import planner as planner_module
+from kfext.state.companion import News
 from kfext.state.planner import MOST_DECISIONS, Planner
 from kfext.state.tracked_job import TrackedJob
 from tests.builders import JobBuilder, job, node
@@ -70,7 +71,7 @@ class Bench:
             wake=self.wake,
             writer=self.writer,  # type: ignore[arg-type]
             show=lambda one, phase, why: self.reports.append((one.job.uid, phase, why)),
-            show_resized=lambda one, shown: self.resized.append((one.job.uid, shown)),
+            show_companion=lambda one, _, shown: self.resized.append((one.job.uid, shown)),
             metrics=Metrics(),
             wall=lambda: self.now,
             monotonic=lambda: self.now,
@@ -279,10 +280,17 @@ class FakeCompanion:
         tracked, self.job = self._bench.cluster.jobs[self.job], ""
         step = Resize((), tracked.state, Verdict(names.REASON_CPU_MOVED, "why"))
         tracked.decide(step, at=now.monotonic)
+        tracked.by_companion = True
         return [(tracked, step)]
 
-    def news(self) -> list[tuple[TrackedJob, Shown | None]]:
+    def news(self) -> list[News]:
         return []
+
+    def note_start(self, now: Moment) -> None:
+        pass
+
+    def next_look(self) -> float:
+        return math.inf
 
     def finish(self, tracked: TrackedJob, *, complete: bool, final: str, now: float) -> None:
         self.outcomes.append((complete, final))

@@ -333,9 +333,9 @@ async def test_progress_is_hidden_where_it_is_opted_out(api: FakeApi) -> None:
     assert PROGRESS_KNOWN not in {one["type"] for one in status["conditions"]}
 
 
-WOULD = Shown(resized=False, verdict=Verdict(REASON_WOULD_MOVE, "700m of 1400m"))
-MOVED = Shown(resized=True, verdict=Verdict(REASON_CPU_MOVED, "700m of 1400m"))
-BACK = Shown(resized=False, verdict=Verdict(REASON_CPU_RESTORED, "nobody needs it"))
+WOULD = Shown(holds=False, verdict=Verdict(REASON_WOULD_MOVE, "700m of 1400m"))
+MOVED = Shown(holds=True, verdict=Verdict(REASON_CPU_MOVED, "700m of 1400m"))
+BACK = Shown(holds=False, verdict=Verdict(REASON_CPU_RESTORED, "nobody needs it"))
 
 
 def resized(api: FakeApi) -> list[tuple[str, str, str, str]]:
@@ -352,13 +352,13 @@ async def test_what_the_companion_does_is_a_condition_while_the_job_has_opted_in
     api: FakeApi,
 ) -> None:
     made = plan_writer(api)
-    made.show_companion(JOB, WOULD)  # its phase comes first
+    made.show_companion(JOB, RESIZED, WOULD)  # its phase comes first
     made.show(JOB, RUNS)
     await run(made)
     assert resized(api) == []
     found = []
     for api.seconds, shown in ((60.0, WOULD), (120.0, MOVED), (180.0, BACK), (240.0, None)):
-        made.show_companion(JOB, shown)
+        made.show_companion(JOB, RESIZED, shown)
         await run(made)
         found.append(resized(api))
     start = "1970-01-01T00:0"
@@ -375,7 +375,7 @@ async def test_the_time_of_its_condition_changes_only_with_the_status(api: FakeA
     made.show(JOB, RUNS)
     times = []
     for api.seconds, shown in ((60.0, WOULD), (120.0, BACK)):
-        made.show_companion(JOB, shown)
+        made.show_companion(JOB, RESIZED, shown)
         await run(made)
         times += [since for *_, since in resized(api)]
     assert times == ["1970-01-01T00:01:00Z"] * 2
@@ -384,7 +384,7 @@ async def test_the_time_of_its_condition_changes_only_with_the_status(api: FakeA
 async def test_it_stays_beside_other_phases_and_progress(api: FakeApi) -> None:
     made = plan_writer(api)
     made.show(JOB, RUNS)
-    made.show_companion(JOB, MOVED)
+    made.show_companion(JOB, RESIZED, MOVED)
     made.show_progress(JOB, progress(1))
     made.show(JOB, WAITS)
     await run(made)
@@ -395,7 +395,7 @@ async def test_it_stays_beside_other_phases_and_progress(api: FakeApi) -> None:
 async def test_its_last_words_outlive_a_restart_of_the_controller(api: FakeApi) -> None:
     first = plan_writer(api)
     first.show(JOB, RUNS)
-    first.show_companion(JOB, MOVED)
+    first.show_companion(JOB, RESIZED, MOVED)
     await run(first)
     before = resized(api)
     api.seconds = 60.0
@@ -405,7 +405,7 @@ async def test_its_last_words_outlive_a_restart_of_the_controller(api: FakeApi) 
     successor.show(JOB, RUNS)
     await run(successor)
     assert (api.patches, resized(api)) == (1, before)
-    successor.show_companion(JOB, None)
+    successor.show_companion(JOB, RESIZED, None)
     await run(successor)
     assert resized(api) == []
 
@@ -413,27 +413,27 @@ async def test_its_last_words_outlive_a_restart_of_the_controller(api: FakeApi) 
 async def test_new_words_of_it_alone_wait_for_their_turn(api: FakeApi) -> None:
     made = plan_writer(api)
     made.show(JOB, RUNS)
-    made.show_companion(JOB, MOVED)
+    made.show_companion(JOB, RESIZED, MOVED)
     await run(made)
     before = made._refreshes.qsize(), made._news.qsize()
-    made.show_companion(JOB, Shown(resized=True, verdict=Verdict(REASON_CPU_MOVED, "650m")))
+    made.show_companion(JOB, RESIZED, Shown(holds=True, verdict=Verdict(REASON_CPU_MOVED, "650m")))
     assert (made._refreshes.qsize(), made._news.qsize()) == (before[0] + 1, before[1])
-    made.show_companion(JOB, BACK)
+    made.show_companion(JOB, RESIZED, BACK)
     assert made._news.qsize() == before[1] + 1
 
 
 async def test_words_that_are_too_long_are_cut_and_written_once(api: FakeApi) -> None:
     made = plan_writer(api)
     made.show(JOB, RUNS)
-    long = Shown(resized=True, verdict=Verdict(REASON_CPU_MOVED, "x" * 2000))
+    long = Shown(holds=True, verdict=Verdict(REASON_CPU_MOVED, "x" * 2000))
     for _ in range(2):
-        made.show_companion(JOB, long)
+        made.show_companion(JOB, RESIZED, long)
         await run(made)
     assert [len(words) for _, _, words, _ in resized(api)] == [1024]
     raw = api.plans["pytorchjob-train"]
     successor = plan_writer(api)
     successor.observe(None, decode_training_plan(json.dumps(raw).encode()))
     successor.show(JOB, RUNS)
-    successor.show_companion(JOB, long)
+    successor.show_companion(JOB, RESIZED, long)
     await run(successor)
     assert api.patches == 1

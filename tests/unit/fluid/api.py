@@ -44,6 +44,10 @@ class Api:
         self._version = 0
         self._priorities: Mapping[str, int] = {}
 
+    def show_to(self, planner: Planner) -> None:
+        """Show all that follows to another planner."""
+        self._planner = planner
+
     def set_priorities(self, priorities: Mapping[str, int]) -> None:
         """Set the value of each PriorityClass."""
         self._priorities = priorities

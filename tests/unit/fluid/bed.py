@@ -5,6 +5,7 @@ from typing import Any
 
 from kfext.core.patches.json_patch import pointer
 from kfext.model.pod import ReplicaKey
+from kfext.state.planner import Planner
 from tests.unit.fluid.cluster import Cluster, World
 from tests.unit.fluid.jobs import JobSpec, Pace, Style
 from tests.unit.fluid.live import REQUEST, LiveJob
@@ -20,8 +21,8 @@ MASTER = replace(TORCHRUN, style=Style.GANG, bounds=None, masters=1)
 class Bed(Cluster):
     """A cluster that is stopped at any second, and in which people change jobs by hand."""
 
-    def __init__(self, *jobs: JobSpec, **nodes: int) -> None:
-        super().__init__(0, policy=False, world=World(nodes or {"a": 8000}, jobs))
+    def __init__(self, *jobs: JobSpec, policy: bool = False, **nodes: int) -> None:
+        super().__init__(0, policy=policy, world=World(nodes or {"a": 8000}, jobs))
 
     def at(self, second: float) -> "Bed":
         self.run(until=second)
@@ -41,6 +42,19 @@ class Bed(Cluster):
 
     def suspend(self, *, suspend: bool = True, name: str = "train") -> None:
         self.write(name, "spec", "runPolicy", "suspend", value=suspend)
+
+    def annotate(self, key: str, value: str, name: str = "train") -> None:
+        self.write(name, "metadata", "annotations", key, value=value)
+
+    def restart(self) -> None:
+        """Have another controller take over, which knows what the API server knows."""
+        self.planner = self.driver.planner = Planner(wake=self._wake)
+        self.api.show_to(self.planner)
+        self._show_world(policy=self.policy)
+        for live in self.api.jobs.values():
+            for pod in live.pods.values():
+                self.planner.cluster.observe_pod(None, pod.pod)
+            self.planner.cluster.observe_job(live.raw)
 
     def ask(self, number: int) -> None:
         pod = self.job().pods[ReplicaKey("worker", 0)].pod

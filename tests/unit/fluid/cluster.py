@@ -81,19 +81,20 @@ class Cluster:
         self.operator = TrainingOperator(self.api, self.kubelets, self.clock)
         self.driver = Driver(self.planner, self.api, self.kubelets, self.clock, seed)
         self.on_second: list[Callable[[], None]] = []
-        self._show(policy=policy)
+        self.policy = policy
+        self.api.set_priorities({URGENT.name: URGENT.value})
+        self._show_world(policy=policy)
+        for spec in self.world.jobs:
+            self.clock.after(spec.arrives, partial(self._submit, spec))
         self.driver.begin()
 
-    def _show(self, *, policy: bool) -> None:
+    def _show_world(self, *, policy: bool) -> None:
         self.planner.settings.observe_namespace(None, TEAM)
         self.planner.queue.observe_class(None, URGENT)
-        self.api.set_priorities({URGENT.name: URGENT.value})
         if not policy:
             self.planner.settings.observe_policy(WITHOUT)
         for name, size in self.world.nodes.items():
             self.planner.cluster.observe_node(None, node(name, cpu=f"{size}m"))
-        for spec in self.world.jobs:
-            self.clock.after(spec.arrives, partial(self._submit, spec))
 
     def _wake(self) -> None:
         self.driver.wake()

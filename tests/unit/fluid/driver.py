@@ -6,8 +6,18 @@ from zlib import crc32
 
 import jsonpatch
 
-from kfext.core.lifecycle.steps import DeleteUnbound, Pin, Release, Step, Ungate
+from kfext.core.companion.shown import Shown
+from kfext.core.lifecycle.steps import (
+    DeleteUnbound,
+    Pin,
+    Release,
+    RequestCheckpoint,
+    RestartWorkers,
+    Step,
+    Ungate,
+)
 from kfext.core.patches import pod as pod_patch
+from kfext.core.patches.checkpoint import request_patch
 from kfext.model.cpu_use import CpuUse
 from kfext.model.moment import Moment
 from kfext.model.pod import Pod
@@ -43,6 +53,8 @@ class Written:
 class Driver:
     """`woken`: whether there is something to decide. `written`: all steps, in order.
 
+    `shown`: what the companion has last shown, by job and condition.
+
     `seed`: of which steps are written late: the same ones of a job, whatever others do.
     """
 
@@ -53,6 +65,7 @@ class Driver:
     seed: int
     woken: bool = False
     written: list[Written] = field(default_factory=list)
+    shown: dict[tuple[str, str], Shown | None] = field(default_factory=dict)
     _turned: float = 0.0
     _counts: Counter[str] = field(default_factory=Counter)
 
@@ -88,7 +101,8 @@ class Driver:
             assert not companion.failures, companion.failures
             for tracked, resize in steps:
                 self._write(tracked, resize)
-            companion.news()
+            for tracked, type_, shown in companion.news():
+                self.shown[tracked.job.name, type_] = shown
             if not self.woken:
                 return
         raise AssertionError("the planner never comes to rest")
@@ -158,7 +172,9 @@ class Driver:
                 done = [self.api.patch_pod(one, pod_patch.pin(one, to)) for one, to in pins]
             case Ungate(pods):
                 done = [self.api.patch_pod(one, pod_patch.ungate(one)) for one in pods]
-            case DeleteUnbound(pods, _) | Release(pods, _):
+            case RequestCheckpoint(pods, number):
+                done = [self.api.patch_pod(one, request_patch(one, number)) for one in pods]
+            case DeleteUnbound(pods, _) | Release(pods, _) | RestartWorkers(pods, _):
                 done = [self._delete(one) for one in pods]
             case _:
                 done = []

@@ -26,6 +26,7 @@ class Kubelets:
         self._held: dict[str, str] = {}
         self._pending: dict[str, LivePod] = {}
         self._noted = False
+        self._closed: set[str] = set()
         self._cores, self._since = 0.0, 0.0
         self._api = api
         self._clock = clock
@@ -41,6 +42,10 @@ class Kubelets:
             return
         self._api.mark_deleted(live)
         self._clock.after(live.job.spec.grace, lambda: self._api.remove_pod(live))
+
+    def close(self, node: str) -> None:
+        """Bind no more pods to a node, though nothing of it shows why."""
+        self._closed.add(node)
 
     def count(self) -> None:
         """Bring `busy` to the present second."""
@@ -91,7 +96,7 @@ class Kubelets:
             self._clock.after(live.job.spec.starts, partial(self._start, live))
 
     def _fits(self, live: LivePod, node: str) -> bool:
-        here = live.pod.pinned_to in {None, node}
+        here = live.pod.pinned_to in {None, node} and node not in self._closed
         return here and self.used[node] + live.cpu <= self.nodes[node]
 
     def _cannot_bind(self, live: LivePod) -> None:

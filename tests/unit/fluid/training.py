@@ -50,6 +50,7 @@ class Training:
         self._since = clock.now
         self._print_at = 0.0
         self._epoch = 0
+        self._hangs = False
         self._requested = self._answered = 0
 
     @property
@@ -98,6 +99,10 @@ class Training:
         if self.spec.saving is Saving.ON_REQUEST and number > self._requested:
             self._requested = number
             self._expect_answer()
+
+    def hang(self) -> None:
+        """Have it train never again once it has to begin anew."""
+        self._hangs = True
 
     def lose_log(self) -> None:
         """Take in that the pod is gone that printed the log."""
@@ -151,7 +156,7 @@ class Training:
         self.done = float(self.saved)
 
     def _begin(self, epoch: int) -> None:
-        if epoch != self._epoch:
+        if epoch != self._epoch or self._hangs:
             return
         self.advance()
         self._become(Doing.TRAINS)

@@ -74,8 +74,10 @@ class SplitJob:
             progress.measured(found)
         self.planner.tick(now)
         begun = self.planner.companion.steps(now)
-        self.steps = [step for _, step in begun]
+        self.steps = []
         for tracked, step in begun:
+            assert isinstance(step, Resize)
+            self.steps.append(step)
             self.annotate(names.STATE, step.state.encode(job_uid=UID))
             final = self.answer(step)
             if not final:

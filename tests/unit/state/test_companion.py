@@ -66,7 +66,7 @@ def test_jobs_that_converged_leave_cpu_to_one_that_grows() -> None:
 def test_what_was_done_is_shown_as_long_as_it_stands() -> None:
     shown = squeezed().run(300).shown["old"]
     assert shown is not None
-    assert shown.resized
+    assert shown.holds
     assert shown.verdict.reason == names.REASON_CPU_MOVED
     assert "350m of the 1400m" in shown.verdict.message
 
@@ -87,7 +87,7 @@ def test_what_would_be_done_is_shown_before_it_is_done() -> None:
     bed = contended(resize="observe").run(120)
     shown = bed.shown["old"]
     assert shown is not None
-    assert not shown.resized
+    assert not shown.holds
     assert shown.verdict.reason == names.REASON_WOULD_MOVE
     assert "350m of the 1400m" in shown.verdict.message
 
@@ -333,7 +333,7 @@ def test_a_job_of_which_it_is_not_known_what_trains_is_left_alone_with_the_reaso
     now = Moment(10.0, 10.0)
     bed.planner.tick(now)
     bed.planner.companion.steps(now)
-    ((_, shown),) = bed.planner.companion.news()
+    ((_, _, shown),) = bed.planner.companion.news()
     assert shown is not None
     assert shown.verdict.reason == names.REASON_STANDS_DOWN
     assert "not known what trains" in shown.verdict.message

@@ -118,7 +118,7 @@ def test_what_was_refused_is_shown_while_it_is_not_tried_again() -> None:
 
 def test_what_would_be_done_is_shown_before_what_is_too_early() -> None:
     found = shown(bed_of(), would=True)
-    assert found == Shown(resized=False, verdict=Verdict(names.REASON_WOULD_MOVE, "it would move"))
+    assert found == Shown(holds=False, verdict=Verdict(names.REASON_WOULD_MOVE, "it would move"))
 
 
 def test_a_use_that_is_not_known_is_shown() -> None:
@@ -150,7 +150,7 @@ def test_where_nothing_new_is_known_a_job_is_shown(
     before: Verdict | None, state: CpuState, want: str, *, decided: bool
 ) -> None:
     bed = bed_of(state)
-    bed.watched.shown = None if before is None else Shown(resized=False, verdict=before)
+    bed.watched.shown = None if before is None else Shown(holds=False, verdict=before)
     job, signals = bed.signals()
     known = replace(job, growth=0.1)
     found = shown_of(bed.watched, known, signals, None, decided=decided, paused=False)

@@ -178,8 +178,9 @@ class TrainingNode:
             )
         self.planner.tick(now)
         for tracked, step in self.planner.companion.steps(now):
+            assert isinstance(step, Resize)
             self._write(tracked, step, now)
-        for tracked, shown in self.planner.companion.news():
+        for tracked, _, shown in self.planner.companion.news():
             self.shown[tracked.job.name] = shown
 
     def _work(self) -> None:

@@ -1,0 +1,1 @@
+"""How many workers running jobs have: who is looked at, what is decided, and what comes of it."""

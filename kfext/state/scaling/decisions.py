@@ -1,0 +1,149 @@
+"""What is done next: sizes are given back, a job that starves gets room, and then jobs grow."""
+
+import math
+from collections.abc import Callable
+
+from kfext import names
+from kfext.core import words
+from kfext.core.scale import parameters
+from kfext.core.scale.change import Cause, Change
+from kfext.core.scale.readiness import Readiness
+from kfext.core.scale.stand_down import why_not_scaled
+from kfext.core.settings.resolve import Settings
+from kfext.model.moment import Moment
+from kfext.model.policy import Mode
+from kfext.names import PLACED
+from kfext.state.cluster import Cluster
+from kfext.state.queue import Queue
+from kfext.state.scaling.rescalings import Rescalings
+from kfext.state.scaling.scaled_job import ScaledJob, is_ours, is_whole
+from kfext.state.scaling.scaled_jobs import ScaledJobs
+from kfext.state.tracked_job import TrackedJob
+
+PROMISE_SECONDS = 300.0
+"""How long what is given up is kept for the job that waits: a pod may never end."""
+
+
+class Decisions:
+    """Decides which changes begin. `occupied`: whether the CPU of a job is being changed."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        queue: Queue,
+        jobs: ScaledJobs,
+        rescalings: Rescalings,
+        settings_of: Callable[[TrackedJob], Settings],
+    ) -> None:
+        self.occupied: Callable[[str], bool] = lambda uid: False
+        self._cluster = cluster
+        self._queue = queue
+        self._jobs = jobs
+        self._rescalings = rescalings
+        self._guard, self._growth = rescalings.guard, rescalings.growth
+        self._settings_of = settings_of
+        self._promised: dict[str, float] = {}
+        self._quiet_since = math.inf
+
+    def note_act(self, at: float) -> None:
+        """Take in that a job was started or resized: until then its room was not idle."""
+        self._quiet_since = at
+
+    def decide(self, now: Moment) -> None:
+        """Begin what is to be done next."""
+        at = now.monotonic
+        self._quiet_since = min(self._quiet_since, at)
+        self._end_promises(at)
+        free = [one for one in self._jobs.by_uid.values() if self._is_free(one, now)]
+        for one in free:
+            if change := self._give_back(one, now):
+                self._rescalings.begin([(one, change)], at=at)
+        acting = [one for one in free if one.change is None and self._may_act(one, at=at)]
+        if self._guard.due(now=now.wall) is not None:
+            self._rescalings.drop_growth(at=at)
+            self._rescue(acting, now)
+        elif not self._growth.kept_away(now=now.wall):
+            self._grow(acting, now)
+
+    def would(self, one: ScaledJob, now: Moment) -> str:
+        """Return what would be done with a job that the policy may only observe, empty: nothing."""
+        if one.choice.mode is not Mode.OBSERVE or self._growth.kept_away(now=now.wall):
+            return ""
+        size = self._growth.size(one, now=now.wall)
+        return f"it would get {words.workers(size)}" if size > one.sizes.now else ""
+
+    def _rescue(self, acting: list[ScaledJob], now: Moment) -> None:
+        """Have jobs give up workers for the one that waits, unless that is under way."""
+        if self._rescalings.rescuing or self._queue.promises.kept():
+            return
+        rescue = self._guard.rescue(acting, now=now.wall)
+        if rescue is None:
+            return
+        waited = parameters.parameter(self._settings_of(rescue.waiting), "wait")
+        changes = []
+        for uid, workers in rescue.sizes.items():
+            one = self._jobs.by_uid[uid]
+            gives = words.workers(one.sizes.now - workers)
+            why = f"{gives} make room for a job that has waited for over {waited:g} s"
+            changes.append((one, Change(Cause.GUARD, workers, why)))
+        self._rescalings.begin(changes, at=now.monotonic, rescue=rescue)
+
+    def _grow(self, acting: list[ScaledJob], now: Moment) -> None:
+        idle = now.monotonic - self._quiet_since
+        ripe = [
+            one
+            for one in acting
+            if idle >= self._parameter(one, "idle") and not self._unfit(one, growing=True)
+        ]
+        for one, change in list(self._growth.changes(ripe, now=now.wall)):
+            self._rescalings.begin([(one, change)], at=now.monotonic)
+
+    def _give_back(self, one: ScaledJob, now: Moment) -> Change | None:
+        """Return the change that gives a job its user's size again, as it has opted out."""
+        if one.choice.mode is Mode.ACT or not is_ours(one.tracked) or one.unfit:
+            return None
+        settings, sizes = self._settings_of(one.tracked), one.sizes
+        if sizes.asked > sizes.now and (
+            self._growth.kept_away(now=now.wall)
+            or self._rescalings.room.most(one, settings, now=now.wall) <= sizes.now
+        ):
+            return None
+        why = f"{names.ELASTIC} is off" if settings.elastic is None else "the policy does not act"
+        return Change(Cause.GIVE_BACK, sizes.asked, f"it gets back its own size: {why}")
+
+    def _is_free(self, one: ScaledJob, now: Moment) -> bool:
+        """Return whether a job runs as it should, so that its size may change."""
+        one.unfit = self._unfit(one, growing=False)
+        tracked = one.tracked
+        return (
+            one.change is None
+            and tracked.phase == PLACED
+            and not (tracked.busy or tracked.job.suspend or self.occupied(one.uid))
+            and now.monotonic >= one.not_before
+            and is_whole(tracked, self._cluster.pods(one.uid))
+            and self._rescalings.state_of(one, now=now.wall) is not Readiness.NEVER
+        )
+
+    def _may_act(self, one: ScaledJob, *, at: float) -> bool:
+        if one.choice.mode is not Mode.ACT or one.tracked.state.scale.rests or one.unfit:
+            return False
+        return at - one.settled_at >= self._parameter(one, "rest")
+
+    def _unfit(self, one: ScaledJob, *, growing: bool) -> str:
+        return why_not_scaled(
+            one.tracked.job,
+            autoscaled=False,
+            managed_nodes_grow=self._queue.autoscaler,
+            growing=growing,
+        )
+
+    def _parameter(self, one: ScaledJob, name: str) -> float:
+        return parameters.parameter(self._settings_of(one.tracked), name)
+
+    def _end_promises(self, at: float) -> None:
+        """Keep nothing for jobs that are gone, nor for ever."""
+        promises = self._queue.promises
+        self._promised = {uid: self._promised.get(uid, at) for uid in promises.kept()}
+        for uid, since in self._promised.items():
+            if uid not in self._cluster.jobs or at - since >= PROMISE_SECONDS:
+                promises.drop(uid)

@@ -1,0 +1,102 @@
+"""What becomes of a change once it is written: whether it takes effect, and whether it pays."""
+
+from kfext.core.lifecycle.steps import RestartWorkers, Step
+from kfext.core.scale.change import Cause, Change, Phase, starts_anew
+from kfext.model.moment import Moment
+from kfext.model.pod import Pod
+from kfext.model.verdict import Verdict
+from kfext.names import REASON_RESCALING
+from kfext.state.progress import JobsProgress
+from kfext.state.scaling.scaled_job import ScaledJob, is_whole
+
+PAUSE_SECONDS = 300.0
+"""How long a job is left alone of which a change could not be carried out."""
+SETTLE_SECONDS = 300.0
+"""How long pods that come or go are waited for: the node of one that never ends may be lost."""
+STEP_SECONDS = 120.0
+"""How long the first step at a new size may take; longer for a job that prints seldom."""
+_SELDOM = 4
+"""Times the longest silence of a job after which it counts as hanging."""
+_SILENT_SECONDS = 60.0
+"""How long a step is waited for of a job that never printed one."""
+_TRIAL_SECONDS = 180.0
+_LEAST_GAIN = 1.02
+"""By which factor a job has to be faster at a larger size, or it is taken back."""
+_STRIKES = 2
+"""Attempts to bind new pods after which they are taken back; the third would give up the job."""
+
+
+class FollowUp:
+    """Follows the changes that are written."""
+
+    def __init__(self, progress: JobsProgress) -> None:
+        self._progress = progress
+
+    def settle(self, one: ScaledJob, pods: tuple[Pod, ...], now: Moment) -> Change | None:
+        """Take in which pods have come and gone; return the change that takes growth back."""
+        late = now.monotonic - one.since >= SETTLE_SECONDS
+        if is_whole(one.tracked, pods):
+            one.enter(Phase.STEPPING, at=now.monotonic)
+        elif self._grew(one) and (late or one.tracked.state.strikes >= _STRIKES):
+            one.not_before = now.monotonic + PAUSE_SECONDS
+            return Change(Cause.TAKE_BACK, one.before, "the new workers have found no place")
+        elif late and not one.tracked.job.suspend:
+            one.end(at=now.monotonic)
+        return None
+
+    def step(self, one: ScaledJob, pods: tuple[Pod, ...], now: Moment) -> Step | str | None:
+        """Take in whether the job trains again; return a remedy if it hangs.
+
+        That is to replace its workers, once; then the reason why it is left alone.
+        """
+        reported = self._progress.reported(one.uid)
+        stepped = reported.progress.at if reported and reported.progress.step is not None else None
+        ago = now.monotonic - one.since
+        if stepped is None:
+            if ago >= _SILENT_SECONDS:
+                one.end(at=now.monotonic)
+        elif stepped > now.wall - ago:
+            one.pause = max(0.0, stepped - one.tracked.state.scale.changed_at)
+            trial = one.change is not None and one.change.cause is Cause.GROWTH
+            if trial and one.before in one.speeds:
+                one.speeds.pop(one.sizes.now, None)
+                one.enter(Phase.TRIAL, at=now.monotonic)
+            else:
+                one.end(at=now.monotonic)
+        elif self._hangs(one, ago, now):
+            if one.restarted:
+                one.end(at=now.monotonic)
+                return "it did not train on after its number of workers had changed"
+            if starts_anew(one.tracked.job):
+                one.end(at=now.monotonic)
+                return None
+            one.restarted = True
+            one.enter(Phase.SETTLING, at=now.monotonic)
+            message = f"no step for {ago:.0f} s since its number of workers has changed"
+            workers = tuple(pod for pod in pods if pod.replica and pod.replica.type == "worker")
+            return RestartWorkers(workers, one.tracked.state, Verdict(REASON_RESCALING, message))
+        return None
+
+    def judge(self, one: ScaledJob, now: Moment) -> Change | None:
+        """Take in the speed of a job on trial; return the change that takes its growth back."""
+        before, after = one.speeds.get(one.before), one.speeds.get(one.sizes.now)
+        if before is not None and after is not None:
+            if after < _LEAST_GAIN * before:
+                one.failed = one.sizes.now
+                why = f"it is not faster: {after:.3g} steps a second with {one.sizes.now} workers"
+                return Change(Cause.TAKE_BACK, one.before, f"{why}, {before:.3g} with {one.before}")
+            one.end(at=now.monotonic)
+        elif now.monotonic - one.since >= _TRIAL_SECONDS:
+            one.end(at=now.monotonic)
+        return None
+
+    def _grew(self, one: ScaledJob) -> bool:
+        change = one.change
+        in_place = not starts_anew(one.tracked.job)
+        return in_place and change is not None and change.workers > one.before
+
+    def _hangs(self, one: ScaledJob, ago: float, now: Moment) -> bool:
+        """Return whether a job prints nothing for unusually long, though its log was read."""
+        read = self._progress.last_read(one.uid)
+        usual = _SELDOM * self._progress.pause(one.uid)
+        return ago >= max(STEP_SECONDS, usual) and read is not None and read > one.since

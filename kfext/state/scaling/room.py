@@ -1,0 +1,149 @@
+"""What room there is for other sizes of a job: the same search as for its placement."""
+
+from bisect import bisect_left
+from collections.abc import Hashable, Iterable, Mapping
+
+import numpy as np
+
+from kfext.core.elastic import WORKER, with_workers
+from kfext.core.ledger.claims import plan_key, pod_key
+from kfext.core.ledger.ports import hosted, joins_block
+from kfext.core.network.eligibility import agents_alike
+from kfext.core.placement.gang import members_of, present
+from kfext.core.placement.limits import limits_of
+from kfext.core.placement.place import place
+from kfext.core.queue.quota import demand, shortage
+from kfext.core.settings.resolve import Settings
+from kfext.model.plan import Assignment
+from kfext.model.quantity import CPU
+from kfext.model.verdict import Verdict
+from kfext.state.cluster import Cluster
+from kfext.state.queue import Queue
+from kfext.state.scaling.scaled_job import ScaledJob, leaving
+from kfext.state.tracked_job import TrackedJob
+
+
+class ScaleRoom:
+    """Looks for room on the ledger. `now` is in epoch seconds."""
+
+    def __init__(self, cluster: Cluster, queue: Queue) -> None:
+        self._cluster = cluster
+        self._queue = queue
+
+    @property
+    def version(self) -> int:
+        """A number that changes with whatever is claimed, or may be."""
+        return self._cluster.ledger.version + self._cluster.ledger.gains
+
+    def waiting_fits(
+        self,
+        tracked: TrackedJob,
+        settings: Settings,
+        workers: int,
+        *,
+        now: float,
+        gone: Iterable[Hashable] = (),
+    ) -> Assignment | None:
+        """Return the places of a job that waits, with so many workers, once some claims are gone.
+
+        What is kept for another job counts as taken, unless this one comes before it.
+        """
+        context = self._queue.context(tracked, now=now)
+        kept = context.reservation.claims if context.reservation and context.ahead else ()
+        found = place(
+            members_of(with_workers(tracked.job, workers)),
+            self._cluster.ledger,
+            limits_of(settings, excluded=tracked.state.excluded_at(now)),
+            ignoring=[*context.promised, *kept, *gone],
+        )
+        return None if isinstance(found, Verdict) else found
+
+    def freed(self, sizes: Mapping[str, int]) -> list[Hashable]:
+        """Return the claims that are gone once jobs, by uid, have so many workers."""
+        keys: list[Hashable] = []
+        for uid, workers in sizes.items():
+            for pod in leaving(self._cluster.pods(uid), workers):
+                keys.append(pod_key(pod.uid))
+                if pod.replica is not None:
+                    keys.append(plan_key(uid, pod.replica))
+        return keys
+
+    def most(self, one: ScaledJob, settings: Settings, *, now: float) -> int:
+        """Return with how many workers a job has room, at least its present size."""
+        least, most = one.sizes.now, one.sizes.most
+        if most <= least:
+            return least
+        # What a number of workers has no room for, a larger one has none for either.
+        beyond = bisect_left(
+            range(least + 1, most + 1),
+            True,
+            key=lambda n: self.grown(one, settings, n, now=now) is None,
+        )
+        return least + beyond
+
+    def grown(
+        self, one: ScaledJob, settings: Settings, workers: int, *, now: float
+    ) -> Assignment | None:
+        """Return the places of all pods of a job with more workers, None if there is no room.
+
+        Its pods stay where they are. On the host network the new ones use ports of its block.
+        """
+        tracked = one.tracked
+        job, plan = with_workers(tracked.job, workers), tracked.plan
+        pods = present(job, self._cluster.pods(one.uid))
+        if plan is None or self._beyond_quota(one, workers):
+            return None
+        members = members_of(hosted(job) if plan.port else job, pods.values())
+        found = place(
+            members,
+            self._cluster.ledger,
+            limits_of(settings, excluded=tracked.state.excluded_at(now)),
+            bound={key: pod.home for key, pod in pods.items() if pod.home},
+            ignoring=[*tracked.claimed, *self._queue.promises.of(one.uid)],
+        )
+        if isinstance(found, Verdict):
+            return None
+        if plan.port and (
+            agents_alike(job, found)
+            or not joins_block(tracked.job, job, plan, places=found, ledger=self._cluster.ledger)
+        ):
+            return None
+        return found
+
+    def shrunk(self, one: ScaledJob, workers: int) -> Assignment:
+        """Return the places that the pods of a job keep with fewer workers."""
+        job = with_workers(one.tracked.job, workers)
+        return {
+            key: pod.home
+            for key, pod in present(job, self._cluster.pods(one.uid)).items()
+            if pod.home
+        }
+
+    def below_ceiling(self, one: ScaledJob, workers: int, *, ceiling: float) -> int:
+        """Return how many workers keep the cluster's requested CPU below a share of all of it."""
+        ledger = self._cluster.ledger
+        there, free = (
+            int(np.maximum(amounts, 0).sum())
+            for amounts in (ledger.allocatable((CPU,)), ledger.free((CPU,)))
+        )
+        workers_ = (group for group in one.tracked.job.groups if group.type == WORKER)
+        each = next((group.requests.get(CPU, 0) for group in workers_), 0)
+        left = free - (1 - ceiling) * there
+        more = workers - one.sizes.now
+        return one.sizes.now + (min(more, max(0, int(left // each))) if each else more)
+
+    def _beyond_quota(self, one: ScaledJob, workers: int) -> bool:
+        """Return whether a quota of the namespace would refuse the pods of more workers."""
+        tracked = one.tracked
+        quota = self._queue.quotas.of(tracked, self._queue.classes)
+        if not quota.quotas:
+            return False
+        need = demand(with_workers(tracked.job, workers), self._cluster.pods(one.uid))
+        why = shortage(
+            need,
+            quota.quotas,
+            pending=quota.pending,
+            default_class=quota.default_class,
+            defaulted=quota.defaulted,
+        )
+        return why is not None

@@ -1,0 +1,102 @@
+"""The jobs whose size may change: which they are, what is known of them, and what is shown."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from kfext.core import words
+from kfext.core.companion.shown import Shown
+from kfext.core.elastic import workers_of
+from kfext.core.scale import parameters
+from kfext.core.scale.change import Cause, Change, Phase
+from kfext.core.scale.sizes import Sizes, sizes_of
+from kfext.core.settings.resolve import Settings
+from kfext.core.settings.values import Range
+from kfext.model.moment import Moment
+from kfext.model.policy import Mode, PolicyChoice
+from kfext.state.cluster import Cluster
+from kfext.state.progress import JobsProgress
+from kfext.state.scaling.scaled_job import ScaledJob, asked_of, is_ours, scaled
+from kfext.state.tracked_job import TrackedJob
+
+ADOPT_SECONDS = 600.0
+"""How long after a change a new controller follows it to its end."""
+
+
+class ScaledJobs:
+    """The jobs `by_uid`. `settings_of` returns what holds for a job."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        progress: JobsProgress,
+        settings_of: Callable[[TrackedJob], Settings],
+    ) -> None:
+        self.by_uid: dict[str, ScaledJob] = {}
+        self._cluster = cluster
+        self._progress = progress
+        self._settings_of = settings_of
+        self._news: dict[str, tuple[TrackedJob, Shown | None]] = {}
+
+    @property
+    def any_changes(self) -> bool:
+        """Whether the size of any of them is being changed."""
+        return any(one.change is not None for one in self.by_uid.values())
+
+    def enrol(self, now: Moment) -> None:
+        """Follow the jobs that opted in, and those that have another size by kfext's hand."""
+        before, self.by_uid = self.by_uid, {}
+        for uid, tracked in self._cluster.jobs.items():
+            choice, job = self._choice(tracked), tracked.job
+            if job.finished or job.deleting or job.released:
+                continue
+            one = before.get(uid)
+            changes = is_ours(tracked) or (one is not None and one.change is not None)
+            if choice.mode is not Mode.OFF or changes:
+                one = one or self._met(tracked, choice, now)
+                one.choice = choice
+                self.by_uid[uid] = one
+        for uid in before.keys() - self.by_uid.keys():
+            self._progress.await_checkpoint(uid, awaited=False)
+            before[uid].end(at=now.monotonic)
+            if uid in self._cluster.jobs and before[uid].shown is not None:
+                self._news[uid] = (before[uid].tracked, None)
+
+    def sizes_of(self, tracked: TrackedJob) -> Sizes:
+        """Return how many workers a job has and may have; no others if it has not opted in."""
+        asked = asked_of(tracked)
+        elastic = self._settings_of(tracked).elastic or Range(asked, asked)
+        return sizes_of(tracked.job, elastic, asked=asked)
+
+    def adopt(self, one: ScaledJob, now: Moment) -> None:
+        """Follow a change that was written, though its answer never came."""
+        known, present = one.tracked.state.scale, workers_of(one.tracked.job)
+        one.sizes = replace(one.sizes, now=known.before or present)
+        cause = Cause(known.cause) if known.cause in tuple(Cause) else Cause.REGROW
+        why = f"{words.workers(one.sizes.now)} become {present}"
+        one.begin(Change(cause, present, why), Phase.SETTLING, at=now.monotonic)
+        one.expected, one.settled_at = present, now.monotonic
+        one.changed_at = known.changed_at
+
+    def tell(self, one: ScaledJob, shown: Shown | None) -> None:
+        """Have something shown of a job, if it is news."""
+        if shown != one.shown:
+            one.shown = shown
+            self._news[one.uid] = (one.tracked, shown)
+
+    def news(self) -> list[tuple[TrackedJob, Shown | None]]:
+        """Return the jobs of which something else is to be shown than before; None: nothing."""
+        news, self._news = self._news, {}
+        return list(news.values())
+
+    def _choice(self, tracked: TrackedJob) -> PolicyChoice:
+        if tracked.phase is None or tracked.job.released:
+            return PolicyChoice(mode=Mode.OFF)
+        return parameters.choice_of(self._settings_of(tracked))
+
+    def _met(self, tracked: TrackedJob, choice: PolicyChoice, now: Moment) -> ScaledJob:
+        """Begin to follow a job; a change of an earlier controller is followed to its end."""
+        one = scaled(tracked, choice, self.sizes_of(tracked))
+        known = tracked.state.scale
+        if known.cause and 0 <= now.wall - known.changed_at < ADOPT_SECONDS:
+            self.adopt(one, now)
+        return one

@@ -1,0 +1,52 @@
+"""What a job that opted in to be scaled is shown."""
+
+from collections.abc import Iterator
+
+from kfext import names
+from kfext.core import words
+from kfext.core.companion.shown import Shown
+from kfext.core.scale.change import Phase
+from kfext.core.scale.readiness import Readiness
+from kfext.model.verdict import Verdict
+from kfext.state.scaling.scaled_job import ScaledJob, is_ours
+
+
+def shown_of(one: ScaledJob, ready: Readiness, *, would: str, now: float) -> Shown:
+    """Return what to show of a job now; `would`: what a policy that only observes would do.
+
+    `now` is monotonic.
+    """
+    return Shown(is_ours(one.tracked), next(_verdicts(one, ready, would=would, now=now)))
+
+
+def _verdicts(one: ScaledJob, ready: Readiness, *, would: str, now: float) -> Iterator[Verdict]:
+    """Yield what is to be shown, the most important first."""
+    change, sizes = one.change, one.sizes
+    if change is not None:
+        to = f"from {words.workers(sizes.now)} to {change.workers}: {change.why}"
+        if one.phase is Phase.SAVING:
+            message = f"it waits for a checkpoint to go {to}"
+            yield Verdict(names.REASON_AWAITS_CHECKPOINT, message)
+        elif one.phase is not Phase.TRIAL:
+            message = f"it has {words.workers(sizes.now)}: {change.why}"
+            yield Verdict(names.REASON_RESCALING, message)
+    if one.refused is not None and now < one.not_before:
+        yield one.refused
+    if rests := one.tracked.state.scale.rests:
+        yield Verdict(names.REASON_RESTS, rests)
+    if one.unfit:
+        yield Verdict(names.REASON_STANDS_DOWN, one.unfit)
+    if would:
+        yield Verdict(names.REASON_WOULD_SCALE, would)
+    if ready is Readiness.NEVER:
+        message = "it has shown no checkpoint yet, so another number of workers would cost it work"
+        yield Verdict(names.REASON_NO_CHECKPOINT, message)
+    has = f"it has {sizes.now} of the {words.workers(sizes.asked)} that it asked for"
+    if sizes.now < sizes.asked:
+        yield Verdict(names.REASON_SHRUNK, f"{has}; it gets the others once there is room")
+    if sizes.now > sizes.asked:
+        message = f"it asked for {words.workers(sizes.asked)} and has {sizes.now}"
+        yield Verdict(names.REASON_GROWN, message)
+    message = f"it has the {words.workers(sizes.now)} that it asked for"
+    message += f"; it may have {sizes.least} to {sizes.most}"
+    yield Verdict(names.REASON_AS_ASKED, message)

@@ -1,0 +1,193 @@
+"""What the policy does to jobs in a model cluster: who gives, who grows, and what it is shown."""
+
+from dataclasses import replace
+
+import pytest
+
+from kfext import names
+from kfext.core.lifecycle.steps import RequestCheckpoint, Rescale, RestartWorkers, Suspend
+from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
+from tests.unit.fluid.bed import SERVERS, TORCHRUN, Bed
+from tests.unit.fluid.jobs import JobSpec, Pace, Saving, Style
+
+LONG = replace(TORCHRUN, workers=4, bounds=(2, 4), steps=8000, saving=Saving.ON_REQUEST)
+PERIODIC = replace(LONG, saving=Saving.PERIODIC, every=20)
+DYNAMIC = replace(SERVERS, workers=3, bounds=(1, 3), steps=8000)
+STATIC = replace(DYNAMIC, style=Style.GANG, saving=Saving.PERIODIC, every=20)
+GANG = JobSpec("gang", "PyTorchJob", Style.GANG, 100.0, 2, Pace(1.0, 0.0, 0.0), 100)
+
+
+def bed(*jobs: JobSpec, cpu: int = 4000) -> Bed:
+    return Bed(*jobs, policy=True, a=cpu)
+
+
+def sizes(of: Bed, name: str = "train") -> list[int]:
+    """The sizes that kfext has given a job, in order."""
+    steps = [one.step for one in of.driver.written if one.job == name and not one.refused]
+    return [
+        step.workers
+        for step in steps
+        if isinstance(step, Rescale | Suspend) and step.workers is not None
+    ]
+
+
+def shown(of: Bed, name: str = "train") -> tuple[bool, str]:
+    found = of.driver.shown[name, names.SCALED]
+    assert found is not None
+    return found.holds, found.verdict.reason
+
+
+def until_bound(of: Bed, name: str = "gang", *, by: float = 400.0) -> None:
+    of.at(by)
+    assert of.job(name).training.began is not None
+
+
+GIVERS = {
+    "torchrun, asked for a checkpoint": (LONG, 2),
+    "torchrun, which saves by itself": (PERIODIC, 2),
+    "a TFJob with dynamic workers": (DYNAMIC, 1),
+    "a TFJob that is suspended for it": (STATIC, 1),
+}
+
+
+@pytest.mark.parametrize(("giver", "least"), GIVERS.values(), ids=GIVERS)
+def test_a_job_gives_workers_to_one_that_waits_and_gets_them_back(
+    giver: JobSpec, least: int
+) -> None:
+    of = bed(giver, GANG)
+    of.at(129)
+    assert sizes(of) == []
+    until_bound(of)
+    assert sizes(of)[0] == least
+    of.at(1500)
+    assert of.job("gang").job.finished
+    assert sizes(of) == [least, giver.workers]
+    assert shown(of) == (False, names.REASON_AS_ASKED)
+    assert not of.job().job.has("Failed")
+    assert of.job().training.lost_all == 0
+
+
+def test_what_is_given_up_is_kept_for_the_job_that_waits() -> None:
+    small = replace(GANG, name="small", arrives=101.0, workers=1)
+    slow = replace(LONG, grace=30.0)
+    of = bed(slow, GANG, small).at(102)
+    while of.job("gang").training.began is None:
+        of.at(of.clock.now + 1)
+        assert of.clock.now < 400
+        assert of.job("small").job.suspend
+
+
+def test_of_two_that_wait_the_first_is_served_also_if_the_other_is_smaller() -> None:
+    large = replace(GANG, name="large", arrives=99.0, workers=3)
+    of = bed(LONG, large, GANG)
+    of.at(400)
+    assert sizes(of) == []  # two workers are not enough for the first
+    assert of.job("large").training.began is None
+
+
+def test_a_job_that_has_shown_no_checkpoint_is_left_alone_and_says_why() -> None:
+    of = bed(replace(LONG, saving=Saving.NEVER), GANG).at(400)
+    assert sizes(of) == []
+    assert shown(of) == (False, names.REASON_NO_CHECKPOINT)
+
+
+def test_a_job_that_does_not_answer_is_left_as_it_is_and_not_asked_again_at_once() -> None:
+    of = bed(replace(LONG, answers=5000.0), GANG).at(400)
+    asked = [one for one in of.driver.written if isinstance(one.step, RequestCheckpoint)]
+    assert (len(asked), sizes(of)) == (1, [])
+    assert shown(of) == (False, names.REASON_AWAITS_CHECKPOINT)
+
+
+def test_a_size_that_somebody_else_sets_is_the_new_wish() -> None:
+    of = bed(LONG, replace(GANG, workers=1, steps=1000), cpu=4000)
+    until_bound(of, by=200)
+    of.scale(2)
+    of.at(2500)
+    assert sizes(of) == [3]
+    assert of.job().workers == 2
+    assert shown(of) == (False, names.REASON_RESTS)
+
+
+def test_a_size_that_is_set_while_a_checkpoint_is_awaited_ends_the_change() -> None:
+    of = bed(replace(LONG, answers=60.0), GANG).at(150)
+    assert shown(of) == (False, names.REASON_AWAITS_CHECKPOINT)
+    of.scale(3)
+    of.at(300)
+    assert (sizes(of), of.job().workers) == ([], 3)
+
+
+def test_a_job_that_opts_out_gets_its_own_size_back_once_there_is_room() -> None:
+    of = bed(LONG, replace(GANG, steps=1000))
+    until_bound(of)
+    of.annotate(names.ELASTIC, "off")
+    of.at(of.clock.now + 60)
+    assert sizes(of) == [2]
+    of.at(2500)
+    assert sizes(of) == [2, 4]
+    assert of.driver.shown["train", names.SCALED] is None
+
+
+def test_a_policy_that_may_only_observe_shows_what_it_would_do() -> None:
+    of = bed(replace(LONG, workers=2, bounds=(1, 4)))
+    choice = PolicyChoice(Mode.OBSERVE)
+    of.planner.settings.observe_policy(TrainingPolicy("see", companion={"scale": choice}))
+    of.at(300)
+    assert sizes(of) == []
+    assert shown(of) == (False, names.REASON_WOULD_SCALE)
+
+
+def test_a_job_grows_beyond_what_it_asked_for_where_that_pays() -> None:
+    of = bed(replace(PERIODIC, workers=2, bounds=(1, 4)), cpu=6000).at(1500)
+    assert sizes(of) == [3, 4]
+    assert shown(of) == (True, names.REASON_GROWN)
+
+
+def test_growth_that_does_not_pay_is_taken_back_and_not_tried_again() -> None:
+    of = bed(replace(PERIODIC, workers=2, bounds=(1, 4), pace=Pace(0.1, 0.5, 0.05), steps=4000))
+    of.at(2000)
+    assert sizes(of) == [3, 2]
+
+
+def test_no_job_grows_while_another_may_soon_have_capacity_reserved() -> None:
+    big = replace(GANG, name="big", workers=4, arrives=60.0)
+    of = bed(replace(PERIODIC, workers=2, bounds=(2, 4)), big).at(300)
+    assert sizes(of) == []
+
+
+def test_pods_that_find_no_place_are_taken_back_before_the_job_is_given_up() -> None:
+    of = bed(replace(PERIODIC, workers=2, bounds=(1, 4)))
+    while not sizes(of):
+        of.at(of.clock.now + 1)
+    of.kubelets.close("a")
+    of.at(of.clock.now + 300)
+    assert sizes(of) == [3, 2]
+    assert not of.job().job.released
+    assert not of.job().job.suspend
+
+
+@pytest.mark.parametrize("second", [131.0, 140.0, 150.0, 170.0, 190.0, 260.0])
+def test_a_controller_that_dies_leaves_what_its_successor_brings_to_an_end(second: float) -> None:
+    of = bed(PERIODIC, GANG).at(second)
+    of.restart()
+    until_bound(of, by=600)
+    of.at(1800)
+    assert of.job("gang").job.finished
+    assert of.job().workers == 4
+    assert not of.job().job.has("Failed")
+
+
+def test_a_job_that_ends_in_the_middle_of_a_change_takes_nothing_with_it() -> None:
+    of = bed(replace(LONG, steps=600, answers=60.0), GANG).at(400)
+    assert of.job().job.finished
+    assert (sizes(of), of.job("gang").training.began is not None) == ([], True)
+
+
+def test_workers_that_hang_after_a_change_are_replaced_once_and_then_left() -> None:
+    of = bed(LONG, GANG)
+    while not sizes(of):
+        of.at(of.clock.now + 1)
+    of.job().training.hang()
+    of.at(1500)
+    restarts = [one for one in of.driver.written if isinstance(one.step, RestartWorkers)]
+    assert len(restarts) == 1
+    assert shown(of)[1] == names.REASON_RESTS
