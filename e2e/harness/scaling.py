@@ -1,0 +1,167 @@
+"""An elastic job that fills its nodes and a gang that comes for room, and what kfext does and says.
+
+The words that kfext uses for it are named here once.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from e2e.harness.faults import Exchange, Match, job_patch, pod_patch
+from e2e.harness.jobs import job, specs, workers
+from e2e.harness.kube import Object
+from e2e.harness.pods import succeed, uids
+from e2e.harness.space import Space
+from kfext import names
+
+CHECKPOINT_REQUEST = "kfext.dev/checkpoint-request"
+SCALED = "Scaled"
+SHRUNK = "Shrunk"
+AWAITS_CHECKPOINT, NO_CHECKPOINT = "AwaitsCheckpoint", "NoCheckpointSeen"
+WOULD_SCALE, STANDS_DOWN = "WouldScale", names.REASON_STANDS_DOWN
+
+TRAIN, GANG = "train", "gang"
+FULL, LEAST, WAITING = 4, 2, 2
+"""CPUs of the nodes; of the job when it is smallest; of the gang. Every pod has one."""
+_CPU = {"cpu": "1"}
+_PATIENCE_SECONDS = 420.0
+"""A job that was asked for a checkpoint in vain is left alone for 300 s."""
+
+
+def size_patch(namespace: str) -> Match:
+    """Match the patch with which kfext changes the number of workers of a job that runs."""
+    wanted = job_patch(namespace)
+    return lambda one: wanted(one) and _workers(one) is not None
+
+
+def request_patch(namespace: str) -> Match:
+    """Match the patch of a pod with which kfext asks for a checkpoint."""
+    wanted = pod_patch(namespace)
+    return lambda one: wanted(one) and _requests(one)
+
+
+def pin_patch(namespace: str) -> Match:
+    """Match the patch of a pod with which kfext sends it to its node."""
+    wanted = pod_patch(namespace)
+    return lambda one: wanted(one) and not _requests(one)
+
+
+def view_patch(namespace: str) -> Match:
+    """Match what kfext writes of a training."""
+    return lambda one: one.is_write and f"/{namespace}/trainingplans" in one.path
+
+
+def _requests(one: Exchange) -> bool:
+    return b"checkpoint-request" in one.body
+
+
+def _workers(one: Exchange) -> int | None:
+    """Return the number of workers that a patch writes, None if none or if it starts a job."""
+    operations = [each for each in json.loads(one.body) if each["op"] != "test"]
+    written = {each["path"]: each.get("value") for each in operations}
+    sizes = [value for path, value in written.items() if path.endswith("/Worker/replicas")]
+    return sizes[0] if sizes and "/spec/runPolicy/suspend" not in written else None
+
+
+def elastic(kind: str, *, sizes: str) -> Object:
+    """Return a job of FULL pods in a form that kfext may scale; one pod of a TFJob is a server."""
+    options: dict[str, Any] = {"each": _CPU, "annotations": {names.ELASTIC: sizes}}
+    if kind == "TFJob":
+        made = job(TRAIN, {"PS": 1, "Worker": FULL - 1}, kind=kind, **options)
+        made["spec"]["enableDynamicWorker"] = True
+        return made
+    made = workers(TRAIN, FULL, **options)
+    for spec in specs(made).values():
+        (container,) = spec["template"]["spec"]["containers"]
+        container["command"] = ["torchrun", "train.py"]
+    return made
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A namespace in which an elastic job and a gang want more room than there is."""
+
+    space: Space
+    kind: str = "PyTorchJob"
+
+    def fill(self, *, nodes: int = 1, mode: str = "act", idle: int = 5) -> list[str]:
+        """Have the job on all of its nodes; return these.
+
+        The policy's times are short: what is looked at here are the steps, not when they are taken.
+        Two changes are further apart than a checkpoint counts as fresh, so each asks for one.
+        """
+        made = self.space.nodes(nodes, cpu=str(FULL // nodes), memory="64Gi")
+        parameters = {"wait": 3, "idle": idle, "rest": 12}
+        self.space.policy(companion={"scale": {"mode": mode, "parameters": parameters}})
+        sizes = f"{LEAST}-{FULL}" if self.kind == "PyTorchJob" else f"{LEAST - 1}-{FULL - 1}"
+        self.space.submit(elastic(self.kind, sizes=sizes))
+        self.space.bound(TRAIN, FULL)
+        self.space.phase(TRAIN, "Placed", self.kind)
+        return made
+
+    def crowd(self) -> None:
+        """Have the gang come."""
+        self.space.submit(workers(GANG, WAITING, each=_CPU))
+
+    def made_room(self) -> None:
+        """Wait until the gang runs in the room that the job has made."""
+        self.patiently(lambda: self._runs(GANG, WAITING))
+        self.patiently(lambda: self._runs(TRAIN, LEAST))
+
+    def clear(self) -> None:
+        """Have the gang come to its end."""
+        for name in self.space.homes(GANG):
+            succeed(self.space, name)
+
+    def grown_back(self) -> None:
+        """Wait until the job has its size again."""
+        self.patiently(lambda: self._runs(TRAIN, FULL))
+
+    def shows(self, *reasons: str) -> Object:
+        """Wait until the job shows one of these reasons; return the condition."""
+
+        def found() -> Object | None:
+            condition = self.scaled()
+            return condition if condition and condition["reason"] in reasons else None
+
+        condition: Object = self.patiently(found)
+        return condition
+
+    def scaled(self) -> Object | None:
+        """Return the condition of the job that says what became of its size, None without it."""
+        conditions = self.space.view(TRAIN, self.kind).get("conditions", [])
+        return next((one for one in conditions if one["type"] == SCALED), None)
+
+    def sizes(self) -> list[int]:
+        """Return the numbers of workers that kfext has written, one after the other."""
+        done = self.space.kfext.writes(size_patch(self.space.name))
+        return [size for one in done if (size := _workers(one)) is not None]
+
+    def asked(self) -> int:
+        """Return the number of workers that stands in the job."""
+        found: int = specs(self.space.job(TRAIN, self.kind))["Worker"]["replicas"]
+        return found
+
+    def edit(self, spec: Object) -> None:
+        """Change the job as a person does."""
+        self.space.patch_job(TRAIN, {"spec": spec}, self.kind)
+
+    def annotate(self, annotations: Mapping[str, str | None]) -> None:
+        """Change the settings of the job as a person does."""
+        self.space.patch_job(TRAIN, {"metadata": {"annotations": annotations}}, self.kind)
+
+    def uids(self) -> dict[str, str]:
+        """Return the uid of each pod of the job."""
+        return uids(self.space, TRAIN)
+
+    def patiently(self, condition: Any) -> Any:
+        """Wait for what takes a checkpoint, a look at it and some pods."""
+        return self.space.patiently(condition, seconds=_PATIENCE_SECONDS)
+
+    def _runs(self, name: str, count: int) -> bool:
+        pods = self.space.pods(name, ending=True)
+        return len(pods) == count and all(
+            pod["spec"].get("nodeName") and "deletionTimestamp" not in pod["metadata"]
+            for pod in pods
+        )

@@ -1,0 +1,33 @@
+"""When an elastic training went on from where, read from what it has printed."""
+
+from e2e.harness.journal import Resumed, answers, resumes, worlds
+
+LINES = [
+    "resumed at step 0 with world 4",
+    "kfext.checkpoint 0",
+    "step 5/100 loss=1.5",
+    "saved checkpoint at step 7",
+    "kfext.checkpoint 3",
+    "step 10/100 loss=1.2",
+    "resumed at step 7 with world 2",
+    "saved checkpoint at step 20",
+    "resumed at step 7 with world 4",
+    '{"steps": 100, "loss": 0.5}',
+]
+
+
+def test_each_start_is_told_with_what_had_been_saved() -> None:
+    assert resumes(LINES) == [Resumed(0, 4, 0), Resumed(7, 2, 7), Resumed(7, 4, 20)]
+    assert worlds(LINES) == [4, 2, 4]
+
+
+def test_a_start_from_before_what_was_saved_has_lost_steps() -> None:
+    assert [one.kept for one in resumes(LINES)] == [True, True, False]
+
+
+def test_that_requests_are_answered_is_no_answer() -> None:
+    assert answers(LINES) == [3]
+
+
+def test_workers_that_do_not_know_each_other_have_no_world() -> None:
+    assert resumes(["resumed at step 12"]) == [Resumed(12, 0, 0)]
