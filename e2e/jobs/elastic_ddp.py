@@ -1,0 +1,211 @@
+"""Elastic data-parallel training with PyTorch: its loss does not depend on its number of workers.
+
+    torchrun /jobs/elastic_ddp.py --steps 2000 --folder /checkpoints
+
+The samples of a step depend on the step alone. Each rank takes its slice of them, and the gradient
+is that of the mean over all of them in every world, up to rounding. It goes on from the newest
+checkpoint in the folder; it saves one at regular steps, and when kfext asks for one.
+
+What rank 0 prints goes into the file `journal` of the folder too, whichever pod it is in:
+
+    resumed at step 100 with world 4
+    step 105/2000 loss=0.4321
+    saved checkpoint at step 107
+    kfext.checkpoint 1
+"""
+
+import argparse
+import importlib
+import json
+import os
+import socket
+import time
+from collections.abc import Callable
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, Protocol
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np  # reads the numbers of threads when it is imported
+
+Array = np.ndarray[Any, Any]
+SAMPLES, INPUTS, CLASSES = 4096, 64, 10
+_SEED = 1
+_MINUTE = 60.0
+
+
+class Training(Protocol):
+    """One rank of a team; what all of them must do, all of them do."""
+
+    rank: int
+    world: int
+
+    def agreed(self, step: int) -> int:
+        """Return the number that rank 0 has."""
+
+    def step(self, own: Array, batch: int, asked: int) -> tuple[float, int]:
+        """Train on a batch of which some samples are one's own; return its loss.
+
+        Also the number of the checkpoint that rank 0 was asked for.
+        """
+
+    def loss(self) -> float:
+        """Return the mean loss of all samples."""
+
+    def save(self, path: Path) -> None:
+        """Write all that training goes on from."""
+
+    def load(self, path: Path) -> None:
+        """Go on from what was saved."""
+
+
+class Requests:
+    """Checkpoints that kfext asks for: it writes the number of the last one into a file."""
+
+    def __init__(self, path: Path = Path("/etc/kfext/control")) -> None:
+        self._path, self._told = path, float("-inf")
+
+    def asked(self) -> int:
+        """Return the number of the last request, 0 before the first."""
+        try:
+            text = self._path.read_text().strip()
+        except OSError:
+            return 0
+        return int(text) if text.isdecimal() else 0
+
+    def announce(self, say: Callable[[str], None]) -> None:
+        """Print once a minute that requests are answered."""
+        if time.monotonic() - self._told >= _MINUTE:
+            say("kfext.checkpoint 0")
+            self._told = time.monotonic()
+
+
+def samples(step: int, batch: int) -> Array:
+    """Return the samples of a step, which counts from 1: each comes once before any comes again."""
+    places = np.arange((step - 1) * batch, step * batch)
+    rounds = places // SAMPLES
+    found = [_order(int(one))[places[rounds == one] % SAMPLES] for one in np.unique(rounds)]
+    return np.concatenate(found)
+
+
+@lru_cache(maxsize=4)
+def _order(number: int) -> Array:
+    return np.random.default_rng((_SEED, number)).permutation(SAMPLES)
+
+
+def share(batch: int, *, rank: int, world: int) -> slice:
+    """Return the part of a batch that a rank trains on; no two differ by more than one sample."""
+    return slice(rank * batch // world, (rank + 1) * batch // world)
+
+
+def data() -> tuple[Array, Array]:
+    """Return all inputs, and their classes, which can be learned but for some noise."""
+    chance = np.random.default_rng(_SEED)
+    inputs = chance.standard_normal((SAMPLES, INPUTS))
+    bend, spread = chance.standard_normal((INPUTS, 32)), chance.standard_normal((32, CLASSES))
+    scores = np.tanh(inputs @ bend) @ spread
+    noise = 0.5 * chance.standard_normal(scores.shape)
+    return inputs.astype(np.float32), (scores + noise).argmax(axis=1)
+
+
+def train(
+    training: Training,
+    *,
+    steps: int,
+    batch: int,
+    folder: Path,
+    requests: Requests,
+    every: int = 100,
+    print_every: int = 5,
+    least: float = 0.0,
+) -> None:
+    """Train up to `steps`. `least`: seconds that a batch takes one worker at the least."""
+    say = partial(_say, folder / "journal") if training.rank == 0 else _say_nothing
+    done = training.agreed(newest(folder))
+    if done:
+        training.load(_checkpoint(folder, done))
+    say(f"resumed at step {done} with world {training.world}")
+    answered = 0
+    part = share(batch, rank=training.rank, world=training.world)
+    for step in range(done + 1, steps + 1):
+        requests.announce(say)
+        time.sleep(least * (part.stop - part.start) / batch)
+        loss, asked = training.step(samples(step, batch)[part], batch, requests.asked())
+        if step % print_every == 0 or step == steps:
+            say(f"step {step}/{steps} loss={loss:.6f}")
+        if step % every == 0 or asked > answered:
+            if training.rank == 0:
+                keep(training, folder, step)
+            say(f"saved checkpoint at step {step}")
+        if asked > answered:
+            say(f"kfext.checkpoint {asked}")
+            answered = asked
+    if training.rank == 0:
+        say(json.dumps({"steps": steps, "loss": round(training.loss(), 6)}))
+
+
+def newest(folder: Path) -> int:
+    """Return the step of the newest checkpoint, 0 without one."""
+    return max((int(one.name.removeprefix("step-")) for one in folder.glob("step-*")), default=0)
+
+
+def keep(training: Training, folder: Path, step: int) -> None:
+    """Save, so that a process that is killed at any moment leaves a whole checkpoint."""
+    before = list(folder.glob("step-*"))
+    unfinished = folder / f"unfinished-{socket.gethostname()}"
+    training.save(unfinished)
+    unfinished.replace(_checkpoint(folder, step))
+    for path in before:
+        if path != _checkpoint(folder, step):
+            path.unlink(missing_ok=True)
+
+
+def _checkpoint(folder: Path, step: int) -> Path:
+    return folder / f"step-{step:08}"
+
+
+def _say(journal: Path, text: str) -> None:
+    print(text, flush=True)
+    with journal.open("a") as file:
+        file.write(f"{text}\n")
+
+
+def _say_nothing(text: str) -> None:
+    """Leave it to rank 0."""
+
+
+def main() -> None:
+    arguments = _arguments()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    training: Training = importlib.import_module("elastic_torch").make(*data(), arguments.rate)
+    train(
+        training,
+        steps=arguments.steps,
+        batch=arguments.batch,
+        folder=arguments.folder,
+        requests=Requests(),
+        every=arguments.every,
+        print_every=arguments.print_every,
+        least=arguments.least,
+    )
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--batch", type=int, default=256, help="of all workers together")
+    parser.add_argument("--rate", type=float, default=0.005, help="of learning")
+    folder = Path(os.environ.get("CHECKPOINTS", "/checkpoints"))
+    parser.add_argument("--folder", type=Path, default=folder, help="of checkpoints")
+    parser.add_argument("--every", type=int, default=100, help="steps between checkpoints")
+    parser.add_argument("--print-every", type=int, default=5, metavar="STEPS")
+    parser.add_argument(
+        "--least", type=float, default=0.0, metavar="SECONDS", help="that a batch takes one worker"
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""The model of `elastic_ddp.py`: a classifier in DistributedDataParallel on gloo."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+_WIDTH = 128
+_SEED = 1
+_LOST = timedelta(seconds=120)
+"""After which a rank gives up waiting for one that has gone without closing its connections."""
+Array = np.ndarray[Any, Any]
+
+
+class _Training:
+    """One rank of the team that torchrun has made."""
+
+    def __init__(self, inputs: Array, targets: Array, rate: float) -> None:
+        dist.init_process_group("gloo", timeout=_LOST)
+        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        self._inputs, self._targets = torch.from_numpy(inputs), torch.from_numpy(targets)
+        width, classes = inputs.shape[1], int(targets.max()) + 1
+        self._model = nn.Sequential(
+            nn.Linear(width, _WIDTH), nn.Tanh(), nn.Linear(_WIDTH, _WIDTH), nn.Tanh(),
+            nn.Linear(_WIDTH, classes),
+        )  # fmt: skip
+        self._optimizer = torch.optim.SGD(self._model.parameters(), lr=rate, momentum=0.9)
+        self._team = nn.parallel.DistributedDataParallel(self._model)
+
+    def agreed(self, step: int) -> int:
+        number = torch.tensor(step)
+        dist.broadcast(number, src=0)
+        return int(number)
+
+    def step(self, own: Array, batch: int, asked: int) -> tuple[float, int]:
+        self._optimizer.zero_grad()
+        loss = self._summed(self._team, own) / batch
+        # Gradients are averaged over the ranks; what is wanted is the sum of their parts.
+        (loss * self.world).backward()
+        self._optimizer.step()
+        mine = [float(loss.item()), float(asked if self.rank == 0 else 0)]
+        whole = torch.tensor(mine, dtype=torch.float64)
+        dist.all_reduce(whole)
+        return float(whole[0]), int(whole[1])
+
+    def loss(self) -> float:
+        with torch.no_grad():
+            count = len(self._targets)
+            return float(self._summed(self._model, np.arange(count))) / count
+
+    def save(self, path: Path) -> None:
+        torch.save((self._model.state_dict(), self._optimizer.state_dict()), path)
+
+    def load(self, path: Path) -> None:
+        model, optimizer = torch.load(path)
+        self._model.load_state_dict(model)
+        self._optimizer.load_state_dict(optimizer)
+
+    def _summed(self, model: nn.Module, chosen: Array) -> Tensor:
+        picked = torch.from_numpy(chosen)
+        scores = model(self._inputs[picked])
+        return nn.functional.cross_entropy(scores, self._targets[picked], reduction="sum")
+
+
+def make(inputs: Array, targets: Array, rate: float) -> _Training:
+    """Join the team with a model that has learned nothing yet, the same each time."""
+    torch.set_num_threads(1)
+    torch.manual_seed(_SEED)
+    return _Training(inputs, targets, rate)

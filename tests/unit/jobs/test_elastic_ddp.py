@@ -1,0 +1,191 @@
+"""The elastic training: its samples, its slices, its checkpoints, and what it answers."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from e2e.harness.journal import answers, resumes
+from e2e.jobs.elastic_ddp import (
+    CLASSES,
+    SAMPLES,
+    Array,
+    Requests,
+    data,
+    newest,
+    samples,
+    share,
+    train,
+)
+from kfext.core.progress.lines import read_line
+
+
+@dataclass
+class Counting:
+    """A rank that only remembers what it was given."""
+
+    rank: int = 0
+    world: int = 1
+    ends_at: int = 10**9
+    seen: list[int] = field(default_factory=list)
+    owned: list[Array] = field(default_factory=list)
+
+    def agreed(self, step: int) -> int:
+        return step
+
+    def step(self, own: Array, batch: int, asked: int) -> tuple[float, int]:
+        if len(self.seen) == self.ends_at:
+            raise KeyboardInterrupt
+        self.seen.append(len(self.seen))
+        self.owned.append(own)
+        return 1 / len(self.seen), asked
+
+    def loss(self) -> float:
+        return 0.5
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps(self.seen))
+
+    def load(self, path: Path) -> None:
+        self.seen = json.loads(path.read_text())
+
+
+def run(training: Counting, folder: Path, *, steps: int = 10, every: int = 4) -> list[str]:
+    """Train; return the journal."""
+    requests = Requests(folder / "control")
+    options = {"batch": 8, "every": every, "print_every": 1}
+    train(training, steps=steps, folder=folder, requests=requests, **options)
+    return (folder / "journal").read_text().splitlines() if training.rank == 0 else []
+
+
+@given(batch=st.integers(1, 300), world=st.integers(1, 20))
+def test_the_slices_of_all_ranks_are_the_batch(batch: int, world: int) -> None:
+    every = list(range(batch))
+    parts = [every[share(batch, rank=rank, world=world)] for rank in range(world)]
+    assert [one for part in parts for one in part] == every
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+@given(step=st.integers(1, 10**6), batch=st.integers(1, 2 * SAMPLES))
+def test_a_step_has_the_same_samples_whenever_it_is_done(step: int, batch: int) -> None:
+    found = samples(step, batch)
+    assert len(found) == batch
+    assert np.array_equal(found, samples(step, batch))
+
+
+@pytest.mark.parametrize("batch", [64, 100, 256, 1000, SAMPLES])
+def test_each_sample_comes_once_before_any_comes_again(batch: int) -> None:
+    steps = -(-2 * SAMPLES // batch)
+    order = np.concatenate([samples(step, batch) for step in range(1, steps + 1)])
+    first, second = order[:SAMPLES], order[SAMPLES : 2 * SAMPLES]
+    assert sorted(first) == sorted(second) == list(range(SAMPLES))
+    assert not np.array_equal(first, second)
+
+
+def test_every_class_is_there_to_be_learned() -> None:
+    inputs, targets = data()
+    assert len(inputs) == SAMPLES
+    assert set(targets.tolist()) == set(range(CLASSES))
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+def test_all_ranks_together_train_on_the_samples_of_each_step(tmp_path: Path, world: int) -> None:
+    ranks = [Counting(rank, world) for rank in range(world)]
+    for one in ranks:
+        run(one, tmp_path / str(world) if one.rank else _made(tmp_path / str(world)), every=100)
+    for step in range(10):
+        own = np.concatenate([one.owned[step] for one in ranks])
+        assert np.array_equal(own, samples(step + 1, 8))
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def test_a_training_that_was_killed_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(Counting(ends_at=7), tmp_path)
+    again = Counting(world=3)
+    lines = run(again, tmp_path)
+    assert again.seen == list(range(10))
+    assert [(one.step, one.world, one.kept) for one in resumes(lines)] == [
+        (0, 1, True),
+        (4, 3, True),
+    ]
+
+
+def test_only_the_newest_checkpoint_is_kept(tmp_path: Path) -> None:
+    run(Counting(), tmp_path)
+    assert [path.name for path in tmp_path.glob("step-*")] == ["step-00000008"]
+    assert newest(tmp_path) == 8
+
+
+def test_a_checkpoint_that_was_never_finished_is_not_loaded(tmp_path: Path) -> None:
+    (tmp_path / "unfinished-worker-1").write_text("[0, 1")
+    again = Counting()
+    run(again, tmp_path, steps=2)
+    assert again.seen == [0, 1]
+
+
+def test_a_request_is_answered_once_after_the_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "control").write_text("5")
+    lines = run(Counting(), tmp_path, every=100)
+    assert answers(lines) == [5]
+    assert lines.index("kfext.checkpoint 5") == lines.index("saved checkpoint at step 1") + 1
+    assert newest(tmp_path) == 1
+
+
+CONTROL = {
+    "nothing yet": ("", 0),
+    "a number": ("12", 12),
+    "a number in a line": ("12\n", 12),
+    "a word": ("soon", 0),
+    "a negative number": ("-3", 0),
+}
+
+
+@pytest.mark.parametrize(("text", "asked"), CONTROL.values(), ids=CONTROL)
+def test_the_control_file_has_the_number_of_the_last_request(
+    tmp_path: Path, text: str, asked: int
+) -> None:
+    (tmp_path / "control").write_text(text)
+    assert Requests(tmp_path / "control").asked() == asked
+
+
+def test_without_a_control_file_nothing_is_asked(tmp_path: Path) -> None:
+    assert Requests(tmp_path / "control").asked() == 0
+
+
+@pytest.fixture
+def minutes(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The clock."""
+    now = [1000.0]
+    monkeypatch.setattr("e2e.jobs.elastic_ddp.time.monotonic", lambda: now[0])
+    return now
+
+
+def test_that_requests_are_answered_is_said_once_a_minute(minutes: list[float]) -> None:
+    said: list[str] = []
+    requests = Requests()
+    for seconds in (0, 30, 59, 60, 90, 121):
+        minutes[0] = 1000.0 + seconds
+        requests.announce(said.append)
+    assert said == ["kfext.checkpoint 0"] * 3
+
+
+def test_only_rank_0_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(Counting(rank=1, world=2), tmp_path)
+    assert capsys.readouterr().out == ""
+    assert newest(tmp_path) == 0
+
+
+def test_every_step_is_printed_in_a_form_that_is_recognised(tmp_path: Path) -> None:
+    read = [read_line(line) for line in run(Counting(), tmp_path, steps=3, every=100)]
+    # The totals at the end are one more line, with the step of the last one.
+    found = [line for line in read if line and line.measures][:-1]
+    assert [(line.position.step, line.position.steps) for line in found] == [(1, 3), (2, 3), (3, 3)]
