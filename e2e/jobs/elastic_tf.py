@@ -1,0 +1,118 @@
+"""The model and the parameter server of `elastic_ps.py` in TensorFlow.
+
+A worker is a client of the server: with dynamic workers the server is told of none, so it can
+fetch nothing from them. They compute in a session of their own and bring it their gradients.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+import tensorflow as tf  # reads the log level when it is imported
+
+_WIDTH = 128
+_DEVICE = "/job:ps/task:0"
+Array = np.ndarray[Any, Any]
+Weights = list[Array]
+
+
+def serve(servers: Mapping[int, str], index: int) -> None:
+    """Be the parameter server until the end."""
+    cluster = tf.train.ClusterSpec({"ps": dict(servers)})
+    tf.distribute.Server(cluster, job_name="ps", task_index=index, config=_one_thread()).join()
+
+
+class Model:
+    """A classifier whose weights are given with each batch."""
+
+    def __init__(self, inputs: int, classes: int) -> None:
+        self._shapes = [(inputs, _WIDTH), (_WIDTH, _WIDTH), (_WIDTH, classes)]
+        self._graph = tf.Graph()
+        with self._graph.as_default():
+            self._inputs = tf.compat.v1.placeholder(tf.float32, [None, inputs])
+            self._targets = tf.compat.v1.placeholder(tf.int64, [None])
+            self._weights = [tf.compat.v1.placeholder(tf.float32, one) for one in self._shapes]
+            layer = self._inputs
+            for weights in self._weights[:-1]:
+                layer = tf.tanh(tf.matmul(layer, weights))
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+                labels=self._targets, logits=tf.matmul(layer, self._weights[-1])
+            )
+            self._loss = tf.reduce_mean(losses)
+            self._gradients = tf.gradients(self._loss, self._weights)
+            self._session = tf.compat.v1.Session(config=_one_thread())
+
+    def fresh(self) -> Weights:
+        chance = np.random.default_rng(1)
+        return [
+            (chance.standard_normal(one) / np.sqrt(one[0])).astype(np.float32)
+            for one in self._shapes
+        ]
+
+    def gradients(self, weights: Weights, inputs: Array, targets: Array) -> tuple[float, Weights]:
+        given = zip(self._weights, weights, strict=True)
+        fed = {self._inputs: inputs, self._targets: targets, **dict(given)}
+        loss, *gradients = self._session.run([self._loss, *self._gradients], feed_dict=fed)
+        return float(loss), gradients
+
+
+class Server:
+    """The weights on the server at an address; all workers have the same variables there."""
+
+    def __init__(self, address: str, *, like: Weights, rate: float) -> None:
+        self._graph = tf.Graph()
+        with self._graph.as_default(), tf.compat.v1.device(_DEVICE):
+            self._given = [tf.compat.v1.placeholder(tf.float32, one.shape) for one in like]
+            self._step = tf.compat.v1.placeholder(tf.int64, [])
+            kept = [_variable(f"weights{n}", tf.zeros(one.shape)) for n, one in enumerate(like)]
+            taken, done = (_variable(name, tf.zeros([], tf.int64)) for name in ("taken", "done"))
+            pairs = list(zip(kept, self._given, strict=True))
+            filling = [one.assign(given, read_value=False) for one, given in pairs]
+            # The counters come last: a server with counters has its weights.
+            with tf.control_dependencies(filling):
+                self._fill = [
+                    one.assign(self._step, read_value=False) for one in (taken, done)
+                ]  # fmt: skip
+            moves = [
+                one.assign_sub(rate * given, use_locking=True, read_value=False)
+                for one, given in pairs
+            ]
+            with tf.control_dependencies(moves):
+                self._apply = done.assign_add(1, use_locking=True)
+            self._take = taken.assign_add(1, use_locking=True)
+            self._read, self._done = [one.read_value() for one in kept], done.read_value()
+            self._missing = tf.compat.v1.report_uninitialized_variables()
+            self._session = tf.compat.v1.Session(f"grpc://{address}", config=_one_thread())
+
+    def filled(self) -> bool:
+        return len(self._session.run(self._missing)) == 0
+
+    def fill(self, weights: Weights, step: int) -> None:
+        given = dict(zip(self._given, weights, strict=True))
+        self._session.run(self._fill, feed_dict={**given, self._step: step})
+
+    def take(self) -> int:
+        return int(self._session.run(self._take))
+
+    def done(self) -> int:
+        return int(self._session.run(self._done))
+
+    def weights(self) -> Weights:
+        return list(self._session.run(self._read))
+
+    def apply(self, gradients: Weights) -> int:
+        given = dict(zip(self._given, gradients, strict=True))
+        return int(self._session.run(self._apply, feed_dict=given))
+
+
+def _variable(name: str, start: Any) -> Any:
+    return tf.compat.v1.get_variable(name, initializer=start, use_resource=True)
+
+
+def _one_thread() -> Any:
+    return tf.compat.v1.ConfigProto(
+        intra_op_parallelism_threads=1, inter_op_parallelism_threads=2
+    )  # fmt: skip
