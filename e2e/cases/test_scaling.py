@@ -1,0 +1,325 @@
+"""A job that opted in gives workers to a gang that waits, and gets them back afterwards.
+
+The nodes are fake, and so is the training: its lines are made up (e2e/harness/fake_log.py).
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from e2e.harness.fake_kubelet import FakeKubelet, fake_kubelet
+from e2e.harness.fake_log import FakeProgram, FakeTraining, training
+from e2e.harness.faults import KillAfter, Match
+from e2e.harness.journal import answers
+from e2e.harness.kfext_process import Kfext
+from e2e.harness.look import conditions
+from e2e.harness.nodes import taint
+from e2e.harness.pods import succeed
+from e2e.harness.refusing import limit_pods
+from e2e.harness.scaling import (
+    AWAITS_CHECKPOINT,
+    FULL,
+    GANG,
+    LEAST,
+    NO_CHECKPOINT,
+    SHRUNK,
+    STANDS_DOWN,
+    TRAIN,
+    WAITING,
+    WOULD_SCALE,
+    Scene,
+    pin_patch,
+    request_patch,
+    size_patch,
+    view_patch,
+)
+from e2e.harness.space import Space
+from e2e.testbed.cluster import Testbed
+from kfext import names
+
+Play = Callable[..., tuple[Scene, FakeTraining]]
+GIVEN_UP_SECONDS = 180.0
+UTILIZATION = {
+    "type": "Resource",
+    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
+}
+
+
+@pytest.fixture(scope="module")
+def kubelet(testbed: Testbed) -> Iterator[FakeKubelet]:
+    """What answers for the logs of the pods here."""
+    with fake_kubelet(testbed) as made:
+        yield made
+
+
+@pytest.fixture
+def play(space: Space, kubelet: FakeKubelet) -> Iterator[Play]:
+    """Return what brings a job onto nodes of its own, and has it train there."""
+    with ExitStack() as playing:
+
+        def begin(
+            kind: str = "PyTorchJob", *, program: FakeProgram | None = None, **options: object
+        ) -> tuple[Scene, FakeTraining]:
+            scene = Scene(space, kind)
+            for node in scene.fill(**options):  # type: ignore[arg-type]
+                kubelet.take_over(space.kube, node)
+            made = program or FakeProgram(restarts=kind == "PyTorchJob")
+            return scene, playing.enter_context(training(space, TRAIN, kubelet, made))
+
+        yield begin
+
+
+def check_once(scene: Scene, trained: FakeTraining) -> None:
+    """Check that the job gave workers once and got them back once, and saved its work each time."""
+    assert scene.sizes() == [LEAST, FULL]
+    assert len(set(answers(trained.lines))) >= 2
+    assert "Failed" not in conditions(scene.space.job(TRAIN))
+
+
+def test_a_gang_is_bound_in_the_room_of_an_elastic_job_that_grows_back_when_it_has_ended(
+    play: Play,
+) -> None:
+    scene, trained = play()
+    before = scene.uids()
+    scene.crowd()
+    scene.made_room()
+    assert scene.shows(SHRUNK)["status"] == "True"
+    left = scene.uids()
+    assert left == {
+        f"{TRAIN}-worker-{index}": before[f"{TRAIN}-worker-{index}"] for index in (0, 1)
+    }
+    scene.clear()
+    scene.grown_back()
+    assert left.items() <= scene.uids().items()
+    check_once(scene, trained)
+
+
+def test_a_tfjob_with_dynamic_workers_gives_some_while_its_server_and_the_others_stay(
+    play: Play,
+) -> None:
+    scene, _ = play("TFJob")
+    before = scene.uids()
+    scene.crowd()
+    scene.made_room()
+    stay = {f"{TRAIN}-ps-0", f"{TRAIN}-worker-0"}
+    assert scene.uids() == {name: uid for name, uid in before.items() if name in stay}
+    assert scene.sizes() == [LEAST - 1]
+    assert "Failed" not in conditions(scene.space.job(TRAIN, "TFJob"))
+
+
+Writes = Callable[[str], Match]
+SHRINKS: dict[str, tuple[Writes, int]] = {
+    "before it asks for a checkpoint": (request_patch, 0),
+    "after it has asked for one": (request_patch, 1),
+    "before the patch that takes workers": (size_patch, 0),
+    "after that patch": (size_patch, 1),
+    "after the first word on it": (view_patch, 1),
+}
+GROWS: dict[str, tuple[Writes, int]] = {
+    "before it asks for a checkpoint": (request_patch, 0),
+    "before the patch that gives workers": (size_patch, 0),
+    "after that patch": (size_patch, 1),
+    "before the first new worker is sent to its node": (pin_patch, 0),
+    "after the first one is": (pin_patch, 1),
+    "after all are": (pin_patch, FULL - LEAST),
+}
+
+
+def survive(kfext: Kfext, death: tuple[Writes, int], scene: Scene, go: Callable[[], None]) -> None:
+    """Kill the controller at a write that follows from `go`, and have a successor."""
+    writes, nth = death
+    fault = KillAfter(writes(scene.space.name), nth=nth)
+    kfext.proxy.arm(fault)
+    go()
+    scene.patiently(lambda: fault.fired)
+    kfext.wait_controller_dead()
+    kfext.proxy.heal()
+    kfext.restart_killed_controller()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("death", SHRINKS.values(), ids=SHRINKS)
+def test_a_job_gives_workers_once_though_the_controller_is_killed(
+    play: Play, kfext: Kfext, death: tuple[Writes, int]
+) -> None:
+    scene, trained = play()
+    survive(kfext, death, scene, scene.crowd)
+    scene.made_room()
+    assert scene.sizes() == [LEAST]
+    scene.clear()
+    scene.grown_back()
+    assert scene.sizes() == [LEAST, FULL]
+    assert "Failed" not in conditions(scene.space.job(TRAIN))
+    assert set(answers(trained.lines))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("death", GROWS.values(), ids=GROWS)
+def test_a_job_gets_workers_back_once_though_the_controller_is_killed(
+    play: Play, kfext: Kfext, death: tuple[Writes, int]
+) -> None:
+    scene, trained = play()
+    scene.crowd()
+    scene.made_room()
+    survive(kfext, death, scene, scene.clear)
+    scene.grown_back()
+    check_once(scene, trained)
+
+
+@pytest.fixture
+def waiting(play: Play) -> tuple[Scene, FakeTraining]:
+    """A job that is asked for a checkpoint, and does not answer yet."""
+    scene, trained = play()
+    scene.patiently(lambda: trained.lines)
+    trained.program.silent = True
+    scene.crowd()
+    scene.shows(AWAITS_CHECKPOINT)
+    return scene, trained
+
+
+@pytest.mark.long
+def test_a_pod_that_is_lost_in_the_middle_comes_back_and_the_gang_is_bound(
+    waiting: tuple[Scene, FakeTraining],
+) -> None:
+    scene, trained = waiting
+    lost = f"{TRAIN}-worker-{FULL - 1}"
+    uid = scene.uids()[lost]
+    scene.space.kube.delete(scene.space.path("pods", lost), grace=0)
+    scene.space.until(lambda: scene.uids().get(lost) != uid, "the pod has gone")
+    trained.program.silent = False
+    scene.made_room()
+    scene.clear()
+    scene.grown_back()
+    assert "Failed" not in conditions(scene.space.job(TRAIN))
+
+
+@pytest.mark.long
+def test_a_node_that_is_lost_in_the_middle_fails_neither_job(
+    play: Play, kubelet: FakeKubelet
+) -> None:
+    scene, trained = play(nodes=2)
+    space = scene.space
+    first = scene.uids()
+    scene.patiently(lambda: trained.lines)
+    trained.program.silent = True
+    scene.crowd()
+    scene.shows(AWAITS_CHECKPOINT)
+    taint(space.kfext, space.homes(TRAIN)[f"{TRAIN}-worker-{FULL - 1}"], "NoExecute")
+    space.until(lambda: not first.items() <= scene.uids().items(), "its pods have gone")
+    trained.program.silent = False
+    for node in space.nodes(1, cpu=str(FULL // 2), memory="64Gi"):
+        kubelet.take_over(space.kube, node)
+    scene.made_room()
+    scene.clear()
+    scene.grown_back()
+    assert "Failed" not in conditions(space.job(TRAIN))
+
+
+@pytest.mark.long
+def test_a_job_that_does_not_answer_keeps_its_workers_and_says_so(
+    waiting: tuple[Scene, FakeTraining],
+) -> None:
+    scene, _ = waiting
+    before = scene.uids()
+    said = scene.space.patiently(
+        lambda: "no checkpoint within 120 s" in (scene.scaled() or {}).get("message", ""),
+        seconds=GIVEN_UP_SECONDS,
+    )
+    assert said
+    assert scene.uids() == before
+    assert (scene.sizes(), scene.asked()) == ([], FULL)
+    assert scene.space.view(GANG)["phase"] == "Queued"
+
+
+@pytest.mark.long
+def test_a_number_of_workers_that_is_set_by_hand_in_the_middle_is_what_is_wanted_then(
+    waiting: tuple[Scene, FakeTraining],
+) -> None:
+    scene, trained = waiting
+    scene.edit({"pytorchReplicaSpecs": {"Worker": {"replicas": FULL - 1}}})
+    trained.program.silent = False
+    scene.made_room()
+    scene.clear()
+    scene.patiently(lambda: len(scene.space.homes(TRAIN)) == FULL - 1)
+    assert FULL not in scene.sizes()
+    assert scene.asked() == FULL - 1
+
+
+@pytest.mark.long
+def test_a_job_that_ends_in_the_middle_leaves_its_room_to_the_gang(
+    waiting: tuple[Scene, FakeTraining],
+) -> None:
+    scene, _ = waiting
+    for name in scene.space.homes(TRAIN):
+        succeed(scene.space, name)
+    scene.space.phase(TRAIN, "Finished")
+    scene.space.bound(GANG, WAITING)
+    assert scene.sizes() == []
+    assert "Failed" not in conditions(scene.space.job(TRAIN))
+
+
+@pytest.mark.long
+def test_a_job_that_an_autoscaler_scales_is_left_to_it(
+    waiting: tuple[Scene, FakeTraining],
+) -> None:
+    scene, trained = waiting
+    scene.edit({"elasticPolicy": {"metrics": [UTILIZATION]}})
+    assert "HorizontalPodAutoscaler" in scene.shows(STANDS_DOWN)["message"]
+    trained.program.silent = False
+    assert scene.sizes() == []
+    scene.edit({"elasticPolicy": {"metrics": None}})
+    autoscalers = "/apis/autoscaling/v2/namespaces"
+    scene.space.kube.delete(f"{autoscalers}/{scene.space.name}/horizontalpodautoscalers/{TRAIN}")
+    scene.made_room()
+
+
+@pytest.mark.long
+def test_a_quota_that_refuses_growth_leaves_the_job_as_it_is(play: Play) -> None:
+    scene, _ = play()
+    scene.crowd()
+    scene.made_room()
+    quota = limit_pods(scene.space, LEAST + WAITING)
+    scene.clear()
+    scene.space.phase(GANG, "Finished")
+    scene.patiently(lambda: "quota" in (scene.scaled() or {}).get("message", ""))
+    assert len(scene.space.homes(TRAIN)) == LEAST
+    scene.space.kube.delete(scene.space.path("pytorchjobs", GANG))
+    scene.space.kube.delete(quota)
+    scene.grown_back()
+
+
+@pytest.mark.long
+def test_a_job_that_never_saved_keeps_its_workers_and_says_why(play: Play) -> None:
+    scene, trained = play(program=FakeProgram(saves=False, silent=True))
+    scene.crowd()
+    assert scene.shows(NO_CHECKPOINT)["status"] == "False"
+    assert scene.space.phase(GANG, "Queued")["reason"] == names.REASON_NO_ROOM
+    assert scene.sizes() == []
+    # The first one that it saves is what it was left alone for.
+    trained.program.saves, trained.program.silent = True, False
+    scene.made_room()
+
+
+@pytest.mark.long
+def test_a_policy_that_observes_says_what_it_would_do_and_does_nothing(play: Play) -> None:
+    # A PyTorchJob would not be made elastic under this policy.
+    scene, _ = play("TFJob", mode="observe")
+    before = scene.uids()
+    scene.crowd()
+    assert scene.shows(WOULD_SCALE)["status"] == "False"
+    assert scene.uids() == before
+    assert scene.sizes() == []
+    assert not scene.space.kfext.writes(request_patch(scene.space.name))
+
+
+@pytest.mark.long
+def test_a_job_that_opts_out_gets_the_size_that_its_user_wrote(play: Play) -> None:
+    scene, _ = play(idle=3600)
+    scene.crowd()
+    scene.made_room()
+    scene.clear()
+    scene.annotate({names.ELASTIC: "off"})
+    scene.grown_back()
+    assert scene.asked() == FULL
+    scene.patiently(lambda: scene.scaled() is None)
