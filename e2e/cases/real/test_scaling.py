@@ -1,0 +1,138 @@
+"""Real training gives workers to a gang that waits, and gets them back, with nothing saved lost.
+
+The manifests are those of a user who knows nothing of it but one annotation.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.harness.elastic_jobs import elastic_ddp, elastic_ps, final_loss, half_node, journal
+from e2e.harness.install import kubectl
+from e2e.harness.journal import answers, resumes, worlds
+from e2e.harness.sdk_jobs import pytorch_job
+from e2e.harness.training import pods_of, submit, trained
+from e2e.harness.wait import until
+from e2e.testbed.cluster import Testbed
+from e2e.testbed.realnodes import Node
+
+pytestmark = pytest.mark.long
+
+FULL, LEAST = 4, 2
+"""Pods of the job, of which the cluster holds no more; and when it is smallest."""
+PATIENCE = 900.0
+"""A change takes a checkpoint, the start of slow pods, and a minute of quiet before growth."""
+STEPS = 2000
+TOLERANCE = 0.001
+"""Between the sums of the same numbers in another order."""
+ASYNCHRONOUS = 0.02
+"""As a part of the loss: workers that do not wait for each other use weights that are a little old.
+Between one worker and three it was 0.0013."""
+
+
+@pytest.fixture
+def folder(bed: Testbed, managed: str) -> Iterator[Path]:
+    """Where the jobs of a case have their checkpoints."""
+    made = bed.folder / "checkpoints" / managed
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+def test_a_torchrun_job_makes_room_for_a_gang_and_comes_to_the_loss_of_an_undisturbed_one(
+    bed: Testbed, managed: str, members: tuple[Node, Node], folder: Path
+) -> None:
+    cpu, where = half_node(members[0]), folder / "train"
+    paced = _steps(STEPS, least=0.8)
+    job = elastic_ddp("train", FULL, cpu=cpu, folder=where, sizes="2-4", arguments=paced)
+    sdk = submit(bed, job, managed)
+    _wait(lambda: _trains(where, FULL), "the job trains on the whole cluster")
+
+    _gang_comes_and_goes(bed, managed, cpu)
+    lines = journal(where)
+    assert LEAST in worlds(lines)
+    assert answers(lines)
+
+    _wait(lambda: _trains(where, FULL), "the job has grown back")
+    trained(sdk, job, managed)
+    assert all(one.kept for one in resumes(journal(where)))
+
+    alone = elastic_ddp("alone", 1, cpu=cpu, folder=folder / "alone", arguments=_steps(STEPS))
+    trained(submit(bed, alone, managed), alone, managed)
+    assert final_loss(where) == pytest.approx(final_loss(folder / "alone"), abs=TOLERANCE)
+
+
+def test_a_tfjob_with_a_server_and_dynamic_workers_makes_room_for_a_gang_and_grows_back(
+    bed: Testbed, managed: str, members: tuple[Node, Node], folder: Path
+) -> None:
+    cpu, where = half_node(members[0]), folder / "train"
+    paced = _steps(2 * STEPS, least=0.3)
+    job = elastic_ps("train", FULL - 1, cpu=cpu, folder=where, sizes="1-3", arguments=paced)
+    sdk = submit(bed, job, managed)
+    _wait(lambda: _reached(where), "the job trains")
+    _wait(lambda: len(_running(bed, managed)) == FULL, "all of its workers have come")
+    first = _running(bed, managed)
+
+    _gang_comes_and_goes(bed, managed, cpu)
+    _wait(lambda: len(_running(bed, managed)) == FULL, "the job has grown back")
+    later = _running(bed, managed)
+    assert {name for name in first if later[name] == first[name]} == {
+        "train-ps-0",
+        "train-worker-0",
+    }
+
+    trained(sdk, job, managed)
+    # Neither the server nor the first worker has begun anew, so that no step was lost.
+    assert [one.step for one in resumes(journal(where))] == [0]
+
+    steps, alone = _steps(2 * STEPS), folder / "alone"
+    job = elastic_ps("alone", 1, cpu=cpu, folder=alone, arguments=steps)
+    trained(submit(bed, job, managed), job, managed)
+    assert final_loss(where) == pytest.approx(final_loss(alone), rel=ASYNCHRONOUS)
+
+
+def _steps(count: int, *, least: float = 0.0) -> Sequence[str]:
+    """Return arguments; `least`: seconds that a step takes one worker at the least."""
+    return ("--steps", str(count), "--least", str(least))
+
+
+def _gang_comes_and_goes(bed: Testbed, namespace: str, cpu: str) -> None:
+    """Have a gang train that needs as much as the job can give."""
+    gang = pytorch_job("gang", cpu=cpu, arguments=("--model", "cnn", "--steps", "40"))
+    sdk = submit(bed, gang, namespace)
+    _wait(lambda: _is_bound(bed, namespace), "the gang is bound")
+    assert len(_running(bed, namespace)) <= LEAST
+    trained(sdk, gang, namespace)
+    kubectl(bed, "delete", "pytorchjob", "gang", "-n", namespace)
+
+
+def _is_bound(bed: Testbed, namespace: str) -> bool:
+    pods = pods_of(bed, namespace, "gang").values()
+    return len(pods) == FULL - LEAST and all(pod["spec"].get("nodeName") for pod in pods)
+
+
+def _running(bed: Testbed, namespace: str) -> dict[str, str]:
+    """Return the uid of each pod of the job that is not ending."""
+    return {
+        name: pod["metadata"]["uid"]
+        for name, pod in pods_of(bed, namespace, "train").items()
+        if "deletionTimestamp" not in pod["metadata"] and pod["status"]["phase"] == "Running"
+    }
+
+
+def _trains(folder: Path, world: int) -> bool:
+    """Whether a job has done steps since it has so many workers."""
+    lines = journal(folder)
+    starts = [index for index, line in enumerate(lines) if line.startswith("resumed")]
+    stepped = any(line.startswith("step ") for line in lines[starts[-1] :]) if starts else False
+    return stepped and worlds(lines)[-1] == world
+
+
+def _reached(folder: Path) -> bool:
+    return any(line.startswith("step ") for line in journal(folder))
+
+
+def _wait(condition: Callable[[], Any], what: str) -> None:
+    until(condition, what=what, seconds=PATIENCE)
