@@ -26,6 +26,7 @@ from e2e.testbed.progress import say, step
 NAME = "demo"
 PLAIN, MANAGED = "plain", "managed"
 _DEADLINE_SECONDS = 900
+_SCALES = "python -m pytest e2e/cases/real/test_scaling.py -k torchrun  # 15 minutes"
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ def main(*, keep: bool, steps: int) -> None:
         sys.exit(f"the demo trains on real nodes, which this machine cannot have: {missing}")
     try:
         show(bed, compare(bed, steps=steps))
+        say("\nTo see a job make room for a gang that waits, and grow back afterwards, run")
+        say(f"  {_SCALES}")
         if keep:
             say("\nThe cluster stays up. Look around, then end it:")
             say(f"  export KUBECONFIG={bed.kubeconfig}")
