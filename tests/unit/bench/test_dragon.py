@@ -1,0 +1,223 @@
+"""DRAGON as published: its rules, worked out by hand from its published code."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from e2e.bench.baselines.dragon import (
+    Action,
+    Dragon,
+    Grow,
+    Job,
+    Passes,
+    Running,
+    Shrink,
+    Start,
+)
+from e2e.bench.baselines.dragon_nodes import Free, Places, schedule
+
+ONE = (100, 10)
+
+
+def nodes(*millicores: int) -> Free:
+    return {f"node-{letter}": (cpu, 1000) for letter, cpu in zip("abcd", millicores, strict=False)}
+
+
+def job(name: str, *, at: float = 0.0, servers: int = 0, workers: tuple[int, int, int]) -> Job:
+    least, asked, most = workers
+    return Job(name, at, servers, ONE, ONE, least, asked, most)
+
+
+def running(one: Job, workers: str, servers: str = "") -> Running:
+    """Return a job that runs; a letter is the node of a pod."""
+    places = [
+        {index: f"node-{letter}" for index, letter in enumerate(letters)}
+        for letters in (servers, workers)
+    ]
+    return Running(one, *places)
+
+
+def after(
+    now: float, free: Free, *, waiting: Sequence[Job] = (), runs: Sequence[Running] = ()
+) -> list[Action]:
+    """Return what a pass does so many seconds after the controller has begun."""
+    return Dragon(began=0).run(free, waiting=waiting, running=runs, now=now)
+
+
+@pytest.mark.parametrize(
+    ("free", "servers", "workers", "expected"),
+    [
+        pytest.param(
+            nodes(100, 300, 400), 1, 2, ("b", "bb"), id="the first node that holds all of it"
+        ),
+        # No node holds three: b and c hold two workers, and b comes first.
+        pytest.param(
+            nodes(100, 200, 200), 0, 3, ("", "bba"), id="else the one that holds most comes first"
+        ),
+        pytest.param(
+            nodes(100, 200, 100), 1, 2, ("a", "bb"), id="servers are packed before workers"
+        ),
+        pytest.param(nodes(100, 0, 100), 0, 3, ("", "ac"), id="fewer if there is no more room"),
+        # a holds a server and a worker, b two workers beside no server: a is not the best.
+        pytest.param(
+            nodes(200, 300), 1, 3, ("b", "bba"), id="the most of one group is counted in order"
+        ),
+        pytest.param({"node-a": (900, 25)}, 0, 3, ("", "aa"), id="memory counts as well"),
+    ],
+)
+def test_a_job_goes_to_one_node_or_to_the_best_one_first(
+    free: Free, servers: int, workers: int, expected: tuple[str, str]
+) -> None:
+    before = dict(free)
+    named = Places(*(tuple(f"node-{letter}" for letter in letters) for letters in expected))
+    assert schedule(free, [ONE] * servers, [ONE] * workers) == named
+    assert free == before
+
+
+OLD, NEW = (job(name, workers=(1, 3, 3)) for name in ("old", "new"))
+FULL = [running(OLD, "aab"), running(NEW, "bcc")]
+"""Six pods on three nodes of two each."""
+GANG = job("gang", at=0.0, workers=(2, 2, 2))
+
+
+def test_a_pass_admits_only_the_first_job_that_has_room() -> None:
+    big, small, late = (
+        job("big", workers=(4, 4, 4)),
+        job("small", workers=(1, 1, 1)),
+        job("late", workers=(1, 1, 1)),
+    )
+    found = after(10, nodes(200, 100), waiting=[big, small, late])
+    assert found == [Start(small, (), ("node-a",))]
+
+
+def test_a_job_starts_with_fewer_workers_than_it_asked_for_but_with_all_servers() -> None:
+    elastic = job("elastic", servers=1, workers=(1, 3, 5))
+    assert after(0, nodes(100, 200), waiting=[elastic]) == [
+        Start(elastic, ("node-a",), ("node-b", "node-b"))
+    ]
+    assert after(0, nodes(100), waiting=[elastic]) == []
+    assert after(0, nodes(0), waiting=[replace(elastic, servers=0)]) == []
+
+
+def test_workers_are_taken_once_the_head_of_the_queue_has_waited_for_30_s() -> None:
+    assert after(29.9, nodes(0, 0, 0), waiting=[GANG], runs=FULL) == []
+    assert after(30, nodes(0, 0, 0), waiting=[GANG], runs=FULL) == [
+        Shrink("old", frozenset({0, 1}))
+    ]
+
+
+def test_only_the_head_of_the_queue_is_looked_at() -> None:
+    young = replace(GANG, name="young", submitted=20.0)
+    assert after(35, nodes(0, 0, 0), waiting=[young, GANG], runs=FULL) == []
+
+
+def test_the_oldest_job_gives_first_though_another_has_more_a_fault() -> None:
+    rich = running(job("rich", workers=(1, 5, 5)), "abcab")
+    poor = running(job("poor", workers=(1, 2, 2)), "cc")
+    single = replace(GANG, least=1, asked=1, most=1)
+    assert after(30, nodes(0, 0, 0), waiting=[single], runs=[poor, rich]) == [
+        Shrink("poor", frozenset({0}))
+    ]
+
+
+def test_no_job_is_shrunk_below_its_fewest_workers() -> None:
+    bigger = replace(GANG, least=3, asked=3, most=3)
+    assert after(30, nodes(0, 0, 0), waiting=[bigger], runs=FULL) == [
+        Shrink("old", frozenset({0, 1})),
+        Shrink("new", frozenset({0})),
+    ]
+
+
+def test_workers_on_the_node_of_the_server_are_taken_last() -> None:
+    one = running(job("trained", servers=1, workers=(1, 3, 3)), "aba", servers="a")
+    single = replace(GANG, least=1, asked=1, most=1)
+    assert after(30, nodes(0, 0), waiting=[single], runs=[one]) == [
+        Shrink("trained", frozenset({1}))
+    ]
+    assert after(30, nodes(0, 0), waiting=[GANG], runs=[one]) == [
+        Shrink("trained", frozenset({1, 0}))
+    ]
+
+
+def test_the_guard_forgets_the_server_of_the_job_that_waits_a_fault() -> None:
+    needs_three = job("trained", servers=1, workers=(2, 2, 2))
+    # Room for two: its workers would fit, but not with the server.
+    found = after(30, nodes(0, 0, 0), waiting=[needs_three], runs=FULL)
+    assert found == [Shrink("old", frozenset({0, 1}))]
+
+
+def test_nothing_is_taken_if_the_fewest_workers_have_room_already() -> None:
+    needs_three = job("trained", servers=1, workers=(2, 2, 2))
+    # Its server has none, and so it starves: the same fault.
+    assert after(30, nodes(100, 100, 0), waiting=[needs_three], runs=FULL) == []
+
+
+def test_if_nothing_makes_room_for_the_head_no_other_job_is_admitted() -> None:
+    huge = job("huge", workers=(9, 9, 9))
+    small = job("small", workers=(1, 1, 1))
+    assert after(29, nodes(100), waiting=[huge, small]) == [Start(small, (), ("node-a",))]
+    assert after(30, nodes(100), waiting=[huge, small]) == []
+
+
+def test_what_is_taken_is_not_free_in_the_same_pass_and_a_younger_job_may_start_a_fault() -> None:
+    small = job("small", workers=(1, 1, 1))
+    runs = [running(OLD, "aab")]
+    assert after(30, nodes(0, 100), waiting=[GANG, small], runs=runs) == [
+        Shrink("old", frozenset({0})),
+        Start(small, (), ("node-b",)),
+    ]
+
+
+def test_running_jobs_fill_the_nodes_after_a_minute_without_action_in_order_of_arrival() -> None:
+    first, second = (
+        job(name, workers=(1, 1, most)) for name, most in (("first", 2), ("second", 9))
+    )
+    runs = [running(first, "a"), running(second, "a")]
+    assert after(59.9, nodes(200, 100), runs=runs) == []
+    assert after(60, nodes(200, 100), runs=runs) == [
+        Grow("first", ("node-a",)),
+        Grow("second", ("node-a", "node-b")),
+    ]
+    assert after(60, nodes(0, 0), runs=runs) == []
+
+
+def test_a_job_gets_more_than_it_may_have_if_the_first_node_is_full_a_fault() -> None:
+    runs = [running(job("one", workers=(1, 1, 3)), "a")]
+    assert after(60, nodes(200, 200), runs=runs) == [Grow("one", ("node-a", "node-a"))]
+    assert after(60, nodes(100, 200), runs=runs) == [Grow("one", ("node-a", "node-b", "node-b"))]
+
+
+def test_a_job_grows_whether_that_helps_or_not_and_though_another_waits_a_fault() -> None:
+    fewest = replace(GANG, submitted=40.0)
+    found = after(60, nodes(100), waiting=[fewest], runs=[running(replace(OLD, most=9), "aab")])
+    assert found == [Grow("old", ("node-a",))]
+
+
+def test_nothing_grows_while_the_head_of_the_queue_starves() -> None:
+    huge = job("huge", workers=(9, 9, 9))
+    runs = [running(job("one", workers=(1, 1, 3)), "a")]
+    dragon = Dragon(began=0)
+    for now in (60, 120):
+        assert dragon.run(nodes(100), waiting=[huge], running=runs, now=now) == []
+    assert dragon.run(nodes(100), waiting=[], running=runs, now=179) == []
+    assert dragon.run(nodes(100), waiting=[], running=runs, now=180) != []
+
+
+def test_growth_is_tried_each_minute_and_each_action_puts_it_off() -> None:
+    dragon, runs = Dragon(began=0), [running(OLD, "a")]
+
+    def at(now: float, free: Free, *waiting: Job) -> list[Action]:
+        return dragon.run(free, waiting=waiting, running=runs, now=now)
+
+    assert at(60, nodes(0)) == []  # in vain, but it counts
+    assert at(100, nodes(100)) == []
+    assert at(110, nodes(300), replace(GANG, submitted=105))
+    assert at(120, nodes(100)) == []
+    assert at(170, nodes(100)) == [Grow("old", ("node-a",))]
+
+
+def test_a_pass_is_made_at_each_change_and_each_15_s() -> None:
+    passes = Passes()
+    looks = [(0, "a"), (1, "a"), (2, "b"), (3, "b"), (16, "b"), (17, "b"), (18, "b")]
+    assert [now for now, seen in looks if passes.due(seen, now=now)] == [0, 2, 17]
