@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 _RESUMED = re.compile(r"^resumed at step (\d+)(?: with world (\d+))?$")
+_STEP = re.compile(r"^step (\d+)/\d+ ")
 _SAVED = re.compile(r"^saved checkpoint at step (\d+)$")
 _ANSWER = re.compile(r"^kfext\.checkpoint (\d+)$")
 
@@ -46,3 +47,15 @@ def answers(lines: Iterable[str]) -> list[int]:
 def worlds(lines: Iterable[str]) -> list[int]:
     """Return the numbers of workers that a training has had, one after the other."""
     return [one.world for one in resumes(lines)]
+
+
+def redone(lines: Iterable[str]) -> int:
+    """Return how many steps a training has done more than once, as it went on from before them."""
+    reached = again = 0
+    for line in lines:
+        if match := _RESUMED.match(line):
+            again += max(0, reached - int(match[1]))
+            reached = int(match[1])
+        elif match := _STEP.match(line):
+            reached = int(match[1])
+    return again

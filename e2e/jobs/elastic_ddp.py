@@ -82,6 +82,16 @@ class Requests:
             self._told = time.monotonic()
 
 
+class NoRequests(Requests):
+    """What a program knows of requests that was written for no kfext: nothing."""
+
+    def asked(self) -> int:
+        return 0
+
+    def announce(self, say: Callable[[str], None]) -> None:
+        """Leave it."""
+
+
 def samples(step: int, batch: int) -> Array:
     """Return the samples of a step, which counts from 1: each comes once before any comes again."""
     places = np.arange((step - 1) * batch, step * batch)
@@ -185,7 +195,7 @@ def main() -> None:
         steps=arguments.steps,
         batch=arguments.batch,
         folder=arguments.folder,
-        requests=Requests(),
+        requests=NoRequests() if arguments.deaf else Requests(),
         every=arguments.every,
         print_every=arguments.print_every,
         least=arguments.least,
@@ -203,6 +213,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--print-every", type=int, default=5, metavar="STEPS")
     parser.add_argument(
         "--least", type=float, default=0.0, metavar="SECONDS", help="that a batch takes one worker"
+    )
+    parser.add_argument(
+        "--deaf", action="store_true", help="save at regular steps only, whatever kfext asks for"
     )
     return parser.parse_args()
 

@@ -1,6 +1,6 @@
 """When an elastic training went on from where, read from what it has printed."""
 
-from e2e.harness.journal import Resumed, answers, resumes, worlds
+from e2e.harness.journal import Resumed, answers, redone, resumes, worlds
 
 LINES = [
     "resumed at step 0 with world 4",
@@ -31,3 +31,10 @@ def test_that_requests_are_answered_is_no_answer() -> None:
 
 def test_workers_that_do_not_know_each_other_have_no_world() -> None:
     assert resumes(["resumed at step 12"]) == [Resumed(12, 0, 0)]
+
+
+def test_steps_that_are_done_again_are_those_since_the_one_it_went_on_from() -> None:
+    # From 10 back to 7, and from 7 to 7; what came before the last line that was printed is lost.
+    assert redone(LINES) == 3
+    assert redone([*LINES, "step 30/100 loss=1", "resumed at step 20"]) == 13
+    assert redone(["resumed at step 40 with world 1", "step 45/100 loss=1"]) == 0

@@ -14,6 +14,7 @@ from e2e.jobs.elastic_ddp import (
     CLASSES,
     SAMPLES,
     Array,
+    NoRequests,
     Requests,
     data,
     newest,
@@ -138,6 +139,19 @@ def test_a_request_is_answered_once_after_the_checkpoint(tmp_path: Path) -> None
     assert answers(lines) == [5]
     assert lines.index("kfext.checkpoint 5") == lines.index("saved checkpoint at step 1") + 1
     assert newest(tmp_path) == 1
+
+
+def test_a_program_that_knows_nothing_of_requests_saves_at_regular_steps_only(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "control").write_text("5")
+    requests = NoRequests(tmp_path / "control")
+    train(Counting(), steps=9, batch=8, folder=tmp_path, requests=requests, every=4)
+    lines = (tmp_path / "journal").read_text().splitlines()
+    assert [line for line in lines if "checkpoint" in line] == [
+        "saved checkpoint at step 4",
+        "saved checkpoint at step 8",
+    ]
 
 
 CONTROL = {
