@@ -86,3 +86,12 @@ CAPPED_SHARE = Target("<=", 5.0, "%")
 
 OVERHEAD = Target("<", 1.0, "%")
 """By how much longer training takes where its progress is read, or where it may be resized."""
+
+GANG_BOUND = Target("<=", 15.0, "s")
+"""From the end of the last pod that made room until the gang is bound."""
+LOST_STEPS = Target("==", 0.0)
+"""Times that a training went on from before what it had saved."""
+LOSS_TOLERANCE = {"PyTorchJob": Target("<=", 0.1, "%"), "TFJob": Target("<=", 2.0, "%")}
+"""By how much the last loss of a job that was rescaled may differ from that of one that was not.
+Workers that do not wait for each other use weights that are a little old, and always in another
+way."""

@@ -12,7 +12,7 @@ from kfext import names
 from kfext.core.progress.lines import read_line
 
 _METRIC = "loss"
-_DECIDES = ("model", "core", "state", "kube", "controller")
+DECIDES = ("model", "core", "state", "kube", "controller")
 """The packages of kfext that have a part in what it does to running jobs."""
 
 
@@ -92,7 +92,7 @@ class Kfext(Arm):
     """kfext as it is installed; what it does to a job is a matter of its `annotations`."""
 
     managed = True
-    sources = tuple(REPOSITORY / "kfext" / package for package in _DECIDES)
+    sources = tuple(REPOSITORY / "kfext" / package for package in DECIDES)
 
     def __init__(self, annotations: Mapping[str, str]) -> None:
         super().__init__()

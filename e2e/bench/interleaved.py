@@ -1,0 +1,57 @@
+"""Arms whose runs are interleaved, each run stored as it ends."""
+
+import random
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from e2e.bench.companion.store import Store
+
+Object = dict[str, Any]
+
+
+class Interleaved:
+    """Some arms, by the name under which each is stored, `repeats` times.
+
+    In each repeat they are in another order, so that no arm always comes after the same one.
+    `once`: those that run in the first repeat only.
+    """
+
+    def __init__(
+        self, stores: Mapping[str, Store], *, repeats: int, once: Collection[str] = ()
+    ) -> None:
+        self.repeats = repeats
+        self._stores = dict(stores)
+        self._once = frozenset(once)
+
+    def missing(self) -> list[tuple[int, str]]:
+        """Return repeat and arm of each run that is not stored, in the order to run them."""
+        order, turns = random.Random(1), list[tuple[int, str]]()
+        for repeat in range(self.repeats):
+            names = [name for name in self._stores if not repeat or name not in self._once]
+            turns += [(repeat, name) for name in order.sample(names, len(names))]
+        return [turn for turn in turns if self._find(*turn) is None]
+
+    def measure(self, one: Callable[[int, str], Object]) -> None:
+        """Run what is missing, by repeat and arm, and store each run when it has ended."""
+        for repeat, name in self.missing():
+            self._stores[name].put(_name(repeat), one(repeat, name))
+
+    def runs(self) -> dict[str, list[Object]]:
+        """Return what is stored of each arm, by repeat; without the arms of which nothing is."""
+        found = {
+            name: [run for repeat in range(self.repeats) if (run := self._find(repeat, name))]
+            for name in self._stores
+        }
+        return {name: some for name, some in found.items() if some}
+
+    def forget(self) -> None:
+        """Remove all that is stored."""
+        for store in self._stores.values():
+            store.forget()
+
+    def _find(self, repeat: int, name: str) -> Object | None:
+        return self._stores[name].find(_name(repeat))
+
+
+def _name(repeat: int) -> str:
+    return f"repeat-{repeat}"

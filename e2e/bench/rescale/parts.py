@@ -1,0 +1,152 @@
+"""A run taken apart: what happened when, and how long each part of a change of size took."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from statistics import median
+from typing import Any, Self
+
+from e2e.bench.rescale.samples import Pod, Sample
+from e2e.harness.journal import worlds
+from kfext import names
+
+Object = dict[str, Any]
+_ACTS = frozenset({names.REASON_AWAITS_CHECKPOINT, names.REASON_RESCALING})
+
+
+class NotSeenError(Exception):
+    """What a part begins or ends with was never seen in a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rescale:
+    """One change of the size of the job; seconds.
+
+    `idle`: from what it is for (the gang comes, or has gone) until kfext acts.
+    `checkpoint`: until the new size is written.
+    `pods`: until the pods that leave are gone, or those that come run.
+    `rendezvous`: until the training says that it goes on; 0 if its processes were never stopped.
+    `first_step`: until it has done a step.
+    `stood_still`: the longest time without a step, of `usual` that a step takes.
+    """
+
+    before: int
+    after: int
+    idle: float
+    checkpoint: float
+    pods: float
+    rendezvous: float
+    first_step: float
+    stood_still: float
+    usual: float
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A whole run. `to_bind`: from the end of the last pod that left until the gang was bound."""
+
+    shrink: Rescale
+    to_bind: float
+    growth: Rescale
+
+    def stored(self) -> Object:
+        """Return it as JSON."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, stored: Object) -> Self:
+        """Return what was stored."""
+        shrink, growth = Rescale(**stored["shrink"]), Rescale(**stored["growth"])
+        return cls(shrink, stored["to_bind"], growth)
+
+
+def story(samples: Sequence[Sample], *, came: float, went: float) -> Story:
+    """Return a run in which the gang came and went at these times; raise NotSeenError."""
+    shrink = _rescale(samples, since=came)
+    gone = came + shrink.idle + shrink.checkpoint + shrink.pods
+    bound = _first(samples, is_bound, after=came, what="the gang was bound")
+    return Story(shrink, max(0.0, bound - gone), _rescale(samples, since=went))
+
+
+def is_bound(one: Sample) -> bool:
+    """Return whether all of the gang is bound."""
+    return len(one.gang) > 1 and all(pod.bound for pod in one.gang)
+
+
+def is_whole(one: Sample) -> bool:
+    """Return whether the job has the workers that are written in it, and all of them run."""
+    return one.size == len(one.workers) and all(pod.runs and not pod.ends for pod in one.own)
+
+
+def _rescale(samples: Sequence[Sample], *, since: float) -> Rescale:
+    """Return the first change of size after a time."""
+    base = [one for one in samples if one.at <= since][-1]
+    if base.size is None:
+        raise NotSeenError("the job was not there")
+    before = base.size
+
+    def acts(one: Sample) -> bool:
+        shown = one.reason in _ACTS and base.reason not in _ACTS
+        return shown or one.asked > base.asked or one.size != before
+
+    acted = _first(samples, acts, after=since, what="kfext acted")
+    written = _first(samples, lambda one: one.size != before, after=acted, what="it was rescaled")
+    after = next(one.size for one in samples if one.at == written) or 0
+    moved = _first(
+        samples, lambda one: _moved(one, before, after), after=written, what="its pods had changed"
+    )
+    resumed = _resumed(samples, after, since=written)
+    stepped = _first(
+        samples, lambda one: one.steps, after=resumed or moved, what="it had done a step"
+    )
+    still, usual = _gaps(samples, since=since, written=written, until=stepped)
+    return Rescale(
+        before,
+        after,
+        idle=acted - since,
+        checkpoint=written - acted,
+        pods=moved - written,
+        rendezvous=max(0.0, resumed - moved) if resumed else 0.0,
+        # The pods of a worker that leaves may end long after the others have gone on.
+        first_step=max(0.0, stepped - max(moved, resumed or 0.0)),
+        stood_still=still,
+        usual=usual,
+    )
+
+
+def _moved(one: Sample, before: int, after: int) -> bool:
+    if after < before:
+        return all(pod.worker is not None and pod.worker < after for pod in one.workers)
+    return len(one.workers) == after and all(map(_runs, one.workers))
+
+
+def _runs(pod: Pod) -> bool:
+    return pod.runs and not pod.ends
+
+
+def _resumed(samples: Sequence[Sample], world: int, *, since: float) -> float | None:
+    """Return when the processes of a training began anew, None if they were not stopped."""
+    for one in samples:
+        if one.at >= since and world in worlds(one.lines):
+            return one.at
+    return None
+
+
+def _gaps(
+    samples: Sequence[Sample], *, since: float, written: float, until: float
+) -> tuple[float, float]:
+    """Return the longest time without a step from just before a change on, and the usual one."""
+    stepped = [one.at for one in samples if one.steps]
+    before = [new - old for old, new in pairwise(stepped) if new <= since]
+    during = [new - old for old, new in pairwise(stepped) if written < new and old < until]
+    return max(during, default=0.0), median(before) if before else 0.0
+
+
+def _first(
+    samples: Iterable[Sample], condition: Callable[[Sample], bool], *, after: float, what: str
+) -> float:
+    """Return when something was first seen from a time on."""
+    for one in samples:
+        if one.at >= after and condition(one):
+            return one.at
+    raise NotSeenError(f"it was never seen that {what}")

@@ -1,0 +1,100 @@
+"""One case once: the job fills the nodes, the gang comes and goes, and the job ends."""
+
+import json
+import shutil
+from dataclasses import dataclass
+from typing import Any
+
+from e2e.bench.companion.pods import Pods
+from e2e.bench.rescale.cases import GANG, TRAIN, Case, Pace, gang
+from e2e.bench.rescale.parts import NotSeenError, is_bound, is_whole, story
+from e2e.bench.rescale.samples import Sample
+from e2e.bench.rescale.watch import SpoiledError, Watch
+from e2e.harness.jobs import PLURAL
+from e2e.harness.journal import redone, resumes
+from e2e.harness.training import policy
+from e2e.testbed.progress import say
+
+Object = dict[str, Any]
+_PATIENCE_SECONDS = 600.0
+"""For the next thing to happen: a job that was asked for a checkpoint in vain is left alone for
+300 s."""
+_GANG_PLURAL = PLURAL["PyTorchJob"]
+
+
+@dataclass(slots=True)
+class _Run:
+    """A run while it goes on."""
+
+    pods: Pods
+    case: Case
+    pace: Pace
+    watch: Watch
+
+    def gang_comes_and_goes(self) -> tuple[float, float]:
+        """Return when the gang came and when it was gone; the job has grown back after that."""
+        watch = self.watch
+        watch.rest(self.pace.quiet)
+        came = watch.now()
+        self.create(_GANG_PLURAL, gang(self.pace))
+        self.until(is_bound, "the gang is bound")
+        say(f"    {watch.now():4.0f} s: the gang is bound after {watch.now() - came:.0f} s")
+        self.until(lambda _: watch.has_ended(GANG, _GANG_PLURAL), "the gang has trained")
+        path = f"/apis/kubeflow.org/v1/namespaces/{self.pods.namespace}/{_GANG_PLURAL}/{GANG}"
+        self.pods.bed.api.delete(path)
+        self.until(lambda one: not one.gang, "the gang is gone")
+        went = watch.now()
+        self.until(self.trains, "the job has grown back")
+        say(f"    {watch.now():4.0f} s: the job has grown back after {watch.now() - went:.0f} s")
+        return came, went
+
+    def trains(self, one: Sample) -> bool:
+        """Return whether all of the job trains."""
+        world = resumes(self.watch.lines)[-1].world if resumes(self.watch.lines) else 0
+        whole = is_whole(one) and len(one.workers) == self.case.pods
+        return whole and one.steps and world in {0, self.case.pods}
+
+    def until(self, condition: Any, what: str) -> None:
+        """Wait for what happens next."""
+        self.watch.until(condition, what=what, seconds=_PATIENCE_SECONDS)
+
+    def create(self, plural: str, body: Object) -> None:
+        """Submit a job."""
+        path = f"/apis/kubeflow.org/v1/namespaces/{self.pods.namespace}/{plural}"
+        self.pods.bed.api.create(path, body)
+
+
+def run(pods: Pods, case: Case, pace: Pace) -> Object:
+    """Return what a run has shown, as JSON; raise SpoiledError if it does not count."""
+    folder = pods.bed.folder / "checkpoints" / pods.namespace
+    try:
+        with policy(pods.bed, pods.namespace, companion={"scale": _scale(pace)}):
+            one = _Run(pods, case, pace, Watch(pods, case.kind, folder))
+            one.create(PLURAL[case.kind], case.manifest(pace, folder))
+            one.until(one.trains, "all of the job trains")
+            times = one.gang_comes_and_goes() if case.disturbed else None
+            one.until(lambda _: one.watch.has_ended(TRAIN, PLURAL[case.kind]), "the job has ended")
+            one.watch.look()
+            return _measured(one.watch, times)
+    except NotSeenError as error:
+        raise SpoiledError(str(error)) from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _scale(pace: Pace) -> Object:
+    return {"mode": "act", "parameters": dict(pace.parameters)}
+
+
+def _measured(watch: Watch, times: tuple[float, float] | None) -> Object:
+    lines = watch.lines
+    found: Object = {
+        "loss": json.loads(lines[-1])["loss"],
+        "redone": redone(lines),
+        "lost": sum(not one.kept for one in resumes(lines)),
+        "resumes": len(resumes(lines)) - 1,
+    }
+    if times is not None:
+        came, went = times
+        found["story"] = story(watch.samples, came=came, went=went).stored()
+    return found

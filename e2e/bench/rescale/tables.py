@@ -1,0 +1,139 @@
+"""What the runs come to: medians and ranges of the repeats, by case."""
+
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from e2e.bench.report import spread, table
+from e2e.bench.rescale.cases import CASES, DEAF, OWN_SETTINGS, TORCH, TORCH_GRACE, UNDISTURBED
+from e2e.bench.rescale.parts import Rescale, Story
+from e2e.bench.targets import GANG_BOUND, LOSS_TOLERANCE, LOST_STEPS
+
+Object = dict[str, Any]
+Runs = Mapping[str, Sequence[Object]]
+"""What was stored of each case, by its title and by repeat."""
+_CASES = {case.title: case for case in CASES}
+_STILL = "training stood still"
+_FIGURES: Mapping[str, Callable[[Rescale], float]] = {
+    "until kfext acts": lambda one: one.idle,
+    "checkpoint": lambda one: one.checkpoint,
+    "pods": lambda one: one.pods,
+    "rendezvous": lambda one: one.rendezvous,
+    "first step": lambda one: one.first_step,
+    _STILL: lambda one: one.stood_still,
+    "a step usually": lambda one: one.usual,
+}
+_BOUGHT = (
+    ("last call of 5 s, not torchrun's 30 s; out", OWN_SETTINGS, "growth", _STILL),
+    ("last call of 5 s, not torchrun's 30 s; in", OWN_SETTINGS, "shrink", _STILL),
+    ("a checkpoint on request, not when the job likes", DEAF, "shrink", "checkpoint"),
+    ("a grace of 2 s, not 30 s", TORCH_GRACE, "shrink", "pods"),
+)
+"""An improvement, the case without it, the change of size and the part of it that it shortens."""
+
+
+def guard_table(runs: Runs) -> str:
+    """Return a row for each case: how long the gang waited, and for what."""
+    head = (
+        "job", "gang comes to kfext acts s", "checkpoint s", "pods end s",
+        "last one gone to gang bound s", "target", "gang comes to bound s", "repeats",
+    )  # fmt: skip
+    rows = []
+    for name, stories in _stories(runs).items():
+        shrinks = [one.shrink for one in stories]
+        to_bind = [one.to_bind for one in stories]
+        rows.append(
+            (
+                name,
+                *(_spread(shrinks, _FIGURES[key]) for key in ("until kfext acts", "checkpoint")),
+                _spread(shrinks, _FIGURES["pods"]),
+                spread(to_bind, digits=1),
+                GANG_BOUND.judge(median(to_bind)),
+                spread([_waited(one) for one in stories], digits=1),
+                str(len(stories)),
+            )
+        )
+    return table("A gang waits for room that an elastic job has", head, rows)
+
+
+def pause_table(runs: Runs) -> str:
+    """Return two rows for each case: the parts of its change out and in, in seconds."""
+    rows = []
+    for name, stories in _stories(runs).items():
+        for way, of in (("in", [one.shrink for one in stories]), ("out", _growths(stories))):
+            sizes = f"{way}, {of[0].before} to {of[0].after}"
+            rows.append((name, sizes, *(_spread(of, figure) for figure in _FIGURES.values())))
+    return table("The parts of a rescale, in seconds", ("job", "workers", *_FIGURES), rows)
+
+
+def work_table(runs: Runs) -> str:
+    """Return a row for each case: what became of its work."""
+    head = (
+        "job", "processes began anew", "steps done again", "began before what was saved", "target",
+        "last loss", "off an undisturbed run by", "target",
+    )  # fmt: skip
+    rows = []
+    for name, some in runs.items():
+        lost = [float(one["lost"]) for one in some]
+        undisturbed = runs.get(UNDISTURBED[_CASES[name].kind].title)
+        off, judged = "", ""
+        if undisturbed and _CASES[name].disturbed:
+            least = undisturbed[0]["loss"]
+            worst = max(100 * abs(one["loss"] / least - 1) for one in some)
+            off, judged = f"{worst:.2f} %", LOSS_TOLERANCE[_CASES[name].kind].judge(worst)
+        rows.append(
+            (
+                name,
+                spread([one["resumes"] for one in some], digits=0),
+                spread([one["redone"] for one in some], digits=0),
+                spread(lost, digits=0),
+                LOST_STEPS.judge(max(lost)),
+                f"{median(one['loss'] for one in some):.4f}",
+                off,
+                judged,
+            )
+        )
+    return table("What became of the work", head, rows)
+
+
+def bought_table(runs: Runs) -> str:
+    """Return a row for each improvement: the part of a rescale that it shortens, in seconds.
+
+    The last column has the median of the differences of pairs of one repeat.
+    """
+    stories, rows = _stories(runs), []
+    for title, other, way, part in _BOUGHT:
+        if {TORCH.title, other.title} <= stories.keys():
+            ours = _part(stories[TORCH.title], way, part)
+            without = _part(stories[other.title], way, part)
+            saved = median(old - new for new, old in zip(ours, without, strict=False))
+            figures = (spread(ours, digits=1), spread(without, digits=1), f"{saved:.1f}")
+            rows.append((title, part, *figures))
+    head = ("improvement", "part", "with it", "without it", "saved")
+    return table("What improvements bought, in seconds", head, rows)
+
+
+def _stories(runs: Runs) -> dict[str, list[Story]]:
+    """Return the runs of each case in which the gang came."""
+    found = {
+        name: [Story.of(one["story"]) for one in some if "story" in one]
+        for name, some in runs.items()
+    }
+    return {name: some for name, some in found.items() if some}
+
+
+def _growths(stories: Sequence[Story]) -> list[Rescale]:
+    return [one.growth for one in stories]
+
+
+def _part(stories: Sequence[Story], way: str, part: str) -> list[float]:
+    changes: list[Rescale] = [getattr(one, way) for one in stories]
+    return [_FIGURES[part](one) for one in changes]
+
+
+def _spread(changes: Sequence[Rescale], figure: Callable[[Rescale], float]) -> str:
+    return spread([figure(one) for one in changes], digits=1)
+
+
+def _waited(one: Story) -> float:
+    return one.shrink.idle + one.shrink.checkpoint + one.shrink.pods + one.to_bind

@@ -1,0 +1,226 @@
+"""The benchmark of a rescale: its jobs, what is seen of a run, and how that is taken apart."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.bench.rescale import cases
+from e2e.bench.rescale.cases import CASES, PACE, Case, gang
+from e2e.bench.rescale.parts import NotSeenError, Rescale, Story, is_bound, is_whole, story
+from e2e.bench.rescale.samples import Pod, Sample, ended, sample
+from e2e.harness.jobs import specs
+from e2e.testbed.realnodes.budget import cpu_budget
+from kfext import names
+from kfext.core.admission.torchrun import why_not_torchrun
+
+Object = dict[str, Any]
+
+
+def pods_of(body: Object) -> list[Object]:
+    return [
+        spec["template"]["spec"] for spec in specs(body).values() for _ in range(spec["replicas"])
+    ]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.title)
+def test_the_job_fills_the_nodes_and_can_give_what_the_gang_needs(case: Case) -> None:
+    own, others = pods_of(case.manifest(PACE, Path("/any"))), pods_of(gang(PACE))
+    node = cpu_budget(2, 4)
+    for pod in (*own, *others):
+        (container,) = pod["containers"]
+        assert container["resources"]["requests"] == container["resources"]["limits"]
+        assert node / 2 < int(container["resources"]["limits"]["cpu"].rstrip("m")) <= node
+    assert len(own) == 4
+    assert case.pods - case.least == len(others) == 2
+    assert {pod["terminationGracePeriodSeconds"] for pod in own} == {case.grace}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.title)
+def test_kfext_may_scale_the_job(case: Case) -> None:
+    body = case.manifest(PACE, Path("/any"))
+    assert body["metadata"]["annotations"][names.ELASTIC] == f"{case.least}-{case.pods}"
+    if case.kind == "TFJob":
+        assert body["spec"]["enableDynamicWorker"] is True
+        return
+    (container,) = specs(body)["Worker"]["template"]["spec"]["containers"]
+    assert why_not_torchrun(container) == ""
+    assert ("elasticPolicy" in body["spec"]) == (case.last_call is not None)
+
+
+def test_a_job_with_torchruns_own_settings_has_workers_alone() -> None:
+    body = cases.OWN_SETTINGS.manifest(PACE, Path("/any"))
+    assert {name: spec["replicas"] for name, spec in specs(body).items()} == {"Worker": 4}
+    policy = body["spec"]["elasticPolicy"]
+    assert (policy["minReplicas"], policy["maxReplicas"]) == (2, 4)
+    assert policy["rdzvConf"] == [{"key": "last_call_timeout", "value": "30"}]
+
+
+def test_only_the_deaf_job_ignores_requests() -> None:
+    deaf = [
+        case
+        for case in CASES
+        if "--deaf" in pods_of(case.manifest(PACE, Path("/any")))[-1]["containers"][0]["command"]
+    ]
+    assert deaf == [cases.DEAF]
+
+
+def pod_body(job: str, type_: str, index: int, **status: Any) -> Object:
+    labels = {
+        names.JOB_NAME: job,
+        names.REPLICA_TYPE: type_,
+        names.REPLICA_INDEX: str(index),
+    }
+    body: Object = {"metadata": {"labels": labels}, "spec": {}, "status": {"phase": "Pending"}}
+    body["metadata"] |= status.pop("metadata", {})
+    body["status"] |= status
+    return body
+
+
+def test_a_look_has_what_concerns_the_job_and_the_gang() -> None:
+    request = {"annotations": {names.CHECKPOINT_REQUEST: "3"}, "deletionTimestamp": "now"}
+    bodies = [
+        pod_body("train", "ps", 0, phase="Running"),
+        pod_body("train", "worker", 1, phase="Running", metadata=request),
+        pod_body("gang", "master", 0),
+        pod_body("other", "worker", 0),
+    ]
+    bodies[2]["spec"]["nodeName"] = "node-1"
+    job = {"kind": "PyTorchJob", "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 3}}}}
+    view = {
+        "status": {
+            "conditions": [{"type": "Resized", "reason": "A"}, {"type": "Scaled", "reason": "B"}]
+        }
+    }
+    found = sample(7.0, job=job, view=view, pods=bodies, lines=["step 1/9 loss=1"])
+    assert (found.size, found.asked, found.reason, found.steps) == (3, 3, "B", True)
+    assert found.own == (
+        Pod(None, bound=False, runs=True, ends=False),
+        Pod(1, bound=False, runs=True, ends=True),
+    )
+    assert found.gang == (Pod(None, bound=True, runs=False, ends=False),)
+    job["spec"]["pytorchReplicaSpecs"]["Master"] = {"replicas": 1}  # type: ignore[index]
+    assert sample(0, job=job, view={}, pods=[], lines=[]).size == 4
+    assert sample(0, job=None, view={}, pods=[], lines=[]).size is None
+
+
+@pytest.mark.parametrize(
+    ("type_", "status", "expected"),
+    [("Succeeded", "True", "Succeeded"), ("Failed", "True", "Failed"), ("Running", "True", ""),
+     ("Succeeded", "False", "")],
+)  # fmt: skip
+def test_a_job_has_ended_once_a_condition_says_so(type_: str, status: str, expected: str) -> None:
+    assert ended({"status": {"conditions": [{"type": type_, "status": status}]}}) == expected
+    assert ended({}) == ""
+
+
+def pods(runs: int, *, comes: int = 0, ends: int = 0) -> tuple[Pod, ...]:
+    """Return workers that run, those with the next indices that come, and those that end."""
+    states = [(True, False)] * runs + [(False, False)] * comes + [(True, True)] * ends
+    return tuple(
+        Pod(index, bound=True, runs=running, ends=ending)
+        for index, (running, ending) in enumerate(states)
+    )
+
+
+GANG = (Pod(None, True, False, False), Pod(0, True, False, False))
+UNBOUND = (GANG[0], replace(GANG[1], bound=False))
+
+
+def run_of(changes: Mapping[int, Mapping[str, Any]], *, until: int) -> list[Sample]:
+    """Return a look each second; what changes at a second holds from then on, but for lines."""
+    now: dict[str, Any] = {"size": 4, "own": pods(4), "lines": ("step 1/9 loss=1",)}
+    found = []
+    for second in range(until):
+        new = changes.get(second, {})
+        now |= new
+        found.append(Sample(float(second), **now))
+    return found
+
+
+STEPS = ("step 1/9 loss=1",)
+TORCH: dict[int, dict[str, Any]] = {
+    10: {"gang": UNBOUND},
+    41: {"asked": 1},
+    44: {"size": 2, "own": pods(2, ends=2), "lines": ()},
+    47: {"own": pods(2)},
+    49: {"gang": GANG},
+    55: {"lines": ("resumed at step 1 with world 3",)},
+    56: {"lines": ()},
+    60: {"lines": ("resumed at step 1 with world 2",)},
+    61: {"lines": ()},
+    62: {"lines": STEPS},
+    80: {"gang": ()},
+    145: {"reason": "Rescaling", "asked": 2},
+    147: {"size": 4, "own": pods(2, comes=2)},
+    150: {"own": pods(4)},
+    155: {"lines": ()},
+    158: {"lines": ("resumed at step 9 with world 4",)},
+    159: {"lines": STEPS},
+}
+"""The gang comes at 10 and goes at 80."""
+
+
+def test_a_run_is_taken_apart() -> None:
+    assert story(run_of(TORCH, until=170), came=10, went=80) == Story(
+        Rescale(4, 2, 31, 3, 3, 13, 2, stood_still=19, usual=1),
+        to_bind=2,
+        growth=Rescale(2, 4, 65, 2, 3, 8, 1, stood_still=5, usual=1),
+    )
+
+
+def test_training_may_go_on_before_the_pods_that_left_are_gone() -> None:
+    changes = {**TORCH, 47: {}, 70: {"own": pods(2)}, 49: {}, 71: {"gang": GANG}}
+    found = story(run_of(changes, until=170), came=10, went=80)
+    assert (found.shrink.pods, found.shrink.rendezvous, found.shrink.first_step) == (26, 0, 0)
+    assert found.shrink.stood_still == 19
+    assert found.to_bind == 1
+
+
+def test_workers_that_do_not_know_each_other_meet_nowhere() -> None:
+    changes: dict[int, dict[str, Any]] = {
+        10: {"gang": UNBOUND},
+        40: {"size": 2, "own": pods(2, ends=2)},
+        42: {"own": pods(2)},
+        45: {"gang": GANG},
+        60: {"gang": ()},
+        100: {"size": 4, "own": pods(2, comes=2)},
+        104: {"own": pods(4)},
+    }
+    found = story(run_of(changes, until=120), came=10, went=60)
+    assert found.shrink == Rescale(4, 2, 30, 0, 2, 0, 0, stood_still=1, usual=1)
+    assert found.growth == Rescale(2, 4, 40, 0, 4, 0, 0, stood_still=1, usual=1)
+
+
+def test_a_longer_pause_later_is_not_that_of_the_change_before() -> None:
+    changes = {**TORCH, 158: {}, 159: {}, 190: TORCH[158], 191: TORCH[159]}
+    found = story(run_of(changes, until=200), came=10, went=80)
+    assert (found.shrink.stood_still, found.growth.stood_still) == (19, 37)
+
+
+def test_a_reason_that_is_still_shown_of_the_change_before_is_not_the_next() -> None:
+    changes = {**TORCH, 44: {**TORCH[44], "reason": "Rescaling"}, 90: {"reason": "Shrunk"}}
+    found = story(run_of(changes, until=170), came=10, went=80)
+    assert found.growth.idle == 65
+
+
+@pytest.mark.parametrize(
+    ("until", "unseen"),
+    [(40, "kfext acted"), (46, "its pods had changed"), (61, "it had done a step"),
+     (140, "kfext acted")],
+)  # fmt: skip
+def test_a_run_in_which_a_part_is_missing_does_not_count(until: int, unseen: str) -> None:
+    with pytest.raises(NotSeenError, match=unseen):
+        story(run_of(TORCH, until=until), came=10, went=80)
+
+
+def test_the_job_is_whole_when_all_of_the_workers_that_are_written_in_it_run() -> None:
+    whole = Sample(0.0, size=4, own=(*pods(4), Pod(None, True, True, False)))
+    assert is_whole(whole)
+    assert not is_whole(replace(whole, size=3))
+    assert not is_whole(replace(whole, own=pods(3, comes=1)))
+    assert not is_whole(replace(whole, own=pods(3, ends=1)))
+    assert is_bound(replace(whole, gang=GANG))
+    assert not any(is_bound(replace(whole, gang=some)) for some in ((), GANG[:1], UNBOUND))
