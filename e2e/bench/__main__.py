@@ -27,6 +27,8 @@ from e2e.bench.companion import overhead
 from e2e.bench.network import measure as network_bench
 from e2e.bench.peers import measure as peers
 from e2e.bench.report import conditions
+from e2e.bench.rescale import measure as rescale
+from e2e.bench.stream import measure as stream
 from e2e.testbed import preflight
 from e2e.testbed.cluster import NotReadyError
 from e2e.testbed.progress import say, step
@@ -57,7 +59,8 @@ _ALONE: dict[str, Callable[..., str]] = {"worst": worst.measure, "polling": poll
     "what",
     type=click.Choice(
         [
-            *("all", *_PURE, "cluster", "companion", "overhead", "network", "peers"),
+            *("all", *_PURE, "cluster", "companion", "overhead", "rescale", "stream"),
+            *("network", "peers"),
             *_ON_A_CLUSTER,
             *("scale", *_SCALE, *_ALONE),
         ]
@@ -65,7 +68,12 @@ _ALONE: dict[str, Callable[..., str]] = {"worst": worst.measure, "polling": poll
     default="all",
 )
 @click.option("--quick", is_flag=True, help="Few repeats: to see that it works, not for figures.")
-@click.option("--minutes", default=10.0, show_default=True, help="cluster: until all jobs came.")
+@click.option(
+    "--minutes",
+    default=10.0,
+    show_default=True,
+    help="cluster: until all jobs came; stream: about how long it takes.",
+)
 @click.option(
     "--link",
     type=click.Choice(compare.LINKS),
@@ -77,7 +85,8 @@ _ALONE: dict[str, Callable[..., str]] = {"worst": worst.measure, "polling": poll
 @click.option(
     "--repeats",
     type=int,
-    help="network: of every job and place (3); companion (3), overhead (10): of every arm.",
+    help="network: of every job and place (3); companion, rescale, stream (3), overhead (10): of "
+    "every arm.",
 )
 @click.option(
     "--network", type=click.Choice(compare.NETWORKS), default="pod", help="cluster: under kfext."
@@ -91,7 +100,11 @@ _ALONE: dict[str, Callable[..., str]] = {"worst": worst.measure, "polling": poll
     show_default=True,
     help="companion: the schedules to run.",
 )
-@click.option("--anew", is_flag=True, help="companion, overhead: measure again what is stored.")
+@click.option(
+    "--anew",
+    is_flag=True,
+    help="companion, overhead, rescale, stream: measure again what is stored.",
+)
 def main(
     what: str,
     quick: bool,
@@ -129,6 +142,12 @@ def main(
     if what in ("all", "overhead"):
         often = 1 if quick else repeats or 10
         run("overhead", partial(overhead.measure, quick=quick, repeats=often, anew=anew))
+    often = 1 if quick else repeats or 3
+    if what in ("all", "rescale"):
+        run("rescale", partial(rescale.measure, quick=quick, repeats=often, anew=anew))
+    if what in ("all", "stream"):
+        shared = partial(stream.measure, quick=quick, minutes=minutes, repeats=often)
+        run("stream", partial(shared, anew=anew))
     if what in ("all", "network"):
         run(
             "network",

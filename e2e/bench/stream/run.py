@@ -1,0 +1,138 @@
+"""The stream once, under one arm."""
+
+import shutil
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import urllib3
+
+from e2e.bench.companion.pods import Pods
+from e2e.bench.stream.arms import Arm
+from e2e.bench.stream.story import Outcome, Story
+from e2e.bench.stream.workload import JOBS, MILLICORES, Arrival
+from e2e.harness.elastic_jobs import journal
+from e2e.harness.jobs import PLURAL
+from e2e.harness.journal import redone
+from e2e.harness.training import policy
+from e2e.harness.wait import until
+from e2e.testbed.api import ApiError
+from e2e.testbed.progress import say
+from e2e.testbed.realnodes import Node
+from kfext.names import JOB_NAME
+
+Object = dict[str, Any]
+_LOOK_SECONDS = 1.0
+_PATIENCE_SECONDS = 600.0
+"""After twice the time of a stream, when jobs that have not ended are given up: gangs of which each
+holds what the other lacks never end."""
+_UNANSWERED = (ApiError, urllib3.exceptions.HTTPError)
+
+
+def run(
+    pods: Pods, arm: Arm, coming: Sequence[Arrival], members: Sequence[Node], *, minutes: float
+) -> Outcome:
+    """Submit the jobs as they come, have the arm act, and wait for the last one."""
+    folder = pods.bed.folder / "checkpoints" / pods.namespace
+    try:
+        with policy(pods.bed, pods.namespace, companion={"scale": dict(arm.scale)}):
+            if arm.managed:
+                acts = arm.scale["mode"] == "act"
+                until(lambda: _made_elastic(pods) == acts, what="the webhook knows the policy")
+            return _Run(pods, arm, list(coming), members, minutes=minutes, folder=folder).follow()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Run:
+    """A run while it goes on."""
+
+    def __init__(
+        self,
+        pods: Pods,
+        arm: Arm,
+        coming: list[Arrival],
+        members: Sequence[Node],
+        *,
+        minutes: float,
+        folder: Path,
+    ) -> None:
+        self._pods, self._arm, self._coming = pods, arm, coming
+        self._members, self._minutes, self._folder = members, minutes, folder
+        self._stories: dict[str, Story] = {}
+        self._used = self._reserved = self._capacity = 0.0
+        self._began = time.monotonic()
+
+    def follow(self) -> Outcome:
+        """Look once a second until every job has ended."""
+        self._arm.start(self._pods, self._members, now=self._now())
+        deadline = 120 * self._minutes + _PATIENCE_SECONDS
+        seen, cpu = self._now(), self._cpu()
+        while (now := self._now()) < deadline and (self._coming or self._open()):
+            busy = bool(self._open())
+            self._submit_due(now)
+            running = 0
+            with suppress(*_UNANSWERED):  # the next look sees it as well
+                running = self._look()
+            then, before = seen, cpu
+            seen, cpu = self._now(), self._cpu()
+            if busy:
+                self._count(seen - then, cpu - before, running)
+            time.sleep(max(0.0, _LOOK_SECONDS - (self._now() - now)))
+        for name, story in self._stories.items():
+            story.redone = redone(journal(self._folder / name))
+        return Outcome(self._stories, self._now(), self._used, self._reserved, self._capacity)
+
+    def _count(self, seconds: float, cpu: float, running: int) -> None:
+        """Count some seconds in which there was a job."""
+        self._used += cpu
+        self._reserved += seconds * running * MILLICORES / 1000
+        self._capacity += seconds * sum(one.millicores for one in self._members) / 1000
+
+    def _submit_due(self, now: float) -> None:
+        while self._coming and self._coming[0].seconds <= now:
+            job = self._coming.pop(0).job
+            body = job.manifest(minutes=self._minutes, folder=self._folder)
+            body = self._arm.submitted(job, body, now=self._now())
+            self._pods.bed.api.create(self._path(PLURAL[job.kind]), body)
+            self._stories[job.name] = Story(self._now())
+            say(f"    {self._now():4.0f} s: {job.name} submitted")
+
+    def _look(self) -> int:
+        """Take in what is there, and have the arm act; return how many pods run."""
+        jobs = {
+            body["metadata"]["name"]: body
+            for plural in PLURAL.values()
+            for body in self._pods.bed.api.get(self._path(plural))["items"]
+        }
+        bodies = [pod for pod in self._pods.bodies() if JOB_NAME in pod["metadata"]["labels"]]
+        for name in self._open():
+            own = [pod for pod in bodies if pod["metadata"]["labels"][JOB_NAME] == name]
+            story = self._stories[name]
+            story.see(jobs[name], own, now=self._now())
+            if story.ended is not None:
+                say(f"    {story.ended:4.0f} s: {name} {story.outcome}")
+        self._arm.look(jobs, bodies, now=self._now())
+        return sum(pod["status"].get("phase") == "Running" for pod in bodies)
+
+    def _open(self) -> list[str]:
+        return [name for name, story in self._stories.items() if story.ended is None]
+
+    def _cpu(self) -> float:
+        return sum(one.cpu_seconds() for one in self._members)
+
+    def _path(self, plural: str) -> str:
+        return f"/apis/kubeflow.org/v1/namespaces/{self._pods.namespace}/{plural}"
+
+    def _now(self) -> float:
+        return time.monotonic() - self._began
+
+
+def _made_elastic(pods: Pods) -> bool:
+    """Return whether a job on trial gets an elasticPolicy."""
+    job = next(job for job in JOBS if job.elastic and job.kind == "PyTorchJob")
+    body = job.manifest(minutes=1, folder=Path("/trial"))
+    path = f"/apis/kubeflow.org/v1/namespaces/{pods.namespace}/{PLURAL[job.kind]}?dryRun=All"
+    return "elasticPolicy" in pods.bed.api.create(path, body)["spec"]

@@ -1,0 +1,128 @@
+"""The jobs of the stream: what they train, how large they may be, and when they come."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kubernetes.client import ApiClient
+
+from e2e.bench.baselines import dragon
+from e2e.bench.elastic_body import tf_body, torch_body
+from e2e.harness.sdk_jobs import pytorch_job
+
+Object = dict[str, Any]
+SEED = 1
+MILLICORES = 170
+"""Of a pod; a node of 350m holds two."""
+_CPU = f"{MILLICORES}m"
+MEMORY = 700 * 2**20
+NEED = (MILLICORES, MEMORY)
+_ARRIVING = 0.5
+"""Of the time that the stream takes, the part in which jobs come."""
+_FEWEST_STEPS = 20
+_BATCH = {"PyTorchJob": 32768, "TFJob": 2048}
+"""So large that a step is computation: of all workers together, or of each."""
+_KEPT_EVERY = {"PyTorchJob": 50, "TFJob": 300}
+
+
+@dataclass(frozen=True, slots=True)
+class StreamJob:
+    """One job; its numbers are training pods, beside which a TFJob has one parameter server.
+
+    `steps`: of a stream of ten minutes. `least`, `most`: equal to `asked` for a rigid job.
+    """
+
+    name: str
+    kind: str
+    least: int
+    asked: int
+    most: int
+    steps: int
+
+    @property
+    def elastic(self) -> bool:
+        """Whether its size may change."""
+        return self.least < self.most
+
+    @property
+    def never_taken(self) -> int:
+        """Pods that DRAGON never takes: the parameter server, or where torchrun's workers meet."""
+        return int(self.elastic)
+
+    @property
+    def as_worker(self) -> int:
+        """Training pods that are never taken."""
+        return int(self.elastic and self.kind == "PyTorchJob")
+
+    def manifest(self, *, minutes: float, folder: Path) -> Object:
+        """Return what is submitted; an elastic job has its checkpoints in a folder of its own."""
+        steps = max(_FEWEST_STEPS, round(self.steps * minutes / 10))
+        if not self.elastic:
+            return self._rigid(steps)
+        make = torch_body if self.kind == "PyTorchJob" else tf_body
+        given = {"steps": steps, "batch": _BATCH[self.kind], "every": _KEPT_EVERY[self.kind]}
+        words = [word for name, value in given.items() for word in (f"--{name}", f"{value}")]
+        sizes, place = f"{self.least}-{self.most}", folder / self.name
+        return make(self.name, self.asked, cpu=_CPU, folder=place, sizes=sizes, arguments=words)
+
+    def _rigid(self, steps: int) -> Object:
+        arguments = ("--model", "cnn", "--steps", str(steps))
+        made = pytorch_job(self.name, workers=self.asked - 1, cpu=_CPU, arguments=arguments)
+        body: Object = ApiClient().sanitize_for_serialization(made)
+        body["metadata"].setdefault("annotations", {})
+        return body
+
+    def for_dragon(self, submitted: float) -> dragon.Job:
+        """Return it as DRAGON sees it."""
+        least, asked, most = (size - self.as_worker for size in (self.least, self.asked, self.most))
+        return dragon.Job(
+            self.name, submitted, self.never_taken, NEED, NEED, least=least, asked=asked, most=most
+        )
+
+
+def _torch(name: str, sizes: tuple[int, int, int], steps: int) -> StreamJob:
+    return StreamJob(name, "PyTorchJob", *sizes, steps)
+
+
+def _tf(name: str, sizes: tuple[int, int, int], steps: int) -> StreamJob:
+    return StreamJob(name, "TFJob", *sizes, steps)
+
+
+JOBS = (
+    _torch("elastic-wide", (2, 4, 8), 600),
+    _torch("elastic-pair", (1, 2, 6), 450),
+    _torch("elastic-late", (1, 4, 8), 520),
+    _tf("server-wide", (1, 3, 6), 4200),
+    _tf("server-small", (1, 2, 4), 2800),
+    _torch("rigid-pair-1", (2, 2, 2), 5200),
+    _torch("rigid-pair-2", (2, 2, 2), 3000),
+    _torch("rigid-pair-3", (2, 2, 2), 4200),
+    _torch("rigid-four", (4, 4, 4), 4000),
+)
+FEW = tuple(
+    job
+    for job in JOBS
+    if job.name in {"elastic-wide", "elastic-pair", "server-small", "rigid-pair-1", "rigid-four"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A job and when it is submitted, in seconds since the start."""
+
+    seconds: float
+    job: StreamJob
+
+
+def arrivals(jobs: Sequence[StreamJob], *, minutes: float, seed: int = SEED) -> list[Arrival]:
+    """Return the jobs in a random order; the first one comes at once, the last one half-way.
+
+    Times are those of a Poisson process that is known to bring so many jobs in that time.
+    """
+    chance = random.Random(seed)
+    order = chance.sample(jobs, len(jobs))
+    within = 60 * minutes * _ARRIVING
+    times = [0.0, *sorted(round(chance.uniform(0, within), 1) for _ in jobs[1:])]
+    return [Arrival(time, job) for time, job in zip(times, order, strict=True)]

@@ -1,0 +1,220 @@
+"""The benchmark of a stream: its jobs are fair to every arm, and its figures are right."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.bench.companion.arms import AGAIN, PLAIN
+from e2e.bench.stream.arms import OFF, OURS, PUBLISHED, Dragon, arms
+from e2e.bench.stream.measure import of_arms
+from e2e.bench.stream.story import Outcome, Story
+from e2e.bench.stream.tables import arms_table, jobs_table, worst_table
+from e2e.bench.stream.workload import FEW, JOBS, MEMORY, MILLICORES, StreamJob, arrivals
+from e2e.harness.jobs import specs
+from e2e.testbed.realnodes.budget import cpu_budget
+from kfext import names
+from kfext.core.admission.torchrun import why_not_torchrun
+from kfext.model.quantity import parse_quantity
+
+Object = dict[str, Any]
+EACH_JOB = pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KFEXT_CACHE", str(tmp_path / "cache"))
+
+
+def manifest(job: StreamJob, minutes: float = 10) -> Object:
+    return job.manifest(minutes=minutes, folder=Path("/any"))
+
+
+@EACH_JOB
+def test_every_pod_may_use_what_it_requests_and_a_node_holds_two(job: StreamJob) -> None:
+    for spec in specs(manifest(job)).values():
+        (container,) = spec["template"]["spec"]["containers"]
+        requests = container["resources"]["requests"]
+        assert requests == container["resources"]["limits"]
+        assert requests["cpu"] == f"{MILLICORES}m"
+        assert parse_quantity(requests["memory"]) == MEMORY
+    assert 2 * MILLICORES <= cpu_budget(2, 4) < 3 * MILLICORES
+
+
+@EACH_JOB
+def test_a_job_fits_the_nodes_and_only_an_elastic_one_may_be_scaled(job: StreamJob) -> None:
+    body = manifest(job)
+    pods = sum(spec["replicas"] for spec in specs(body).values())
+    assert pods == job.asked + (job.kind == "TFJob") <= 8
+    asks = body["metadata"]["annotations"].get(names.ELASTIC)
+    assert asks == (f"{job.least}-{job.most}" if job.elastic else None)
+    if job.elastic and job.kind == "PyTorchJob":
+        (container,) = specs(body)["Worker"]["template"]["spec"]["containers"]
+        assert why_not_torchrun(container) == ""
+
+
+def test_there_are_jobs_of_all_three_forms() -> None:
+    for jobs in (JOBS, FEW):
+        forms = {(job.kind, job.elastic) for job in jobs}
+        assert forms == {("PyTorchJob", True), ("PyTorchJob", False), ("TFJob", True)}
+
+
+def test_jobs_come_at_the_same_times_in_each_run_in_the_first_half() -> None:
+    coming = arrivals(JOBS, minutes=10)
+    assert coming == arrivals(JOBS, minutes=10) != arrivals(JOBS, minutes=10, seed=2)
+    times = [one.seconds for one in coming]
+    assert (times[0], times) == (0.0, sorted(times))
+    assert times[-1] <= 300
+    assert {one.job for one in coming} == set(JOBS)
+
+
+@pytest.mark.parametrize(("minutes", "part"), [(10, 1.0), (5, 0.5), (0.01, 0.0)])
+def test_steps_shrink_with_the_minutes_but_never_to_nothing(minutes: float, part: float) -> None:
+    for job in JOBS:
+        body = manifest(job, minutes)
+        command = specs(body)["Worker"]["template"]["spec"]["containers"][0]["command"]
+        assert int(command[command.index("--steps") + 1]) == max(20, round(job.steps * part))
+
+
+def test_dragon_may_take_the_pods_of_an_elastic_job_but_for_the_one_that_the_others_need() -> None:
+    seen = {job.name: job.for_dragon(7.0) for job in JOBS}
+    sizes = {name: (one.servers, one.least, one.asked, one.most) for name, one in seen.items()}
+    assert sizes["elastic-wide"] == (1, 1, 3, 7)
+    assert sizes["server-wide"] == (1, 1, 3, 6)
+    assert sizes["rigid-four"] == (0, 4, 4, 4)
+    assert {one.submitted for one in seen.values()} == {7.0}
+
+
+@EACH_JOB
+def test_what_dragon_gets_is_suspended_and_waits_for_no_scheduler(job: StreamJob) -> None:
+    arm = Dragon()
+    arm.start(None, [], now=0.0)  # type: ignore[arg-type]
+    body = arm.submitted(job, manifest(job), now=0.0)
+    assert body["spec"]["runPolicy"]["suspend"] is True
+    schedulers = {spec["template"]["spec"]["schedulerName"] for spec in specs(body).values()}
+    assert schedulers == {"dragon"}
+    policy = body["spec"].get("elasticPolicy")
+    assert bool(policy) == bool(job.as_worker)
+    if policy:
+        assert (policy["minReplicas"], policy["maxReplicas"]) == (job.least, job.most)
+        assert set(specs(body)) == {"Worker"}
+
+
+def body_of(replicas: int, ended: str = "") -> Object:
+    conditions = [{"type": ended, "status": "True"}] if ended else []
+    found = {"Master": {"replicas": 1}, "Worker": {"replicas": replicas - 1}}
+    return {
+        "kind": "PyTorchJob",
+        "spec": {"pytorchReplicaSpecs": found},
+        "status": {"conditions": conditions},
+    }
+
+
+def phases(*found: str) -> list[Object]:
+    return [{"status": {"phase": phase}} for phase in found]
+
+
+def test_a_job_waits_until_all_of_its_pods_run_and_then_runs() -> None:
+    story = Story(10.0)
+    story.see(body_of(2), phases("Running", "Pending"), now=20)
+    assert story.trained is None
+    assert (story.wait(50), story.run(50), story.elapsed(50)) == (40, 0, 40)
+    story.see(body_of(2), phases("Running", "Running"), now=30)
+    story.see(body_of(4), phases("Running", "Running"), now=40)
+    story.see(body_of(4), phases("Running", "Running"), now=41)
+    story.see(body_of(1), phases("Running"), now=60)
+    assert story.rescales == 2
+    story.see(body_of(1, "Succeeded"), phases("Succeeded"), now=90)
+    assert story.succeeded
+    assert (story.wait(500), story.run(500), story.elapsed(500)) == (20, 60, 80)
+
+
+def test_a_job_that_fails_has_ended_but_not_well() -> None:
+    story = Story(0.0)
+    story.see(body_of(2, "Failed"), [], now=7)
+    assert (story.ended, story.succeeded, story.wait(9), story.run(9)) == (7, False, 7, 0)
+
+
+def outcome(*elapsed: float, used: float = 40.0, last: str = "Succeeded") -> Outcome:
+    """Return a run of jobs that each waited for 10 s; they came at 0, 5, ..."""
+    jobs = {
+        f"job-{number}": Story(
+            5.0 * number, 5.0 * number + 10, 5.0 * number + much, "Succeeded", [2, 3]
+        )
+        for number, much in enumerate(elapsed)
+    }
+    name = list(jobs)[-1]
+    jobs[name] = replace(jobs[name], outcome=last, redone=7)
+    return Outcome(jobs, until=max(elapsed) + 20, used=used, reserved=60.0, capacity=100.0)
+
+
+RUNS = {
+    PLAIN: [outcome(100, 200, last="Failed"), outcome(110, 200), outcome(100, 200)],
+    AGAIN: [outcome(101, 200), outcome(110, 198), outcome(100, 200)],
+    OURS: [outcome(60, 180, used=50), outcome(55, 200, used=48), outcome(50, 180, used=52)],
+}
+
+
+def cells(text: str) -> list[list[str]]:
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
+
+
+def test_every_figure_is_compared_by_pairs_and_beside_what_was_published() -> None:
+    head, *rows = cells(arms_table(RUNS, title="any"))
+    assert head == [
+        "",
+        PLAIN,
+        "plain again (A/A)",
+        "against plain",
+        OURS,
+        "against plain",
+        "published",
+    ]
+    found = {row[0]: row[1:] for row in rows}
+    assert found["CPU used %"][3:] == [
+        "50.0 (48.0-52.0)", "+25.0 % (+20.0 to +30.0)", "+20 to +30 %"
+    ]  # fmt: skip
+    # Means of 150, 155, 150 become 120, 127.5, 115.
+    assert found["elapsed s, mean"][3:] == [
+        "120 (115-128)", "-20.0 % (-23.3 to -17.7)", "-65 %"
+    ]  # fmt: skip
+    assert found["wait s, mean"][0] == "10 (10-10)"
+    assert found["not ended well"] == ["0 (0-1)", "0 (0-0)", "", "0 (0-0)", "", ""]
+    assert found["changes of size"][0] == "2 (2-2)"
+    assert found["steps done again"][0] == "7 (7-7)"
+
+
+def test_the_best_and_the_worst_job_are_those_with_the_least_and_the_largest_median() -> None:
+    rows = cells(worst_table(RUNS))[1:]
+    assert [row[0] for row in rows] == ["plain again (A/A)", OURS]
+    assert rows[1][2:] == [
+        "job-0: -50.0 % (-50.0 to -40.0)",
+        "job-1: -10.0 % (-10.0 to +0.0)",
+    ]
+    assert rows[1][1] == "-25.0 % (-30.0 to -25.0)"
+
+
+def test_wait_and_run_of_each_job_are_apart() -> None:
+    rows = cells(jobs_table(RUNS))[1:]
+    assert rows[0] == ["job-0", "0", "10", "90", "10", "91", "10", "45"]
+    # In one of its runs under plain the job did not end well.
+    assert rows[1] == ["job-1", "5", "10", "> 190", "10", "190", "10", "170"]
+
+
+def test_an_outcome_is_stored_whole() -> None:
+    one = outcome(1, 2)
+    assert Outcome.of(one.stored()) == one
+
+
+def test_all_arms_run_in_each_repeat_and_what_is_stored_is_not_run_again() -> None:
+    coming = arrivals(FEW, minutes=2)
+    bench = of_arms(arms({}), coming, minutes=2, repeats=3)
+    assert {name for _, name in bench.missing()} == {PLAIN, AGAIN, OFF, OURS, PUBLISHED}
+    assert len(bench.missing()) == 15
+    bench.measure(lambda repeat, name: outcome(1).stored())
+    assert bench.missing() == []
+    # Another policy is another run, of kfext alone.
+    other = of_arms(arms({"wait": 1}), coming, minutes=2, repeats=1)
+    assert other.missing() == [(0, OURS)]
