@@ -22,6 +22,7 @@ ELSEWHERE: dict[str, str] = {
     "state/scaling/guard": "unit/state/scaling/test_scaling drives it",
     "state/scaling/rescalings": "unit/state/scaling/test_scaling drives it",
     "state/scaling/room": "unit/state/scaling/test_scaling drives it",
+    "state/scaling/sizing": "unit/state/scaling/test_scaling drives it",
     "state/scaling/scaled_jobs": "unit/state/scaling/test_scaling drives it",
     "state/watched_jobs": "unit/state/test_companion drives it",
 }

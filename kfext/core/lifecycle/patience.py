@@ -70,7 +70,8 @@ def suspend(situation: Situation, state: JobState) -> Suspend:
     """
     job = situation.job
     ran = job.has("Running") or job.has("Restarting")
-    state = replace(state, queued_since=0.0 if ran else queued_since(job, situation.state))
+    since = 0.0 if ran else queued_since(job, situation.state)
+    state = replace(state, queued_since=since, scale=replace(state.scale, cause=""))
     return Suspend(suspended(state, job, situation.pods, plan=situation.plan, now=situation.now))
 
 

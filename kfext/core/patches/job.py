@@ -166,6 +166,10 @@ def _released(raw: Raw, job: TrainingJob, *, reason: str, noted: Changes) -> lis
     }
     if job.held:
         spec["runPolicy"] = {"suspend": False}
+        state = state_of(job)
+        if state.asked and workers_of(job) == state.admitted:  # nobody would give them back later
+            of_types = spec[job.kind.replica_specs]
+            spec[job.kind.replica_specs] = _resized(of_types, job, workers=state.asked)
     changes = {"metadata": {"annotations": {**annotations, HELD: None}}, "spec": spec}
     return [*_tests(raw, job), *operations(raw, changes)]
 

@@ -6,15 +6,12 @@ from kfext.model.job import TrainingJob
 from kfext.names import KUEUE_QUEUE
 
 
-def why_not_scaled(
-    job: TrainingJob, *, autoscaled: bool, managed_nodes_grow: bool, growing: bool
-) -> str:
+def why_not_scaled(job: TrainingJob, *, autoscaler: bool, growing: bool) -> str:
     """Return why the workers of a job are left alone, empty if they need not be.
 
     Each reason is a part of a sentence, and says what would change it.
 
-    `autoscaled`: whether a HorizontalPodAutoscaler was seen that scales the job.
-    `managed_nodes_grow`: whether the cluster has an autoscaler.
+    `autoscaler`: whether the cluster has one, which adds nodes.
     `growing`: whether the job is to get more workers.
     """
     reasons = (
@@ -27,7 +24,6 @@ def why_not_scaled(
             job.autoscaled,
             "a HorizontalPodAutoscaler scales it: remove metrics from its elasticPolicy",
         ),
-        (autoscaled, "a HorizontalPodAutoscaler scales it: delete that one"),
         (not workers_of(job), "it has no workers: add a replica type Worker"),
         (bool(fixed := can_scale(job)), fixed),
         (
@@ -36,7 +32,7 @@ def why_not_scaled(
             "elasticPolicy.maxRestarts to more than 0",
         ),
         (
-            growing and managed_nodes_grow,
+            growing and autoscaler,
             "it does not grow, as the cluster has an autoscaler, which would add nodes for it: "
             "jobs grow where no autoscaler runs",
         ),

@@ -15,8 +15,10 @@ from kfext.model.policy import Mode
 from kfext.names import PLACED
 from kfext.state.cluster import Cluster
 from kfext.state.queue import Queue
+from kfext.state.scaling.growth import MOST_LOOKED, Limit
+from kfext.state.scaling.in_turn import InTurn
 from kfext.state.scaling.rescalings import Rescalings
-from kfext.state.scaling.scaled_job import ScaledJob, is_ours, is_whole
+from kfext.state.scaling.scaled_job import ScaledJob, is_scaled, is_whole
 from kfext.state.scaling.scaled_jobs import ScaledJobs
 from kfext.state.tracked_job import TrackedJob
 
@@ -43,6 +45,8 @@ class Decisions:
         self._guard, self._growth = rescalings.guard, rescalings.growth
         self._settings_of = settings_of
         self._promised: dict[str, float] = {}
+        self._would: dict[str, str] = {}
+        self._backs, self._observed = InTurn(MOST_LOOKED), InTurn(MOST_LOOKED)
         self._quiet_since = math.inf
 
     def note_act(self, at: float) -> None:
@@ -54,31 +58,45 @@ class Decisions:
         at = now.monotonic
         self._quiet_since = min(self._quiet_since, at)
         self._end_promises(at)
+        self._foresee(now)
         free = [one for one in self._jobs.by_uid.values() if self._is_free(one, now)]
-        for one in free:
+        for one in self._backs.some([one for one in free if self._is_to_give_back(one)]):
             if change := self._give_back(one, now):
                 self._rescalings.begin([(one, change)], at=at)
         acting = [one for one in free if one.change is None and self._may_act(one, at=at)]
-        if self._guard.due(now=now.wall) is not None:
-            self._rescalings.drop_growth(at=at)
-            self._rescue(acting, now)
-        elif not self._growth.kept_away(now=now.wall):
-            self._grow(acting, now)
+        waiting = self._guard.due(now=now.wall)
+        if waiting is not None:
+            try:
+                self._rescue([*acting, *self._rescalings.about_to_grow()], now)
+            except Exception as error:
+                self._rescalings.failures.append((waiting, error))
+        self._grow(acting, now)
 
-    def would(self, one: ScaledJob, now: Moment) -> str:
+    def would(self, one: ScaledJob) -> str:
         """Return what would be done with a job that the policy may only observe, empty: nothing."""
-        if one.choice.mode is not Mode.OBSERVE or self._growth.kept_away(now=now.wall):
-            return ""
-        size = self._growth.size(one, now=now.wall)
-        return f"it would get {words.workers(size)}" if size > one.sizes.now else ""
+        return self._would.get(one.uid, "") if one.choice.mode is Mode.OBSERVE else ""
 
-    def _rescue(self, acting: list[ScaledJob], now: Moment) -> None:
-        """Have jobs give up workers for the one that waits, unless that is under way."""
+    def _foresee(self, now: Moment) -> None:
+        """Find out what would be done with some of the jobs that the policy may only observe."""
+        seen = [one for one in self._jobs.by_uid.values() if one.choice.mode is Mode.OBSERVE]
+        limit = self._growth.limit(now=now.wall) if seen else Limit.NOW
+        self._would = {one.uid: self._would.get(one.uid, "") for one in seen}
+        for one in self._observed.some(seen):
+            size = self._growth.size(one, limit, now=now.wall)
+            more = size > one.sizes.now
+            self._would[one.uid] = f"it would get {words.workers(size)}" if more else ""
+
+    def _rescue(self, able: list[ScaledJob], now: Moment) -> None:
+        """Have jobs give up workers for the one that waits, unless that is under way.
+
+        What others are about to gain is given up first.
+        """
         if self._rescalings.rescuing or self._queue.promises.kept():
             return
-        rescue = self._guard.rescue(acting, now=now.wall)
+        rescue = self._guard.rescue(able, now=now.wall)
         if rescue is None:
             return
+        self._rescalings.drop_growth(at=now.monotonic)
         waited = parameters.parameter(self._settings_of(rescue.waiting), "wait")
         changes = []
         for uid, workers in rescue.sizes.items():
@@ -93,23 +111,28 @@ class Decisions:
         ripe = [
             one
             for one in acting
-            if idle >= self._parameter(one, "idle") and not self._unfit(one, growing=True)
+            if one.change is None
+            and idle >= self._parameter(one, "idle")
+            and not self._unfit(one, growing=True)
         ]
-        for one, change in list(self._growth.changes(ripe, now=now.wall)):
+        limit = self._growth.limit(now=now.wall) if ripe else Limit.NOW
+        for one, change in list(self._growth.changes(ripe, limit, now=now.wall)):
             self._rescalings.begin([(one, change)], at=now.monotonic)
 
     def _give_back(self, one: ScaledJob, now: Moment) -> Change | None:
         """Return the change that gives a job its user's size again, as it has opted out."""
-        if one.choice.mode is Mode.ACT or not is_ours(one.tracked) or one.unfit:
-            return None
         settings, sizes = self._settings_of(one.tracked), one.sizes
         if sizes.asked > sizes.now and (
-            self._growth.kept_away(now=now.wall)
-            or self._rescalings.room.most(one, settings, now=now.wall) <= sizes.now
+            self._growth.limit(now=now.wall) is Limit.NOW
+            or self._rescalings.room.most(one, settings, up_to=sizes.asked, now=now.wall)
+            <= sizes.now
         ):
             return None
         why = f"{names.ELASTIC} is off" if settings.elastic is None else "the policy does not act"
         return Change(Cause.GIVE_BACK, sizes.asked, f"it gets back its own size: {why}")
+
+    def _is_to_give_back(self, one: ScaledJob) -> bool:
+        return one.choice.mode is not Mode.ACT and is_scaled(one.tracked) and not one.unfit
 
     def _is_free(self, one: ScaledJob, now: Moment) -> bool:
         """Return whether a job runs as it should, so that its size may change."""
@@ -117,6 +140,7 @@ class Decisions:
         tracked = one.tracked
         return (
             one.change is None
+            and one.resting is None
             and tracked.phase == PLACED
             and not (tracked.busy or tracked.job.suspend or self.occupied(one.uid))
             and now.monotonic >= one.not_before
@@ -132,8 +156,7 @@ class Decisions:
     def _unfit(self, one: ScaledJob, *, growing: bool) -> str:
         return why_not_scaled(
             one.tracked.job,
-            autoscaled=False,
-            managed_nodes_grow=self._queue.autoscaler,
+            autoscaler=self._queue.autoscaler,
             growing=growing,
         )
 
@@ -141,9 +164,17 @@ class Decisions:
         return parameters.parameter(self._settings_of(one.tracked), name)
 
     def _end_promises(self, at: float) -> None:
-        """Keep nothing for jobs that are gone, nor for ever."""
+        """Keep nothing for jobs that wait no more, in vain, or for ever."""
         promises = self._queue.promises
         self._promised = {uid: self._promised.get(uid, at) for uid in promises.kept()}
         for uid, since in self._promised.items():
-            if uid not in self._cluster.jobs or at - since >= PROMISE_SECONDS:
+            tracked = self._cluster.jobs.get(uid)
+            if tracked is None or at - since >= PROMISE_SECONDS or self._is_in_vain(tracked):
                 promises.drop(uid)
+
+    def _is_in_vain(self, tracked: TrackedJob) -> bool:
+        """Return whether a promise does a job no good: all was given up, and it still waits.
+
+        A size was refused then, or the job needs more by now; or it does not wait any more.
+        """
+        return tracked.settled and not (tracked.job.suspend and self._jobs.any_changes)

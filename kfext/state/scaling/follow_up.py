@@ -1,5 +1,8 @@
 """What becomes of a change once it is written: whether it takes effect, and whether it pays."""
 
+from itertools import count
+
+from kfext.core.elastic import WORKER
 from kfext.core.lifecycle.steps import RestartWorkers, Step
 from kfext.core.scale.change import Cause, Change, Phase, starts_anew
 from kfext.model.moment import Moment
@@ -19,6 +22,8 @@ _SELDOM = 4
 """Times the longest silence of a job after which it counts as hanging."""
 _SILENT_SECONDS = 60.0
 """How long a step is waited for of a job that never printed one."""
+_UNSEEN_SECONDS = 30.0
+"""How long after a change its answer, or what it did, may be seen for its pause to be measured."""
 _TRIAL_SECONDS = 180.0
 _LEAST_GAIN = 1.02
 """By which factor a job has to be faster at a larger size, or it is taken back."""
@@ -39,8 +44,10 @@ class FollowUp:
             one.enter(Phase.STEPPING, at=now.monotonic)
         elif self._grew(one) and (late or one.tracked.state.strikes >= _STRIKES):
             one.not_before = now.monotonic + PAUSE_SECONDS
-            return Change(Cause.TAKE_BACK, one.before, "the new workers have found no place")
-        elif late and not one.tracked.job.suspend:
+            # Those that run may stay: to take back the others takes no checkpoint.
+            kept = max(one.before, min(_running(pods), one.sizes.now - 1))
+            return Change(Cause.TAKE_BACK, kept, "the new workers have found no place")
+        elif late:
             one.end(at=now.monotonic)
         return None
 
@@ -56,26 +63,37 @@ class FollowUp:
             if ago >= _SILENT_SECONDS:
                 one.end(at=now.monotonic)
         elif stepped > now.wall - ago:
-            one.pause = max(0.0, stepped - one.tracked.state.scale.changed_at)
+            changed_at = one.tracked.state.scale.changed_at
+            unseen = now.wall - changed_at - (now.monotonic - one.settled_at)
+            if unseen <= _UNSEEN_SECONDS:  # else an earlier controller may have seen the first step
+                one.pause = max(0.0, stepped - changed_at)
             trial = one.change is not None and one.change.cause is Cause.GROWTH
             if trial and one.before in one.speeds:
                 one.speeds.pop(one.sizes.now, None)
                 one.enter(Phase.TRIAL, at=now.monotonic)
             else:
                 one.end(at=now.monotonic)
-        elif self._hangs(one, ago, now):
-            if one.restarted:
-                one.end(at=now.monotonic)
-                return "it did not train on after its number of workers had changed"
-            if starts_anew(one.tracked.job):
-                one.end(at=now.monotonic)
-                return None
-            one.restarted = True
-            one.enter(Phase.SETTLING, at=now.monotonic)
-            message = f"no step for {ago:.0f} s since its number of workers has changed"
-            workers = tuple(pod for pod in pods if pod.replica and pod.replica.type == "worker")
-            return RestartWorkers(workers, one.tracked.state, Verdict(REASON_RESCALING, message))
+        elif ago >= self._patience(one):
+            return self._remedy(one, pods, ago, now)
         return None
+
+    def _remedy(
+        self, one: ScaledJob, pods: tuple[Pod, ...], ago: float, now: Moment
+    ) -> Step | str | None:
+        """Return what to do with a job that has made no step for too long."""
+        if not self._was_read(one):
+            if ago >= self._patience(one) + SETTLE_SECONDS:
+                one.end(at=now.monotonic)  # nothing more is seen of it
+            return None
+        if one.restarted or starts_anew(one.tracked.job) or not is_whole(one.tracked, pods):
+            one.end(at=now.monotonic)
+            hangs = one.restarted and is_whole(one.tracked, pods)
+            return "it did not train on after its number of workers had changed" if hangs else None
+        one.restarted = True
+        one.enter(Phase.SETTLING, at=now.monotonic)
+        message = f"no step for {ago:.0f} s since its number of workers has changed"
+        workers = tuple(pod for pod in pods if pod.replica and pod.replica.type == "worker")
+        return RestartWorkers(workers, one.tracked.state, Verdict(REASON_RESCALING, message))
 
     def judge(self, one: ScaledJob, now: Moment) -> Change | None:
         """Take in the speed of a job on trial; return the change that takes its growth back."""
@@ -95,8 +113,22 @@ class FollowUp:
         in_place = not starts_anew(one.tracked.job)
         return in_place and change is not None and change.workers > one.before
 
-    def _hangs(self, one: ScaledJob, ago: float, now: Moment) -> bool:
-        """Return whether a job prints nothing for unusually long, though its log was read."""
+    def _patience(self, one: ScaledJob) -> float:
+        """Return how many seconds without a step are too many for a job."""
+        return max(STEP_SECONDS, _SELDOM * self._progress.pause(one.uid))
+
+    def _was_read(self, one: ScaledJob) -> bool:
+        """Return whether the log of a job was read since its pods have come and gone."""
         read = self._progress.last_read(one.uid)
-        usual = _SELDOM * self._progress.pause(one.uid)
-        return ago >= max(STEP_SECONDS, usual) and read is not None and read > one.since
+        return read is not None and read > one.since
+
+
+def _running(pods: tuple[Pod, ...]) -> int:
+    """Return how many of the first workers of a job run, without a gap."""
+    running = {
+        pod.replica.index
+        for pod in pods
+        if pod.replica and pod.replica.type == WORKER.lower()
+        if pod.phase == "Running" and not pod.deleting
+    }
+    return next(index for index in count() if index not in running)

@@ -5,18 +5,30 @@ Pollux as its end.
 """
 
 from collections.abc import Callable, Collection, Iterator
+from enum import Enum
 
 from kfext.core import words
 from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
+from kfext.core.lifecycle.situation import queued_since
 from kfext.core.scale import parameters
 from kfext.core.scale.change import Cause, Change
-from kfext.core.scale.worth import best_size
+from kfext.core.scale.worth import SEEN_FACTOR, best_size
 from kfext.core.settings.resolve import Settings
 from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
+from kfext.state.scaling.in_turn import InTurn
 from kfext.state.scaling.room import ScaleRoom
 from kfext.state.scaling.scaled_job import USUAL_PAUSE, ScaledJob
 from kfext.state.tracked_job import TrackedJob
+
+
+class Limit(Enum):
+    """How far jobs may grow: not at all, to what they asked for, or as far as it pays."""
+
+    NOW = "now"
+    ASKED = "asked"
+    MOST = "most"
+
 
 MOST_LOOKED = 16
 """Jobs for which room is looked for in one look."""
@@ -36,35 +48,48 @@ class Growth:
         self._room = room
         self._progress = progress
         self._settings_of = settings_of
+        self._turns = InTurn(MOST_LOOKED)
 
-    def kept_away(self, *, now: float) -> bool:
-        """Return whether a job waits that may soon have capacity reserved for it.
+    def limit(self, *, now: float) -> Limit:
+        """Return how far jobs may grow, as others wait.
 
-        Until then nothing is kept for it, so a job that grows would be in its way; later what is
-        reserved is on the ledger.
+        One that came a moment ago may be served at once, or by the guard: its room is not touched.
+        One that even the guard could not serve has no use for the room as it is. Jobs may get back
+        what they asked for then, and give it again once that is of use; but no more than that, as
+        long as nothing is reserved for it. What is reserved is on the ledger.
         """
-        return any(
-            one.verdict is not None
-            and one.verdict.reason in WAITS_FOR_CAPACITY
-            and self._queue.reservable_in(one, now=now) > 0
-            for one in self._queue.queued()
-        )
+        limit = Limit.MOST
+        for one in self._queue.queued():
+            if one.verdict is None or one.verdict.reason not in WAITS_FOR_CAPACITY:
+                continue
+            settings = self._settings_of(one)
+            served = parameters.parameter(settings, "wait") + parameters.parameter(settings, "idle")
+            waited = now - max(queued_since(one.job, one.state), one.enlarged_at)
+            if waited < served:
+                return Limit.NOW
+            if self._queue.reservable_in(one, now=now) > 0:
+                limit = Limit.ASKED
+        return limit
 
     def changes(
-        self, candidates: Collection[ScaledJob], *, now: float
+        self, candidates: Collection[ScaledJob], limit: Limit, *, now: float
     ) -> Iterator[tuple[ScaledJob, Change]]:
-        """Yield the jobs that are to grow, the least fulfilled first."""
+        """Yield the jobs that are to grow, the least fulfilled first; of many, a few at a time."""
         hungry = [one for one in candidates if one.sizes.now < one.sizes.most]
         hungry.sort(key=lambda one: (one.sizes.fulfilment, one.tracked.job.created, one.uid))
-        for one in hungry[:MOST_LOOKED]:
-            workers = self.size(one, now=now)
+        for one in self._turns.some(hungry):
+            workers = self.size(one, limit, now=now)
             if workers > one.sizes.now:
                 yield one, _change(one, workers)
 
-    def size(self, one: ScaledJob, *, now: float) -> int:
+    def size(self, one: ScaledJob, limit: Limit, *, now: float) -> int:
         """Return the size to which a job is to grow now, its present one if it is not to."""
+        if limit is Limit.NOW or (limit is Limit.ASKED and one.sizes.now >= one.sizes.asked):
+            return one.sizes.now
         settings = self._settings_of(one.tracked)
-        room = self._room.most(one, settings, now=now)
+        largest = max(one.largest, one.sizes.now)
+        up_to = one.sizes.asked if limit is Limit.ASKED else SEEN_FACTOR * largest
+        room = self._room.most(one, settings, up_to=min(up_to, SEEN_FACTOR * largest), now=now)
         if room > max(one.sizes.asked, one.sizes.now):
             ceiling = parameters.parameter(settings, "ceiling")
             below = self._room.below_ceiling(one, room, ceiling=ceiling)
@@ -75,7 +100,7 @@ class Growth:
         return best_size(
             one.sizes,
             speeds=one.speeds,
-            largest=max(one.largest, one.sizes.now),
+            largest=largest,
             room=max(room, one.sizes.now),
             pause=one.pause or USUAL_PAUSE,
             left=reported.progress.left if reported else None,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from kfext import names
 from kfext.core.elastic import fewest_workers
 from kfext.core.lifecycle.situation import queued_since
+from kfext.core.placement.limits import limits_of
 from kfext.core.queue import order
 from kfext.core.scale import parameters
 from kfext.core.scale.guard import Giver, givers_of
@@ -65,7 +66,8 @@ class Guard:
         settings = self._settings_of(waiting)
         workers = fewest_workers(waiting.job, settings.elastic)
         givers = self._givers(waiting, candidates)
-        basis = (waiting.job, workers, self._room.version, tuple(givers))
+        limits = limits_of(settings, excluded=waiting.state.excluded_at(now))
+        basis = (waiting.job, workers, limits, self._room.version, tuple(givers))
         if not givers or basis == self._in_vain:
             return None
 

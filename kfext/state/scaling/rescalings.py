@@ -5,19 +5,14 @@ that waited may have got room, and a person may have changed a size.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kfext import names
-from kfext.core import words
-from kfext.core.elastic import with_workers
-from kfext.core.lifecycle.patience import suspended
-from kfext.core.lifecycle.steps import RequestCheckpoint, Rescale, Step, Suspend
-from kfext.core.placement.gang import members_of
-from kfext.core.scale.change import Cause, Change, Phase, interrupts, starts_anew
+from kfext.core.lifecycle.steps import RequestCheckpoint, Step
+from kfext.core.scale.change import Cause, Change, Phase, interrupts
 from kfext.core.scale.readiness import ANSWER_SECONDS, Readiness, readiness
 from kfext.core.settings.resolve import Settings
 from kfext.model.moment import Moment
-from kfext.model.plan import LARGEST_GENERATION, Assignment, Plan
 from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
 from kfext.state.progress import JobsProgress
@@ -27,6 +22,7 @@ from kfext.state.scaling.growth import Growth
 from kfext.state.scaling.guard import Guard, Rescue
 from kfext.state.scaling.room import ScaleRoom
 from kfext.state.scaling.scaled_job import ScaledJob, leaving
+from kfext.state.scaling.sizing import Sizing
 from kfext.state.tracked_job import TrackedJob
 
 
@@ -43,7 +39,10 @@ class Decision:
 
 
 class Rescalings:
-    """The decisions that are not written yet."""
+    """The decisions that are not written yet.
+
+    `failures`: errors of ours since they were last taken, each with a job that it was about.
+    """
 
     def __init__(
         self,
@@ -52,9 +51,18 @@ class Rescalings:
         progress: JobsProgress,
         settings_of: Callable[[TrackedJob], Settings],
     ) -> None:
+        self.failures: list[tuple[TrackedJob, Exception]] = []
         self.room = ScaleRoom(cluster, queue)
         self.guard = Guard(queue, self.room, settings_of)
         self.growth = Growth(queue, self.room, progress, settings_of)
+        self._sizing = Sizing(
+            cluster,
+            queue,
+            guard=self.guard,
+            growth=self.growth,
+            room=self.room,
+            settings_of=settings_of,
+        )
         self._cluster = cluster
         self._queue = queue
         self._progress = progress
@@ -81,12 +89,22 @@ class Rescalings:
             jobs.append(one)
         self._open.append(Decision(tuple(jobs), at, rescue))
 
+    def about_to_grow(self) -> list[ScaledJob]:
+        """Return the jobs whose growth is not written yet."""
+        return [one for decision in self._growing() for one in decision.jobs]
+
     def drop_growth(self, *, at: float) -> None:
         """Give up what jobs were to gain and is not written yet: the room is needed."""
+        for decision in self._growing():
+            self._drop(decision, at=at)
+
+    def _growing(self) -> list[Decision]:
         gains = {Cause.REGROW, Cause.GROWTH}
-        for decision in list(self._open):
-            if any(one.change and one.change.cause in gains for one in decision.jobs):
-                self._drop(decision, at=at)
+        return [
+            decision
+            for decision in self._open
+            if any(one.change and one.change.cause in gains for one in decision.jobs)
+        ]
 
     def steps(self, now: Moment) -> Iterator[tuple[ScaledJob, Step]]:
         """Yield what is to be written now."""
@@ -94,7 +112,7 @@ class Rescalings:
             if any(one.phase is not Phase.SAVING for one in decision.jobs):
                 self._drop(decision, at=now.monotonic)  # one of them is not to change any more
             elif not any(one.tracked.busy for one in decision.jobs):
-                yield from self._steps(decision, now)
+                yield from self._attempted(decision, now)
 
     def state_of(self, one: ScaledJob, *, now: float) -> Readiness:
         """Return whether a job can be interrupted now; `now` is in epoch seconds."""
@@ -135,8 +153,22 @@ class Rescalings:
         else:
             for one in late:
                 asks = states[one.uid] is Readiness.ASK and not one.requested
-                if asks and (step := self._request(one)):
+                if asks and now.monotonic >= one.asks_at and (step := self._request(one)):
                     yield one, step
+
+    def _attempted(self, decision: Decision, now: Moment) -> list[tuple[ScaledJob, Step]]:
+        """Return what is to be written of a decision; after an error of ours it is given up."""
+        try:
+            return list(self._steps(decision, now))
+        except Exception as error:
+            self.failures.append((decision.jobs[0].tracked, error))
+            self._open = [one for one in self._open if one is not decision]
+            for one in decision.jobs:
+                self._await(one, awaited=False)
+                one.tracked.finish()
+                self._cluster.sync_claims(one.tracked)
+                one.end(at=now.monotonic, pause=PAUSE_SECONDS)
+            return []
 
     def _request(self, one: ScaledJob) -> RequestCheckpoint | None:
         pod = self._progress.printer(one.uid)
@@ -156,66 +188,15 @@ class Rescalings:
             if not self.guard.still_needed(rescue, now=now.wall):
                 self._end(decision, at=now.monotonic)
                 return
-            self._promise(rescue, now)
+            self._sizing.promise(rescue, now)
         for one in decision.jobs:
             self._await(one, awaited=False)
-            step = self._step(one, now)
+            step = self._sizing.step(one, now)
             if step is None:
                 one.end(at=now.monotonic)
             else:
                 one.enter(Phase.WRITING, at=now.monotonic)
                 yield one, step
-
-    def _promise(self, rescue: Rescue, now: Moment) -> None:
-        """Keep what is given up for the job that waits: it may be freed pod by pod."""
-        waiting = rescue.waiting
-        places = self.guard.places(waiting, rescue.workers, rescue.sizes, now=now.wall)
-        if places is not None:
-            members = members_of(with_workers(waiting.job, rescue.workers))
-            self._queue.promises.keep(waiting.job.uid, members, places)
-
-    def _step(self, one: ScaledJob, now: Moment) -> Step | None:
-        """Return the write that gives a job its new size, None if there is no room any more."""
-        change = one.change
-        if change is None:
-            return None
-        if change.workers < one.sizes.now:
-            places: Assignment | None = self.room.shrunk(one, change.workers)
-        elif self.growth.kept_away(now=now.wall):
-            return None
-        else:
-            settings = self._settings_of(one.tracked)
-            most = min(change.workers, self.room.most(one, settings, now=now.wall))
-            if most <= one.sizes.now:
-                return None
-            change = one.change = replace(change, workers=most)
-            places = self.room.grown(one, settings, most, now=now.wall)
-        return None if places is None else self._written(one, change, places, now)
-
-    def _written(self, one: ScaledJob, change: Change, places: Assignment, now: Moment) -> Step:
-        tracked = one.tracked
-        state = one.noted(change.workers, cause=change.cause, now=now.wall)
-        plan = tracked.plan
-        what = f"{words.workers(one.sizes.now)} become {change.workers}"
-        why = f"{what}: {change.why}"
-        if starts_anew(tracked.job):
-            state = replace(state, reason=names.REASON_RESCALING, message=why)
-            pods = self._cluster.pods(one.uid)
-            state = suspended(state, tracked.job, pods, plan=plan, now=now.wall)
-            members = members_of(with_workers(tracked.job, change.workers))
-            self._queue.promises.keep(one.uid, members, places)
-            return Suspend(state, workers=change.workers)
-        last = max(plan.generation if plan else 0, tracked.state.generation)
-        following = Plan(
-            job_uid=one.uid,
-            generation=last % LARGEST_GENERATION + 1,
-            assignment=places,
-            port=plan.port if plan else 0,
-            why=why,
-        )
-        shrinks = change.workers < one.sizes.now
-        reason = names.REASON_SHRUNK if shrinks else names.REASON_GROWN
-        return Rescale(following, change.workers, state, Verdict(reason, why))
 
     def _drop(self, decision: Decision, *, at: float) -> None:
         self._open.remove(decision)

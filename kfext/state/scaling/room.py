@@ -68,9 +68,12 @@ class ScaleRoom:
                     keys.append(plan_key(uid, pod.replica))
         return keys
 
-    def most(self, one: ScaledJob, settings: Settings, *, now: float) -> int:
-        """Return with how many workers a job has room, at least its present size."""
-        least, most = one.sizes.now, one.sizes.most
+    def most(self, one: ScaledJob, settings: Settings, *, up_to: int, now: float) -> int:
+        """Return with how many workers a job has room, at least its present size.
+
+        No more than `up_to` are looked at: a search takes the longer the larger the job.
+        """
+        least, most = one.sizes.now, min(one.sizes.most, up_to)
         if most <= least:
             return least
         # What a number of workers has no room for, a larger one has none for either.

@@ -31,11 +31,14 @@ class ScaledJob:
     `change`: what is under way, in its `phase` since `since`.
     `before`: the size before that change.
     `requested`: the number of the checkpoint that was asked for, 0 if none was.
+    `asks_at`: when it may be asked for one again.
     `settled_at`: when its size last changed. `not_before`: when the next change may begin.
     `marked`: the time and the step from which its speed is measured, None while it changes.
     `largest`: the largest size that was seen running; `speeds`: steps a second by size.
     `restarted`: whether its workers were replaced in this change.
     `refused`: the answer of the API server to the last change, None once one succeeded.
+    `resting`: why it is to be left alone from now on, empty if it is not any more; None once its
+        state says so.
     `unfit`: why it is left alone, empty if it is not.
     """
 
@@ -49,6 +52,7 @@ class ScaledJob:
     since: float = 0.0
     before: int = 0
     requested: int = 0
+    asks_at: float = -math.inf
     settled_at: float = -math.inf
     not_before: float = -math.inf
     marked: tuple[float, int] | None = None
@@ -59,6 +63,7 @@ class ScaledJob:
     failed: int = 0
     restarted: bool = False
     refused: Verdict | None = None
+    resting: str | None = None
     unfit: str = ""
     shown: Shown | None = None
 
@@ -143,6 +148,11 @@ def asked_of(tracked: TrackedJob) -> int:
 def is_ours(tracked: TrackedJob) -> bool:
     """Return whether kfext gave the job another size than it was asked for, and it still has it."""
     return asked_of(tracked) != workers_of(tracked.job)
+
+
+def is_scaled(tracked: TrackedJob) -> bool:
+    """Return whether it has that size by a change, and was not started with it."""
+    return is_ours(tracked) and bool(tracked.state.scale.cause)
 
 
 def is_whole(tracked: TrackedJob, pods: tuple[Pod, ...]) -> bool:

@@ -15,7 +15,7 @@ from kfext.model.moment import Moment
 from kfext.model.policy import Mode, PolicyChoice
 from kfext.state.cluster import Cluster
 from kfext.state.progress import JobsProgress
-from kfext.state.scaling.scaled_job import ScaledJob, asked_of, is_ours, scaled
+from kfext.state.scaling.scaled_job import ScaledJob, asked_of, is_scaled, scaled
 from kfext.state.tracked_job import TrackedJob
 
 ADOPT_SECONDS = 600.0
@@ -50,8 +50,8 @@ class ScaledJobs:
             if job.finished or job.deleting or job.released:
                 continue
             one = before.get(uid)
-            changes = is_ours(tracked) or (one is not None and one.change is not None)
-            if choice.mode is not Mode.OFF or changes:
+            changes = is_scaled(tracked) or (one is not None and one.change is not None)
+            if choice.mode is not Mode.OFF or changes or tracked.state.scale.rests:
                 one = one or self._met(tracked, choice, now)
                 one.choice = choice
                 self.by_uid[uid] = one
@@ -66,6 +66,10 @@ class ScaledJobs:
         asked = asked_of(tracked)
         elastic = self._settings_of(tracked).elastic or Range(asked, asked)
         return sizes_of(tracked.job, elastic, asked=asked)
+
+    def has_opted_out(self, tracked: TrackedJob) -> bool:
+        """Return whether a job has opted out, whatever the policy may do."""
+        return self._settings_of(tracked).elastic is None
 
     def adopt(self, one: ScaledJob, now: Moment) -> None:
         """Follow a change that was written, though its answer never came."""

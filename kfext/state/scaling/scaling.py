@@ -12,7 +12,7 @@ from kfext import names
 from kfext.core.companion.shown import Shown
 from kfext.core.elastic import workers_of
 from kfext.core.lifecycle.steps import SaveState, Step
-from kfext.core.scale.change import Cause, Change, Phase
+from kfext.core.scale.change import Cause, Change, Phase, starts_anew
 from kfext.core.settings.resolve import Settings
 from kfext.model.moment import Moment
 from kfext.model.pod import Pod
@@ -24,7 +24,7 @@ from kfext.state.queue import Queue
 from kfext.state.scaling.decisions import Decisions
 from kfext.state.scaling.follow_up import PAUSE_SECONDS, FollowUp
 from kfext.state.scaling.rescalings import Rescalings
-from kfext.state.scaling.scaled_job import ScaledJob, is_ours, is_whole
+from kfext.state.scaling.scaled_job import ScaledJob, is_ours, is_scaled, is_whole
 from kfext.state.scaling.scaled_jobs import ScaledJobs
 from kfext.state.scaling.words import shown_of
 from kfext.state.tracked_job import TrackedJob
@@ -59,7 +59,7 @@ class Scaling:
         self._rescalings = Rescalings(cluster, queue, progress, settings_of)
         self._decisions = Decisions(cluster, queue, self._jobs, self._rescalings, settings_of)
         self._follow_up = FollowUp(progress)
-        self._looked = -math.inf
+        self._looked = self._followed_at = -math.inf
 
     def leave_out(self, occupied: Callable[[str], bool]) -> None:
         """Leave out the jobs, by uid, of which another part of the companion changes something."""
@@ -74,7 +74,8 @@ class Scaling:
         """Return when to look again at the latest, in monotonic seconds; infinity if never."""
         if not self._jobs.by_uid:
             return math.inf
-        return self._looked + (FOLLOW_SECONDS if self._jobs.any_changes else LOOK_SECONDS)
+        look = self._looked + LOOK_SECONDS
+        return min(look, self._followed_at + FOLLOW_SECONDS) if self._jobs.any_changes else look
 
     def note_start(self, at: float) -> None:
         """Take in that a job is started."""
@@ -83,19 +84,22 @@ class Scaling:
     def steps(self, now: Moment) -> list[tuple[TrackedJob, Step]]:
         """Return what is to be written now; each job is busy until `finish`."""
         at, self.failures = now.monotonic, []
-        looks = at - self._looked >= LOOK_SECONDS
+        looks, self._followed_at = at - self._looked >= LOOK_SECONDS, at
         if looks:
             self._looked = at
             self._jobs.enrol(now)
         found: list[Found] = []
         for one in self._jobs.by_uid.values():
-            found += self._followed(one, now)
+            if looks or one.change is not None:
+                found += self._followed(one, now)
         found += self._rescalings.steps(now)
         if looks:
             self._decisions.decide(now)
             found += self._rescalings.steps(now)
             for one in self._jobs.by_uid.values():
                 self._show(one, now)
+        self.failures += self._rescalings.failures
+        self._rescalings.failures = []
         if self._jobs.any_changes:
             self._decisions.note_act(at)
         return [(one.tracked, step) for one, step in found]
@@ -103,11 +107,14 @@ class Scaling:
     def finish(self, tracked: TrackedJob, *, complete: bool, final: str, now: float) -> None:
         """Take in what came of a step; `final`: why the API server would refuse it again."""
         one = self._jobs.by_uid.get(tracked.job.uid)
-        if one is None or one.change is None:
+        if one is None:
+            return
+        if one.change is None:
+            one.resting = None if complete else one.resting
             return
         if one.phase is not Phase.WRITING:
             if not complete:
-                one.requested = 0  # it is asked for a checkpoint again
+                one.requested, one.asks_at = 0, now + LOOK_SECONDS  # it is asked again
             return
         if complete:
             one.expected, one.refused = one.change.workers, None
@@ -138,7 +145,7 @@ class Scaling:
         tracked, at = one.tracked, now.monotonic
         if tracked.busy:
             return
-        yield from self._sized(one, now)
+        self._take_size(one, now)
         pods = self._cluster.pods(one.uid)
         if one.change is None or one.phase is Phase.TRIAL:
             reported = self._progress.reported(one.uid)
@@ -146,6 +153,8 @@ class Scaling:
                 one.measure(reported.progress, self._progress.restarts(one.uid))
         if one.phase is Phase.WRITING:
             one.end(at=at)  # its step was never written, after an error of ours
+            tracked.finish()
+            self._cluster.sync_claims(tracked)
         elif one.phase is Phase.SAVING:
             if self._is_void(one, pods):
                 one.end(at=at)
@@ -154,28 +163,34 @@ class Scaling:
         elif one.phase is Phase.STEPPING:
             found = self._follow_up.step(one, pods, now)
             if isinstance(found, str):
-                yield from self._rest(one, found)
+                one.resting = found
             elif found is not None:
                 yield one, found
         elif one.phase is Phase.TRIAL:
             self._take_back(one, self._follow_up.judge(one, now), at=at)
+        if one.change is None:
+            yield from self._note_rest(one)
 
-    def _sized(self, one: ScaledJob, now: Moment) -> Iterator[Found]:
+    def _take_size(self, one: ScaledJob, now: Moment) -> None:
         """Take in how many workers a job has, and whose doing that is."""
         present, known = workers_of(one.tracked.job), one.tracked.state.scale
         if present != one.expected:
             if known.changed_at != one.changed_at:
                 self._jobs.adopt(one, now)
-            elif not one.tracked.job.suspend:
-                yield from self._edited(one, present, now)
+            elif not (one.tracked.job.suspend or is_ours(one.tracked)):  # else it starts with fewer
+                self._edited(one, present, now)
             one.expected = present
         one.changed_at = known.changed_at
         one.sizes = self._jobs.sizes_of(one.tracked)
+        if one.change is not None and one.tracked.job.suspend and not one.tracked.job.held:
+            one.end(at=now.monotonic)  # a person has stopped it, for as long as that person likes
 
     def _is_void(self, one: ScaledJob, pods: tuple[Pod, ...]) -> bool:
         """Return whether a change that is not written yet is not wanted any more."""
         cause = one.change.cause if one.change else None
-        if cause is not Cause.TAKE_BACK and not is_whole(one.tracked, pods):
+        # What is taken back in place may be workers that found no place.
+        in_place = cause is Cause.TAKE_BACK and not starts_anew(one.tracked.job)
+        if not (in_place or is_whole(one.tracked, pods)):
             return True
         restores = cause in {Cause.TAKE_BACK, Cause.GIVE_BACK}
         return one.tracked.job.suspend or (one.choice.mode is not Mode.ACT and not restores)
@@ -184,7 +199,7 @@ class Scaling:
         if change is not None:
             self._rescalings.begin([(one, change)], at=at)
 
-    def _edited(self, one: ScaledJob, workers: int, now: Moment) -> Iterator[Found]:
+    def _edited(self, one: ScaledJob, workers: int, now: Moment) -> None:
         """Take in that somebody else set the number of workers: that is the new wish.
 
         The policy leaves a job alone that two hands would resize; not one that it never touched.
@@ -193,18 +208,22 @@ class Scaling:
         one.end(at=now.monotonic)
         if ours:
             message = f"somebody set its number of workers to {workers}: that is the new wish"
-            yield from self._rest(one, f"{message}; set {names.ELASTIC} off and on to scale again")
+            one.resting = f"{message}; set {names.ELASTIC} off and on to scale again"
 
-    def _rest(self, one: ScaledJob, reason: str) -> Iterator[Found]:
-        """Leave a job alone from now on, at the size that it has."""
+    def _note_rest(self, one: ScaledJob) -> Iterator[Found]:
+        """Write on a job that it is left alone from now on, at the size that it has, or no more."""
         state = one.tracked.state
-        kept = replace(state, scale=replace(one.remembered(), rests=reason))
-        yield one, SaveState(kept if is_ours(one.tracked) else replace(kept, asked=0, admitted=0))
+        if state.scale.rests and self._jobs.has_opted_out(one.tracked):
+            one.resting = ""
+        if one.resting is not None:
+            kept = replace(state, scale=replace(one.remembered(), rests=one.resting))
+            kept = kept if is_ours(one.tracked) else replace(kept, asked=0, admitted=0)
+            yield one, SaveState(kept)
 
     def _show(self, one: ScaledJob, now: Moment) -> None:
-        if one.choice.mode is Mode.OFF and not is_ours(one.tracked):
+        if one.choice.mode is Mode.OFF and not is_scaled(one.tracked):
             self._jobs.tell(one, None)
             return
         ready = self._rescalings.state_of(one, now=now.wall)
-        would = self._decisions.would(one, now)
+        would = self._decisions.would(one)
         self._jobs.tell(one, shown_of(one, ready, would=would, now=now.monotonic))

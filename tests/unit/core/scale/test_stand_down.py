@@ -15,10 +15,9 @@ KUEUE = job("TFJob").worker(4).queued_by_kueue().build()
 CASES: dict[str, tuple[TrainingJob, dict[str, bool], str]] = {
     "Kueue accounts for its workers": (KUEUE, {}, "Kueue manages it"),
     "its own HorizontalPodAutoscaler scales it": (torchrun(metrics=METRICS), {}, "remove metrics"),
-    "another one does": (torchrun(), {"autoscaled": True}, "delete that one"),
     "an autoscaler would add nodes": (
         torchrun(),
-        {"managed_nodes_grow": True, "growing": True},
+        {"autoscaler": True, "growing": True},
         "the cluster has an autoscaler",
     ),
     "it has no workers": (job("TFJob").group("Chief").ps(1).build(), {}, "no workers"),
@@ -42,7 +41,7 @@ ELASTIC = {
 @pytest.mark.parametrize("of", ELASTIC.values(), ids=ELASTIC)
 def test_any_other_is_not(of: TrainingJob) -> None:
     assert why_of(of) == ""
-    assert why_of(of, managed_nodes_grow=True) == ""
+    assert why_of(of, autoscaler=True) == ""
 
 
 @pytest.mark.parametrize("of", [fixed(), led()], ids=["no elasticPolicy", "a Master"])
@@ -51,5 +50,5 @@ def test_D6_a_job_that_is_not_elastic_is_left_alone(of: TrainingJob) -> None:
 
 
 def why_of(of: TrainingJob, **more: Any) -> str:
-    given = {"autoscaled": False, "managed_nodes_grow": False, "growing": False}
+    given = {"autoscaler": False, "growing": False}
     return why_not_scaled(of, **(given | more))

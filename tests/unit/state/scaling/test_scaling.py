@@ -142,6 +142,17 @@ def test_a_job_grows_beyond_what_it_asked_for_where_that_pays() -> None:
     assert shown(of) == (True, names.REASON_GROWN)
 
 
+def test_D4_the_least_fulfilled_job_gets_workers_first_up_to_97_percent_of_the_cpu() -> None:
+    poor = replace(DYNAMIC, name="poor", workers=4, bounds=(1, 4), arrives=6.0)
+    rich = replace(DYNAMIC, name="rich", workers=4, bounds=(3, 6))
+    other = replace(GANG, workers=5, arrives=1.0, steps=60)
+    of = bed(other, rich, poor, cpu=12_000).at(1500)
+    first = next(one.job for one in of.driver.written if isinstance(one.step, Rescale))
+    assert first == "poor"
+    assert max(sizes(of, "poor")) == 4
+    assert max(sizes(of, "rich")) == 5  # with the sixth all of the CPU would be requested
+
+
 def test_growth_that_does_not_pay_is_taken_back_and_not_tried_again() -> None:
     of = bed(replace(PERIODIC, workers=2, bounds=(1, 4), pace=Pace(0.1, 0.5, 0.05), steps=4000))
     of.at(2000)

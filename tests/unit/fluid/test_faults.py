@@ -1,0 +1,377 @@
+"""What goes wrong while the size of a job is changed: it converges, and holds nobody else up."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from kfext import names
+from kfext.core.lifecycle.steps import RequestCheckpoint, Rescale, RestartWorkers, Suspend
+from kfext.core.patches.json_patch import Operation
+from kfext.core.placement.gang import Member
+from kfext.core.placement.place import place
+from kfext.core.scale.change import Cause, Phase
+from kfext.model.log_line import LogLine
+from kfext.model.moment import Moment
+from kfext.model.pod import ReplicaKey
+from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
+from kfext.model.verdict import Verdict
+from kfext.state.scaling import room
+from kfext.state.scaling.growth import MOST_LOOKED
+from kfext.state.scaling.room import ScaleRoom
+from kfext.state.scaling.scaled_job import ScaledJob
+from kfext.state.scaling.scaling import Scaling
+from kfext.state.tracked_job import TrackedJob
+from tests.unit.fluid.bed import SERVERS, TORCHRUN, Bed
+from tests.unit.fluid.jobs import JobSpec, Pace, Saving, Style
+
+LONG = replace(TORCHRUN, workers=4, bounds=(2, 4), steps=8000, saving=Saving.ON_REQUEST)
+PERIODIC = replace(LONG, saving=Saving.PERIODIC, every=20)
+STATIC = replace(
+    SERVERS,
+    workers=3,
+    bounds=(1, 3),
+    steps=8000,
+    style=Style.GANG,
+    saving=Saving.PERIODIC,
+    every=20,
+)
+GANG = JobSpec("gang", "PyTorchJob", Style.GANG, 100.0, 2, Pace(1.0, 0.0, 0.0), 100)
+
+
+def bed(*jobs: JobSpec, cpu: int = 4000) -> Bed:
+    return Bed(*jobs, policy=True, a=cpu)
+
+
+def scaling(of: Bed) -> Scaling:
+    return of.planner.companion._scaling
+
+
+def followed(of: Bed, name: str = "train") -> ScaledJob:
+    return scaling(of)._jobs.by_uid[f"uid-{name}"]
+
+
+def sizes(of: Bed, name: str = "train") -> list[int]:
+    """The sizes that kfext has given a job, in order."""
+    steps = [one.step for one in of.driver.written if one.job == name and not one.refused]
+    return [
+        step.workers
+        for step in steps
+        if isinstance(step, Rescale | Suspend) and step.workers is not None
+    ]
+
+
+def until_changed(of: Bed, *, times: int = 1) -> Bed:
+    """Run until a job has been given another size so often."""
+    while len(sizes(of)) < times:
+        of.at(of.clock.now + 1)
+        assert of.clock.now < 1000
+    return of
+
+
+def test_the_loop_never_spins_while_a_size_is_changed() -> None:
+    of = bed(replace(LONG, answers=60.0), GANG)
+    past: list[float] = []
+
+    def look() -> None:
+        if of.planner.companion.next_look() <= of.driver.moment.monotonic:
+            past.append(of.clock.now)
+
+    of.on_second.append(look)
+    of.at(300)
+    assert sizes(of) == [2]
+    assert past == []
+
+
+def test_a_job_that_starts_with_fewer_workers_was_not_edited_by_a_person() -> None:
+    first = replace(GANG, name="first", arrives=1.0, steps=100)
+    other = replace(GANG, workers=1, arrives=20.0)
+    of = bed(replace(PERIODIC, bounds=(3, 4)), first, other).at(30)
+    assert of.job().job.suspend
+    of.at(100)
+    assert of.job().workers == 3
+    of.at(1500)
+    assert sizes(of) == [4]
+    assert followed(of).tracked.state.scale.rests == ""
+
+
+def test_two_jobs_never_grow_into_the_same_room() -> None:
+    first = replace(GANG, name="first", arrives=1.0, workers=1, steps=300)
+    one = replace(PERIODIC, name="one", every=10, steps=20000)
+    two = replace(one, name="two", arrives=6.0)
+    of = bed(first, one, two, cpu=5000).at(900)
+    assert sorted([sizes(of, "one"), sizes(of, "two")], key=len) == [[], [2, 3]]
+
+
+MOMENTS = {
+    "while a checkpoint is awaited": (replace(LONG, answers=20.0), Phase.SAVING),
+    "while pods come or go": (LONG, Phase.SETTLING),
+    "before the first step": (LONG, Phase.STEPPING),
+}
+
+
+def until(of: Bed, phase: Phase) -> Bed:
+    of.at(100)
+    while followed(of).phase is not phase:
+        of.at(of.clock.now + 0.5)
+        assert of.clock.now < 1000
+    return of
+
+
+@pytest.mark.parametrize(("giver", "phase"), MOMENTS.values(), ids=MOMENTS)
+def test_a_job_that_a_person_suspends_holds_up_nobody_elses_growth(
+    giver: JobSpec, phase: Phase
+) -> None:
+    of = until(bed(giver, GANG), phase)
+    of.suspend()
+    of.at(of.clock.now + 10)
+    assert not scaling(of)._jobs.any_changes
+
+
+def test_a_job_whose_log_cannot_be_read_any_more_holds_up_nobody_elses_growth(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    of = until(bed(LONG, GANG), Phase.STEPPING)
+    progress = of.planner.progress
+    why = Verdict(names.REASON_LOG_FORBIDDEN, "it may not be read")
+    monkeypatch.setattr(progress, "take", lambda read, _, now: progress.fail(read, why, now))
+    of.at(of.clock.now + 500)
+    assert followed(of).phase is not Phase.STEPPING
+    assert not [one for one in of.driver.written if isinstance(one.step, RestartWorkers)]
+
+
+def test_a_job_that_loses_a_pod_before_its_first_step_is_not_taken_for_one_that_hangs() -> None:
+    of = until(bed(LONG, GANG), Phase.STEPPING)
+    of.kubelets.close("a")
+    of.api.remove_pod(of.job().pods[ReplicaKey("worker", 1)])
+    of.job().training.hang()
+    of.at(of.clock.now + 500)
+    assert not scaling(of)._jobs.any_changes
+    assert not [one for one in of.driver.written if isinstance(one.step, RestartWorkers)]
+
+
+def test_a_person_may_have_a_job_scaled_again_that_was_left_alone() -> None:
+    of = until_changed(bed(LONG, replace(GANG, workers=1)))
+    of.at(of.clock.now + 30)
+    of.scale(2)
+    of.at(of.clock.now + 60)
+    assert followed(of).tracked.state.scale.rests
+    of.annotate(names.ELASTIC, "off")
+    of.at(of.clock.now + 10)
+    of.annotate(names.ELASTIC, "2-4")
+    of.at(of.clock.now + 10)
+    assert not followed(of).tracked.state.scale.rests
+
+
+def test_an_edit_by_a_person_counts_although_its_note_is_refused_at_first() -> None:
+    of = until_changed(bed(LONG, replace(GANG, workers=1)))
+    of.at(of.clock.now + 30)
+    patched, refused = of.api.patch_job, list[str]()
+
+    def patch_job(uid: str, operations: list[Operation]) -> None:
+        if not refused and any("~1state" in str(one) for one in operations):
+            refused.append(uid)
+            raise jsonpatch.JsonPatchTestFailed
+        patched(uid, operations)
+
+    of.scale(2)
+    of.api.patch_job = patch_job  # type: ignore[method-assign]
+    of.at(of.clock.now + 60)
+    assert refused
+    assert followed(of).tracked.state.scale.rests
+
+
+def test_a_request_for_a_checkpoint_that_is_refused_is_not_repeated_without_a_pause() -> None:
+    of = bed(LONG, GANG).at(100)
+    patched = of.api.patch_pod
+    of.api.patch_pod = lambda pod, operations: (  # type: ignore[method-assign]
+        not any("checkpoint" in str(one) for one in operations) and patched(pod, operations)
+    )
+    of.at(260)
+    asked = [one for one in of.driver.written if isinstance(one.step, RequestCheckpoint)]
+    assert 1 < len(asked) < 30
+
+
+def test_a_job_that_is_released_while_it_waits_to_start_smaller_has_its_own_size() -> None:
+    of = until_changed(bed(STATIC, GANG))
+    of.annotate(names.COLOCATION, "off")
+    of.at(of.clock.now + 60)
+    assert (of.job().job.released, of.job().workers) == (True, 3)
+
+
+def refuse_a_size(of: Bed, name: str) -> None:
+    """Have the next change of a job's replicas refused."""
+    patched, refused = of.api.patch_job, list[str]()
+
+    def patch_job(uid: str, operations: list[Operation]) -> None:
+        changes = [one for one in operations if one["op"] != "test"]
+        if (
+            uid == f"uid-{name}"
+            and not refused
+            and any("replicas" in one["path"] for one in changes)
+        ):
+            refused.append(uid)
+            raise jsonpatch.JsonPatchTestFailed
+        patched(uid, operations)
+
+    of.api.patch_job = patch_job  # type: ignore[method-assign]
+
+
+def until_promised(of: Bed) -> Bed:
+    while not of.planner.queue.promises.kept():
+        of.at(of.clock.now + 0.5)
+        assert of.clock.now < 1000
+    return of
+
+
+def test_a_size_that_is_refused_keeps_nobody_waiting_for_what_was_promised() -> None:
+    two = replace(LONG, name="two", workers=2, bounds=(1, 2), arrives=6.0)
+    of = bed(replace(two, name="one", arrives=5.0), two, GANG).at(100)
+    refuse_a_size(of, "two")
+    of.at(260)
+    assert any(one.refused for one in of.driver.written if one.job == "two")
+    assert of.job("gang").training.began is not None
+
+
+def test_nothing_stays_promised_to_a_job_that_is_released() -> None:
+    of = until_promised(bed(replace(LONG, grace=60.0), GANG))
+    of.annotate(names.COLOCATION, "off", name="gang")
+    of.at(of.clock.now + 10)
+    assert of.job("gang").job.released
+    assert of.planner.queue.promises.kept() == ()
+
+
+def test_nothing_stays_promised_to_a_job_that_needs_more_by_now() -> None:
+    of = until_promised(bed(replace(LONG, grace=20.0), GANG))
+    of.scale(3, "gang")
+    of.at(of.clock.now + 60)
+    assert of.job("gang").job.suspend
+    assert of.planner.queue.promises.kept() == ()
+
+
+def test_growth_that_found_room_only_in_part_waits_for_no_checkpoint_to_be_taken_back() -> None:
+    of = Bed(replace(LONG, answers=100.0), GANG, policy=True, a=3000, b=1000).at(101)
+    while of.job("gang").training.began is None:
+        of.at(of.clock.now + 1)
+    of.kubelets.close("b")
+    of.at(900)
+    assert sizes(of)[:3] == [2, 4, 3]
+    assert not of.job().job.released
+
+
+def test_a_new_controller_does_not_count_its_absence_as_a_pause_of_the_training() -> None:
+    of = until_changed(bed(PERIODIC, replace(GANG, steps=5000)))
+    of.at(of.clock.now + 120)
+    assert followed(of).pause > 0
+    of.restart()
+    of.at(of.clock.now + 60)
+    assert followed(of).pause == 0
+
+
+def test_a_pod_that_is_lost_before_growth_is_taken_back_ends_the_change() -> None:
+    giver = replace(STATIC, workers=1, saving=Saving.ON_REQUEST, answers=40.0, grace=60.0)
+    of = bed(replace(giver, pace=Pace(0.1, 0.5, 0.05)))
+    of.at(100)
+    while not (one := followed(of)).change or one.change.cause is not Cause.TAKE_BACK:
+        of.at(of.clock.now + 0.5)
+        assert of.clock.now < 1000
+    of.at(of.clock.now + 38)
+    of.kubelets.delete(of.job().pods[ReplicaKey("ps", 0)])
+    of.job().training.lines.append(LogLine(of.clock.wall, "kfext.checkpoint 99"))
+    of.at(of.clock.now + 20)
+    assert followed(of).change is None
+
+
+def test_room_is_not_looked_for_beyond_what_a_job_could_grow_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    largest: list[int] = []
+
+    def watched(members: Sequence[Member], *rest: Any, **kept: Any) -> Any:
+        largest.append(len(members))
+        return place(members, *rest, **kept)
+
+    dynamic = replace(SERVERS, workers=3, steps=8000, saving=Saving.PERIODIC, every=20)
+    of = bed(dynamic, cpu=40000).at(20)
+    of.annotate(names.ELASTIC, "2-10000")
+    monkeypatch.setattr(room, "place", watched)
+    of.at(100)
+    assert sizes(of) == [4]
+    assert max(largest) <= 2 * 4 + 1
+
+
+def test_only_a_few_jobs_of_a_policy_that_observes_are_looked_at_in_a_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jobs = [
+        replace(PERIODIC, name=f"job-{number}", workers=1, bounds=(1, 2), steps=100000)
+        for number in range(40)
+    ]
+    of = bed(*jobs, cpu=100_000)
+    choice = PolicyChoice(Mode.OBSERVE)
+    of.planner.settings.observe_policy(TrainingPolicy("see", companion={"scale": choice}))
+    of.at(60)
+    looked: list[float] = []
+    grown = ScaleRoom.grown
+
+    def watched(*rest: Any, **kept: Any) -> Any:
+        looked.append(of.clock.now)
+        return grown(*rest, **kept)
+
+    monkeypatch.setattr(ScaleRoom, "grown", watched)
+    of.at(120)
+    assert max(Counter(looked).values()) <= MOST_LOOKED
+    for one in jobs:
+        shown = followed(of, one.name).shown
+        assert shown is not None
+        assert shown.verdict.reason == names.REASON_WOULD_SCALE
+
+
+def test_an_error_about_one_job_that_waits_keeps_no_other_from_being_scaled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waiting_fits = ScaleRoom.waiting_fits
+
+    def broken(room: ScaleRoom, tracked: TrackedJob, *rest: Any, **kept: Any) -> Any:
+        if of.clock.now > broken_from:
+            raise ZeroDivisionError
+        return waiting_fits(room, tracked, *rest, **kept)
+
+    broken_from = 120.0
+    of = bed(replace(LONG, answers=30.0), GANG)
+    failures: list[str] = []
+    monkeypatch.setattr(ScaleRoom, "waiting_fits", broken)
+    steps = of.planner.companion.steps
+
+    def watched(now: Moment) -> Any:
+        found = steps(now)
+        failures.extend(tracked.job.name for tracked, _ in of.planner.companion.failures)
+        of.planner.companion.failures = []
+        return found
+
+    of.planner.companion.steps = watched  # type: ignore[method-assign]
+    of.at(140)
+    assert set(failures) == {"gang"}
+    broken_from = 1000.0
+    of.at(150)
+    failures.clear()
+    assert followed(of).phase is Phase.SAVING
+    broken_from = 150.0
+    of.at(200)
+    assert (set(failures), followed(of).phase) == ({"train"}, None)
+
+
+def test_the_guard_looks_again_once_a_node_is_allowed_again() -> None:
+    other = replace(GANG, name="other", arrives=6.0, steps=8000)
+    of = Bed(PERIODIC, other, GANG, policy=True, a=4000, b=2000).at(104)
+    gang = of.planner.cluster.jobs["uid-gang"]
+    until = of.clock.wall + 60
+    state = replace(gang.state, excluded={"a": until}).encode(job_uid="uid-gang")
+    of.annotate(names.STATE, state, name="gang")
+    of.at(150)
+    assert sizes(of) == []
+    of.at(220)
+    assert sizes(of) == [2]
