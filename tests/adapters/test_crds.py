@@ -69,7 +69,13 @@ MALFORMED: dict[str, list[Any]] = {
     "network.interfaces": ["eth0", ["eth 0"], ["a-name-that-is-too-long"]],
     "companion.resize.mode": ["on", False],
     "companion.shift.mode": ["acting"],
-    "companion.scale.parameters": [{"budget": "high"}],
+    "companion.scale.parameters": [
+        {"wait": "long"},
+        {"idle": 0},
+        {"ceiling": 1.5},
+        {"acrossNamespaces": 0.5},
+        {"budget": 0.1},
+    ],
     "companion.migrate.mode": ["never"],
     "companion.placement.mode": [""],
     "companion.speed": [{"mode": "act"}],
@@ -92,6 +98,7 @@ WELL_FORMED: dict[str, list[Any]] = {
     "placement.assumedBurst": [0, 8, "4", "0.5", "500m"],
     "network.portRange": ["20000-29999", "1024-1024", "61000-65535"],
     "companion.resize": [{"mode": "observe", "parameters": {"budget": 0.05, "interval": 30}}],
+    "companion.scale.parameters": [{"wait": 5, "rest": 90.5, "ceiling": 1, "acrossNamespaces": 0}],
 }
 
 

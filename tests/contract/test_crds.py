@@ -10,8 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kfext import names
-from kfext.core.companion.policy import Policy
 from kfext.core.companion.registry import POLICIES
+from kfext.core.scale import parameters as scale
 from kfext.core.settings.values import known_settings, parse_setting
 from kfext.model.policy import Mode, parse_policy
 from tests.contract.manifests import CRDS, crd, read, schema
@@ -219,15 +219,29 @@ def test_every_field_that_the_code_reads_of_a_policy_is_in_the_schema() -> None:
     assert reads <= fields
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
-def test_the_schema_takes_the_parameters_of_a_policy_and_their_defaults(policy: Policy) -> None:
+COMPANION: dict[str, Mapping[str, float]] = {
+    **{policy.name: policy.parameters for policy in POLICIES},
+    scale.NAME: scale.DEFAULTS,
+}
+"""The parameters of each policy of the companion, with their defaults."""
+
+
+@pytest.mark.parametrize(("name", "parameters"), COMPANION.items(), ids=COMPANION)
+def test_the_schema_takes_the_parameters_of_a_policy_and_their_defaults(
+    name: str, parameters: Mapping[str, float]
+) -> None:
     spec = schema("trainingpolicies")["properties"]["spec"]["properties"]
-    fields = spec["companion"]["properties"][policy.name]["properties"]
+    fields = spec["companion"]["properties"][name]["properties"]
     assert set(fields["mode"]["enum"]) == set(Mode)
-    parameters = fields["parameters"]["properties"]
-    assert parameters.keys() == policy.parameters.keys()
-    for name, default in policy.parameters.items():
-        assert parameters[name]["minimum"] <= default <= parameters[name]["maximum"]
+    declared = fields["parameters"]["properties"]
+    assert declared.keys() == parameters.keys()
+    for parameter, default in parameters.items():
+        assert declared[parameter]["minimum"] <= default <= declared[parameter]["maximum"]
+
+
+def test_the_full_sample_policy_shows_the_parameters_of_scale_with_their_defaults() -> None:
+    policy = parse_policy(read(CRDS / "samples" / "trainingpolicy-full.yaml"))
+    assert policy.companion[scale.NAME].parameters == scale.DEFAULTS
 
 
 @pytest.mark.parametrize("operator", ["In", "NotIn", "Exists", "DoesNotExist"])
