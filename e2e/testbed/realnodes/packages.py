@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,8 @@ _CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
 _CNI_PLUGINS = ("bridge", "host-local", "loopback")
 # Debian asks this script whether a package may start its service; 101 means no.
 _POLICY = Path("/usr/sbin/policy-rc.d")
+_LOCKED = "Could not get lock"
+_LOCK_SECONDS, _LOOK_SECONDS = 300.0, 2.0
 
 
 def cni_folder() -> Path | None:
@@ -66,16 +69,23 @@ def install() -> None:
 
 
 def _apt_get(*arguments: str) -> None:
-    ended = subprocess.run(
-        ["apt-get", "-q", *arguments],
-        check=False,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-    )
-    if ended.returncode != 0:
-        said = "\n".join(ended.stderr.splitlines()[-5:])
-        raise Unavailable(f"`apt-get {' '.join(arguments)}` failed:\n{said}")
+    """Run apt-get; while another one has its lock, as of the machine itself, wait for that."""
+    waited = 0.0
+    while True:
+        ended = subprocess.run(
+            ["apt-get", "-q", *arguments],
+            check=False,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+        )
+        if ended.returncode == 0:
+            return
+        if _LOCKED not in ended.stderr or waited >= _LOCK_SECONDS:
+            said = "\n".join(ended.stderr.splitlines()[-5:])
+            raise Unavailable(f"`apt-get {' '.join(arguments)}` failed:\n{said}")
+        time.sleep(_LOOK_SECONDS)
+        waited += _LOOK_SECONDS
 
 
 @contextmanager
