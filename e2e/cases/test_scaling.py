@@ -18,16 +18,11 @@ from e2e.harness.nodes import taint
 from e2e.harness.pods import succeed
 from e2e.harness.refusing import limit_pods
 from e2e.harness.scaling import (
-    AWAITS_CHECKPOINT,
     FULL,
     GANG,
     LEAST,
-    NO_CHECKPOINT,
-    SHRUNK,
-    STANDS_DOWN,
     TRAIN,
     WAITING,
-    WOULD_SCALE,
     Scene,
     pin_patch,
     request_patch,
@@ -84,7 +79,7 @@ def test_a_gang_is_bound_in_the_room_of_an_elastic_job_that_grows_back_when_it_h
     before = scene.uids()
     scene.crowd()
     scene.made_room()
-    assert scene.shows(SHRUNK)["status"] == "True"
+    assert scene.shows(names.REASON_SHRUNK)["status"] == "True"
     left = scene.uids()
     assert left == {
         f"{TRAIN}-worker-{index}": before[f"{TRAIN}-worker-{index}"] for index in (0, 1)
@@ -174,7 +169,7 @@ def waiting(play: Play) -> tuple[Scene, FakeTraining]:
     scene.patiently(lambda: trained.lines)
     trained.program.silent = True
     scene.crowd()
-    scene.shows(AWAITS_CHECKPOINT)
+    scene.shows(names.REASON_AWAITS_CHECKPOINT)
     return scene, trained
 
 
@@ -204,7 +199,7 @@ def test_a_node_that_is_lost_in_the_middle_fails_neither_job(
     scene.patiently(lambda: trained.lines)
     trained.program.silent = True
     scene.crowd()
-    scene.shows(AWAITS_CHECKPOINT)
+    scene.shows(names.REASON_AWAITS_CHECKPOINT)
     taint(space.kfext, space.homes(TRAIN)[f"{TRAIN}-worker-{FULL - 1}"], "NoExecute")
     space.until(lambda: not first.items() <= scene.uids().items(), "its pods have gone")
     trained.program.silent = False
@@ -265,7 +260,7 @@ def test_a_job_that_an_autoscaler_scales_is_left_to_it(
 ) -> None:
     scene, trained = waiting
     scene.edit({"elasticPolicy": {"metrics": [UTILIZATION]}})
-    assert "HorizontalPodAutoscaler" in scene.shows(STANDS_DOWN)["message"]
+    assert "HorizontalPodAutoscaler" in scene.shows(names.REASON_STANDS_DOWN)["message"]
     trained.program.silent = False
     assert scene.sizes() == []
     scene.edit({"elasticPolicy": {"metrics": None}})
@@ -293,7 +288,7 @@ def test_a_quota_that_refuses_growth_leaves_the_job_as_it_is(play: Play) -> None
 def test_a_job_that_never_saved_keeps_its_workers_and_says_why(play: Play) -> None:
     scene, trained = play(program=FakeProgram(saves=False, silent=True))
     scene.crowd()
-    assert scene.shows(NO_CHECKPOINT)["status"] == "False"
+    assert scene.shows(names.REASON_NO_CHECKPOINT)["status"] == "False"
     assert scene.space.phase(GANG, "Queued")["reason"] == names.REASON_NO_ROOM
     assert scene.sizes() == []
     # The first one that it saves is what it was left alone for.
@@ -307,7 +302,7 @@ def test_a_policy_that_observes_says_what_it_would_do_and_does_nothing(play: Pla
     scene, _ = play("TFJob", mode="observe")
     before = scene.uids()
     scene.crowd()
-    assert scene.shows(WOULD_SCALE)["status"] == "False"
+    assert scene.shows(names.REASON_WOULD_SCALE)["status"] == "False"
     assert scene.uids() == before
     assert scene.sizes() == []
     assert not scene.space.kfext.writes(request_patch(scene.space.name))

@@ -14,7 +14,6 @@ from time import monotonic
 
 from e2e.harness.fake_kubelet import FakeKubelet
 from e2e.harness.kube import Object
-from e2e.harness.scaling import CHECKPOINT_REQUEST
 from e2e.harness.space import Space
 from kfext import names
 
@@ -141,5 +140,5 @@ def _rank(pod: str) -> tuple[str, int]:
 
 def _asked(pod: Object) -> int:
     """Return the number of the checkpoint that is asked for on a pod, 0 for none."""
-    written = pod["metadata"].get("annotations", {}).get(CHECKPOINT_REQUEST, "")
+    written = pod["metadata"].get("annotations", {}).get(names.CHECKPOINT_REQUEST, "")
     return int(written) if written.isdecimal() else 0

@@ -1,7 +1,4 @@
-"""An elastic job that fills its nodes and a gang that comes for room, and what kfext does and says.
-
-The words that kfext uses for it are named here once.
-"""
+"""An elastic job that fills its nodes, a gang that comes for room, and what kfext does of it."""
 
 import json
 from collections.abc import Mapping
@@ -14,12 +11,6 @@ from e2e.harness.kube import Object
 from e2e.harness.pods import succeed, uids
 from e2e.harness.space import Space
 from kfext import names
-
-CHECKPOINT_REQUEST = "kfext.dev/checkpoint-request"
-SCALED = "Scaled"
-SHRUNK = "Shrunk"
-AWAITS_CHECKPOINT, NO_CHECKPOINT = "AwaitsCheckpoint", "NoCheckpointSeen"
-WOULD_SCALE, STANDS_DOWN = "WouldScale", names.REASON_STANDS_DOWN
 
 TRAIN, GANG = "train", "gang"
 FULL, LEAST, WAITING = 4, 2, 2
@@ -53,7 +44,7 @@ def view_patch(namespace: str) -> Match:
 
 
 def _requests(one: Exchange) -> bool:
-    return b"checkpoint-request" in one.body
+    return names.CHECKPOINT_REQUEST.partition("/")[2].encode() in one.body
 
 
 def _workers(one: Exchange) -> int | None:
@@ -131,7 +122,7 @@ class Scene:
     def scaled(self) -> Object | None:
         """Return the condition of the job that says what became of its size, None without it."""
         conditions = self.space.view(TRAIN, self.kind).get("conditions", [])
-        return next((one for one in conditions if one["type"] == SCALED), None)
+        return next((one for one in conditions if one["type"] == names.SCALED), None)
 
     def sizes(self) -> list[int]:
         """Return the numbers of workers that kfext has written, one after the other."""
