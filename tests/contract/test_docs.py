@@ -10,6 +10,7 @@ import yaml
 from kfext import names
 from kfext.core.companion.registry import POLICIES
 from kfext.core.ledger.columns import ASSUMED
+from kfext.core.scale import parameters as scale
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import known_settings, parse_setting
 from kfext.model.policy import TrainingPolicy, parse_policy
@@ -97,10 +98,11 @@ def test_a_pod_without_requests_counts_as_the_table_says() -> None:
 
 def test_every_parameter_of_the_companion_has_one_row_with_its_default() -> None:
     rows = {only(row["companion"]): float(only(row["Default"])) for row in table(PAGE, "companion")}
+    of_policies = {policy.name: policy.parameters for policy in POLICIES}
     in_code = {
-        f"{policy.name}.{name}": default
-        for policy in POLICIES
-        for name, default in policy.parameters.items()
+        f"{policy}.{name}": default
+        for policy, parameters in {**of_policies, scale.NAME: scale.DEFAULTS}.items()
+        for name, default in parameters.items()
     }
     assert len(rows) == len(table(PAGE, "companion"))
     assert rows == in_code
@@ -135,7 +137,19 @@ def test_the_page_on_progress_has_every_log_and_whether_it_is_recognised() -> No
     assert rows == want
 
 
-def test_the_page_on_resize_has_every_reason_of_its_condition() -> None:
-    rows = [only(row["reason"]) for row in table("docs/elastic.md", "reason")]
+CONDITIONS = {
+    "docs/resize.md": names.REASONS_RESIZED,
+    "docs/elastic.md": names.REASONS_SCALED,
+}
+
+
+@pytest.mark.parametrize(("page", "reasons"), CONDITIONS.items(), ids=CONDITIONS)
+def test_a_page_has_every_reason_of_its_condition(page: str, reasons: frozenset[str]) -> None:
+    rows = [only(row["reason"]) for row in table(page, "reason")]
     assert len(rows) == len(set(rows))
-    assert set(rows) == names.REASONS_RESIZED
+    assert set(rows) == reasons
+
+
+def test_the_page_on_scale_has_every_parameter_of_a_policy_with_its_default() -> None:
+    rows = table("docs/elastic.md", "parameter")
+    assert {only(row["parameter"]): float(only(row["default"])) for row in rows} == scale.DEFAULTS
