@@ -51,9 +51,9 @@ def test_a_torchrun_job_makes_room_for_a_gang_and_comes_to_the_loss_of_an_undist
     _wait(lambda: _trains(where, FULL), "the job trains on the whole cluster")
 
     _gang_comes_and_goes(bed, managed, cpu)
-    lines = journal(where)
-    assert LEAST in worlds(lines)
-    assert answers(lines)
+    # Its agents may take longer to meet again than the gang takes to train.
+    _wait(lambda: LEAST in worlds(journal(where)), "those that it kept train on")
+    assert answers(journal(where))
 
     _wait(lambda: _trains(where, FULL), "the job has grown back")
     trained(sdk, job, managed)
