@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kfext import names
-from kfext.core.patches.json_patch import Operation, pointer
+from kfext.core.patches.json_patch import Operation, appended
 from kfext.core.settings.resolve import NEVER
 from kfext.core.settings.values import parse_setting
 from kfext.errors import SettingError
@@ -48,8 +48,8 @@ def control_file(kind: Kind, metadata: Raw, spec: Raw) -> tuple[Raw, list[Operat
     containers = list(spec["containers"])
     containers[at] = {**container, "volumeMounts": [*sequence(mounts), mount]}
     return {**spec, "volumes": [*others, volume], "containers": containers}, [
-        _append(volumes, volume, "spec", "volumes"),
-        _append(mounts, mount, "spec", "containers", str(at), "volumeMounts"),
+        appended(volumes, volume, "spec", "volumes"),
+        appended(mounts, mount, "spec", "containers", str(at), "volumeMounts"),
     ]
 
 
@@ -90,10 +90,3 @@ def _taken(mounts: Sequence[Any]) -> bool:
     paths = (posixpath.normpath("/" + text(mapping(one).get("mountPath"))) for one in mounts)
     parts = ([part for part in path.split("/") if part] for path in paths)
     return any(path[: len(_PARTS)] == _PARTS[: len(path)] for path in parts)
-
-
-def _append(present: object, value: Raw, *at: str) -> Operation:
-    """Return the operation that adds a value to a list that may be absent."""
-    if present is None:
-        return {"op": "add", "path": pointer(*at), "value": [value]}
-    return {"op": "add", "path": pointer(*at, "-"), "value": value}

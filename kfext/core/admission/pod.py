@@ -12,7 +12,7 @@ from kfext.core.admission.hold import DEFAULT_SCHEDULERS
 from kfext.core.admission.mutation import Mutation
 from kfext.core.admission.unbuffered import unbuffered
 from kfext.core.network.pod_edits import host_network
-from kfext.core.patches.json_patch import Operation, pointer
+from kfext.core.patches.json_patch import Operation, appended
 from kfext.core.settings.values import Colocation
 from kfext.model.kinds import KINDS, Kind
 from kfext.model.pod_bounds import pod_excess
@@ -55,10 +55,8 @@ def mutate_pod(raw: object, *, controller_alive: bool) -> Mutation:
 def _gate(spec: Mapping[str, Any]) -> Operation | None:
     """Return the operation that adds our gate, None if the pod has it."""
     gates, gate = spec.get("schedulingGates"), {"name": names.GATE}
-    if gates is None:
-        return {"op": "add", "path": pointer("spec", "schedulingGates"), "value": [gate]}
-    if isinstance(gates, list) and gate not in gates:
-        return {"op": "add", "path": pointer("spec", "schedulingGates", "-"), "value": gate}
+    if gates is None or (isinstance(gates, list) and gate not in gates):
+        return appended(gates, gate, "spec", "schedulingGates")
     return None
 
 

@@ -7,7 +7,7 @@ steps. The operator sets PYTHONUNBUFFERED for PyTorchJobs only.
 from collections.abc import Mapping
 from typing import Any
 
-from kfext.core.patches.json_patch import Operation, pointer
+from kfext.core.patches.json_patch import Operation, appended
 from kfext.model.kinds import TENSORFLOW, Kind
 from kfext.model.tolerant import mapping, sequence
 
@@ -21,13 +21,9 @@ def unbuffered(kind: Kind, spec: Mapping[str, Any]) -> tuple[Mapping[str, Any], 
         if kind is not TENSORFLOW or container.get("name") != kind.container:
             continue
         env = container.get("env")
-        at = ("spec", "containers", str(number), "env")
-        if env is None:
-            operation: Operation = {"op": "add", "path": pointer(*at), "value": [_VARIABLE]}
-        elif isinstance(env, list) and not _is_set(env):
-            operation = {"op": "add", "path": pointer(*at, "-"), "value": _VARIABLE}
-        else:
+        if env is not None and (not isinstance(env, list) or _is_set(env)):
             continue
+        operation = appended(env, _VARIABLE, "spec", "containers", str(number), "env")
         containers[number] = {**container, "env": [*(env or []), _VARIABLE]}
         return {**spec, "containers": containers}, [operation]
     return spec, []

@@ -52,6 +52,13 @@ def write(document: Mapping[str, Any], key: str, path: str, value: object) -> Op
     return {"op": "replace" if key in document else "add", "path": path, "value": value}
 
 
+def appended(present: object, value: object, *at: str) -> Operation:
+    """Return the operation that adds a value to the list at a place, which is None if absent."""
+    if present is None:
+        return {"op": "add", "path": pointer(*at), "value": [value]}
+    return {"op": "add", "path": pointer(*at, "-"), "value": value}
+
+
 def _without_removals(changes: Changes) -> Changes:
     """Return what is left to create where nothing exists yet."""
     made = {
