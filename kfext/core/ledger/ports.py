@@ -1,7 +1,7 @@
 """Ports for jobs on the host network: a block per job, free on each node where a pod listens."""
 
 import zlib
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from kfext.core.ledger.claim import Claim
@@ -52,13 +52,7 @@ def free_base(
     bases = high - low + 1 - max(slots(job).values(), default=0)
     if bases <= 0:
         return None
-    nodes = {node for node, _ in listeners}
-    taken = {
-        (claim.node, number)
-        for claim in ledger.claims_on(nodes)
-        for protocol, number in claim.host_ports
-        if protocol == TCP
-    }
+    taken = {(claim.node, number) for claim, number in _taken(ledger, listeners)}
     own = {number for group in job.groups for _, number in group.networking.ports}
     start = zlib.crc32(job.uid.encode()) % bases
     for step in range(bases):
@@ -101,12 +95,11 @@ def joins_block(
         for key, slot in slots_then.items()
         if key not in present and key in places
     ]
-    nodes = {node for node, _ in new}
-    taken = {
-        (claim.node, number)
-        for claim in ledger.claims_on(nodes)
-        if claim.job != job.uid
-        for protocol, number in claim.host_ports
-        if protocol == TCP
-    }
+    taken = {(one.node, number) for one, number in _taken(ledger, new) if one.job != job.uid}
     return not taken.intersection(new)
+
+
+def _taken(ledger: Ledger, listeners: Iterable[tuple[str, int]]) -> Iterator[tuple[Claim, int]]:
+    """Yield the TCP ports that are taken on the nodes of listeners, each with its claim."""
+    for claim in ledger.claims_on({node for node, _ in listeners}):
+        yield from ((claim, number) for protocol, number in claim.host_ports if protocol == TCP)
