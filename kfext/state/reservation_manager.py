@@ -3,7 +3,6 @@
 from collections.abc import Callable, Hashable, Iterable
 
 from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
-from kfext.core.lifecycle.situation import queued_since
 from kfext.core.placement.gang import members_of
 from kfext.core.placement.limits import Limits, limits_of
 from kfext.core.queue.backfill import reserve
@@ -72,8 +71,8 @@ class ReservationManager:
 
     def due_in(self, tracked: TrackedJob, *, now: float) -> float:
         """Return in how many seconds a job has waited long enough: at its present size."""
-        since = max(queued_since(tracked.job, tracked.state), tracked.enlarged_at)
-        return since + self._settings(tracked).settings.placement.reserve_after - now
+        placement = self._settings(tracked).settings.placement
+        return tracked.waiting_since + placement.reserve_after - now
 
     def renew(self, due: Iterable[TrackedJob], *, now: float) -> bool:
         """Give the reservation to the first of some jobs for which one is possible, else to none.

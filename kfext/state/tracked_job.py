@@ -7,6 +7,7 @@ from typing import Any
 from kfext.core.elastic import with_workers
 from kfext.core.ledger.claim import Claim
 from kfext.core.lifecycle.queued import HOPELESS
+from kfext.core.lifecycle.situation import queued_since
 from kfext.core.lifecycle.steps import Replan, Rescale, Step, Unsuspend, Wait
 from kfext.model.backoff import exponential_backoff
 from kfext.model.job import TrainingJob
@@ -110,6 +111,11 @@ class TrackedJob:
     def queued(self) -> bool:
         """Whether the job is in the queue: a job that was just started keeps its phase a while."""
         return self.phase == QUEUED and self.job.suspend
+
+    @property
+    def waiting_since(self) -> float:
+        """Since when it has waited in the queue at its present size, in epoch seconds."""
+        return max(queued_since(self.job, self.state), self.enlarged_at)
 
     @property
     def settled(self) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import replace
 
-from kfext.core.lifecycle.situation import Situation, queued_since
+from kfext.core.lifecycle.situation import Situation, generation_of, queued_since
 from kfext.core.lifecycle.steps import Release, SaveState, Step, Suspend, Wait
 from kfext.core.observed import observed
 from kfext.model.job import TrainingJob
@@ -83,6 +83,6 @@ def suspended(
         state,
         suspended_at=now,
         observed=observed(job, pods, state, plan=plan),
-        generation=max(plan.generation if plan else 0, state.generation),
+        generation=generation_of(plan, state),
         cpu=state.cpu.without_pods(),
     )

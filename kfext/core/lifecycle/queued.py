@@ -15,7 +15,7 @@ from kfext.core.lifecycle.steps import Step, Unsuspend, Wait
 from kfext.core.lifecycle.unhosted import let_go
 from kfext.core.placement.unmodelled import unbound
 from kfext.core.queue.no_fit import NoFit, NoFitCache
-from kfext.core.queue.quota import demand, shortage
+from kfext.core.queue.quota import demand
 from kfext.core.settings.values import Colocation
 from kfext.core.words import clock, listed, pods
 from kfext.model.bounds import plan_excess
@@ -125,13 +125,7 @@ def _within_quota(situation: Situation) -> Situation | Verdict:
         return situation
 
     def stopped(workers: int) -> Verdict | None:
-        return shortage(
-            demand(with_workers(job, workers)),
-            quota.quotas,
-            pending=quota.pending,
-            default_class=quota.default_class,
-            defaulted=quota.defaulted,
-        )
+        return quota.shortage(demand(with_workers(job, workers)))
 
     fewest, most = fewest_workers(job, situation.settings.elastic), workers_of(job)
     whole = stopped(most)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from kfext.core.network.eligibility import HostNetworkRequest
 from kfext.core.placement.limits import Limits, limits_of
-from kfext.core.queue.quota import Demand
+from kfext.core.queue.quota import Demand, shortage
 from kfext.core.queue.reservation import Reservation
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Colocation
@@ -17,6 +17,7 @@ from kfext.model.plan import LARGEST_GENERATION, Assignment, Plan
 from kfext.model.pod import Pod
 from kfext.model.policy import Placement
 from kfext.model.quota import Quota
+from kfext.model.verdict import Verdict
 
 _FIRST_BACKOFF = 15.0
 _LONGEST_BACKOFF = 300.0
@@ -30,6 +31,16 @@ class QuotaView:
     pending: Demand = field(default_factory=dict)
     default_class: str = ""
     defaulted: bool = True
+
+    def shortage(self, need: Demand) -> Verdict | None:
+        """Return which of them would refuse a pod or service of a job, None if none would."""
+        return shortage(
+            need,
+            self.quotas,
+            pending=self.pending,
+            default_class=self.default_class,
+            defaulted=self.defaulted,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +171,12 @@ class Situation:
     @property
     def generation(self) -> int:
         """The number of the last plan of the job, 0 before the first."""
-        return max(self.plan.generation if self.plan else 0, self.state.generation)
+        return generation_of(self.plan, self.state)
 
     def planned(self, assignment: Assignment, *, port: int, why: str) -> Plan:
         """Return the next plan of the job; `why` is the reason for it, in a sentence."""
-        number = self.generation % LARGEST_GENERATION + 1
-        return Plan(
-            job_uid=self.job.uid, generation=number, assignment=assignment, port=port, why=why
+        return next_plan(
+            self.plan, self.state, assignment, job_uid=self.job.uid, port=port, why=why
         )
 
     def after_strike(self, reason: str, message: str) -> JobState:
@@ -180,6 +190,25 @@ class Situation:
             reason=reason,
             message=message,
         )
+
+
+def generation_of(plan: Plan | None, state: JobState) -> int:
+    """Return the number of the last plan of a job, 0 before the first."""
+    return max(plan.generation if plan else 0, state.generation)
+
+
+def next_plan(
+    plan: Plan | None,
+    state: JobState,
+    assignment: Assignment,
+    *,
+    job_uid: str,
+    port: int,
+    why: str,
+) -> Plan:
+    """Return the plan of a job that follows its present one, if it has one."""
+    number = generation_of(plan, state) % LARGEST_GENERATION + 1
+    return Plan(job_uid=job_uid, generation=number, assignment=assignment, port=port, why=why)
 
 
 def queued_since(job: TrainingJob, state: JobState) -> float:

@@ -9,7 +9,6 @@ from enum import Enum
 
 from kfext.core import words
 from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
-from kfext.core.lifecycle.situation import queued_since
 from kfext.core.scale import parameters
 from kfext.core.scale.change import Cause, Change
 from kfext.core.scale.worth import SEEN_FACTOR, best_size
@@ -64,8 +63,7 @@ class Growth:
                 continue
             settings = self._settings_of(one)
             served = parameters.parameter(settings, "wait") + parameters.parameter(settings, "idle")
-            waited = now - max(queued_since(one.job, one.state), one.enlarged_at)
-            if waited < served:
+            if now - one.waiting_since < served:
                 return Limit.NOW
             if self._queue.reservable_in(one, now=now) > 0:
                 limit = Limit.ASKED

@@ -12,7 +12,7 @@ from kfext.core.network.eligibility import agents_alike
 from kfext.core.placement.gang import members_of, present
 from kfext.core.placement.limits import limits_of
 from kfext.core.placement.place import place
-from kfext.core.queue.quota import demand, shortage
+from kfext.core.queue.quota import demand
 from kfext.core.settings.resolve import Settings
 from kfext.model.plan import Assignment
 from kfext.model.quantity import CPU
@@ -142,11 +142,4 @@ class ScaleRoom:
         if not quota.quotas:
             return False
         need = demand(with_workers(tracked.job, workers), self._cluster.pods(one.uid))
-        why = shortage(
-            need,
-            quota.quotas,
-            pending=quota.pending,
-            default_class=quota.default_class,
-            defaulted=quota.defaulted,
-        )
-        return why is not None
+        return quota.shortage(need) is not None

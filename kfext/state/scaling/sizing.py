@@ -10,12 +10,13 @@ from kfext import names
 from kfext.core import words
 from kfext.core.elastic import with_workers
 from kfext.core.lifecycle.patience import suspended
+from kfext.core.lifecycle.situation import next_plan
 from kfext.core.lifecycle.steps import Rescale, Step, Suspend
 from kfext.core.placement.gang import members_of
 from kfext.core.scale.change import Cause, Change, starts_anew
 from kfext.core.settings.resolve import Settings
 from kfext.model.moment import Moment
-from kfext.model.plan import LARGEST_GENERATION, Assignment, Plan
+from kfext.model.plan import Assignment
 from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
 from kfext.state.queue import Queue
@@ -59,7 +60,7 @@ class Sizing:
         change = one.change
         if change is None:
             return None
-        if change.workers < one.sizes.now:
+        if change.is_shrink(one.sizes.now):
             places: Assignment | None = self._room.shrunk(one, change.workers)
         else:
             settings = self._settings_of(one.tracked)
@@ -92,15 +93,9 @@ class Sizing:
             members = members_of(with_workers(tracked.job, change.workers))
             self._queue.promises.keep(one.uid, members, places)
             return Suspend(state, workers=change.workers)
-        last = max(plan.generation if plan else 0, tracked.state.generation)
-        following = Plan(
-            job_uid=one.uid,
-            generation=last % LARGEST_GENERATION + 1,
-            assignment=places,
-            port=plan.port if plan else 0,
-            why=why,
-        )
-        shrinks = change.workers < one.sizes.now
+        port = plan.port if plan else 0
+        following = next_plan(plan, tracked.state, places, job_uid=one.uid, port=port, why=why)
+        shrinks = change.is_shrink(one.sizes.now)
         reason = names.REASON_SHRUNK if shrinks else names.REASON_GROWN
         # At once, so that neither another change of this turn nor a start counts on the same room.
         tracked.assumed, tracked.assumed_workers = following, change.workers

@@ -8,7 +8,7 @@ import pytest
 
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.lifecycle import queued
+from kfext.core.lifecycle import situation as situation_module
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import QueueContext, QuotaView, Situation
 from kfext.core.lifecycle.steps import Release, Unsuspend, Wait
@@ -406,7 +406,7 @@ def test_a_quota_is_asked_about_a_few_sizes_of_an_elastic_job_only(
         asked.append(sum(need.values()))
         return shortage(need, *more, **rest)
 
-    monkeypatch.setattr(queued, "shortage", counted)
+    monkeypatch.setattr(situation_module, "shortage", counted)
     context = QueueContext(quota=QuotaView((quota({"pods": "7"}),)))
     of = job().worker(10_000, cpu="1").elastic().held().build()
     situation = situation_of(of, elastic=Range(1, 10_000), context=context)
