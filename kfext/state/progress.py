@@ -69,6 +69,7 @@ class JobsProgress:
         self._known: frozenset[str] = frozenset()
         self._waiting = Turns()
         self._followed: dict[str, Followed] = {}
+        self._unread = Followed()
         self._printers = Printers(cluster)
         self._read: dict[str, float] = {}
         self._awaited: set[str] = set()
@@ -163,7 +164,7 @@ class JobsProgress:
         return self._printers.live(tracked.job) if tracked else None
 
     def _of(self, uid: str) -> Followed:
-        return self._followed.get(uid) or Followed()
+        return self._followed.get(uid, self._unread)
 
     def reported(self, uid: str) -> Reported | None:
         """Return what to show of a job, None if its log is not read."""

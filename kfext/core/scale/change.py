@@ -81,11 +81,10 @@ def starts_anew(job: TrainingJob) -> bool:
     return fails or not job.elastic
 
 
-def interrupts(job: TrainingJob, *, shrink: bool) -> bool:
+def interrupts(job: TrainingJob) -> bool:
     """Return whether a change of size loses what a job has done since its last checkpoint.
 
     The workers of a TFJob with dynamic ones come and go without the others. Everywhere else all
-    processes start again, with torchrun also if workers are only added. So `shrink` makes no
-    difference with any framework that is known.
+    processes start again, with torchrun also if workers are only added.
     """
     return job.kind is not TENSORFLOW or starts_anew(job)

@@ -34,7 +34,6 @@ class Giver:
     """A running job that may give workers; `priority`: of its pods."""
 
     uid: str
-    namespace: str
     priority: int
     sizes: Sizes
 

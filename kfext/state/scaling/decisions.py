@@ -58,46 +58,49 @@ class Decisions:
         at = now.monotonic
         self._quiet_since = min(self._quiet_since, at)
         self._end_promises(at)
-        self._foresee(now)
+        if not self._jobs.by_uid:
+            return
+        limit = self._growth.limit(now=now.wall)
+        self._foresee(limit, now)
         free = [one for one in self._jobs.by_uid.values() if self._is_free(one, now)]
         for one in self._backs.some([one for one in free if self._is_to_give_back(one)]):
-            if change := self._give_back(one, now):
+            if change := self._give_back(one, limit, now):
                 self._rescalings.begin([(one, change)], at=at)
         acting = [one for one in free if one.change is None and self._may_act(one, at=at)]
-        waiting = self._guard.due(now=now.wall)
+        waiting = self._starving(now)
         if waiting is not None:
             try:
-                self._rescue([*acting, *self._rescalings.about_to_grow()], now)
+                self._rescue(waiting, [*acting, *self._rescalings.about_to_grow()], now)
             except Exception as error:
                 self._rescalings.failures.append((waiting, error))
-        self._grow(acting, now)
+        self._grow(acting, limit, now)
 
     def would(self, one: ScaledJob) -> str:
         """Return what would be done with a job that the policy may only observe, empty: nothing."""
         return self._would.get(one.uid, "") if one.choice.mode is Mode.OBSERVE else ""
 
-    def _foresee(self, now: Moment) -> None:
+    def _foresee(self, limit: Limit, now: Moment) -> None:
         """Find out what would be done with some of the jobs that the policy may only observe."""
         seen = [one for one in self._jobs.by_uid.values() if one.choice.mode is Mode.OBSERVE]
-        limit = self._growth.limit(now=now.wall) if seen else Limit.NOW
         self._would = {one.uid: self._would.get(one.uid, "") for one in seen}
         for one in self._observed.some(seen):
             size = self._growth.size(one, limit, now=now.wall)
             more = size > one.sizes.now
             self._would[one.uid] = f"it would get {words.workers(size)}" if more else ""
 
-    def _rescue(self, able: list[ScaledJob], now: Moment) -> None:
-        """Have jobs give up workers for the one that waits, unless that is under way.
-
-        What others are about to gain is given up first.
-        """
+    def _starving(self, now: Moment) -> TrackedJob | None:
+        """Return the job for which workers are to be given up, unless that is under way for one."""
         if self._rescalings.rescuing or self._queue.promises.kept():
-            return
-        rescue = self._guard.rescue(able, now=now.wall)
+            return None
+        return self._guard.due(now=now.wall)
+
+    def _rescue(self, waiting: TrackedJob, able: list[ScaledJob], now: Moment) -> None:
+        """Have jobs give up workers for one that waits: first what they are about to gain."""
+        rescue = self._guard.rescue(waiting, able, now=now.wall)
         if rescue is None:
             return
         self._rescalings.drop_growth(at=now.monotonic)
-        waited = parameters.parameter(self._settings_of(rescue.waiting), "wait")
+        waited = parameters.parameter(self._settings_of(waiting), "wait")
         changes = []
         for uid, workers in rescue.sizes.items():
             one = self._jobs.by_uid[uid]
@@ -106,7 +109,7 @@ class Decisions:
             changes.append((one, Change(Cause.GUARD, workers, why)))
         self._rescalings.begin(changes, at=now.monotonic, rescue=rescue)
 
-    def _grow(self, acting: list[ScaledJob], now: Moment) -> None:
+    def _grow(self, acting: list[ScaledJob], limit: Limit, now: Moment) -> None:
         idle = now.monotonic - self._quiet_since
         ripe = [
             one
@@ -115,15 +118,14 @@ class Decisions:
             and idle >= self._parameter(one, "idle")
             and not self._unfit(one, growing=True)
         ]
-        limit = self._growth.limit(now=now.wall) if ripe else Limit.NOW
         for one, change in list(self._growth.changes(ripe, limit, now=now.wall)):
             self._rescalings.begin([(one, change)], at=now.monotonic)
 
-    def _give_back(self, one: ScaledJob, now: Moment) -> Change | None:
+    def _give_back(self, one: ScaledJob, limit: Limit, now: Moment) -> Change | None:
         """Return the change that gives a job its user's size again, as it has opted out."""
         settings, sizes = self._settings_of(one.tracked), one.sizes
         if sizes.asked > sizes.now and (
-            self._growth.limit(now=now.wall) is Limit.NOW
+            limit is Limit.NOW
             or self._rescalings.room.most(one, settings, up_to=sizes.asked, now=now.wall)
             <= sizes.now
         ):

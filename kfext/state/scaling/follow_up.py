@@ -5,12 +5,13 @@ from itertools import count
 from kfext.core.elastic import WORKER
 from kfext.core.lifecycle.steps import RestartWorkers, Step
 from kfext.core.scale.change import Cause, Change, Phase, starts_anew
+from kfext.core.scale.worth import LEAST_GAIN
 from kfext.model.moment import Moment
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_RESCALING
 from kfext.state.progress import JobsProgress
-from kfext.state.scaling.scaled_job import ScaledJob, is_whole
+from kfext.state.scaling.scaled_job import ScaledJob, is_whole, leaving
 
 PAUSE_SECONDS = 300.0
 """How long a job is left alone of which a change could not be carried out."""
@@ -25,8 +26,6 @@ _SILENT_SECONDS = 60.0
 _UNSEEN_SECONDS = 30.0
 """How long after a change its answer, or what it did, may be seen for its pause to be measured."""
 _TRIAL_SECONDS = 180.0
-_LEAST_GAIN = 1.02
-"""By which factor a job has to be faster at a larger size, or it is taken back."""
 _STRIKES = 2
 """Attempts to bind new pods after which they are taken back; the third would give up the job."""
 
@@ -92,14 +91,15 @@ class FollowUp:
         one.restarted = True
         one.enter(Phase.SETTLING, at=now.monotonic)
         message = f"no step for {ago:.0f} s since its number of workers has changed"
-        workers = tuple(pod for pod in pods if pod.replica and pod.replica.type == "worker")
-        return RestartWorkers(workers, one.tracked.state, Verdict(REASON_RESCALING, message))
+        return RestartWorkers(
+            leaving(pods, 0), one.tracked.state, Verdict(REASON_RESCALING, message)
+        )
 
     def judge(self, one: ScaledJob, now: Moment) -> Change | None:
         """Take in the speed of a job on trial; return the change that takes its growth back."""
         before, after = one.speeds.get(one.before), one.speeds.get(one.sizes.now)
         if before is not None and after is not None:
-            if after < _LEAST_GAIN * before:
+            if after < (1.0 + LEAST_GAIN) * before:
                 one.failed = one.sizes.now
                 why = f"it is not faster: {after:.3g} steps a second with {one.sizes.now} workers"
                 return Change(Cause.TAKE_BACK, one.before, f"{why}, {before:.3g} with {one.before}")

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from kfext import names
 from kfext.core.elastic import fewest_workers
-from kfext.core.lifecycle.situation import queued_since
 from kfext.core.placement.limits import limits_of
 from kfext.core.queue import order
 from kfext.core.scale import parameters
@@ -51,18 +50,17 @@ class Guard:
             if verdict is None or verdict.reason != names.REASON_NO_ROOM or tracked.job.excess:
                 continue
             wait = parameters.parameter(self._settings_of(tracked), "wait")
-            waited = now - max(queued_since(tracked.job, tracked.state), tracked.enlarged_at)
+            waited = now - tracked.waiting_since
             return tracked if tracked.settled and waited >= wait else None
         return None
 
-    def rescue(self, candidates: Collection[ScaledJob], *, now: float) -> Rescue | None:
+    def rescue(
+        self, waiting: TrackedJob, candidates: Collection[ScaledJob], *, now: float
+    ) -> Rescue | None:
         """Return what `candidates` give up for the job that is due, None if that is nothing.
 
         All of the job has to fit then, with the fewest workers that it may have, or nobody gives.
         """
-        waiting = self.due(now=now)
-        if waiting is None:
-            return None
         settings = self._settings_of(waiting)
         workers = fewest_workers(waiting.job, settings.elastic)
         givers = self._givers(waiting, candidates)
@@ -106,7 +104,7 @@ class Guard:
             job, settings = one.tracked.job, self._settings_of(one.tracked)
             allowed = across and parameters.parameter(settings, "acrossNamespaces")
             if one.sizes.surplus and (allowed or job.namespace == waiting.job.namespace):
-                found.append(Giver(one.uid, job.namespace, self._priority(one.tracked), one.sizes))
+                found.append(Giver(one.uid, self._priority(one.tracked), one.sizes))
         return found
 
     def _priority(self, tracked: TrackedJob) -> int:

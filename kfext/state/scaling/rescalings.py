@@ -64,9 +64,7 @@ class Rescalings:
             settings_of=settings_of,
         )
         self._cluster = cluster
-        self._queue = queue
         self._progress = progress
-        self._settings_of = settings_of
         self._open: list[Decision] = []
 
     @property
@@ -130,13 +128,12 @@ class Rescalings:
 
         Workers that never ran can be taken back without the others taking notice.
         """
-        job, change = one.tracked.job, one.change
-        shrinks = change is not None and change.workers < one.sizes.now
+        change = one.change
         if change is not None and change.cause is Cause.TAKE_BACK:
             gone = leaving(self._cluster.pods(one.uid), change.workers)
             if not any(pod.phase == "Running" for pod in gone):
                 return False
-        return interrupts(job, shrink=shrinks)
+        return interrupts(one.tracked.job)
 
     def _steps(self, decision: Decision, now: Moment) -> Iterator[tuple[ScaledJob, Step]]:
         states = {one.uid: self.state_of(one, now=now.wall) for one in decision.jobs}

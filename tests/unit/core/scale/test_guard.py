@@ -15,7 +15,7 @@ from kfext.core.scale.sizes import Sizes
 def giver(
     uid: str, now: int = 4, *, least: int = 1, asked: int = 4, priority: int = 0, **more: Any
 ) -> Giver:
-    return Giver(uid, "team", priority, Sizes(now, least, max(now, asked), asked))
+    return Giver(uid, priority, Sizes(now, least, max(now, asked), asked))
 
 
 class Room:
