@@ -3,11 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
+from kfext.core.lifecycle.steps import Rescale, Suspend
 from kfext.core.patches.json_patch import pointer
 from kfext.model.pod import ReplicaKey
 from kfext.state.planner import Planner
 from tests.unit.fluid.cluster import Cluster, World
-from tests.unit.fluid.jobs import JobSpec, Pace, Style
+from tests.unit.fluid.jobs import JobSpec, Pace, Saving, Style
 from tests.unit.fluid.live import REQUEST, LiveJob
 
 TORCHRUN = JobSpec(
@@ -16,6 +17,13 @@ TORCHRUN = JobSpec(
 SERVERS = replace(TORCHRUN, kind="TFJob", style=Style.SERVERS, servers=1)
 STATIC = replace(SERVERS, style=Style.GANG, bounds=None)
 MASTER = replace(TORCHRUN, style=Style.GANG, bounds=None, masters=1)
+
+LONG = replace(TORCHRUN, workers=4, bounds=(2, 4), steps=8000, saving=Saving.ON_REQUEST)
+PERIODIC = replace(LONG, saving=Saving.PERIODIC, every=20)
+DYNAMIC = replace(SERVERS, workers=3, bounds=(1, 3), steps=8000)
+ANEW = replace(DYNAMIC, style=Style.GANG, saving=Saving.PERIODIC, every=20)
+"""A TFJob that has to start anew to change its size."""
+GANG = JobSpec("gang", "PyTorchJob", Style.GANG, 100.0, 2, Pace(1.0, 0.0, 0.0), 100)
 
 
 class Bed(Cluster):
@@ -60,3 +68,18 @@ class Bed(Cluster):
         pod = self.job().pods[ReplicaKey("worker", 0)].pod
         path = pointer("metadata", "annotations", REQUEST)
         assert self.api.patch_pod(pod, [{"op": "add", "path": path, "value": str(number)}])
+
+
+def scaled_bed(*jobs: JobSpec, cpu: int = 4000) -> Bed:
+    """A cluster of one node in which jobs are scaled."""
+    return Bed(*jobs, policy=True, a=cpu)
+
+
+def sizes(of: Bed, name: str = "train") -> list[int]:
+    """The sizes that kfext has given a job, in order."""
+    steps = [one.step for one in of.driver.written if one.job == name and not one.refused]
+    return [
+        step.workers
+        for step in steps
+        if isinstance(step, Rescale | Suspend) and step.workers is not None
+    ]

@@ -9,7 +9,7 @@ import jsonpatch
 import pytest
 
 from kfext import names
-from kfext.core.lifecycle.steps import RequestCheckpoint, Rescale, RestartWorkers, Suspend
+from kfext.core.lifecycle.steps import RequestCheckpoint, RestartWorkers
 from kfext.core.patches.json_patch import Operation
 from kfext.core.placement.gang import Member
 from kfext.core.placement.place import place
@@ -25,25 +25,17 @@ from kfext.state.scaling.room import ScaleRoom
 from kfext.state.scaling.scaled_job import ScaledJob
 from kfext.state.scaling.scaling import Scaling
 from kfext.state.tracked_job import TrackedJob
-from tests.unit.fluid.bed import SERVERS, TORCHRUN, Bed
-from tests.unit.fluid.jobs import JobSpec, Pace, Saving, Style
-
-LONG = replace(TORCHRUN, workers=4, bounds=(2, 4), steps=8000, saving=Saving.ON_REQUEST)
-PERIODIC = replace(LONG, saving=Saving.PERIODIC, every=20)
-STATIC = replace(
+from tests.unit.fluid.bed import (
+    ANEW,
+    GANG,
+    LONG,
+    PERIODIC,
     SERVERS,
-    workers=3,
-    bounds=(1, 3),
-    steps=8000,
-    style=Style.GANG,
-    saving=Saving.PERIODIC,
-    every=20,
+    Bed,
+    scaled_bed,
+    sizes,
 )
-GANG = JobSpec("gang", "PyTorchJob", Style.GANG, 100.0, 2, Pace(1.0, 0.0, 0.0), 100)
-
-
-def bed(*jobs: JobSpec, cpu: int = 4000) -> Bed:
-    return Bed(*jobs, policy=True, a=cpu)
+from tests.unit.fluid.jobs import JobSpec, Pace, Saving
 
 
 def scaling(of: Bed) -> Scaling:
@@ -52,16 +44,6 @@ def scaling(of: Bed) -> Scaling:
 
 def followed(of: Bed, name: str = "train") -> ScaledJob:
     return scaling(of)._jobs.by_uid[f"uid-{name}"]
-
-
-def sizes(of: Bed, name: str = "train") -> list[int]:
-    """The sizes that kfext has given a job, in order."""
-    steps = [one.step for one in of.driver.written if one.job == name and not one.refused]
-    return [
-        step.workers
-        for step in steps
-        if isinstance(step, Rescale | Suspend) and step.workers is not None
-    ]
 
 
 def until_changed(of: Bed, *, times: int = 1) -> Bed:
@@ -73,7 +55,7 @@ def until_changed(of: Bed, *, times: int = 1) -> Bed:
 
 
 def test_the_loop_never_spins_while_a_size_is_changed() -> None:
-    of = bed(replace(LONG, answers=60.0), GANG)
+    of = scaled_bed(replace(LONG, answers=60.0), GANG)
     past: list[float] = []
 
     def look() -> None:
@@ -89,7 +71,7 @@ def test_the_loop_never_spins_while_a_size_is_changed() -> None:
 def test_a_job_that_starts_with_fewer_workers_was_not_edited_by_a_person() -> None:
     first = replace(GANG, name="first", arrives=1.0, steps=100)
     other = replace(GANG, workers=1, arrives=20.0)
-    of = bed(replace(PERIODIC, bounds=(3, 4)), first, other).at(30)
+    of = scaled_bed(replace(PERIODIC, bounds=(3, 4)), first, other).at(30)
     assert of.job().job.suspend
     of.at(100)
     assert of.job().workers == 3
@@ -102,7 +84,7 @@ def test_two_jobs_never_grow_into_the_same_room() -> None:
     first = replace(GANG, name="first", arrives=1.0, workers=1, steps=300)
     one = replace(PERIODIC, name="one", every=10, steps=20000)
     two = replace(one, name="two", arrives=6.0)
-    of = bed(first, one, two, cpu=5000).at(900)
+    of = scaled_bed(first, one, two, cpu=5000).at(900)
     assert sorted([sizes(of, "one"), sizes(of, "two")], key=len) == [[], [2, 3]]
 
 
@@ -125,7 +107,7 @@ def until(of: Bed, phase: Phase) -> Bed:
 def test_a_job_that_a_person_suspends_holds_up_nobody_elses_growth(
     giver: JobSpec, phase: Phase
 ) -> None:
-    of = until(bed(giver, GANG), phase)
+    of = until(scaled_bed(giver, GANG), phase)
     of.suspend()
     of.at(of.clock.now + 10)
     assert not scaling(of)._jobs.any_changes
@@ -134,7 +116,7 @@ def test_a_job_that_a_person_suspends_holds_up_nobody_elses_growth(
 def test_a_job_whose_log_cannot_be_read_any_more_holds_up_nobody_elses_growth(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    of = until(bed(LONG, GANG), Phase.STEPPING)
+    of = until(scaled_bed(LONG, GANG), Phase.STEPPING)
     progress = of.planner.progress
     why = Verdict(names.REASON_LOG_FORBIDDEN, "it may not be read")
     monkeypatch.setattr(progress, "take", lambda read, _, now: progress.fail(read, why, now))
@@ -144,7 +126,7 @@ def test_a_job_whose_log_cannot_be_read_any_more_holds_up_nobody_elses_growth(
 
 
 def test_a_job_that_loses_a_pod_before_its_first_step_is_not_taken_for_one_that_hangs() -> None:
-    of = until(bed(LONG, GANG), Phase.STEPPING)
+    of = until(scaled_bed(LONG, GANG), Phase.STEPPING)
     of.kubelets.close("a")
     of.api.remove_pod(of.job().pods[ReplicaKey("worker", 1)])
     of.job().training.hang()
@@ -154,7 +136,7 @@ def test_a_job_that_loses_a_pod_before_its_first_step_is_not_taken_for_one_that_
 
 
 def test_a_person_may_have_a_job_scaled_again_that_was_left_alone() -> None:
-    of = until_changed(bed(LONG, replace(GANG, workers=1)))
+    of = until_changed(scaled_bed(LONG, replace(GANG, workers=1)))
     of.at(of.clock.now + 30)
     of.scale(2)
     of.at(of.clock.now + 60)
@@ -167,7 +149,7 @@ def test_a_person_may_have_a_job_scaled_again_that_was_left_alone() -> None:
 
 
 def test_an_edit_by_a_person_counts_although_its_note_is_refused_at_first() -> None:
-    of = until_changed(bed(LONG, replace(GANG, workers=1)))
+    of = until_changed(scaled_bed(LONG, replace(GANG, workers=1)))
     of.at(of.clock.now + 30)
     patched, refused = of.api.patch_job, list[str]()
 
@@ -185,7 +167,7 @@ def test_an_edit_by_a_person_counts_although_its_note_is_refused_at_first() -> N
 
 
 def test_a_request_for_a_checkpoint_that_is_refused_is_not_repeated_without_a_pause() -> None:
-    of = bed(LONG, GANG).at(100)
+    of = scaled_bed(LONG, GANG).at(100)
     patched = of.api.patch_pod
     of.api.patch_pod = lambda pod, operations: (  # type: ignore[method-assign]
         not any("checkpoint" in str(one) for one in operations) and patched(pod, operations)
@@ -196,7 +178,7 @@ def test_a_request_for_a_checkpoint_that_is_refused_is_not_repeated_without_a_pa
 
 
 def test_a_job_that_is_released_while_it_waits_to_start_smaller_has_its_own_size() -> None:
-    of = until_changed(bed(STATIC, GANG))
+    of = until_changed(scaled_bed(ANEW, GANG))
     of.annotate(names.COLOCATION, "off")
     of.at(of.clock.now + 60)
     assert (of.job().job.released, of.job().workers) == (True, 3)
@@ -229,7 +211,7 @@ def until_promised(of: Bed) -> Bed:
 
 def test_a_size_that_is_refused_keeps_nobody_waiting_for_what_was_promised() -> None:
     two = replace(LONG, name="two", workers=2, bounds=(1, 2), arrives=6.0)
-    of = bed(replace(two, name="one", arrives=5.0), two, GANG).at(100)
+    of = scaled_bed(replace(two, name="one", arrives=5.0), two, GANG).at(100)
     refuse_a_size(of, "two")
     of.at(260)
     assert any(one.refused for one in of.driver.written if one.job == "two")
@@ -237,7 +219,7 @@ def test_a_size_that_is_refused_keeps_nobody_waiting_for_what_was_promised() -> 
 
 
 def test_nothing_stays_promised_to_a_job_that_is_released() -> None:
-    of = until_promised(bed(replace(LONG, grace=60.0), GANG))
+    of = until_promised(scaled_bed(replace(LONG, grace=60.0), GANG))
     of.annotate(names.COLOCATION, "off", name="gang")
     of.at(of.clock.now + 10)
     assert of.job("gang").job.released
@@ -245,7 +227,7 @@ def test_nothing_stays_promised_to_a_job_that_is_released() -> None:
 
 
 def test_nothing_stays_promised_to_a_job_that_needs_more_by_now() -> None:
-    of = until_promised(bed(replace(LONG, grace=20.0), GANG))
+    of = until_promised(scaled_bed(replace(LONG, grace=20.0), GANG))
     of.scale(3, "gang")
     of.at(of.clock.now + 60)
     assert of.job("gang").job.suspend
@@ -263,7 +245,7 @@ def test_growth_that_found_room_only_in_part_waits_for_no_checkpoint_to_be_taken
 
 
 def test_a_new_controller_does_not_count_its_absence_as_a_pause_of_the_training() -> None:
-    of = until_changed(bed(PERIODIC, replace(GANG, steps=5000)))
+    of = until_changed(scaled_bed(PERIODIC, replace(GANG, steps=5000)))
     of.at(of.clock.now + 120)
     assert followed(of).pause > 0
     of.restart()
@@ -272,8 +254,8 @@ def test_a_new_controller_does_not_count_its_absence_as_a_pause_of_the_training(
 
 
 def test_a_pod_that_is_lost_before_growth_is_taken_back_ends_the_change() -> None:
-    giver = replace(STATIC, workers=1, saving=Saving.ON_REQUEST, answers=40.0, grace=60.0)
-    of = bed(replace(giver, pace=Pace(0.1, 0.5, 0.05)))
+    giver = replace(ANEW, workers=1, saving=Saving.ON_REQUEST, answers=40.0, grace=60.0)
+    of = scaled_bed(replace(giver, pace=Pace(0.1, 0.5, 0.05)))
     of.at(100)
     while not (one := followed(of)).change or one.change.cause is not Cause.TAKE_BACK:
         of.at(of.clock.now + 0.5)
@@ -295,7 +277,7 @@ def test_room_is_not_looked_for_beyond_what_a_job_could_grow_to(
         return place(members, *rest, **kept)
 
     dynamic = replace(SERVERS, workers=3, steps=8000, saving=Saving.PERIODIC, every=20)
-    of = bed(dynamic, cpu=40000).at(20)
+    of = scaled_bed(dynamic, cpu=40000).at(20)
     of.annotate(names.ELASTIC, "2-10000")
     monkeypatch.setattr(room, "place", watched)
     of.at(100)
@@ -310,7 +292,7 @@ def test_only_a_few_jobs_of_a_policy_that_observes_are_looked_at_in_a_turn(
         replace(PERIODIC, name=f"job-{number}", workers=1, bounds=(1, 2), steps=100000)
         for number in range(40)
     ]
-    of = bed(*jobs, cpu=100_000)
+    of = scaled_bed(*jobs, cpu=100_000)
     choice = PolicyChoice(Mode.OBSERVE)
     of.planner.settings.observe_policy(TrainingPolicy("see", companion={"scale": choice}))
     of.at(60)
@@ -341,7 +323,7 @@ def test_an_error_about_one_job_that_waits_keeps_no_other_from_being_scaled(
         return waiting_fits(room, tracked, *rest, **kept)
 
     broken_from = 120.0
-    of = bed(replace(LONG, answers=30.0), GANG)
+    of = scaled_bed(replace(LONG, answers=30.0), GANG)
     failures: list[str] = []
     monkeypatch.setattr(ScaleRoom, "waiting_fits", broken)
     steps = of.planner.companion.steps

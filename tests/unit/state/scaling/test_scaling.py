@@ -5,30 +5,19 @@ from dataclasses import replace
 import pytest
 
 from kfext import names
-from kfext.core.lifecycle.steps import RequestCheckpoint, Rescale, RestartWorkers, Suspend
+from kfext.core.lifecycle.steps import RequestCheckpoint, Rescale, RestartWorkers
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
-from tests.unit.fluid.bed import SERVERS, TORCHRUN, Bed
-from tests.unit.fluid.jobs import JobSpec, Pace, Saving, Style
-
-LONG = replace(TORCHRUN, workers=4, bounds=(2, 4), steps=8000, saving=Saving.ON_REQUEST)
-PERIODIC = replace(LONG, saving=Saving.PERIODIC, every=20)
-DYNAMIC = replace(SERVERS, workers=3, bounds=(1, 3), steps=8000)
-STATIC = replace(DYNAMIC, style=Style.GANG, saving=Saving.PERIODIC, every=20)
-GANG = JobSpec("gang", "PyTorchJob", Style.GANG, 100.0, 2, Pace(1.0, 0.0, 0.0), 100)
-
-
-def bed(*jobs: JobSpec, cpu: int = 4000) -> Bed:
-    return Bed(*jobs, policy=True, a=cpu)
-
-
-def sizes(of: Bed, name: str = "train") -> list[int]:
-    """The sizes that kfext has given a job, in order."""
-    steps = [one.step for one in of.driver.written if one.job == name and not one.refused]
-    return [
-        step.workers
-        for step in steps
-        if isinstance(step, Rescale | Suspend) and step.workers is not None
-    ]
+from tests.unit.fluid.bed import (
+    ANEW,
+    DYNAMIC,
+    GANG,
+    LONG,
+    PERIODIC,
+    Bed,
+    scaled_bed,
+    sizes,
+)
+from tests.unit.fluid.jobs import JobSpec, Pace, Saving
 
 
 def shown(of: Bed, name: str = "train") -> tuple[bool, str]:
@@ -46,7 +35,7 @@ GIVERS = {
     "torchrun, asked for a checkpoint": (LONG, 2),
     "torchrun, which saves by itself": (PERIODIC, 2),
     "a TFJob with dynamic workers": (DYNAMIC, 1),
-    "a TFJob that is suspended for it": (STATIC, 1),
+    "a TFJob that is suspended for it": (ANEW, 1),
 }
 
 
@@ -54,7 +43,7 @@ GIVERS = {
 def test_a_job_gives_workers_to_one_that_waits_and_gets_them_back(
     giver: JobSpec, least: int
 ) -> None:
-    of = bed(giver, GANG)
+    of = scaled_bed(giver, GANG)
     of.at(129)
     assert sizes(of) == []
     until_bound(of)
@@ -70,7 +59,7 @@ def test_a_job_gives_workers_to_one_that_waits_and_gets_them_back(
 def test_what_is_given_up_is_kept_for_the_job_that_waits() -> None:
     small = replace(GANG, name="small", arrives=101.0, workers=1)
     slow = replace(LONG, grace=30.0)
-    of = bed(slow, GANG, small).at(102)
+    of = scaled_bed(slow, GANG, small).at(102)
     while of.job("gang").training.began is None:
         of.at(of.clock.now + 1)
         assert of.clock.now < 400
@@ -79,27 +68,27 @@ def test_what_is_given_up_is_kept_for_the_job_that_waits() -> None:
 
 def test_of_two_that_wait_the_first_is_served_also_if_the_other_is_smaller() -> None:
     large = replace(GANG, name="large", arrives=99.0, workers=3)
-    of = bed(LONG, large, GANG)
+    of = scaled_bed(LONG, large, GANG)
     of.at(400)
     assert sizes(of) == []  # two workers are not enough for the first
     assert of.job("large").training.began is None
 
 
 def test_a_job_that_has_shown_no_checkpoint_is_left_alone_and_says_why() -> None:
-    of = bed(replace(LONG, saving=Saving.NEVER), GANG).at(400)
+    of = scaled_bed(replace(LONG, saving=Saving.NEVER), GANG).at(400)
     assert sizes(of) == []
     assert shown(of) == (False, names.REASON_NO_CHECKPOINT)
 
 
 def test_a_job_that_does_not_answer_is_left_as_it_is_and_not_asked_again_at_once() -> None:
-    of = bed(replace(LONG, answers=5000.0), GANG).at(400)
+    of = scaled_bed(replace(LONG, answers=5000.0), GANG).at(400)
     asked = [one for one in of.driver.written if isinstance(one.step, RequestCheckpoint)]
     assert (len(asked), sizes(of)) == (1, [])
     assert shown(of) == (False, names.REASON_AWAITS_CHECKPOINT)
 
 
 def test_a_size_that_somebody_else_sets_is_the_new_wish() -> None:
-    of = bed(LONG, replace(GANG, workers=1, steps=1000), cpu=4000)
+    of = scaled_bed(LONG, replace(GANG, workers=1, steps=1000), cpu=4000)
     until_bound(of, by=200)
     of.scale(2)
     of.at(2500)
@@ -109,7 +98,7 @@ def test_a_size_that_somebody_else_sets_is_the_new_wish() -> None:
 
 
 def test_a_size_that_is_set_while_a_checkpoint_is_awaited_ends_the_change() -> None:
-    of = bed(replace(LONG, answers=60.0), GANG).at(150)
+    of = scaled_bed(replace(LONG, answers=60.0), GANG).at(150)
     assert shown(of) == (False, names.REASON_AWAITS_CHECKPOINT)
     of.scale(3)
     of.at(300)
@@ -117,7 +106,7 @@ def test_a_size_that_is_set_while_a_checkpoint_is_awaited_ends_the_change() -> N
 
 
 def test_a_job_that_opts_out_gets_its_own_size_back_once_there_is_room() -> None:
-    of = bed(LONG, replace(GANG, steps=1000))
+    of = scaled_bed(LONG, replace(GANG, steps=1000))
     until_bound(of)
     of.annotate(names.ELASTIC, "off")
     of.at(of.clock.now + 60)
@@ -128,7 +117,7 @@ def test_a_job_that_opts_out_gets_its_own_size_back_once_there_is_room() -> None
 
 
 def test_a_policy_that_may_only_observe_shows_what_it_would_do() -> None:
-    of = bed(replace(LONG, workers=2, bounds=(1, 4)))
+    of = scaled_bed(replace(LONG, workers=2, bounds=(1, 4)))
     choice = PolicyChoice(Mode.OBSERVE)
     of.planner.settings.observe_policy(TrainingPolicy("see", companion={"scale": choice}))
     of.at(300)
@@ -137,7 +126,7 @@ def test_a_policy_that_may_only_observe_shows_what_it_would_do() -> None:
 
 
 def test_a_job_grows_beyond_what_it_asked_for_where_that_pays() -> None:
-    of = bed(replace(PERIODIC, workers=2, bounds=(1, 4)), cpu=6000).at(1500)
+    of = scaled_bed(replace(PERIODIC, workers=2, bounds=(1, 4)), cpu=6000).at(1500)
     assert sizes(of) == [3, 4]
     assert shown(of) == (True, names.REASON_GROWN)
 
@@ -146,7 +135,7 @@ def test_D4_the_least_fulfilled_job_gets_workers_first_up_to_97_percent_of_the_c
     poor = replace(DYNAMIC, name="poor", workers=4, bounds=(1, 4), arrives=6.0)
     rich = replace(DYNAMIC, name="rich", workers=4, bounds=(3, 6))
     other = replace(GANG, workers=5, arrives=1.0, steps=60)
-    of = bed(other, rich, poor, cpu=12_000).at(1500)
+    of = scaled_bed(other, rich, poor, cpu=12_000).at(1500)
     first = next(one.job for one in of.driver.written if isinstance(one.step, Rescale))
     assert first == "poor"
     assert max(sizes(of, "poor")) == 4
@@ -154,19 +143,21 @@ def test_D4_the_least_fulfilled_job_gets_workers_first_up_to_97_percent_of_the_c
 
 
 def test_growth_that_does_not_pay_is_taken_back_and_not_tried_again() -> None:
-    of = bed(replace(PERIODIC, workers=2, bounds=(1, 4), pace=Pace(0.1, 0.5, 0.05), steps=4000))
+    of = scaled_bed(
+        replace(PERIODIC, workers=2, bounds=(1, 4), pace=Pace(0.1, 0.5, 0.05), steps=4000)
+    )
     of.at(2000)
     assert sizes(of) == [3, 2]
 
 
 def test_no_job_grows_while_another_may_soon_have_capacity_reserved() -> None:
     big = replace(GANG, name="big", workers=4, arrives=60.0)
-    of = bed(replace(PERIODIC, workers=2, bounds=(2, 4)), big).at(300)
+    of = scaled_bed(replace(PERIODIC, workers=2, bounds=(2, 4)), big).at(300)
     assert sizes(of) == []
 
 
 def test_pods_that_find_no_place_are_taken_back_before_the_job_is_given_up() -> None:
-    of = bed(replace(PERIODIC, workers=2, bounds=(1, 4)))
+    of = scaled_bed(replace(PERIODIC, workers=2, bounds=(1, 4)))
     while not sizes(of):
         of.at(of.clock.now + 1)
     of.kubelets.close("a")
@@ -178,7 +169,7 @@ def test_pods_that_find_no_place_are_taken_back_before_the_job_is_given_up() -> 
 
 @pytest.mark.parametrize("second", [131.0, 140.0, 150.0, 170.0, 190.0, 260.0])
 def test_a_controller_that_dies_leaves_what_its_successor_brings_to_an_end(second: float) -> None:
-    of = bed(PERIODIC, GANG).at(second)
+    of = scaled_bed(PERIODIC, GANG).at(second)
     of.restart()
     until_bound(of, by=600)
     of.at(1800)
@@ -188,13 +179,13 @@ def test_a_controller_that_dies_leaves_what_its_successor_brings_to_an_end(secon
 
 
 def test_a_job_that_ends_in_the_middle_of_a_change_takes_nothing_with_it() -> None:
-    of = bed(replace(LONG, steps=600, answers=60.0), GANG).at(400)
+    of = scaled_bed(replace(LONG, steps=600, answers=60.0), GANG).at(400)
     assert of.job().job.finished
     assert (sizes(of), of.job("gang").training.began is not None) == ([], True)
 
 
 def test_workers_that_hang_after_a_change_are_replaced_once_and_then_left() -> None:
-    of = bed(LONG, GANG)
+    of = scaled_bed(LONG, GANG)
     while not sizes(of):
         of.at(of.clock.now + 1)
     of.job().training.hang()
