@@ -158,9 +158,9 @@ PLAIN, AGAIN = "plain", "plain again"
 """The first is what the others are compared with; the second is the same, to see the spread."""
 PUBLISHED, OURS = "FlowCon as published", "kfext"
 DEAD = "kfext, its controller killed at its first resize"
-_ALPHAS, _PACES = (0.003, 0.01, 0.03), (1.0, 2 / 3)
+_ALPHAS, _PACES = (0.003, 0.03), (1.0, 2 / 3)
 """Of the grid: FlowCon's threshold, and its interval as a part of the schedule's. The published
-threshold is the largest: it is a change a second, which few jobs keep up for long."""
+threshold is the larger one: it is a change a second, which few jobs keep up for long."""
 Makers = Mapping[str, Callable[[], Arm]]
 """How each arm is made, by its name."""
 
