@@ -4,6 +4,7 @@ from e2e.harness.kube import Kube, Object
 from e2e.soak import manifests
 from e2e.soak.asking import Asking, jobs_path, pods_path
 from e2e.soak.facts import BY_PERSON, COLOCATION, RESUMED, SUSPENDED
+from e2e.soak.sizes import BY_HAND, ELASTIC
 from e2e.testbed import fakenodes
 
 CAPACITY = {"cpu": "64", "memory": "256Gi", "nvidia.com/gpu": "8", "pods": "110"}
@@ -60,6 +61,18 @@ class Deeds(Asking):
     def colocation(self, namespace: str, kind: str, name: str, value: str) -> None:
         patch = {"metadata": {"annotations": {COLOCATION: value}}}
         self._patch(jobs_path(namespace, kind, name), patch)
+
+    def set_workers(self, namespace: str, kind: str, name: str, count: int) -> None:
+        """Set the number of workers of a TFJob, whether it runs or waits."""
+        patch = {"metadata": {"annotations": {BY_HAND: str(count)}},
+                 "spec": {"tfReplicaSpecs": {"Worker": {"replicas": count}}}}  # fmt: skip
+        path = jobs_path(namespace, kind, name)
+        self.took["set_workers"] += self._patch(path, patch)
+
+    def opt(self, namespace: str, kind: str, name: str, sizes: str) -> None:
+        """Opt out of being scaled, or in again."""
+        patch = {"metadata": {"annotations": {ELASTIC: sizes}}}
+        self.took["opt"] += self._patch(jobs_path(namespace, kind, name), patch)
 
     def lift_gate(self, namespace: str, _kind: str, name: str) -> None:
         self._unlocked.add((namespace, name))

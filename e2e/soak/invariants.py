@@ -1,4 +1,4 @@
-"""The checker: the rules of `gangs`, `rooms`, `starts`, `telling`, and how long each may be broken.
+"""The checker: all rules, each of them with how long it may be broken.
 
 It reads what the API server says and nothing else, and shares no code with kfext.
 """
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from e2e.soak import gangs, rooms, starts, telling
+from e2e.soak import gangs, rooms, scaling, starts, telling
 from e2e.soak.facts import Cluster
 from e2e.soak.memory import Memory
 from e2e.soak.rooms import Found
@@ -130,6 +130,9 @@ def _rules(limits: Limits, memory: Memory) -> tuple[Rule, ...]:
         of_gangs(starts.restarted_endlessly, 0.0),
         of_gangs(starts.placed_unasked, limits.steady),
         of_gangs(starts.held_unasked, limits.slack),
+        of_gangs(scaling.out_of_range, limits.steady),
+        of_gangs(scaling.resized_endlessly, 0.0),
+        of_gangs(scaling.replaced, limits.steady),
         of_gangs(gangs.unbound, limits.bind + limits.slack),
         of_gangs(gangs.two_plans, limits.steady),
         of_gangs(gangs.torn_apart, limits.steady),

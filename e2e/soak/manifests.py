@@ -4,6 +4,7 @@ import random
 from typing import Any
 
 from e2e.harness.jobs import job, specs
+from e2e.soak.sizes import ELASTIC
 
 Object = dict[str, Any]
 FOREIGN_GATE = "soak.example.com/gate"
@@ -22,6 +23,8 @@ _SHAPES: tuple[tuple[int, dict[str, str]], ...] = (
 _FEW = 2
 _SIZES = {1: 4, 2: 4, 3: 2, 4: 6, 6: 3, 8: 6, 10: 1, 12: 2, 20: 1}
 _PART = {"cpu": "2", "memory": "4Gi"}
+_MORE_WORKERS = 3
+"""An elastic job may get as many more than it asks for, at most."""
 
 
 _ODDITIES: dict[str, Object] = {
@@ -64,15 +67,34 @@ def _kind(
 ) -> Object:
     if dice.random() < 0.7:
         replicas = {"Master": 1, "Worker": size - 1} if size > 1 else {"Master": 1}
-        return job(name, replicas, each=each, annotations=annotations)
+        made = job(name, replicas, each=each, annotations=annotations)
+        _perhaps_elastic(dice, made, size, share=0.15)
+        return made
     parts = {"PS": dice.randint(1, 2), "Chief": 1} if size > 3 else {}
     replicas = {**parts, "Worker": max(1, size - sum(parts.values()))}
     made = job(name, replicas, kind="TFJob", each=each, annotations=annotations)
     made["spec"]["enableDynamicWorker"] = dice.random() < 0.5
+    _perhaps_elastic(dice, made, size, share=0.6)
     if "PS" in parts:
         container = specs(made)["PS"]["template"]["spec"]["containers"][0]
         container["resources"] = {"requests": dict(_PART)}
     return made
+
+
+def _perhaps_elastic(dice: random.Random, made: Object, size: int, *, share: float) -> None:
+    """Have some jobs of several pods opt in to be scaled; PyTorchJobs start by torchrun then.
+
+    Where nothing prints checkpoints, only TFJobs with dynamic workers are scaled while they run;
+    all may start with fewer.
+    """
+    if size < _FEW or dice.random() >= share:
+        return
+    least, most = dice.randint(1, size), size + dice.randint(0, _MORE_WORKERS)
+    made["metadata"]["annotations"][ELASTIC] = f"{least}-{most}"
+    if made["kind"] == "PyTorchJob":
+        for replica in specs(made).values():
+            (container,) = replica["template"]["spec"]["containers"]
+            container["command"] = ["torchrun", "train.py"]
 
 
 def _each_pod(made: Object, **fields: Any) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from e2e.soak.amounts import Amounts, larger
 from e2e.soak.facts import COLOCATION, WRITE_REFUSED, Cluster, Gang
+from e2e.soak.sizes import Sizes
 
 Object = dict[str, Any]
 _BY_OTHERS = {"DeletionByTaintManager", "DeletionByPodGC", "PreemptionByScheduler"}
@@ -26,8 +27,9 @@ class Memory:
     `told` is how long each took from first seen held to a reason. `starts` is when each was seen
     to run after it was seen suspended, `since` when it last began to run, `newest` when a pod of it
     was last seen for the first time; `made` is the most that pods of a type asked for. `refused` is
-    when a namespace was last seen to refuse something. `create_timeout` is for how long no pod must
-    come before a gang gives up. Times are those of the clusters.
+    when a namespace was last seen to refuse something. `sizes` is what became of their sizes.
+    `create_timeout` is for how long no pod must come before a gang gives up. Times are those of the
+    clusters.
     """
 
     create_timeout: float
@@ -41,6 +43,7 @@ class Memory:
     newest: dict[str, float] = field(default_factory=dict)
     made: dict[tuple[str, str], Amounts] = field(default_factory=dict)
     refused: dict[str, float] = field(default_factory=dict)
+    sizes: Sizes = field(default_factory=Sizes)
     _known: set[str] = field(default_factory=set)
     _suspended: set[str] = field(default_factory=set)
 
@@ -58,6 +61,7 @@ class Memory:
             self.colocation[uid].add(gang.annotations.get(COLOCATION, "preferred"))
             self._pods_of(gang, cluster.at)
             self._start_of(gang, cluster.at)
+            self.sizes.see(gang, cluster.at)
             self._time_to_a_reason(cluster.at, gang)
         self._known = {pod.uid for pod in cluster.pods}
 

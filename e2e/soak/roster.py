@@ -12,7 +12,7 @@ WILD = "soak-wild"
 _SHARE_TROUBLED = 0.15
 _WEIGHTS = {
     "submit": 0, "resubmit": 3, "delete": 6, "finish": 8, "sweep": 0, "suspend": 3, "resume": 0,
-    "colocation": 3, "lift_gate": 0, "thief": 4, "catch_thief": 0,
+    "colocation": 3, "set_workers": 2, "opt": 2, "lift_gate": 0, "thief": 4, "catch_thief": 0,
     "lose_node": 1.5, "add_node": 0, "trouble_node": 3, "heal_node": 0,
     "kill_controller": 1, "pause_controller": 1, "kill_webhook": 0.7, "cut_watches": 1.5,
     "refuse": 2, "refuse_here": 1.2, "admit_here": 0, "limit": 0.8, "unlimit": 0,
@@ -30,13 +30,15 @@ _OF_PROCESSES = ("kill_controller", "pause_controller", "kill_webhook")
 class Roster:
     """Jobs by name (namespace and kind), and which of them are in which state; nodes; thieves.
 
-    `ended` have succeeded, `suspended` were by a person, `locked` bear a foreign gate. `strangers`
-    are pods that somebody pinned, `strays` those that name a job of another namespace; `forged` are
+    `sizes` are those that a TFJob with dynamic workers lets kfext choose from. `ended` have
+    succeeded, `suspended` were by a person, `locked` bear a foreign gate. `strangers` are pods
+    that somebody pinned, `strays` those that name a job of another namespace; `forged` are
     jobs of tenants (namespace, kind, name). `refusing` and `limits` are namespaces.
     """
 
     nodes: list[str]
     jobs: dict[str, tuple[str, str]] = field(default_factory=dict)
+    sizes: dict[str, str] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
     suspended: set[str] = field(default_factory=set)
     locked: set[str] = field(default_factory=set)
@@ -58,6 +60,11 @@ class Roster:
         return sorted(self.jobs.keys() - self.ended)
 
     @property
+    def elastic(self) -> list[str]:
+        """The jobs whose workers may come and go that have not ended."""
+        return sorted(self.sizes.keys() - self.ended)
+
+    @property
     def sound(self) -> list[str]:
         """The nodes that are not in trouble."""
         return [name for name in self.nodes if name not in self.troubled]
@@ -72,6 +79,7 @@ class Roster:
         """Forget a job; return its namespace and kind."""
         for names in (self.ended, self.suspended, self.locked):
             names.discard(job)
+        self.sizes.pop(job, None)
         return self.jobs.pop(job)
 
     def weights(self, *, busy: bool) -> dict[str, float]:
@@ -99,6 +107,8 @@ class Roster:
         }
         if not alive:
             weights |= dict.fromkeys(_OF_JOBS, 0)
+        if not self.elastic:
+            weights |= dict.fromkeys(("set_workers", "opt"), 0)
         if len(self.sound) <= self._wanted_nodes * (1 - _SHARE_TROUBLED):
             weights |= dict.fromkeys(("trouble_node", "lose_node"), 0)
         if self.refusing:

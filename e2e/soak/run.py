@@ -73,6 +73,7 @@ class Soak:
         self.wrong += [f"[leader] {one}" for one in self._trouble.leadership.unasked]
         self.wrong += too_large(self._trouble.peak_bytes, limit_bytes())
         self.wrong += self.tally.in_vain(self._took)
+        self.wrong += self.tally.unscaled(self.checker.memory)
         return [*map(str, self.checker.violations), *self._tenants.wrong, *self.wrong]
 
     def summary(self) -> str:
@@ -185,7 +186,7 @@ class Soak:
 
     @property
     def _took(self) -> Counter[str]:
-        return self._others.took + self._tenants.took
+        return self._deeds.took + self._others.took + self._tenants.took
 
     def _refused(self) -> int:
         """Return how many writes of kfext the API server forbade."""

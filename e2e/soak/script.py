@@ -10,9 +10,11 @@ from typing import Any
 
 from e2e.soak.manifests import random_job
 from e2e.soak.mischief import NAMESPACES, Mischief
+from e2e.soak.sizes import ELASTIC
 
 Object = dict[str, Any]
 _STATUSES = (409, 429, 500)
+_MOST_WORKERS = 12
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,10 @@ class Script(Mischief):
             if "schedulingGates" in str(manifest)
             else self.roster.locked.discard
         )(name)
+        self.roster.sizes.pop(name, None)
+        if manifest["spec"].get("enableDynamicWorker"):
+            sizes = manifest["metadata"]["annotations"].get(ELASTIC)
+            self.roster.sizes |= {name: sizes} if sizes else {}
         return namespace, manifest
 
     def _job(self) -> tuple[str, str, str]:
@@ -105,6 +111,17 @@ class Script(Mischief):
         name, namespace, kind = self._job()
         (value,) = self.dice.choices(("preferred", "required", "off"), weights=(5, 4, 1))
         return namespace, kind, name, value
+
+    def _set_workers(self) -> tuple[Any, ...]:
+        """Set a job's number of workers by hand, also to one that it does not allow kfext."""
+        name = self.dice.choice(self.roster.elastic)
+        return *self.roster.jobs[name], name, self.dice.randint(1, _MOST_WORKERS)
+
+    def _opt(self) -> tuple[Any, ...]:
+        """Opt out of being scaled, or in again."""
+        name = self.dice.choice(self.roster.elastic)
+        out = self.dice.random() < 0.4
+        return *self.roster.jobs[name], name, "off" if out else self.roster.sizes[name]
 
     def _lift_gate(self) -> tuple[Any, ...]:
         name = self.dice.choice(sorted(self.roster.locked))

@@ -9,10 +9,11 @@ from e2e.soak.invariants import Checker
 from e2e.soak.memory import Memory
 
 _IN_VAIN = 20
+_MANY = 200
 """So often an action may be tried without effect, each time because there is nothing to do."""
 _MAY_BE_IN_VAIN = (
     *("forge", "limit", "pin_gated", "pin_stranger", "plant", "refuse_here", "resize", "stray"),
-    "submit_forged",
+    *("opt", "set_workers", "submit_forged"),
 )
 
 
@@ -39,6 +40,12 @@ class Tally:
         }.items():
             self.most[what] = max(self.most[what], much)
 
+    def unscaled(self, memory: Memory) -> list[str]:
+        """Return that kfext never scaled a job, if many came: one in twelve may be scaled."""
+        if memory.sizes.done or self.done["submit"] < _MANY:
+            return []
+        return [f"[vain] {self.done['submit']} jobs came, and the size of none was ever changed"]
+
     def in_vain(self, took: Mapping[str, int]) -> list[str]:
         """Return which actions never took effect, by their counts of effects."""
         return [
@@ -58,6 +65,7 @@ def report(checker: Checker) -> str:
     lines = [
         f"{checker.looks} looks at {len(checker.rules)} rules",
         f"time to a reason of {len(told)} jobs: " + _percentiles(told),
+        f"jobs that ran and were scaled: {dict(checker.memory.sizes.done)}",
     ]
     for rule in checker.rules:
         worst = checker.worst.get(rule.name, 0.0)

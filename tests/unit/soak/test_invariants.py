@@ -324,6 +324,7 @@ def test_a_plan_that_kfext_is_kept_from_carrying_out_promises_nothing(reason: st
 
 def test_every_rule_has_a_case() -> None:
     tested = {rule for rule, _ in BROKEN.values()} | {"survivors_alone", "restarted_endlessly"}
+    tested |= {"out_of_range", "resized_endlessly", "replaced"}  # test_scaling.py
     assert tested == {rule.name for rule in Checker(Limits(bind=5, create=5)).rules}
 
 

@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from e2e.soak.memory import Memory
 from e2e.soak.tally import Tally
 
 OFTEN = Counter({"resize": 20, "submit": 20})
@@ -21,3 +22,10 @@ def test_an_action_that_is_always_in_vain_shows(
     done: Counter[str], took: dict[str, int], wrong: int
 ) -> None:
     assert len(Tally(done=done).in_vain(took)) == wrong
+
+
+@pytest.mark.parametrize(("submitted", "scaled", "wrong"), [(200, 0, 1), (200, 1, 0), (50, 0, 0)])
+def test_a_soak_in_which_no_job_is_scaled_shows(submitted: int, scaled: int, wrong: int) -> None:
+    memory = Memory(create_timeout=5)
+    memory.sizes.done += Counter(grown=scaled)
+    assert len(Tally(done=Counter(submit=submitted)).unscaled(memory)) == wrong
