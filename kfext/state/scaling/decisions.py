@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 from kfext import names
 from kfext.core import words
@@ -64,9 +65,13 @@ class Decisions:
         self._foresee(limit, now)
         free = [one for one in self._jobs.by_uid.values() if self._is_free(one, now)]
         for one in self._backs.some([one for one in free if self._is_to_give_back(one)]):
-            if change := self._give_back(one, limit, now):
+            if change := self._tried(one, partial(self._give_back, one, limit, now)):
                 self._rescalings.begin([(one, change)], at=at)
         acting = [one for one in free if one.change is None and self._may_act(one, at=at)]
+        for one in acting:
+            if change := _unpaid(one):
+                self._rescalings.begin([(one, change)], at=at)
+        acting = [one for one in acting if one.change is None]
         waiting = self._starving(now)
         if waiting is not None:
             try:
@@ -84,9 +89,9 @@ class Decisions:
         seen = [one for one in self._jobs.by_uid.values() if one.choice.mode is Mode.OBSERVE]
         self._would = {one.uid: self._would.get(one.uid, "") for one in seen}
         for one in self._observed.some(seen):
-            size = self._growth.size(one, limit, now=now.wall)
-            more = size > one.sizes.now
-            self._would[one.uid] = f"it would get {words.workers(size)}" if more else ""
+            change = self._tried(one, partial(self._growth.change, one, limit, now=now.wall))
+            would = f"it would get {words.workers(change.workers)}" if change else ""
+            self._would[one.uid] = would
 
     def _starving(self, now: Moment) -> TrackedJob | None:
         """Return the job for which workers are to be given up, unless that is under way for one."""
@@ -116,10 +121,20 @@ class Decisions:
             for one in acting
             if one.change is None
             and idle >= self._parameter(one, "idle")
+            and now.monotonic >= one.grows_at
             and not self._unfit(one, growing=True)
         ]
-        for one, change in list(self._growth.changes(ripe, limit, now=now.wall)):
-            self._rescalings.begin([(one, change)], at=now.monotonic)
+        for one in self._growth.hungry(ripe):
+            if change := self._tried(one, partial(self._growth.change, one, limit, now=now.wall)):
+                self._rescalings.begin([(one, change)], at=now.monotonic)
+
+    def _tried(self, one: ScaledJob, attempt: Callable[[], Change | None]) -> Change | None:
+        """Return what is to be done with a job; an error of ours there touches no other job."""
+        try:
+            return attempt()
+        except Exception as error:
+            self._rescalings.failures.append((one.tracked, error))
+            return None
 
     def _give_back(self, one: ScaledJob, limit: Limit, now: Moment) -> Change | None:
         """Return the change that gives a job its user's size again, as it has opted out."""
@@ -180,3 +195,15 @@ class Decisions:
         A size was refused then, or the job needs more by now; or it does not wait any more.
         """
         return tracked.settled and not (tracked.job.suspend and self._jobs.any_changes)
+
+
+def _unpaid(one: ScaledJob) -> Change | None:
+    """Return the change that takes back growth which did not pay, if it was not taken back then.
+
+    The job may have saved no checkpoint in time. What its user asks for is never taken.
+    """
+    if not one.failed or one.sizes.now < one.failed or one.sizes.now <= one.sizes.asked:
+        return None
+    workers = max(one.failed - 1, one.sizes.asked)
+    why = f"it was not faster with {one.failed} workers"
+    return Change(Cause.TAKE_BACK, workers, why)

@@ -15,6 +15,8 @@ from kfext.state.scaling.scaled_job import ScaledJob, is_whole, leaving
 
 PAUSE_SECONDS = 300.0
 """How long a job is left alone of which a change could not be carried out."""
+_MOST_DOUBLINGS = 4
+"""Of that pause, each time that growth has found no place where the ledger sees one."""
 SETTLE_SECONDS = 300.0
 """How long pods that come or go are waited for: the node of one that never ends may be lost."""
 STEP_SECONDS = 120.0
@@ -40,9 +42,12 @@ class FollowUp:
         """Take in which pods have come and gone; return the change that takes growth back."""
         late = now.monotonic - one.since >= SETTLE_SECONDS
         if is_whole(one.tracked, pods):
+            if self._grew(one):
+                one.unplaced = 0
             one.enter(Phase.STEPPING, at=now.monotonic)
         elif self._grew(one) and (late or one.tracked.state.strikes >= _STRIKES):
-            one.not_before = now.monotonic + PAUSE_SECONDS
+            one.grows_at = now.monotonic + PAUSE_SECONDS * 2 ** min(one.unplaced, _MOST_DOUBLINGS)
+            one.unplaced += 1
             # Those that run may stay: to take back the others takes no checkpoint.
             kept = max(one.before, min(_running(pods), one.sizes.now - 1))
             return Change(Cause.TAKE_BACK, kept, "the new workers have found no place")

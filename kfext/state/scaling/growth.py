@@ -4,7 +4,7 @@ Source: DRAGON's third phase, the least fulfilled first, with the marginal gain 
 Pollux as its end.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 
 from kfext.core import words
@@ -69,16 +69,16 @@ class Growth:
                 limit = Limit.ASKED
         return limit
 
-    def changes(
-        self, candidates: Collection[ScaledJob], limit: Limit, *, now: float
-    ) -> Iterator[tuple[ScaledJob, Change]]:
-        """Yield the jobs that are to grow, the least fulfilled first; of many, a few at a time."""
+    def hungry(self, candidates: Collection[ScaledJob]) -> Sequence[ScaledJob]:
+        """Return the jobs that may grow, the least fulfilled first; of many, a few at a time."""
         hungry = [one for one in candidates if one.sizes.now < one.sizes.most]
         hungry.sort(key=lambda one: (one.sizes.fulfilment, one.tracked.job.created, one.uid))
-        for one in self._turns.some(hungry):
-            workers = self.size(one, limit, now=now)
-            if workers > one.sizes.now:
-                yield one, _change(one, workers)
+        return self._turns.some(hungry)
+
+    def change(self, one: ScaledJob, limit: Limit, *, now: float) -> Change | None:
+        """Return how a job is to grow now, None if it is not to."""
+        workers = self.size(one, limit, now=now)
+        return _change(one, workers) if workers > one.sizes.now else None
 
     def size(self, one: ScaledJob, limit: Limit, *, now: float) -> int:
         """Return the size to which a job is to grow now, its present one if it is not to."""

@@ -33,6 +33,7 @@ class ScaledJob:
     `requested`: the number of the checkpoint that was asked for, 0 if none was.
     `asks_at`: when it may be asked for one again.
     `settled_at`: when its size last changed. `not_before`: when the next change may begin.
+    `unplaced`: how often in a row its growth found no place; `grows_at`: when it may grow again.
     `marked`: the time and the step from which its speed is measured, None while it changes.
     `largest`: the largest size that was seen running; `speeds`: steps a second by size.
     `restarted`: whether its workers were replaced in this change.
@@ -55,6 +56,8 @@ class ScaledJob:
     asks_at: float = -math.inf
     settled_at: float = -math.inf
     not_before: float = -math.inf
+    unplaced: int = 0
+    grows_at: float = -math.inf
     marked: tuple[float, int] | None = None
     restarts: int = 0
     largest: int = 0

@@ -224,6 +224,9 @@ class Scaling:
         if one.choice.mode is Mode.OFF and not is_scaled(one.tracked):
             self._jobs.tell(one, None)
             return
-        ready = self._rescalings.state_of(one, now=now.wall)
-        would = self._decisions.would(one)
-        self._jobs.tell(one, shown_of(one, ready, would=would, now=now.monotonic))
+        try:
+            ready = self._rescalings.state_of(one, now=now.wall)
+            would = self._decisions.would(one)
+            self._jobs.tell(one, shown_of(one, ready, would=would, now=now.monotonic))
+        except Exception as error:
+            self.failures.append((one.tracked, error))

@@ -20,7 +20,8 @@ from kfext.model.pod import ReplicaKey
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.model.verdict import Verdict
 from kfext.state.scaling import room
-from kfext.state.scaling.growth import MOST_LOOKED
+from kfext.state.scaling import scaling as scaling_module
+from kfext.state.scaling.growth import MOST_LOOKED, Growth
 from kfext.state.scaling.room import ScaleRoom
 from kfext.state.scaling.scaled_job import ScaledJob
 from kfext.state.scaling.scaling import Scaling
@@ -312,6 +313,21 @@ def test_only_a_few_jobs_of_a_policy_that_observes_are_looked_at_in_a_turn(
         assert shown.verdict.reason == names.REASON_WOULD_SCALE
 
 
+def failures_of(of: Bed) -> list[str]:
+    """Return what will hold the name of the job of each error of kfext's."""
+    failures: list[str] = []
+    steps = of.planner.companion.steps
+
+    def watched(now: Moment) -> Any:
+        found = steps(now)
+        failures.extend(tracked.job.name for tracked, _ in of.planner.companion.failures)
+        of.planner.companion.failures = []
+        return found
+
+    of.planner.companion.steps = watched  # type: ignore[method-assign]
+    return failures
+
+
 def test_an_error_about_one_job_that_waits_keeps_no_other_from_being_scaled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -324,17 +340,8 @@ def test_an_error_about_one_job_that_waits_keeps_no_other_from_being_scaled(
 
     broken_from = 120.0
     of = scaled_bed(replace(LONG, answers=30.0), GANG)
-    failures: list[str] = []
     monkeypatch.setattr(ScaleRoom, "waiting_fits", broken)
-    steps = of.planner.companion.steps
-
-    def watched(now: Moment) -> Any:
-        found = steps(now)
-        failures.extend(tracked.job.name for tracked, _ in of.planner.companion.failures)
-        of.planner.companion.failures = []
-        return found
-
-    of.planner.companion.steps = watched  # type: ignore[method-assign]
+    failures = failures_of(of)
     of.at(140)
     assert set(failures) == {"gang"}
     broken_from = 1000.0
@@ -344,6 +351,29 @@ def test_an_error_about_one_job_that_waits_keeps_no_other_from_being_scaled(
     broken_from = 150.0
     of.at(200)
     assert (set(failures), followed(of).phase) == ({"train"}, None)
+
+
+BROKEN = {"when it grows": (Growth, "size"), "when it is shown": (scaling_module, "shown_of")}
+
+
+@pytest.mark.parametrize(("where", "broken"), BROKEN.values(), ids=BROKEN)
+def test_an_error_about_one_job_keeps_no_other_from_growing(
+    monkeypatch: pytest.MonkeyPatch, where: object, broken: str
+) -> None:
+    whole = getattr(where, broken)
+
+    def fails(*rest: Any, **kept: Any) -> Any:
+        if any(isinstance(one, ScaledJob) and one.uid == "uid-train" for one in rest):
+            raise ZeroDivisionError
+        return whole(*rest, **kept)
+
+    monkeypatch.setattr(where, broken, fails)
+    dynamic = replace(SERVERS, steps=8000)
+    of = scaled_bed(dynamic, replace(dynamic, name="other", arrives=6.0), cpu=12_000)
+    failures = failures_of(of)
+    of.at(300)
+    assert set(failures) == {"train"}
+    assert sizes(of, "other")
 
 
 def test_the_guard_looks_again_once_a_node_is_allowed_again() -> None:

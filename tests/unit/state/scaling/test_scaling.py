@@ -150,6 +150,15 @@ def test_growth_that_does_not_pay_is_taken_back_and_not_tried_again() -> None:
     assert sizes(of) == [3, 2]
 
 
+def test_growth_that_did_not_pay_is_taken_back_once_the_job_has_saved() -> None:
+    slow = replace(PERIODIC, workers=2, bounds=(1, 4), pace=Pace(0.1, 0.5, 0.05), steps=20_000)
+    of = scaled_bed(replace(slow, every=400))  # less often than kfext waits for a checkpoint
+    of.at(600)
+    assert sizes(of) == [3]
+    of.at(6000)
+    assert sizes(of) == [3, 2]
+
+
 def test_no_job_grows_while_another_may_soon_have_capacity_reserved() -> None:
     big = replace(GANG, name="big", workers=4, arrives=60.0)
     of = scaled_bed(replace(PERIODIC, workers=2, bounds=(2, 4)), big).at(300)
@@ -165,6 +174,16 @@ def test_pods_that_find_no_place_are_taken_back_before_the_job_is_given_up() -> 
     assert sizes(of) == [3, 2]
     assert not of.job().job.released
     assert not of.job().job.suspend
+
+
+def test_growth_that_finds_no_place_is_tried_ever_more_seldom() -> None:
+    of = scaled_bed(replace(PERIODIC, workers=2, bounds=(1, 3), steps=100_000))
+    while not sizes(of):
+        of.at(of.clock.now + 1)
+    of.kubelets.close("a")
+    of.at(10_000)
+    assert sizes(of)[:4] == [3, 2, 3, 2]
+    assert len(sizes(of)) <= 12
 
 
 @pytest.mark.parametrize("second", [131.0, 140.0, 150.0, 170.0, 190.0, 260.0])
