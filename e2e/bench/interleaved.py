@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from e2e.bench.companion.store import Store
+from e2e.bench.store import Store
 
 Object = dict[str, Any]
 
@@ -13,28 +13,38 @@ class Interleaved:
     """Some arms, by the name under which each is stored, `repeats` times.
 
     In each repeat they are in another order, so that no arm always comes after the same one.
-    `once`: those that run in the first repeat only.
+    `once`: returns those that run in the first repeat only. It is asked each time, as what has come
+    of the first repeat may decide it.
     """
 
     def __init__(
-        self, stores: Mapping[str, Store], *, repeats: int, once: Collection[str] = ()
+        self,
+        stores: Mapping[str, Store],
+        *,
+        repeats: int,
+        once: Callable[[], Collection[str]] = tuple,
     ) -> None:
         self.repeats = repeats
         self._stores = dict(stores)
-        self._once = frozenset(once)
+        self._once = once
 
     def missing(self) -> list[tuple[int, str]]:
         """Return repeat and arm of each run that is not stored, in the order to run them."""
-        order, turns = random.Random(1), list[tuple[int, str]]()
+        order, turns, once = random.Random(1), list[tuple[int, str]](), self._once()
         for repeat in range(self.repeats):
-            names = [name for name in self._stores if not repeat or name not in self._once]
+            names = [name for name in self._stores if not repeat or name not in once]
             turns += [(repeat, name) for name in order.sample(names, len(names))]
         return [turn for turn in turns if self._find(*turn) is None]
 
     def measure(self, one: Callable[[int, str], Object]) -> None:
         """Run what is missing, by repeat and arm, and store each run when it has ended."""
-        for repeat, name in self.missing():
-            self._stores[name].put(_name(repeat), one(repeat, name))
+        while turns := self.missing():
+            repeat, name = turns[0]
+            self.keep(repeat, name, one(repeat, name))
+
+    def keep(self, repeat: int, name: str, measured: Object) -> None:
+        """Store a run."""
+        self._stores[name].put(_name(repeat), measured)
 
     def runs(self) -> dict[str, list[Object]]:
         """Return what is stored of each arm, by repeat; without the arms of which nothing is."""

@@ -1,19 +1,21 @@
 """One schedule under every arm, the arms in turn; what is stored is not run again."""
 
-import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from e2e.bench.companion.arms import Arm, Makers
 from e2e.bench.companion.run import Outcome, SpoiledError, run
 from e2e.bench.companion.site import Site
-from e2e.bench.companion.store import Store
 from e2e.bench.companion.tables import Runs
 from e2e.bench.companion.workload import Schedule
+from e2e.bench.interleaved import Interleaved
+from e2e.bench.store import Store
 from e2e.testbed import paths
 from e2e.testbed.progress import say, step
 
+Object = dict[str, Any]
 _HERE = Path(__file__).parent
 _FRAME = (
     *(_HERE / f"{name}.py" for name in ("pods", "run", "arms", "site")),
@@ -35,23 +37,21 @@ class Bench:
     def __init__(
         self, schedule: Schedule, arms: Makers, *, repeats: int, grid: Makers | None = None
     ) -> None:
-        self.schedule, self.repeats = schedule, repeats
-        self._arms, self._grid = dict(arms), dict(grid or {})
-        self.stores = {
+        self.schedule = schedule
+        self._grid = dict(grid or {})
+        self._makers = {**arms, **self._grid}
+        stores = {
             name: Store([name, repr(schedule)], [*_FRAME, *make().sources])
-            for name, make in {**self._arms, **self._grid}.items()
+            for name, make in self._makers.items()
         }
+        self._runs = Interleaved(stores, repeats=repeats, once=self._worse)
 
     def missing(self) -> list[tuple[int, str]]:
         """Return repeat and arm of each run that is not stored, the arms in turn.
 
         Until the grid has been tried, its best is counted as the first of it.
         """
-        order, turns = random.Random(1), list[tuple[int, str]]()
-        for repeat in range(self.repeats):
-            names = [*self._arms, *(self._grid if repeat == 0 else self._chosen())]
-            turns += [(repeat, arm) for arm in order.sample(names, len(names))]
-        return [turn for turn in turns if self.stores[turn[1]].find(_name(turn[0])) is None]
+        return self._runs.missing()
 
     def seconds(self) -> float:
         """Return about how long the runs that are missing take."""
@@ -59,36 +59,34 @@ class Bench:
 
     def measure(self, site: Site) -> None:
         """Run what is missing, and store each run when it has ended."""
-        while turns := self.missing():
-            repeat, arm = turns[0]
-            title = f"{self.schedule.name}, repeat {repeat + 1} of {self.repeats}, {arm}"
-            with step(f"{title}; {len(turns)} runs to go"):
-                self.keep(repeat, arm, self._one(site, arm))
+
+        def one(repeat: int, arm: str) -> Object:
+            title = f"{self.schedule.name}, repeat {repeat + 1} of {self._runs.repeats}, {arm}"
+            with step(f"{title}; {len(self.missing())} runs to go"):
+                return self._one(site, arm).stored()
+
+        self._runs.measure(one)
 
     def keep(self, repeat: int, arm: str, outcome: Outcome) -> None:
         """Store what came of a run."""
-        self.stores[arm].put(_name(repeat), outcome.stored())
+        self._runs.keep(repeat, arm, outcome.stored())
 
     def forget(self) -> None:
         """Remove all that is stored."""
-        for store in self.stores.values():
-            store.forget()
+        self._runs.forget()
 
     def runs(self) -> Runs:
         """Return what is stored of each arm, by repeat."""
-        found = {
-            arm: [store.find(_name(repeat)) for repeat in range(self.repeats)]
-            for arm, store in self.stores.items()
-        }
-        return {arm: [Outcome.of(one) for one in some if one] for arm, some in found.items()}
+        found = self._runs.runs()
+        return {arm: list(map(Outcome.of, found.get(arm, []))) for arm in self._makers}
 
-    def _chosen(self) -> Sequence[str]:
-        """Return the best of the grid."""
-        return [best(self.runs(), list(self._grid))] if self._grid else []
+    def _worse(self) -> Collection[str]:
+        """Return all of the grid but its best."""
+        return self._grid.keys() - {best(self.runs(), list(self._grid))} if self._grid else ()
 
     def _one(self, site: Site, name: str) -> Outcome:
         for _ in range(_TRIES):
-            arm: Arm = {**self._arms, **self._grid}[name]()
+            arm: Arm = self._makers[name]()
             try:
                 with site.namespace(self.schedule.name, managed=arm.managed) as pods:
                     return run(pods, arm, self.schedule)
@@ -106,7 +104,3 @@ def best(runs: Mapping[str, Sequence[Outcome]], names: Sequence[str]) -> str:
 
     tried = [name for name in names if runs.get(name)]
     return min(tried, key=mean) if tried else names[0]
-
-
-def _name(repeat: int) -> str:
-    return f"repeat-{repeat}"

@@ -10,8 +10,8 @@ from statistics import median
 from typing import Any
 
 from e2e.bench.companion.pods import REQUEST, Pod, Pods, running
-from e2e.bench.companion.store import Store
 from e2e.bench.report import table
+from e2e.bench.store import Store
 from e2e.bench.targets import CAPPED_SHARE
 from e2e.harness.wait import until
 from e2e.testbed.images import PAUSE_IMAGE

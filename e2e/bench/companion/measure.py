@@ -7,8 +7,8 @@ from e2e.bench.companion import calibrate, split, workload
 from e2e.bench.companion.arms import DEAD, OURS, arms, grid, killed, plain_and, resizing
 from e2e.bench.companion.bench import Bench, best
 from e2e.bench.companion.site import one_cpu
-from e2e.bench.companion.store import Store
 from e2e.bench.companion.tables import arms_table, jobs_table, shift_table
+from e2e.bench.store import Store
 from e2e.testbed.progress import say
 
 NAME = "bench-companion"

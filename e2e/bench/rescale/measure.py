@@ -7,7 +7,6 @@ from typing import Any
 
 from e2e.bench.companion.arms import DECIDES
 from e2e.bench.companion.site import Site
-from e2e.bench.companion.store import Store
 from e2e.bench.four_nodes import four_nodes
 from e2e.bench.interleaved import Interleaved
 from e2e.bench.rescale.cases import (
@@ -22,6 +21,7 @@ from e2e.bench.rescale.cases import (
 from e2e.bench.rescale.run import run
 from e2e.bench.rescale.tables import bought_table, guard_table, pause_table, work_table
 from e2e.bench.rescale.watch import SpoiledError
+from e2e.bench.store import Store
 from e2e.testbed import paths
 from e2e.testbed.progress import say, step
 
@@ -65,7 +65,7 @@ def bench(cases: Sequence[Case], pace: Pace, *, repeats: int) -> Interleaved:
         for case in cases
     }
     once = [case.title for case in UNDISTURBED.values()]
-    return Interleaved(stores, repeats=repeats, once=once)
+    return Interleaved(stores, repeats=repeats, once=lambda: once)
 
 
 def _one(site: Site, case: Case, pace: Pace, *, repeat: int) -> Object:

@@ -6,9 +6,9 @@ from typing import Any
 
 from e2e.bench.companion.arms import PLAIN
 from e2e.bench.companion.site import Site
-from e2e.bench.companion.store import Store
 from e2e.bench.four_nodes import COUNT, four_nodes
 from e2e.bench.interleaved import Interleaved
+from e2e.bench.store import Store
 from e2e.bench.stream.arms import Arm, Makers, arms
 from e2e.bench.stream.run import run
 from e2e.bench.stream.story import Outcome

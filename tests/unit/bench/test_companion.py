@@ -26,7 +26,6 @@ from e2e.bench.companion.measure import estimate
 from e2e.bench.companion.overhead import OPEN, READ, overhead_table
 from e2e.bench.companion.pods import Pod, running
 from e2e.bench.companion.run import Job, Outcome
-from e2e.bench.companion.store import Store
 from e2e.bench.companion.tables import (
     arms_table,
     bound,
@@ -45,6 +44,7 @@ from e2e.bench.companion.workload import (
     alone,
     schedule,
 )
+from e2e.bench.store import Store
 from e2e.jobs.converge import FRAMEWORKS, parse
 from kfext.model.log_line import LogLine
 

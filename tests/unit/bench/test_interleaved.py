@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from e2e.bench.companion.store import Store
 from e2e.bench.interleaved import Interleaved
+from e2e.bench.store import Store
 
 
 @pytest.fixture(autouse=True)
@@ -16,7 +16,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def arms(*, repeats: int) -> Interleaved:
     stores = {name: Store([name], []) for name in ("a", "b", "c", "alone")}
-    return Interleaved(stores, repeats=repeats, once=["alone"])
+    return Interleaved(stores, repeats=repeats, once=lambda: ["alone"])
 
 
 def test_each_arm_runs_once_in_each_repeat_and_the_repeats_come_one_after_the_other() -> None:

@@ -9,7 +9,7 @@ from e2e.testbed import paths
 from e2e.testbed.images.layers import files_below, key
 
 Object = dict[str, Any]
-_FOLDER = "bench-companion"
+_FOLDER = "bench-runs"
 
 
 class Store:
