@@ -3,16 +3,14 @@
 from kfext.core.elastic import workers_of
 from kfext.core.scale.change import can_scale
 from kfext.model.job import TrainingJob
+from kfext.model.kinds import PYTORCH
 from kfext.names import KUEUE_QUEUE
 
 
-def why_not_scaled(job: TrainingJob, *, autoscaler: bool, growing: bool) -> str:
+def why_not_scaled(job: TrainingJob) -> str:
     """Return why the workers of a job are left alone, empty if they need not be.
 
     Each reason is a part of a sentence, and says what would change it.
-
-    `autoscaler`: whether the cluster has one, which adds nodes.
-    `growing`: whether the job is to get more workers.
     """
     reasons = (
         (
@@ -27,14 +25,10 @@ def why_not_scaled(job: TrainingJob, *, autoscaler: bool, growing: bool) -> str:
         (not workers_of(job), "it has no workers: add a replica type Worker"),
         (bool(fixed := can_scale(job)), fixed),
         (
-            job.restarts == 0,
-            "torchrun may not restart its workers, as each change of size does: set "
-            "elasticPolicy.maxRestarts to more than 0",
-        ),
-        (
-            growing and autoscaler,
-            "it does not grow, as the cluster has an autoscaler, which would add nodes for it: "
-            "jobs grow where no autoscaler runs",
+            # The operator sets no default, and that of torchrun is 0.
+            job.kind is PYTORCH and not job.restarts,
+            "torchrun may not restart its workers, as it must when one leaves: set "
+            "elasticPolicy.maxRestarts, e.g. to 100",
         ),
     )
     return next((why for holds, why in reasons if holds), "")

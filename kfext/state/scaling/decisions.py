@@ -122,7 +122,6 @@ class Decisions:
             if one.change is None
             and idle >= self._parameter(one, "idle")
             and now.monotonic >= one.grows_at
-            and not self._unfit(one, growing=True)
         ]
         for one in self._growth.hungry(ripe):
             if change := self._tried(one, partial(self._growth.change, one, limit, now=now.wall)):
@@ -153,7 +152,7 @@ class Decisions:
 
     def _is_free(self, one: ScaledJob, now: Moment) -> bool:
         """Return whether a job runs as it should, so that its size may change."""
-        one.unfit = self._unfit(one, growing=False)
+        one.unfit = why_not_scaled(one.tracked.job)
         tracked = one.tracked
         return (
             one.change is None
@@ -169,13 +168,6 @@ class Decisions:
         if one.choice.mode is not Mode.ACT or one.tracked.state.scale.rests or one.unfit:
             return False
         return at - one.settled_at >= self._parameter(one, "rest")
-
-    def _unfit(self, one: ScaledJob, *, growing: bool) -> str:
-        return why_not_scaled(
-            one.tracked.job,
-            autoscaler=self._queue.autoscaler,
-            growing=growing,
-        )
 
     def _parameter(self, one: ScaledJob, name: str) -> float:
         return parameters.parameter(self._settings_of(one.tracked), name)

@@ -55,9 +55,10 @@ class Growth:
         One that came a moment ago may be served at once, or by the guard: its room is not touched.
         One that even the guard could not serve has no use for the room as it is. Jobs may get back
         what they asked for then, and give it again once that is of use; but no more than that, as
-        long as nothing is reserved for it. What is reserved is on the ledger.
+        long as nothing is reserved for it. What is reserved is on the ledger. Nor is it more in a
+        cluster with an autoscaler, which would keep nodes, or add some, that no user asked for.
         """
-        limit = Limit.MOST
+        limit = Limit.ASKED if self._queue.autoscaler else Limit.MOST
         for one in self._queue.queued():
             if one.verdict is None or one.verdict.reason not in WAITS_FOR_CAPACITY:
                 continue

@@ -7,8 +7,9 @@ from tests.builders import JobBuilder, job
 
 
 def torchrun(*, restart: str = "", **policy: Any) -> TrainingJob:
-    """An elastic PyTorchJob."""
-    whole = {"minReplicas": 1, "maxReplicas": 8, **policy}
+    """An elastic PyTorchJob; a field of its elasticPolicy that is None is unset."""
+    written = {"minReplicas": 1, "maxReplicas": 8, "maxRestarts": 100, **policy}
+    whole = {name: value for name, value in written.items() if value is not None}
     return _restarting(job().worker(4), restart).elastic(**whole).build()
 
 

@@ -150,6 +150,13 @@ def test_growth_that_does_not_pay_is_taken_back_and_not_tried_again() -> None:
     assert sizes(of) == [3, 2]
 
 
+def test_where_an_autoscaler_runs_a_job_gets_back_what_it_asked_for_and_no_more() -> None:
+    of = scaled_bed(replace(PERIODIC, bounds=(2, 6)), replace(GANG, steps=60), cpu=5500)
+    of.planner.queue.observe_autoscaler(present=True)
+    of.at(1500)
+    assert sizes(of) == [3, 4]
+
+
 def test_growth_that_did_not_pay_is_taken_back_once_the_job_has_saved() -> None:
     slow = replace(PERIODIC, workers=2, bounds=(1, 4), pace=Pace(0.1, 0.5, 0.05), steps=20_000)
     of = scaled_bed(replace(slow, every=400))  # less often than kfext waits for a checkpoint
