@@ -38,11 +38,11 @@ _RESIZED = {
     REASON_CPU_RESTORED: "the CPU limits are those of the job again",
 }
 _SCALED = {
-    REASON_AS_ASKED: "kfext changed no number of workers",
-    REASON_SHRUNK: "kfext took workers of it",
+    REASON_AS_ASKED: "the number of workers is as asked for",
+    REASON_SHRUNK: "it has fewer workers than it asked for",
     REASON_GROWN: "kfext gave it workers",
     REASON_RESCALING: "kfext is changing the number of workers",
-    REASON_AWAITS_CHECKPOINT: "kfext is about to change the number of workers",
+    REASON_AWAITS_CHECKPOINT: "another number of workers needs a checkpoint first",
     REASON_NO_CHECKPOINT: "kfext cannot change the number of workers for now",
     REASON_WOULD_SCALE: "kfext would change the number of workers, and only shows it",
     REASON_STANDS_DOWN: "kfext cannot change the number of workers for now",

@@ -13,6 +13,7 @@ from kfext.controller.companion_condition import (
 )
 from kfext.controller.conditions import Conditions, Mark, decode_marks
 from kfext.core.companion.shown import Shown
+from kfext.core.elastic import training_pods
 from kfext.core.progress.field import decode_progress, encode_progress
 from kfext.core.progress.reported import Reported
 from kfext.core.settings.values import HOST, POD
@@ -131,7 +132,7 @@ def status_of(
     return TrainingPlanStatus(
         phase=phase,
         nodes=nodes,
-        workers=min(job.pods, _INT32),
+        workers=min(training_pods(job), _INT32),
         network=network,
         reason=verdict.reason if verdict else "",
         message=verdict.message[:1024] if verdict else "",

@@ -34,6 +34,11 @@ def workers_of(job: TrainingJob) -> int:
     return sum(group.replicas for group in job.groups if group.type == WORKER)
 
 
+def training_pods(job: TrainingJob) -> int:
+    """Return how many pods of a job train: all but parameter servers and evaluators."""
+    return sum(group.replicas for group in job.groups if group.type not in _NOT_TRAINING)
+
+
 def with_workers(job: TrainingJob, count: int) -> TrainingJob:
     """Return the job as if it requested `count` workers."""
     return replace(

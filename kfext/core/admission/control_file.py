@@ -11,7 +11,7 @@ from typing import Any
 from kfext import names
 from kfext.core.patches.json_patch import Operation, appended
 from kfext.core.settings.resolve import NEVER
-from kfext.core.settings.values import parse_setting
+from kfext.core.settings.values import OFF, parse_setting
 from kfext.errors import SettingError
 from kfext.model.bounds import LONGEST_SETTING, MOST_VOLUMES
 from kfext.model.kinds import Kind
@@ -56,7 +56,7 @@ def control_file(kind: Kind, metadata: Raw, spec: Raw) -> tuple[Raw, list[Operat
 def _opted_in(annotations: Mapping[str, str]) -> bool:
     """Return whether kfext may need a checkpoint of the job."""
     elastic, migrate = (_setting(key, annotations) for key in (names.ELASTIC, names.MIGRATE))
-    return elastic is not None or migrate not in {None, NEVER}
+    return elastic not in {None, OFF} or migrate not in {None, NEVER}
 
 
 def _setting(key: str, annotations: Mapping[str, str]) -> object:

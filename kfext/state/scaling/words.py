@@ -36,11 +36,11 @@ def _verdicts(one: ScaledJob, ready: Readiness, *, would: str, now: float) -> It
         yield Verdict(names.REASON_RESTS, rests)
     if one.unfit:
         yield Verdict(names.REASON_STANDS_DOWN, one.unfit)
-    if would:
-        yield Verdict(names.REASON_WOULD_SCALE, would)
     if ready is Readiness.NEVER:
         message = "it has shown no checkpoint yet, so another number of workers would cost it work"
         yield Verdict(names.REASON_NO_CHECKPOINT, message)
+    if would:
+        yield Verdict(names.REASON_WOULD_SCALE, would)
     has = f"it has {sizes.now} of the {words.workers(sizes.asked)} that it asked for"
     if sizes.now < sizes.asked:
         yield Verdict(names.REASON_SHRUNK, f"{has}; it gets the others once there is room")

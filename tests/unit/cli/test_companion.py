@@ -47,7 +47,7 @@ def test_the_condition_in_words(condition: tuple[str, str, str], want: str) -> N
 
 def test_the_size_of_a_job_in_words() -> None:
     condition = {"type": SCALED, "status": "True", "reason": REASON_SHRUNK, "message": "2 of 4"}
-    assert in_words(condition) == "kfext took workers of it: 2 of 4"
+    assert in_words(condition) == "it has fewer workers than it asked for: 2 of 4"
 
 
 @pytest.mark.parametrize(
