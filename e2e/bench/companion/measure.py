@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from e2e.bench.companion import calibrate, split, workload
+from e2e.bench.companion import calibrate, split, steps
 from e2e.bench.companion.arms import DEAD, OURS, arms, grid, killed, plain_and, resizing
 from e2e.bench.companion.bench import Bench, best
 from e2e.bench.companion.site import one_cpu
 from e2e.bench.companion.tables import arms_table, jobs_table, shift_table
+from e2e.bench.companion.workload import StepCpu, few_and_many
 from e2e.bench.store import Store
 from e2e.testbed.progress import say
 
@@ -23,42 +24,47 @@ def measure(
 ) -> str:
     """Measure what is not stored yet, and return the tables; `anew` forgets what is stored."""
     chosen = () if only_calibrate else parts
-
-    def benches() -> list[Bench]:
-        of_jobs = _of_jobs(chosen, quick=quick, repeats=repeats)
-        return [*of_jobs, *_of_splits(chosen, quick=quick, repeats=repeats)]
-
     calibration = Store([str(quick)], [_HERE / "pods.py", _HERE / "calibrate.py"])
+    step_cpu = steps.known()
+
+    def of_jobs() -> list[Bench]:
+        return _of_jobs(chosen, step_cpu, quick=quick, repeats=repeats) if step_cpu else []
+
+    splits = _of_splits(chosen, quick=quick, repeats=repeats)
     if anew:
         calibration.forget()
-        for bench in benches():
+        for bench in (*of_jobs(), *splits):
             bench.forget()
-    say(estimate(benches()))
-    if not calibrate.complete(calibration) or any(bench.missing() for bench in benches()):
+    if step_cpu:
+        say(estimate([*of_jobs(), *splits]))
+    begun = calibrate.complete(calibration) and (step_cpu or not chosen)
+    if not begun or any(bench.missing() for bench in (*of_jobs(), *splits)):
         with one_cpu(NAME) as site:
             with site.namespace("calibrate", managed=False) as pods:
                 calibrate.measure(pods, calibration, quick=quick)
             say(calibrate.table_of(calibration))
             if chosen:
-                site.warm_up()
-            for number in range(len(benches())):
+                step_cpu = steps.measure(site)
+            for number in range(len(of_jobs())):
                 # Anew each time: an arm of one may be chosen by what came of another.
-                benches()[number].measure(site)
+                of_jobs()[number].measure(site)
+            for bench in splits:
+                bench.measure(site)
     tables = [calibrate.table_of(calibration)]
-    for bench in _of_jobs(chosen, quick=quick, repeats=repeats):
+    for bench in of_jobs():
         runs = bench.runs()
         tables += [arms_table(bench.schedule, runs), jobs_table(bench.schedule, runs)]
-    if splits := _of_splits(chosen, quick=quick, repeats=repeats):
+    if splits:
         tables.append(shift_table({bench.schedule.name: bench.runs() for bench in splits}))
     return "\n\n".join(tables)
 
 
-def _of_jobs(parts: Sequence[str], *, quick: bool, repeats: int) -> list[Bench]:
+def _of_jobs(parts: Sequence[str], step_cpu: StepCpu, *, quick: bool, repeats: int) -> list[Bench]:
     """Return the benches of jobs that share a node.
 
     FlowCon's grid is tried on three jobs; ten of them run under the best of it as well.
     """
-    few, many = workload.QUICK if quick else workload.FULL
+    few, many = few_and_many(step_cpu, quick=quick)
     cells = grid(few.interval)
     three = Bench(few, arms(few.interval), repeats=repeats, grid=cells)
     tuned = best(three.runs(), list(cells))

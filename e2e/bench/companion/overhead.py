@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import median
 
+from e2e.bench.companion import steps
 from e2e.bench.companion.arms import AGAIN, PLAIN, Kfext, plain_and, resizing
 from e2e.bench.companion.bench import Bench
 from e2e.bench.companion.measure import estimate
 from e2e.bench.companion.run import Outcome
 from e2e.bench.companion.site import one_cpu
 from e2e.bench.companion.tables import Runs, changes, percent, titled
-from e2e.bench.companion.workload import alone
+from e2e.bench.companion.workload import StepCpu, alone
 from e2e.bench.report import spread, table
 from e2e.bench.targets import OVERHEAD
 from e2e.testbed.progress import say
@@ -31,15 +32,21 @@ _WORK, _QUICK_WORK = 65.0, 20.0
 def measure(*, quick: bool, repeats: int, anew: bool) -> str:
     """Measure what is not stored yet, and return the table."""
     arms = {**plain_and(READ, partial(Kfext, {})), OPEN: resizing}
-    bench = Bench(alone(work=_QUICK_WORK if quick else _WORK), arms, repeats=repeats)
-    if anew:
-        bench.forget()
-    say(estimate([bench]))
-    if bench.missing():
+    work = _QUICK_WORK if quick else _WORK
+
+    def bench(step_cpu: StepCpu) -> Bench:
+        return Bench(alone(work=work, step_cpu=step_cpu), arms, repeats=repeats)
+
+    step_cpu = steps.known()
+    if anew and step_cpu is not None:
+        bench(step_cpu).forget()
+    if step_cpu is not None:
+        say(estimate([bench(step_cpu)]))
+    if step_cpu is None or bench(step_cpu).missing():
         with one_cpu("bench-overhead") as site:
-            site.warm_up()
-            bench.measure(site)
-    return overhead_table(bench.runs())
+            step_cpu = steps.measure(site)
+            bench(step_cpu).measure(site)
+    return overhead_table(bench(step_cpu).runs())
 
 
 def overhead_table(runs: Runs) -> str:

@@ -5,10 +5,7 @@ from contextlib import contextmanager
 from itertools import count
 
 from e2e.bench.bed import Bench as Installed
-from e2e.bench.companion import workload
-from e2e.bench.companion.arms import Arm
 from e2e.bench.companion.pods import Pods
-from e2e.bench.companion.run import run
 from e2e.harness.install import create_namespace, kubectl
 from e2e.harness.installed import component
 from e2e.harness.jobs import PLURAL, workers
@@ -44,12 +41,6 @@ class Site:
             yield Pods(self.bed, unique, self.node, self._kfext)
         finally:
             kubectl(self.bed, "delete", "namespace", unique, "--timeout=180s")
-
-    def warm_up(self) -> None:
-        """Train each program for a moment: the first run shall not pay for cold files."""
-        title = "warm up: what training reads from disk"
-        with step(title), self.namespace("warm-up", managed=False) as pods:
-            run(pods, Arm(), workload.WARM)
 
     def _held(self, namespace: str) -> bool:
         """Return whether a job on trial is suspended."""

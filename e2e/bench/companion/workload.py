@@ -1,7 +1,7 @@
 """The jobs that share the node: what they train, for how long, and when they come."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -24,14 +24,18 @@ class Program:
     """One way to call `e2e/jobs/converge.py`.
 
     `pace`: the learning rate times the number of steps, so that the loss has fallen after the same
-    part of the work, however long it is. `step_cpu`: CPU seconds of a step.
+    part of the work, however long it is.
     """
 
     framework: str
     model: str
     batch: int
     pace: float
-    step_cpu: float
+
+    @property
+    def name(self) -> str:
+        """What its jobs are named after."""
+        return f"{self.framework}-{self.model}"
 
     @property
     def kind(self) -> str:
@@ -123,12 +127,14 @@ class Schedule:
 
 
 PROGRAMS = (
-    Program("torch", "gru", batch=256, pace=0.5, step_cpu=0.047),
-    Program("torch", "cnn", batch=512, pace=0.14, step_cpu=0.029),
-    Program("tf", "cnn", batch=1536, pace=0.24, step_cpu=0.037),
-    Program("torch", "vae", batch=512, pace=0.16, step_cpu=0.039),
-    Program("tf", "vae", batch=8192, pace=0.2, step_cpu=0.032),
+    Program("torch", "gru", batch=256, pace=0.5),
+    Program("torch", "cnn", batch=512, pace=0.14),
+    Program("tf", "cnn", batch=1536, pace=0.24),
+    Program("torch", "vae", batch=512, pace=0.16),
+    Program("tf", "vae", batch=8192, pace=0.2),
 )
+StepCpu = Mapping[str, float]
+"""CPU seconds of a step on this machine, by the name of the program."""
 
 
 def schedule(
@@ -138,9 +144,10 @@ def schedule(
     works: Sequence[float],
     within: float,
     interval: float,
+    step_cpu: StepCpu,
     seed: int = SEED,
 ) -> Schedule:
-    """Return jobs of which each takes one of some `works`, in CPU seconds.
+    """Return jobs of which each takes one of some `works`, in CPU seconds of this machine.
 
     The first comes at once, the last at the end. Those between come at random times, and which
     program and which work is whose is random too.
@@ -154,36 +161,36 @@ def schedule(
     arrivals = tuple(
         Arrival(
             seconds,
-            f"{number}-{program.framework}-{program.model}",
+            f"{number}-{program.name}",
             program,
-            round(work / program.step_cpu),
+            round(work / step_cpu[program.name]),
         )
         for number, (seconds, program, work) in enumerate(zip(times, chosen, each, strict=True))
     )
     return Schedule(name, arrivals, interval, lasts=sum(each) + count * _START_CPU)
 
 
-def alone(*, work: float) -> Schedule:
+def alone(*, work: float, step_cpu: StepCpu) -> Schedule:
     """Return one job that has the node for itself."""
     program = PROGRAMS[0]
-    only = Arrival(
-        0.0, f"{program.framework}-{program.model}", program, round(work / program.step_cpu)
-    )
+    only = Arrival(0.0, program.name, program, round(work / step_cpu[program.name]))
     return Schedule("alone", (only,), interval=30.0, lasts=work + _START_CPU)
 
 
-FULL = (
-    schedule("three", 3, works=[110], within=80, interval=30),
-    schedule("ten", 10, works=[25, 40, 80], within=100, interval=30),
-)
-"""Three jobs of equal work, of which the last to come is the last to end, and ten unequal ones."""
-QUICK = (
-    schedule("three", 3, works=[36], within=25, interval=10),
-    schedule("ten", 10, works=[5, 8, 16], within=25, interval=10),
-)
-WARM = Schedule(
-    "warm",
-    tuple(Arrival(0.0, f"{one.framework}-{one.model}", one, steps=3) for one in PROGRAMS),
-    interval=1.0,
-    lasts=15.0,
-)
+def few_and_many(step_cpu: StepCpu, *, quick: bool) -> tuple[Schedule, Schedule]:
+    """Return three jobs of equal work, of which the last to come is the last to end, and ten."""
+    if quick:
+        return (
+            schedule("three", 3, works=[36], within=25, interval=10, step_cpu=step_cpu),
+            schedule("ten", 10, works=[5, 8, 16], within=25, interval=10, step_cpu=step_cpu),
+        )
+    return (
+        schedule("three", 3, works=[110], within=80, interval=30, step_cpu=step_cpu),
+        schedule("ten", 10, works=[25, 40, 80], within=100, interval=30, step_cpu=step_cpu),
+    )
+
+
+def one_of_each(steps: int) -> Schedule:
+    """Return a job of each program, for so many steps."""
+    arrivals = tuple(Arrival(0.0, one.name, one, steps) for one in PROGRAMS)
+    return Schedule("one-of-each", arrivals, interval=1.0, lasts=15.0)

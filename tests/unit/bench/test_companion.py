@@ -35,21 +35,29 @@ from e2e.bench.companion.tables import (
     shift_table,
 )
 from e2e.bench.companion.workload import (
-    FULL,
     PROGRAMS,
-    QUICK,
     Arrival,
     Arriving,
     Schedule,
     alone,
+    few_and_many,
     schedule,
 )
 from e2e.bench.store import Store
 from e2e.jobs.converge import FRAMEWORKS, parse
 from kfext.model.log_line import LogLine
 
+STEP_CPU = {
+    "torch-gru": 0.047,
+    "torch-cnn": 0.029,
+    "tf-cnn": 0.037,
+    "torch-vae": 0.039,
+    "tf-vae": 0.032,
+}
+FULL, QUICK = (few_and_many(STEP_CPU, quick=quick) for quick in (False, True))
+ALONE = alone(work=93, step_cpu=STEP_CPU)
 SCHEDULES = [
-    *(pytest.param(one, id=one.name) for one in (*FULL, alone(work=60))),
+    *(pytest.param(one, id=one.name) for one in (*FULL, ALONE)),
     *(pytest.param(one, id=f"quick, {one.name}") for one in QUICK),
 ]
 
@@ -103,9 +111,18 @@ def test_the_first_job_comes_at_once_and_the_others_in_order(one: Schedule) -> N
 
 def test_a_schedule_is_the_same_each_time() -> None:
     first, again, other = (
-        schedule("any", 10, works=[50], within=100, interval=30, seed=seed) for seed in (1, 1, 2)
+        schedule("any", 10, works=[50], within=100, interval=30, step_cpu=STEP_CPU, seed=seed)
+        for seed in (1, 1, 2)
     )
     assert first == again != other
+
+
+def test_on_a_machine_that_is_half_as_fast_the_jobs_have_half_as_many_steps() -> None:
+    slow = few_and_many({name: 2 * cpu for name, cpu in STEP_CPU.items()}, quick=False)
+    for one, other in zip(FULL, slow, strict=True):
+        assert one.lasts == other.lasts
+        for fast, half in zip(one.arrivals, other.arrivals, strict=True):
+            assert fast.steps == pytest.approx(2 * half.steps, abs=2)
 
 
 def test_ten_jobs_are_of_all_programs() -> None:
@@ -152,7 +169,9 @@ def test_changes_are_of_pairs_of_one_repeat() -> None:
 
 def test_a_job_is_better_or_worse_only_beyond_what_two_equal_arms_differ() -> None:
     assert noise(RUNS) == pytest.approx(2)
-    lines = arms_table(schedule("any", 4, works=[9], within=20, interval=10), RUNS).splitlines()
+    lines = arms_table(
+        schedule("any", 4, works=[9], within=20, interval=10, step_cpu=STEP_CPU), RUNS
+    ).splitlines()
     cells = {
         row.split("|")[1].strip(): [cell.strip() for cell in row.split("|")[2:-1]]
         for row in lines
@@ -227,7 +246,7 @@ def test_the_grid_has_every_threshold_with_every_interval_but_the_published_pair
 
 
 def test_the_estimate_counts_what_is_not_stored() -> None:
-    bench = Bench(alone(work=93), plain_and(OURS, resizing), repeats=2)
+    bench = Bench(ALONE, plain_and(OURS, resizing), repeats=2)
     assert estimate([bench]) == "to run: alone: 6 runs, about 12 min"
     bench.keep(0, PLAIN, outcome(1))
     assert "5 runs, about 10 min" in estimate([bench])
