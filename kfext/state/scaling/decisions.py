@@ -161,7 +161,7 @@ class Decisions:
             and not (tracked.busy or tracked.job.suspend or self.occupied(one.uid))
             and now.monotonic >= one.not_before
             and is_whole(tracked, self._cluster.pods(one.uid))
-            and self._rescalings.state_of(one, now=now.wall) is not Readiness.NEVER
+            and self._rescalings.saves.state_of(one, now=now.wall) is not Readiness.NEVER
         )
 
     def _may_act(self, one: ScaledJob, *, at: float) -> bool:

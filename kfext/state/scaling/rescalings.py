@@ -5,12 +5,12 @@ that waited may have got room, and a person may have changed a size.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kfext import names
-from kfext.core.lifecycle.steps import RequestCheckpoint, Step
-from kfext.core.scale.change import Cause, Change, Phase, interrupts
-from kfext.core.scale.readiness import ANSWER_SECONDS, Readiness, readiness
+from kfext.core.lifecycle.steps import Step
+from kfext.core.scale.change import Cause, Change, Phase
+from kfext.core.scale.readiness import ANSWER_SECONDS, Readiness
 from kfext.core.settings.resolve import Settings
 from kfext.model.moment import Moment
 from kfext.model.verdict import Verdict
@@ -21,7 +21,8 @@ from kfext.state.scaling.follow_up import PAUSE_SECONDS
 from kfext.state.scaling.growth import Growth
 from kfext.state.scaling.guard import Guard, Rescue
 from kfext.state.scaling.room import ScaleRoom
-from kfext.state.scaling.scaled_job import ScaledJob, leaving
+from kfext.state.scaling.saves import Saves
+from kfext.state.scaling.scaled_job import ScaledJob
 from kfext.state.scaling.sizing import Sizing
 from kfext.state.tracked_job import TrackedJob
 
@@ -31,17 +32,20 @@ class Decision:
     """Changes that are written together or not at all; `since` is monotonic.
 
     `rescue`: for whom the jobs give up workers, None if they do not.
+    `again`: whether those that had saved long before the last one were asked a second time.
     """
 
     jobs: tuple[ScaledJob, ...]
     since: float
     rescue: Rescue | None = None
+    again: bool = False
 
 
 class Rescalings:
     """The decisions that are not written yet.
 
     `failures`: errors of ours since they were last taken, each with a job that it was about.
+    `saves`: the checkpoints that the jobs write first.
     """
 
     def __init__(
@@ -64,7 +68,7 @@ class Rescalings:
             settings_of=settings_of,
         )
         self._cluster = cluster
-        self._progress = progress
+        self.saves = Saves(cluster, progress)
         self._open: list[Decision] = []
 
     @property
@@ -83,7 +87,7 @@ class Rescalings:
         jobs = []
         for one, change in changes:
             one.begin(change, Phase.SAVING, at=at)
-            self._await(one, awaited=self._interrupts(one))
+            self.saves.await_of(one)
             jobs.append(one)
         self._open.append(Decision(tuple(jobs), at, rescue))
 
@@ -112,33 +116,19 @@ class Rescalings:
             elif not any(one.tracked.busy for one in decision.jobs):
                 yield from self._attempted(decision, now)
 
-    def state_of(self, one: ScaledJob, *, now: float) -> Readiness:
-        """Return whether a job can be interrupted now; `now` is in epoch seconds."""
-        seen = self._progress.checkpoints(one.uid)
-        return readiness(
-            saved=seen.saved,
-            answered=seen.answered,
-            requested=one.requested,
-            now=now,
-            interrupts=self._interrupts(one),
-        )
-
-    def _interrupts(self, one: ScaledJob) -> bool:
-        """Return whether a change costs a job what it did since its last checkpoint.
-
-        Workers that never ran can be taken back without the others taking notice.
-        """
-        change = one.change
-        if change is not None and change.cause is Cause.TAKE_BACK:
-            gone = leaving(self._cluster.pods(one.uid), change.workers)
-            if not any(pod.phase == "Running" for pod in gone):
-                return False
-        return interrupts(one.tracked.job)
-
     def _steps(self, decision: Decision, now: Moment) -> Iterator[tuple[ScaledJob, Step]]:
-        states = {one.uid: self.state_of(one, now=now.wall) for one in decision.jobs}
+        states = {one.uid: self.saves.state_of(one, now=now.wall) for one in decision.jobs}
         late = [one for one in decision.jobs if states[one.uid] is not Readiness.READY]
-        if not late:
+        if (
+            not late
+            and not decision.again
+            and (stale := self.saves.stale(decision.jobs, now=now.wall))
+        ):
+            for one in stale:
+                one.requested = 0
+            place = self._open.index(decision)
+            self._open[place] = replace(decision, since=now.monotonic, again=True)
+        elif not late:
             self._open.remove(decision)
             yield from self._write(decision, now)
         elif now.monotonic - decision.since >= ANSWER_SECONDS:
@@ -150,7 +140,7 @@ class Rescalings:
         else:
             for one in late:
                 asks = states[one.uid] is Readiness.ASK and not one.requested
-                if asks and now.monotonic >= one.asks_at and (step := self._request(one)):
+                if asks and now.monotonic >= one.asks_at and (step := self.saves.request(one)):
                     yield one, step
 
     def _attempted(self, decision: Decision, now: Moment) -> list[tuple[ScaledJob, Step]]:
@@ -161,22 +151,11 @@ class Rescalings:
             self.failures.append((decision.jobs[0].tracked, error))
             self._open = [one for one in self._open if one is not decision]
             for one in decision.jobs:
-                self._await(one, awaited=False)
+                self.saves.forget(one)
                 one.tracked.finish()
                 self._cluster.sync_claims(one.tracked)
                 one.end(at=now.monotonic, pause=PAUSE_SECONDS)
             return []
-
-    def _request(self, one: ScaledJob) -> RequestCheckpoint | None:
-        pod = self._progress.printer(one.uid)
-        if pod is None or one.change is None:
-            return None
-        answered = self._progress.checkpoints(one.uid).answered or 0
-        one.requested = max(pod.checkpoint_request, answered) + 1
-        message = f"{one.change.why}; it is asked for a checkpoint first"
-        return RequestCheckpoint(
-            (pod,), one.requested, Verdict(names.REASON_AWAITS_CHECKPOINT, message)
-        )
 
     def _write(self, decision: Decision, now: Moment) -> Iterator[tuple[ScaledJob, Step]]:
         """Yield the writes of a decision whose jobs have all saved their work."""
@@ -187,7 +166,7 @@ class Rescalings:
                 return
             self._sizing.promise(rescue, now)
         for one in decision.jobs:
-            self._await(one, awaited=False)
+            self.saves.forget(one)
             step = self._sizing.step(one, now)
             if step is None:
                 one.end(at=now.monotonic)
@@ -202,8 +181,5 @@ class Rescalings:
     def _end(self, decision: Decision, *, at: float) -> None:
         for one in decision.jobs:
             if one.phase is Phase.SAVING:
-                self._await(one, awaited=False)
+                self.saves.forget(one)
                 one.end(at=at)
-
-    def _await(self, one: ScaledJob, *, awaited: bool) -> None:
-        self._progress.await_checkpoint(one.uid, awaited=awaited)

@@ -225,7 +225,7 @@ class Scaling:
             self._jobs.tell(one, None)
             return
         try:
-            ready = self._rescalings.state_of(one, now=now.wall)
+            ready = self._rescalings.saves.state_of(one, now=now.wall)
             would = self._decisions.would(one)
             self._jobs.tell(one, shown_of(one, ready, would=would, now=now.monotonic))
         except Exception as error:

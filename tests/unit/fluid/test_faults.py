@@ -376,6 +376,16 @@ def test_an_error_about_one_job_keeps_no_other_from_growing(
     assert sizes(of, "other")
 
 
+def test_of_two_that_give_the_one_that_saved_first_saves_again() -> None:
+    quick = replace(LONG, name="quick", answers=2.0)
+    slow = replace(LONG, name="slow", arrives=6.0, answers=80.0)
+    of = scaled_bed(quick, slow, replace(GANG, workers=4, steps=1000), cpu=8000).at(400)
+    assert (sizes(of, "quick"), sizes(of, "slow")) == ([2], [2])
+    asked = Counter(one.job for one in of.driver.written if isinstance(one.step, RequestCheckpoint))
+    assert asked == {"quick": 2, "slow": 1}
+    assert of.job("quick").training.lost < 30  # of one step a second and worker
+
+
 def test_the_guard_looks_again_once_a_node_is_allowed_again() -> None:
     other = replace(GANG, name="other", arrives=6.0, steps=8000)
     of = Bed(PERIODIC, other, GANG, policy=True, a=4000, b=2000).at(104)
