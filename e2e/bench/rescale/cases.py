@@ -19,7 +19,8 @@ DEFAULT_GRACE = 30
 TORCHRUN_LAST_CALL = 30
 """Seconds that torchrun waits for more workers if nobody says anything."""
 _TESTBED_GRACE = 2
-_KEPT_EVERY = 100
+_KEPT_EVERY = 300
+"""Steps from one checkpoint to the next, so far apart that the next one is not near by chance."""
 _PACE = {"PyTorchJob": 0.8, "TFJob": 0.3}
 """Seconds that a batch takes one worker: of a PyTorchJob a step's, which all workers share."""
 

@@ -5,6 +5,8 @@ import shutil
 from dataclasses import dataclass
 from typing import Any
 
+import urllib3
+
 from e2e.bench.companion.pods import Pods
 from e2e.bench.rescale.cases import GANG, TRAIN, Case, Pace, gang
 from e2e.bench.rescale.parts import NotSeenError, is_bound, is_whole, story
@@ -13,6 +15,7 @@ from e2e.bench.rescale.watch import SpoiledError, Watch
 from e2e.harness.jobs import PLURAL
 from e2e.harness.journal import redone, resumes
 from e2e.harness.training import policy
+from e2e.testbed.api import ApiError
 from e2e.testbed.progress import say
 
 Object = dict[str, Any]
@@ -20,6 +23,8 @@ _PATIENCE_SECONDS = 600.0
 """For the next thing to happen: a job that was asked for a checkpoint in vain is left alone for
 300 s."""
 _GANG_PLURAL = PLURAL["PyTorchJob"]
+_UNANSWERED = (ApiError, urllib3.exceptions.HTTPError)
+"""One request of the ten thousand of a benchmark may go wrong."""
 
 
 @dataclass(slots=True)
@@ -39,17 +44,21 @@ class _Run:
         self.create(_GANG_PLURAL, gang(self.pace))
         self.until(is_bound, "the gang is bound")
         say(f"    {watch.now():4.0f} s: the gang is bound after {watch.now() - came:.0f} s")
+        self.until(lambda one: is_bound(one) and all(pod.runs for pod in one.gang), "the gang runs")
+        self.until(lambda one: not any(pod.runs for pod in one.gang), "the gang's pods have ended")
+        went = watch.now()  # their room is free from now on, and a TFJob may grow within a second
         self.until(lambda _: watch.has_ended(GANG, _GANG_PLURAL), "the gang has trained")
         path = f"/apis/kubeflow.org/v1/namespaces/{self.pods.namespace}/{_GANG_PLURAL}/{GANG}"
         self.pods.bed.api.delete(path)
         self.until(lambda one: not one.gang, "the gang is gone")
-        went = watch.now()
         self.until(self.trains, "the job has grown back")
         say(f"    {watch.now():4.0f} s: the job has grown back after {watch.now() - went:.0f} s")
         return came, went
 
     def trains(self, one: Sample) -> bool:
-        """Return whether all of the job trains."""
+        """Return whether all of the job trains; raise SpoiledError if it has ended."""
+        if self.watch.has_ended(TRAIN, PLURAL[self.case.kind]):
+            raise SpoiledError("the job ended before it had all of its workers")
         world = resumes(self.watch.lines)[-1].world if resumes(self.watch.lines) else 0
         whole = is_whole(one) and len(one.workers) == self.case.pods
         return whole and one.steps and world in {0, self.case.pods}
@@ -76,7 +85,7 @@ def run(pods: Pods, case: Case, pace: Pace) -> Object:
             one.until(lambda _: one.watch.has_ended(TRAIN, PLURAL[case.kind]), "the job has ended")
             one.watch.look()
             return _measured(one.watch, times)
-    except NotSeenError as error:
+    except (NotSeenError, *_UNANSWERED) as error:
         raise SpoiledError(str(error)) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
