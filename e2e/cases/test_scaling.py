@@ -233,12 +233,16 @@ def test_a_number_of_workers_that_is_set_by_hand_in_the_middle_is_what_is_wanted
 ) -> None:
     scene, trained = waiting
     scene.edit({"pytorchReplicaSpecs": {"Worker": {"replicas": FULL - 1}}})
+    assert "that is the new wish" in scene.shows(names.REASON_RESTS)["message"]
     trained.program.silent = False
-    scene.made_room()
-    scene.clear()
     scene.patiently(lambda: len(scene.space.homes(TRAIN)) == FULL - 1)
-    assert FULL not in scene.sizes()
-    assert scene.asked() == FULL - 1
+    assert (scene.sizes(), scene.asked()) == ([], FULL - 1)
+    assert scene.space.view(GANG)["phase"] == "Queued"
+    scene.annotate({names.ELASTIC: "off"})
+    scene.patiently(lambda: scene.scaled() is None)
+    scene.annotate({names.ELASTIC: f"{LEAST}-{FULL}"})
+    scene.made_room()
+    assert scene.sizes() == [LEAST]
 
 
 @pytest.mark.long
@@ -274,7 +278,7 @@ def test_a_quota_that_refuses_growth_leaves_the_job_as_it_is(play: Play) -> None
     scene, _ = play()
     scene.crowd()
     scene.made_room()
-    quota = limit_pods(scene.space, LEAST + WAITING)
+    quota = limit_pods(scene.space, LEAST)
     scene.clear()
     scene.space.phase(GANG, "Finished")
     scene.patiently(lambda: "quota" in (scene.scaled() or {}).get("message", ""))

@@ -17,6 +17,7 @@ from kfext.names import PLACED
 from kfext.state.cluster import Cluster
 from kfext.state.queue import Queue
 from kfext.state.scaling.growth import MOST_LOOKED, Limit
+from kfext.state.scaling.guard import Guard
 from kfext.state.scaling.in_turn import InTurn
 from kfext.state.scaling.rescalings import Rescalings
 from kfext.state.scaling.scaled_job import ScaledJob, is_scaled, is_whole
@@ -46,7 +47,9 @@ class Decisions:
         self._guard, self._growth = rescalings.guard, rescalings.growth
         self._settings_of = settings_of
         self._promised: dict[str, float] = {}
-        self._would: dict[str, str] = {}
+        self._foreseen = Guard(queue, rescalings.room, settings_of)
+        self._would_get: dict[str, str] = {}
+        self._would_give: dict[str, str] = {}
         self._backs, self._observed = InTurn(MOST_LOOKED), InTurn(MOST_LOOKED)
         self._quiet_since = math.inf
 
@@ -62,7 +65,6 @@ class Decisions:
         if not self._jobs.by_uid:
             return
         limit = self._growth.limit(now=now.wall)
-        self._foresee(limit, now)
         free = [one for one in self._jobs.by_uid.values() if self._is_free(one, now)]
         for one in self._backs.some([one for one in free if self._is_to_give_back(one)]):
             if change := self._tried(one, partial(self._give_back, one, limit, now)):
@@ -72,6 +74,7 @@ class Decisions:
             if change := _unpaid(one):
                 self._rescalings.begin([(one, change)], at=at)
         acting = [one for one in acting if one.change is None]
+        seen = [one for one in free if one.choice.mode is Mode.OBSERVE and not one.unfit]
         waiting = self._starving(now)
         if waiting is not None:
             try:
@@ -79,19 +82,30 @@ class Decisions:
             except Exception as error:
                 self._rescalings.failures.append((waiting, error))
         self._grow(acting, limit, now)
+        self._foresee_growth(seen, limit, now)
+        self._foresee_giving(seen, None if self._rescalings.rescuing else waiting, now)
 
     def would(self, one: ScaledJob) -> str:
         """Return what would be done with a job that the policy may only observe, empty: nothing."""
-        return self._would.get(one.uid, "") if one.choice.mode is Mode.OBSERVE else ""
+        return self._would_give.get(one.uid) or self._would_get.get(one.uid, "")
 
-    def _foresee(self, limit: Limit, now: Moment) -> None:
-        """Find out what would be done with some of the jobs that the policy may only observe."""
-        seen = [one for one in self._jobs.by_uid.values() if one.choice.mode is Mode.OBSERVE]
-        self._would = {one.uid: self._would.get(one.uid, "") for one in seen}
+    def _foresee_growth(self, seen: list[ScaledJob], limit: Limit, now: Moment) -> None:
+        """Find out how some of the jobs would grow that the policy may only observe."""
+        self._would_get = {one.uid: self._would_get.get(one.uid, "") for one in seen}
         for one in self._observed.some(seen):
             change = self._tried(one, partial(self._growth.change, one, limit, now=now.wall))
             would = f"it would get {words.workers(change.workers)}" if change else ""
-            self._would[one.uid] = would
+            self._would_get[one.uid] = would
+
+    def _foresee_giving(
+        self, seen: list[ScaledJob], waiting: TrackedJob | None, now: Moment
+    ) -> None:
+        """Find out what those jobs would give for one that waits."""
+        rescue = waiting and self._foreseen.rescue(waiting, seen, now=now.wall)
+        self._would_give = {
+            uid: f"it would go down to {words.workers(workers)}, for a job that waits"
+            for uid, workers in (rescue.sizes.items() if rescue else ())
+        }
 
     def _starving(self, now: Moment) -> TrackedJob | None:
         """Return the job for which workers are to be given up, unless that is under way for one."""

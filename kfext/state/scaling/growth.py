@@ -79,7 +79,11 @@ class Growth:
     def change(self, one: ScaledJob, limit: Limit, *, now: float) -> Change | None:
         """Return how a job is to grow now, None if it is not to."""
         workers = self.size(one, limit, now=now)
-        return _change(one, workers) if workers > one.sizes.now else None
+        if workers > one.sizes.now:
+            return _change(one, workers)
+        short = one.sizes.now < one.sizes.asked
+        one.hindered = self._room.quota_refuses(one, one.sizes.now + 1) if short else ""
+        return None
 
     def size(self, one: ScaledJob, limit: Limit, *, now: float) -> int:
         """Return the size to which a job is to grow now, its present one if it is not to."""

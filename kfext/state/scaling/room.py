@@ -94,7 +94,7 @@ class ScaleRoom:
         tracked = one.tracked
         job, plan = with_workers(tracked.job, workers), tracked.plan
         pods = present(job, self._cluster.pods(one.uid))
-        if plan is None or self._beyond_quota(one, workers):
+        if plan is None or self.quota_refuses(one, workers):
             return None
         members = members_of(hosted(job) if plan.port else job, pods.values())
         found = place(
@@ -135,11 +135,12 @@ class ScaleRoom:
         more = workers - one.sizes.now
         return one.sizes.now + (min(more, max(0, int(left // each))) if each else more)
 
-    def _beyond_quota(self, one: ScaledJob, workers: int) -> bool:
-        """Return whether a quota of the namespace would refuse the pods of more workers."""
+    def quota_refuses(self, one: ScaledJob, workers: int) -> str:
+        """Return why a quota of the namespace would refuse so many workers, empty if none would."""
         tracked = one.tracked
         quota = self._queue.quotas.of(tracked, self._queue.classes)
         if not quota.quotas:
-            return False
+            return ""
         need = demand(with_workers(tracked.job, workers), self._cluster.pods(one.uid))
-        return quota.shortage(need) is not None
+        found = quota.shortage(need)
+        return found.message if found else ""

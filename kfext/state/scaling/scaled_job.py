@@ -41,6 +41,7 @@ class ScaledJob:
     `resting`: why it is to be left alone from now on, empty if it is not any more; None once its
         state says so.
     `unfit`: why it is left alone, empty if it is not.
+    `hindered`: which quota keeps it from getting back what it asked for, empty if none does.
     """
 
     tracked: TrackedJob
@@ -68,6 +69,7 @@ class ScaledJob:
     refused: Verdict | None = None
     resting: str | None = None
     unfit: str = ""
+    hindered: str = ""
     shown: Shown | None = None
 
     @property

@@ -13,6 +13,7 @@ from kfext.core.companion.shown import Shown
 from kfext.core.elastic import workers_of
 from kfext.core.lifecycle.steps import SaveState, Step
 from kfext.core.scale.change import Cause, Change, Phase, starts_anew
+from kfext.core.scale.stand_down import why_not_scaled
 from kfext.core.settings.resolve import Settings
 from kfext.model.moment import Moment
 from kfext.model.pod import Pod
@@ -187,6 +188,8 @@ class Scaling:
 
     def _is_void(self, one: ScaledJob, pods: tuple[Pod, ...]) -> bool:
         """Return whether a change that is not written yet is not wanted any more."""
+        if why_not_scaled(one.tracked.job):
+            return True  # by now somebody else scales it, or its form has changed
         cause = one.change.cause if one.change else None
         # What is taken back in place may be workers that found no place.
         in_place = cause is Cause.TAKE_BACK and not starts_anew(one.tracked.job)

@@ -30,12 +30,12 @@ def _verdicts(one: ScaledJob, ready: Readiness, *, would: str, now: float) -> It
         elif one.phase is not Phase.TRIAL:
             message = f"it has {words.workers(sizes.now)}: {change.why}"
             yield Verdict(names.REASON_RESCALING, message)
-    if one.refused is not None and now < one.not_before:
-        yield one.refused
     if rests := one.tracked.state.scale.rests:
         yield Verdict(names.REASON_RESTS, rests)
     if one.unfit:
         yield Verdict(names.REASON_STANDS_DOWN, one.unfit)
+    if one.refused is not None and now < one.not_before:
+        yield one.refused
     if ready is Readiness.NEVER:
         message = "it has shown no checkpoint yet, so another number of workers would cost it work"
         yield Verdict(names.REASON_NO_CHECKPOINT, message)
@@ -43,7 +43,8 @@ def _verdicts(one: ScaledJob, ready: Readiness, *, would: str, now: float) -> It
         yield Verdict(names.REASON_WOULD_SCALE, would)
     has = f"it has {sizes.now} of the {words.workers(sizes.asked)} that it asked for"
     if sizes.now < sizes.asked:
-        yield Verdict(names.REASON_SHRUNK, f"{has}; it gets the others once there is room")
+        others = one.hindered or "it gets the others once there is room"
+        yield Verdict(names.REASON_SHRUNK, f"{has}; {others}")
     if sizes.now > sizes.asked:
         message = f"it asked for {words.workers(sizes.asked)} and has {sizes.now}"
         yield Verdict(names.REASON_GROWN, message)

@@ -114,6 +114,16 @@ def test_a_job_that_a_person_suspends_holds_up_nobody_elses_growth(
     assert not scaling(of)._jobs.any_changes
 
 
+def test_an_autoscaler_that_comes_while_a_checkpoint_is_awaited_has_the_job_for_itself() -> None:
+    of = until(scaled_bed(replace(LONG, answers=20.0), GANG), Phase.SAVING)
+    of.write("train", "spec", "elasticPolicy", "metrics", value=[{"type": "Resource"}])
+    of.at(of.clock.now + 200)
+    assert sizes(of) == []
+    found = of.driver.shown["train", names.SCALED]
+    assert found is not None
+    assert found.verdict.reason == names.REASON_STANDS_DOWN
+
+
 def test_a_job_whose_log_cannot_be_read_any_more_holds_up_nobody_elses_growth(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

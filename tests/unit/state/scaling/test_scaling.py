@@ -7,6 +7,7 @@ import pytest
 from kfext import names
 from kfext.core.lifecycle.steps import RequestCheckpoint, Rescale, RestartWorkers
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
+from kfext.model.quota import Quota
 from tests.unit.fluid.bed import (
     ANEW,
     DYNAMIC,
@@ -123,6 +124,30 @@ def test_a_policy_that_may_only_observe_shows_what_it_would_do() -> None:
     of.at(300)
     assert sizes(of) == []
     assert shown(of) == (False, names.REASON_WOULD_SCALE)
+
+
+def test_a_policy_that_may_only_observe_shows_what_a_job_would_give() -> None:
+    of = scaled_bed(LONG, GANG)
+    choice = PolicyChoice(Mode.OBSERVE)
+    of.planner.settings.observe_policy(TrainingPolicy("see", companion={"scale": choice}))
+    of.at(200)
+    found = of.driver.shown["train", names.SCALED]
+    assert found is not None
+    assert found.verdict.message == "it would go down to 2 workers, for a job that waits"
+    assert sizes(of) == []
+
+
+def test_a_quota_that_keeps_a_job_small_is_named() -> None:
+    of = scaled_bed(PERIODIC, GANG)
+    while not sizes(of):
+        of.at(of.clock.now + 1)
+    full = Quota("team", "tight", hard={"pods": 4}, used={"pods": 4})
+    of.planner.queue.quotas.observe_quota(None, full)
+    of.at(600)
+    found = of.driver.shown["train", names.SCALED]
+    assert found is not None
+    assert "tight" in found.verdict.message
+    assert sizes(of) == [2]
 
 
 def test_a_job_grows_beyond_what_it_asked_for_where_that_pays() -> None:

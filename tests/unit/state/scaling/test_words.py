@@ -38,8 +38,7 @@ def refused(*, until: float) -> ScaledJob:
     return one
 
 
-def unfit() -> ScaledJob:
-    one = scaled()
+def unfit(one: ScaledJob) -> ScaledJob:
     one.unfit = "Kueue manages it"
     return one
 
@@ -97,9 +96,29 @@ CASES: dict[str, tuple[ScaledJob, Readiness, str, bool, str]] = {
         names.REASON_AS_ASKED,
     ),
     "the policy rests": (scaled(state=RESTING), Readiness.READY, "", False, names.REASON_RESTS),
-    "it cannot be scaled": (unfit(), Readiness.NEVER, "", False, names.REASON_STANDS_DOWN),
+    "it cannot be scaled": (
+        unfit(scaled()),
+        Readiness.NEVER,
+        "",
+        False,
+        names.REASON_STANDS_DOWN,
+    ),
+    "it cannot be scaled any more, and was refused a moment ago": (
+        unfit(refused(until=60.0)),
+        Readiness.READY,
+        "",
+        False,
+        names.REASON_STANDS_DOWN,
+    ),
     "it would be": (scaled(), Readiness.READY, "to 5", False, names.REASON_WOULD_SCALE),
     "it has saved nothing": (scaled(), Readiness.NEVER, "", False, names.REASON_NO_CHECKPOINT),
+    "it would be if it had saved": (
+        scaled(),
+        Readiness.NEVER,
+        "to 5",
+        False,
+        names.REASON_NO_CHECKPOINT,
+    ),
 }
 
 
@@ -117,6 +136,11 @@ def test_what_is_shown(
 def test_the_words_give_both_numbers() -> None:
     one = scaled(now=2, state=JobState(asked=4, admitted=2))
     found = shown_of(one, Readiness.READY, would="", now=0.0)
-    assert "2 of the 4 workers" in found.verdict.message
+    assert found.verdict.message.endswith(
+        "2 of the 4 workers that it asked for; it gets the others once there is room"
+    )
+    one.hindered = "quota q allows 2 pods"
+    found = shown_of(one, Readiness.READY, would="", now=0.0)
+    assert found.verdict.message.endswith("it asked for; quota q allows 2 pods")
     one.sizes = replace(one.sizes, asked=2)
     assert "2 workers" in shown_of(one, Readiness.READY, would="", now=0.0).verdict.message
