@@ -8,7 +8,7 @@ running jobs grow into what is free.
 
 Its faults are kept, since they are what is compared:
 - The guard makes room for the fewest workers of the head alone and forgets its servers.
-- Victims are the oldest jobs, whatever they have; none is asked for a checkpoint.
+- Victims are the jobs that run longest, whatever they have; none is asked for a checkpoint.
 - What is taken is not free before a later pass, so younger jobs may be admitted in between.
 - A pass admits one job, and if the guard cannot help the head, none.
 - While a head starves nothing grows, though it may fit nowhere.
@@ -16,10 +16,12 @@ Its faults are kept, since they are what is compared:
   what it got on one node is forgotten on the next.
 
 The published code also knows pods with a high priority and fractions of GPUs, which do not occur
-here. Where it iterates over a map, here is the order of the nodes, and of a job's workers.
+here. Where it iterates over a map, here is the order of the nodes, and on each of them a job's last
+worker comes first: the operator removes the last one, so any other would cost two their progress.
 
-`servers` are the pods of a job that it never takes, as are parameter servers. Amounts are CPU in
-millicores and memory in bytes; times are in seconds of any clock.
+It never takes parameter servers (`servers`), nor the first worker, which is the master of a job
+without another. Amounts are CPU in millicores and memory in bytes; times are in seconds of any
+clock.
 """
 
 from collections.abc import Mapping, Sequence
@@ -96,7 +98,7 @@ class Dragon:
     def run(
         self, free: Free, *, waiting: Sequence[Job], running: Sequence[Running], now: float
     ) -> list[Action]:
-        """Make one pass; both lists are in the order in which the jobs came.
+        """Make one pass. Jobs that wait are in order of arrival, those that run in order of start.
 
         `free`: what each node could still hold by the requests of all pods that have not ended.
         """
@@ -148,10 +150,13 @@ def _shrinks(free: Free, head: Job, running: Sequence[Running]) -> list[Shrink] 
 def _victims(one: Running) -> Sequence[int]:
     """Return the workers of a job that may be taken, those beside its server last."""
     with_server = next(iter(one.servers.values()), None)
-    order = sorted(
-        one.workers, key=lambda index: (one.workers[index] == with_server, one.workers[index])
-    )
-    return order[: max(0, len(order) - one.job.least)]
+
+    def rank(index: int) -> tuple[bool, str, int]:
+        node = one.workers[index]
+        return node == with_server, node, -index
+
+    order = sorted((index for index in one.workers if index > 0), key=rank)
+    return order[: max(0, len(one.workers) - one.job.least)]
 
 
 def _start(free: Free, waiting: Sequence[Job]) -> Start | None:

@@ -59,8 +59,8 @@ class Dragon(Arm):
     """DRAGON as published: jobs are suspended until it starts them, and it binds their pods.
 
     The jobs of torchrun have what lets workers come and go, with the settings that kfext writes, so
-    that policies are compared and not these. The worker at which the others meet counts as a
-    server: DRAGON knows no such jobs, and they would not survive its loss.
+    that policies are compared and not these. Their workers meet at the first one, which DRAGON
+    never takes.
     """
 
     sources = tuple(Path(str(one.__file__)) for one in (dragon, dragon_nodes, seats, commands))

@@ -10,7 +10,7 @@ from e2e.testbed.api import ApiError
 
 Object = dict[str, Any]
 _CHANGED = (404, 409)
-"""The API server's answers for a pod that has gone or changed meanwhile."""
+"""The API server's answers for a job or pod that has gone or changed meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ Command = Resize | Delete | Bind
 
 
 def carry_out(command: Command, pods: Pods) -> None:
-    """Do it in a namespace, unless the pod that it is about has gone or changed."""
+    """Do it in a namespace, unless the job or pod that it is about has gone or changed."""
     api = pods.bed.api
     try:
         match command:

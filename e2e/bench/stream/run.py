@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import urllib3
 
@@ -108,14 +109,25 @@ class _Run:
             for body in self._pods.bed.api.get(self._path(plural))["items"]
         }
         bodies = [pod for pod in self._pods.bodies() if JOB_NAME in pod["metadata"]["labels"]]
-        for name in self._open():
+        for name, story in self._stories.items():
             own = [pod for pod in bodies if pod["metadata"]["labels"][JOB_NAME] == name]
-            story = self._stories[name]
-            story.see(jobs[name], own, now=self._now())
+            if story.ended is None:
+                story.see(jobs[name], own, now=self._now())
+                if story.ended is not None:
+                    say(f"    {story.ended:4.0f} s: {name} {story.outcome}")
             if story.ended is not None:
-                say(f"    {story.ended:4.0f} s: {name} {story.outcome}")
+                self._clear(name, own)
         self._arm.look(jobs, bodies, now=self._now())
         return sum(pod["status"].get("phase") == "Running" for pod in bodies)
+
+    def _clear(self, name: str, own: Sequence[Object]) -> None:
+        """Delete the pods that a job has left; once more at the next look if that failed.
+
+        An agent of torchrun that comes too late restarts for ever, and keeps its CPU from others.
+        """
+        if any("deletionTimestamp" not in pod["metadata"] for pod in own):
+            selector = quote(f"{JOB_NAME}={name}", safe="")
+            self._pods.bed.api.delete(f"{self._pods.path}?labelSelector={selector}")
 
     def _open(self) -> list[str]:
         return [name for name, story in self._stories.items() if story.ended is None]

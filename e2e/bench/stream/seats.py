@@ -1,11 +1,14 @@
 """Which pod of DRAGON's jobs goes where, and what has to be done for that. No I/O.
 
+What DRAGON decides changes the plan, and what is done follows from how the cluster differs from the
+plan: a request that was lost is made again at the next look.
+
 The operator removes the workers with the highest indices, DRAGON those that it has chosen. So a
 worker that keeps its node but not its index begins anew: it is created again under the index of one
 that was chosen, on the node of one that the operator removed.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from e2e.bench.baselines.dragon import (
@@ -37,6 +40,7 @@ class Seats:
         self._passes = Passes()
         self._jobs: dict[str, tuple[StreamJob, Job]] = {}
         self._nodes: dict[Seat, str] = {}
+        self._started: list[str] = []
 
     def submit(self, job: StreamJob, *, now: float) -> None:
         """Take in a job that comes."""
@@ -47,16 +51,19 @@ class Seats:
     ) -> list[Command]:
         """Return what is to be done now, by what is there."""
         for name in [name for name in self._jobs if _has_ended(jobs.get(name, {}))]:
-            del self._jobs[name]
-            self._nodes = {seat: node for seat, node in self._nodes.items() if seat[0] != name}
+            self._forget(name)
         there = {seat: pod for pod in pods if (seat := self._seat(pod)) and not _ends(pod)}
-        found: list[Command] = []
         looks = frozenset((pod["metadata"]["uid"], _node(pod), _ends(pod)) for pod in pods)
         phases = frozenset((pod["metadata"]["uid"], pod["status"].get("phase")) for pod in pods)
         if self._passes.due((looks, phases, frozenset(self._jobs)), now=now):
             for action in self._decided(now=now):
-                found += self._commands(action, there)
-        return [*found, *self._bindings(pods, there)]
+                self._take_in(action)
+        return [*self._resizes(jobs), *self._moves(there), *self._bindings(pods, there)]
+
+    def _forget(self, name: str) -> None:
+        del self._jobs[name]
+        self._started = [one for one in self._started if one != name]
+        self._nodes = {seat: node for seat, node in self._nodes.items() if seat[0] != name}
 
     def _decided(self, *, now: float) -> list[Action]:
         """Return what a pass decides.
@@ -66,9 +73,8 @@ class Seats:
         free = dict(self._whole)
         for node in self._nodes.values():
             free[node] = plus(free[node], NEED, times=-1)
-        started = {seat[0] for seat in self._nodes}
-        waiting = [one for name, (_, one) in self._jobs.items() if name not in started]
-        running = [self._running(one) for name, (_, one) in self._jobs.items() if name in started]
+        waiting = [one for name, (_, one) in self._jobs.items() if name not in self._started]
+        running = [self._running(self._jobs[name][1]) for name in self._started]
         return self._dragon.run(free, waiting=waiting, running=running, now=now)
 
     def _running(self, job: Job) -> Running:
@@ -78,38 +84,42 @@ class Seats:
 
         return Running(job, nodes(servers=True), nodes(servers=False))
 
-    def _commands(self, action: Action, there: Mapping[Seat, Object]) -> Iterator[Command]:
-        """Take in a decision; yield what it needs beside bindings."""
+    def _take_in(self, action: Action) -> None:
+        """Change the plan as it was decided."""
         match action:
             case Start(job, servers, workers):
-                self._nodes |= {(job.name, True, n): node for n, node in enumerate(servers)}
-                self._nodes |= {(job.name, False, n): node for n, node in enumerate(workers)}
-                yield self._resized(job.name, starts=True)
+                self._started.append(job.name)
+                self._plan(job.name, servers, servers=True)
+                self._plan(job.name, workers)
             case Grow(name, nodes):
-                first = self._size(name)
-                self._nodes |= {(name, False, n): node for n, node in enumerate(nodes, first)}
-                yield self._resized(name)
+                self._plan(name, nodes, first=self._size(name))
             case Shrink(name, victims):
-                yield from self._shrunk(name, victims, there)
+                size = self._size(name)
+                own = {index: self._nodes.pop((name, False, index)) for index in range(size)}
+                self._plan(name, renumbered(own, victims))
 
-    def _shrunk(
-        self, name: str, victims: frozenset[int], there: Mapping[Seat, Object]
-    ) -> Iterator[Command]:
-        own = {index: self._nodes.pop((name, False, index)) for index in range(self._size(name))}
-        kept, anew = renumbered(own, victims)
-        self._nodes |= {(name, False, index): node for index, node in kept.items()}
-        yield self._resized(name)
-        for index in anew:
-            if pod := there.get((name, False, index)):
+    def _plan(
+        self, name: str, nodes: Iterable[str], *, servers: bool = False, first: int = 0
+    ) -> None:
+        """Note the nodes of servers or workers of a job, which have indices from `first` on."""
+        self._nodes |= {(name, servers, n): node for n, node in enumerate(nodes, first)}
+
+    def _resizes(self, jobs: Mapping[str, Object]) -> Iterator[Resize]:
+        """Yield what started jobs are to be like, of those that are not like it."""
+        for name in self._started:
+            job = self._jobs[name][0]
+            spec: Object = {"runPolicy": {"suspend": False}}
+            if job.elastic:
+                type_ = "pytorchReplicaSpecs" if job.kind == "PyTorchJob" else "tfReplicaSpecs"
+                spec[type_] = {"Worker": {"replicas": self._size(name)}}
+            if not _has(jobs[name]["spec"], spec):
+                yield Resize(job, {"spec": spec})
+
+    def _moves(self, there: Mapping[Seat, Object]) -> Iterator[Delete]:
+        """Yield the pods that are to be on another node, where they are created again."""
+        for seat, pod in there.items():
+            if (node := _node(pod)) and self._nodes.get(seat, node) != node:
                 yield Delete(pod["metadata"]["name"])
-
-    def _resized(self, name: str, *, starts: bool = False) -> Resize:
-        job, size = self._jobs[name][0], self._size(name)
-        body: Object = {"spec": {"runPolicy": {"suspend": False}} if starts else {}}
-        if job.elastic:
-            type_ = "pytorchReplicaSpecs" if job.kind == "PyTorchJob" else "tfReplicaSpecs"
-            body["spec"][type_] = {"Worker": {"replicas": size + job.as_worker}}
-        return Resize(job, body)
 
     def _bindings(self, pods: Sequence[Object], there: Mapping[Seat, Object]) -> Iterator[Bind]:
         """Yield where pods go whose nodes have room by now; a kubelet would fail others."""
@@ -139,28 +149,28 @@ class Seats:
         type_ = labels[names.REPLICA_TYPE].lower()
         if name not in self._jobs or _is_over(pod):
             return None
-        job = self._jobs[name][0]
-        if job.as_worker:
-            return (name, True, 0) if index == 0 else (name, False, index - 1)
         if type_ == "ps":
             return (name, True, index)
-        rigid_worker = not job.elastic and type_ == "worker"
+        rigid_worker = not self._jobs[name][0].elastic and type_ == "worker"
         return (name, False, index + rigid_worker)
 
 
-def renumbered(
-    nodes: Mapping[int, str], victims: frozenset[int]
-) -> tuple[dict[int, str], list[int]]:
-    """Return the nodes of workers once some were taken, and which of them have to begin anew.
+def renumbered(nodes: Mapping[int, str], victims: frozenset[int]) -> list[str]:
+    """Return the nodes of workers, by index, once some were taken.
 
     Those that are left have the lowest indices. One whose index is that of a victim takes the node
     of one that loses its index.
     """
     size = len(nodes) - len(victims)
-    anew = [index for index in range(size) if index in victims]
-    moved = [nodes[index] for index in range(size, len(nodes)) if index not in victims]
-    kept = {index: nodes[index] for index in range(size) if index not in victims}
-    return {**kept, **dict(zip(anew, moved, strict=True))}, anew
+    moved = (nodes[index] for index in range(size, len(nodes)) if index not in victims)
+    return [next(moved) if index in victims else nodes[index] for index in range(size)]
+
+
+def _has(found: object, wanted: object) -> bool:
+    """Return whether an object is as wanted, whatever else it has."""
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        return all(_has(found.get(key), value) for key, value in wanted.items())
+    return found == wanted
 
 
 def _node(pod: Object) -> str:

@@ -22,7 +22,7 @@ NEED = (MILLICORES, MEMORY)
 _ARRIVING = 0.5
 """Of the time that the stream takes, the part in which jobs come."""
 _FEWEST_STEPS = 20
-_BATCH = {"PyTorchJob": 32768, "TFJob": 2048}
+_BATCH = {"PyTorchJob": 4096, "TFJob": 2048}
 """So large that a step is computation: of all workers together, or of each."""
 _KEPT_EVERY = {"PyTorchJob": 50, "TFJob": 300}
 
@@ -47,14 +47,9 @@ class StreamJob:
         return self.least < self.most
 
     @property
-    def never_taken(self) -> int:
-        """Pods that DRAGON never takes: the parameter server, or where torchrun's workers meet."""
-        return int(self.elastic)
-
-    @property
-    def as_worker(self) -> int:
-        """Training pods that are never taken."""
-        return int(self.elastic and self.kind == "PyTorchJob")
+    def servers(self) -> int:
+        """Parameter servers, which are no training pods."""
+        return int(self.kind == "TFJob")
 
     def manifest(self, *, minutes: float, folder: Path) -> Object:
         """Return what is submitted; an elastic job has its checkpoints in a folder of its own."""
@@ -76,9 +71,9 @@ class StreamJob:
 
     def for_dragon(self, submitted: float) -> dragon.Job:
         """Return it as DRAGON sees it."""
-        least, asked, most = (size - self.as_worker for size in (self.least, self.asked, self.most))
+        least, asked, most = self.least, self.asked, self.most
         return dragon.Job(
-            self.name, submitted, self.never_taken, NEED, NEED, least=least, asked=asked, most=most
+            self.name, submitted, self.servers, NEED, NEED, least=least, asked=asked, most=most
         )
 
 

@@ -79,6 +79,7 @@ OLD, NEW = (job(name, workers=(1, 3, 3)) for name in ("old", "new"))
 FULL = [running(OLD, "aab"), running(NEW, "bcc")]
 """Six pods on three nodes of two each."""
 GANG = job("gang", at=0.0, workers=(2, 2, 2))
+SINGLE = replace(GANG, least=1, asked=1, most=1)
 
 
 def test_a_pass_admits_only_the_first_job_that_has_room() -> None:
@@ -103,7 +104,7 @@ def test_a_job_starts_with_fewer_workers_than_it_asked_for_but_with_all_servers(
 def test_workers_are_taken_once_the_head_of_the_queue_has_waited_for_30_s() -> None:
     assert after(29.9, nodes(0, 0, 0), waiting=[GANG], runs=FULL) == []
     assert after(30, nodes(0, 0, 0), waiting=[GANG], runs=FULL) == [
-        Shrink("old", frozenset({0, 1}))
+        Shrink("old", frozenset({1, 2}))
     ]
 
 
@@ -112,31 +113,43 @@ def test_only_the_head_of_the_queue_is_looked_at() -> None:
     assert after(35, nodes(0, 0, 0), waiting=[young, GANG], runs=FULL) == []
 
 
-def test_the_oldest_job_gives_first_though_another_has_more_a_fault() -> None:
+def test_the_job_that_runs_longest_gives_first_though_another_has_more_a_fault() -> None:
     rich = running(job("rich", workers=(1, 5, 5)), "abcab")
     poor = running(job("poor", workers=(1, 2, 2)), "cc")
-    single = replace(GANG, least=1, asked=1, most=1)
-    assert after(30, nodes(0, 0, 0), waiting=[single], runs=[poor, rich]) == [
-        Shrink("poor", frozenset({0}))
+    assert after(30, nodes(0, 0, 0), waiting=[SINGLE], runs=[poor, rich]) == [
+        Shrink("poor", frozenset({1}))
     ]
 
 
 def test_no_job_is_shrunk_below_its_fewest_workers() -> None:
     bigger = replace(GANG, least=3, asked=3, most=3)
     assert after(30, nodes(0, 0, 0), waiting=[bigger], runs=FULL) == [
-        Shrink("old", frozenset({0, 1})),
-        Shrink("new", frozenset({0})),
+        Shrink("old", frozenset({1, 2})),
+        Shrink("new", frozenset({2})),
     ]
+    runs = [running(job("any", workers=(3, 4, 4)), "abab")]
+    assert after(30, nodes(0, 0), waiting=[SINGLE], runs=runs) == [Shrink("any", frozenset({2}))]
+    assert after(30, nodes(0, 0), waiting=[GANG], runs=runs) == []
+
+
+def test_the_first_worker_is_never_taken_even_of_a_job_that_may_have_none() -> None:
+    runs = [running(job("any", workers=(0, 2, 2)), "ab")]
+    assert after(30, nodes(0, 0), waiting=[SINGLE], runs=runs) == [Shrink("any", frozenset({1}))]
+    assert after(30, nodes(0, 0), waiting=[GANG], runs=runs) == []
+
+
+def test_of_the_workers_on_one_node_the_last_ones_are_taken() -> None:
+    runs = [running(job("any", workers=(1, 4, 4)), "aaaa")]
+    assert after(30, nodes(0), waiting=[GANG], runs=runs) == [Shrink("any", frozenset({3, 2}))]
 
 
 def test_workers_on_the_node_of_the_server_are_taken_last() -> None:
     one = running(job("trained", servers=1, workers=(1, 3, 3)), "aba", servers="a")
-    single = replace(GANG, least=1, asked=1, most=1)
-    assert after(30, nodes(0, 0), waiting=[single], runs=[one]) == [
+    assert after(30, nodes(0, 0), waiting=[SINGLE], runs=[one]) == [
         Shrink("trained", frozenset({1}))
     ]
     assert after(30, nodes(0, 0), waiting=[GANG], runs=[one]) == [
-        Shrink("trained", frozenset({1, 0}))
+        Shrink("trained", frozenset({1, 2}))
     ]
 
 
@@ -144,7 +157,7 @@ def test_the_guard_forgets_the_server_of_the_job_that_waits_a_fault() -> None:
     needs_three = job("trained", servers=1, workers=(2, 2, 2))
     # Room for two: its workers would fit, but not with the server.
     found = after(30, nodes(0, 0, 0), waiting=[needs_three], runs=FULL)
-    assert found == [Shrink("old", frozenset({0, 1}))]
+    assert found == [Shrink("old", frozenset({1, 2}))]
 
 
 def test_nothing_is_taken_if_the_fewest_workers_have_room_already() -> None:
@@ -164,12 +177,12 @@ def test_what_is_taken_is_not_free_in_the_same_pass_and_a_younger_job_may_start_
     small = job("small", workers=(1, 1, 1))
     runs = [running(OLD, "aab")]
     assert after(30, nodes(0, 100), waiting=[GANG, small], runs=runs) == [
-        Shrink("old", frozenset({0})),
+        Shrink("old", frozenset({1})),
         Start(small, (), ("node-b",)),
     ]
 
 
-def test_running_jobs_fill_the_nodes_after_a_minute_without_action_in_order_of_arrival() -> None:
+def test_running_jobs_fill_the_nodes_after_a_minute_without_action_one_by_one() -> None:
     first, second = (
         job(name, workers=(1, 1, most)) for name, most in (("first", 2), ("second", 9))
     )

@@ -1,14 +1,13 @@
 """What DRAGON's decisions become in the cluster: sizes, deletions and bindings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from e2e.bench.stream.commands import Bind, Command, Delete, Resize, carry_out
+from e2e.bench.stream.commands import Bind, Command, Delete, Resize
 from e2e.bench.stream.seats import Seats, renumbered
 from e2e.bench.stream.workload import MEMORY, StreamJob
-from e2e.testbed.api import ApiError
 from kfext import names
 
 Object = dict[str, Any]
@@ -17,9 +16,29 @@ SERVED = StreamJob("served", "TFJob", 1, 2, 4, steps=1)
 RIGID = StreamJob("rigid", "PyTorchJob", 2, 2, 2, steps=1)
 
 
-def seats(nodes: int = 2) -> Seats:
-    """Return the controller over nodes of two pods each."""
-    return Seats({f"node-{n}": (350, 3 * MEMORY) for n in range(nodes)}, began=0.0)
+class Jobs:
+    """DRAGON over nodes of two pods each, beside the jobs as the API server has them."""
+
+    def __init__(self, nodes: int = 2) -> None:
+        self._seats = Seats({f"node-{n}": (350, 3 * MEMORY) for n in range(nodes)}, began=0.0)
+        self._bodies: dict[str, Object] = {}
+
+    def submit(self, job: StreamJob, *, now: float) -> None:
+        self._seats.submit(job, now=now)
+        spec = {"runPolicy": {"suspend": True}, **workers(job, job.asked)}
+        self._bodies[job.name] = {"spec": spec}
+
+    def end(self, job: StreamJob) -> None:
+        conditions = [{"type": "Succeeded", "status": "True"}]
+        self._bodies[job.name]["status"] = {"conditions": conditions}
+
+    def look(self, pods: Sequence[Object], now: float, *, lost: bool = False) -> list[Command]:
+        """Return what is to be done; jobs are changed as it says unless that is lost."""
+        found = self._seats.look(self._bodies, pods, now=now)
+        for one in found:
+            if isinstance(one, Resize) and not lost:
+                self._bodies[one.job.name]["spec"] |= one.body["spec"]
+        return found
 
 
 def pod(job: str, type_: str, index: int, node: str = "", **more: Any) -> Object:
@@ -37,57 +56,56 @@ def pod(job: str, type_: str, index: int, node: str = "", **more: Any) -> Object
     return {"metadata": metadata, "spec": spec, "status": {"phase": phase}}
 
 
-def resize(job: StreamJob, workers: int | None, *, starts: bool = False) -> Resize:
-    spec: Object = {"runPolicy": {"suspend": False}} if starts else {}
-    if workers is not None:
-        type_ = "pytorchReplicaSpecs" if job.kind == "PyTorchJob" else "tfReplicaSpecs"
-        spec[type_] = {"Worker": {"replicas": workers}}
-    return Resize(job, {"spec": spec})
+def workers(job: StreamJob, count: int) -> Object:
+    type_ = "pytorchReplicaSpecs" if job.kind == "PyTorchJob" else "tfReplicaSpecs"
+    return {type_: {"Worker": {"replicas": count}}}
 
 
-def ended() -> Object:
-    return {"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
+def resize(job: StreamJob, count: int | None = None) -> Resize:
+    sized = {} if count is None else workers(job, count)
+    return Resize(job, {"spec": {"runPolicy": {"suspend": False}, **sized}})
 
 
-def look(one: Seats, pods: Sequence[Object], now: float, **jobs: Object) -> list[Command]:
-    return one.look(jobs, pods, now=now)
-
-
-def started(one: Seats, *jobs: StreamJob) -> list[Command]:
+def started(one: Jobs, *jobs: StreamJob) -> list[Command]:
     """Submit jobs, one pass for each; return what was done for them."""
     found: list[Command] = []
     for number, job in enumerate(jobs):
         one.submit(job, now=number)
-        found += look(one, [], number)
+        found += one.look([], number)
     return found
 
 
 @pytest.mark.parametrize(
     ("job", "command"),
     [
-        # The first of torchrun's workers is the one that DRAGON never takes.
-        pytest.param(TORCH, resize(TORCH, 3, starts=True), id="an elastic PyTorchJob"),
-        pytest.param(SERVED, resize(SERVED, 2, starts=True), id="a TFJob with a server"),
-        pytest.param(RIGID, resize(RIGID, None, starts=True), id="a rigid job keeps its size"),
+        pytest.param(TORCH, resize(TORCH, 3), id="an elastic PyTorchJob"),
+        pytest.param(SERVED, resize(SERVED, 2), id="a TFJob with a server"),
+        pytest.param(RIGID, resize(RIGID), id="a rigid job keeps its size"),
     ],
 )
 def test_a_job_is_started_with_its_size(job: StreamJob, command: Command) -> None:
-    assert started(seats(), job) == [command]
+    assert started(Jobs(), job) == [command]
 
 
 def test_a_job_starts_with_what_there_is_room_for() -> None:
     # The rigid job has one node; of the other the elastic one gets both places.
-    assert started(seats(), RIGID, TORCH) == [
-        resize(RIGID, None, starts=True),
-        resize(TORCH, 2, starts=True),
-    ]
+    assert started(Jobs(), RIGID, TORCH) == [resize(RIGID), resize(TORCH, 2)]
+
+
+def test_a_start_that_was_lost_is_repeated_until_the_job_is_no_longer_suspended() -> None:
+    one = Jobs()
+    one.submit(RIGID, now=0)
+    for now in (0, 1, 2):
+        assert one.look([], now, lost=True) == [resize(RIGID)]
+    assert one.look([], 3) == [resize(RIGID)]
+    assert one.look([], 4) == []
 
 
 def test_pods_are_bound_where_the_plan_says() -> None:
-    one = seats()
+    one = Jobs()
     started(one, SERVED)
     pods = [pod("served", "ps", 0), pod("served", "worker", 0), pod("served", "worker", 1)]
-    assert look(one, pods, 1) == [
+    assert one.look(pods, 1) == [
         Bind("served-ps-0", "node-0"),
         Bind("served-worker-0", "node-0"),
         Bind("served-worker-1", "node-1"),
@@ -95,27 +113,27 @@ def test_pods_are_bound_where_the_plan_says() -> None:
 
 
 def test_masters_are_workers_of_a_rigid_job() -> None:
-    one = seats()
+    one = Jobs()
     started(one, RIGID)
     pods = [pod("rigid", "master", 0), pod("rigid", "worker", 0)]
-    assert look(one, pods, 1) == [
+    assert one.look(pods, 1) == [
         Bind("rigid-master-0", "node-0"),
         Bind("rigid-worker-0", "node-0"),
     ]
 
 
 def test_a_pod_waits_for_its_place_until_the_one_before_it_is_gone() -> None:
-    one = seats(1)
+    one = Jobs(1)
     started(one, RIGID)
     new = [pod("rigid", "master", 0), pod("rigid", "worker", 0)]
     old = [pod("gone", "worker", n, "node-0", ends=True) for n in range(2)]
-    assert look(one, [*old, *new], 1) == []
-    assert look(one, [*old[:1], *new], 2) == [Bind("rigid-master-0", "node-0")]
+    assert one.look([*old, *new], 1) == []
+    assert one.look([*old[:1], *new], 2) == [Bind("rigid-master-0", "node-0")]
     over = [pod("gone", "worker", n, "node-0", phase="Succeeded") for n in range(2)]
-    assert len(look(one, [*over, *new], 3)) == 2
+    assert len(one.look([*over, *new], 3)) == 2
 
 
-def running(one: Seats) -> list[Object]:
+def running(one: Jobs) -> list[Object]:
     """Start the elastic PyTorchJob; return its pods: worker 0 stays, 1 and 2 may be taken."""
     started(one, TORCH)
     nodes = ("node-0", "node-0", "node-1")
@@ -123,119 +141,109 @@ def running(one: Seats) -> list[Object]:
 
 
 def test_workers_are_taken_for_a_job_that_waits_which_starts_when_they_are_gone() -> None:
-    one = seats()
+    one = Jobs()
     pods = running(one)
     one.submit(RIGID, now=1)
-    assert look(one, pods, 1) == []
-    assert look(one, pods, 30) == []
-    assert look(one, pods, 44) == []  # it is due, but no pass is
-    # One place is free on the second node, and the worker beside it has no server there.
-    assert look(one, pods, 45) == [resize(TORCH, 2)]
-    ending = [*pods[:2], pod("torch", "worker", 2, "node-1", ends=True)]
+    assert one.look(pods, 1) == []
+    assert one.look(pods, 30) == []
+    assert one.look(pods, 44) == []  # it is due, but no pass is
+    # One place is free on the second node; worker 1 is taken, and worker 2 gets its index.
+    assert one.look(pods, 45) == [resize(TORCH, 2), Delete("torch-worker-1")]
+    ending = [
+        pods[0],
+        *(pod("torch", "worker", n, f"node-{n - 1}", ends=True) for n in (1, 2)),
+    ]
     # The next pass counts the room as free; the pods that come wait until it is.
-    assert look(one, ending, 46) == [resize(RIGID, None, starts=True)]
+    assert one.look(ending, 46) == [resize(RIGID)]
     new = [pod("rigid", "master", 0), pod("rigid", "worker", 0)]
-    assert look(one, [*ending, *new], 47) == [Bind("rigid-master-0", "node-1")]
-    assert look(one, [*pods[:2], *new], 48) == [
-        Bind("rigid-master-0", "node-1"),
+    assert one.look([*ending, *new], 47) == [Bind("rigid-worker-0", "node-1")]
+    again = pod("torch", "worker", 1, uid="new")
+    assert one.look([pods[0], again, *new], 48) == [
+        Bind("torch-worker-1", "node-1"),
+        Bind("rigid-master-0", "node-0"),
         Bind("rigid-worker-0", "node-1"),
     ]
 
 
+def test_what_was_lost_of_a_change_is_repeated() -> None:
+    one = Jobs()
+    pods = running(one)
+    one.submit(RIGID, now=1)
+    changes = [resize(TORCH, 2), Delete("torch-worker-1")]
+    assert one.look(pods, 45, lost=True) == changes
+    # The next pass admits the job that waited, whose own start is not lost.
+    assert one.look(pods, 60) == [*changes[:1], resize(RIGID), *changes[1:]]
+    # By now the size is right, and the worker is still where it was.
+    assert one.look(pods, 61) == changes[1:]
+
+
 @pytest.mark.parametrize(
-    ("nodes", "victims", "kept", "anew"),
+    ("nodes", "victims", "kept"),
     [
-        pytest.param("abc", {2}, "ab", [], id="the last one is taken"),
-        pytest.param("abc", {0}, "cb", [0], id="the last one moves to the index of the first"),
-        pytest.param("abcd", {0, 3}, "cb", [0], id="one of two is the last"),
-        pytest.param("abcd", {0, 1}, "cd", [0, 1], id="both are not"),
-        pytest.param("ab", {0, 1}, "", [], id="all are taken"),
-        pytest.param("ab", set(), "ab", [], id="none is"),
+        pytest.param("abc", {2}, "ab", id="the last one is taken"),
+        pytest.param("abc", {0}, "cb", id="the last one moves to the index of the first"),
+        pytest.param("abcd", {0, 3}, "cb", id="one of two is the last"),
+        pytest.param("abcd", {0, 1}, "cd", id="both are not"),
+        pytest.param("ab", {0, 1}, "", id="all are taken"),
+        pytest.param("ab", set(), "ab", id="none is"),
     ],
 )
 def test_workers_that_are_left_have_the_lowest_indices_and_their_nodes(
-    nodes: str, victims: set[int], kept: str, anew: list[int]
+    nodes: str, victims: set[int], kept: str
 ) -> None:
-    found = renumbered(dict(enumerate(nodes)), frozenset(victims))
-    assert found == (dict(enumerate(kept)), anew)
+    assert renumbered(dict(enumerate(nodes)), frozenset(victims)) == list(kept)
 
 
 def test_a_job_that_has_ended_makes_room_and_is_forgotten() -> None:
-    one = seats(1)
+    one = Jobs(1)
     started(one, RIGID)
     second = StreamJob("second", "PyTorchJob", 2, 2, 2, steps=1)
     pods = [pod("rigid", "master", 0, "node-0"), pod("rigid", "worker", 0, "node-0")]
     one.submit(second, now=2)
-    assert look(one, pods, 2) == []
-    over: Mapping[str, Object] = {"rigid": ended()}
+    assert one.look(pods, 2) == []
+    one.end(RIGID)
     done = [pod("rigid", type_, 0, "node-0", phase="Succeeded") for type_ in ("master", "worker")]
-    assert look(one, done, 3, **over) == [resize(second, None, starts=True)]
+    assert one.look(done, 3) == [resize(second)]
+
+
+def test_workers_are_taken_first_from_the_job_that_was_started_first() -> None:
+    first, early, late, single = (
+        StreamJob(name, "PyTorchJob", *sizes, steps=1)
+        for name, sizes in {
+            "first": (4, 4, 4),
+            "early": (3, 4, 6),
+            "late": (1, 2, 4),
+            "single": (1, 1, 1),
+        }.items()
+    )
+    one = Jobs(3)
+    # The early one has no room until the first one has ended; the late one has.
+    assert started(one, first, early, late) == [resize(first), resize(late, 2)]
+    one.end(first)
+    assert one.look([], 5) == [resize(early, 4)]
+    one.submit(single, now=6)
+    assert one.look([], 36)[0] == resize(late, 1)
 
 
 def test_running_jobs_grow_after_a_minute() -> None:
-    one = seats()
+    one = Jobs()
     pods = running(one)
-    assert look(one, pods, 30) == []
-    assert look(one, pods, 59) == []
-    assert look(one, pods, 75) == [resize(TORCH, 4)]
+    assert one.look(pods, 30) == []
+    assert one.look(pods, 59) == []
+    assert one.look(pods, 75) == [resize(TORCH, 4)]
     new = pod("torch", "worker", 3)
-    assert look(one, [*pods, new], 76) == [Bind("torch-worker-3", "node-1")]
+    assert one.look([*pods, new], 76) == [Bind("torch-worker-3", "node-1")]
 
 
 def test_a_victim_with_a_low_index_is_deleted_and_comes_back_where_another_was() -> None:
-    one = seats()
+    one = Jobs()
     pods = running(one)
-    look(one, pods, 75)
+    one.look(pods, 75)
     grown = [*pods, pod("torch", "worker", 3, "node-1")]
-    look(one, grown, 76)
-    one.submit(StreamJob("single", "PyTorchJob", 1, 1, 1, steps=1), now=77)
-    # Those on node-1, where no server is, come first: index 2 is taken, and the operator takes 3.
-    assert look(one, grown, 108) == [resize(TORCH, 3), Delete("torch-worker-2")]
-    again = [*pods[:2], pod("torch", "worker", 2, uid="new")]
-    starts, binds = look(one, again, 110)
-    assert isinstance(starts, Resize)
-    assert starts.job.name == "single"
-    assert binds == Bind("torch-worker-2", "node-1")
-
-
-class Server:
-    """An API server that notes what it is asked for, and stands in for the `Pods` that use it."""
-
-    namespace, path = "any", "/api/v1/namespaces/any/pods"
-
-    def __init__(self, refuses: int = 0) -> None:
-        self.bed = self.api = self
-        self.refuses, self.asked = refuses, list[tuple[str, Object]]()
-
-    def create(self, path: str, body: Object) -> None:
-        self.asked.append((path, body))
-        if self.refuses:
-            raise ApiError(self.refuses, "refused")
-
-    patch = create
-
-    def delete(self, path: str) -> None:
-        self.asked.append((path, {}))
-
-
-def test_commands_become_requests() -> None:
-    server = Server()
-    for command in (Resize(SERVED, {"spec": {}}), Delete("a"), Bind("b", "node-1")):
-        carry_out(command, server)  # type: ignore[arg-type]
-    paths = [path for path, _ in server.asked]
-    assert paths == [
-        "/apis/kubeflow.org/v1/namespaces/any/tfjobs/served",
-        f"{Server.path}/a",
-        f"{Server.path}/b/binding",
-    ]
-    assert server.asked[-1][1]["target"] == {"apiVersion": "v1", "kind": "Node", "name": "node-1"}
-
-
-@pytest.mark.parametrize("status", [404, 409])
-def test_a_pod_that_has_gone_or_changed_meanwhile_is_left(status: int) -> None:
-    carry_out(Bind("b", "node-1"), Server(status))  # type: ignore[arg-type]
-
-
-def test_any_other_refusal_ends_the_run() -> None:
-    with pytest.raises(ApiError):
-        carry_out(Bind("b", "node-1"), Server(403))  # type: ignore[arg-type]
+    one.look(grown, 76)
+    single = StreamJob("single", "PyTorchJob", 1, 1, 1, steps=1)
+    one.submit(single, now=77)
+    # Node-0 comes first, where index 1 is the last; the operator takes index 3.
+    assert one.look(grown, 108) == [resize(TORCH, 3), Delete("torch-worker-1")]
+    again = [pods[0], pod("torch", "worker", 1, uid="new"), pods[2]]
+    assert one.look(again, 110) == [resize(single), Bind("torch-worker-1", "node-1")]

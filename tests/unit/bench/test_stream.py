@@ -77,10 +77,11 @@ def test_steps_shrink_with_the_minutes_but_never_to_nothing(minutes: float, part
         assert int(command[command.index("--steps") + 1]) == max(20, round(job.steps * part))
 
 
-def test_dragon_may_take_the_pods_of_an_elastic_job_but_for_the_one_that_the_others_need() -> None:
+def test_dragon_sees_the_sizes_of_a_job_as_they_are_and_parameter_servers_apart() -> None:
     seen = {job.name: job.for_dragon(7.0) for job in JOBS}
     sizes = {name: (one.servers, one.least, one.asked, one.most) for name, one in seen.items()}
-    assert sizes["elastic-wide"] == (1, 1, 3, 7)
+    assert sizes["elastic-wide"] == (0, 2, 4, 8)
+    assert sizes["elastic-pair"] == (0, 1, 2, 6)
     assert sizes["server-wide"] == (1, 1, 3, 6)
     assert sizes["rigid-four"] == (0, 4, 4, 4)
     assert {one.submitted for one in seen.values()} == {7.0}
@@ -95,7 +96,7 @@ def test_what_dragon_gets_is_suspended_and_waits_for_no_scheduler(job: StreamJob
     schedulers = {spec["template"]["spec"]["schedulerName"] for spec in specs(body).values()}
     assert schedulers == {"dragon"}
     policy = body["spec"].get("elasticPolicy")
-    assert bool(policy) == bool(job.as_worker)
+    assert bool(policy) == (job.elastic and job.kind == "PyTorchJob")
     if policy:
         assert (policy["minReplicas"], policy["maxReplicas"]) == (job.least, job.most)
         assert set(specs(body)) == {"Worker"}
