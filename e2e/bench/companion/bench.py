@@ -41,7 +41,7 @@ class Bench:
         self._grid = dict(grid or {})
         self._makers = {**arms, **self._grid}
         stores = {
-            name: Store([name, repr(schedule)], [*_FRAME, *make().sources])
+            name: Store(f"{schedule.name} {name}", [repr(schedule)], [*_FRAME, *make().sources])
             for name, make in self._makers.items()
         }
         self._runs = Interleaved(stores, repeats=repeats, once=self._worse)

@@ -24,7 +24,7 @@ def measure(
 ) -> str:
     """Measure what is not stored yet, and return the tables; `anew` forgets what is stored."""
     chosen = () if only_calibrate else parts
-    calibration = Store([str(quick)], [_HERE / "pods.py", _HERE / "calibrate.py"])
+    calibration = Store("calibration", [str(quick)], [_HERE / "pods.py", _HERE / "calibrate.py"])
     step_cpu = steps.known()
 
     def of_jobs() -> list[Bench]:

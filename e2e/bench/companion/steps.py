@@ -40,4 +40,6 @@ def measure(site: Site) -> StepCpu:
 
 
 def _store() -> Store:
-    return Store([_NAME], [paths.REPOSITORY / "e2e/jobs", Path(__file__).with_name("workload.py")])
+    return Store(
+        _NAME, sources=[paths.REPOSITORY / "e2e/jobs", Path(__file__).with_name("workload.py")]
+    )

@@ -61,7 +61,9 @@ def bench(cases: Sequence[Case], pace: Pace, *, repeats: int) -> Interleaved:
     """Return the runs of some cases; those that are not disturbed run once."""
     kfext = [paths.REPOSITORY / "kfext" / package for package in DECIDES]
     stores = {
-        case.title: Store(["rescale", repr(case), repr(asdict(pace))], [*_SOURCES, *kfext])
+        case.title: Store(
+            f"rescale {case.title}", [repr(case), repr(asdict(pace))], [*_SOURCES, *kfext]
+        )
         for case in cases
     }
     once = [case.title for case in UNDISTURBED.values()]

@@ -62,7 +62,7 @@ def of_arms(
     """Return the runs of some arms."""
     inputs = repr((coming, minutes))
     stores = {
-        name: Store(["stream", name, inputs, repr(make().scale)], [*_SOURCES, *make().sources])
+        name: Store(f"stream {name}", [inputs, repr(make().scale)], [*_SOURCES, *make().sources])
         for name, make in makers.items()
     }
     return Interleaved(stores, repeats=repeats)

@@ -261,15 +261,29 @@ def test_a_run_counts_however_long_it_was_expected_to_take() -> None:
 def test_runs_of_another_set_up_do_not_count(tmp_path: Path) -> None:
     source = tmp_path / "arm.py"
     source.write_text("1")
-    Store(["plain"], [source]).put("run", {"seconds": 1})
-    assert Store(["plain"], [source]).find("run") == {"seconds": 1}
-    assert Store(["flowcon"], [source]).find("run") is None
+    Store("plain", [], [source]).put("run", {"seconds": 1})
+    assert Store("plain", [], [source]).find("run") == {"seconds": 1}
+    assert Store("flowcon", [], [source]).find("run") is None
     source.write_text("2")
-    assert Store(["plain"], [source]).find("run") is None
+    assert Store("plain", [], [source]).find("run") is None
+
+
+def test_runs_that_are_kept_in_the_repository_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store("Plain again, 20 s")
+    store.put("repeat-0", {"seconds": 1})
+    (folder,) = (tmp_path / "cache/bench-runs").iterdir()
+    assert folder.name.startswith("plain-again-20-s-")
+    monkeypatch.setattr("e2e.bench.store.kept", lambda: tmp_path / "kept")
+    folder.parent.rename(tmp_path / "kept")
+    assert store.find("repeat-0") == {"seconds": 1}
+    store.forget()
+    assert store.find("repeat-0") is None
 
 
 def test_what_is_forgotten_is_measured_again() -> None:
-    store = Store([], [])
+    store = Store("any")
     store.put("run", {})
     store.forget()
     assert store.find("run") is None

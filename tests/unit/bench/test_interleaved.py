@@ -15,7 +15,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def arms(*, repeats: int) -> Interleaved:
-    stores = {name: Store([name], []) for name in ("a", "b", "c", "alone")}
+    stores = {name: Store(name) for name in ("a", "b", "c", "alone")}
     return Interleaved(stores, repeats=repeats, once=lambda: ["alone"])
 
 
