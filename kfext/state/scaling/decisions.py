@@ -181,7 +181,7 @@ class Decisions:
     def _may_act(self, one: ScaledJob, *, at: float) -> bool:
         if one.choice.mode is not Mode.ACT or one.tracked.state.scale.rests or one.unfit:
             return False
-        return at - one.settled_at >= self._parameter(one, "rest")
+        return at - max(one.settled_at, one.started_at) >= self._parameter(one, "rest")
 
     def _parameter(self, one: ScaledJob, name: str) -> float:
         return parameters.parameter(self._settings_of(one.tracked), name)
@@ -198,8 +198,12 @@ class Decisions:
     def _is_in_vain(self, tracked: TrackedJob) -> bool:
         """Return whether a promise does a job no good: all was given up, and it still waits.
 
-        A size was refused then, or the job needs more by now; or it does not wait any more.
+        A size was refused then, or the job needs more by now; or it does not wait any more. Its own
+        size may be what changes: it is stopped for that, and may not even be suspended yet.
         """
+        one = self._jobs.by_uid.get(tracked.job.uid)
+        if one is not None and one.change is not None:
+            return False
         return tracked.settled and not (tracked.job.suspend and self._jobs.any_changes)
 
 

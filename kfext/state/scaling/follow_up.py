@@ -44,6 +44,8 @@ class FollowUp:
         if is_whole(one.tracked, pods):
             if self._grew(one):
                 one.unplaced = 0
+            if starts_anew(one.tracked.job):
+                one.started_at = now.monotonic
             one.enter(Phase.STEPPING, at=now.monotonic)
         elif self._grew(one) and (late or one.tracked.state.strikes >= _STRIKES):
             one.grows_at = now.monotonic + PAUSE_SECONDS * 2 ** min(one.unplaced, _MOST_DOUBLINGS)

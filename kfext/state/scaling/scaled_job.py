@@ -32,7 +32,8 @@ class ScaledJob:
     `before`: the size before that change.
     `requested`: the number of the checkpoint that was asked for, 0 if none was.
     `asks_at`: when it may be asked for one again.
-    `settled_at`: when its size last changed. `not_before`: when the next change may begin.
+    `settled_at`: when its size last changed. `started_at`: when it was whole again after a change
+        that stopped it. `not_before`: when the next change may begin.
     `unplaced`: how often in a row its growth found no place; `grows_at`: when it may grow again.
     `marked`: the time and the step from which its speed is measured, None while it changes.
     `largest`: the largest size that was seen running; `speeds`: steps a second by size.
@@ -56,6 +57,7 @@ class ScaledJob:
     requested: int = 0
     asks_at: float = -math.inf
     settled_at: float = -math.inf
+    started_at: float = -math.inf
     not_before: float = -math.inf
     unplaced: int = 0
     grows_at: float = -math.inf

@@ -386,6 +386,21 @@ def test_an_error_about_one_job_keeps_no_other_from_growing(
     assert sizes(of, "other")
 
 
+@pytest.mark.parametrize("answers", range(1, 11))
+def test_no_other_job_starts_in_the_room_of_one_that_is_stopped_for_another_size(
+    answers: int,
+) -> None:
+    # In some of these cases the size is written in the second of a look at all jobs.
+    anew = replace(ANEW, saving=Saving.ON_REQUEST, answers=float(answers))
+    of = scaled_bed(anew, GANG, replace(GANG, name="late", arrives=110.0))
+    while not sizes(of):
+        of.at(of.clock.now + 1)
+    of.at(of.clock.now + 40)
+    assert of.job("gang").training.began is not None
+    assert not of.job().job.suspend
+    assert of.job("late").job.suspend
+
+
 def test_of_two_that_give_the_one_that_saved_first_saves_again() -> None:
     quick = replace(LONG, name="quick", answers=2.0)
     slow = replace(LONG, name="slow", arrives=6.0, answers=80.0)

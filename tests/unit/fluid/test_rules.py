@@ -92,7 +92,7 @@ def test_a_job_that_never_ends_is_reported() -> None:
         pytest.param(1, [], id="the head of the queue gets the room that was made"),
         pytest.param(
             2,
-            ["seed 0, 103 s: behind started in the room that was made for head"],
+            ["seed 0, 150 s: behind started at 103 s in the room that was made for head"],
             id="a job behind it does not, however well it fits",
         ),
     ],
