@@ -17,9 +17,10 @@ from e2e.testbed.progress import say, step
 
 Object = dict[str, Any]
 _HERE = Path(__file__).parent
+_JOBS = ("converge", "converge_tf", "converge_torch", "train_tf")
 _FRAME = (
     *(_HERE / f"{name}.py" for name in ("pods", "run", "arms", "site")),
-    paths.REPOSITORY / "e2e/jobs",
+    *(paths.REPOSITORY / "e2e/jobs" / f"{name}.py" for name in _JOBS),
 )
 """On which the runs of every arm depend."""
 _TRIES = 3

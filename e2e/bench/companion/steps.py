@@ -40,6 +40,6 @@ def measure(site: Site) -> StepCpu:
 
 
 def _store() -> Store:
-    return Store(
-        _NAME, sources=[paths.REPOSITORY / "e2e/jobs", Path(__file__).with_name("workload.py")]
-    )
+    jobs = paths.REPOSITORY / "e2e/jobs"
+    scripts = [jobs / f"{name}.py" for name in ("converge", "converge_tf", "converge_torch")]
+    return Store(_NAME, sources=[*scripts, Path(__file__).with_name("workload.py")])
