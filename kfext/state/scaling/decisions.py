@@ -16,8 +16,8 @@ from kfext.model.policy import Mode
 from kfext.names import PLACED
 from kfext.state.cluster import Cluster
 from kfext.state.queue import Queue
+from kfext.state.scaling.foresight import Foresight
 from kfext.state.scaling.growth import MOST_LOOKED, Limit
-from kfext.state.scaling.guard import Guard
 from kfext.state.scaling.in_turn import InTurn
 from kfext.state.scaling.rescalings import Rescalings
 from kfext.state.scaling.scaled_job import ScaledJob, is_scaled, is_whole
@@ -29,7 +29,10 @@ PROMISE_SECONDS = 300.0
 
 
 class Decisions:
-    """Decides which changes begin. `occupied`: whether the CPU of a job is being changed."""
+    """Decides which changes begin. `occupied`: whether the CPU of a job is being changed.
+
+    `foresight`: what would begin if the policy did not only observe.
+    """
 
     def __init__(
         self,
@@ -40,6 +43,7 @@ class Decisions:
         settings_of: Callable[[TrackedJob], Settings],
     ) -> None:
         self.occupied: Callable[[str], bool] = lambda uid: False
+        self.foresight = Foresight(queue, rescalings, settings_of)
         self._cluster = cluster
         self._queue = queue
         self._jobs = jobs
@@ -47,10 +51,7 @@ class Decisions:
         self._guard, self._growth = rescalings.guard, rescalings.growth
         self._settings_of = settings_of
         self._promised: dict[str, float] = {}
-        self._foreseen = Guard(queue, rescalings.room, settings_of)
-        self._would_get: dict[str, str] = {}
-        self._would_give: dict[str, str] = {}
-        self._backs, self._observed = InTurn(MOST_LOOKED), InTurn(MOST_LOOKED)
+        self._backs = InTurn(MOST_LOOKED)
         self._quiet_since = math.inf
 
     def note_act(self, at: float) -> None:
@@ -67,7 +68,8 @@ class Decisions:
         limit = self._growth.limit(now=now.wall)
         free = [one for one in self._jobs.by_uid.values() if self._is_free(one, now)]
         for one in self._backs.some([one for one in free if self._is_to_give_back(one)]):
-            if change := self._tried(one, partial(self._give_back, one, limit, now)):
+            give_back = partial(self._give_back, one, limit, now)
+            if change := self._rescalings.tried(one.tracked, give_back):
                 self._rescalings.begin([(one, change)], at=at)
         acting = [one for one in free if one.change is None and self._may_act(one, at=at)]
         for one in acting:
@@ -77,35 +79,10 @@ class Decisions:
         seen = [one for one in free if one.choice.mode is Mode.OBSERVE and not one.unfit]
         waiting = self._starving(now)
         if waiting is not None:
-            try:
-                self._rescue(waiting, [*acting, *self._rescalings.about_to_grow()], now)
-            except Exception as error:
-                self._rescalings.failures.append((waiting, error))
+            able = [*acting, *self._rescalings.about_to_grow()]
+            self._rescalings.tried(waiting, partial(self._rescue, waiting, able, now))
         self._grow(acting, limit, now)
-        self._foresee_growth(seen, limit, now)
-        self._foresee_giving(seen, None if self._rescalings.rescuing else waiting, now)
-
-    def would(self, one: ScaledJob) -> str:
-        """Return what would be done with a job that the policy may only observe, empty: nothing."""
-        return self._would_give.get(one.uid) or self._would_get.get(one.uid, "")
-
-    def _foresee_growth(self, seen: list[ScaledJob], limit: Limit, now: Moment) -> None:
-        """Find out how some of the jobs would grow that the policy may only observe."""
-        self._would_get = {one.uid: self._would_get.get(one.uid, "") for one in seen}
-        for one in self._observed.some(seen):
-            change = self._tried(one, partial(self._growth.change, one, limit, now=now.wall))
-            would = f"it would get {words.workers(change.workers)}" if change else ""
-            self._would_get[one.uid] = would
-
-    def _foresee_giving(
-        self, seen: list[ScaledJob], waiting: TrackedJob | None, now: Moment
-    ) -> None:
-        """Find out what those jobs would give for one that waits."""
-        rescue = waiting and self._foreseen.rescue(waiting, seen, now=now.wall)
-        self._would_give = {
-            uid: f"it would go down to {words.workers(workers)}, for a job that waits"
-            for uid, workers in (rescue.sizes.items() if rescue else ())
-        }
+        self.foresight.look(seen, limit, None if self._rescalings.rescuing else waiting, now)
 
     def _starving(self, now: Moment) -> TrackedJob | None:
         """Return the job for which workers are to be given up, unless that is under way for one."""
@@ -138,16 +115,9 @@ class Decisions:
             and now.monotonic >= one.grows_at
         ]
         for one in self._growth.hungry(ripe):
-            if change := self._tried(one, partial(self._growth.change, one, limit, now=now.wall)):
+            grow = partial(self._growth.change, one, limit, now=now.wall)
+            if change := self._rescalings.tried(one.tracked, grow):
                 self._rescalings.begin([(one, change)], at=now.monotonic)
-
-    def _tried(self, one: ScaledJob, attempt: Callable[[], Change | None]) -> Change | None:
-        """Return what is to be done with a job; an error of ours there touches no other job."""
-        try:
-            return attempt()
-        except Exception as error:
-            self._rescalings.failures.append((one.tracked, error))
-            return None
 
     def _give_back(self, one: ScaledJob, limit: Limit, now: Moment) -> Change | None:
         """Return the change that gives a job its user's size again, as it has opted out."""

@@ -6,6 +6,7 @@ that waited may have got room, and a person may have changed a size.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from kfext import names
 from kfext.core.lifecycle.steps import Step
@@ -25,6 +26,8 @@ from kfext.state.scaling.saves import Saves
 from kfext.state.scaling.scaled_job import ScaledJob
 from kfext.state.scaling.sizing import Sizing
 from kfext.state.tracked_job import TrackedJob
+
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,17 @@ class Rescalings:
             self.saves.await_of(one)
             jobs.append(one)
         self._open.append(Decision(tuple(jobs), at, rescue))
+
+    def tried(self, tracked: TrackedJob, attempt: Callable[[], _Result]) -> _Result | None:
+        """Return what an attempt returns that is about a job, None after an error of ours.
+
+        The error is among the `failures`, and touches no other job.
+        """
+        try:
+            return attempt()
+        except Exception as error:
+            self.failures.append((tracked, error))
+            return None
 
     def about_to_grow(self) -> list[ScaledJob]:
         """Return the jobs whose growth is not written yet."""

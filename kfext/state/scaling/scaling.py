@@ -229,7 +229,7 @@ class Scaling:
             return
         try:
             ready = self._rescalings.saves.state_of(one, now=now.wall)
-            would = self._decisions.would(one)
+            would = self._decisions.foresight.would(one.uid)
             self._jobs.tell(one, shown_of(one, ready, would=would, now=now.monotonic))
         except Exception as error:
             self.failures.append((one.tracked, error))
