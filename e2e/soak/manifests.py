@@ -73,8 +73,8 @@ def _kind(
     parts = {"PS": dice.randint(1, 2), "Chief": 1} if size > 3 else {}
     replicas = {**parts, "Worker": max(1, size - sum(parts.values()))}
     made = job(name, replicas, kind="TFJob", each=each, annotations=annotations)
-    made["spec"]["enableDynamicWorker"] = dice.random() < 0.5
-    _perhaps_elastic(dice, made, size, share=0.6)
+    made["spec"]["enableDynamicWorker"] = dice.random() < 0.7
+    _perhaps_elastic(dice, made, size, share=0.8)
     if "PS" in parts:
         container = specs(made)["PS"]["template"]["spec"]["containers"][0]
         container["resources"] = {"requests": dict(_PART)}

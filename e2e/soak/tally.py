@@ -41,7 +41,7 @@ class Tally:
             self.most[what] = max(self.most[what], much)
 
     def unscaled(self, memory: Memory) -> list[str]:
-        """Return that kfext never scaled a job, if many came: one in twelve may be scaled."""
+        """Return that kfext never scaled a job, if many came: one in eight may be scaled."""
         if memory.sizes.done or self.done["submit"] < _MANY:
             return []
         return [f"[vain] {self.done['submit']} jobs came, and the size of none was ever changed"]
