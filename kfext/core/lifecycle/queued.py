@@ -46,7 +46,10 @@ def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> St
     job, state = situation.job, situation.state
     if not job.held or job.kueue_managed:
         who = "Kueue" if job.kueue_managed else "a person or another system"
-        phase = SUSPENDED if situation.settings.managed or situation.plan else None
+        settings = situation.settings
+        # It would not show that another job runs again either.
+        placed = settings.managed and settings.colocation is not Colocation.OFF
+        phase = SUSPENDED if placed or situation.plan else None
         return Wait(phase, Verdict(REASON_SUSPENDED_BY_USER, f"suspended by {who}"))
     unsafe = unsafe_to_resume(situation)
     if unsafe is not None:

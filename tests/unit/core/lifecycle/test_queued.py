@@ -14,7 +14,7 @@ from kfext.core.lifecycle.situation import QueueContext, QuotaView, Situation
 from kfext.core.lifecycle.steps import Release, Unsuspend, Wait
 from kfext.core.queue.quota import shortage
 from kfext.core.settings.resolve import Settings
-from kfext.core.settings.values import Range
+from kfext.core.settings.values import Colocation, Range
 from kfext.model.charge import PodCharge
 from kfext.model.job_state import JobState
 from kfext.model.policy import Placement
@@ -67,6 +67,9 @@ QUEUE: dict[str, Case] = {
     ),
     "suspended in a namespace that nobody opted in: not ours to show": Case(
         Wait, three().suspended(), more={"managed": False}, check=phase(None)
+    ),
+    "suspended by a person, with colocation off: not ours to show": Case(
+        Wait, three().suspended(), more={"colocation": Colocation.OFF}, check=phase(None)
     ),
     "suspended by a person after the namespace was opted out: still ours to show": Case(
         Wait,
