@@ -70,5 +70,5 @@ def parse_networking(template: Mapping[str, Any], *, port_name: str) -> Networki
 
 def _says_where(container: Mapping[str, Any]) -> bool:
     words = [*sequence(container.get("command")), *sequence(container.get("args"))]
-    variables = {mapping(one).get("name") for one in sequence(container.get("env"))}
+    variables = {text(mapping(one).get("name")) for one in sequence(container.get("env"))}
     return any(_MEETING.search(text(word)) for word in words) or not _TOLD.isdisjoint(variables)

@@ -6,7 +6,7 @@ from typing import Any
 
 import jsonpatch
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kfext import names
@@ -322,7 +322,17 @@ facts = st.builds(
 )
 
 
+UNHASHABLE = {"containers": [{"name": "tensorflow", "env": [{"name": []}]}]}
+
+
 @settings(max_examples=400)
+@example(
+    raw={
+        "kind": "TFJob",
+        "spec": {"tfReplicaSpecs": {"Worker": {"template": {"spec": UNHASHABLE}}}},
+    },
+    known=Facts(namespace_labels={names.MANAGED: "true"}),
+)
 @given(raw=odd_jobs | json_values, known=facts)
 def test_X1_any_job_gets_a_valid_patch_and_a_second_review_none(raw: Any, known: Facts) -> None:
     before = copy.deepcopy(raw)
