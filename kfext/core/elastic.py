@@ -23,9 +23,7 @@ def fewest_workers(job: TrainingJob, allowed: Range | None) -> int:
     asked = workers_of(job)
     if allowed is None or not (job.elastic or job.kind is TENSORFLOW):
         return asked
-    others = sum(
-        group.replicas for group in job.groups if group.type not in {WORKER, *_NOT_TRAINING}
-    )
+    others = training_pods(job) - asked
     return min(max(allowed.minimum - others, job.fewest, 1), asked)
 
 

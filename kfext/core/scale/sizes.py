@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass
 
-from kfext.core.elastic import fewest_workers, with_workers, workers_of
+from kfext.core.elastic import fewest_workers, training_pods, with_workers, workers_of
 from kfext.core.settings.values import Range
 from kfext.model.job import TrainingJob
-
-_MASTERS = frozenset({"Master", "Chief"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ def sizes_of(job: TrainingJob, allowed: Range, *, asked: int) -> Sizes:
     """
     now = workers_of(job)
     asked = asked or now
-    masters = sum(group.replicas for group in job.groups if group.type in _MASTERS)
+    masters = training_pods(job) - now
     most = max(asked, allowed.maximum - masters)
     if job.most > 0:
         most = min(most, job.most)

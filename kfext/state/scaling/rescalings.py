@@ -159,17 +159,15 @@ class Rescalings:
 
     def _attempted(self, decision: Decision, now: Moment) -> list[tuple[ScaledJob, Step]]:
         """Return what is to be written of a decision; after an error of ours it is given up."""
-        try:
-            return list(self._steps(decision, now))
-        except Exception as error:
-            self.failures.append((decision.jobs[0].tracked, error))
+        found = self.tried(decision.jobs[0].tracked, lambda: list(self._steps(decision, now)))
+        if found is None:
             self._open = [one for one in self._open if one is not decision]
             for one in decision.jobs:
                 self.saves.forget(one)
                 one.tracked.finish()
                 self._cluster.sync_claims(one.tracked)
                 one.end(at=now.monotonic, pause=PAUSE_SECONDS)
-            return []
+        return found or []
 
     def _write(self, decision: Decision, now: Moment) -> Iterator[tuple[ScaledJob, Step]]:
         """Yield the writes of a decision whose jobs have all saved their work."""

@@ -6,6 +6,7 @@ it. It is pulled, like the planner, and places workers by the search and the led
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 from kfext import names
 from kfext.core.companion.shown import Shown
@@ -91,9 +92,8 @@ class Scaling:
             self._decisions.decide(now)
             found += self._rescalings.steps(now)
             for one in self._jobs.by_uid.values():
-                self._show(one, now)
-        self.failures += self._rescalings.failures
-        self._rescalings.failures = []
+                self._rescalings.tried(one.tracked, partial(self._show, one, now))
+        self.failures, self._rescalings.failures = self._rescalings.failures, []
         if self._jobs.any_changes:
             self._decisions.note_act(at)
         return [(one.tracked, step) for one, step in found]
@@ -127,20 +127,15 @@ class Scaling:
 
     def _followed(self, one: ScaledJob, now: Moment) -> list[Found]:
         """Return what is to be written of a job; an error of ours there touches no other job."""
-        try:
-            return list(self._following.steps(one, now))
-        except Exception as error:
-            self.failures.append((one.tracked, error))
+        found = self._rescalings.tried(one.tracked, lambda: list(self._following.steps(one, now)))
+        if found is None:
             one.end(at=now.monotonic, pause=PAUSE_SECONDS)
-            return []
+        return found or []
 
     def _show(self, one: ScaledJob, now: Moment) -> None:
         if one.choice.mode is Mode.OFF and not is_scaled(one.tracked):
             self._jobs.tell(one, None)
             return
-        try:
-            ready = self._rescalings.saves.state_of(one, now=now.wall)
-            would = self._decisions.foresight.would(one.uid)
-            self._jobs.tell(one, shown_of(one, ready, would=would, now=now.monotonic))
-        except Exception as error:
-            self.failures.append((one.tracked, error))
+        ready = self._rescalings.saves.state_of(one, now=now.wall)
+        would = self._decisions.foresight.would(one.uid)
+        self._jobs.tell(one, shown_of(one, ready, would=would, now=now.monotonic))
