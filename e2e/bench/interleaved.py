@@ -2,11 +2,28 @@
 
 import random
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from e2e.bench.store import Store
+from e2e.testbed.progress import say
 
 Object = dict[str, Any]
+_Run = TypeVar("_Run")
+_TRIES = 3
+
+
+class SpoiledError(Exception):
+    """A run that does not count: something failed, began again, or never came about."""
+
+
+def unspoiled(title: str, one: Callable[[], _Run]) -> _Run:
+    """Return what the first run measures that counts. Raises RuntimeError after a few tries."""
+    for _ in range(_TRIES):
+        try:
+            return one()
+        except SpoiledError as error:
+            say(f"    once more: {error}")
+    raise RuntimeError(f"{title}: {_TRIES} runs were spoiled")
 
 
 class Interleaved:

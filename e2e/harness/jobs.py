@@ -44,6 +44,12 @@ def job(
     }
 
 
+def jobs_path(namespace: str, kind: str, name: str = "") -> str:
+    """Return the path of jobs, or of one."""
+    path = f"/apis/kubeflow.org/v1/namespaces/{namespace}/{PLURAL[kind]}"
+    return f"{path}/{name}" if name else path
+
+
 def specs(manifest: Object) -> Object:
     """Return the replica specs of a job, whatever its kind."""
     found: Object = manifest["spec"][_SPECS[manifest["kind"]]]

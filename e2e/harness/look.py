@@ -45,6 +45,11 @@ def conditions(job: Object) -> set[str]:
     return {one["type"] for one in found if one["status"] == "True"}
 
 
+def ended(job: Object) -> str:
+    """Return how a job has ended, `Succeeded` or `Failed`, empty if it has not."""
+    return next(iter(conditions(job) & {"Succeeded", "Failed"}), "")
+
+
 def told_of_pod(pod: Object) -> str:
     """Return a line about a pod."""
     conditions = pod["status"].get("conditions", [])

@@ -3,7 +3,6 @@
 from collections import Counter
 from typing import Any
 
-from e2e.harness.jobs import PLURAL
 from e2e.harness.kube import Answer, Kube
 
 REFUSAL = "the soak refuses it"
@@ -37,12 +36,6 @@ class Asking:
         if not answer.ok and answer.status not in _GONE and not quota:
             raise AssertionError(f"{path}: {answer.status} {answer.message}")
         return answer.ok
-
-
-def jobs_path(namespace: str, kind: str, name: str = "") -> str:
-    """Return the path of jobs, or of one."""
-    path = f"/apis/kubeflow.org/v1/namespaces/{namespace}/{PLURAL[kind]}"
-    return f"{path}/{name}" if name else path
 
 
 def pods_path(namespace: str, name: str = "") -> str:

@@ -1,8 +1,9 @@
 """Carry out what the script says of jobs, pods and nodes, as people and machines would do it."""
 
+from e2e.harness.jobs import jobs_path
 from e2e.harness.kube import Kube, Object
 from e2e.soak import manifests
-from e2e.soak.asking import Asking, jobs_path, pods_path
+from e2e.soak.asking import Asking, pods_path
 from e2e.soak.facts import BY_PERSON, COLOCATION, RESUMED, SUSPENDED
 from e2e.soak.sizes import BY_HAND, ELASTIC
 from e2e.testbed import fakenodes

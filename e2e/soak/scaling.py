@@ -5,13 +5,13 @@ from e2e.soak.gangs import said
 from e2e.soak.memory import Memory
 from e2e.soak.rooms import Found
 from e2e.soak.sizes import allowed, workers_of
+from e2e.soak.starts import too_often
 
 REST_SECONDS = 10
 """Between two changes of one job, by the policy in force."""
 MOST_CHANGES = 16
-"""Of the size of a job in the time below: one after each rest, and a third as many again for people
+"""Of the size of a job in two minutes: one after each rest, and a third as many again for people
 who opt out and in."""
-_SECONDS = 120.0
 
 
 def out_of_range(cluster: Cluster, memory: Memory) -> Found:
@@ -32,12 +32,7 @@ def out_of_range(cluster: Cluster, memory: Memory) -> Found:
 
 def resized_endlessly(cluster: Cluster, memory: Memory) -> Found:
     """No job gets another size again and again."""
-    found = {}
-    for uid, gang in cluster.gangs.items():
-        times = [at for at in memory.sizes.changes.get(uid, ()) if cluster.at - at <= _SECONDS]
-        if len(times) > MOST_CHANGES:
-            found[uid] = f"{gang} had {len(times)} sizes in {_SECONDS:.0f} s; {said(gang)}"
-    return found
+    return too_often(cluster, memory.sizes.changes, most=MOST_CHANGES, what="was resized")
 
 
 def replaced(cluster: Cluster, memory: Memory) -> Found:

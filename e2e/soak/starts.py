@@ -1,5 +1,7 @@
 """What must hold of the starts of jobs, and of jobs that kfext must not start."""
 
+from collections.abc import Iterable, Mapping
+
 from e2e.soak.facts import Cluster
 from e2e.soak.gangs import said, started, wanted
 from e2e.soak.memory import Memory
@@ -14,11 +16,18 @@ _SECONDS = 120.0
 
 def restarted_endlessly(cluster: Cluster, memory: Memory) -> Found:
     """No job is started and stopped again and again."""
+    return too_often(cluster, memory.starts, most=MOST_STARTS, what="was started")
+
+
+def too_often(
+    cluster: Cluster, seen: Mapping[str, Iterable[float]], *, most: int, what: str
+) -> Found:
+    """Return the jobs of which something was seen too often of late; `seen`: when, by uid."""
     found = {}
     for uid, gang in cluster.gangs.items():
-        times = [at for at in memory.starts.get(uid, ()) if cluster.at - at <= _SECONDS]
-        if len(times) > MOST_STARTS:
-            found[uid] = f"{gang} was started {len(times)} times in {_SECONDS:.0f} s; {said(gang)}"
+        times = [at for at in seen.get(uid, ()) if cluster.at - at <= _SECONDS]
+        if len(times) > most:
+            found[uid] = f"{gang} {what} {len(times)} times in {_SECONDS:.0f} s; {said(gang)}"
     return found
 
 

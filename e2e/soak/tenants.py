@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
+from e2e.harness.jobs import jobs_path
 from e2e.harness.kube import Kube, Object
 from e2e.harness.space import Space
 from e2e.harness.tenant import Tenant
 from e2e.harness.wait import until
 from e2e.soak import forgeries
-from e2e.soak.asking import Asking, jobs_path, pods_path
+from e2e.soak.asking import Asking, pods_path
 from e2e.soak.facts import PLAN
 
 _PROTECTED = "only kfext may add or change"

@@ -12,7 +12,7 @@ from e2e.bench.cluster.arms import Arm, Outcome
 from e2e.bench.cluster.story import Story
 from e2e.bench.cluster.workload import Arrival
 from e2e.harness.install import create_namespace, kubectl
-from e2e.harness.jobs import PLURAL
+from e2e.harness.jobs import PLURAL, jobs_path
 from e2e.testbed.api import ApiError
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.progress import say
@@ -85,7 +85,7 @@ class _Run:
         while self._coming and self._coming[0].seconds <= now:
             job = self._coming.pop(0).job
             body = job.manifest(minutes=self._minutes, scheduler=self._outcome.arm.scheduler)
-            self._bed.api.create(self._path(PLURAL[job.kind]), body)
+            self._bed.api.create(jobs_path(self._namespace, job.kind), body)
             self._outcome.stories.append(Story(job, self._now()))
             say(f"    {self._now():4.0f} s: {job.name} submitted")
 
@@ -93,8 +93,8 @@ class _Run:
         pods = self._bed.api.get(f"/api/v1/namespaces/{self._namespace}/pods")["items"]
         jobs = {
             body["metadata"]["name"]: body
-            for plural in PLURAL.values()
-            for body in self._bed.api.get(self._path(plural))["items"]
+            for kind in PLURAL
+            for body in self._bed.api.get(jobs_path(self._namespace, kind))["items"]
         }
         for story in self._unfinished():
             own = [pod for pod in pods if pod["metadata"]["labels"].get(_NAME) == story.job.name]
@@ -132,9 +132,6 @@ class _Run:
 
     def _unfinished(self) -> list[Story]:
         return [story for story in self._outcome.stories if story.ended is None]
-
-    def _path(self, plural: str) -> str:
-        return f"/apis/kubeflow.org/v1/namespaces/{self._namespace}/{plural}"
 
     def _now(self) -> float:
         return time.monotonic() - self._began

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from e2e.bench.cluster.workload import TrainingJob
+from e2e.harness.look import ended
 from e2e.testbed.realnodes import Node
 
 Object = dict[str, Any]
@@ -42,10 +43,8 @@ class Story:
             self.started = now
         if running == self.job.pods and self.whole is None:
             self.whole = now
-        conditions = body.get("status", {}).get("conditions") or []
-        for one in conditions:
-            if one["type"] in ("Succeeded", "Failed") and one["status"] == "True":
-                self.ended, self.outcome = now, one["type"]
+        if outcome := ended(body):
+            self.ended, self.outcome = now, outcome
 
     def see_cpu(self, pods: Iterable[Object], nodes: dict[str, Node]) -> None:
         """Note the CPU time of each pod while its cgroup is there."""

@@ -5,15 +5,15 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from e2e.bench.companion.arms import Arm, Makers
-from e2e.bench.companion.run import Outcome, SpoiledError, run
+from e2e.bench.companion.arms import Makers
+from e2e.bench.companion.run import Outcome, run
 from e2e.bench.companion.site import Site
 from e2e.bench.companion.tables import Runs
 from e2e.bench.companion.workload import Schedule
-from e2e.bench.interleaved import Interleaved
+from e2e.bench.interleaved import Interleaved, unspoiled
 from e2e.bench.store import Store
 from e2e.testbed import paths
-from e2e.testbed.progress import say, step
+from e2e.testbed.progress import step
 
 Object = dict[str, Any]
 _HERE = Path(__file__).parent
@@ -23,7 +23,6 @@ _FRAME = (
     *(paths.REPOSITORY / "e2e/jobs" / f"{name}.py" for name in _JOBS),
 )
 """On which the runs of every arm depend."""
-_TRIES = 3
 _AROUND_SECONDS = 25.0
 """Of a run: the first pod starts, and the namespace is deleted."""
 
@@ -86,14 +85,12 @@ class Bench:
         return self._grid.keys() - {best(self.runs(), list(self._grid))} if self._grid else ()
 
     def _one(self, site: Site, name: str) -> Outcome:
-        for _ in range(_TRIES):
-            arm: Arm = self._makers[name]()
-            try:
-                with site.namespace(self.schedule.name, managed=arm.managed) as pods:
-                    return run(pods, arm, self.schedule)
-            except SpoiledError as error:
-                say(f"    once more: {error}")
-        raise RuntimeError(f"{name}: {_TRIES} runs were spoiled")
+        def one() -> Outcome:
+            arm = self._makers[name]()
+            with site.namespace(self.schedule.name, managed=arm.managed) as pods:
+                return run(pods, arm, self.schedule)
+
+        return unspoiled(name, one)
 
 
 def best(runs: Mapping[str, Sequence[Outcome]], names: Sequence[str]) -> str:

@@ -10,17 +10,14 @@ from typing import Any, Self
 from e2e.bench.companion.arms import Arm
 from e2e.bench.companion.pods import Pods, running
 from e2e.bench.companion.workload import Arriving, Schedule
-from e2e.harness.jobs import PLURAL
+from e2e.bench.interleaved import SpoiledError
+from e2e.harness.jobs import jobs_path
 from e2e.testbed.progress import say
 
 Object = dict[str, Any]
 _LOOK_SECONDS = 1.0
 _PATIENCE_SECONDS = 3600.0
 _TICKS = os.sysconf("SC_CLK_TCK")
-
-
-class SpoiledError(Exception):
-    """A run that does not count: a job failed, or began again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +112,7 @@ class _Run:
     def _submit_due(self, elapsed: float) -> None:
         while self._coming and self._coming[0].seconds <= elapsed:
             one = self._coming.pop(0)
-            path = f"/apis/kubeflow.org/v1/namespaces/{self._pods.namespace}/{PLURAL[one.kind]}"
+            path = jobs_path(self._pods.namespace, one.kind)
             body = one.manifest()
             body["metadata"]["annotations"] |= self._arm.annotations
             self._submitted[one.name] = time.time() - self._began

@@ -8,7 +8,7 @@ from e2e.bench.bed import Bench as Installed
 from e2e.bench.companion.pods import Pods
 from e2e.harness.install import create_namespace, kubectl
 from e2e.harness.installed import component
-from e2e.harness.jobs import PLURAL, workers
+from e2e.harness.jobs import jobs_path, workers
 from e2e.testbed import lifecycle
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.progress import step
@@ -45,7 +45,7 @@ class Site:
     def _held(self, namespace: str) -> bool:
         """Return whether a job on trial is suspended."""
         body = workers("trial", 1)
-        path = f"/apis/kubeflow.org/v1/namespaces/{namespace}/{PLURAL[body['kind']]}?dryRun=All"
+        path = f"{jobs_path(namespace, body['kind'])}?dryRun=All"
         stored = self.bed.api.create(path, body)
         return bool(stored["spec"]["runPolicy"].get("suspend"))
 

@@ -22,7 +22,8 @@ from e2e.bench.network.placements import (
 )
 from e2e.bench.network.tables import Run, Runs, choice, parts_of, table_of, verdict
 from e2e.harness.install import create_namespace, kubectl
-from e2e.harness.jobs import PLURAL
+from e2e.harness.jobs import jobs_path
+from e2e.harness.look import ended
 from e2e.harness.training import pods_of
 from e2e.harness.wait import TooLateError, until
 from e2e.testbed import lifecycle
@@ -96,15 +97,15 @@ def _one(
     bed: Testbed, members: list[Node], name: str, model: Model, where: Placement, *, steps: int
 ) -> Run:
     body = manifest(name, model, where, [node.name for node in members], steps=steps)
-    path = f"/apis/kubeflow.org/v1/namespaces/{_NAMESPACE}/{PLURAL[model.kind]}"
+    path = jobs_path(_NAMESPACE, model.kind)
     before, seen = _bytes(members), _Seen()
     bed.api.create(path, body)
 
-    def ended() -> bool:
+    def has_ended() -> bool:
         seen.look(pods_of(bed, _NAMESPACE, name).values())
         return _ended(bed.api.get(f"{path}/{name}"))
 
-    until(ended, what=f"{name} has ended", seconds=_TRAINED_SECONDS)
+    until(has_ended, what=f"{name} has ended", seconds=_TRAINED_SECONDS)
     sent = _bytes(members) - before
     seen.check(where)
     log = kubectl(bed, "logs", "-n", _NAMESPACE, first_pod(name, model), "--tail=5")
@@ -120,11 +121,9 @@ def _one(
 
 
 def _ended(body: Object) -> bool:
-    conditions = body.get("status", {}).get("conditions", [])
-    done = {one["type"] for one in conditions if one["status"] == "True"}
-    if "Failed" in done:
+    if (how := ended(body)) == "Failed":
         raise RuntimeError(f"{body['metadata']['name']} failed")
-    return "Succeeded" in done
+    return how == "Succeeded"
 
 
 @dataclass(slots=True)

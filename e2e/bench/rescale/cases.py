@@ -11,7 +11,7 @@ from e2e.bench.elastic_body import tf_body, torch_body, with_grace, with_policy
 from e2e.harness.sdk_jobs import pytorch_job
 
 Object = dict[str, Any]
-TRAIN, GANG = "train", "gang"
+TRAIN, GANG, GANG_KIND = "train", "gang", "PyTorchJob"
 FULL, LEAST = 4, 2
 """Pods of the job, of which each node holds one; and when it is smallest."""
 CPU = "340m"

@@ -8,7 +8,7 @@ from typing import Any
 from e2e.bench.companion.arms import DECIDES
 from e2e.bench.companion.site import Site
 from e2e.bench.four_nodes import four_nodes
-from e2e.bench.interleaved import Interleaved
+from e2e.bench.interleaved import Interleaved, unspoiled
 from e2e.bench.rescale.cases import (
     CASES,
     PACE,
@@ -20,7 +20,6 @@ from e2e.bench.rescale.cases import (
 )
 from e2e.bench.rescale.run import run
 from e2e.bench.rescale.tables import bought_table, guard_table, pause_table, work_table
-from e2e.bench.rescale.watch import SpoiledError
 from e2e.bench.store import Store
 from e2e.testbed import paths
 from e2e.testbed.progress import say, step
@@ -32,7 +31,6 @@ _SOURCES = (
     *(_HERE.parent / f"{name}.py" for name in ("elastic_body", "four_nodes")),
     *(paths.REPOSITORY / "e2e/jobs" / f"{name}.py" for name in ("elastic_ddp", "elastic_ps")),
 )
-_TRIES = 3
 _MINUTES = {True: 7.0, False: 6.0}
 """Of a run, by whether the gang comes."""
 _QUICK = 0.5
@@ -71,13 +69,11 @@ def bench(cases: Sequence[Case], pace: Pace, *, repeats: int) -> Interleaved:
 
 
 def _one(site: Site, case: Case, pace: Pace, *, repeat: int) -> Object:
-    for _ in range(_TRIES):
-        try:
-            with (
-                step(f"{case.title}, repeat {repeat + 1}"),
-                site.namespace("rescale", managed=True) as pods,
-            ):
-                return run(pods, case, pace)
-        except SpoiledError as error:
-            say(f"    once more: {error}")
-    raise RuntimeError(f"{case.title}: {_TRIES} runs were spoiled")
+    def one() -> Object:
+        with (
+            step(f"{case.title}, repeat {repeat + 1}"),
+            site.namespace("rescale", managed=True) as pods,
+        ):
+            return run(pods, case, pace)
+
+    return unspoiled(case.title, one)

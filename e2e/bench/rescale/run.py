@@ -8,11 +8,12 @@ from typing import Any
 import urllib3
 
 from e2e.bench.companion.pods import Pods
-from e2e.bench.rescale.cases import GANG, TRAIN, Case, Pace, gang
+from e2e.bench.interleaved import SpoiledError
+from e2e.bench.rescale.cases import GANG, GANG_KIND, Case, Pace, gang
 from e2e.bench.rescale.parts import NotSeenError, is_bound, is_whole, story
 from e2e.bench.rescale.samples import Sample
-from e2e.bench.rescale.watch import SpoiledError, Watch
-from e2e.harness.jobs import PLURAL
+from e2e.bench.rescale.watch import Watch
+from e2e.harness.jobs import jobs_path
 from e2e.harness.journal import redone, resumes
 from e2e.harness.training import policy
 from e2e.testbed.api import ApiError
@@ -22,7 +23,6 @@ Object = dict[str, Any]
 _PATIENCE_SECONDS = 600.0
 """For the next thing to happen: a job that was asked for a checkpoint in vain is left alone for
 300 s."""
-_GANG_PLURAL = PLURAL["PyTorchJob"]
 _UNANSWERED = (ApiError, urllib3.exceptions.HTTPError)
 """One request of the ten thousand of a benchmark may go wrong."""
 
@@ -41,15 +41,14 @@ class _Run:
         watch = self.watch
         watch.rest(self.pace.quiet)
         came = watch.now()
-        self.create(_GANG_PLURAL, gang(self.pace))
+        self.create(GANG_KIND, gang(self.pace))
         self.until(is_bound, "the gang is bound")
         say(f"    {watch.now():4.0f} s: the gang is bound after {watch.now() - came:.0f} s")
         self.until(lambda one: is_bound(one) and all(pod.runs for pod in one.gang), "the gang runs")
         self.until(lambda one: not any(pod.runs for pod in one.gang), "the gang's pods have ended")
         went = watch.now()  # their room is free from now on, and a TFJob may grow within a second
-        self.until(lambda _: watch.has_ended(GANG, _GANG_PLURAL), "the gang has trained")
-        path = f"/apis/kubeflow.org/v1/namespaces/{self.pods.namespace}/{_GANG_PLURAL}/{GANG}"
-        self.pods.bed.api.delete(path)
+        self.until(lambda _: watch.gang_has_ended(), "the gang has trained")
+        self.pods.bed.api.delete(jobs_path(self.pods.namespace, GANG_KIND, GANG))
         self.until(lambda one: not one.gang, "the gang is gone")
         self.until(self.trains, "the job has grown back")
         say(f"    {watch.now():4.0f} s: the job has grown back after {watch.now() - went:.0f} s")
@@ -57,7 +56,7 @@ class _Run:
 
     def trains(self, one: Sample) -> bool:
         """Return whether all of the job trains; raise SpoiledError if it has ended."""
-        if self.watch.has_ended(TRAIN, PLURAL[self.case.kind]):
+        if one.ended:
             raise SpoiledError("the job ended before it had all of its workers")
         world = resumes(self.watch.lines)[-1].world if resumes(self.watch.lines) else 0
         whole = is_whole(one) and len(one.workers) == self.case.pods
@@ -67,10 +66,9 @@ class _Run:
         """Wait for what happens next."""
         self.watch.until(condition, what=what, seconds=_PATIENCE_SECONDS)
 
-    def create(self, plural: str, body: Object) -> None:
+    def create(self, kind: str, body: Object) -> None:
         """Submit a job."""
-        path = f"/apis/kubeflow.org/v1/namespaces/{self.pods.namespace}/{plural}"
-        self.pods.bed.api.create(path, body)
+        self.pods.bed.api.create(jobs_path(self.pods.namespace, kind), body)
 
 
 def run(pods: Pods, case: Case, pace: Pace) -> Object:
@@ -79,10 +77,10 @@ def run(pods: Pods, case: Case, pace: Pace) -> Object:
     try:
         with policy(pods.bed, pods.namespace, companion={"scale": _scale(pace)}):
             one = _Run(pods, case, pace, Watch(pods, case.kind, folder))
-            one.create(PLURAL[case.kind], case.manifest(pace, folder))
+            one.create(case.kind, case.manifest(pace, folder))
             one.until(one.trains, "all of the job trains")
             times = one.gang_comes_and_goes() if case.disturbed else None
-            one.until(lambda _: one.watch.has_ended(TRAIN, PLURAL[case.kind]), "the job has ended")
+            one.until(lambda seen: seen.ended, "the job has ended")
             one.watch.look()
             return _measured(one.watch, times)
     except (NotSeenError, *_UNANSWERED) as error:

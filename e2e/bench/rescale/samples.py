@@ -6,6 +6,7 @@ from typing import Any
 
 from e2e.bench.rescale.cases import GANG, TRAIN
 from e2e.harness.jobs import specs
+from e2e.harness.look import ended
 from kfext import names
 
 Object = dict[str, Any]
@@ -27,7 +28,8 @@ class Sample:
 
     `size`: workers that are written in the job, None while it is not there; `asked`: the number of
     the last checkpoint that it was asked for; `reason`: what kfext shows of its size.
-    `lines`: what it has printed since the last look.
+    `lines`: what it has printed since the last look. `ended`: how the job has ended, empty if it
+    has not.
     """
 
     at: float
@@ -37,6 +39,7 @@ class Sample:
     own: tuple[Pod, ...] = ()
     gang: tuple[Pod, ...] = ()
     lines: tuple[str, ...] = ()
+    ended: str = ""
 
     @property
     def workers(self) -> tuple[Pod, ...]:
@@ -74,15 +77,8 @@ def sample(
         own=tuple(map(_pod, by_job[TRAIN])),
         gang=tuple(map(_pod, by_job[GANG])),
         lines=tuple(lines),
+        ended=ended(job) if job else "",
     )
-
-
-def ended(job: Object) -> str:
-    """Return how a job has ended, empty if it has not."""
-    for one in job.get("status", {}).get("conditions") or []:
-        if one["type"] in {"Succeeded", "Failed"} and one["status"] == "True":
-            return str(one["type"])
-    return ""
 
 
 def _size(job: Object) -> int:

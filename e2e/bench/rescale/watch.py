@@ -6,19 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from e2e.bench.companion.pods import Pods
-from e2e.bench.rescale.cases import TRAIN
-from e2e.bench.rescale.samples import Sample, ended, sample
+from e2e.bench.interleaved import SpoiledError
+from e2e.bench.rescale.cases import GANG, GANG_KIND, TRAIN
+from e2e.bench.rescale.samples import Sample, sample
 from e2e.harness.elastic_jobs import journal
-from e2e.harness.jobs import PLURAL
+from e2e.harness.jobs import jobs_path
+from e2e.harness.look import ended
 from e2e.testbed.api import ApiError
 
 Object = dict[str, Any]
 _LOOK_SECONDS = 0.25
 _GONE = 404
-
-
-class SpoiledError(Exception):
-    """A run that does not count: something failed, or never came about."""
 
 
 class Watch:
@@ -28,8 +26,8 @@ class Watch:
         self.samples: list[Sample] = []
         self.lines: list[str] = []
         self._pods, self._folder = pods, folder
-        self._plan = f"{kind.lower()}-{TRAIN}"
-        self._plural = PLURAL[kind]
+        plans = f"/apis/kfext.dev/v1alpha1/namespaces/{pods.namespace}/trainingplans"
+        self._kind, self._plan = kind, f"{plans}/{kind.lower()}-{TRAIN}"
         self._began = time.monotonic()
 
     def now(self) -> float:
@@ -39,14 +37,14 @@ class Watch:
     def look(self) -> Sample:
         """Take a sample, and wait until the next one is due."""
         began = self.now()
-        body = self._find(f"/apis/kubeflow.org/v1/namespaces/{{}}/{self._plural}/{TRAIN}")
-        view = self._find(f"/apis/kfext.dev/v1alpha1/namespaces/{{}}/trainingplans/{self._plan}")
+        body = self._find(jobs_path(self._pods.namespace, self._kind, TRAIN))
+        view = self._find(self._plan)
         new = journal(self._folder)[len(self.lines) :]
         self.lines += new
         bodies = self._pods.bodies()
         found = sample(self.now(), job=body, view=view or {}, pods=bodies, lines=new)
         self.samples.append(found)
-        if body is not None and ended(body) == "Failed":
+        if found.ended == "Failed":
             raise SpoiledError("the job failed")
         time.sleep(max(0.0, _LOOK_SECONDS - (self.now() - began)))
         return found
@@ -65,16 +63,16 @@ class Watch:
         while self.now() < until:
             self.look()
 
-    def has_ended(self, name: str, plural: str) -> bool:
-        """Return whether a job has ended well; raise SpoiledError if it has failed."""
-        body = self._find(f"/apis/kubeflow.org/v1/namespaces/{{}}/{plural}/{name}") or {}
+    def gang_has_ended(self) -> bool:
+        """Return whether the gang has ended well; raise SpoiledError if it has failed."""
+        body = self._find(jobs_path(self._pods.namespace, GANG_KIND, GANG)) or {}
         if (how := ended(body)) == "Failed":
-            raise SpoiledError(f"{name} failed")
+            raise SpoiledError(f"{GANG} failed")
         return how == "Succeeded"
 
     def _find(self, path: str) -> Object | None:
         try:
-            found: Object = self._pods.bed.api.get(path.format(self._pods.namespace))
+            found: Object = self._pods.bed.api.get(path)
         except ApiError as error:
             if error.status == _GONE:
                 return None

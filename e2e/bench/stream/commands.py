@@ -5,7 +5,7 @@ from typing import Any
 
 from e2e.bench.companion.pods import Pods
 from e2e.bench.stream.workload import StreamJob
-from e2e.harness.jobs import PLURAL
+from e2e.harness.jobs import jobs_path
 from e2e.testbed.api import ApiError
 
 Object = dict[str, Any]
@@ -45,8 +45,7 @@ def carry_out(command: Command, pods: Pods) -> None:
     try:
         match command:
             case Resize(job, body):
-                of_jobs = f"/apis/kubeflow.org/v1/namespaces/{pods.namespace}/{PLURAL[job.kind]}"
-                api.patch(f"{of_jobs}/{job.name}", body)
+                api.patch(jobs_path(pods.namespace, job.kind, job.name), body)
             case Delete(pod):
                 api.delete(f"{pods.path}/{pod}")
             case Bind(pod, node):

@@ -15,7 +15,7 @@ from e2e.bench.stream.arms import Arm
 from e2e.bench.stream.story import Outcome, Story
 from e2e.bench.stream.workload import JOBS, MILLICORES, Arrival
 from e2e.harness.elastic_jobs import journal
-from e2e.harness.jobs import PLURAL
+from e2e.harness.jobs import PLURAL, jobs_path
 from e2e.harness.journal import redone
 from e2e.harness.training import policy
 from e2e.harness.wait import until
@@ -97,7 +97,7 @@ class _Run:
             job = self._coming.pop(0).job
             body = job.manifest(minutes=self._minutes, folder=self._folder)
             body = self._arm.submitted(job, body, now=self._now())
-            self._pods.bed.api.create(self._path(PLURAL[job.kind]), body)
+            self._pods.bed.api.create(jobs_path(self._pods.namespace, job.kind), body)
             self._stories[job.name] = Story(self._now())
             say(f"    {self._now():4.0f} s: {job.name} submitted")
 
@@ -105,8 +105,8 @@ class _Run:
         """Take in what is there, and have the arm act; return how many pods run."""
         jobs = {
             body["metadata"]["name"]: body
-            for plural in PLURAL.values()
-            for body in self._pods.bed.api.get(self._path(plural))["items"]
+            for kind in PLURAL
+            for body in self._pods.bed.api.get(jobs_path(self._pods.namespace, kind))["items"]
         }
         bodies = [pod for pod in self._pods.bodies() if JOB_NAME in pod["metadata"]["labels"]]
         for name, story in self._stories.items():
@@ -135,9 +135,6 @@ class _Run:
     def _cpu(self) -> float:
         return sum(one.cpu_seconds() for one in self._members)
 
-    def _path(self, plural: str) -> str:
-        return f"/apis/kubeflow.org/v1/namespaces/{self._pods.namespace}/{plural}"
-
     def _now(self) -> float:
         return time.monotonic() - self._began
 
@@ -146,5 +143,5 @@ def _made_elastic(pods: Pods) -> bool:
     """Return whether a job on trial gets an elasticPolicy."""
     job = next(job for job in JOBS if job.elastic and job.kind == "PyTorchJob")
     body = job.manifest(minutes=1, folder=Path("/trial"))
-    path = f"/apis/kubeflow.org/v1/namespaces/{pods.namespace}/{PLURAL[job.kind]}?dryRun=All"
+    path = f"{jobs_path(pods.namespace, job.kind)}?dryRun=All"
     return "elasticPolicy" in pods.bed.api.create(path, body)["spec"]

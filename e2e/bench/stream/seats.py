@@ -24,6 +24,7 @@ from e2e.bench.baselines.dragon import (
 from e2e.bench.baselines.dragon_nodes import Free, holds, plus
 from e2e.bench.stream.commands import Bind, Command, Delete, Resize
 from e2e.bench.stream.workload import NEED, StreamJob
+from e2e.harness.look import ended
 from kfext import names
 
 Object = dict[str, Any]
@@ -50,7 +51,7 @@ class Seats:
         self, jobs: Mapping[str, Object], pods: Sequence[Object], *, now: float
     ) -> list[Command]:
         """Return what is to be done now, by what is there."""
-        for name in [name for name in self._jobs if _has_ended(jobs.get(name, {}))]:
+        for name in [name for name in self._jobs if ended(jobs.get(name, {}))]:
             self._forget(name)
         there = {seat: pod for pod in pods if (seat := self._seat(pod)) and not _ends(pod)}
         looks = frozenset((pod["metadata"]["uid"], _node(pod), _ends(pod)) for pod in pods)
@@ -183,10 +184,3 @@ def _ends(pod: Object) -> bool:
 
 def _is_over(pod: Object) -> bool:
     return pod["status"].get("phase") in {"Succeeded", "Failed"}
-
-
-def _has_ended(job: Object) -> bool:
-    conditions = job.get("status", {}).get("conditions") or []
-    return any(
-        one["type"] in {"Succeeded", "Failed"} and one["status"] == "True" for one in conditions
-    )

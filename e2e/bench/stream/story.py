@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from e2e.harness.jobs import specs
+from e2e.harness.look import ended
 
 Object = dict[str, Any]
 
@@ -34,10 +35,9 @@ class Story:
             self.trained, self.sizes = now, [size]
         elif self.sizes and self.sizes[-1] != size:
             self.sizes.append(size)
-        for one in body.get("status", {}).get("conditions") or []:
-            if one["type"] in {"Succeeded", "Failed"} and one["status"] == "True":
-                self.ended, self.outcome = now, one["type"]
-                self.trained = now if self.trained is None else self.trained
+        if outcome := ended(body):
+            self.ended, self.outcome = now, outcome
+            self.trained = now if self.trained is None else self.trained
 
     @property
     def succeeded(self) -> bool:

@@ -10,8 +10,9 @@ import pytest
 from e2e.bench.rescale import cases
 from e2e.bench.rescale.cases import CASES, PACE, Case, gang
 from e2e.bench.rescale.parts import NotSeenError, Rescale, Story, is_bound, is_whole, story
-from e2e.bench.rescale.samples import Pod, Sample, ended, sample
+from e2e.bench.rescale.samples import Pod, Sample, sample
 from e2e.harness.jobs import specs
+from e2e.harness.look import ended
 from e2e.testbed.realnodes.budget import cpu_budget
 from kfext import names
 from kfext.core.admission.torchrun import why_not_torchrun
