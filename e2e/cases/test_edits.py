@@ -50,3 +50,16 @@ def test_colocation_switched_off_in_the_queue_lets_the_job_go(space: Space) -> N
     space.bound("gang", 4)
     assert not any(gated(pod) for pod in space.pods("gang"))
     assert space.pins() == {}
+
+
+def test_a_job_that_kfext_never_gated_is_not_shown_as_suspended_once_it_runs_again(
+    space: Space,
+) -> None:
+    space.nodes(2, cpu="32", memory="64Gi", gpu="2")
+    space.submit(workers("gang", 4, each=GPU, annotations={"kfext.dev/colocation": "off"}))
+    space.bound("gang", 4)
+    edit(space, "preferred")
+    space.patch_job("gang", {"spec": {"runPolicy": {"suspend": True}}})
+    space.phase("gang", "Suspended")
+    space.patch_job("gang", {"spec": {"runPolicy": {"suspend": False}}})
+    space.phase("gang", "Released")

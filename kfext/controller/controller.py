@@ -6,16 +6,13 @@ from contextlib import suppress
 import structlog
 
 from kfext.controller.informers import informers
+from kfext.controller.job_display import JobDisplay
 from kfext.controller.metrics import Metrics
 from kfext.controller.progress_reader import ProgressReader
 from kfext.controller.reconciler import Reconciler
-from kfext.controller.step_executor import StepExecutor, reference
+from kfext.controller.step_executor import StepExecutor
 from kfext.controller.sweep import forget_deleted, take_in
-from kfext.controller.training_plan import status_of
 from kfext.controller.training_plan_writer import TrainingPlanWriter
-from kfext.core.companion.shown import Shown
-from kfext.core.network.eligibility import why_network
-from kfext.core.settings.values import HOST, POD
 from kfext.errors import ApiError
 from kfext.kube.autoscaler import has_autoscaler
 from kfext.kube.certs.issuing import Issuer
@@ -24,11 +21,7 @@ from kfext.kube.events import EventRecorder
 from kfext.kube.lease import LeaseHolder
 from kfext.kube.usage import Usage
 from kfext.model.moment import Moment
-from kfext.model.plan import Plan
-from kfext.model.verdict import Verdict
-from kfext.names import PLACED, QUEUED, REASON_RESIZE_REFUSED, REASON_SCALE_REFUSED, RESIZED
 from kfext.state.planner import Planner
-from kfext.state.tracked_job import TrackedJob
 
 _log = structlog.get_logger(__name__)
 
@@ -37,7 +30,6 @@ _STALE_SECONDS = 150.0
 _TICK_LIMIT_SECONDS = 15.0
 _SWEEP_SECONDS = 300.0
 _STAND_BY_SECONDS = 10.0
-_REFUSED = frozenset({REASON_RESIZE_REFUSED, REASON_SCALE_REFUSED})
 
 
 class Controller:
@@ -62,19 +54,20 @@ class Controller:
         self.planner = Planner(wake=self._wake.set)
         self.plan_writer = TrainingPlanWriter(client=client)
         self._events = EventRecorder(client, reporter="kfext-controller", instance=identity)
+        display = JobDisplay(self.planner, self.plan_writer, self._events)
         self._reconciler = Reconciler(
             planner=self.planner,
             wake=self._wake,
             writer=StepExecutor(client=client, cluster=self.planner.cluster, events=self._events),
-            show=self._show,
-            show_companion=self._show_companion,
+            show=display.show,
+            show_companion=display.show_companion,
             metrics=metrics,
         )
         self._progress_reader = ProgressReader(
             log_client,
             usage=Usage(log_client),
             planner=self.planner,
-            show=self._show_progress,
+            show=display.show_progress,
             now=self.now,
         )
         metrics.follow(self.planner)
@@ -146,70 +139,3 @@ class Controller:
         while not self._lease.held.is_set():
             await asyncio.sleep(_STAND_BY_SECONDS)
             self.planner.cluster.stand_by(self.now().monotonic)
-
-    def _show_progress(self, tracked: TrackedJob) -> None:
-        """Show what the log of a job shows on its TrainingPlan."""
-        reported = self.planner.progress.reported(tracked.job.uid)
-        if reported is not None:
-            self.plan_writer.show_progress(tracked.job, reported)
-
-    def _show_companion(self, tracked: TrackedJob, type_: str, shown: Shown | None) -> None:
-        """Show what the companion does to a job, and a refusal as an event."""
-        self.plan_writer.show_companion(tracked.job, type_, shown)
-        if shown is not None and shown.verdict.reason in _REFUSED:
-            self._events.record(
-                reference(tracked.job),
-                reason=shown.verdict.reason,
-                message=shown.verdict.message,
-                action="Resize" if type_ == RESIZED else "Rescale",
-                warning=True,
-            )
-
-    def _network(self, tracked: TrackedJob, plan: Plan | None) -> str:
-        """Return the network that a job's pods have, or will have while there are none."""
-        pods = self.planner.cluster.pods(tracked.job.uid)
-        on_host = any(pod.on_host for pod in pods) if pods else plan is not None and plan.port > 0
-        return HOST if on_host else POD
-
-    def _show(self, tracked: TrackedJob, phase: str | None, verdict: Verdict | None) -> None:
-        """Show a job's phase on its TrainingPlan, and a new reason to wait as an event."""
-        if phase is None:
-            return
-        plan = tracked.assumed or tracked.plan
-        planned = plan.nodes if plan else ()
-        of_job = self.planner.settings.of_tracked(tracked)
-        invalid = "; ".join(str(error) for error in of_job.settings.errors)
-        status = status_of(
-            tracked.job,
-            phase=phase,
-            verdict=verdict,
-            # Pods that our webhook missed may be on other nodes than the plan's.
-            nodes=self.planner.cluster.homes(tracked.job.uid) if phase == PLACED else planned,
-            network=self._network(tracked, plan),
-            asked=why_network(
-                of_job.host_network,
-                tracked.job,
-                plan,
-                tracked.state,
-                self.planner.cluster.pods(tracked.job.uid),
-            ),
-            planned=plan.why if plan else "",
-            invalid=invalid,
-        )
-        if phase == QUEUED and verdict and self.plan_writer.reason(tracked.job) != verdict.reason:
-            _log.info(
-                "waits",
-                job=tracked.job.name,
-                namespace=tracked.job.namespace,
-                reason=verdict.reason,
-                why=verdict.message,
-            )
-            self._events.record(
-                reference(tracked.job),
-                reason=verdict.reason,
-                message=verdict.message,
-                action="Wait",
-            )
-        self.plan_writer.show(tracked.job, status)
-        if not of_job.settings.metrics.is_log:
-            self.plan_writer.show_progress(tracked.job, None)

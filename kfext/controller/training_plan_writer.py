@@ -104,6 +104,10 @@ class TrainingPlanWriter:
                 companion[type_] = companion_as_written(shown)
             self._want(job, replace(status, companion=companion))
 
+    def shows(self, job: TrainingJob) -> bool:
+        """Return whether a job has a TrainingPlan, or is about to get one."""
+        return job.uid in self._wanted or job.uid in self._written
+
     def reason(self, job: TrainingJob) -> str:
         """Return the reason last shown for a job, empty if none."""
         _, status = self._wanted.get(job.uid, (job, self._written.get(job.uid)))

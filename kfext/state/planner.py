@@ -174,7 +174,7 @@ class Planner:
             if not final or self.cluster.jobs.get(uid) is not tracked:
                 return None
             shown = while_refused(self.situation(tracked, now), tracked.step, final)
-            return Report(tracked, shown.phase, shown.verdict)
+            return Report(tracked, shown.phase, shown.verdict) if shown else None
         tracked.succeed()
         if complete:
             self.cluster.mark(uid)

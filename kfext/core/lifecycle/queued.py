@@ -47,7 +47,6 @@ def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> St
     if not job.held or job.kueue_managed:
         who = "Kueue" if job.kueue_managed else "a person or another system"
         settings = situation.settings
-        # It would not show that another job runs again either.
         placed = settings.managed and settings.colocation is not Colocation.OFF
         phase = SUSPENDED if placed or situation.plan else None
         return Wait(phase, Verdict(REASON_SUSPENDED_BY_USER, f"suspended by {who}"))

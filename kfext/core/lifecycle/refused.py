@@ -69,13 +69,13 @@ def instead_of(situation: Situation, step: Step) -> Step:
     return Wait(_phase(situation), Verdict(late.reason, message), again=refused.again)
 
 
-def while_refused(situation: Situation, step: str, message: str) -> Wait:
-    """Return what to report while a refused step, by its name, is tried again: nothing for a note.
+def while_refused(situation: Situation, step: str, message: str) -> Wait | None:
+    """Return what to report while a refused step, by its name, is tried again; None for a note.
 
     Without it the TrainingPlan would show for half a minute what was before the step.
     """
     if step == SaveState.__name__:
-        return Wait(None)
+        return None
     what = f"{_what(step, message)}; it is tried again"
     return Wait(_phase(situation), Verdict(REASON_WRITE_REFUSED, what))
 

@@ -1,0 +1,126 @@
+"""What the planner finds out about jobs, as people see it: TrainingPlans and events."""
+
+import structlog
+
+from kfext.controller.step_executor import reference
+from kfext.controller.training_plan import status_of
+from kfext.controller.training_plan_writer import TrainingPlanWriter
+from kfext.core.companion.shown import Shown
+from kfext.core.network.eligibility import why_network
+from kfext.core.settings.values import HOST, POD
+from kfext.kube.events import EventRecorder
+from kfext.model.plan import Plan
+from kfext.model.verdict import Verdict
+from kfext.names import (
+    FINISHED,
+    PHASE_RELEASED,
+    PLACED,
+    QUEUED,
+    REASON_FINISHED,
+    REASON_HANDS_OFF,
+    REASON_RESIZE_REFUSED,
+    REASON_SCALE_REFUSED,
+    RESIZED,
+)
+from kfext.state.planner import Planner
+from kfext.state.tracked_job import TrackedJob
+
+_log = structlog.get_logger(__name__)
+
+_REFUSED = frozenset({REASON_RESIZE_REFUSED, REASON_SCALE_REFUSED})
+_ENDED = Verdict(REASON_FINISHED, "the job has ended")
+_LEFT = Verdict(REASON_HANDS_OFF, "kfext no longer handles it")
+
+
+class JobDisplay:
+    """Shows each job on its TrainingPlan, and as an event what a user should notice."""
+
+    def __init__(
+        self, planner: Planner, plan_writer: TrainingPlanWriter, events: EventRecorder
+    ) -> None:
+        self._planner = planner
+        self._plan_writer = plan_writer
+        self._events = events
+
+    def show(self, tracked: TrackedJob, phase: str | None, verdict: Verdict | None) -> None:
+        """Show a job's phase; None for one that kfext does not handle."""
+        if phase is not None:
+            self._show(tracked, phase, verdict)
+        elif self._plan_writer.shows(tracked.job) and not self._marked(tracked):
+            # What was shown while kfext handled it would stay for ever.
+            self._show(tracked, *_without_kfext(tracked))
+
+    def show_progress(self, tracked: TrackedJob) -> None:
+        """Show what the log of a job shows."""
+        reported = self._planner.progress.reported(tracked.job.uid)
+        if reported is not None:
+            self._plan_writer.show_progress(tracked.job, reported)
+
+    def show_companion(self, tracked: TrackedJob, type_: str, shown: Shown | None) -> None:
+        """Show what the companion does to a job, and a refusal as an event."""
+        self._plan_writer.show_companion(tracked.job, type_, shown)
+        if shown is not None and shown.verdict.reason in _REFUSED:
+            self._events.record(
+                reference(tracked.job),
+                reason=shown.verdict.reason,
+                message=shown.verdict.message,
+                action="Resize" if type_ == RESIZED else "Rescale",
+                warning=True,
+            )
+
+    def _show(self, tracked: TrackedJob, phase: str, verdict: Verdict | None) -> None:
+        plan = tracked.assumed or tracked.plan
+        planned = plan.nodes if plan else ()
+        of_job = self._planner.settings.of_tracked(tracked)
+        invalid = "; ".join(str(error) for error in of_job.settings.errors)
+        status = status_of(
+            tracked.job,
+            phase=phase,
+            verdict=verdict,
+            # Pods that our webhook missed may be on other nodes than the plan's.
+            nodes=self._planner.cluster.homes(tracked.job.uid) if phase == PLACED else planned,
+            network=self._network(tracked, plan),
+            asked=why_network(
+                of_job.host_network,
+                tracked.job,
+                plan,
+                tracked.state,
+                self._planner.cluster.pods(tracked.job.uid),
+            ),
+            planned=plan.why if plan else "",
+            invalid=invalid,
+        )
+        if phase == QUEUED and verdict and self._plan_writer.reason(tracked.job) != verdict.reason:
+            _log.info(
+                "waits",
+                job=tracked.job.name,
+                namespace=tracked.job.namespace,
+                reason=verdict.reason,
+                why=verdict.message,
+            )
+            self._events.record(
+                reference(tracked.job),
+                reason=verdict.reason,
+                message=verdict.message,
+                action="Wait",
+            )
+        self._plan_writer.show(tracked.job, status)
+        if not of_job.settings.metrics.is_log:
+            self._plan_writer.show_progress(tracked.job, None)
+
+    def _network(self, tracked: TrackedJob, plan: Plan | None) -> str:
+        """Return the network that a job's pods have, or will have while there are none."""
+        pods = self._planner.cluster.pods(tracked.job.uid)
+        on_host = any(pod.on_host for pod in pods) if pods else plan is not None and plan.port > 0
+        return HOST if on_host else POD
+
+    def _marked(self, tracked: TrackedJob) -> bool:
+        """Whether a job, or one of its pods, still waits for kfext, which is about to let it go."""
+        pods = self._planner.cluster.pods(tracked.job.uid)
+        return tracked.job.held or any(pod.gated and not pod.deleting for pod in pods)
+
+
+def _without_kfext(tracked: TrackedJob) -> tuple[str, Verdict]:
+    """Return what to show of a job that kfext has left alone since its last phase was shown."""
+    job = tracked.job
+    return (FINISHED, _ENDED) if job.finished or job.deleting else (PHASE_RELEASED, _LEFT)
