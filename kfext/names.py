@@ -11,6 +11,7 @@ API_VERSION = "v1alpha1"
 # --- where kfext is installed ---------------------------------------------------------------
 
 NAMESPACE = "kfext-system"
+GPU_NAMESPACE = "kfext-gpu"
 """The namespace of the webhook, the controller, its Lease and the CA."""
 
 LEASE = "kfext-controller"

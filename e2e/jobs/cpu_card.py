@@ -1,0 +1,146 @@
+"""The driver of the card that `e2e/gpu/cpu_card.py` plays.
+
+A job on it computes as ever. Beside that it gives the card a kernel for each innermost module, two
+for its backward, and one for the optimizer. They run one after the other behind the training, which
+waits for them where it asks for a number.
+
+Loaded by `KFEXT_GPU_DEVICE=cpu_card:Card`, or by `python3 -m cpu_card SCRIPT ...` without kfext.
+"""
+
+import os
+import queue
+import runpy
+import socket
+import sys
+import threading
+import time
+from importlib import import_module
+from typing import Any
+
+_ASK, _DONE, _WORK, _NO_WORK = b"a", b"d", b"w", b"n"
+_GRANT_BYTES = 16
+
+
+class Marker:
+    """A point in the kernels that were given to the card."""
+
+    def __init__(self) -> None:
+        self._reached = threading.Event()
+        self._at = 0.0
+
+    def reach(self) -> None:
+        """Take in that all kernels before it have ended."""
+        self._at = time.monotonic()
+        self._reached.set()
+
+    def wait(self) -> None:
+        """Return when it is reached."""
+        self._reached.wait()
+
+    def seconds_since(self, earlier: Any) -> float:
+        """Return the time between two markers."""
+        earlier.wait()
+        self.wait()
+        return float(self._at - earlier._at)
+
+
+class Card:
+    """The card as one process sees it; `CPU_CARD` is the socket, `CPU_CARD_KERNEL_MS` a kernel."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._kernel = float(os.environ.get("CPU_CARD_KERNEL_MS", "1")) / 1000
+        self._given: queue.SimpleQueue[float | Marker] = queue.SimpleQueue()
+        self._waiting = 0
+        self._lock = threading.Lock()
+        self._card: socket.socket | None = None
+        self._process = os.getpid()
+        modules = torch.nn.modules.module
+        modules.register_module_forward_hook(self._forward)
+        optimizers = torch.optim.Optimizer
+        made = optimizers.zero_grad
+        card = self
+
+        def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
+            card.launch()
+            return made(self, *args, **kwargs)
+
+        optimizers.zero_grad = zero_grad
+        item = torch.Tensor.item
+
+        def synchronous(self: Any) -> Any:
+            card.mark().wait()
+            return item(self)
+
+        torch.Tensor.item = synchronous
+
+    def ready(self) -> bool:
+        """Whether the process has given the card a kernel; a fork of it has not."""
+        return self._card is not None and os.getpid() == self._process
+
+    def mark(self) -> Marker:
+        """Return a marker after all kernels so far."""
+        marker = Marker()
+        with self._lock:
+            if self._card is None or not self._waiting:
+                marker.reach()
+            else:
+                self._waiting += 1
+                self._given.put(marker)
+        return marker
+
+    def memory(self) -> int:
+        """Return nothing: it has no memory of its own."""
+        return 0
+
+    def launch(self) -> None:
+        """Give the card a kernel."""
+        if os.getpid() != self._process:
+            return
+        with self._lock:
+            if self._card is None:
+                self._card = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                self._card.connect(os.environ["CPU_CARD"])
+                self._card.send(os.environ.get("CPU_CARD_NAME", str(os.getpid())).encode())
+                threading.Thread(target=self._run, args=(self._card,), daemon=True).start()
+            if not self._waiting:
+                self._card.send(_WORK)
+            self._waiting += 1
+            self._given.put(self._kernel)
+
+    def _forward(self, module: Any, _: Any, returned: Any) -> None:
+        if next(module.children(), None) is not None:
+            return
+        self.launch()
+        if isinstance(returned, self._torch.Tensor) and returned.requires_grad:
+            returned.register_hook(self._backward)
+
+    def _backward(self, _: Any) -> None:
+        self.launch()
+        self.launch()
+
+    def _run(self, card: socket.socket) -> None:
+        while True:
+            one = self._given.get()
+            if isinstance(one, Marker):
+                one.reach()
+            else:
+                card.send(_ASK)
+                card.recv(_GRANT_BYTES)
+                time.sleep(one)
+                card.send(_DONE)
+            with self._lock:
+                self._waiting -= 1
+                if not self._waiting:
+                    card.send(_NO_WORK)
+
+
+def main() -> None:
+    """Run a script on the card, without kfext."""
+    Card(import_module("torch"))
+    sys.argv = sys.argv[1:]
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

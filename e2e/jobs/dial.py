@@ -1,0 +1,56 @@
+"""A training that needs the card for a part of each step, and loads data for the rest.
+
+    python3 dial.py --layers 20 --load-ms 60 --steps 100
+
+Prints each step with the time at which it ended.
+"""
+
+import argparse
+import time
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+_WIDTH = 8
+
+
+class Slow(Dataset):
+    """Batches each of which takes a while to load."""
+
+    def __init__(self, count: int, seconds: float) -> None:
+        self._count = count
+        self._seconds = seconds
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return self._count
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        """Return one, after a while."""
+        if index >= self._count:
+            raise IndexError(index)
+        time.sleep(self._seconds)
+        return torch.ones(_WIDTH)
+
+
+def main() -> None:
+    """Train, and print each step."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--layers", type=int, default=20)
+    parser.add_argument("--load-ms", type=float, default=0.0)
+    parser.add_argument("--steps", type=int, default=100)
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    model = nn.Sequential(*(nn.Linear(_WIDTH, _WIDTH) for _ in range(asked.layers)))
+    optimizer = torch.optim.SGD(model.parameters(), 0.001)
+    for step, batch in enumerate(DataLoader(Slow(asked.steps, asked.load_ms / 1000))):
+        loss = model(batch).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        print(f"step={step} loss={loss.item():.6f} at={time.monotonic():.4f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""The files of the hook, laid out on the node as a job's Python finds them."""
+
+import hashlib
+import shutil
+from pathlib import Path
+
+import kfext.hook
+
+_START = "sitecustomize.py"
+_PACKAGE = "kfext_hook"
+
+
+def lay_out(root: Path) -> Path:
+    """Lay out this version of the hook under `root`; return its folder, to be first on PYTHONPATH.
+
+    Other versions stay as they are: processes that run import from them.
+    """
+    (source,) = map(Path, kfext.hook.__path__)
+    files = {path.name: path.read_bytes() for path in sorted(source.glob("*.py"))}
+    digest = hashlib.sha256(b"".join(name.encode() + data for name, data in files.items()))
+    folder = root / digest.hexdigest()[:12]
+    if folder.is_dir():
+        return folder
+    made = root / f".{folder.name}"
+    shutil.rmtree(made, ignore_errors=True)  # of an agent that was killed meanwhile
+    (made / _PACKAGE).mkdir(parents=True)
+    for name, data in files.items():
+        path = made / name if name == _START else made / _PACKAGE / name
+        path.write_bytes(data)
+        path.chmod(0o644)
+    for path in (made, made / _PACKAGE):
+        path.chmod(0o755)  # the user of a job's container may be any
+    made.rename(folder)
+    return folder

@@ -1,0 +1,91 @@
+"""Whose turn it is on a card, among sharers of one priority.
+
+Earliest eligible virtual deadline first (I. Stoica and H. Abdel-Wahab, 1995), with the shares as
+weights, and for each sharer a bucket that fills at the rate of its limit. In any `WINDOW` a sharer
+that always has work gets at least its share less one `QUOTA`, and none gets more than its limit and
+one `QUOTA`. What others leave goes to those that have work, in proportion to their shares.
+"""
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+
+WINDOW = 10.0
+"""Seconds in which a share is meant."""
+QUOTA = 0.25
+"""Seconds by which a sharer may be ahead or behind, in a window."""
+TURN = QUOTA / 4
+"""Seconds of one turn. The bounds are of several turns: one at each end of a window."""
+
+
+@dataclass(slots=True)
+class _Sharer:
+    """`starts`: the virtual time from which it may have its next turn.
+
+    `tokens`: seconds that it may use before its limit stops it, at the time `filled`.
+    """
+
+    share: float
+    limit: float
+    starts: float
+    filled: float
+    tokens: float = TURN
+
+    def fill(self, now: float, *, used: float = 0.0) -> None:
+        """Take in that time has passed, in which it has used the card for so many seconds."""
+        self.tokens = min(TURN, self.tokens + self.limit * (now - self.filled) - used)
+        self.filled = now
+
+
+class Turns:
+    """The turns of one card. Times are of one monotonic clock, in seconds."""
+
+    def __init__(self) -> None:
+        self._sharers: dict[str, _Sharer] = {}
+        self._virtual = 0.0
+        self._able: frozenset[str] = frozenset()
+
+    def set(self, name: str, *, share: float, limit: float, now: float) -> None:
+        """Add a sharer, or change its share and limit; the shares of all are at most 1 together."""
+        known = self._sharers.get(name)
+        if known is None:
+            self._sharers[name] = _Sharer(share, limit, starts=self._virtual, filled=now)
+        else:
+            known.fill(now)
+            known.share, known.limit = share, limit
+
+    def remove(self, name: str) -> None:
+        """Forget a sharer."""
+        self._sharers.pop(name, None)
+
+    def next(self, wanting: Collection[str], *, now: float) -> str | None:
+        """Return who has the next turn of those that want one, None if their limits stop them."""
+        able = {name: one for name in wanting if (one := self._sharers.get(name))}
+        for one in able.values():
+            one.fill(now)
+        able = {name: one for name, one in able.items() if one.tokens > 0}
+        for name in able.keys() - self._able:
+            # It saves up nothing while it has no work.
+            able[name].starts = max(able[name].starts, self._virtual)
+        self._able = frozenset(able)
+        if not able:
+            return None
+        self._virtual = max(self._virtual, min(one.starts for one in able.values()))
+        due = [name for name, one in able.items() if one.starts <= self._virtual]
+        return min(due, key=lambda name: (able[name].starts + TURN / able[name].share, name))
+
+    def wakes(self, wanting: Collection[str], *, now: float) -> float:
+        """Return in how many seconds the limit stops one of them no longer, infinity if never."""
+        found = [one for name in wanting if (one := self._sharers.get(name))]
+        waits = (max(-one.tokens / one.limit - (now - one.filled), 0.0) for one in found)
+        return min(waits, default=math.inf)
+
+    def ran(self, name: str, seconds: float, *, now: float) -> None:
+        """Take in that a sharer has used the card, in its turn or past its end."""
+        served = self._sharers.get(name)
+        if served is None:
+            return
+        served.fill(now, used=seconds)
+        served.starts += seconds / served.share
+        weights = sum(one.share for one in map(self._sharers.get, self._able) if one)
+        self._virtual += seconds / max(weights, served.share)

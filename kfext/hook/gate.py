@@ -1,0 +1,102 @@
+"""The gate before each micro-step of a job of low priority.
+
+A micro-step begins when the card is idle, or at the agent's word. At most two are on the card at a
+time, so that it is free again that soon after the job of high priority comes back.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections import deque
+from time import monotonic_ns, sleep
+
+from . import words
+from .device import Device, Marker
+from .orders import INTRUDE, PASS, TICKET, WAIT, Orders
+
+_NAP_SECONDS = 0.05
+"""How often the orders are read while the gate is shut: they change without a wake."""
+_OUTSTANDING = 2
+PACE = 0.2
+"""Part of the time that a job may use while no agent lives."""
+
+_LONGEST_REST_SECONDS = 1.0
+"""After a micro-step, while no agent lives."""
+
+
+class Gate:
+    """Has the calling thread wait until a micro-step may begin; `page` is the process's own."""
+
+    def __init__(self, page: memoryview, orders: Orders, device: Device) -> None:
+        self._page = page
+        self._orders = orders
+        self._device = device
+        self._outstanding: deque[Marker] = deque()
+        self._word = PASS
+        self._began = 0
+        self._tickets = 0
+        self._in_ticket = False
+
+    def micro_step(self) -> float:
+        """Return how long a micro-step should take at most, in seconds."""
+        return self._orders.micro_step()
+
+    def step(self) -> None:
+        """Take in that the job's optimizer has made a step: a ticket ends with it."""
+        self._page[words.STEPS] += 1
+        self._page[words.STEPPED] = monotonic_ns()
+        self._in_ticket = False
+
+    def enter(self) -> None:
+        """Return when the next micro-step may begin; call it where one ends and another begins."""
+        page = self._page
+        self._outstanding.append(self._device.mark())
+        while len(self._outstanding) >= _OUTSTANDING:
+            self._outstanding.popleft().wait()
+        arrived = monotonic_ns()
+        self._account(arrived)
+        now, word = arrived, self._ask(arrived)
+        while word == WAIT:
+            page[words.ASKING] = 1
+            self._listen()
+            now = monotonic_ns()
+            word = self._ask(now)
+        page[words.ASKING] = 0
+        page[words.WAITED_NS] += now - arrived
+        page[words.MICRO_STEPS] += 1
+        if self._orders.busy(now):
+            page[words.INTRUDED] += 1
+        if word == TICKET:
+            self._in_ticket = True
+            self._tickets += 1
+        self._word, self._began = word, now
+
+    def _ask(self, now: int) -> str:
+        if self._in_ticket:
+            return PASS
+        return self._orders.word(now, intruded=self._page[words.INTRUDED_NS], tickets=self._tickets)
+
+    def _account(self, now: int) -> None:
+        """Charge what the last micro-step took, and rest after it while no agent lives."""
+        if not self._began:
+            return
+        took = now - self._began
+        self._page[words.WORKED_NS] += took
+        if self._word == INTRUDE:
+            self._page[words.INTRUDED_NS] += took
+        if not self._orders.led(now):
+            sleep(min(took * (1 / PACE - 1) / 1e9, _LONGEST_REST_SECONDS))
+
+    def _listen(self) -> None:
+        """Wait for the bell, but not for long, as the orders may change; take in all its rings."""
+        bell = self._orders.bell
+        if bell is None:
+            sleep(_NAP_SECONDS)
+            return
+        readable, _, _ = select.select([bell], [], [], _NAP_SECONDS)
+        try:
+            while readable and bell.recv(64, socket.MSG_DONTWAIT):
+                pass
+        except BlockingIOError:
+            pass  # all rings are taken in

@@ -1,0 +1,104 @@
+"""The connection to the node's agent: what the process gives, and what it gets.
+
+A connection is of SOCK_SEQPACKET: each message is a JSON object, with descriptors beside it.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable
+from time import sleep
+from typing import Any
+
+from .page import Page
+
+LONGEST = 4096
+"""Bytes of a message at most."""
+MOST_DESCRIPTORS = 64
+"""Descriptors beside a message at most."""
+_PAUSES = (0.1, 0.5, 2.0, 5.0)
+"""Seconds before each new try to connect; the last one again and again."""
+
+
+def send(peer: socket.socket, message: dict[str, Any], descriptors: list[int]) -> None:
+    """Send a message and some descriptors. Raises OSError."""
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
+    peer.sendmsg([json.dumps(message).encode()], rights if descriptors else [])
+
+
+def receive(peer: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """Return the next message and its descriptors, None at the end. Raises OSError, ValueError.
+
+    Whatever is wrong with a message, no descriptor is left open.
+    """
+    room = socket.CMSG_SPACE(MOST_DESCRIPTORS * array.array("i").itemsize)
+    flags = socket.MSG_CMSG_CLOEXEC
+    data, ancillary, answer, _ = peer.recvmsg(LONGEST, room, flags)
+    found = array.array("i")
+    for level, kind, content in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            found.frombytes(content[: len(content) - len(content) % found.itemsize])
+    try:
+        if not data:
+            close_all(found.tolist())
+            return None
+        if answer & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+            raise ValueError("the message is too long")
+        message = json.loads(data)
+        if not isinstance(message, dict):
+            raise ValueError("the message is no object")
+    except BaseException:
+        close_all(found.tolist())
+        raise
+    return message, found.tolist()
+
+
+def close_all(descriptors: list[int]) -> None:
+    """Close some descriptors."""
+    for one in descriptors:
+        os.close(one)
+
+
+class Link:
+    """Keeps the process known to the agent, which it may outlive, for as long as it runs.
+
+    `own`: the page that the agent may read; `take` is given each message and its descriptors.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        own: Page,
+        role: str,
+        take: Callable[[dict[str, Any], list[int]], None],
+    ) -> None:
+        self._path = path
+        self._own = own
+        self._role = role
+        self._take = take
+        threading.Thread(target=self._run, name="kfext", daemon=True).start()
+
+    def _run(self) -> None:
+        tries = 0
+        while True:
+            try:
+                with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as agent:
+                    agent.connect(self._path)
+                    self._greet(agent)
+                    while found := receive(agent):
+                        self._take(*found)
+                        tries = 0
+            except (OSError, ValueError):
+                pass  # the agent is away, or is about to be another one
+            sleep(_PAUSES[min(tries, len(_PAUSES) - 1)])
+            tries += 1
+
+    def _greet(self, agent: socket.socket) -> None:
+        assert self._own.descriptor is not None
+        message = {"role": self._role, "pid": os.getpid()}
+        send(agent, message, [self._own.descriptor])

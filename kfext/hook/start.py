@@ -1,0 +1,76 @@
+"""What happens at the start of each Python process of a job that shares a GPU."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from importlib import import_module
+from types import ModuleType
+
+from .beacon import Beacon
+from .device import Cuda, Device
+from .gate import Gate
+from .high import High
+from .importing import when_imported
+from .link import Link
+from .low import Low
+from .orders import Orders
+from .page import Page
+from .pythonpath import restore
+from .torch_calls import hide_from_scripts
+from .words import LAYOUT, VERSION
+
+PRIORITY, SOCKET = "KFEXT_GPU_PRIORITY", "KFEXT_GPU_SOCKET"
+RECORDED = "KFEXT_PYTHONPATH"
+"""Environment variables: `high` or `low`; the agent's socket; a file with the image's own path."""
+DEVICE = "KFEXT_GPU_DEVICE"
+"""MODULE:CLASS of what plays a card in tests; the class takes the module torch."""
+HIGH = "high"
+
+
+def start() -> None:
+    """Have the process hooked when it imports a framework. Raises nothing that can be foreseen."""
+    restore(os.environ.get(RECORDED, ""))
+    if os.environ.get(SOCKET):
+        when_imported({"torch": _on_torch})
+
+
+def _on_torch(torch: ModuleType) -> None:
+    device = _device(torch)
+    hide_from_scripts(torch)
+    hooked: High | Low
+    if os.environ.get(PRIORITY) == HIGH:
+        hooked = High(torch, device, lambda: _join_high(device))
+    else:
+        hooked = Low(torch, device, lambda: _join_low(device))
+    # A worker of a DataLoader must not write to the page of the process that started it.
+    os.register_at_fork(after_in_child=hooked.leave)
+
+
+def _device(torch: ModuleType) -> Device:
+    given = os.environ.get(DEVICE)
+    if not given:
+        return Cuda(torch)
+    module, _, name = given.partition(":")
+    made: Device = getattr(import_module(module), name)(torch)
+    return made
+
+
+def _page() -> Page:
+    page = Page.make()
+    page.words[LAYOUT] = VERSION
+    return page
+
+
+def _join_high(device: Device) -> Beacon:
+    own = _page()
+    beacon = Beacon(own.words, device)
+    atexit.register(beacon.stop)
+    Link(os.environ[SOCKET], own=own, role=HIGH, take=beacon.take)
+    return beacon
+
+
+def _join_low(device: Device) -> tuple[Gate, memoryview]:
+    own, orders = _page(), Orders()
+    Link(os.environ[SOCKET], own=own, role="low", take=orders.take)
+    return Gate(own.words, orders, device), own.words

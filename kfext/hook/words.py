@@ -1,0 +1,59 @@
+"""The words of the pages: what each holds. Times are of CLOCK_MONOTONIC, in nanoseconds.
+
+The first word of every page is the version of this layout; a reader ignores a page of another one.
+"""
+
+VERSION = 1
+LAYOUT = 0
+
+# Of the page of a sharer, which its hook writes.
+PULSE = 1
+"""When the process last ran Python."""
+BUSY = 2
+"""1 while work that was given to the card has not ended, or more is about to be given, else 0."""
+CHANGED = 3
+"""When BUSY was last set."""
+BUSY_NS = 4
+"""For how long BUSY has been 1, in all, until it was last set to 0."""
+STEPS = 5
+"""How many steps the job's optimizers have made."""
+STEPPED = 6
+"""When the last of them was made."""
+MICRO_STEPS = 7
+"""How many micro-steps were begun."""
+LONGEST_NS = 8
+"""How long the longest of the last calibration took on the card."""
+WAITED_NS = 9
+"""For how long micro-steps have waited for the gate."""
+WORKED_NS = 14
+"""For how long the process has been between two gates, in all."""
+ASKING = 15
+"""1 while a micro-step waits for the gate, else 0."""
+INTRUDED = 10
+"""How many micro-steps were begun while the job of high priority was busy."""
+INTRUDED_NS = 11
+"""How long those took, in all."""
+MEMORY = 12
+"""Bytes of the card that the process has reserved."""
+HOOKED = 13
+"""What the hook could do: one of the numbers below."""
+
+WATCHING, READY, COARSE = 1, 2, 3
+"""HOOKED: calibrating; at its boundaries; some micro-step is longer than it should be."""
+
+# Of the page of orders, which the agent writes for one sharer.
+LEASE = 1
+"""Until when these orders hold; past it the agent is taken for dead."""
+MODE = 2
+"""One of the numbers below."""
+MICRO_STEP_NS = 3
+"""How long a micro-step should take at most."""
+TURN = 4
+"""Until when it is the sharer's turn among those of its class."""
+ALLOWANCE_NS = 5
+"""For how long, in all since the start, it may work while the job of high priority is busy."""
+TICKETS = 6
+"""How many steps, in all since the start, it may begin while the gate is shut."""
+
+OPEN, GATED, SHUT = 0, 1, 2
+"""MODE: always; while the job of high priority is idle; never, but for tickets."""

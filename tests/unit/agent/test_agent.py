@@ -1,0 +1,155 @@
+"""The whole agent, with hooks as in a job's process; kubelet's answers are given by the test."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from time import monotonic_ns
+
+import grpc
+import pytest
+
+import kfext.agent.agent as module
+from kfext.agent.agent import Agent
+from kfext.agent.card import Terms
+from kfext.agent.slots import Sharer
+from kfext.core.gpu.slots import reservation_of, units_of
+from kfext.gpu.pod_resources import Held
+from kfext.hook import words
+from kfext.hook.link import Link
+from kfext.hook.orders import PASS, WAIT, Orders
+from kfext.hook.page import Page
+
+NODE = "node-a"
+CARD = Held("kfext-gpu", reservation_of(NODE, 0), "nvidia.com/gpu", frozenset({"GPU-1"}))
+UNITS = {"high": units_of(0)[:50], "low": units_of(0)[50:70]}
+
+
+class Node:
+    """What kubelet and the API server would say, and the agent that asks them."""
+
+    def __init__(self, root: Path) -> None:
+        self.held, self.terms = [CARD], dict[Sharer, Terms]()
+        self.asked = 0
+        self.root = root
+        self.task: asyncio.Task[None] | None = None
+
+    async def _held(self) -> list[Held]:
+        self.asked += 1
+        if not self.held:
+            raise grpc.RpcError("away")
+        return self.held
+
+    def start(self) -> None:
+        (self.root / "plugins").mkdir(exist_ok=True)
+        agent = Agent(
+            node=NODE,
+            count=1,
+            root=self.root,
+            held=self._held,
+            terms=self.terms.get,
+            plugins=self.root / "plugins",
+        )
+        self.agent = agent
+        self.task = asyncio.create_task(agent.run())
+
+    async def stop(self) -> None:
+        assert self.task is not None
+        self.task.cancel()
+        await asyncio.wait([self.task])
+
+    def run(self, pod: str, *, promised: bool = True) -> "Job":
+        """Have kubelet start a pod, in which a process connects."""
+        folder = self.agent._slots.allocate(0, UNITS[pod]).mounts[1].host
+        self.held = [*self.held, Held("team", pod, "kfext.dev/gpu-0", frozenset(UNITS[pod]))]
+        if promised:
+            self.promise(pod)
+        return Job(f"{folder}/agent", pod)
+
+    def promise(self, pod: str) -> None:
+        self.terms["team", pod] = Terms(high=pod == "high", share=0.3)
+
+    def end(self, pod: str) -> None:
+        self.held = [one for one in self.held if one.pod != pod]
+
+
+class Job:
+    """A process with a hook; the low one's orders come from the agent."""
+
+    def __init__(self, path: str, pod: str) -> None:
+        self.own, self.orders, self.bells = Page.make(), Orders(), 0
+        self.own.words[words.LAYOUT] = words.VERSION
+        take = self._rung if pod == "high" else self.orders.take
+        Link(path, own=self.own, role=pod, take=take)
+
+    def _rung(self, message: dict[str, object], _: list[int]) -> None:
+        self.bells = int(str(message["bells"]))
+
+    def word(self) -> str:
+        return self.orders.word(monotonic_ns(), intruded=0, tickets=0)
+
+    def led(self) -> bool:
+        return self.orders.led(monotonic_ns())
+
+    def busy(self) -> None:
+        self.own.words[words.BUSY] = 1
+        self.own.words[words.PULSE] = monotonic_ns() + 3600 * 10**9
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            if condition():
+                return
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
+    monkeypatch.setattr(module, "_POLL_SECONDS", 0.02)
+    made = Node(tmp_path)
+    made.start()
+    await until(lambda: made.asked > 0)
+    yield made
+    await made.stop()
+
+
+async def test_a_low_job_gives_way_to_a_high_one_that_comes_and_goes(node: Node) -> None:
+    low = node.run("low")
+    await until(lambda: low.led() and low.word() == PASS)
+    high = node.run("high")
+    high.busy()
+    await until(lambda: low.word() == WAIT)
+    await until(lambda: high.bells == 1)
+    node.end("high")
+    await until(lambda: low.word() == PASS and low.led())
+
+
+async def test_a_process_waits_for_the_terms_of_its_pod(node: Node) -> None:
+    high, low = node.run("high"), node.run("low", promised=False)
+    high.busy()
+    asked = node.asked
+    await until(lambda: node.asked > asked + 3)
+    assert not low.led()
+    node.promise("low")
+    await until(lambda: low.led() and low.word() == WAIT)
+
+
+async def test_all_goes_on_while_kubelet_is_away(node: Node) -> None:
+    high, low = node.run("high"), node.run("low")
+    high.busy()
+    await until(lambda: low.led() and low.word() == WAIT)
+    node.held = []
+    asked = node.asked
+    await until(lambda: node.asked > asked + 3)
+    assert low.led()
+    assert low.word() == WAIT
+
+
+async def test_a_new_agent_finds_all_that_runs(node: Node) -> None:
+    high, low = node.run("high"), node.run("low")
+    high.busy()
+    await until(lambda: low.led() and low.word() == WAIT)
+    await node.stop()
+    before = low.orders.page
+    node.start()
+    await until(lambda: low.orders.page is not before and low.led() and low.word() == WAIT)

@@ -1,0 +1,92 @@
+from pathlib import Path
+
+import pytest
+
+from kfext.agent.doors import Doors
+from kfext.agent.slots import Slots
+from kfext.core.gpu.slots import reservation_of, units_of
+from kfext.gpu.device_plugin import Mount, RefusedError
+from kfext.gpu.pod_resources import Held
+
+NODE, CARD = "node-a", "GPU-11"
+UNITS = units_of(1)[:30]
+RESERVED = Held("kfext-gpu", reservation_of(NODE, 1), "nvidia.com/gpu", frozenset({CARD}))
+SHARES = Held("team", "train-worker-0", "kfext.dev/gpu-1", frozenset(UNITS))
+WHOLE = Held("team", "whole", "nvidia.com/gpu", frozenset({"GPU-22"}))
+OTHER_NODE = Held("kfext-gpu", reservation_of("b", 0), "nvidia.com/gpu", frozenset({"GPU-33"}))
+NAMESAKE = Held("team", reservation_of(NODE, 0), "nvidia.com/gpu", frozenset({"GPU-44"}))
+
+
+@pytest.fixture
+async def doors(tmp_path: Path) -> Doors:
+    return Doors(tmp_path / "s", enter=lambda *_: None, leave=lambda *_: None)
+
+
+@pytest.fixture
+async def slots(doors: Doors) -> Slots:
+    return Slots(node=NODE, count=4, doors=doors, hook=Path("/run/kfext/hook/1"))
+
+
+async def test_a_container_gets_the_card_that_is_reserved_for_its_slot(
+    slots: Slots, tmp_path: Path
+) -> None:
+    slots.take([RESERVED, WHOLE])
+    found = slots.allocate(1, UNITS)
+    assert found.env["NVIDIA_VISIBLE_DEVICES"] == CARD
+    assert found.env["KFEXT_GPU_SOCKET"] == "/kfext/socket/agent"
+    assert found.mounts == [
+        Mount("/run/kfext/hook/1", "/kfext/hook"),
+        Mount(str(tmp_path / "s/1-00"), "/kfext/socket"),
+    ]
+    assert (tmp_path / "s/1-00/agent").is_socket()
+
+
+REFUSED: dict[str, list[Held]] = {
+    "nothing is reserved": [],
+    "the reservation is of another node": [OTHER_NODE],
+    "a pod of a user has the name of a reservation": [NAMESAKE],
+    "another slot is reserved": [RESERVED],
+}
+
+
+@pytest.mark.parametrize("held", REFUSED.values(), ids=REFUSED)
+async def test_no_container_runs_on_a_card_that_is_not_reserved(
+    slots: Slots, held: list[Held]
+) -> None:
+    slots.take(held)
+    with pytest.raises(RefusedError, match="no card is reserved for slot 0"):
+        slots.allocate(0, units_of(0)[:10])
+
+
+async def test_a_reservation_that_is_gone_is_forgotten(slots: Slots) -> None:
+    slots.take([RESERVED])
+    slots.take([])
+    with pytest.raises(RefusedError):
+        slots.allocate(1, UNITS)
+
+
+async def test_which_pod_comes_through_a_folder_is_known_from_kubelet(slots: Slots) -> None:
+    slots.take([RESERVED, SHARES])
+    assert slots.sharers == {"1-00": (1, ("team", "train-worker-0"))}
+
+
+async def test_a_folder_goes_with_its_pod_and_not_before(slots: Slots, tmp_path: Path) -> None:
+    slots.take([RESERVED])
+    slots.allocate(1, UNITS)
+    slots.take([RESERVED])  # the container does not show yet
+    assert (tmp_path / "s/1-00/agent").exists()
+    slots.take([RESERVED, SHARES])
+    slots.take([RESERVED])
+    assert not (tmp_path / "s/1-00").exists()
+
+
+async def test_a_new_agent_opens_the_folders_of_pods_that_run_and_removes_the_others(
+    slots: Slots, doors: Doors, tmp_path: Path
+) -> None:
+    slots.take([RESERVED])
+    slots.allocate(1, UNITS)
+    slots.allocate(1, units_of(1)[50:])
+    again = Slots(node=NODE, count=4, doors=doors, hook=Path("/hook"))
+    again.take([RESERVED, SHARES])
+    assert (tmp_path / "s/1-00/agent").is_socket()
+    assert not (tmp_path / "s/1-50").exists()

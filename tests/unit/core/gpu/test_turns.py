@@ -1,0 +1,135 @@
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kfext.core.gpu.turns import QUOTA, TURN, WINDOW, Turns
+
+_LONG = 3 * WINDOW
+_STEP = 0.005
+"""Seconds of a micro-step: a turn ends with one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sharer:
+    share: float
+    limit: float = 1.0
+
+
+Wants = Callable[[str, float], bool]
+
+
+def always(_name: str, _now: float) -> bool:
+    return True
+
+
+def card(sharers: dict[str, Sharer], wants: Wants = always, seed: int = 1) -> list[str | None]:
+    """Return who had the card in each micro-step of a time."""
+    turns, chance = Turns(), random.Random(seed)
+    for name, one in sharers.items():
+        turns.set(name, share=one.share, limit=one.limit, now=0.0)
+    had: list[str | None] = []
+    while len(had) * _STEP < _LONG:
+        now = len(had) * _STEP
+        wanting = [name for name in sharers if wants(name, now)]
+        chosen = turns.next(wanting, now=now)
+        if chosen is None:
+            had.append(None)
+            continue
+        steps = round(TURN / _STEP) + chance.randint(0, 1)  # the last micro-step may be late
+        had += [chosen] * steps
+        turns.ran(chosen, steps * _STEP, now=now + steps * _STEP)
+    return had
+
+
+def in_windows(had: list[str | None], name: str) -> Sequence[float]:
+    """Return the seconds that a sharer had in each window of the time."""
+    size = round(WINDOW / _STEP)
+    counts = np.cumsum([0, *(one == name for one in had)])
+    return [float(count) * _STEP for count in counts[size:] - counts[:-size]]
+
+
+SHARES = st.lists(st.integers(1, 60), min_size=1, max_size=6).filter(lambda a: sum(a) <= 100)
+
+
+@settings(max_examples=40, deadline=None)
+@given(parts=SHARES, limits=st.lists(st.integers(0, 100), min_size=6, max_size=6), data=st.data())
+def test_G5_in_any_window_each_has_its_share_and_none_more_than_its_limit(
+    parts: list[int], limits: list[int], data: st.DataObject
+) -> None:
+    sharers = {
+        f"job-{i}": Sharer(part / 100, min(1.0, (part + more) / 100))
+        for i, (part, more) in enumerate(zip(parts, limits, strict=False))
+    }
+    # One always has work; the others have some of the time.
+    periods = {name: data.draw(st.floats(0.3, 15)) for name in sharers}
+
+    def wants(name: str, now: float) -> bool:
+        return name == "job-0" or (now / periods[name]) % 1 < 0.5
+
+    had = card(sharers, wants)
+    least = min(in_windows(had, "job-0"))
+    assert least >= sharers["job-0"].share * WINDOW - QUOTA
+    for name, one in sharers.items():
+        assert max(in_windows(had, name)) <= one.limit * WINDOW + QUOTA
+
+
+@settings(max_examples=20, deadline=None)
+@given(parts=SHARES)
+def test_G5_all_of_them_at_once(parts: list[int]) -> None:
+    sharers = {f"job-{i}": Sharer(part / 100) for i, part in enumerate(parts)}
+    had = card(sharers)
+    for name, one in sharers.items():
+        assert min(in_windows(had, name)) >= one.share * WINDOW - QUOTA
+
+
+def test_what_others_leave_goes_to_those_that_have_work() -> None:
+    had = card({"a": Sharer(0.2), "b": Sharer(0.2)}, lambda name, now: name == "a" or now > 20)
+    assert None not in had
+    assert in_windows(had, "a")[0] == pytest.approx(WINDOW)
+    assert in_windows(had, "a")[-1] == pytest.approx(WINDOW / 2, abs=QUOTA)
+
+
+def test_the_card_is_idle_where_limits_stop_all_that_have_work() -> None:
+    had = card({"a": Sharer(0.3, limit=0.3), "b": Sharer(0.2, limit=0.5)})
+    assert in_windows(had, "a")[0] == pytest.approx(3, abs=QUOTA)
+    assert in_windows(had, "b")[0] == pytest.approx(5, abs=QUOTA)
+
+
+def test_a_sharer_that_was_away_has_saved_nothing_up() -> None:
+    had = card({"a": Sharer(0.5), "b": Sharer(0.5)}, lambda name, now: name == "a" or now > 20)
+    back = round(20 / _STEP)
+    soon = had[back : back + round(2 / _STEP)]
+    assert soon.count("b") * _STEP == pytest.approx(1, abs=QUOTA)
+
+
+def test_who_overran_a_turn_pays_for_it() -> None:
+    turns = Turns()
+    for name in ("a", "b"):
+        turns.set(name, share=0.5, limit=1.0, now=0.0)
+    both = ["a", "b"]
+    assert turns.next(both, now=0.0) == "a"
+    turns.ran("a", 1.0, now=1.0)
+    now, got = 1.0, []
+    while now < 2:
+        chosen = turns.next(both, now=now)
+        assert chosen is not None
+        got.append(chosen)
+        now += TURN
+        turns.ran(chosen, TURN, now=now)
+    assert got.count("b") * TURN >= 1 - QUOTA
+
+
+def test_how_long_a_limit_stops_a_sharer() -> None:
+    turns = Turns()
+    turns.set("a", share=0.5, limit=0.5, now=0.0)
+    assert turns.next(["a"], now=0.0) == "a"
+    turns.ran("a", 1.0, now=1.0)
+    assert turns.next(["a"], now=1.0) is None
+    wait = turns.wakes(["a"], now=1.0)
+    assert turns.next(["a"], now=1.0 + wait - 0.01) is None
+    assert turns.next(["a"], now=1.0 + wait + 0.01) == "a"

@@ -1,0 +1,88 @@
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from kfext.hook.link import LONGEST, Link, receive, send
+from kfext.hook.page import Page
+
+Pair = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        yield ours, theirs
+
+
+def inode(descriptor: int) -> int:
+    return os.fstat(descriptor).st_ino
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_descriptors_arrive_beside_their_message(pair: Pair) -> None:
+    page = Page.make()
+    assert page.descriptor is not None
+    send(pair[0], {"role": "low"}, [page.descriptor])
+    found = receive(pair[1])
+    assert found is not None
+    message, (arrived,) = found
+    assert message == {"role": "low"}
+    assert inode(arrived) == inode(page.descriptor)
+    assert not os.get_inheritable(arrived)
+
+
+BAD: dict[str, bytes] = {
+    "no JSON": b"{",
+    "no object": b"[1]",
+    "too long": json.dumps({"x": "y" * LONGEST}).encode(),
+    "no text": b"\xff\xfe",
+}
+
+
+@pytest.mark.parametrize("data", BAD.values(), ids=BAD)
+def test_a_bad_message_is_refused_and_leaves_no_descriptor_open(pair: Pair, data: bytes) -> None:
+    with open(os.devnull, "rb") as file:
+        socket.send_fds(pair[0], [data], [file.fileno()])
+        before = open_descriptors()
+        with pytest.raises(ValueError, match=r"."):
+            receive(pair[1])
+        assert open_descriptors() == before
+
+
+def test_the_end_is_none(pair: Pair) -> None:
+    pair[0].close()
+    assert receive(pair[1]) is None
+
+
+def test_a_link_greets_each_agent_that_it_finds_and_takes_what_that_sends(tmp_path: Path) -> None:
+    path, own = str(tmp_path / "agent"), Page.make()
+    taken: SimpleQueue[dict[str, Any]] = SimpleQueue()
+    Link(path, own=own, role="high", take=lambda message, _: taken.put(message))
+    for life in range(2):  # the agent begins after the job, and again
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+            listening.bind(path)
+            listening.listen()
+            listening.settimeout(20)
+            agent, _ = listening.accept()
+            with agent:
+                agent.settimeout(20)
+                found = receive(agent)
+                assert found is not None
+                message, (page,) = found
+                assert message == {"role": "high", "pid": os.getpid()}
+                assert own.descriptor is not None
+                assert inode(page) == inode(own.descriptor)
+                os.close(page)
+                send(agent, {"bells": life}, [])
+                assert taken.get(timeout=20) == {"bells": life}
+        os.unlink(path)

@@ -1,0 +1,105 @@
+import fcntl
+import mmap
+import os
+from collections.abc import Callable
+
+import pytest
+
+from kfext.hook.page import SIZE, Page
+
+
+def descriptor_of(page: Page) -> int:
+    assert page.descriptor is not None
+    return page.descriptor
+
+
+def map_writable(descriptor: int) -> None:
+    mmap.mmap(descriptor, SIZE)
+
+
+def write(descriptor: int) -> None:
+    os.pwrite(descriptor, b"\xff" * 8, 0)
+
+
+def cut_off(descriptor: int) -> None:
+    os.ftruncate(descriptor, 0)
+
+
+def make_longer(descriptor: int) -> None:
+    os.ftruncate(descriptor, 2 * SIZE)
+
+
+def write_through_another_descriptor(descriptor: int) -> None:
+    again = os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR)
+    try:
+        write(again)
+    finally:
+        os.close(again)
+
+
+def lift_the_seals(descriptor: int) -> None:
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
+
+
+ATTACKS: dict[str, Callable[[int], None]] = {
+    "map it for writing": map_writable,
+    "write to it": write,
+    "cut it off, which would kill its owner": cut_off,
+    "make it longer": make_longer,
+    "open it again and write": write_through_another_descriptor,
+    "add a seal that stops its owner": lift_the_seals,
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
+def test_whoever_holds_the_descriptor_of_a_page_cannot(attack: Callable[[int], None]) -> None:
+    page = Page.make()
+    with pytest.raises(PermissionError):
+        attack(descriptor_of(page))
+    page.words[3] = 7
+    assert os.fstat(descriptor_of(page)).st_size == SIZE
+
+
+def test_a_reader_sees_what_the_owner_stores() -> None:
+    page = Page.make()
+    reader = Page.of(os.dup(descriptor_of(page)))
+    page.words[5] = 2**64 - 1
+    assert reader.words[5] == 2**64 - 1
+    with pytest.raises(TypeError):
+        reader.words[5] = 0
+
+
+def pipe() -> int:
+    reading, writing = os.pipe()
+    os.close(writing)
+    return reading
+
+
+def unsealed() -> int:
+    descriptor = os.memfd_create("test", os.MFD_ALLOW_SEALING)
+    os.ftruncate(descriptor, SIZE)
+    return descriptor
+
+
+def too_long() -> int:
+    descriptor = os.memfd_create("test", os.MFD_ALLOW_SEALING)
+    os.ftruncate(descriptor, 2 * SIZE)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+    return descriptor
+
+
+NO_PAGES: dict[str, Callable[[], int]] = {
+    "a pipe": pipe,
+    "a file on disk": lambda: os.open(__file__, os.O_RDONLY),
+    "a memfd that its owner could cut off": unsealed,
+    "a sealed one of another size": too_long,
+}
+
+
+@pytest.mark.parametrize("make", NO_PAGES.values(), ids=NO_PAGES)
+def test_no_page_is(make: Callable[[], int]) -> None:
+    descriptor = make()
+    with pytest.raises(ValueError, match="page"):
+        Page.of(descriptor)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)

@@ -1,0 +1,112 @@
+"""What Python does at its start in a job's container, by real interpreters."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kfext.agent.hook_files import lay_out
+
+_SHOWS = """
+import json, os, sys
+print(json.dumps({name: name in sys.modules for name in sys.argv[1:]}
+                 | {"paths": sys.path, "PYTHONPATH": os.environ["PYTHONPATH"]}))
+"""
+
+
+@pytest.fixture
+def hook(tmp_path: Path) -> Path:
+    """Return a folder with what the agent mounts into a job."""
+    return lay_out(tmp_path / "hook")
+
+
+def run(code: str, *arguments: str, flags: tuple[str, ...] = (), **env: str) -> str:
+    """Run code in a new interpreter; return what it prints."""
+    done = subprocess.run(
+        [sys.executable, *flags, "-c", code, *arguments],
+        env={"PATH": os.environ["PATH"], **env},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stderr == ""
+    return done.stdout
+
+
+def module(folder: Path, name: str, text: str = "") -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.py").write_text(text)
+    return folder
+
+
+def test_the_sitecustomize_that_it_hides_runs_too(hook: Path, tmp_path: Path) -> None:
+    theirs = module(tmp_path / "theirs", "sitecustomize", "import colorsys\nmark = 7")
+    code = "import sitecustomize, sys; print(sitecustomize.mark, 'colorsys' in sys.modules)"
+    assert run(code, PYTHONPATH=f"{hook}:{theirs}") == "7 True\n"
+
+
+def test_the_image_s_own_path_is_back_here_and_in_children(hook: Path, tmp_path: Path) -> None:
+    theirs = module(tmp_path / "theirs", "theirs")
+    (tmp_path / "recorded").write_text(f"{theirs}\n")
+    code = f"""
+import subprocess, sys, theirs
+subprocess.run([sys.executable, "-c", {_SHOWS!r}, "kfext_hook"], check=True)
+"""
+    shown = json.loads(run(code, PYTHONPATH=str(hook), KFEXT_PYTHONPATH=str(tmp_path / "recorded")))
+    assert shown["PYTHONPATH"] == f"{hook}:{theirs}"
+    assert shown["paths"].count(str(theirs)) == 1
+    assert shown["kfext_hook"]
+
+
+def test_nothing_recorded_changes_nothing(hook: Path, tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing")
+    shown = json.loads(run(_SHOWS, PYTHONPATH=str(hook), KFEXT_PYTHONPATH=missing))
+    assert shown["PYTHONPATH"] == str(hook)
+
+
+def test_a_process_that_imports_no_framework_gets_nothing(hook: Path) -> None:
+    shown = json.loads(
+        run(_SHOWS, "torch", "ctypes", PYTHONPATH=str(hook), KFEXT_GPU_SOCKET="/nowhere")
+    )
+    assert not shown["torch"]
+    assert not shown["ctypes"]
+
+
+def test_a_hook_that_fails_leaves_the_job_alone(hook: Path, tmp_path: Path) -> None:
+    theirs = module(tmp_path / "theirs", "sitecustomize", "mark = 7")
+    (hook / "kfext_hook/start.py").write_text("raise RuntimeError('no')")
+    done = subprocess.run(
+        [sys.executable, "-c", "import sitecustomize; print(sitecustomize.mark)"],
+        env={"PYTHONPATH": f"{hook}:{theirs}"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout == "7\n"
+    assert "RuntimeError('no')" in done.stderr
+
+
+def test_a_framework_is_hooked_after_its_import_and_keeps_its_own_loader(
+    hook: Path, tmp_path: Path
+) -> None:
+    theirs = module(tmp_path / "theirs", "framework", "made = [1]")
+    code = """
+from kfext_hook.importing import when_imported
+when_imported({"framework": lambda module: module.made.append(2)})
+import framework, importlib.machinery
+assert isinstance(framework.__spec__.loader, importlib.machinery.SourceFileLoader)
+assert isinstance(framework.__loader__, importlib.machinery.SourceFileLoader)
+print(framework.made)
+"""
+    assert run(code, PYTHONPATH=f"{hook}:{theirs}") == "[1, 2]\n"
+
+
+@pytest.mark.parametrize("flag", ["-S", "-E", "-I"])
+def test_who_turns_site_or_the_environment_off_is_not_hooked(hook: Path, flag: str) -> None:
+    code = "import sys; print('kfext_hook' in sys.modules)"
+    assert run(code, flags=(flag,), PYTHONPATH=str(hook)) == "False\n"
