@@ -18,7 +18,7 @@ $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "kfext needs Python 3.11 or newer; $(PYTHON) is older: make PYTHON=..."; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "no virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
 	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --editable '.[sdk]' --group dev
+	@$(BIN)/python -m pip install --quiet --editable '.[sdk,agent]' --group dev
 	@touch $@
 
 .PHONY: help venv

@@ -45,7 +45,7 @@ class Marker:
 
 
 class Card:
-    """The card as one process sees it; `CPU_CARD` is the socket, `CPU_CARD_KERNEL_MS` a kernel."""
+    """The card as one process sees it: a socket in /cards; `CPU_CARD_KERNEL_MS` is a kernel."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -100,7 +100,7 @@ class Card:
         with self._lock:
             if self._card is None:
                 self._card = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                self._card.connect(os.environ["CPU_CARD"])
+                self._card.connect(f"/cards/{os.environ['NVIDIA_VISIBLE_DEVICES']}")
                 self._card.send(os.environ.get("CPU_CARD_NAME", str(os.getpid())).encode())
                 threading.Thread(target=self._run, args=(self._card,), daemon=True).start()
             if not self._waiting:

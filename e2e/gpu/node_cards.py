@@ -1,0 +1,59 @@
+"""The cards of a node that its CPU plays, and the device plugin that offers them whole.
+
+    python3 -m e2e.gpu.node_cards --node NAME --cards 4
+
+It stands in for NVIDIA's driver and NVIDIA's device plugin, and is run as a process of the node. A
+container that may use a card finds its UUID in NVIDIA_VISIBLE_DEVICES, as with NVIDIA's runtime,
+and the socket of that name in the folder CARDS.
+"""
+
+import argparse
+import asyncio
+import hashlib
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from e2e.gpu.cpu_card import CpuCard
+from kfext.gpu.device_plugin import Allocation, DevicePlugin, Mount
+
+CARDS = Path("/var/lib/kubelet/cpu-cards")
+"""On the node: /var/lib/kubelet is a node's own, also on the testbed."""
+INSIDE = "/cards"
+RESOURCE = "nvidia.com/gpu"
+
+
+def uuids(node: str, count: int) -> list[str]:
+    """Return the UUIDs of a node's cards."""
+    digest = hashlib.sha256(node.encode()).hexdigest()[:8]
+    return [f"GPU-{digest}-{number}" for number in range(count)]
+
+
+def allocate(devices: Sequence[str]) -> Allocation:
+    """Return what a container with whole cards gets."""
+    env = {"NVIDIA_VISIBLE_DEVICES": ",".join(sorted(devices))}
+    return Allocation(env, [Mount(str(CARDS), INSIDE)])
+
+
+async def offer(cards: Sequence[str]) -> None:
+    """Offer the cards to kubelet for ever."""
+    plugin = DevicePlugin(RESOURCE, allocate=allocate)
+    await plugin.offer(dict.fromkeys(cards, True))
+    await plugin.run()
+
+
+def main() -> None:
+    """Play the cards of a node."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--node", required=True)
+    parser.add_argument("--cards", type=int, default=4)
+    asked = parser.parse_args()
+    CARDS.mkdir(exist_ok=True)
+    cards = uuids(asked.node, asked.cards)
+    for card in cards:
+        threading.Thread(target=CpuCard(CARDS / card).serve, daemon=True).start()
+    asyncio.run(offer(cards))
+
+
+if __name__ == "__main__":
+    main()
