@@ -11,8 +11,9 @@ API_VERSION = "v1alpha1"
 # --- where kfext is installed ---------------------------------------------------------------
 
 NAMESPACE = "kfext-system"
-GPU_NAMESPACE = "kfext-gpu"
 """The namespace of the webhook, the controller, its Lease and the CA."""
+GPU_NAMESPACE = "kfext-gpu"
+"""The namespace of the agents, and of the pods that hold the cards that jobs share."""
 
 LEASE = "kfext-controller"
 """Lease in NAMESPACE, which the controller renews only while it can actually place jobs."""

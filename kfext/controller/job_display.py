@@ -16,7 +16,6 @@ from kfext.names import (
     PHASE_RELEASED,
     PLACED,
     QUEUED,
-    REASON_FINISHED,
     REASON_HANDS_OFF,
     REASON_RESIZE_REFUSED,
     REASON_SCALE_REFUSED,
@@ -28,7 +27,6 @@ from kfext.state.tracked_job import TrackedJob
 _log = structlog.get_logger(__name__)
 
 _REFUSED = frozenset({REASON_RESIZE_REFUSED, REASON_SCALE_REFUSED})
-_ENDED = Verdict(REASON_FINISHED, "the job has ended")
 _LEFT = Verdict(REASON_HANDS_OFF, "kfext no longer handles it")
 
 
@@ -48,7 +46,8 @@ class JobDisplay:
             self._show(tracked, phase, verdict)
         elif self._plan_writer.shows(tracked.job) and not self._marked(tracked):
             # What was shown while kfext handled it would stay for ever.
-            self._show(tracked, *_without_kfext(tracked))
+            ended = tracked.job.finished or tracked.job.deleting
+            self._show(tracked, *((FINISHED, verdict) if ended else (PHASE_RELEASED, _LEFT)))
 
     def show_progress(self, tracked: TrackedJob) -> None:
         """Show what the log of a job shows."""
@@ -117,10 +116,4 @@ class JobDisplay:
     def _marked(self, tracked: TrackedJob) -> bool:
         """Whether a job, or one of its pods, still waits for kfext, which is about to let it go."""
         pods = self._planner.cluster.pods(tracked.job.uid)
-        return tracked.job.held or any(pod.gated and not pod.deleting for pod in pods)
-
-
-def _without_kfext(tracked: TrackedJob) -> tuple[str, Verdict]:
-    """Return what to show of a job that kfext has left alone since its last phase was shown."""
-    job = tracked.job
-    return (FINISHED, _ENDED) if job.finished or job.deleting else (PHASE_RELEASED, _LEFT)
+        return tracked.job.held or any(pod.behind_gate for pod in pods)

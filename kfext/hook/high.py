@@ -39,16 +39,13 @@ class High:
         self._left, self._beacon = True, None
 
     def _learn(self) -> None:
-        for handle in self._handles:
-            handle.remove()
+        calls.unhook(self._handles)
         self._steps = 0
         self._handles = calls.on_modules(self._torch, self._enter, self._exit)
 
     def _settle(self) -> None:
         """Look at the outermost modules alone from now on."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        calls.unhook(self._handles)
         for module in self._outermost.values():
             self._handles.append(calls.before_forward(self._torch, module, self._called))
             self._handles.append(calls.after_forward(self._torch, module, self._returned))

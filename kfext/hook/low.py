@@ -50,16 +50,13 @@ class Low:
         return bool(self._laps)
 
     def _learn(self) -> None:
-        for handle in self._handles:
-            handle.remove()
+        calls.unhook(self._handles)
         self._steps, self._laps, self._modules = 0, [[]], {}
         self._handles = calls.on_modules(self._torch, self._before, self._after)
 
     def _settle(self, page: memoryview, wanted: float) -> None:
         """Keep the gate at few places, between which the card has one micro-step of work."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        calls.unhook(self._handles)
         steps = [_seconds(passed) for passed in self._laps if len(passed) > 1]
         kept = choose(steps, wanted)
         longest = longest_between(steps, kept)

@@ -94,6 +94,12 @@ def after_forward(torch: Any, module: Any, act: Callable[[Any], None]) -> Any:
     return module.register_forward_hook(Hook(torch, act))
 
 
+def unhook(handles: list[Any]) -> None:
+    """End all that some handles stand for, and forget them."""
+    while handles:
+        handles.pop().remove()
+
+
 def hide_from_scripts(torch: Any) -> None:
     """Have torch.jit.script pass over our hooks, which it would compile as a part of the module."""
     recursive = torch.jit._recursive

@@ -137,6 +137,11 @@ class Pod:
         return GATE in self.gates
 
     @property
+    def behind_gate(self) -> bool:
+        """Whether kfext has yet to let the pod through: one that is being deleted never starts."""
+        return self.gated and not self.deleting
+
+    @property
     def finished(self) -> bool:
         """Whether the pod has ended, so that it holds no resources."""
         return self.phase in {"Succeeded", "Failed"}

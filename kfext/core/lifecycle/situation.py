@@ -128,7 +128,7 @@ class Situation:
     @property
     def behind_gate(self) -> tuple[Pod, ...]:
         """The pods behind kfext's gate that are not being deleted."""
-        return tuple(pod for pod in self.pods if pod.gated and not pod.deleting)
+        return tuple(pod for pod in self.pods if pod.behind_gate)
 
     def longest_wait(self, pods: Iterable[Pod]) -> float:
         """Return for how long the first of some pods without a node waits for one."""
