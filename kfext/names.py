@@ -15,6 +15,9 @@ NAMESPACE = "kfext-system"
 GPU_NAMESPACE = "kfext-gpu"
 """The namespace of the agents, and of the pods that hold the cards that jobs share."""
 
+RESERVATION_TEMPLATE = "kfext-reservation"
+"""PodTemplate in GPU_NAMESPACE of the pods that reserve GPUs for slots."""
+
 LEASE = "kfext-controller"
 """Lease in NAMESPACE, which the controller renews only while it can actually place jobs."""
 
@@ -43,6 +46,9 @@ GPU_SHARE = f"{DOMAIN}/gpu-share"
 GPU_MEMORY = f"{DOMAIN}/gpu-memory"
 GPU_PRIORITY = f"{DOMAIN}/gpu-priority"
 GPU_LIMIT = f"{DOMAIN}/gpu-limit"
+GPU_LOSS_BUDGET = f"{DOMAIN}/gpu-loss-budget"
+GPU_MIN_SHARE = f"{DOMAIN}/gpu-min-share"
+GPU_ISOLATION = f"{DOMAIN}/gpu-isolation"
 
 # --- written by kfext on a job ----------------------------------------------------------------
 
@@ -87,6 +93,18 @@ INTERFACES = f"{DOMAIN}/interfaces"
 """Annotation on templates and pods next to PORT_BASE: the interfaces for training traffic from the
 policy, separated by commas."""
 
+GPU_SLOT = f"{DOMAIN}/gpu-slot"
+"""Label in GPU_NAMESPACE on a pod that reserves a GPU: for which slot of its node."""
+
+GPU_SLOTS = f"{DOMAIN}/gpu-slots"
+"""Annotation on templates and pods: by index of the replica, separated by commas, the part of a GPU
+that its pod requests, such as `50@0` for 50 hundredths in slot 0. The patch that starts the job
+writes it."""
+
+GPU_TERMS = f"{DOMAIN}/gpu-terms"
+"""Annotation on a pod: JSON of model.gpu_share.GpuShare, the terms on which it shares its GPU. The
+patch that pins the pod writes it, and only who has the verb DECIDE may."""
+
 CHECKPOINT_REQUEST = f"{DOMAIN}/checkpoint-request"
 """Annotation on a pod: the number of the last checkpoint that kfext has asked its job for; the job
 reads it in its control file. Pods are not guarded like WRITTEN_BY_KFEXT: whoever may edit a pod may
@@ -111,6 +129,7 @@ DEFAULT_SCHEDULER = "default-scheduler"
 """The schedulerName of pods that kube-scheduler binds: kfext leaves all others alone."""
 
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+NATIVE_GPU = "nvidia.com/gpu"
 HOSTNAME = "kubernetes.io/hostname"
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 
@@ -156,6 +175,16 @@ REASON_RESERVED = "Reserved"
 free for that one."""
 REASON_WAITING_FOR_OPERATOR = "WaitingForOperator"
 """The operator still has many pods to create for earlier jobs; this job takes no capacity yet."""
+REASON_WAITING_FOR_CARD = "WaitingForCard"
+"""A GPU of which the job gets a part is not reserved yet, or the agent has not reported it."""
+REASON_CARD_TIMEOUT = "CardTimeout"
+"""Such a GPU was not there in time; the job was suspended, and goes elsewhere."""
+REASON_CARD_LOST = "CardLost"
+"""The GPU of which the job had a part is no longer reserved; the job was suspended."""
+REASON_EVICTED = "Evicted"
+"""The job lost too much to others on its GPU, or they to it; it was suspended."""
+REASON_SHARE_REFUSED = "ShareRefused"
+"""The job cannot have a part of a GPU as it is; the message says why."""
 REASON_CREATE_TIMEOUT = "CreateTimeout"
 """The operator did not create all pods in time; the job was suspended again."""
 REASON_BIND_TIMEOUT = "BindTimeout"

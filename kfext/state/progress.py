@@ -11,7 +11,7 @@ from kfext.core.progress.checkpoints import Checkpoints
 from kfext.core.progress.followed import Followed
 from kfext.core.progress.reported import Reported
 from kfext.core.settings.resolve import NEVER, Settings
-from kfext.core.settings.values import OFF
+from kfext.core.settings.rule import OFF
 from kfext.model.backoff import exponential_backoff
 from kfext.model.cpu_use import CpuUse
 from kfext.model.job import TrainingJob

@@ -11,7 +11,8 @@ from typing import Any
 from kfext import names
 from kfext.core.patches.json_patch import Operation, appended
 from kfext.core.settings.resolve import NEVER
-from kfext.core.settings.values import OFF, parse_setting
+from kfext.core.settings.rule import OFF
+from kfext.core.settings.values import parse_setting
 from kfext.errors import SettingError
 from kfext.model.bounds import LONGEST_SETTING, MOST_VOLUMES
 from kfext.model.kinds import Kind

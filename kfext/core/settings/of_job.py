@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
+from kfext.core.settings.gpu_values import GPU_RULES
 from kfext.core.settings.resolve import Settings, resolve
 from kfext.core.settings.values import Value, is_setting, parse_setting
 from kfext.errors import SettingError
@@ -30,6 +31,19 @@ def settings_of(
         job.annotations, namespace.annotations, policy, last_good=_last_good(job, state_of(job))
     )
     return replace(settings, managed=namespace.managed)
+
+
+def gpu_settings_of(job: TrainingJob) -> Mapping[str, Value]:
+    """Return the settings by which a job shares GPUs, by key; never raises.
+
+    They are those of the job alone. Once it has started they are those that its templates got then:
+    what is edited later holds from the next start.
+    """
+    written = job.annotations if job.suspend else job.template_settings
+    ours = {key: one for key, one in written.items() if key in GPU_RULES}
+    if not ours:
+        return {}
+    return resolve(ours, {}, TrainingPolicy(), last_good=_last_good(job, state_of(job))).gpu
 
 
 def recorded(job: TrainingJob, settings: Settings) -> Mapping[str, str]:

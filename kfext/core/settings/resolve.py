@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from fractions import Fraction
 from typing import Any
 
 from kfext import names
+from kfext.core.settings.gpu_values import GPU_RULES, contradictions
+from kfext.core.settings.rule import OFF
 from kfext.core.settings.values import (
-    OFF,
     POD,
     PUSH,
     Colocation,
@@ -29,10 +29,11 @@ from kfext.model.policy import HostNetwork, Placement, PolicyChoice, TrainingPol
 
 _PREFIX = f"{names.DOMAIN}/"
 _OWN = names.WRITTEN_BY_KFEXT | {names.RELEASED}
-_GPU_PREFIX = f"{names.DOMAIN}/gpu-"
 _MOST_WARNINGS = 8  # kubectl prints each; the API server drops all beyond 4 KiB
 _LONGEST_KEY = 80
 NEVER = "never"
+SHARES_GPUS = "it shares GPUs"
+"""Why a job is never released: it must not run on parts of GPUs that nothing accounts for."""
 DEFAULT = "the default"
 LAST_GOOD = "the last good value"
 
@@ -43,7 +44,7 @@ class Settings:
 
     The field of a setting has the name of its key: `kfext.dev/some-thing` is `some_thing`.
 
-    `gpu`: the GPU settings by key without prefix, such as `gpu-share.worker`.
+    `gpu`: the GPU settings by full key, such as `kfext.dev/gpu-share.worker`.
     `placement`, `network_parameters`: the parameters of the policy.
     `companion`: by name of a policy of the companion, what the TrainingPolicy allows it.
     `managed`: whether the namespace is opted in.
@@ -69,6 +70,18 @@ class Settings:
     stated: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     errors: tuple[SettingError, ...] = ()
+
+    @property
+    def shares_gpus(self) -> bool:
+        """Whether the job asks for parts of GPUs."""
+        return any(key.startswith(names.GPU_SHARE) for key in self.gpu)
+
+    @property
+    def why_never_released(self) -> str:
+        """Why the job waits for kfext without limit, in a clause; empty if it does not."""
+        if self.colocation is Colocation.REQUIRED:
+            return "colocation is required"
+        return SHARES_GPUS if self.shares_gpus else ""
 
     def source(self, key: str) -> str:
         """Return where the value of a key comes from, for a sentence."""
@@ -111,6 +124,9 @@ def resolve(
         keys = sorted(key for key in layer.written if key.startswith(_PREFIX) and key not in _OWN)
         unknown += [(key, layer.place) for key in keys if not is_setting(key)]
         for key in filter(is_setting, keys):
+            if key in GPU_RULES and not layer.strict:
+                warnings.append(f"ignored: annotation {key} of {layer.place}; only a job has it")
+                continue
             try:
                 value = parse_setting(
                     key, layer.written[key], field=f"annotation {key} of {layer.place}"
@@ -126,11 +142,9 @@ def resolve(
                 stated[key] = layer.written[key]
             if key not in values:
                 values[key], sources[key] = value, layer.place
-    for key, too_low in _limits_below_shares(values):
-        if sources[key] == layers[0].place:
-            errors.append(too_low)
-        else:
-            warnings.append(f"ignored: {too_low}")
+    for key, ruled_out in contradictions(values):
+        if sources[key] in {layers[0].place, LAST_GOOD}:
+            errors.append(ruled_out)
         del values[key], sources[key]
         stated.pop(key, None)
     # To look for a similar key is slow, so only for those that are shown.
@@ -170,17 +184,16 @@ def _settings(
     errors: list[SettingError],
 ) -> Settings:
     """Return the settings; `unshown` is how many warnings there are beside the given ones."""
-    gpu = {key.removeprefix(_PREFIX): values[key] for key in values if key.startswith(_GPU_PREFIX)}
     fields: dict[str, Any] = {
         key.removeprefix(_PREFIX).replace("-", "_"): value
         for key, value in values.items()
-        if not key.startswith(_GPU_PREFIX)
+        if key not in GPU_RULES
     }
     if fields.get("elastic") == OFF:  # as if unset, but it comes before what others set
         fields["elastic"] = None
     settings = Settings(
         **fields,
-        gpu=gpu,
+        gpu={key: values[key] for key in values if key in GPU_RULES},
         placement=policy.placement,
         network_parameters=policy.network,
         companion=policy.companion,
@@ -199,11 +212,12 @@ def _without_effect(settings: Settings) -> Iterator[str]:
     asked = {
         names.MIGRATE: settings.migrate != NEVER,
         names.METRICS: settings.metrics.source == PUSH,
-        **{f"{_PREFIX}{key}": True for key in settings.gpu},
     }
     for key, wanted in asked.items():
         if wanted:
             yield f"{key} of {settings.source(key)} has no effect yet in this version of kfext"
+    if settings.gpu and not settings.shares_gpus:
+        yield f"{', '.join(settings.gpu)} has no effect without {names.GPU_SHARE}"
 
 
 def _unknown(key: str, place: str) -> str:
@@ -211,22 +225,3 @@ def _unknown(key: str, place: str) -> str:
     near = get_close_matches(shown, known_settings(), n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     return f"annotation {shown} of {place} is unknown and ignored{hint}"
-
-
-def _limits_below_shares(values: Mapping[str, Value]) -> list[tuple[str, SettingError]]:
-    """Return the GPU limits that are below the share of the same replica type."""
-    found = []
-    for key, limit in values.items():
-        if not key.startswith(names.GPU_LIMIT):
-            continue
-        suffix = key.removeprefix(names.GPU_LIMIT)
-        share = values.get(names.GPU_SHARE + suffix, values.get(names.GPU_SHARE))
-        if isinstance(share, Fraction) and isinstance(limit, Fraction) and limit < share:
-            error = SettingError(
-                field=f"annotation {key}",
-                value=f"{float(limit):g}",
-                allowed=f"a decimal number x with {float(share):g} (the share) <= x <= 1",
-                example="1",
-            )
-            found.append((key, error))
-    return found

@@ -5,11 +5,13 @@ on the path fails here.
 """
 
 import json
+from fractions import Fraction
 
 import pytest
 
 from kfext import names
-from kfext.core.settings.of_job import recorded, settings_of
+from kfext.core.settings.gpu_values import GPU_RULES
+from kfext.core.settings.of_job import gpu_settings_of, recorded, settings_of
 from kfext.core.settings.resolve import LAST_GOOD, Settings
 from kfext.core.settings.values import Value, known_settings, parse_setting
 from kfext.model.job_state import JobState
@@ -20,14 +22,15 @@ from tests.setting_samples import MALFORMED, WELL_FORMED
 
 TEAM = Namespace("team", labels={names.MANAGED: "true"})
 ALL = pytest.mark.parametrize("key", WELL_FORMED)
+OF_A_JOB_ALONE = sorted(GPU_RULES.keys() & WELL_FORMED.keys())
+OF_OTHERS_TOO = pytest.mark.parametrize("key", sorted(WELL_FORMED.keys() - GPU_RULES.keys()))
 
 
 def value(settings: Settings, key: str) -> Value | None:
     """What a setting is, by the name of its key."""
-    name = key.removeprefix("kfext.dev/")
-    if name.startswith("gpu-"):
-        return settings.gpu.get(name)
-    found: Value | None = getattr(settings, name.replace("-", "_"))
+    if key in GPU_RULES:
+        return settings.gpu.get(key)
+    found: Value | None = getattr(settings, key.removeprefix("kfext.dev/").replace("-", "_"))
     return found
 
 
@@ -65,16 +68,39 @@ def test_the_job_decides(key: str) -> None:
     assert value(of(job().annotated(key, WELL_FORMED[key])), key) == parsed(key)
 
 
-@ALL
+@OF_OTHERS_TOO
 def test_else_the_namespace_decides(key: str) -> None:
     namespace = Namespace("team", annotations={key: WELL_FORMED[key]})
     assert value(of(job(), namespace=namespace), key) == parsed(key)
 
 
-@ALL
+@OF_OTHERS_TOO
 def test_else_the_policy_decides(key: str) -> None:
     policy = {key.removeprefix("kfext.dev/"): WELL_FORMED[key]}
     assert value(of(job(), policy=policy), key) == parsed(key)
+
+
+@pytest.mark.parametrize("key", OF_A_JOB_ALONE)
+def test_only_a_job_itself_shares_gpus(key: str) -> None:
+    namespace = Namespace("team", annotations={key: WELL_FORMED[key]})
+    policy = {key.removeprefix("kfext.dev/"): WELL_FORMED[key]}
+    found = of(job(), namespace=namespace, policy=policy)
+    assert found.gpu == {}
+    assert [key in warning for warning in found.warnings] == [True, True]
+
+
+RUNNING: dict[str, tuple[bool, str, str]] = {
+    "a queued job has what its annotations say": (True, "0.3", "0.3"),
+    "a running one has what it started with": (False, "0.3", "0.5"),
+    "a queued one with a malformed edit has what it had": (True, "half", "0.5"),
+}
+
+
+@pytest.mark.parametrize(("suspend", "now", "want"), RUNNING.values(), ids=RUNNING)
+def test_an_edit_of_a_share_holds_from_the_next_start(suspend: bool, now: str, want: str) -> None:
+    edited = admitted(**{names.GPU_SHARE: "0.5"}).annotated(names.GPU_SHARE, now)
+    edited.raw["spec"]["runPolicy"] = {"suspend": suspend}
+    assert gpu_settings_of(edited.build()) == {names.GPU_SHARE: Fraction(want)}
 
 
 @ALL

@@ -145,10 +145,6 @@ def test_a_similar_key_is_looked_for_only_where_it_is_shown(
 WITHOUT_EFFECT = {
     names.MIGRATE: "checkpointed",
     names.METRICS: "push",
-    names.GPU_SHARE: "0.5",
-    names.GPU_MEMORY: "1Gi",
-    names.GPU_PRIORITY: "high",
-    names.GPU_LIMIT: "1",
 }
 
 
@@ -195,7 +191,7 @@ def test_resize_has_an_effect_so_it_does_not_warn(value: str) -> None:
 def test_parsed_values_are_kept_for_the_features_that_will_use_them() -> None:
     found = settings({names.ELASTIC: "2-8", f"{names.GPU_SHARE}.worker": "0.5"})
     assert found.elastic == Range(minimum=2, maximum=8)
-    assert found.gpu == {"gpu-share.worker": Fraction(1, 2)}
+    assert found.gpu == {f"{names.GPU_SHARE}.worker": Fraction(1, 2)}
 
 
 LIMITS = {
@@ -217,8 +213,34 @@ LIMITS = {
 @pytest.mark.parametrize(("job", "want"), LIMITS.values(), ids=LIMITS)
 def test_a_gpu_limit_may_not_be_below_the_share(job: Annotations, want: int) -> None:
     assert len(settings(job).errors) == want
-    # The same in a namespace refuses nobody.
-    assert settings({}, job).errors == ()
+
+
+SHARE = {names.GPU_SHARE: "0.5"}
+UNPLACED: dict[str, tuple[Annotations, Annotations, int]] = {
+    "the job itself": ({**SHARE, C: "off"}, {}, 1),
+    "its namespace, which it overrides": (SHARE, {C: "off"}, 0),
+}
+
+
+@pytest.mark.parametrize(("job", "namespace", "want"), UNPLACED.values(), ids=UNPLACED)
+def test_who_shares_gpus_is_placed_whatever_switches_colocation_off(
+    job: Annotations, namespace: Annotations, want: int
+) -> None:
+    found = settings(job, namespace)
+    assert len(found.errors) == want
+    assert found.colocation == "preferred"
+
+
+def test_gpu_settings_without_a_share_warn() -> None:
+    (warning,) = settings({names.GPU_PRIORITY: "high"}).warnings
+    assert "without" in warning
+    assert settings({**SHARE, names.GPU_PRIORITY: "high"}).warnings == ()
+
+
+def test_who_shares_gpus_is_never_released_by_itself() -> None:
+    assert settings(SHARE).why_never_released
+    assert settings({C: "required"}).why_never_released
+    assert not settings({names.GPU_PRIORITY: "high"}).why_never_released
 
 
 @given(

@@ -45,6 +45,9 @@ ALLOWED: dict[str, tuple[str, str, Value]] = {
     "GPU memory": (names.GPU_MEMORY, "8Gi", 8 * 2**30),
     "GPU priority": (f"{names.GPU_PRIORITY}.ps", "low", "low"),
     "a GPU limit": (f"{names.GPU_LIMIT}.chief", "0.75", Fraction(3, 4)),
+    "a budget": (names.GPU_LOSS_BUDGET, "0.05", Fraction(1, 20)),
+    "no minimum share": (names.GPU_MIN_SHARE, "0", Fraction(0)),
+    "isolation in capitals": (names.GPU_ISOLATION, "None", "none"),
 }
 REFUSED = {
     **{f"the malformed sample of {key}": (key, MALFORMED[key]) for key in MALFORMED},
@@ -75,6 +78,9 @@ REFUSED = {
     "memory in no unit": (names.GPU_MEMORY, "8 GB"),
     "a priority between": (names.GPU_PRIORITY, "medium"),
     "a limit above one": (names.GPU_LIMIT, "2"),
+    "a share in finer steps": (names.GPU_SHARE, "0.125"),
+    "a budget of nothing": (names.GPU_LOSS_BUDGET, "0"),
+    "a minimum of all": (names.GPU_MIN_SHARE, "1"),
 }
 
 
