@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from e2e.gpu.cpu_card import CpuCard
-from kfext.agent.slots import NATIVE
 from kfext.gpu.device_plugin import Allocation, DevicePlugin, Mount
+from kfext.names import NATIVE_GPU
 
 CARDS = Path("/var/lib/kubelet/cpu-cards")
 """On the node: /var/lib/kubelet is a node's own, also on the testbed."""
@@ -37,7 +37,7 @@ def allocate(devices: Sequence[str]) -> Allocation:
 
 async def offer(cards: Sequence[str]) -> None:
     """Offer the cards to kubelet for ever."""
-    plugin = DevicePlugin(NATIVE, allocate=allocate)
+    plugin = DevicePlugin(NATIVE_GPU, allocate=allocate)
     await plugin.offer(dict.fromkeys(cards, True))
     await plugin.run()
 

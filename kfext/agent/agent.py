@@ -14,9 +14,9 @@ from kfext.agent.doors import Doors
 from kfext.agent.hook_files import lay_out
 from kfext.agent.process import Process
 from kfext.agent.slots import Sharer, Slots
-from kfext.core.gpu.slots import resource_of, units_of
 from kfext.gpu.device_plugin import FOLDER, DevicePlugin
 from kfext.gpu.pod_resources import Held
+from kfext.model.gpu_slots import resource_of, units_of
 
 _log = structlog.get_logger(__name__)
 

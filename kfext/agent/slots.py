@@ -4,12 +4,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kfext.agent.doors import SOCKET, Doors
-from kfext.core.gpu.slots import folder_of, reservation_of, slot_of
 from kfext.gpu.device_plugin import Allocation, Mount, RefusedError
 from kfext.gpu.pod_resources import Held
-from kfext.names import GPU_NAMESPACE
+from kfext.model.gpu_slots import folder_of, reservation_of, slot_of
+from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 
-NATIVE = "nvidia.com/gpu"
 _HOOK, _SOCKETS = "/kfext/hook", "/kfext/socket"
 """Where a job's containers see the hook's files and the folder of their socket."""
 
@@ -39,7 +38,7 @@ class Slots:
         self.cards, self.sharers = {}, {}
         for one in held:
             reserved = self._reservations.get((one.namespace, one.pod))
-            if reserved is not None and one.resource == NATIVE:
+            if reserved is not None and one.resource == NATIVE_GPU:
                 (self.cards[reserved],) = one.devices  # it asks for one card
             elif (slot := slot_of(one.resource)) is not None:
                 self.sharers[folder_of(one.devices)] = (slot, (one.namespace, one.pod))

@@ -10,6 +10,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from kfext.core.gpu.shares import as_template, as_written
 from kfext.core.ledger.fit import NO_SCHEDULE, tolerated
 from kfext.core.ledger.ports import block
 from kfext.core.words import listed
@@ -39,7 +40,7 @@ def observed(
     job: TrainingJob, pods: Collection[Pod], state: JobState, *, plan: Plan | None
 ) -> Mapping[str, Observed]:
     """Return what the state of a job must remember, with what its present pods show."""
-    seen = dict(state.observed)
+    seen, job = dict(state.observed), as_written(job)
     for group in job.groups:
         found, known = _seen(job, group, pods, plan), seen.get(group.type.lower())
         if found is not None and _as_seen(group, found) != group:
@@ -63,6 +64,7 @@ def differences(
 
     `eligible`: whether a node is eligible for each of them, so that no toleration is missing.
     """
+    job = as_written(job)
     words = [_words(job, group, pods, plan=plan, eligible=eligible) for group in job.groups]
     return listed([one for one in words if one], of="types")
 
@@ -116,7 +118,7 @@ def _seen(
         ports = {*have.host_ports} - ours - {*group.constraints.host_ports}
         found = Observed(
             template=group.template,
-            requests=maximum(found.requests if found else {}, pod.requests),
+            requests=maximum(found.requests if found else {}, as_template(pod.requests)),
             node_selector=have.node_selector,
             host_ports=tuple(sorted(ports.intersection(found.host_ports) if found else ports)),
             untolerated=not all(

@@ -12,7 +12,7 @@ from kfext.names import DOMAIN
 UNITS = 100
 """A sharer gets a hundredth of the card's time for each."""
 _PREFIX = f"{DOMAIN}/gpu-"
-_SLOTS = 64
+MOST_SLOTS = 64
 """No node has more cards."""
 
 
@@ -24,7 +24,7 @@ def resource_of(slot: int) -> str:
 def slot_of(resource: str) -> int | None:
     """Return the slot of an extended resource, None if it is another resource."""
     number = resource.removeprefix(_PREFIX)
-    if number == resource or not number.isdecimal() or len(number) > 2 or int(number) >= _SLOTS:
+    if number == resource or not number.isdecimal() or len(number) > 2 or int(number) >= MOST_SLOTS:
         return None
     return int(number) if str(int(number)) == number else None
 

@@ -158,6 +158,11 @@ class TrainingJob:
         return sum(group.replicas for group in self.groups)
 
     @property
+    def shares_gpus(self) -> bool:
+        """Whether replicas of the job get parts of GPUs."""
+        return any(group.share for group in self.groups)
+
+    @property
     def excess(self) -> str:
         """Which bound of model.bounds the job is beyond, in words; empty if kfext can place it."""
         if found := self.beyond or pods_excess(self.pods):

@@ -1,10 +1,14 @@
 """A plan: which node each replica of a job goes to. It is stored as JSON on the job."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
+from typing import Any
 
 from kfext.model.bounds import MOST_ANNOTATION_BYTES, MOST_PODS
+from kfext.model.gpu_share import GpuShare, decode_share
+from kfext.model.gpu_slots import MOST_SLOTS
 from kfext.model.job import TrainingJob
 from kfext.model.networking import LARGEST_PORT
 from kfext.model.pod import ReplicaKey
@@ -13,6 +17,10 @@ from kfext.names import PLAN
 
 Assignment = Mapping[ReplicaKey, str]
 """The name of each replica's node."""
+
+Slots = Mapping[ReplicaKey, int]
+"""The slot of its node on which each replica that shares a GPU has its part."""
+NO_SLOTS: Slots = MappingProxyType({})
 
 LARGEST_GENERATION = 2**31 - 1
 _LONGEST_WHY = 512
@@ -27,6 +35,8 @@ class Plan:
     `generation`: the number of the plan, counted from 1 for each job.
     `assignment`: the node of each replica.
     `port`: the first of the job's ports if its pods use their node's network, else 0.
+    `shares`: by type in lower case, what its replicas are promised of a GPU.
+    `slots`: where they have it.
     `why`: the reason for it in a sentence, at most 512 characters of which are stored.
     """
 
@@ -34,6 +44,8 @@ class Plan:
     generation: int
     assignment: Assignment = field(default_factory=dict)
     port: int = 0
+    shares: Mapping[str, GpuShare] = field(default_factory=dict)
+    slots: Slots = field(default_factory=dict)
     why: str = ""
 
     @property
@@ -45,12 +57,10 @@ class Plan:
         """Return compact JSON, in which replicas refer to nodes by their position in a list.
 
         `replicas` has a list for each type: at the replica's index, the position of its node in
-        `nodes`, or -1 if it has none.
+        `nodes`, or -1 if it has none. `slots` has the same with the numbers of slots.
         """
         number = {node: position for position, node in enumerate(self.nodes)}
-        replicas: dict[str, dict[int, int]] = {}
-        for key, node in self.assignment.items():
-            replicas.setdefault(key.type, {})[key.index] = number[node]
+        places = {key: number[node] for key, node in self.assignment.items()}
         return json.dumps(
             {
                 "uid": self.job_uid,
@@ -58,13 +68,27 @@ class Plan:
                 **({"port": self.port} if self.port else {}),
                 **({"why": self.why[:_LONGEST_WHY]} if self.why else {}),
                 "nodes": list(self.nodes),
-                "replicas": {
-                    kind: [places.get(index, -1) for index in range(max(places) + 1)]
-                    for kind, places in sorted(replicas.items())
-                },
+                "replicas": _by_type(places),
+                **({"slots": _by_type(self.slots)} if self.slots else {}),
+                **({"shares": _written(self.shares)} if self.shares else {}),
             },
             separators=(",", ":"),
         )
+
+
+def _by_type(numbers: Mapping[ReplicaKey, int]) -> dict[str, list[int]]:
+    """Return the number of each replica, by type and index; -1 for those without one."""
+    of_types: dict[str, dict[int, int]] = {}
+    for key, number in numbers.items():
+        of_types.setdefault(key.type, {})[key.index] = number
+    return {
+        kind: [found.get(index, -1) for index in range(max(found) + 1)]
+        for kind, found in sorted(of_types.items())
+    }
+
+
+def _written(shares: Mapping[str, GpuShare]) -> dict[str, dict[str, Any]]:
+    return {kind: asdict(share) for kind, share in sorted(shares.items())}
 
 
 def plan_of(job: TrainingJob) -> Plan | None:
@@ -92,21 +116,35 @@ def decode_plan(written: str | None, *, job_uid: str) -> Plan | None:
     generation = raw.get("generation")
     if not job_uid or raw.get("uid") != job_uid or type(generation) is not int:
         return None
-    size = sum(len(sequence(places)) for places in mapping(raw.get("replicas")).values())
-    if not 0 < generation <= LARGEST_GENERATION or size > MOST_PODS:
+    size = sum(
+        len(sequence(numbers))
+        for field_ in ("replicas", "slots")
+        for numbers in mapping(raw.get(field_)).values()
+    )
+    if not 0 < generation <= LARGEST_GENERATION or size > 2 * MOST_PODS:
         return None
     nodes = [text(name) for name in sequence(raw.get("nodes"))]
-    assignment = {
-        ReplicaKey(type=kind, index=index): nodes[place]
-        for kind, places in mapping(raw.get("replicas")).items()
-        for index, place in enumerate(sequence(places))
-        if type(place) is int and 0 <= place < len(nodes)
-    }
+    assignment = {key: nodes[at] for key, at in _numbers(raw.get("replicas"), below=len(nodes))}
+    if len(assignment) > MOST_PODS:
+        return None
+    found = ((kind, decode_share(one)) for kind, one in mapping(raw.get("shares")).items())
+    shares = {kind: share for kind, share in found if share is not None}
+    slots = _numbers(raw.get("slots"), below=MOST_SLOTS)
     port = raw.get("port")
     return Plan(
         job_uid=job_uid,
         generation=generation,
         assignment=assignment,
         port=port if type(port) is int and 0 < port <= LARGEST_PORT else 0,
+        shares=shares,
+        slots={key: slot for key, slot in slots if key in assignment and key.type in shares},
         why=text(raw.get("why"))[:_LONGEST_WHY],
     )
+
+
+def _numbers(written: object, *, below: int) -> Iterator[tuple[ReplicaKey, int]]:
+    """Yield the number of each replica that has one."""
+    for kind, numbers in mapping(written).items():
+        for index, number in enumerate(sequence(numbers)):
+            if type(number) is int and 0 <= number < below:
+                yield ReplicaKey(type=kind, index=index), number

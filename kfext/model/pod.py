@@ -10,6 +10,7 @@ from kfext.model.bounds import MOST_GATES, few
 from kfext.model.constraints import Constraints, parse_constraints
 from kfext.model.cpu_size import TrainerCpu, resize_problem, trainer_cpu
 from kfext.model.gang_terms import GangTerm
+from kfext.model.gpu_slots import resource_of, slot_of
 from kfext.model.pod_bounds import trimmed
 from kfext.model.podspec import cpu_limit, is_best_effort, is_guaranteed, pod_requests
 from kfext.model.qos import QoS
@@ -21,6 +22,8 @@ from kfext.names import (
     CHECKPOINT_REQUEST,
     DEFAULT_SCHEDULER,
     GATE,
+    GPU_NAMESPACE,
+    GPU_SLOT,
     JOB_NAME,
     PLAN_GENERATION,
     RELEASED,
@@ -88,6 +91,7 @@ class Pod:
     `annotated`: whether it has any annotation.
     `plan_generation`: the number of the plan under which it was created, as on its annotation.
     `checkpoint_request`: the number of the checkpoint that kfext has asked its job for, 0 if none.
+    `reserves`: the slot for which it reserves a GPU, None for all pods but those of kfext that do.
     `created`: seconds since the epoch.
     `on_host`: whether it uses its node's network.
     `scheduler`: its schedulerName.
@@ -119,6 +123,7 @@ class Pod:
     annotated: bool = False
     plan_generation: str = ""
     checkpoint_request: int = 0
+    reserves: int | None = None
     created: float = 0.0
     priority: int = 0
     on_host: bool = False
@@ -199,6 +204,7 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
         annotated=bool(annotations),
         plan_generation=intern(annotations.get(PLAN_GENERATION, "")),
         checkpoint_request=_request(annotations.get(CHECKPOINT_REQUEST, "")),
+        reserves=_slot(labels.get(GPU_SLOT, "")) if namespace == GPU_NAMESPACE else None,
         created=timestamp(metadata.get("creationTimestamp")),
         priority=demand.priority,
         on_host=demand.on_host,
@@ -254,6 +260,11 @@ def _request(written: str) -> int:
         return 0
     number = int(written)
     return number if number <= _LARGEST_REQUEST else 0
+
+
+def _slot(written: str) -> int | None:
+    """Return the number of a slot, None for what is none."""
+    return slot_of(resource_of(0).replace("0", written)) if written else None
 
 
 def _unschedulable(status: Mapping[str, Any]) -> str:

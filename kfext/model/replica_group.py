@@ -8,6 +8,7 @@ from zlib import crc32
 from kfext.model.bounds import MOST_REPLICA_TYPES, kept, own
 from kfext.model.charge import PodCharge, pod_charge
 from kfext.model.constraints import Constraints, parse_constraints
+from kfext.model.gpu_share import GpuShare
 from kfext.model.kinds import Kind
 from kfext.model.networking import Networking, parse_networking
 from kfext.model.pod_bounds import template_excess
@@ -39,6 +40,7 @@ class ReplicaGroup:
     `fails`: whether a pod that ends with an error may fail the job: with restartPolicy Never or
         ExitCode.
     `cpu_limit`: the millicores that one pod can use, None if nothing limits it.
+    `share`: what each replica is promised of a GPU, None if it shares none; see core.gpu.shares.
     """
 
     type: str
@@ -56,6 +58,7 @@ class ReplicaGroup:
     restarts: bool = True
     fails: bool = False
     cpu_limit: int | None = None
+    share: GpuShare | None = None
 
 
 def parse_groups(

@@ -12,6 +12,7 @@ from kfext.model.policy import TrainingPolicy
 from kfext.model.priority import PriorityClass
 from kfext.model.quantity import Resources
 from kfext.model.quota import Quota
+from kfext.model.shared_gpu import SharedGpu
 from kfext.model.volume import StorageClass, Volume, VolumeClaim
 
 
@@ -106,6 +107,7 @@ class Snapshot:
     policies: tuple[TrainingPolicy, ...] = ()
     namespaces: Mapping[str, Namespace] = field(default_factory=dict)
     classes: Mapping[str, PriorityClass] = field(default_factory=dict)
+    cards: tuple[SharedGpu, ...] = ()
     quotas: tuple[Quota, ...] = ()
     limit_ranges: frozenset[str] = frozenset()
     network_policies: tuple[NetworkPolicy, ...] = ()

@@ -2,11 +2,16 @@
 
 from collections.abc import Hashable, Iterable, Mapping
 
+from kfext.core.ledger.cards import taken_by, taken_by_reservation
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ports import hosted, port_claims
+from kfext.model.gpu_share import counted
+from kfext.model.gpu_slots import resource_of
 from kfext.model.job import TrainingJob
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
+from kfext.model.quantity import Resources
+from kfext.model.replica_group import ReplicaGroup
 
 
 def pod_key(uid: str) -> Hashable:
@@ -19,13 +24,21 @@ def plan_key(job_uid: str, replica: ReplicaKey) -> Hashable:
     return ("plan", job_uid, replica)
 
 
+def card_key(job_uid: str, replica: ReplicaKey) -> Hashable:
+    """Return the key of what a replica takes of a GPU beside its time, which its pod requests."""
+    return ("card", job_uid, replica)
+
+
 def pod_claim(pod: Pod) -> Claim | None:
     """Return what a pod takes: nothing before it is bound or pinned, nor after it has ended."""
     if pod.finished or not pod.home:
         return None
+    requests = pod.requests
+    if pod.reserves is not None:
+        requests = {**requests, **taken_by_reservation(pod.reserves)}
     return Claim(
         node=pod.home,
-        requests=pod.requests,
+        requests=requests,
         host_ports=pod.host_ports,
         job=pod.owner_uid,
         priority=pod.priority,
@@ -47,17 +60,29 @@ def plan_claims(
     claims for pods that kfext does not hold back (core.lifecycle.lapse). A plan claims capacity
     only while the job runs under it: not after the job's end, nor while it is suspended. A pod that
     failed keeps its claim for the pod that replaces it. A plan keeps its ports until its last pod
-    ends, so that late connections never reach another job.
+    ends, so that late connections never reach another job, and so what its pods have of GPUs.
     """
     if plan is None:
         return {}
     pods = tuple(pods)
     job = hosted(job) if plan.port else job
     runs = not (job.suspend or job.finished or job.deleting or job.released)
-    ports = port_claims(job, plan) if runs or not all(pod.finished for pod in pods) else {}
+    if not runs and all(pod.finished for pod in pods):
+        return {}
+    kept = {**port_claims(job, plan), **card_claims(job, plan)}
     if not runs or (lapsed and job.kueue_managed):
-        return ports
-    return {**ports, **_replica_claims(job, plan, pods, priority=priority, lapsed=lapsed)}
+        return kept
+    return {**kept, **_replica_claims(job, plan, pods, priority=priority, lapsed=lapsed)}
+
+
+def card_claims(job: TrainingJob, plan: Plan) -> Mapping[Hashable, Claim]:
+    """Return what the replicas under a plan take of GPUs beside the time that pods request."""
+    claims: dict[Hashable, Claim] = {}
+    for key, slot in plan.slots.items():
+        taken = dict(taken_by(plan.shares[key.type].need, slot))
+        del taken[resource_of(slot)]
+        claims[card_key(job.uid, key)] = Claim(plan.assignment[key], taken, job=job.uid)
+    return claims
 
 
 def _replica_claims(
@@ -66,7 +91,8 @@ def _replica_claims(
     present = {pod.replica: pod for pod in pods if not pod.deleting}
     groups = {group.type.lower(): group for group in job.groups}
     claims: dict[Hashable, Claim] = {}
-    shared: dict[tuple[str, str], Claim] = {}  # of the replicas without a pod, by type and node
+    # Of the replicas without a pod, by type, node and slot.
+    shared: dict[tuple[str, str, int | None], Claim] = {}
     # Iterate over the plan, whose size is bounded; the job may state any number of replicas.
     for key, node in plan.assignment.items():
         pod, group = present.get(key) if present else None, groups.get(key.type)
@@ -77,18 +103,27 @@ def _replica_claims(
         replaced = pod is not None and pod.phase == "Failed" and group.restarts
         if pod is not None and (pod.home or pod.finished) and not replaced:
             continue  # it claims for itself, or needs no more
-        claim = None if pod else shared.get((key.type, node))
+        slot = plan.slots.get(key)
+        claim = None if pod else shared.get((key.type, node, slot))
         if claim is None:
             alone = pod or group.constraints
             claim = Claim(
                 node=node,
-                requests=pod.requests if pod else group.requests,
+                requests=pod.requests if pod else _requests(group, slot),
                 host_ports=alone.host_ports,
                 job=job.uid,
                 priority=priority,
                 gang_terms=alone.gang_terms,
             )
             if pod is None:
-                shared[key.type, node] = claim
+                shared[key.type, node, slot] = claim
         claims[plan_key(job.uid, key)] = claim
     return claims
+
+
+def _requests(group: ReplicaGroup, slot: int | None) -> Resources:
+    """Return what the pod of a replica will request, of which slot of a GPU if it shares one."""
+    if group.share is None or slot is None:
+        return group.requests
+    own = {name: number for name, number in group.requests.items() if counted(name) is None}
+    return {**own, resource_of(slot): group.share.units}

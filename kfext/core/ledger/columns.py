@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from kfext.model.quantity import CPU, MEMORY, Resources
+from kfext.model.quantity import CPU, MEMORY, PODS, Resources
 
 Amounts = NDArray[np.int64]
 
@@ -91,11 +91,12 @@ class Columns:
     def book(self, row: int, requests: Resources, times: int) -> None:
         """Add the requests of so many pods to what is claimed of a row; fewer than 0: subtract.
 
-        A claim without requests is for ports alone and no pod, so nothing is assumed for it.
+        A claim that is no pod, such as one for ports alone, does not count as one: nothing is
+        assumed for it.
         """
         for resource, number in requests.items():
             self.book_one(row, resource, number, times)
-        if not requests:
+        if PODS not in requests:
             return
         for line, (resource, number) in enumerate(ASSUMED.items()):
             if not requests.get(resource):

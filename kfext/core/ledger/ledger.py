@@ -7,11 +7,13 @@ query over 5,000 nodes costs microseconds; they are integers in the units of mod
 
 import copy
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kfext.core.ledger.cards import Cards, Read, slots_among, with_cards
 from kfext.core.ledger.claim import Claim, Claims
 from kfext.core.ledger.columns import LARGEST, Amounts, Columns
 from kfext.core.ledger.eligible import Eligibility, Mask
@@ -164,11 +166,21 @@ class Ledger:
                 for line, resource in enumerate(resources):
                     if resource in self._columns.resources:
                         free[line, row] += min(claim.requests.get(resource, 0), LARGEST)
-        return free
+        return with_cards(free, resources, lambda: self.cards(ignoring=ignoring))
 
     def allocatable(self, resources: Collection[str]) -> Amounts:
         """Return what pods may request in all, shape (resources, rows)."""
-        return self._columns.allocatable(resources, len(self.nodes))
+        amounts = self._columns.allocatable(resources, len(self.nodes))
+        everything = self.allocatable
+        return with_cards(amounts, resources, lambda: self._cards(everything))
+
+    def cards(self, *, ignoring: Collection[Hashable] = ()) -> Cards:
+        """Return the cards that may be shared as they are without the `ignoring` claims."""
+        return self._cards(partial(self.free, ignoring=ignoring))
+
+    def _cards(self, free: Read) -> Cards:
+        slots = slots_among(self._columns.resources)
+        return Cards(slots, free=free, allocatable=self.allocatable)
 
     def scored_load(self) -> Amounts:
         """Return claimed CPU and memory for scores, shape (2, rows): every pod counts."""

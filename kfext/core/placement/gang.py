@@ -1,7 +1,7 @@
 """A gang: all pods of one job in rank order, each with what it requires of a node."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from kfext.core.ledger.columns import LARGEST
 from kfext.model.constraints import Constraints
 from kfext.model.gang_terms import Exclusive
+from kfext.model.gpu_share import CardNeed
+from kfext.model.gpu_slots import slot_of
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.quantity import Resources
@@ -23,6 +25,7 @@ class Member:
 
     `guaranteed`: whether its QoS class is Guaranteed, which scores use.
     `cpu_limit`: the millicores that it can use, None if nothing limits it.
+    `card`: what it needs of a GPU that it shares, None if it shares none.
     """
 
     key: ReplicaKey
@@ -30,6 +33,7 @@ class Member:
     constraints: Constraints
     guaranteed: bool
     cpu_limit: int | None
+    card: CardNeed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,5 +163,21 @@ def members_of(job: TrainingJob, pods: Iterable[Pod] = ()) -> list[Member]:
             constraints, of = group.constraints, group
         else:
             constraints, of = pod.constraints, pod
-        members.append(Member(key, of.requests, constraints, of.guaranteed, of.cpu_limit))
+        requests, card = of.requests, group.share.need if group.share else None
+        if card is not None and of is not group:
+            requests, card = _of_slot(requests, card)
+        members.append(Member(key, requests, constraints, of.guaranteed, of.cpu_limit, card))
     return members
+
+
+def _of_slot(requests: Resources, need: CardNeed) -> tuple[Resources, CardNeed | None]:
+    """Return what a pod needs that has its slot already: it can go where that one will do."""
+    units = {
+        slot: number for name, number in requests.items() if (slot := slot_of(name)) is not None
+    }
+    if not units:
+        return requests, None  # the webhook missed it, so it takes a whole GPU
+    slot, number = next(iter(units.items()))
+    fixed = replace(need, units=number, slot=slot)
+    others = {name: number for name, number in requests.items() if slot_of(name) is None}
+    return {**others, fixed.name: 1}, fixed

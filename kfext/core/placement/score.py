@@ -46,6 +46,12 @@ def _scores(gang: Gang, ledger: Ledger, rows: Rows, assumed: Resources) -> Score
     """Return a score per given row, higher is better."""
     scarce = [name for name in gang.resources if name not in COMMON]
     load = _load(gang, ledger, rows, assumed)
+    if needs := {member.card.name: member.card for member in gang.members if member.card}:
+        # Parts of GPUs go where they break up least: that decides before all else.
+        cards = ledger.cards()
+        harm: Scores = np.sum([cards.harm(needs[name])[rows] for name in sorted(needs)], axis=0)
+        harmless: Scores = -np.nan_to_num(harm, posinf=_BOUND) - 1e-6 * load
+        return harmless
     if scarce:
         columns = [gang.resources.index(name) for name in scarce]
         left = ledger.free(scarce)[:, rows] - gang.total[columns][:, None]

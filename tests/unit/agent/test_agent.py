@@ -12,12 +12,12 @@ import kfext.agent.agent as module
 from kfext.agent.agent import Agent
 from kfext.agent.card import Terms
 from kfext.agent.slots import Sharer
-from kfext.core.gpu.slots import reservation_of, units_of
 from kfext.gpu.pod_resources import Held
 from kfext.hook import words
 from kfext.hook.link import Link
 from kfext.hook.orders import PASS, WAIT, Orders
 from kfext.hook.page import Page
+from kfext.model.gpu_slots import reservation_of, units_of
 
 NODE = "node-a"
 CARD = Held("kfext-gpu", reservation_of(NODE, 0), "nvidia.com/gpu", frozenset({"GPU-1"}))

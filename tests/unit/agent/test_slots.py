@@ -4,9 +4,9 @@ import pytest
 
 from kfext.agent.doors import Doors
 from kfext.agent.slots import Slots
-from kfext.core.gpu.slots import reservation_of, units_of
 from kfext.gpu.device_plugin import Mount, RefusedError
 from kfext.gpu.pod_resources import Held
+from kfext.model.gpu_slots import reservation_of, units_of
 
 NODE, CARD = "node-a", "GPU-11"
 UNITS = units_of(1)[:30]

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.gpu.slots import UNITS, folder_of, reservation_of, resource_of, slot_of, units_of
+from kfext.model.gpu_slots import UNITS, folder_of, reservation_of, resource_of, slot_of, units_of
 
 
 @given(slot=st.integers(0, 63))

@@ -1,0 +1,112 @@
+"""What each replica of a job is promised of a GPU, and a job as the solver sees it then."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from itertools import combinations
+from typing import Any
+
+from kfext import names
+from kfext.core.settings.gpu_values import AUTO, HIGH, LOW, NONE, of_type
+from kfext.core.settings.of_job import gpu_settings_of
+from kfext.model.gpu_share import CardNeed, GpuShare, counted, name_of
+from kfext.model.gpu_slots import UNITS, slot_of
+from kfext.model.job import TrainingJob
+from kfext.model.plan import Plan
+from kfext.model.quantity import Resources
+from kfext.names import NATIVE_GPU
+
+_DEFAULT = GpuShare(units=UNITS)
+
+
+def as_sharing(job: TrainingJob, plan: Plan | None) -> TrainingJob:
+    """Return a job whose replicas request parts of GPUs instead of whole ones, as the solver does.
+
+    The parts are those of its plan while it runs under one: whoever may edit the job cannot change
+    what its pods were promised.
+    """
+    if job.released:
+        return job
+    promised = plan is not None and not job.suspend
+    shares = plan.shares if plan is not None and promised else shares_by(gpu_settings_of(job), job)
+    if not shares:
+        return job
+    needs = {share.need for share in shares.values()}
+    whole = any(
+        NATIVE_GPU in group.requests for group in job.groups if group.type.lower() not in shares
+    )
+    groups = []
+    for group in job.groups:
+        share = shares.get(group.type.lower())
+        counts = _counts(group.requests, share.need if share else None, needs=needs, whole=whole)
+        own = {name: n for name, n in group.requests.items() if not share or name != NATIVE_GPU}
+        groups.append(replace(group, requests={**own, **dict(counts)}, share=share))
+    return replace(job, groups=tuple(groups))
+
+
+def shares_by(settings: Mapping[str, Any], job: TrainingJob) -> Mapping[str, GpuShare]:
+    """Return the shares that some settings give the types of a job, by type in lower case.
+
+    A type that does not ask for exactly one GPU has none.
+    """
+    types = (one.type.lower() for one in job.groups if one.requests.get(NATIVE_GPU) == 1)
+    shares = ((type_, share_of(settings, type_)) for type_ in types if settings)
+    return {type_: share for type_, share in shares if share is not None}
+
+
+def as_written(job: TrainingJob) -> TrainingJob:
+    """Return the job as its templates state it: one GPU for a replica instead of a part of one."""
+    if not job.shares_gpus:
+        return job
+    groups = []
+    for group in job.groups:
+        own = {name: number for name, number in group.requests.items() if counted(name) is None}
+        if group.share:
+            own[NATIVE_GPU] = 1
+        groups.append(replace(group, requests=own, share=None))
+    return replace(job, groups=tuple(groups))
+
+
+def as_template(requests: Resources) -> Resources:
+    """Return the requests of a pod as its template states them: one GPU instead of a part of it."""
+    if all(slot_of(name) is None for name in requests):
+        return requests
+    others = {name: number for name, number in requests.items() if slot_of(name) is None}
+    return {**others, NATIVE_GPU: 1}
+
+
+def share_of(settings: Mapping[str, Any], type_: str) -> GpuShare | None:
+    """Return the share that some settings give a type, None if they give it none."""
+
+    def found(key: str, default: object) -> Any:
+        written = of_type(settings, key, f".{type_}")
+        return default if written is None else written
+
+    share = found(names.GPU_SHARE, None)
+    if share is None:
+        return None
+    return GpuShare(
+        units=int(share * UNITS),
+        limit=int(found(names.GPU_LIMIT, Fraction(1)) * UNITS),
+        memory=found(names.GPU_MEMORY, None),
+        high=found(names.GPU_PRIORITY, LOW) == HIGH,
+        loss_budget=float(found(names.GPU_LOSS_BUDGET, _DEFAULT.loss_budget)),
+        min_share=float(found(names.GPU_MIN_SHARE, _DEFAULT.min_share)),
+        gated=found(names.GPU_ISOLATION, AUTO) != NONE,
+    )
+
+
+def _counts(
+    requests: Resources, need: CardNeed | None, *, needs: Collection[CardNeed], whole: bool
+) -> Iterator[tuple[str, int]]:
+    """Yield what a replica takes of each combination of needs, and of these with whole GPUs.
+
+    All can be met together exactly if there are enough cards for each combination. Source: P. Hall,
+    "On Representatives of Subsets" (1935).
+    """
+    groups = [set(some) for n in range(1, len(needs) + 1) for some in combinations(needs, n)]
+    for some in groups:
+        if need in some:
+            yield name_of(some), 1
+        if whole and (number := 1 if need in some else 0 if need else requests.get(NATIVE_GPU, 0)):
+            yield name_of(some, whole=True), number

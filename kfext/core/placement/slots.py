@@ -1,0 +1,38 @@
+"""Which slot of its node each replica that shares a GPU gets."""
+
+from collections.abc import Collection, Hashable, Sequence
+
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.placement.gang import Member
+from kfext.model.plan import NO_SLOTS, Assignment, Slots
+from kfext.names import NATIVE_GPU
+
+
+def slots_for(
+    members: Sequence[Member],
+    assignment: Assignment,
+    ledger: Ledger,
+    *,
+    ignoring: Collection[Hashable] = (),
+) -> Slots | None:
+    """Return the slots of the members that share GPUs on their nodes, None if there are not enough.
+
+    `ignoring` are claims of the members themselves.
+    """
+    if not any(member.card for member in members):
+        return NO_SLOTS
+    on: dict[str, list[Member]] = {}
+    for member in members:
+        on.setdefault(assignment[member.key], []).append(member)
+    slots, cards = {}, ledger.cards(ignoring=ignoring)
+    for node, present in on.items():
+        sharing = [(one.key, one.card) for one in present if one.card is not None]
+        row = ledger.row(node)
+        if row is None or not sharing:
+            continue
+        whole = sum(one.requests.get(NATIVE_GPU, 0) for one in present)
+        chosen = cards.choose(row, [need for _, need in sharing], whole=whole)
+        if chosen is None:
+            return None
+        slots.update({key: slot for (key, _), slot in zip(sharing, chosen, strict=True)})
+    return slots

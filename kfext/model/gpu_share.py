@@ -1,0 +1,156 @@
+"""What a replica is promised of a GPU that it shares, and the name under which that is counted.
+
+The solver counts resources, and a share is one too: as many as a node has cards that can take it.
+How many those are depends on the share, so its terms are in the name of the resource.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from typing import Self
+
+from kfext.model.gpu_slots import UNITS
+from kfext.model.tolerant import mapping
+
+WHOLE = "whole GPUs"
+"""Stands for them in the name of a resource that counts cards for whole GPUs and for shares."""
+_OR = " or "
+_MIB = 2**20
+_PERMILLE = 1000
+_NAME = re.compile(
+    r"GPU shares of (?P<units>[0-9]{1,3}) %"
+    r"(?P<high> of high priority)?"
+    r"(?: with (?P<memory>[0-9]{1,9}) Mi)?"
+    r"(?: leaving (?P<idle>[0-9]{1,4}) ‰)?"
+    r"(?: in slot (?P<slot>[0-9]{1,2}))?",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuShare:
+    """The terms on which a replica shares a GPU.
+
+    `units`: how much of the card's time it gets at least, in hundredths.
+    `limit`: how much it may use at most, in hundredths.
+    `memory`: the bytes of the card that it may use, None for the same part of them as of its time.
+    `high`: whether those of low priority give way to it.
+    `loss_budget`: the part of its speed that it may lose to them, if it has high priority.
+    `min_share`: the part of the time that it should get beside a job of high priority.
+    `gated`: whether it gets the hook, by which they give way.
+    """
+
+    units: int
+    limit: int = UNITS
+    memory: int | None = None
+    high: bool = False
+    loss_budget: float = 0.05
+    min_share: float = 0.2
+    gated: bool = True
+
+    @property
+    def need(self) -> "CardNeed":
+        """What a card must have left for it."""
+        return CardNeed(
+            units=self.units,
+            memory=None if self.memory is None else -(-self.memory // _MIB),
+            high=self.high,
+            idle=0 if self.high else round(self.min_share * _PERMILLE),
+        )
+
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("units", "limit"), (int,)),
+    "memory": (int, type(None)),
+    **dict.fromkeys(("high", "gated"), (bool,)),
+    **dict.fromkeys(("loss_budget", "min_share"), (int, float)),
+}
+
+
+def decode_share(written: object) -> GpuShare | None:
+    """Return the terms in `asdict` of some, None if there are none; never raises."""
+    found = {**asdict(GpuShare(units=0)), **mapping(written)}
+    if any(type(found[name]) not in types for name, types in _TYPES.items()):
+        return None
+    share = GpuShare(**{name: found[name] for name in _TYPES})
+    parts = share.loss_budget, share.min_share
+    sized = share.memory is None or share.memory > 0
+    if not (0 < share.units <= share.limit <= UNITS and sized and all(0 <= x < 1 for x in parts)):
+        return None
+    return share
+
+
+@dataclass(frozen=True, slots=True)
+class CardNeed:
+    """What a card must have left to take a replica.
+
+    `units`: of its time, in hundredths.
+    `memory`: in MiB, None for the same part of it as of its time.
+    `high`: whether no other sharer may have high priority.
+    `idle`: how much of its time a sharer of high priority must leave, in thousandths.
+    `slot`: the only slot of a node that will do, None if any does.
+    """
+
+    units: int
+    memory: int | None = None
+    high: bool = False
+    idle: int = 0
+    slot: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The name under which a node has as many of these as it has cards that will do."""
+        parts = [
+            f"GPU shares of {self.units} %",
+            "of high priority" if self.high else "",
+            "" if self.memory is None else f"with {self.memory} Mi",
+            f"leaving {self.idle} ‰" if self.idle else "",
+            "" if self.slot is None else f"in slot {self.slot}",
+        ]
+        return " ".join(filter(None, parts))
+
+    def at(self, slot: int) -> Self:
+        """Return the same need of one slot alone."""
+        return replace(self, slot=slot)
+
+
+@dataclass(frozen=True, slots=True)
+class CardsFor:
+    """What a resource counts on a node: the cards that will do for any of some needs.
+
+    `whole`: with those that are not shared, of which some pods take all.
+    """
+
+    needs: frozenset[CardNeed]
+    whole: bool = False
+
+
+def name_of(needs: Iterable[CardNeed], *, whole: bool = False) -> str:
+    """Return the name of the resource that counts the cards for any of some needs."""
+    names = sorted(need.name for need in needs)
+    return _OR.join([*names, WHOLE] if whole else names)
+
+
+@lru_cache(maxsize=4096)
+def counted(resource: str) -> CardsFor | None:
+    """Return what a resource of that name counts, None if it is no such resource."""
+    if not resource.startswith("GPU shares of "):
+        return None
+    *names, last = resource.split(_OR)
+    whole = last == WHOLE
+    matches = [_NAME.fullmatch(name) for name in (names if whole else [*names, last])]
+    if not all(matches):
+        return None
+    return CardsFor(frozenset(_need(match) for match in matches if match), whole)
+
+
+def _need(match: re.Match[str]) -> CardNeed:
+    units, high, memory, idle, slot = match.groups()
+    return CardNeed(
+        units=int(units),
+        memory=None if memory is None else int(memory),
+        high=high is not None,
+        idle=int(idle or 0),
+        slot=None if slot is None else int(slot),
+    )

@@ -1,0 +1,65 @@
+"""A SharedGPU: one slot of a node, as the agent of the node reports it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kfext.model.gpu_slots import MOST_SLOTS
+from kfext.model.tolerant import mapping, sequence, text
+
+Place = tuple[str, int]
+"""Where a slot is: the name of its node, and its number."""
+MOST_SHARERS = 100
+"""A sharer has one hundredth at least."""
+_LARGEST_MEMORY = 2**32
+_PERMILLE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class SharedGpu:
+    """A slot of a node.
+
+    `reservation`: the uid of the pod that reserves a GPU for it, empty while none does.
+    `card`: the UUID of that GPU.
+    `memory`: its memory in MiB; of a slot without a GPU, that of the smallest it may get.
+    `healthy`: whether it may get sharers.
+    `moved`: whether its sharers have another GPU than the one that is reserved now.
+    `busy`: the thousandths of its time that the sharer of high priority uses, None while unknown.
+    `evicted`: the sharers that must leave, by the uids of their pods.
+    """
+
+    name: str
+    node: str
+    slot: int
+    reservation: str = ""
+    card: str = ""
+    memory: int = 0
+    healthy: bool = True
+    moved: bool = False
+    busy: int | None = None
+    evicted: frozenset[str] = frozenset()
+
+
+def parse_shared_gpu(raw: Mapping[str, Any]) -> SharedGpu | None:
+    """Return a SharedGPU from its JSON object, None if it is none of ours. Never raises."""
+    spec, status = mapping(raw.get("spec")), mapping(raw.get("status"))
+    slot = spec.get("slot")
+    if type(slot) is not int or not 0 <= slot < MOST_SLOTS:
+        return None
+    sharers = map(mapping, sequence(status.get("sharers"))[:MOST_SHARERS])
+    return SharedGpu(
+        name=text(mapping(raw.get("metadata")).get("name")),
+        node=text(spec.get("node")),
+        slot=slot,
+        reservation=text(status.get("reservation")),
+        card=text(status.get("card")),
+        memory=_number(status.get("memoryMiB"), most=_LARGEST_MEMORY) or 0,
+        healthy=status.get("healthy") is not False,
+        moved=status.get("moved") is True,
+        busy=_number(status.get("busyPermille"), most=_PERMILLE),
+        evicted=frozenset(text(one.get("podUID")) for one in sharers if one.get("evict") is True),
+    )
+
+
+def _number(value: object, *, most: int) -> int | None:
+    return value if type(value) is int and 0 <= value <= most else None

@@ -1,0 +1,57 @@
+"""Small builders of what jobs that share GPUs are placed on."""
+
+from kfext import names
+from kfext.core.ledger.cards import capacity
+from kfext.model.gpu_slots import UNITS, reservation_of, resource_of
+from kfext.model.node import Node
+from kfext.model.pod import Pod
+from kfext.model.shared_gpu import SharedGpu
+from tests.builders import JobBuilder, job
+
+MEMORY = 16 * 1024
+"""MiB of a card."""
+
+
+def plain_node(name: str, *, cards: int = 4) -> Node:
+    """A node as Kubernetes shows it: GPUs, and the time of a slot for each."""
+    time = {resource_of(slot): UNITS for slot in range(cards)}
+    amounts = {"cpu": 64_000, "memory": 2**38, "pods": 110, names.NATIVE_GPU: cards}
+    return Node(name, {**amounts, **time})
+
+
+def sharing_node(name: str, *, cards: int = 4, memory: int = MEMORY) -> Node:
+    """The same node as the ledger has it, with what only kfext counts."""
+    plain = plain_node(name, cards=cards)
+    more = [capacity(slot, memory=memory) for slot in range(cards)]
+    return Node(name, {**plain.allocatable, **{k: n for one in more for k, n in one.items()}})
+
+
+def slot(node: str, number: int = 0, *, card: str = "", **more: object) -> SharedGpu:
+    """A slot as the agent reports it; with a card, it is reserved."""
+    name = reservation_of(node, number)
+    found = {"reservation": f"uid-{name}" if card else "", "card": card, "memory": MEMORY}
+    return SharedGpu(name, node, number, **{**found, **more})  # type: ignore[arg-type]
+
+
+def reservation(node: str, number: int = 0, *, phase: str = "Running", uid: str = "") -> Pod:
+    """The pod that reserves a GPU for a slot."""
+    name = reservation_of(node, number)
+    return Pod(
+        names.GPU_NAMESPACE,
+        name,
+        uid or f"uid-{name}",
+        node_name=node,
+        phase=phase,
+        requests={names.NATIVE_GPU: 1, "pods": 1},
+        reserves=number,
+    )
+
+
+def sharing(
+    share: str = "0.5", *, replicas: int = 1, uid: str = "uid-1", **settings: str
+) -> JobBuilder:
+    """A job whose workers share GPUs; `settings` are by key without `gpu-`, such as priority."""
+    made = job(uid=uid).worker(replicas, gpus=1).annotated(names.GPU_SHARE, share)
+    for key, value in settings.items():
+        made.annotated(f"{names.DOMAIN}/gpu-{key.replace('_', '-')}", value)
+    return made

@@ -1,0 +1,191 @@
+from collections.abc import Sequence
+from itertools import permutations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kfext.core.ledger.cards import capacity, taken_by, taken_by_reservation
+from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.ledger import Ledger
+from kfext.model.gpu_share import CardNeed, GpuShare, name_of
+from kfext.model.gpu_slots import resource_of
+from kfext.model.node import Node
+from kfext.names import NATIVE_GPU
+from tests.gpu_builders import MEMORY, sharing_node
+
+HALF, HIGH = GpuShare(50).need, GpuShare(50, high=True).need
+BIG = GpuShare(10, memory=12 * 2**30).need
+Present = Sequence[tuple[int, CardNeed]]
+"""Who has parts of the cards already: slot and need."""
+
+
+def ledger(present: Present = (), *, whole: int = 0, cards: int = 2) -> Ledger:
+    """A node of two cards; each slot with a sharer is reserved, `whole` GPUs are taken natively."""
+    made = Ledger([sharing_node("n", cards=cards)])
+    for number, (slot, need) in enumerate(present):
+        made.claim(("pod", number), Claim("n", taken_by(need, slot)))
+        made.claim(("reserved", slot), Claim("n", taken_by_reservation(slot)))
+    made.claim("natively", Claim("n", {NATIVE_GPU: whole}))
+    return made
+
+
+COUNTS: dict[str, tuple[Present, int, CardNeed, int]] = {
+    "an empty node has as many as it has GPUs": ([], 0, HALF, 2),
+    "GPUs that others take whole are not shared": ([], 1, HALF, 1),
+    "a half is left of a card with one": ([(0, HALF)], 1, HALF, 1),
+    "two halves fill a card": ([(0, HALF), (0, HALF)], 1, HALF, 0),
+    "a share that is larger than what is left": ([(0, HALF)], 1, GpuShare(60).need, 0),
+    "only one of high priority on a card": ([(0, HIGH)], 1, HIGH, 0),
+    "none of low priority beside one of which nothing is known": ([(0, HIGH)], 1, HALF, 0),
+    "but one that asks for no time beside it": ([(0, HIGH)], 1, GpuShare(50, min_share=0).need, 1),
+    "one of high priority beside one of low": ([(0, HALF)], 1, HIGH, 1),
+    "memory for two, and not for three": ([(0, BIG)], 1, BIG, 0),
+    "memory beside who has a part of all of it": ([(0, HALF)], 1, BIG, 0),
+    "a part of the memory that others leave": ([(0, BIG)], 1, HALF, 0),
+    "a small part of it": ([(0, BIG)], 1, GpuShare(10).need, 1),
+    "a slot that must be it": ([(0, HALF)], 0, HALF.at(0), 1),
+    "a slot that is full": ([(0, HALF), (0, HALF)], 0, HALF.at(0), 0),
+}
+
+
+@pytest.mark.parametrize(("present", "whole", "need", "want"), COUNTS.values(), ids=COUNTS)
+def test_the_cards_that_can_take_a_replica(
+    present: Present, whole: int, need: CardNeed, want: int
+) -> None:
+    assert ledger(present, whole=whole).free([need.name]).tolist() == [[want]]
+
+
+def test_an_empty_cluster_would_have_a_card_for_each_gpu() -> None:
+    full = ledger([(0, HALF), (0, HALF)], whole=1)
+    assert full.allocatable([HALF.name]).tolist() == [[2]]
+
+
+def test_what_is_ignored_counts_as_free() -> None:
+    on = ledger([(0, HALF), (0, HALF)], whole=1)
+    assert on.free([HALF.name], ignoring=[("pod", 1)]).tolist() == [[1]]
+
+
+def test_a_slot_that_no_agent_has_reported_takes_nobody() -> None:
+    node = Node("n", {NATIVE_GPU: 2, resource_of(0): 100, resource_of(1): 100})
+    assert Ledger([node]).free([HALF.name, HIGH.name]).tolist() == [[0], [0]]
+
+
+def test_a_card_that_is_unhealthy_takes_nobody() -> None:
+    node = sharing_node("n", cards=1)
+    sick = Node("n", {name: n for name, n in node.allocatable.items() if name != resource_of(0)})
+    assert Ledger([sick]).free([HALF.name]).tolist() == [[0]]
+
+
+def test_low_goes_beside_high_where_that_one_leaves_enough() -> None:
+    node = sharing_node("n", cards=1)
+    for busy, want in ((900, 0), (800, 1), (100, 1)):
+        measured = capacity(0, memory=MEMORY, busy=busy)
+        on = Ledger([Node("n", {**node.allocatable, **measured})])
+        on.claim("high", Claim("n", {**taken_by(HIGH, 0), **taken_by_reservation(0)}))
+        assert on.free([HALF.name]).tolist() == [[want]]
+    on.claim("low", Claim("n", taken_by(GpuShare(20, min_share=0.8).need, 0)))
+    assert on.free([GpuShare(20).need.name]).tolist() == [[0]], "the minimums count together"
+
+
+CHOICES: dict[str, tuple[Present, Sequence[CardNeed], int, list[int] | None]] = {
+    "a card that it fills": ([(1, HALF)], [HALF], 0, [1]),
+    "the first of equal ones": ([], [HALF], 0, [0]),
+    "two of one job go apart": ([(1, HALF)], [HALF, HALF], 0, [1, 0]),
+    "no more than there are GPUs left": ([(1, HALF)], [HALF, HALF], 1, None),
+    "who can go only there comes first": ([(0, HALF)], [HALF, HIGH.at(0)], 0, [1, 0]),
+    "the slot that a pod has": ([], [HALF.at(1)], 0, [1]),
+}
+
+
+@pytest.mark.parametrize(("present", "needs", "whole", "want"), CHOICES.values(), ids=CHOICES)
+def test_the_slots_that_replicas_get(
+    present: Present, needs: Sequence[CardNeed], whole: int, want: list[int] | None
+) -> None:
+    assert ledger(present).cards().choose(0, needs, whole=whole) == want
+
+
+def test_the_least_harmful_card_is_the_best() -> None:
+    cards = ledger([(0, GpuShare(75).need), (1, HALF)], cards=3).cards()
+    assert cards.choose(0, [GpuShare(25).need]) == [0]
+    assert cards.choose(0, [HALF]) == [1]
+    assert cards.harm(HALF)[0] < 0 < ledger().cards().harm(HALF)[0]
+
+
+needs = st.builds(
+    lambda units, high, memory: GpuShare(units, high=high, memory=memory).need,
+    units=st.integers(1, 100),
+    high=st.booleans(),
+    memory=st.none() | st.integers(1, 16).map(lambda gi: gi * 2**30),
+)
+
+
+@settings(max_examples=1000)
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 9), needs), max_size=30))
+def test_G2_a_card_is_never_promised_twice(events: list[tuple[bool, int, CardNeed]]) -> None:
+    """Replicas come and go at random; each is where `choose` puts it."""
+    on, here = ledger(cards=3), dict[int, tuple[int, CardNeed]]()
+    for comes, key, need in events:
+        if not comes or key in here:
+            here.pop(key, None)
+            on.drop(key)
+            continue
+        chosen = on.cards().choose(0, [need])
+        assert (chosen is None) == (on.free([need.name])[0, 0] == 0)
+        if chosen is not None:
+            here[key] = (chosen[0], need)
+            on.claim(key, Claim("n", taken_by(need, chosen[0])))
+        for slot in range(3):
+            sharers = [need for at, need in here.values() if at == slot]
+            units = sum(one.units for one in sharers)
+            implied = sum(one.units for one in sharers if one.memory is None)
+            stated = sum(one.memory for one in sharers if one.memory is not None)
+            assert units <= 100
+            assert sum(one.high for one in sharers) <= 1
+            assert stated + MEMORY * implied / 100 <= MEMORY
+            on.drop(("slot", slot))
+            if sharers:
+                on.claim(("slot", slot), Claim("n", taken_by_reservation(slot)))
+
+
+@given(
+    present=st.lists(st.tuples(st.integers(0, 2), needs), max_size=4),
+    wanted=st.lists(needs, min_size=1, max_size=3),
+    whole=st.integers(0, 2),
+)
+def test_a_choice_is_found_exactly_if_each_combination_has_enough_cards(
+    present: Present, wanted: list[CardNeed], whole: int
+) -> None:
+    """Against trying every order, for a job whose pods have different needs."""
+    on = ledger(present, whole=whole, cards=3)
+    cards, kinds = on.cards(), sorted(set(wanted), key=lambda need: need.name)
+    groups = [
+        {kind for at, kind in enumerate(kinds) if mask >> at & 1}
+        for mask in range(1, 2 ** len(kinds))
+    ]
+    enough = all(
+        sum(need in group for need in wanted) <= on.free([name_of(group)])[0, 0] for group in groups
+    )
+    assert (cards.choose(0, wanted) is not None) == enough
+    assert enough == _can_be_done(on, wanted)
+
+
+def _can_be_done(on: Ledger, wanted: list[CardNeed]) -> bool:
+    possible = [
+        {slot for slot in range(3) if on.free([need.at(slot).name])[0, 0]} for need in wanted
+    ]
+    unreserved = {
+        slot
+        for slot in range(3)
+        if not any(
+            resource == f"card {slot} reserved"
+            for claim in on.claims().values()
+            for resource in claim.requests
+        )
+    }
+    left = int(on.free([NATIVE_GPU])[0, 0])
+    for slots in permutations(range(3), len(wanted)):
+        able = all(slot in able for slot, able in zip(slots, possible, strict=True))
+        if able and len(unreserved.intersection(slots)) <= max(left, 0):
+            return True
+    return False

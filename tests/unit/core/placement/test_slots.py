@@ -1,0 +1,64 @@
+from kfext.core.gpu.shares import as_sharing
+from kfext.core.ledger.cards import taken_by, taken_by_reservation
+from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.placement.gang import Member, members_of
+from kfext.core.placement.place import place
+from kfext.core.placement.slots import slots_for
+from kfext.model.gpu_share import GpuShare
+from kfext.model.pod import ReplicaKey
+from kfext.model.verdict import Verdict
+from tests.builders import JobBuilder, job, limits
+from tests.gpu_builders import sharing, sharing_node
+
+FIRST, SECOND = ReplicaKey("worker", 0), ReplicaKey("worker", 1)
+LIMITS = limits()
+
+
+def members(made: JobBuilder) -> list[Member]:
+    return members_of(as_sharing(made.suspended().build(), None))
+
+
+def ledger(*names: str, cards: int = 1) -> Ledger:
+    return Ledger([sharing_node(name, cards=cards) for name in names])
+
+
+def taken(on: Ledger, node: str, share: GpuShare, *, slot: int = 0) -> None:
+    """Somebody has a part of a card."""
+    on.claim(("pod", node, slot), Claim(node, taken_by(share.need, slot)))
+    on.claim(("reserved", node, slot), Claim(node, taken_by_reservation(slot)))
+
+
+def test_a_share_goes_where_it_fills_a_card() -> None:
+    on = ledger("a", "b", "c")
+    taken(on, "b", GpuShare(50))
+    found = place(members(sharing("0.5")), on, LIMITS)
+    assert found == {FIRST: "b"}
+    assert slots_for(members(sharing("0.5")), found, on) == {FIRST: 0}
+
+
+def test_replicas_of_one_job_are_never_on_one_card() -> None:
+    on = ledger("a", cards=2)
+    wanted = members(sharing("0.2", replicas=2))
+    found = place(wanted, on, LIMITS)
+    assert found == {FIRST: "a", SECOND: "a"}
+    assert slots_for(wanted, found, on) == {FIRST: 0, SECOND: 1}
+    refused = place(members(sharing("0.2", replicas=3)), on, LIMITS)
+    assert isinstance(refused, Verdict)
+    assert "GPU shares of 20 %" in refused.message
+
+
+def test_one_gpu_is_not_both_shared_and_whole() -> None:
+    both = members(sharing("0.5").master(gpus=1).annotated("kfext.dev/gpu-share.worker", "0.5"))
+    alone = sharing("0.5").master(gpus=2)
+    on = ledger("a", cards=3)
+    found = place(members(alone), on, LIMITS)
+    assert not isinstance(found, Verdict)
+    assert slots_for(members(alone), found, on) == {FIRST: 0}
+    assert isinstance(place(members(alone), ledger("a", cards=2), LIMITS), Verdict)
+    assert not isinstance(place(both, ledger("a", cards=2), LIMITS), Verdict)
+
+
+def test_a_job_that_shares_nothing_needs_no_slot() -> None:
+    wanted = members(job().worker(1, gpus=1))
+    assert slots_for(wanted, {FIRST: "a"}, ledger("a")) == {}

@@ -1,0 +1,78 @@
+from dataclasses import asdict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext.model.gpu_share import (
+    CardNeed,
+    CardsFor,
+    GpuShare,
+    counted,
+    decode_share,
+    name_of,
+)
+from tests.unit.objects import json_values
+
+needs = st.builds(
+    CardNeed,
+    units=st.integers(1, 100),
+    memory=st.none() | st.integers(1, 2**20),
+    high=st.booleans(),
+    idle=st.integers(0, 1000),
+    slot=st.none() | st.integers(0, 63),
+)
+shares = st.builds(
+    GpuShare,
+    units=st.integers(1, 50),
+    limit=st.integers(50, 100),
+    memory=st.none() | st.integers(1, 2**40),
+    high=st.booleans(),
+    loss_budget=st.floats(0, 0.99),
+    min_share=st.floats(0, 0.99),
+    gated=st.booleans(),
+)
+
+
+@given(st.sets(needs, min_size=1, max_size=3), st.booleans())
+def test_a_resource_says_what_it_counts(of: set[CardNeed], whole: bool) -> None:
+    assert counted(name_of(of, whole=whole)) == CardsFor(frozenset(of), whole)
+
+
+@pytest.mark.parametrize(
+    "resource", ["nvidia.com/gpu", "GPU shares of ", "GPU shares of 1 % or", ""]
+)
+def test_other_resources_count_no_cards(resource: str) -> None:
+    assert counted(resource) is None
+
+
+@given(shares)
+def test_terms_read_back_as_they_were_written(share: GpuShare) -> None:
+    assert decode_share(asdict(share)) == share
+
+
+@given(json_values)
+def test_anything_else_is_no_terms(written: object) -> None:
+    assert decode_share(written) is None
+
+
+GOOD = asdict(GpuShare(50))
+BAD = {
+    "more than a card": {**GOOD, "units": 101},
+    "a share above the limit": {**GOOD, "limit": 40},
+    "a word for a truth value": {**GOOD, "high": "yes"},
+    "a truth value for a number": {**GOOD, "units": True},
+    "no memory": {**GOOD, "memory": 0},
+    "a budget of everything": {**GOOD, "loss_budget": 1.0},
+}
+
+
+@pytest.mark.parametrize("written", BAD.values(), ids=BAD)
+def test_terms_that_cannot_be_are_none(written: object) -> None:
+    assert decode_share(written) is None
+
+
+def test_low_priority_needs_time_beside_high() -> None:
+    assert GpuShare(50).need.idle == 200
+    assert GpuShare(50, high=True).need.idle == 0
+    assert GpuShare(50, memory=2**20 + 1).need.memory == 2
