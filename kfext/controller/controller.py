@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import structlog
 
+from kfext.controller.card_writer import CardWriter
 from kfext.controller.informers import informers
 from kfext.controller.job_display import JobDisplay
 from kfext.controller.metrics import Metrics
@@ -59,6 +60,7 @@ class Controller:
             planner=self.planner,
             wake=self._wake,
             writer=StepExecutor(client=client, cluster=self.planner.cluster, events=self._events),
+            card_writer=CardWriter(client=client),
             show=display.show,
             show_companion=display.show_companion,
             metrics=metrics,

@@ -50,6 +50,7 @@ def informers(
             wire.decode_storage_class,
             cluster.volumes.observe_class,
         ),
+        "sharedgpus": (paths.shared_gpus(), wire.decode_shared_gpu, cluster.observe_card),
         "trainingplans": (paths.plans(), decode_training_plan, plan_writer.observe),
     }
     made: dict[str, Informer[Any]] = {}

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import structlog
 
+from kfext.controller.card_writer import CardWriter
 from kfext.controller.metrics import Metrics
 from kfext.controller.step_executor import StepExecutor
 from kfext.core.companion.shown import Shown
@@ -30,6 +31,7 @@ from kfext.core.patches.json_patch import Unpatchable
 from kfext.errors import ApiError
 from kfext.model.moment import Moment
 from kfext.model.verdict import Verdict
+from kfext.state.card_steps import Reserve, Unreserve
 from kfext.state.planner import Planner
 from kfext.state.tracked_job import TrackedJob
 
@@ -53,6 +55,7 @@ class Reconciler:
         planner: Planner,
         wake: asyncio.Event,
         writer: StepExecutor,
+        card_writer: CardWriter,
         show: Show,
         show_companion: ShowCompanion,
         metrics: Metrics,
@@ -63,6 +66,7 @@ class Reconciler:
         self._planner = planner
         self._wake = wake
         self._writer = writer
+        self._card_writer = card_writer
         self._show = show
         self._show_companion = show_companion
         self._metrics = metrics
@@ -106,9 +110,26 @@ class Reconciler:
             writes.create_task(self._carry_out(tracked, step))
         for report in tick.reports:
             self._show(report.tracked, report.phase, report.verdict)
+        for due in self._planner.cards.due(self._monotonic()):
+            writes.create_task(self._reserve(due))
         if not tick.remainder:
             self._change_running(writes)
         return tick.remainder
+
+    async def _reserve(self, step: Reserve | Unreserve) -> None:
+        """Reserve a GPU for a slot, or give it back; a step that fails is tried again later."""
+        log, done = _log.bind(step=type(step).__name__, place=step.place), False
+        try:
+            await self._card_writer.write(step)
+            log.info("step")
+            done = True
+        except ApiError as error:
+            log.warning("step failed", error=str(error))
+        finally:
+            outcome = "done" if done else "failed"
+            self._metrics.steps.labels(step=type(step).__name__, outcome=outcome).inc()
+            self._planner.cards.finish(step, self._monotonic(), done=done)
+            self._wake.set()
 
     def _change_running(self, writes: asyncio.TaskGroup) -> None:
         """Begin to write what the companion decides, once nothing waits for a placement."""

@@ -97,7 +97,8 @@ class StepExecutor:
                 await self._patch_job(job, job_patch.save_state_patch(tracked.raw, job, state))
             case Pin(pins):
                 return await self._each(
-                    self._patch_pod(pod, pod_patch.pin(pod, to)) for pod, to in pins
+                    self._patch_pod(pod, pod_patch.pin(pod, to, share=step.share_of(pod)))
+                    for pod, to in pins
                 )
             case Ungate(pods):
                 return await self._each(self._patch_pod(pod, pod_patch.ungate(pod)) for pod in pods)

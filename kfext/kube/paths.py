@@ -140,6 +140,18 @@ def plans(namespace: str = "", name: str = "", subresource: str = "") -> str:
     )
 
 
+def shared_gpus(name: str = "", subresource: str = "") -> str:
+    """Return the path of SharedGPUs, which are cluster-scoped."""
+    return resource_path(
+        "sharedgpus", group=API_GROUP, version=API_VERSION, name=name, subresource=subresource
+    )
+
+
+def pod_template(namespace: str, name: str) -> str:
+    """Return the path of a pod template."""
+    return resource_path("podtemplates", namespace=namespace, name=name)
+
+
 def policies(name: str = "") -> str:
     """Return the path of TrainingPolicies, which are cluster-scoped."""
     return resource_path("trainingpolicies", group=API_GROUP, version=API_VERSION, name=name)

@@ -24,6 +24,7 @@ from kfext.model.pod import Pod, PodDemand, parse_demand, parse_pod
 from kfext.model.priority import PriorityClass, parse_priority_class
 from kfext.model.quantity import Resources
 from kfext.model.quota import Quota, parse_quota
+from kfext.model.shared_gpu import SharedGpu, parse_shared_gpu
 from kfext.model.tolerant import mapping, text
 from kfext.model.volume import (
     StorageClass,
@@ -122,6 +123,11 @@ def decode_quota(raw: bytes) -> Quota:
 def decode_network_policy(raw: bytes) -> NetworkPolicy:
     """Return a network policy; there are few, so it is read whole. Raises msgspec.DecodeError."""
     return parse_network_policy(mapping(msgspec.json.decode(raw)))
+
+
+def decode_shared_gpu(raw: bytes) -> SharedGpu | None:
+    """Return a SharedGPU, None for one that no agent has written. Raises msgspec.DecodeError."""
+    return parse_shared_gpu(mapping(msgspec.json.decode(raw)))
 
 
 def decode_volume_claim(raw: bytes) -> VolumeClaim:

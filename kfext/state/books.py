@@ -5,10 +5,12 @@ They are kept true to the jobs and pods of the mirror, which calls in here with 
 
 from collections.abc import Callable, Iterable, Mapping
 
-from kfext.core.ledger.claims import pod_claim, pod_key
+from kfext.core.ledger.claims import card_key, pod_claim, pod_key
 from kfext.core.ledger.ledger import Ledger
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod
+from kfext.model.shared_gpu import Place
+from kfext.state.cards import Cards, Tolerations
 from kfext.state.members import Members
 from kfext.state.pending_pins import PendingPins
 from kfext.state.plan_claims import PlanClaims
@@ -25,6 +27,7 @@ class Books:
     `managed` returns whether a namespace is opted in: elsewhere no plan is believed.
     `freed` is called when jobs that wait may fit: with a namespace if it is for its quota alone,
     empty for all.
+    `changed` is called with the uid of a job for which a GPU that it shares has changed.
     """
 
     def __init__(
@@ -35,6 +38,7 @@ class Books:
         priority_of: Callable[[TrainingJob], int | None],
         managed: Callable[[str], bool],
         freed: Callable[[str], None],
+        changed: Callable[[str], None],
     ) -> None:
         self.ledger = Ledger()
         self.backlog = PodCreationBacklog()
@@ -43,6 +47,7 @@ class Books:
         self._members = members
         self._plans = PlanClaims(self.ledger)
         self._pins = PendingPins(self.ledger, self._is_planned)
+        self.cards = Cards(self.ledger, changed)
         self._priority_of = priority_of
         self._managed = managed
         self._freed = freed
@@ -57,6 +62,7 @@ class Books:
         """Take in a pod as it stands, None when it is gone."""
         self._pins.note(uid, pod)
         self._recount({uid: pod})
+        self.cards.take_pod(uid, pod)
 
     def take_age(self, now: float) -> None:
         """Take in the time, in epoch seconds.
@@ -103,6 +109,7 @@ class Books:
         planned = believed and (tracked.assumed or tracked.plan) is not None
         missing = still_to_come(tracked.started, pods, planned=planned)
         self._expect(tracked, missing and min(missing, self._planned(tracked)))
+        self.cards.want(tracked.job.uid, _cards(tracked))
         if freed:
             self._freed("")
 
@@ -113,6 +120,7 @@ class Books:
     def forget(self, tracked: TrackedJob, pods: Iterable[Pod]) -> None:
         """Take in that a job is gone, and that it has left some pods behind."""
         self._expect(tracked, None)
+        self.cards.want(tracked.job.uid, {})
         if self._plans.drop(tracked):
             self._freed("")
         self._recount_pins(pods)
@@ -145,3 +153,17 @@ class Books:
             self._freed("")
         elif all_came and namespace in self.limited:
             self._freed(namespace)  # its quota counts all of them now
+
+
+def _cards(tracked: TrackedJob) -> Mapping[Place, Tolerations]:
+    """Return the slots for which the claims of a job need GPUs, and what its pods tolerate."""
+    groups = {group.type.lower(): group for group in tracked.job.groups}
+    wanted: dict[Place, Tolerations] = {}
+    plan = tracked.assumed or tracked.plan
+    if plan is None:
+        return {}
+    for key, slot in plan.slots.items():
+        if card_key(tracked.job.uid, key) in tracked.claimed and key.type in groups:
+            tolerations = groups[key.type].constraints.tolerations
+            wanted.setdefault((plan.assignment[key], slot), tolerations)
+    return wanted

@@ -8,6 +8,7 @@ a watch event, so that the next decision is not based on outdated objects. The m
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kfext.core.gpu.shares import as_sharing
 from kfext.core.observed import as_observed
 from kfext.core.patches.basis import basis
 from kfext.model.job import TrainingJob, parse_job
@@ -15,6 +16,7 @@ from kfext.model.job_state import state_of
 from kfext.model.node import Node
 from kfext.model.plan import plan_of
 from kfext.model.pod import Pod
+from kfext.model.shared_gpu import SharedGpu
 from kfext.model.tolerant import mapping, text
 from kfext.state.books import Books
 from kfext.state.changes import is_newer, is_older, needs_more, place_of, progress_of
@@ -64,6 +66,7 @@ class Cluster:
             priority_of=priority_of,
             managed=managed,
             freed=self.mark_queue,
+            changed=self.mark,
         )
         self.ledger, self.backlog = self.books.ledger, self.books.backlog
         self._gone: dict[str, None] = {}
@@ -133,7 +136,7 @@ class Cluster:
             job = self.volumes.of_job(job)
         plan = plan_of(job)
         state = state_of(job)
-        job = as_observed(job, state)
+        job = as_sharing(as_observed(job, state), plan)
         tracked = self.jobs.get(job.uid)
         if tracked is None:
             tracked = self.jobs[job.uid] = TrackedJob(raw, job, plan, state)
@@ -203,7 +206,7 @@ class Cluster:
         if new is not None:
             if self.ledger.row(new.name) is None:
                 self._recount_claims_on(new.name)
-            self.ledger.set_node(new)
+            self.ledger.set_node(self.books.cards.with_cards(new))
             self.books.recount_pins_on(new.name)
             self.mark_queue()
         elif old is not None:
@@ -211,6 +214,15 @@ class Cluster:
             self.ledger.remove_node(old.name)
             self.books.recount_pins_on(old.name)
             self.mark_queue()  # jobs may now wait for another reason
+
+    def observe_card(self, old: SharedGpu | None, new: SharedGpu | None) -> None:
+        """Take in a slot of a node as it stands; None for `new` when it is gone."""
+        self.books.cards.observe(old, new)
+        for seen in filter(None, (old, new)):
+            node = self.ledger.node(seen.node)
+            if node is not None and (changed := self.books.cards.with_cards(node)) != node:
+                self.ledger.set_node(changed)
+                self.mark_queue()
 
     def _recheck_volumes(self, namespace: str) -> None:
         """Have the jobs looked at again whose volume claims now mean something else."""

@@ -22,6 +22,7 @@ from kfext.model.moment import Moment
 from kfext.model.verdict import Verdict
 from kfext.state.agenda import Agenda
 from kfext.state.alarms import Alarms
+from kfext.state.card_steps import CardSteps
 from kfext.state.cluster import Cluster
 from kfext.state.companion import Companion
 from kfext.state.progress import JobsProgress
@@ -97,6 +98,7 @@ class Planner:
                 lambda one: self.settings.of_tracked(one).settings,
             ),
         )
+        self.cards = CardSteps(self.cluster.books.cards, self.cluster.ledger)
         self.alarms = Alarms()
         self._most = most
 
@@ -141,7 +143,7 @@ class Planner:
 
     def next_alarm(self) -> float:
         """Return when there is something to look at again, in monotonic seconds, or infinity."""
-        return min(self.alarms.next(), self.companion.next_look())
+        return min(self.alarms.next(), self.companion.next_look(), self.cards.next_look())
 
     def finish(
         self,
@@ -236,6 +238,7 @@ class Planner:
             settled=now.monotonic - tracked.settled_at,
             hopeless=0.0 if hopeless_since is None else now.monotonic - hopeless_since,
             context=self.queue.context(tracked, now=now.wall),
+            cards=self.cluster.books.cards.view(tracked.plan, self.cluster.pods(tracked.job.uid)),
             refused={
                 step: Refused(one.message, one.until - now.monotonic)
                 for step, one in tracked.refusals.items()

@@ -35,6 +35,8 @@ def planner_of(snapshot: Snapshot, now: Moment) -> Planner:
     _observe_volumes(cluster, snapshot)
     for node in snapshot.nodes:
         cluster.observe_node(None, node)
+    for card in snapshot.cards:
+        cluster.observe_card(None, card)
     for pod in snapshot.pods:
         cluster.observe_pod(None, pod)
     for job in snapshot.jobs:
@@ -83,6 +85,7 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
         policies=tuple(settings.policies()),
         namespaces=settings.namespaces(),
         classes=dict(queue.classes),
+        cards=cluster.books.cards.all(),
         quotas=queue.quotas.all(),
         limit_ranges=queue.quotas.limit_ranges(),
         network_policies=settings.network_policies(),
@@ -103,11 +106,13 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
 def _strangers(cluster: Cluster) -> Iterator[Pod]:
     """Yield the pods that belong to no training job, as far as their claims describe them.
 
-    Those that are pinned and not bound are whole: what they claim depends on the time.
+    Those that are pinned and not bound are whole: what they claim depends on the time. So are those
+    that reserve GPUs.
     """
-    pinned = [pod for pod in cluster.books.pinned() if not pod.owner_uid]
-    yield from pinned
-    members = {pod.uid for pod in (*cluster.members(), *pinned)}
+    pinned = {pod.uid: pod for pod in cluster.books.pinned() if not pod.owner_uid}
+    whole = {**pinned, **{pod.uid: pod for pod in cluster.books.cards.reservations()}}
+    yield from whole.values()
+    members = {pod.uid for pod in (*cluster.members(), *whole.values())}
     for key, claim in cluster.ledger.claims().items():
         match key:
             case ("pod", str(uid)) if uid not in members:

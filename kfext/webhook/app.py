@@ -1,7 +1,12 @@
-"""The two routes. If anything fails inside, the object is admitted: the webhook never blocks it."""
+"""The routes. If anything fails inside, the object is admitted: the webhook never blocks it.
+
+But what shares a GPU is refused then, as it must not run unless all of it was done. It comes by
+routes of its own, for which the API server fails closed too.
+"""
 
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import structlog
@@ -28,6 +33,10 @@ _NOT_SYNCED = Mutation(warnings=("kfext has not read this namespace yet and chan
 _FAILED = Mutation(
     warnings=("kfext failed on this object and left it unchanged; see the log of the webhook",)
 )
+_CLOSED = Mutation(
+    refusal="kfext cannot review this object now, and what shares a GPU does not run without it; "
+    "try again, or look into the log of the webhook"
+)
 
 
 class Cluster(Protocol):
@@ -44,8 +53,17 @@ Decide = Callable[[Request, Any], Awaitable[Mutation]]
 """Request and its object -> what is done to the object."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """What is reviewed by one path; `fails_closed`: whether a failure refuses the object."""
+
+    kind: str
+    decide: Decide
+    fails_closed: bool
+
+
 def make_app(cluster: Cluster, metrics: Metrics) -> web.Application:
-    """Return the application with POST /mutate-job and /mutate-pod."""
+    """Return the application with POST /mutate-job and /mutate-pod, and -sharing of both."""
 
     async def job(request: Request, raw: Any) -> Mutation:
         facts = await cluster.of(request.namespace)
@@ -55,8 +73,10 @@ def make_app(cluster: Cluster, metrics: Metrics) -> web.Application:
         return mutate_pod(raw, controller_alive=cluster.controller_alive())
 
     app, bodies = web.Application(client_max_size=LIMIT), Bodies(longest=LIMIT)
-    app.router.add_post("/mutate-job", _handler("job", job, bodies, metrics))
-    app.router.add_post("/mutate-pod", _handler("pod", pod, bodies, metrics))
+    for kind, decide in (("job", job), ("pod", pod)):
+        for path, closed in ((f"/mutate-{kind}", False), (f"/mutate-{kind}-sharing", True)):
+            route = _Route(kind, decide, fails_closed=closed)
+            app.router.add_post(path, _handler(route, bodies, metrics))
     return app
 
 
@@ -74,48 +94,52 @@ def make_runner(app: web.Application, *, shutdown_timeout: float) -> web.AppRunn
 
 
 def _handler(
-    kind: str, decide: Decide, bodies: Bodies, metrics: Metrics
+    route: _Route, bodies: Bodies, metrics: Metrics
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handle(http: web.Request) -> web.Response:
         began = time.perf_counter()
         try:
             async with bodies.of(http) as body:
                 began = time.perf_counter()
-                outcome, response = await _reviewed(kind, decide, body)
+                outcome, response = await _reviewed(route, body)
         except web.HTTPError as error:
             outcome = outcomes.REJECTED
             response = web.Response(status=error.status, text=error.text)
             response.force_close()
-        metrics.observe(kind=kind, outcome=outcome, seconds=time.perf_counter() - began)
+        metrics.observe(kind=route.kind, outcome=outcome, seconds=time.perf_counter() - began)
         return response
 
     return handle
 
 
-async def _reviewed(kind: str, decide: Decide, body: bytes) -> tuple[str, web.Response]:
+async def _reviewed(route: _Route, body: bytes) -> tuple[str, web.Response]:
     """Return the outcome and the response to a body."""
     try:
         request = parse(body)
-        outcome, written = await _decide(kind, decide, request)
+        outcome, written = await _decide(route, request)
     except ReviewError as error:
         return outcomes.REJECTED, web.Response(status=400, text=str(error))
     return outcome, web.Response(body=written, content_type="application/json")
 
 
-async def _decide(kind: str, decide: Decide, request: Request) -> tuple[str, bytes]:
-    """Return the outcome and the answer; an error in `decide` admits the object unchanged."""
-    log = _log.bind(kind=kind, namespace=request.namespace[:63], name=request.name[:253])
+async def _decide(route: _Route, request: Request) -> tuple[str, bytes]:
+    """Return the outcome and the answer; an error admits the object unchanged, or refuses it."""
+    closed = route.fails_closed
+    log = _log.bind(kind=route.kind, namespace=request.namespace[:63], name=request.name[:253])
     if excess := request.excess:
         log.info("left alone", why=excess)
-        left = Mutation(warnings=(f"kfext does not handle this {kind}: {excess}",))
-        return outcomes.UNCHANGED, answer(request, left)
+        why = f"kfext does not handle this {route.kind}: {excess}"
+        left = Mutation(refusal=why) if closed else Mutation(warnings=(why,))
+        return outcomes.REFUSED if closed else outcomes.UNCHANGED, answer(request, left)
     raw = request.decoded()
     try:
-        mutation = await decide(request, raw)
+        mutation = await route.decide(request, raw)
+        if closed and mutation is _NOT_SYNCED:
+            mutation = _CLOSED
         written = answer(request, mutation)
     except Exception:
-        log.exception("review failed, admitted unchanged")
-        return outcomes.FAILED, answer(request, _FAILED)
+        log.exception("review failed", closed=closed)
+        return outcomes.FAILED, answer(request, _CLOSED if closed else _FAILED)
     if mutation.refusal:
         log.info("refused", why=mutation.refusal)
         return outcomes.REFUSED, written

@@ -25,7 +25,7 @@ def hold_of(
 
 def _not_ours(job: TrainingJob, body: Mapping[str, Any], settings: Settings) -> Verdict | None:
     """Return why kfext does not handle the job, None if it does."""
-    if job.excess and not job.released and settings.colocation is not Colocation.REQUIRED:
+    if job.excess and not job.released and not settings.why_never_released:
         return Verdict(names.REASON_HANDS_OFF, job.excess)
     if not job.pods:
         return Verdict(
@@ -58,9 +58,9 @@ def _not_held(job: TrainingJob, settings: Settings, facts: Facts) -> Verdict | N
         )
     if settings.colocation is Colocation.OFF:
         return Verdict(reason, f"colocation is off (from {settings.source(names.COLOCATION)})")
-    if settings.colocation is not Colocation.REQUIRED and (why := unplaceable(job)):
+    if not settings.why_never_released and (why := unplaceable(job)):
         return why
-    if not facts.controller_alive:
+    if not (facts.controller_alive or settings.shares_gpus):
         return Verdict(
             reason, "kfext's controller does not answer; plain Kubernetes places the job"
         )

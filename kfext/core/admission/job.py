@@ -15,7 +15,9 @@ from kfext.core.admission.hold import hold_of
 from kfext.core.admission.made_elastic import MadeElastic, made_elastic, wanted_range
 from kfext.core.admission.mutation import Mutation
 from kfext.core.admission.notices import edits, scaling_warnings, warnings
+from kfext.core.admission.share import why_not_shared
 from kfext.core.patches.json_patch import Changes, Unpatchable, operations
+from kfext.core.settings.gpu_values import GPU_RULES
 from kfext.core.settings.of_job import settings_of
 from kfext.core.settings.resolve import Settings
 from kfext.model.job import TrainingJob, parse_job, template_of
@@ -25,8 +27,13 @@ from kfext.model.verdict import Verdict
 
 _HELD = "true"
 _STARTED = frozenset({names.REASON_HELD, names.REASON_SUSPENDED_BY_USER})
-# Pods go to the host network only under a plan, which has ports for them.
-_NO_PLAN = {names.PORT_BASE: None, names.INTERFACES: None, names.PLAN_GENERATION: None}
+# Pods go to the host network, or get parts of GPUs, only under a plan, which has them.
+_NO_PLAN = dict.fromkeys(
+    (
+        *(names.PORT_BASE, names.INTERFACES, names.PLAN_GENERATION),
+        *(names.GPU_SLOTS, names.GPU_TERMS),
+    )
+)
 _UNMANAGED = Verdict(names.REASON_HANDS_OFF, f"the namespace is not labelled {names.MANAGED}=true")
 
 
@@ -47,6 +54,13 @@ def mutate_job(raw: object, facts: Facts) -> Mutation:
             verdicts=(Verdict(names.REASON_SETTINGS_INVALID, refusal),),
         )
     verdict = hold_of(job, body, settings=settings, facts=facts)
+    if refusal := why_not_shared(job, body, settings=settings, verdict=verdict):
+        refusal = f"{names.GPU_SHARE}: {refusal}"
+        return Mutation(
+            warnings=settings.warnings,
+            refusal=refusal,
+            verdicts=(Verdict(names.REASON_SHARE_REFUSED, refusal),),
+        )
     made, left = _made_elastic(job, body, settings=settings, facts=facts, verdict=verdict)
     if made is not None:
         job, body = made.job, made.body
@@ -132,8 +146,12 @@ def _template(
         return {"annotations": {names.RELEASED: job.annotations[names.RELEASED], **_NO_PLAN}}
     if reason == names.REASON_HANDS_OFF:
         return {}
+    metadata = _metadata(job, body, group)
+    template_settings = mapping(metadata.get("annotations")).keys()
     changes: Changes = {
         "annotations": {
+            # Pods share GPUs by these, and settings are read from the job's own annotations.
+            **dict.fromkeys(template_settings & GPU_RULES.keys()),
             **settings.stated,
             names.COLOCATION: settings.colocation.value,
             names.NETWORK: settings.network,
@@ -142,7 +160,6 @@ def _template(
             **_NO_PLAN,
         }
     }
-    metadata = _metadata(job, body, group)
     if not any(names.ISTIO_INJECT in mapping(metadata.get(at)) for at in ("labels", "annotations")):
         changes["annotations"][names.ISTIO_INJECT] = "false"
         changes["labels"] = {names.ISTIO_INJECT: "false"}

@@ -27,7 +27,7 @@ def warnings(
 ) -> Iterator[str]:
     """Yield warnings about what would surprise the user later."""
     if job.excess:
-        stays = settings.colocation is Colocation.REQUIRED
+        stays = settings.why_never_released
         effect = "it stays suspended" if stays else "it runs as on plain Kubernetes"
         yield f"kfext does not place this job: {job.excess}; {effect}"
         return
@@ -37,7 +37,7 @@ def warnings(
     if not facts.controller_alive:
         yield "kfext's controller does not answer: the job runs as on plain Kubernetes"
     if settings.colocation is not Colocation.OFF and (term := unplaceable(job)):
-        stays = settings.colocation is Colocation.REQUIRED
+        stays = settings.why_never_released
         effect = "it stays suspended" if stays else "it runs as on plain Kubernetes"
         yield f"kfext does not place this job: {term.message}; {effect}"
     elif settings.colocation is Colocation.REQUIRED and (apart := _apart(job)) > 1:

@@ -8,6 +8,7 @@ from typing import Any
 
 from kfext import names
 from kfext.core.admission.control_file import control_file
+from kfext.core.admission.gpu_part import gpu_part, shares_gpu
 from kfext.core.admission.hold import DEFAULT_SCHEDULERS
 from kfext.core.admission.mutation import Mutation
 from kfext.core.admission.unbuffered import unbuffered
@@ -20,6 +21,7 @@ from kfext.model.tolerant import mapping, sequence, strings, text
 from kfext.model.unmodelled import unmodelled
 from kfext.model.verdict import Verdict
 
+_UNSHARED = "a pod that shares a GPU does not run otherwise"
 _GROUP_VERSION = f"{names.TRAINING_GROUP}/{names.TRAINING_VERSION}"
 
 
@@ -36,16 +38,23 @@ def mutate_pod(raw: object, *, controller_alive: bool) -> Mutation:
         return Mutation()
     ops: list[Operation] = []
     verdicts = []
-    if excess := pod_excess(spec):
+    shares = shares_gpu(metadata)
+    if (excess := pod_excess(spec)) and shares:
+        return Mutation(refusal=f"{_UNSHARED}: it has {excess}")
+    if excess:
         verdicts.append(Verdict(names.REASON_HANDS_OFF, f"the pod has {excess}"))
-    elif controller_alive and not _let_go(metadata, spec) and (gate := _gate(spec)):
+    elif _is_held(metadata, spec, controller_alive=controller_alive) and (gate := _gate(spec)):
         ops.append(gate)
         verdicts.append(Verdict(names.REASON_GATED, "waits for the other pods of its gang"))
     if not excess:
         spec, variables = unbuffered(kind, spec)
         ops += variables
         spec, mount = control_file(kind, metadata, spec)
-        ops += mount
+        part = gpu_part(metadata, spec)
+        if part.refusal:
+            return Mutation(refusal=f"{_UNSHARED}: {part.refusal}")
+        spec = part.spec
+        ops += [*mount, *part.operations]
     if moved := host_network(kind, metadata, spec):
         ops += moved
         verdicts.append(Verdict(names.REASON_HOST_NETWORK, "uses the network of its node"))
@@ -69,6 +78,13 @@ def _kind_of_owner(metadata: Mapping[str, Any]) -> Kind | None:
 
 def _ours(spec: Mapping[str, Any]) -> bool:
     return not spec.get("nodeName") and text(spec.get("schedulerName")) in DEFAULT_SCHEDULERS
+
+
+def _is_held(
+    metadata: Mapping[str, Any], spec: Mapping[str, Any], *, controller_alive: bool
+) -> bool:
+    """Return whether a pod is gated: always if it shares a GPU, as it must not run unplaced."""
+    return shares_gpu(metadata) or (controller_alive and not _let_go(metadata, spec))
 
 
 def _let_go(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:

@@ -25,7 +25,7 @@ def left_suspended(situation: Situation) -> Step | None:
         return None
     if not situation.never_released:
         return let_go(situation, why)
-    message = f"{why.message}; colocation is required, so it stays suspended"
+    message = f"{why.message}; {situation.why_never_released}, so it stays suspended"
     return Wait(QUEUED, Verdict(why.reason, message))
 
 

@@ -13,6 +13,8 @@ from kfext.core.lifecycle.resume import unsafe_to_resume
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import Step, Unsuspend, Wait
 from kfext.core.lifecycle.unhosted import let_go
+from kfext.core.placement.gang import members_of
+from kfext.core.placement.slots import slots_for
 from kfext.core.placement.unmodelled import unbound
 from kfext.core.queue.no_fit import NoFit, NoFitCache
 from kfext.core.queue.quota import demand
@@ -20,6 +22,7 @@ from kfext.core.settings.values import Colocation
 from kfext.core.words import clock, listed, pods
 from kfext.model.bounds import plan_excess
 from kfext.model.job_state import JobState
+from kfext.model.plan import Assignment
 from kfext.model.verdict import Verdict
 from kfext.names import (
     QUEUED,
@@ -89,6 +92,18 @@ def _start(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
     found, port, network = place_on_network(allowed, ledger, no_fits)
     if isinstance(found, NoFit):
         return _keep_waiting(situation, found)
+    return _planned(situation, ledger, found, port=port, network=network)
+
+
+def _planned(
+    situation: Situation,
+    ledger: Ledger,
+    found: Assignment,
+    *,
+    port: int,
+    network: Verdict | None,
+) -> Step:
+    """Return the start of a job on the nodes that were found for it."""
     job = situation.job
     fewer = job.pods - len(found)
     nodes = listed(sorted(set(found.values())))
@@ -96,7 +111,12 @@ def _start(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
     message += f", {fewer} fewer workers than requested" if fewer else ""
     spread = why_spread(replace(situation, job=hosted(job)) if port else situation, found, ledger)
     message += f"; {spread}" if spread else ""
-    plan = situation.planned(found, port=port, why=message)
+    places = members_of(with_workers(job, workers_of(job) - fewer))
+    slots = slots_for(places, found, ledger, ignoring=situation.open_claims)
+    if slots is None:
+        refusal = "no GPUs can be divided so that each of its pods gets its part"
+        return _keep_waiting(situation, NoFit(Verdict(REASON_NO_ROOM, refusal)))
+    plan = situation.planned(found, port=port, why=message, slots=slots)
     if unfit := plan_excess(len(plan.encode()), beside=situation.job.annotation_bytes):
         return _keep_waiting(situation, NoFit(Verdict(REASON_TOO_BIG, unfit)))
     requested = situation.host_network
@@ -154,7 +174,7 @@ def _keep_waiting(situation: Situation, refusal: NoFit) -> Step:
         bound = RELEASE_SECONDS
     message = f"{verdict.message}; {others}" if others else verdict.message
     if situation.never_released:
-        message = f"{message}; colocation is required, so it is never released"
+        message = f"{message}; {situation.why_never_released}, so it is never released"
         return Wait(QUEUED, Verdict(verdict.reason, message), again=_look_again(situation, verdict))
     if bound is None:
         return Wait(QUEUED, verdict, again=_look_again(situation, verdict))

@@ -64,7 +64,8 @@ def instead_of(situation: Situation, step: Step) -> Step:
     for other in _other_ways(situation, step, late):
         if type(other).__name__ not in situation.refused:
             return other
-    lasting = "; colocation is required, so it is never released" * situation.never_released
+    never = situation.why_never_released
+    lasting = f"; {never}, so it is never released" if never else ""
     message = f"{what}{lasting}; it is tried again from time to time"
     return Wait(_phase(situation), Verdict(late.reason, message), again=refused.again)
 

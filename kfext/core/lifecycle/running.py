@@ -3,9 +3,10 @@
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from kfext.core.ledger.claims import plan_key
+from kfext.core.ledger.claims import card_key, plan_key
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import port_claims
+from kfext.core.lifecycle.cards import before_cards, without_card, without_share
 from kfext.core.lifecycle.hands_off import left_to_scheduler
 from kfext.core.lifecycle.held_back import behind_another_gate, without_room
 from kfext.core.lifecycle.patience import (
@@ -24,6 +25,7 @@ from kfext.core.placement.gang import members_of, present
 from kfext.core.placement.place import place, still_fits
 from kfext.core.words import listed, pods
 from kfext.model.job_state import EXCLUDED_SECONDS
+from kfext.model.plan import NO_SLOTS, Plan
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.verdict import Verdict
 from kfext.names import (
@@ -51,7 +53,8 @@ def running_step(situation: Situation, ledger: Ledger) -> Step:
     job = situation.job
     live = present(job, situation.pods)
     gated = [pod for pod in live.values() if pod.gated]
-    if first := left_to_scheduler(situation, gated) or _evict_again(situation, live):
+    first = without_share(situation) or left_to_scheduler(situation, gated)
+    if first := first or without_card(situation) or _evict_again(situation, live):
         return first
     if len(live) < job.pods:
         return _incomplete(situation, live, missing=job.pods - len(live))
@@ -96,7 +99,7 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
     members = [member for member in everyone if member.key in gated]
     own = [*(plan_key(job.uid, key) for key in gated), *situation.open_claims]
     if plan is not None:
-        own += port_claims(job, plan)
+        own += [*port_claims(job, plan), *(card_key(job.uid, key) for key in gated)]
     if plan is not None and still_fits(
         members,
         ledger,
@@ -104,9 +107,7 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
         excluded=situation.excluded,
         ignoring=own,
     ):
-        first = first_to_pin(gated.values())
-        pins = ((pod, plan.assignment[key]) for key, pod in gated.items() if pod.uid in first)
-        return Pin(tuple(pins))
+        return before_cards(situation, gated.values()) or _pin(plan, gated)
     loose = [pod for pod in live.values() if not (pod.gated or pod.home or pod.finished)]
     left = situation.placement.bind_timeout - situation.longest_wait(loose)
     if loose and left > 0:
@@ -122,10 +123,18 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
     )
     if not isinstance(found, Verdict):
         message = f"the pods go to {listed(sorted(set(found.values())))}"
-        changed = situation.planned(found, port=plan.port if plan else 0, why=message)
+        # Pods keep their slots, wherever they go.
+        port, slots = (plan.port, plan.slots) if plan else (0, NO_SLOTS)
+        changed = situation.planned(found, port=port, why=message, slots=slots)
         verdict = Verdict(REASON_REPLANNED, message)
         return Replan(changed, verdict, started_without(situation, changed))
     return without_room(situation, found, gated=gated.values(), some_run=bool(bound))
+
+
+def _pin(plan: Plan, gated: Live) -> Pin:
+    first = first_to_pin(gated.values())
+    pins = ((pod, plan.assignment[key]) for key, pod in gated.items() if pod.uid in first)
+    return Pin(tuple(pins), plan.shares)
 
 
 def _binding(situation: Situation, live: Live) -> Step:

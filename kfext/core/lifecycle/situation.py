@@ -8,15 +8,15 @@ from kfext.core.network.eligibility import HostNetworkRequest
 from kfext.core.placement.limits import Limits, limits_of
 from kfext.core.queue.quota import Demand, shortage
 from kfext.core.queue.reservation import Reservation
-from kfext.core.settings.resolve import Settings
-from kfext.core.settings.values import Colocation
+from kfext.core.settings.resolve import SHARES_GPUS, Settings
 from kfext.model.backoff import exponential_backoff
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import ROUNDING, JobState
-from kfext.model.plan import LARGEST_GENERATION, Assignment, Plan
+from kfext.model.plan import LARGEST_GENERATION, NO_SLOTS, Assignment, Plan, Slots
 from kfext.model.pod import Pod
 from kfext.model.policy import Placement
 from kfext.model.quota import Quota
+from kfext.model.shared_gpu import Place
 from kfext.model.verdict import Verdict
 
 _FIRST_BACKOFF = 15.0
@@ -82,6 +82,20 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
+class CardView:
+    """What is known of the slots in which a job has its parts of GPUs.
+
+    `unready`: those without a GPU that is reserved and that the agent has reported.
+    `moved`: those for which another GPU is reserved now than the one that the job uses.
+    `evicted`: those that the job must leave, as it or another loses too much there.
+    """
+
+    unready: tuple[Place, ...] = ()
+    moved: tuple[Place, ...] = ()
+    evicted: tuple[Place, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Situation:
     """A job, its pods, and what kfext remembers of them. Times are in seconds.
 
@@ -96,6 +110,7 @@ class Situation:
     `hopeless`: the time since it is known that not even the empty cluster would hold the job.
     `host_network`: the request for the host network, None without one.
     `refused`: the steps that are not to be tried now, by the name of their class.
+    `cards`: where the job shares GPUs.
     """
 
     job: TrainingJob
@@ -112,6 +127,7 @@ class Situation:
     context: QueueContext = field(default_factory=QueueContext)
     host_network: HostNetworkRequest | None = None
     refused: Mapping[str, Refused] = field(default_factory=dict)
+    cards: CardView = field(default_factory=CardView)
 
     @property
     def open_claims(self) -> tuple[Hashable, ...]:
@@ -147,7 +163,12 @@ class Situation:
     @property
     def never_released(self) -> bool:
         """Whether the job waits for capacity without limit instead of being released."""
-        return self.settings.colocation is Colocation.REQUIRED
+        return bool(self.why_never_released)
+
+    @property
+    def why_never_released(self) -> str:
+        """Why that is so, in a clause; empty if it is not."""
+        return self.settings.why_never_released or (SHARES_GPUS if self.job.shares_gpus else "")
 
     @property
     def limits(self) -> Limits:
@@ -173,11 +194,14 @@ class Situation:
         """The number of the last plan of the job, 0 before the first."""
         return generation_of(self.plan, self.state)
 
-    def planned(self, assignment: Assignment, *, port: int, why: str) -> Plan:
+    def planned(
+        self, assignment: Assignment, *, port: int, why: str, slots: Slots = NO_SLOTS
+    ) -> Plan:
         """Return the next plan of the job; `why` is the reason for it, in a sentence."""
-        return next_plan(
-            self.plan, self.state, assignment, job_uid=self.job.uid, port=port, why=why
-        )
+        job = self.job
+        plan = next_plan(self.plan, self.state, assignment, job_uid=job.uid, port=port, why=why)
+        shares = {group.type.lower(): group.share for group in job.groups if group.share}
+        return replace(plan, shares=shares, slots=slots)
 
     def after_strike(self, reason: str, message: str) -> JobState:
         """Return the state after a failed placement: back off, longer each time."""

@@ -1,8 +1,10 @@
 """The steps that the controller can carry out for a job: the vocabulary of core.lifecycle."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from kfext.model.cpu_size import CpuSize
+from kfext.model.gpu_share import GpuShare
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod
@@ -51,9 +53,17 @@ class Replan:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """Pin each gated pod to its node and remove our gate: one patch of each pod."""
+    """Pin each gated pod to its node and remove our gate: one patch of each pod.
+
+    `shares`: by type in lower case, on which terms its pods have parts of GPUs.
+    """
 
     pins: tuple[tuple[Pod, str], ...]
+    shares: Mapping[str, GpuShare] = field(default_factory=dict)
+
+    def share_of(self, pod: Pod) -> GpuShare | None:
+        """Return the terms for one of the pods, None if it shares no GPU."""
+        return self.shares.get(pod.replica.type) if pod.replica else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from kfext.core.elastic import WORKER, workers_of
+from kfext.core.patches.gpu import on_template
 from kfext.core.patches.json_patch import Changes, Operation, operations, pointer
 from kfext.core.patches.ports import port_operations
 from kfext.model.constraints import NAME_FIELD
@@ -18,6 +19,7 @@ from kfext.model.plan import Plan, plan_of
 from kfext.model.tolerant import mapping, sequence
 from kfext.model.verdict import Verdict
 from kfext.names import (
+    GPU_SLOTS,
     HELD,
     HOSTNAME,
     INTERFACES,
@@ -64,6 +66,8 @@ def unsuspend_patch(
         },
         affinity=lambda current: _leaning(current, plan),
     )
+    for group in job.groups:
+        templates[group.key]["template"]["metadata"]["annotations"] |= on_template(job, group, plan)
     annotations: Changes = {PLAN: plan.encode(), HELD: None}
     if state is not None:
         templates = _resized(templates, job, workers=state.admitted)
@@ -109,8 +113,8 @@ def suspend_patch(
 
     It has as many workers then as the user asked for, or `workers`.
     """
-    # If another system resumes it without a plan, its pods must not use ports of other jobs.
-    gone: Changes = {"template": {"metadata": {"annotations": _NO_PORTS}}}
+    # If another system resumes it without a plan, its pods must not use ports or GPUs of others.
+    gone: Changes = {"template": {"metadata": {"annotations": {**_NO_PORTS, GPU_SLOTS: None}}}}
     templates: Changes = {group.key: gone for group in job.groups}
     if workers is not None:
         templates = _resized(templates, job, workers=workers)
@@ -212,7 +216,7 @@ def _templates(
         current = mapping(pod.get("affinity"))
         changes[group.key] = {
             "template": {
-                "metadata": {"annotations": annotations},
+                "metadata": {"annotations": dict(annotations)},
                 # Of a template beyond the bounds the affinity was not kept.
                 "spec": {"affinity": {} if group.excess else affinity(current)},
             }

@@ -5,8 +5,10 @@ While a pod is gated, the API allows required affinity only to be tightened: a r
 added to a term that has one, or set where there was none (KEP-3838).
 """
 
+from kfext.core.patches.gpu import on_pod
 from kfext.core.patches.json_patch import Operation
 from kfext.model.constraints import NAME_FIELD
+from kfext.model.gpu_share import GpuShare
 from kfext.model.pod import Pod
 from kfext.model.tolerant import mapping, sequence
 from kfext.names import GATE
@@ -15,9 +17,13 @@ _NODE_AFFINITY = "/spec/affinity/nodeAffinity"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def pin(pod: Pod, node: str) -> list[Operation]:
-    """Return the operations that pin a gated pod to `node` and ungate it."""
-    return [_same(pod), *_tighten(pod, node), *_without_gate(pod)]
+def pin(pod: Pod, node: str, *, share: GpuShare | None = None) -> list[Operation]:
+    """Return the operations that pin a gated pod to `node` and ungate it.
+
+    `share`: the terms on which it has a part of a GPU there.
+    """
+    terms = [on_pod(share)] if share else []
+    return [_same(pod), *terms, *_tighten(pod, node), *_without_gate(pod)]
 
 
 def ungate(pod: Pod) -> list[Operation]:

@@ -1,0 +1,67 @@
+"""Creates and deletes the pods that reserve GPUs for slots."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from kfext.errors import Conflict, NotFound
+from kfext.kube import paths
+from kfext.kube.client import Client
+from kfext.model.constraints import NAME_FIELD
+from kfext.model.gpu_slots import reservation_of
+from kfext.model.tolerant import mapping, sequence
+from kfext.names import GPU_NAMESPACE, GPU_SLOT, RESERVATION_TEMPLATE
+from kfext.state.card_steps import Reserve, Unreserve
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+class CardWriter:
+    """Carries such steps out.
+
+    The pods are made from the PodTemplate RESERVATION_TEMPLATE, a part of the installation.
+    """
+
+    def __init__(self, *, client: Client) -> None:
+        self._client = client
+
+    async def write(self, step: Reserve | Unreserve) -> None:
+        """Carry out a step. Raises ApiError."""
+        if isinstance(step, Unreserve):
+            try:
+                path = paths.pods(step.pod.namespace, step.pod.name)
+                await self._client.delete(path, uid=step.pod.uid)
+            except (NotFound, Conflict):
+                pass  # it is gone, or another one has its name by now
+            return
+        found = await self._client.get(paths.pod_template(GPU_NAMESPACE, RESERVATION_TEMPLATE))
+        try:
+            body = _pod(mapping(found.get("template")), step)
+            await self._client.create(paths.pods(GPU_NAMESPACE), body)
+        except Conflict:
+            return  # its name says what it is for, so whoever made it wanted the same
+
+
+def _pod(template: Mapping[str, Any], step: Reserve) -> dict[str, Any]:
+    """Return the pod that reserves a GPU of one node, where the sharers may be."""
+    metadata, spec = mapping(template.get("metadata")), mapping(template.get("spec"))
+    node, slot = step.place
+    here = {"key": NAME_FIELD, "operator": "In", "values": [node]}
+    terms = {"nodeSelectorTerms": [{"matchFields": [here]}]}
+    tolerations = [
+        {key: value for key, value in asdict(one).items() if value} for one in step.tolerations
+    ]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            **metadata,
+            "name": reservation_of(node, slot),
+            "labels": {**mapping(metadata.get("labels")), GPU_SLOT: str(slot)},
+        },
+        "spec": {
+            **spec,
+            "affinity": {"nodeAffinity": {_REQUIRED: terms}},
+            "tolerations": [*sequence(spec.get("tolerations")), *tolerations],
+        },
+    }

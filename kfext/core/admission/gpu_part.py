@@ -1,0 +1,103 @@
+"""Give a new pod the part of a GPU that its job was planned with, in place of a whole one."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from kfext import names
+from kfext.core.admission.hooked import hooked
+from kfext.core.gpu.shares import share_of
+from kfext.core.patches.gpu import part_of
+from kfext.core.patches.json_patch import Operation, appended, pointer
+from kfext.core.settings.gpu_values import GPU_RULES, HIGH, LOW
+from kfext.core.settings.values import Value, parse_setting
+from kfext.errors import SettingError
+from kfext.model.gpu_slots import resource_of
+from kfext.model.tolerant import mapping, sequence, strings, text
+from kfext.names import NATIVE_GPU
+
+_TOLERATION = {"key": NATIVE_GPU, "operator": "Exists", "effect": "NoSchedule"}
+"""Clusters whose nodes with GPUs are tainted add it to pods that request GPUs natively."""
+
+Raw = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A pod spec with a part of a GPU, the operations that give it, or why it has none."""
+
+    spec: Raw
+    operations: tuple[Operation, ...] = ()
+    refusal: str = ""
+
+
+def shares_gpu(metadata: Raw) -> bool:
+    """Return whether a pod's job shares GPUs, so that it must not run otherwise."""
+    annotations = strings(metadata.get("annotations"))
+    if names.RELEASED in annotations:
+        return False
+    return any(key.startswith(names.GPU_SHARE) for key in annotations)
+
+
+def gpu_part(metadata: Raw, spec: Raw) -> Part:
+    """Return the pod spec with its part of a GPU; as it is if its type shares none.
+
+    A pod without a plan is refused: nothing would account for it. Its operator tries again.
+    """
+    annotations, labels = strings(metadata.get("annotations")), strings(metadata.get("labels"))
+    type_, index = labels.get(names.REPLICA_TYPE, "").lower(), labels.get(names.REPLICA_INDEX, "")
+    share = share_of(_settings(annotations), type_) if shares_gpu(metadata) else None
+    containers = [mapping(one) for one in sequence(spec.get("containers"))]
+    asking = [at for at, one in enumerate(containers) if _number(one)]
+    if share is None or not asking:
+        return Part(spec)
+    if len(asking) > 1 or _number(containers[asking[0]]) != "1":
+        return Part(spec, refusal=f"a pod that shares a GPU asks for {NATIVE_GPU}: 1, no more")
+    number = int(index) if index.isdecimal() and len(index) <= 4 else -1
+    part = part_of(annotations.get(names.GPU_SLOTS, ""), number) if number >= 0 else None
+    if part is None:
+        return Part(spec, refusal="kfext has not placed the part of a GPU that this pod shares")
+    at = asking[0]
+    spec, operations = _swapped(spec, at, units=part[0], slot=part[1])
+    if share.gated:
+        spec, more = hooked(spec, at, priority=HIGH if share.high else LOW)
+        operations += more
+    return Part(spec, tuple(operations))
+
+
+def _swapped(spec: Raw, at: int, *, units: int, slot: int) -> tuple[Raw, list[Operation]]:
+    """Return the spec whose container requests units of a slot instead of a GPU."""
+    containers = list(sequence(spec["containers"]))
+    container = containers[at]
+    resources = {**mapping(container.get("resources"))}
+    for kind in ("limits", "requests"):
+        stated = mapping(resources.get(kind))
+        if NATIVE_GPU in stated:
+            others = {name: one for name, one in stated.items() if name != NATIVE_GPU}
+            resources[kind] = {**others, resource_of(slot): str(units)}
+    containers[at] = {**container, "resources": resources}
+    path = pointer("spec", "containers", str(at), "resources")
+    operations: list[Operation] = [{"op": "replace", "path": path, "value": resources}]
+    tolerations = spec.get("tolerations")
+    changed = {**spec, "containers": containers}
+    if _TOLERATION not in sequence(tolerations):
+        operations.append(appended(tolerations, _TOLERATION, "spec", "tolerations"))
+        changed["tolerations"] = [*sequence(tolerations), _TOLERATION]
+    return changed, operations
+
+
+def _number(container: Raw) -> str:
+    """Return how many GPUs a container asks for, empty if for none."""
+    resources = mapping(container.get("resources"))
+    limits, requests = mapping(resources.get("limits")), mapping(resources.get("requests"))
+    return text(limits.get(NATIVE_GPU)) or text(requests.get(NATIVE_GPU))
+
+
+def _settings(annotations: Mapping[str, str]) -> Mapping[str, Value]:
+    """Return the settings that are well-formed; templates may be edited after admission."""
+    found: dict[str, Value] = {}
+    for key in GPU_RULES.keys() & annotations.keys():
+        with suppress(SettingError):
+            found[key] = parse_setting(key, annotations[key], field=key)
+    return found

@@ -1,0 +1,90 @@
+"""Which jobs cannot share GPUs as they are: they are refused, as they must not run otherwise."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kfext import names
+from kfext.core.elastic import training_pods
+from kfext.core.gpu.shares import shares_by
+from kfext.core.settings.gpu_values import TYPES
+from kfext.core.settings.resolve import Settings
+from kfext.core.words import listed
+from kfext.model.job import TrainingJob, template_of
+from kfext.model.kinds import TENSORFLOW
+from kfext.model.podspec import limits_of, requests_of
+from kfext.model.replica_group import ReplicaGroup
+from kfext.model.tolerant import mapping, sequence
+from kfext.model.verdict import Verdict
+from kfext.names import NATIVE_GPU
+
+_CARDS = "NVIDIA_VISIBLE_DEVICES"
+"""Which GPUs a container sees: what a pod sets itself would replace what it was given."""
+
+
+def why_not_shared(
+    job: TrainingJob, body: Mapping[str, Any], *, settings: Settings, verdict: Verdict
+) -> str:
+    """Return why a job that asks for parts of GPUs is refused, empty if it is not.
+
+    `verdict`: whether kfext handles it.
+    """
+    if not settings.shares_gpus or job.released:
+        return ""
+    if verdict.reason == names.REASON_HANDS_OFF:
+        return f"kfext does not place this job ({verdict.message})"
+    return next(_obstacles(job, body, settings), "")
+
+
+def _obstacles(job: TrainingJob, body: Mapping[str, Any], settings: Settings) -> Iterator[str]:
+    shares = shares_by(settings.gpu, job)
+    if job.kueue_managed:
+        yield (
+            f"Kueue starts this job (label {names.KUEUE_QUEUE}), and kfext shares the GPUs of "
+            f"jobs that it starts itself"
+        )
+    if settings.elastic is not None:
+        yield f"the number of its replicas may change ({names.ELASTIC}); set it to off"
+    for group in job.groups:
+        if why := _of_template(job, body, group, asked=_is_asked(group, settings)):
+            yield f"the {group.type} template {why}"
+    present = {group.type.lower() for group in job.groups}
+    missing = [type_ for type_ in TYPES if type_ not in present and _has_own(type_, settings)]
+    if missing or not shares:
+        what = f"no replicas of type {listed(missing, of='types')}" if missing else "no GPUs"
+        yield f"the job has {what}; each replica that shares a GPU asks for {NATIVE_GPU}: 1"
+    low = [type_ for type_, share in shares.items() if not share.high]
+    if low and (job.kind is TENSORFLOW or training_pods(job) > 1):
+        what = "a TFJob" if job.kind is TENSORFLOW else f"a job of {training_pods(job)} pods"
+        yield f"{what} cannot have low priority yet; set {names.GPU_PRIORITY} to high"
+
+
+def _of_template(
+    job: TrainingJob, body: Mapping[str, Any], group: ReplicaGroup, *, asked: bool
+) -> str:
+    """Return what of a template is in the way, empty if nothing is."""
+    spec = mapping(template_of(job, body, group).get("spec"))
+    number = group.requests.get(NATIVE_GPU, 0)
+    if not asked and not number:
+        return ""
+    if number != 1:
+        return f"asks for {NATIVE_GPU}: {number}, but a replica can have a part of 1 only"
+    if any(_asks(one) for one in map(mapping, sequence(spec.get("initContainers")))):
+        return "has an init container that asks for a GPU"
+    for container in map(mapping, sequence(spec.get("containers"))):
+        env = map(mapping, sequence(container.get("env")))
+        if _asks(container) and any(one.get("name") == _CARDS for one in env):
+            return f"sets {_CARDS}, which is set by what the pod is given"
+    return ""
+
+
+def _asks(container: Mapping[str, Any]) -> bool:
+    return NATIVE_GPU in {**requests_of(container), **limits_of(container)}
+
+
+def _is_asked(group: ReplicaGroup, settings: Settings) -> bool:
+    return _has_own(group.type.lower(), settings)
+
+
+def _has_own(type_: str, settings: Settings) -> bool:
+    """Return whether a share is set for one type alone."""
+    return f"{names.GPU_SHARE}.{type_}" in settings.gpu

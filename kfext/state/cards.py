@@ -1,0 +1,168 @@
+"""The GPUs that jobs share: which are reserved, which should be, and what is known of each.
+
+A GPU is reserved for a slot by a pod of kfext that requests it natively, so that Kubernetes counts
+it. The pod is there while a plan has a replica in the slot or a pod has time of it. Before it is
+seen, the plan's claim for it keeps the GPU free.
+"""
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from dataclasses import replace
+
+from kfext.core.ledger.cards import capacity, is_of_card, taken_by_reservation
+from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.lifecycle.situation import CardView
+from kfext.model.constraints import Toleration
+from kfext.model.gpu_slots import resource_of
+from kfext.model.node import Node
+from kfext.model.plan import Plan
+from kfext.model.pod import Pod
+from kfext.model.shared_gpu import Place, SharedGpu
+
+Tolerations = tuple[Toleration, ...]
+_STEP = 50
+"""Thousandths to which the use of a card is rounded, up: each change has the queue looked at."""
+
+
+class Cards:
+    """Knows them, and enters on the ledger what is reserved.
+
+    `changed` is called with the uid of a job for which a card has changed.
+    """
+
+    def __init__(self, ledger: Ledger, changed: Callable[[str], None]) -> None:
+        self._ledger = ledger
+        self._changed = changed
+        self._known: dict[Place, SharedGpu] = {}
+        self._pods: dict[Place, Pod] = {}
+        self._place_of: dict[str, Place] = {}
+        self._wanted: dict[str, Mapping[Place, Tolerations]] = {}
+
+    # --- what is seen ---------------------------------------------------------------------------
+
+    def all(self) -> tuple[SharedGpu, ...]:
+        """Return every slot that an agent has reported."""
+        return tuple(self._known.values())
+
+    def reservations(self) -> tuple[Pod, ...]:
+        """Return the pods that reserve GPUs."""
+        return tuple(self._pods.values())
+
+    def observe(self, old: SharedGpu | None, new: SharedGpu | None) -> None:
+        """Take in a slot as it stands; None for `new` when it is gone."""
+        if old is not None:
+            self._known.pop((old.node, old.slot), None)
+        if new is not None:
+            self._known[new.node, new.slot] = new
+        for seen in filter(None, (old, new)):
+            self._note((seen.node, seen.slot))
+
+    def take_pod(self, uid: str, pod: Pod | None) -> None:
+        """Take in a pod, which may reserve a GPU; None when it is gone."""
+        place = None
+        if pod is not None and pod.reserves is not None and pod.home:
+            place = (pod.home, pod.reserves)
+        before = self._place_of.pop(uid, None)
+        if before is not None and before != place:
+            del self._pods[before]
+            self._recount(before)
+        if pod is not None and place is not None:
+            known, self._pods[place] = self._pods.get(place), pod
+            self._place_of[uid] = place
+            if known is None or known.finished != pod.finished:
+                self._recount(place)
+
+    def want(self, job_uid: str, places: Mapping[Place, Tolerations]) -> None:
+        """Take in for which slots a job needs GPUs, with what the pods that reserve them tolerate.
+
+        It replaces what the job has needed before.
+        """
+        before = self._wanted.pop(job_uid, {})
+        if places:
+            self._wanted[job_uid] = places
+        for place in before.keys() ^ places.keys():
+            self._claim(place)
+
+    def with_cards(self, node: Node) -> Node:
+        """Return a node with what its slots have beside their time."""
+        allocatable = {
+            name: number for name, number in node.allocatable.items() if not is_of_card(name)
+        }
+        slot = 0
+        while (known := self._known.get((node.name, slot))) is not None:
+            if known.healthy and not known.moved:
+                allocatable |= capacity(slot, memory=known.memory, busy=_rounded(known.busy))
+            slot += 1
+        return replace(node, allocatable=allocatable)
+
+    # --- what follows ---------------------------------------------------------------------------
+
+    def view(self, plan: Plan | None, pods: Iterable[Pod]) -> CardView:
+        """Return what the next step of a job under a plan depends on."""
+        if plan is None or not plan.slots:
+            return CardView()
+        places = sorted(places_of(plan))
+        uids = {pod.uid for pod in pods}
+        found = {place: self._known.get(place) for place in places}
+        return CardView(
+            unready=tuple(place for place in places if not self._ready(place)),
+            moved=tuple(place for place, one in found.items() if one is not None and one.moved),
+            evicted=tuple(
+                place
+                for place, one in found.items()
+                if one is not None and not uids.isdisjoint(one.evicted)
+            ),
+        )
+
+    def wanted(self) -> Mapping[Place, Tolerations]:
+        """Return for which slots jobs need GPUs, and what the first of these jobs tolerates."""
+        wanted: dict[Place, Tolerations] = {}
+        for places in self._wanted.values():
+            wanted = {**places, **wanted}
+        return wanted
+
+    def reserved(self) -> Collection[Place]:
+        """Return the slots for which there is a pod that reserves a GPU."""
+        return self._pods.keys()
+
+    def pod(self, place: Place) -> Pod | None:
+        """Return the pod that reserves a GPU for a slot."""
+        return self._pods.get(place)
+
+    def in_use(self, place: Place) -> bool:
+        """Return whether a pod has time of the slot."""
+        node, slot = place
+        return any(resource_of(slot) in one.requests for one in self._ledger.claims_on([node]))
+
+    def _ready(self, place: Place) -> bool:
+        known, pod = self._known.get(place), self._pods.get(place)
+        if known is None or pod is None or not (known.healthy and known.card):
+            return False
+        return known.reservation == pod.uid and not known.moved
+
+    def _recount(self, place: Place) -> None:
+        self._claim(place)
+        self._note(place)
+
+    def _claim(self, place: Place) -> None:
+        """Enter on the ledger that a slot needs a GPU, unless its pod claims that itself."""
+        key: Hashable = ("reservation", place)
+        pod, (node, slot) = self._pods.get(place), place
+        wanted = any(place in places for places in self._wanted.values())
+        if wanted and (pod is None or pod.finished):
+            self._ledger.claim(key, Claim(node, taken_by_reservation(slot)))
+        else:
+            self._ledger.drop(key)
+
+    def _note(self, place: Place) -> None:
+        for uid in [uid for uid, places in self._wanted.items() if place in places]:
+            self._changed(uid)
+
+
+def places_of(plan: Plan) -> Collection[Place]:
+    """Return the slots in which a plan has replicas."""
+    return {(plan.assignment[key], slot) for key, slot in plan.slots.items()}
+
+
+def _rounded(busy: int | None) -> int | None:
+    return None if busy is None else min(-(-busy // _STEP) * _STEP, 1000)

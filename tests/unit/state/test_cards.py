@@ -1,0 +1,113 @@
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from kfext import names
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.lifecycle.situation import CardView
+from kfext.model.gpu_share import GpuShare
+from kfext.model.plan import Plan
+from kfext.model.pod import Pod, ReplicaKey
+from kfext.model.shared_gpu import SharedGpu
+from kfext.state.cards import Cards
+from tests.gpu_builders import plain_node, reservation, sharing_node, slot
+
+HERE = ("n", 0)
+PLAN = Plan(
+    "uid-1",
+    1,
+    assignment={ReplicaKey("worker", 0): "n"},
+    shares={"worker": GpuShare(50)},
+    slots={ReplicaKey("worker", 0): 0},
+)
+POD = Pod("team", "train-worker-0", "uid-pod")
+
+
+class Bed:
+    """Cards over a ledger of one node, and who was called."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger([plain_node("n", cards=2)])
+        self.called: list[str] = []
+        self.cards = Cards(self.ledger, self.called.append)
+
+    def free(self) -> int:
+        return int(self.ledger.free([names.NATIVE_GPU])[0, 0])
+
+
+def reserved(*, uid: str = "uid") -> Callable[[Bed], None]:
+    return lambda bed: bed.cards.take_pod(uid, reservation("n", uid=uid))
+
+
+def reported(**more: object) -> Callable[[Bed], None]:
+    found = replace(slot("n", card="GPU-1", reservation="uid"), **more)  # type: ignore[arg-type]
+    return lambda bed: bed.cards.observe(None, found)
+
+
+UNREADY = CardView(unready=(HERE,))
+VIEWS: dict[str, tuple[list[Callable[[Bed], None]], CardView]] = {
+    "nothing is there": ([], UNREADY),
+    "the pod alone": ([reserved()], UNREADY),
+    "the agent has reported its card": ([reserved(), reported()], CardView()),
+    "that of an earlier pod": ([reserved(), reported(), reserved(uid="new")], UNREADY),
+    "the card is not healthy": ([reserved(), reported(healthy=False)], UNREADY),
+    "its sharers have another card": (
+        [reserved(), reported(moved=True)],
+        CardView(unready=(HERE,), moved=(HERE,)),
+    ),
+    "the job is to leave": (
+        [reserved(), reported(evicted=frozenset({"uid-pod"}))],
+        CardView(evicted=(HERE,)),
+    ),
+    "another is to leave": ([reserved(), reported(evicted=frozenset({"other"}))], CardView()),
+}
+
+
+@pytest.mark.parametrize(("given", "want"), VIEWS.values(), ids=VIEWS)
+def test_what_a_job_sees_of_its_cards(given: list[Callable[[Bed], None]], want: CardView) -> None:
+    bed = Bed()
+    for happens in given:
+        happens(bed)
+    assert bed.cards.view(PLAN, [POD]) == want
+    assert bed.cards.view(None, [POD]) == CardView()
+
+
+def test_a_gpu_is_kept_for_a_plan_until_the_pod_that_reserves_it_claims_it() -> None:
+    bed = Bed()
+    bed.cards.want("uid-1", {HERE: ()})
+    bed.cards.want("uid-2", {HERE: ()})
+    assert bed.free() == 1
+    bed.cards.take_pod("uid", reservation("n"))
+    assert bed.free() == 2, "its own claim is not a matter of these"
+    bed.cards.take_pod("uid", reservation("n", phase="Failed"))
+    assert bed.free() == 1, "it has ended, and claims nothing"
+    bed.cards.take_pod("uid", None)
+    bed.cards.want("uid-1", {})
+    assert bed.free() == 1
+    bed.cards.want("uid-2", {})
+    assert bed.free() == 2
+
+
+def test_jobs_hear_of_their_cards_alone() -> None:
+    bed = Bed()
+    bed.cards.want("uid-1", {HERE: ()})
+    bed.cards.observe(None, slot("n", 1))
+    bed.cards.take_pod("uid", reservation("n", 1))
+    assert bed.called == []
+    bed.cards.observe(None, slot("n", 0))
+    bed.cards.take_pod("uid-0", reservation("n", 0))
+    assert bed.called == ["uid-1", "uid-1"]
+
+
+def test_a_node_has_what_its_agent_reports() -> None:
+    bed, plain = Bed(), plain_node("n", cards=2)
+    assert bed.cards.with_cards(plain) == plain
+    for number in range(2):
+        bed.cards.observe(None, slot("n", number))
+    whole = bed.cards.with_cards(plain)
+    assert whole == sharing_node("n", cards=2)
+    assert bed.cards.with_cards(whole) == whole
+    sick: SharedGpu = slot("n", 1, healthy=False)
+    bed.cards.observe(slot("n", 1), sick)
+    assert "card 1 memory" not in bed.cards.with_cards(whole).allocatable

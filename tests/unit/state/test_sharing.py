@@ -1,0 +1,289 @@
+"""A job that shares a GPU, from the queue to its pods, with the planner alone."""
+
+from copy import deepcopy
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from kfext import names
+from kfext.core.admission.pod import mutate_pod
+from kfext.core.lifecycle.steps import Pin, Release, SaveState, Step, Suspend, Unsuspend
+from kfext.core.patches import pod as pod_patch
+from kfext.model.gpu_share import GpuShare
+from kfext.model.moment import Moment
+from kfext.model.namespace import Namespace
+from kfext.model.pod import ReplicaKey, parse_pod
+from kfext.state.card_steps import Reserve, Unreserve
+from kfext.state.planner import Planner
+from tests.builders import JobBuilder, job
+from tests.gpu_builders import plain_node, reservation, sharing, slot
+from tests.unit.step_patches import job_operations
+
+TEAM = Namespace("team", labels={names.MANAGED: "true"})
+FIRST = ReplicaKey("worker", 0)
+
+
+class World:
+    """One job, a node of two cards, and what the operator and the agent do at a word."""
+
+    def __init__(self, made: JobBuilder) -> None:
+        self.raw: dict[str, Any] = made.raw
+        self.now = 1000.0
+        self.pods: dict[str, dict[str, Any]] = {}
+        self.planner = Planner()
+        self.planner.settings.observe_namespace(None, TEAM)
+        self.planner.cluster.observe_node(None, plain_node("n", cards=2))
+        for number in range(2):
+            self.planner.cluster.observe_card(None, slot("n", number))
+        self.show()
+
+    @property
+    def moment(self) -> Moment:
+        return Moment(wall=self.now, monotonic=self.now)
+
+    def show(self) -> None:
+        version = int(self.raw["metadata"]["resourceVersion"]) + 1
+        self.raw["metadata"]["resourceVersion"] = str(version)
+        self.planner.cluster.observe_job(deepcopy(self.raw))
+
+    def step(self) -> Step | None:
+        """Decide, write what the step writes, and return it."""
+        tick = self.planner.tick(self.moment)
+        assert not tick.failures
+        if not tick.steps:
+            return None
+        ((tracked, step),) = tick.steps
+        operations = job_operations(step, tracked.raw, tracked.job)
+        if operations is not None:
+            self.raw = jsonpatch.apply_patch(self.raw, operations)
+            self.show()
+        if isinstance(step, Pin):
+            for pod, node in step.pins:
+                patch = pod_patch.pin(pod, node, share=step.share_of(pod))
+                self.pods[pod.uid] = jsonpatch.apply_patch(self.pods[pod.uid], patch)
+                self.see(pod.uid)
+        self.planner.finish(tracked, self.moment)
+        return step
+
+    def reason(self) -> str:
+        """Why nothing is written."""
+        assert self.step() is None
+        (tracked,) = self.planner.cluster.jobs.values()
+        assert tracked.verdict is not None
+        return tracked.verdict.reason
+
+    def see(self, uid: str) -> None:
+        self.planner.cluster.observe_pod(None, parse_pod(deepcopy(self.pods[uid])))
+
+    def create(self, index: int = 0) -> str:
+        """The operator creates a pod, which the webhook reviews; return why it is refused."""
+        template = self.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+        owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "uid": "uid-1"}
+        labels = {names.JOB_NAME: "train", names.REPLICA_TYPE: "worker"}
+        raw = deepcopy(template)
+        raw.setdefault("metadata", {}).update(
+            namespace="team",
+            name=f"train-worker-{index}",
+            uid=f"pod-{index}",
+            resourceVersion="1",
+            labels={**labels, names.REPLICA_INDEX: str(index)},
+            ownerReferences=[{**owner, "controller": True}],
+        )
+        mutation = mutate_pod(raw, controller_alive=True)
+        if not mutation.refusal:
+            uid = f"pod-{index}"
+            self.pods[uid] = jsonpatch.apply_patch(raw, list(mutation.ops))
+            self.see(uid)
+        return mutation.refusal
+
+    def reserve(self) -> None:
+        """Create the pods that reserve GPUs, and have the agent report their cards."""
+        cluster = self.planner.cluster
+        for step in list(self.planner.cards.due(self.now)):
+            assert isinstance(step, Reserve)
+            node, number = step.place
+            pod = reservation(node, number)
+            cluster.observe_pod(None, pod)
+            self.planner.cards.finish(step, self.now, done=True)
+            cluster.observe_card(None, slot(node, number, card=f"GPU-{number}"))
+
+
+def admitted(made: JobBuilder) -> JobBuilder:
+    """As the job webhook leaves it: held, and its settings on the templates."""
+    annotations = {**made.raw["metadata"]["annotations"], names.COLOCATION: "preferred"}
+    for replica in made.raw["spec"]["pytorchReplicaSpecs"].values():
+        replica["template"]["metadata"] = {"annotations": dict(annotations)}
+    return made.held()
+
+
+def started(replicas: int = 1, **settings: str) -> World:
+    world = World(admitted(sharing("0.5", replicas=replicas, **settings)))
+    assert isinstance(world.step(), Unsuspend)
+    return world
+
+
+def test_a_pod_gets_its_part_once_the_gpu_is_reserved_and_its_card_known() -> None:
+    world = World(admitted(sharing("0.5", priority="high")))
+    step = world.step()
+    assert isinstance(step, Unsuspend)
+    assert (step.plan.slots, step.plan.shares["worker"].units) == ({FIRST: 0}, 50)
+    assert not world.create()
+    (container,) = world.pods["pod-0"]["spec"]["containers"]
+    assert container["resources"]["requests"] == {"kfext.dev/gpu-0": "50"}
+    assert world.reason() == names.REASON_WAITING_FOR_CARD
+    world.reserve()
+    step = world.step()
+    assert isinstance(step, Pin)
+    assert [node for _, node in step.pins] == ["n"]
+    terms = world.pods["pod-0"]["metadata"]["annotations"][names.GPU_TERMS]
+    assert '"high":true' in terms
+
+
+def test_the_pods_of_a_job_without_a_plan_are_refused() -> None:
+    world = World(admitted(sharing("0.5")))
+    assert "has not placed" in world.create()
+
+
+def test_a_job_that_was_resumed_by_hand_goes_back_to_the_queue() -> None:
+    world = World(admitted(sharing("0.5")))
+    world.raw["spec"]["runPolicy"]["suspend"] = False
+    world.show()
+    assert isinstance(world.step(), SaveState)
+    assert isinstance(world.step(), Suspend)
+
+
+def test_a_gpu_that_is_not_reserved_in_time_sends_the_job_elsewhere() -> None:
+    world = started()
+    world.create()
+    assert world.reason() == names.REASON_WAITING_FOR_CARD
+    world.now += 61
+    step = world.step()
+    assert isinstance(step, Suspend)
+    assert (step.state.reason, list(step.state.excluded)) == (names.REASON_CARD_TIMEOUT, ["n"])
+    template = world.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    assert names.GPU_SLOTS not in template["metadata"]["annotations"]
+
+
+def test_two_replicas_wait_for_two_cards() -> None:
+    world = started(2, priority="high")
+    plan = next(iter(world.planner.cluster.jobs.values())).plan
+    assert plan is not None
+    assert sorted(plan.slots.values()) == [0, 1]
+    for index in range(2):
+        world.create(index)
+    world.reserve()
+    assert isinstance(world.step(), Pin)
+
+
+CHANGES = {
+    "another part than was planned": "90@0",
+    "another slot than was planned": "50@1",
+}
+
+
+@pytest.mark.parametrize("written", CHANGES.values(), ids=CHANGES)
+def test_a_pod_whose_template_was_edited_does_not_start(written: str) -> None:
+    world = started()
+    template = world.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    template["metadata"]["annotations"][names.GPU_SLOTS] = written
+    world.create()
+    world.reserve()
+    step = world.step()
+    assert isinstance(step, Suspend)
+    assert step.state.reason == names.REASON_SHARE_REFUSED
+
+
+def placed() -> World:
+    world = started()
+    world.create()
+    world.reserve()
+    assert isinstance(world.step(), Pin)
+    world.pods["pod-0"]["spec"]["nodeName"] = "n"
+    world.pods["pod-0"]["metadata"]["resourceVersion"] = "3"
+    world.see("pod-0")
+    assert world.reason() == names.REASON_PLACED
+    return world
+
+
+REPORTS = {
+    "its card is another now": ({"card": "GPU-9", "moved": True}, names.REASON_CARD_LOST),
+    "it is to leave": (
+        {"card": "GPU-0", "evicted": frozenset({"pod-0"})},
+        names.REASON_EVICTED,
+    ),
+}
+
+
+@pytest.mark.parametrize(("report", "reason"), REPORTS.values(), ids=REPORTS)
+def test_what_the_agent_reports_stops_a_job(report: dict[str, Any], reason: str) -> None:
+    world = placed()
+    world.planner.cluster.observe_card(None, slot("n", 0, **report))
+    step = world.step()
+    assert isinstance(step, Suspend)
+    assert step.state.reason == reason
+
+
+def test_an_edited_share_holds_from_the_next_start() -> None:
+    world = placed()
+    world.raw["metadata"]["annotations"][names.GPU_SHARE] = "0.9"
+    world.show()
+    step = world.step()
+    assert isinstance(step, SaveState), "it is noted, and nothing else"
+    (tracked,) = world.planner.cluster.jobs.values()
+    assert tracked.job.groups[0].share == GpuShare(50)
+
+
+def test_G4_a_shared_gpu_is_never_free_for_others_and_comes_back() -> None:
+    world = started()
+    ledger = world.planner.cluster.ledger
+
+    def free() -> int:
+        return int(ledger.free([names.NATIVE_GPU])[0, 0])
+
+    assert free() == 1, "from the moment of the plan"
+    world.create()
+    world.reserve()
+    assert free() == 1
+    world.step()
+    world.pods["pod-0"]["status"] = {"phase": "Succeeded"}
+    world.see("pod-0")
+    done = [{"type": "Succeeded", "status": "True"}]
+    world.raw["status"] = {"conditions": done}
+    world.show()
+    world.step()
+    (step,) = world.planner.cards.due(world.now)
+    assert isinstance(step, Unreserve)
+    world.planner.cluster.observe_pod(step.pod, None)
+    assert free() == 2
+
+
+def test_a_job_that_finds_no_card_waits_and_is_never_released() -> None:
+    world = World(admitted(sharing("0.5", replicas=3, priority="high")))
+    for _ in range(3):
+        assert not isinstance(world.step(), Release)
+        world.now += 3600
+    (tracked,) = world.planner.cluster.jobs.values()
+    assert tracked.verdict is not None
+    assert "it shares GPUs, so it is never released" in tracked.verdict.message
+
+
+def test_two_jobs_share_one_card() -> None:
+    world = started(priority="high")
+    other = admitted(sharing("0.5", uid="uid-2", min_share="0"))
+    world.planner.cluster.observe_job(other.raw)
+    ((tracked, step),) = world.planner.tick(world.moment).steps
+    assert isinstance(step, Unsuspend)
+    assert step.plan.slots == {FIRST: 0}
+    assert job_operations(step, tracked.raw, tracked.job) is not None
+
+
+def test_whole_gpus_are_not_touched() -> None:
+    world = World(admitted(job().worker(1, gpus=1)))
+    step = world.step()
+    assert isinstance(step, Unsuspend)
+    assert step.plan.slots == {}
+    assert not world.create()
+    (container,) = world.pods["pod-0"]["spec"]["containers"]
+    assert container["resources"]["requests"] == {"nvidia.com/gpu": "1"}
+    assert list(world.planner.cards.due(world.now)) == []
