@@ -66,11 +66,11 @@ def _join_high(device: Device) -> Beacon:
     own = _page()
     beacon = Beacon(own.words, device)
     atexit.register(beacon.stop)
-    Link(os.environ[SOCKET], own=own, role=HIGH, take=beacon.take)
+    Link(os.environ[SOCKET], own=own, take=beacon.take)
     return beacon
 
 
 def _join_low(device: Device) -> tuple[Gate, memoryview]:
     own, orders = _page(), Orders()
-    Link(os.environ[SOCKET], own=own, role="low", take=orders.take)
+    Link(os.environ[SOCKET], own=own, take=orders.take)
     return Gate(own.words, orders, device), own.words
