@@ -17,7 +17,9 @@ from .low import Low
 from .orders import Orders
 from .page import Page
 from .pythonpath import restore
-from .torch_calls import hide_from_scripts
+from .switch import Switch
+from .torch_calls import TorchCalls
+from .torch_scripts import hide_from_scripts
 from .words import LAYOUT, VERSION
 
 PRIORITY, SOCKET = "KFEXT_GPU_PRIORITY", "KFEXT_GPU_SOCKET"
@@ -26,6 +28,8 @@ RECORDED = "KFEXT_PYTHONPATH"
 DEVICE = "KFEXT_GPU_DEVICE"
 """MODULE:CLASS of what plays a card in tests; the class takes the module torch."""
 HIGH = "high"
+
+_SWITCH = Switch()
 
 
 def start() -> None:
@@ -38,11 +42,15 @@ def start() -> None:
 def _on_torch(torch: ModuleType) -> None:
     device = _device(torch)
     hide_from_scripts(torch)
-    hooked: High | Low
+    calls = TorchCalls(torch, device, _SWITCH)
     if os.environ.get(PRIORITY) == HIGH:
-        hooked = High(torch, device, lambda: _join_high(device))
+        _keep(High(calls, device, lambda: _join_high(device)))
     else:
-        hooked = Low(torch, device, lambda: _join_low(device))
+        _keep(Low(calls, device, lambda: _join_low(device)))
+
+
+def _keep(hooked: High | Low) -> None:
+    _SWITCH.at_end(hooked.stop)
     # A worker of a DataLoader must not write to the page of the process that started it.
     os.register_at_fork(after_in_child=hooked.leave)
 
@@ -64,13 +72,13 @@ def _page() -> Page:
 
 def _join_high(device: Device) -> Beacon:
     own = _page()
-    beacon = Beacon(own.words, device)
+    beacon = Beacon(own.words, memory=device.memory, fail=_SWITCH.turn_off)
     atexit.register(beacon.stop)
     Link(os.environ[SOCKET], own=own, take=beacon.take)
     return beacon
 
 
-def _join_low(device: Device) -> tuple[Gate, memoryview]:
+def _join_low(device: Device) -> Gate:
     own, orders = _page(), Orders()
     Link(os.environ[SOCKET], own=own, take=orders.take)
-    return Gate(own.words, orders, device), own.words
+    return Gate(own.words, orders, device)
