@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
 
@@ -12,6 +13,7 @@ from .device import Cuda, Device
 from .gate import Gate
 from .high import High
 from .importing import when_imported
+from .keras_calls import Fits
 from .link import Link
 from .low import Low
 from .orders import Orders
@@ -35,8 +37,12 @@ _SWITCH = Switch()
 def start() -> None:
     """Have the process hooked when it imports a framework. Raises nothing that can be foreseen."""
     restore(os.environ.get(RECORDED, ""))
-    if os.environ.get(SOCKET):
-        when_imported({"torch": _on_torch})
+    if not os.environ.get(SOCKET):
+        return
+    installs: dict[str, Callable[[ModuleType], None]] = {"torch": _on_torch}
+    if os.environ.get(PRIORITY) == HIGH:
+        installs.update({"keras": _on_keras, "tf_keras": _on_keras})
+    when_imported(installs)
 
 
 def _on_torch(torch: ModuleType) -> None:
@@ -44,12 +50,16 @@ def _on_torch(torch: ModuleType) -> None:
     hide_from_scripts(torch)
     calls = TorchCalls(torch, device, _SWITCH)
     if os.environ.get(PRIORITY) == HIGH:
-        _keep(High(calls, device, lambda: _join_high(device)))
+        _keep(High(calls, device, lambda: _join_high(device.memory)))
     else:
         _keep(Low(calls, device, lambda: _join_low(device)))
 
 
-def _keep(hooked: High | Low) -> None:
+def _on_keras(keras: ModuleType) -> None:
+    _keep(Fits(keras, _SWITCH, lambda: _join_high(lambda: 0)))
+
+
+def _keep(hooked: High | Low | Fits) -> None:
     _SWITCH.at_end(hooked.stop)
     # A worker of a DataLoader must not write to the page of the process that started it.
     os.register_at_fork(after_in_child=hooked.leave)
@@ -70,9 +80,9 @@ def _page() -> Page:
     return page
 
 
-def _join_high(device: Device) -> Beacon:
+def _join_high(memory: Callable[[], int]) -> Beacon:
     own = _page()
-    beacon = Beacon(own.words, memory=device.memory, fail=_SWITCH.turn_off)
+    beacon = Beacon(own.words, memory=memory, fail=_SWITCH.turn_off)
     atexit.register(beacon.stop)
     Link(os.environ[SOCKET], own=own, take=beacon.take)
     return beacon
