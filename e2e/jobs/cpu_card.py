@@ -54,7 +54,7 @@ class Card:
         self._waiting = 0
         self._lock = threading.Lock()
         self._card: socket.socket | None = None
-        self._process = os.getpid()
+        self._process: int | None = None
         modules = torch.nn.modules.module
         modules.register_module_forward_hook(self._forward)
         optimizers = torch.optim.Optimizer
@@ -76,7 +76,11 @@ class Card:
 
     def ready(self) -> bool:
         """Whether the process has given the card a kernel; a fork of it has not."""
-        return self._card is not None and os.getpid() == self._process
+        return self._process == os.getpid()
+
+    def capturing(self) -> bool:
+        """Whether kernels are recorded for later; this card runs them all."""
+        return False
 
     def mark(self) -> Marker:
         """Return a marker after all kernels so far."""
@@ -95,10 +99,11 @@ class Card:
 
     def launch(self) -> None:
         """Give the card a kernel."""
-        if os.getpid() != self._process:
+        if self._process not in {None, os.getpid()}:
             return
         with self._lock:
             if self._card is None:
+                self._process = os.getpid()
                 self._card = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 self._card.connect(f"/cards/{os.environ['NVIDIA_VISIBLE_DEVICES']}")
                 self._card.send(os.environ.get("CPU_CARD_NAME", str(os.getpid())).encode())

@@ -5,8 +5,11 @@
 Prints a line of JSON: by name, a digest of all that was trained, and what else is to be compared.
 """
 
+from __future__ import annotations  # runs with Python 3.8 too
+
 import copy
 import hashlib
+import importlib
 import io
 import json
 import sys
@@ -17,29 +20,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 _STEPS = 12
-
-
-class Block(nn.Module):
-    """A residual block with ReLU in place, which full-backward hooks of modules break."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(channels, channels, 3, padding=1)
-        self.norm = nn.BatchNorm2d(channels)
-        self.second = nn.Conv2d(channels, channels, 3, padding=1)
-        self.relu = nn.ReLU(inplace=True)
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Return the images after the block."""
-        out = self.relu(self.norm(self.first(images)))
-        return self.relu(self.second(out) + images)
-
-
-def residual() -> nn.Module:
-    """Return a small network of such blocks."""
-    torch.manual_seed(1)
-    ends = [nn.Flatten(), nn.Linear(8 * 8 * 8, 10)]
-    return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), Block(8), Block(8), *ends)
+_MODELS = importlib.import_module("hooked_models")  # beside this file
 
 
 def data(count: int = 8 * _STEPS) -> TensorDataset:
@@ -72,13 +53,13 @@ def digest(model: nn.Module) -> str:
 
 def in_place() -> str:
     """Train with ReLU in place."""
-    model = residual()
+    model = _MODELS.residual()
     return digest(train(model, torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)))
 
 
 def scheduled() -> str:
     """Train under a scheduler of learning rates, which wraps the optimizer's step itself."""
-    model = residual()
+    model = _MODELS.residual()
     optimizer = torch.optim.Adam(model.parameters(), 0.01)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
     for _ in range(3):
@@ -89,13 +70,13 @@ def scheduled() -> str:
 
 def accumulated() -> str:
     """Train with one step of the optimizer for each three batches."""
-    model = residual()
+    model = _MODELS.residual()
     return digest(train(model, torch.optim.SGD(model.parameters(), 0.1), every=3))
 
 
 def skipped() -> str:
     """Leave some steps out, as mixed precision does where a gradient is infinite."""
-    model = residual()
+    model = _MODELS.residual()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     for number in range(_STEPS):
         model(torch.full((1, 3, 8, 8), float(number))).sum().backward()
@@ -107,7 +88,7 @@ def skipped() -> str:
 
 def evaluated() -> str:
     """Train, evaluate without gradients, fail once in the middle of a forward, and train on."""
-    model = residual()
+    model = _MODELS.residual()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     train(model, optimizer)
     with torch.no_grad():
@@ -125,29 +106,49 @@ def several() -> str:
     """Train one model and then another."""
     found = []
     for _ in range(2):
-        model = residual()
+        model = _MODELS.residual()
         for _ in range(2):
             train(model, torch.optim.SGD(model.parameters(), 0.1))
         found.append(digest(model))
     return " ".join(found)
 
 
+def checkpointed() -> str:
+    """Train with activation checkpointing, and an optimizer for each part of the model."""
+    model = _MODELS.Checkpointed()
+    optimizers = [torch.optim.SGD(part.parameters(), 0.1) for part in (model.parts, model.parts[1])]
+    for images, classes in DataLoader(data(), 8):
+        out, scale = model(images)["outcomes"]
+        nn.functional.cross_entropy(out * scale, classes).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+    return f"{digest(model)} {len(model.scale._backward_hooks or ())}"
+
+
+def scripted() -> str:
+    """Train a model that TorchScript has compiled, which takes no hooks."""
+    model = torch.jit.script(_MODELS.residual())
+    return digest(train(model, torch.optim.SGD(model.parameters(), 0.1)))
+
+
 def loaded(context: str) -> str:
     """Train on what two workers load, which are started in such a way."""
     torch.multiprocessing.set_start_method(context, force=True)
-    model = residual()
+    model = _MODELS.residual()
     return digest(train(model, torch.optim.SGD(model.parameters(), 0.1), workers=2))
 
 
 def kept() -> str:
     """Train; then copy the model, save and load it whole, and compile it to a script."""
-    model = residual()
+    model = _MODELS.residual()
     train(model, torch.optim.SGD(model.parameters(), 0.1))
     file = io.BytesIO()
     torch.save(model, file)
     file.seek(0)
     again = {"weights_only": False} if torch.__version__ >= "2" else {}
     copies = [copy.deepcopy(model), torch.load(file, **again), torch.jit.script(model)]
+    copies.append(torch.jit.script(copy.deepcopy(model)))
     images = torch.ones(2, 3, 8, 8)
     outcomes = [float(one.eval()(images).sum()) for one in copies]
     return f"{[digest(one) for one in copies]} {outcomes}"
@@ -160,6 +161,8 @@ TRAININGS: dict[str, Callable[[], str]] = {
     "skipped": skipped,
     "evaluated": evaluated,
     "several": several,
+    "checkpointed": checkpointed,
+    "scripted": scripted,
     "fork": lambda: loaded("fork"),
     "spawn": lambda: loaded("spawn"),
     "kept": kept,

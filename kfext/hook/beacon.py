@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic_ns
 from typing import Any
 
 from . import words
-from .device import Device, Marker
+from .device import Marker
 from .link import close_all
+from .pulse import PULSE_SECONDS, show_life
 
-PULSE_SECONDS = 0.2
-"""Pause between two signs of life. After five of them a reader takes the process for dead."""
 _QUEUED = 64
-"""Markers that wait at most: the thread that waits for them is never that far behind."""
+"""Markers that wait at most. The oldest goes first: a later one says more."""
+_JOIN_SECONDS = 1.0
+"""How long the end of the process waits for a thread that may be within CUDA."""
 
 
 class Beacon:
@@ -25,36 +28,49 @@ class Beacon:
     `begin` is called before the job gives work to the card, `end` after it has given some. The card
     is idle again when the work before the last `end` is done and no `begin` came after it. `begin`
     costs about a microsecond, as it is called hundreds of times in a step.
+    `memory`: what the process has reserved, in bytes; `fail` is given the error that ends it.
     """
 
-    def __init__(self, page: memoryview, device: Device) -> None:
+    def __init__(
+        self, page: memoryview, *, memory: Callable[[], int], fail: Callable[[Exception], None]
+    ) -> None:
         self._page = page
-        self._device = device
+        self._memory = memory
+        self._fail = fail
+        self._process = os.getpid()
         self._busy = False
         self._begun = 0
-        self._markers: queue.Queue[tuple[int, Marker] | None] = queue.Queue(_QUEUED)
+        self._markers: queue.SimpleQueue[tuple[int, Marker] | None] = queue.SimpleQueue()
         self._bells: list[socket.socket] = []
         self._stopped = threading.Event()
-        for run in (self._pulse, self._watch):
-            threading.Thread(target=run, name="kfext", daemon=True).start()
+        self._threads = [
+            threading.Thread(target=run, name="kfext", daemon=True)
+            for run in (self._pulse, self._watch)
+        ]
+        for thread in self._threads:
+            thread.start()
 
-    def begin(self) -> None:
-        """Take in that the job is about to give work to the card."""
+    def begin(self) -> int:
+        """Take in that the job is about to give work to the card; return the number of the call."""
         self._begun += 1
         if not self._busy:
             self._set(busy=True)
+        return self._begun
 
-    def end(self) -> None:
-        """Take in that the job has given work to the card, and may give no more for a while."""
-        # Else a later marker follows, or the card counts as busy: never as idle by mistake.
-        with suppress(queue.Full):
-            self._markers.put_nowait((self._begun, self._device.mark()))
+    def end(self, marker: Marker, begun: int | None = None) -> None:
+        """Take in that the job has given work to the card, up to a marker, and may give no more.
+
+        `begun`: the `begin` that this belongs to, where others may have come since; else the last.
+        """
+        if self._markers.qsize() >= _QUEUED:
+            with suppress(queue.Empty):
+                self._markers.get_nowait()
+        self._markers.put((self._begun if begun is None else begun, marker))
 
     def step(self) -> None:
         """Take in that an optimizer has made its step."""
         self._page[words.STEPS] += 1
         self._page[words.STEPPED] = monotonic_ns()
-        self.end()
 
     def take(self, message: dict[str, Any], descriptors: list[int]) -> None:
         """Take in whom to wake when the card becomes idle. Raises ValueError.
@@ -67,14 +83,22 @@ class Beacon:
         self._bells = [socket.socket(fileno=one) for one in descriptors]
 
     def stop(self) -> None:
-        """End the threads; the page shows an idle job."""
+        """End the threads; the page shows an idle job. Does nothing in a fork of the process.
+
+        At the end of Python a thread that returns from CUDA would bring the process down.
+        """
+        if os.getpid() != self._process:
+            return
         self._stopped.set()
-        with suppress(queue.Full):  # else the thread looks at `_stopped` after each marker
-            self._markers.put_nowait(None)
+        self._markers.put(None)
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(_JOIN_SECONDS)
         self._set(busy=False)
 
     def _set(self, *, busy: bool) -> None:
         now, page = monotonic_ns(), self._page
+        busy = busy and not self._stopped.is_set()
         self._busy = busy
         if page[words.BUSY]:
             page[words.BUSY_NS] += now - page[words.CHANGED]
@@ -82,26 +106,32 @@ class Beacon:
         page[words.BUSY] = int(busy)
 
     def _watch(self) -> None:
-        while not self._stopped.is_set():
-            waiting = self._markers.get()
-            if waiting is None:
-                return
-            begun, marker = waiting
-            marker.wait()
-            if not self._busy or self._begun != begun:
-                continue
-            self._set(busy=False)
-            if self._begun != begun:  # `begin` came meanwhile and has seen a busy card
-                self._set(busy=True)
-                continue
-            for bell in self._bells:
-                _ring(bell)
+        try:
+            while not self._stopped.is_set():
+                waiting = self._markers.get()
+                if waiting is None:
+                    return
+                begun, marker = waiting
+                marker.wait()
+                if self._busy and self._begun == begun:
+                    self._become_idle(begun)
+        except Exception as error:
+            self.stop()
+            self._fail(error)
+
+    def _become_idle(self, begun: int) -> None:
+        self._set(busy=False)
+        if self._begun != begun:  # `begin` came meanwhile and has seen a busy card
+            self._set(busy=True)
+            return
+        for bell in self._bells:
+            _ring(bell)
 
     def _pulse(self) -> None:
-        page = self._page
-        while not self._stopped.wait(PULSE_SECONDS):
-            page[words.MEMORY] = self._device.memory()
-            page[words.PULSE] = monotonic_ns()
+        while True:
+            show_life(self._page, self._memory)
+            if self._stopped.wait(PULSE_SECONDS):
+                return
 
 
 def _ring(bell: socket.socket) -> None:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from importlib import import_module
 from typing import Any, Protocol
+
+_THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+_ONLY_CARD = 0
+"""A sharer has one card, and so it is the first one in each of its processes."""
 
 
 class Marker(Protocol):
@@ -11,7 +17,11 @@ class Marker(Protocol):
     def wait(self) -> None:
         """Return once all work before it has ended, without holding Python's lock meanwhile."""
 
-    def seconds_since(self, earlier: Marker) -> float:
+
+class TimedMarker(Marker, Protocol):
+    """A point whose time on the card is known afterwards."""
+
+    def seconds_since(self, earlier: TimedMarker) -> float:
         """Return the time on the card between two markers, both of which have been reached."""
 
 
@@ -21,11 +31,14 @@ class Device(Protocol):
     def ready(self) -> bool:
         """Return whether the process has begun to use the card. Never begins to itself."""
 
-    def mark(self) -> Marker:
+    def capturing(self) -> bool:
+        """Return whether what the calling thread gives to the card is recorded instead of run."""
+
+    def mark(self) -> TimedMarker:
         """Return a marker after all that the calling thread has given to the card."""
 
     def memory(self) -> int:
-        """Return the bytes of the card that the process has reserved."""
+        """Return the bytes of the card that the process has reserved, from any thread."""
 
 
 class CudaMarker:
@@ -36,29 +49,51 @@ class CudaMarker:
         self._event.record()
 
     def wait(self) -> None:
-        """Return once the event has happened."""
-        self._event.synchronize()
+        """Return once the event has happened.
 
-    def seconds_since(self, earlier: Marker) -> float:
+        By default a wait in any thread makes a capture of a CUDA graph fail in all others
+        (cudaStreamCaptureModeGlobal). So this thread looks at its own captures alone meanwhile, as
+        PyTorch's watchdog of NCCL does (pytorch/pytorch#148594).
+        """
+        ctypes = import_module("ctypes")
+        exchange = _driver().cuThreadExchangeStreamCaptureMode
+        mode = ctypes.c_int(_THREAD_LOCAL)
+        exchange(ctypes.byref(mode))
+        try:
+            self._event.synchronize()
+        finally:
+            exchange(ctypes.byref(mode))  # what it was before
+
+    def seconds_since(self, earlier: TimedMarker) -> float:
         """Return the seconds between two events."""
         assert isinstance(earlier, CudaMarker)
         return float(earlier._event.elapsed_time(self._event)) / 1000
 
 
 class Cuda:
-    """The card that PyTorch uses: the current device of the process."""
+    """The card that PyTorch uses."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
 
     def ready(self) -> bool:
-        """Return whether PyTorch has initialised CUDA."""
+        """Return whether PyTorch has initialised CUDA in this process."""
         return bool(self._torch.cuda.is_initialized())
 
-    def mark(self) -> Marker:
+    def capturing(self) -> bool:
+        """Return whether the current stream of the calling thread captures a CUDA graph."""
+        return self.ready() and bool(self._torch.cuda.is_current_stream_capturing())
+
+    def mark(self) -> TimedMarker:
         """Return an event on the current stream of the calling thread."""
         return CudaMarker(self._torch)
 
     def memory(self) -> int:
-        """Return what the caching allocator holds."""
-        return int(self._torch.cuda.memory_reserved())
+        """Return what the caching allocator holds, without a call of CUDA."""
+        return int(self._torch.cuda.memory_reserved(_ONLY_CARD))
+
+
+@lru_cache(maxsize=None)
+def _driver() -> Any:
+    """Return CUDA's driver, which PyTorch has loaded."""
+    return import_module("ctypes").CDLL("libcuda.so.1")

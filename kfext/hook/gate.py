@@ -14,13 +14,15 @@ from time import monotonic_ns, sleep
 from . import words
 from .device import Device, Marker
 from .orders import INTRUDE, PASS, TICKET, WAIT, Orders
+from .pulse import PULSE_SECONDS, show_life
 
 _NAP_SECONDS = 0.05
 """How often the orders are read while the gate is shut: they change without a wake."""
 _OUTSTANDING = 2
+_TICKET_NS = 10**9
+"""For how long a ticket lets the process work, if its optimizer makes no step before."""
 PACE = 0.2
 """Part of the time that a job may use while no agent lives."""
-
 _LONGEST_REST_SECONDS = 1.0
 """After a micro-step, while no agent lives."""
 
@@ -36,17 +38,27 @@ class Gate:
         self._word = PASS
         self._began = 0
         self._tickets = 0
-        self._in_ticket = False
+        self._ticket_ends = 0
+        page[words.HOOKED] = words.WATCHING
 
     def micro_step(self) -> float:
         """Return how long a micro-step should take at most, in seconds."""
         return self._orders.micro_step()
 
+    def calibrated(self, *, longest: float, wanted: float) -> None:
+        """Take in how long the longest micro-step takes on the card, and how long it should."""
+        self._page[words.LONGEST_NS] = int(longest * 1e9)
+        self._page[words.HOOKED] = words.COARSE if longest > wanted else words.READY
+
     def step(self) -> None:
         """Take in that the job's optimizer has made a step: a ticket ends with it."""
         self._page[words.STEPS] += 1
         self._page[words.STEPPED] = monotonic_ns()
-        self._in_ticket = False
+        self._ticket_ends = 0
+
+    def abandon(self) -> None:
+        """Take in that nobody passes the gate any more; the page shows it."""
+        self._page[words.ASKING] = self._page[words.HOOKED] = 0
 
     def enter(self) -> None:
         """Return when the next micro-step may begin; call it where one ends and another begins."""
@@ -54,9 +66,9 @@ class Gate:
         self._outstanding.append(self._device.mark())
         while len(self._outstanding) >= _OUTSTANDING:
             self._outstanding.popleft().wait()
-        arrived = monotonic_ns()
-        self._account(arrived)
-        now, word = arrived, self._ask(arrived)
+        self._account(monotonic_ns())
+        arrived = now = monotonic_ns()
+        word = self._ask(now)
         while word == WAIT:
             page[words.ASKING] = 1
             self._listen()
@@ -68,14 +80,16 @@ class Gate:
         if self._orders.busy(now):
             page[words.INTRUDED] += 1
         if word == TICKET:
-            self._in_ticket = True
-            self._tickets += 1
-        self._word, self._began = word, now
+            self._ticket_ends = page[words.WORKED_NS] + _TICKET_NS
+        self._word, self._began, self._tickets = word, now, self._orders.tickets()
 
     def _ask(self, now: int) -> str:
-        if self._in_ticket:
+        page = self._page
+        if now - page[words.PULSE] >= PULSE_SECONDS * 1e9:
+            show_life(page, self._device.memory)
+        if page[words.WORKED_NS] < self._ticket_ends:
             return PASS
-        return self._orders.word(now, intruded=self._page[words.INTRUDED_NS], tickets=self._tickets)
+        return self._orders.word(now, intruded=page[words.INTRUDED_NS], tickets=self._tickets)
 
     def _account(self, now: int) -> None:
         """Charge what the last micro-step took, and rest after it while no agent lives."""
@@ -94,7 +108,9 @@ class Gate:
         if bell is None:
             sleep(_NAP_SECONDS)
             return
-        readable, _, _ = select.select([bell], [], [], _NAP_SECONDS)
+        waiting = select.poll()  # select() takes no descriptor above 1023
+        waiting.register(bell, select.POLLIN)
+        readable = waiting.poll(_NAP_SECONDS * 1000)
         try:
             while readable and bell.recv(64, socket.MSG_DONTWAIT):
                 pass

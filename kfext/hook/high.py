@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
-from . import torch_calls as calls
 from .beacon import Beacon
 from .device import Device
+from .learning import Learning
+from .torch_calls import TorchCalls
 
-_LEARNING_STEPS = 5
-"""Steps in which all modules are looked at; after them only the outermost ones."""
+_LEARNING_STEPS, _MOST_CALLS = 5, 1000
+"""Steps, or calls of outermost modules, in which all modules are looked at."""
 
 
 class High:
@@ -20,80 +22,102 @@ class High:
     the beacon, when the process first gives work to the card.
     """
 
-    def __init__(self, torch: Any, device: Device, join: Callable[[], Beacon]) -> None:
-        self._torch = torch
+    def __init__(self, calls: TorchCalls, device: Device, join: Callable[[], Beacon]) -> None:
+        self._calls = calls
         self._device = device
         self._join = join
         self._beacon: Beacon | None = None
-        self._left = False
         self._within: list[int] = []
-        self._outermost: dict[int, Any] = {}
+        self._in_backward = False
+        self._outermost: dict[int, weakref.ref[Any]] = {}
         self._handles: list[Any] = []
-        self._steps = 0
-        self._passed = False
-        calls.on_optimizers(torch, self._begin, self._stepped)
+        self._learning = Learning(
+            steps=_LEARNING_STEPS, most=_MOST_CALLS, learn=self._learn, settle=self._settle
+        )
+        calls.on_optimizers(self._begin, self._stepped)
+        calls.on_replays(self._called, self._end)
         self._learn()
 
     def leave(self) -> None:
-        """Do nothing from now on: this is a fork of the process that has the beacon."""
-        self._left, self._beacon = True, None
+        """Forget the beacon: this is a fork, which has one of its own if it ever uses the card."""
+        self._beacon = None
+
+    def stop(self) -> None:
+        """Call the beacon no more; the job is shown as idle."""
+        self._calls.unhook(self._handles)
+        if self._beacon is not None:
+            self._beacon.stop()
 
     def _learn(self) -> None:
-        calls.unhook(self._handles)
-        self._steps = 0
-        self._handles = calls.on_modules(self._torch, self._enter, self._exit)
+        self._calls.unhook(self._handles)
+        self._within, self._outermost = [], {}
+        self._handles = self._calls.on_modules(self._enter, self._exit)
 
     def _settle(self) -> None:
         """Look at the outermost modules alone from now on."""
-        calls.unhook(self._handles)
-        for module in self._outermost.values():
-            self._handles.append(calls.before_forward(self._torch, module, self._called))
-            self._handles.append(calls.after_forward(self._torch, module, self._returned))
-        self._outermost = {}
+        found = [module() for module in self._outermost.values()]
+        modules = [module for module in found if module is not None]
+        if any(self._calls.is_script(module) for module in modules):
+            return  # it cannot be hooked alone
+        self._calls.unhook(self._handles)
+        for module in modules:
+            self._handles.append(self._calls.before_forward(module, self._called))
+            self._handles.append(self._calls.after_forward(module, self._returned))
 
     def _enter(self, module: Any) -> None:
+        if self._in_backward:
+            return  # what is called there, for activation checkpointing, is not outermost
         if id(module) in self._within:
             self._within.clear()  # its last forward has raised
         if not self._within:
-            self._outermost[id(module)] = module
+            self._outermost[id(module)] = weakref.ref(module)
             self._called()
         self._within.append(id(module))
 
     def _exit(self, module: Any, returned: Any) -> None:
+        if self._in_backward:
+            return
         while self._within and self._within.pop() != id(module):
             pass
         if not self._within:
             self._returned(returned)
 
     def _called(self) -> None:
-        self._passed = True
         self._begin()
+        if self._beacon is not None:
+            self._learning.passed()
 
     def _begin(self) -> None:
-        if self._beacon is not None:
-            self._beacon.begin()
-        elif not self._left and self._device.ready():
+        if self._beacon is None:
+            if not self._device.ready():
+                return
             self._beacon = self._join()
-            self._beacon.begin()
+        self._beacon.begin()
+
+    def _end(self) -> None:
+        """Have the card become idle after what it has, unless backward goes on."""
+        if self._beacon is not None and not self._in_backward:
+            self._beacon.end(self._device.mark())
 
     def _returned(self, returned: Any) -> None:
-        if self._beacon is not None:
-            self._beacon.end()
-            calls.on_backward(self._torch, returned, self._backward)
+        self._end()
+        self._calls.on_backward(returned, self._backward)
 
     def _backward(self) -> None:
-        if self._beacon is not None:
-            self._beacon.begin()
-            calls.after_backward(self._torch, self._beacon.end)
+        self._begin()
+        if not self._in_backward:
+            self._in_backward = True
+            self._calls.after_backward(self._after_backward)
+
+    def _after_backward(self) -> None:
+        self._in_backward = False
+        self._end()
 
     def _stepped(self) -> None:
         if self._beacon is None:
             return
-        self._beacon.step()
+        self._in_backward = False  # it is still set if the last backward has raised
         self._within.clear()
-        self._steps += 1
-        if self._steps == _LEARNING_STEPS:
-            self._settle()
-        elif self._steps > _LEARNING_STEPS and not self._passed:
-            self._learn()  # the job trains another model now
-        self._passed = False
+        self._beacon.step()
+        self._end()
+        self._learning.stepped()

@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib.abc
 import importlib.util
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
+
+from .switch import report
 
 
 def when_imported(installs: Mapping[str, Callable[[ModuleType], None]]) -> None:
@@ -17,30 +20,45 @@ def when_imported(installs: Mapping[str, Callable[[ModuleType], None]]) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds what the finders after it find, and has the loader call the function at its end."""
+    """Finds what the finders after it find, and has the loader call the function at its end.
+
+    Code often looks for a framework without importing it, or tries again after a failed import. So
+    an entry goes only when its module has been imported.
+    """
 
     def __init__(self, installs: dict[str, Callable[[ModuleType], None]]) -> None:
         self._installs = installs
+        self._thread = threading.local()
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        install = self._installs.pop(fullname, None)  # so that the search below passes this finder
-        if install is None:
+        if fullname not in self._installs or getattr(self._thread, "searches", False):
             return None
-        spec = importlib.util.find_spec(fullname)
-        if spec is None or spec.loader is None or not hasattr(spec.loader, "exec_module"):
-            return spec
-        spec.loader = _Loader(spec.loader, install)
+        self._thread.searches = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._thread.searches = False
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            spec.loader = _Loader(spec.loader, lambda module: self._install(fullname, module))
         return spec
+
+    def _install(self, name: str, module: ModuleType) -> None:
+        install = self._installs.pop(name, None)
+        try:
+            if install is not None:
+                install(module)
+        except Exception as error:
+            report(f"{name} is not hooked: {error!r}")
 
 
 class _Loader(importlib.abc.Loader):
     """A module's own loader, to all who ask, but for the end of the import."""
 
-    def __init__(self, loader: Any, install: Callable[[ModuleType], None]) -> None:
+    def __init__(self, loader: Any, loaded: Callable[[ModuleType], None]) -> None:
         self._loader = loader
-        self._install = install
+        self._loaded = loaded
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
@@ -54,7 +72,4 @@ class _Loader(importlib.abc.Loader):
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         self._loader.exec_module(module)
-        try:
-            self._install(module)
-        except Exception as error:
-            sys.stderr.write(f"kfext: {module.__name__} is not hooked: {error!r}\n")
+        self._loaded(module)

@@ -20,7 +20,7 @@ LONGEST = 4096
 """Bytes of a message at most."""
 MOST_DESCRIPTORS = 64
 """Descriptors beside a message at most."""
-_PAUSES = (0.1, 0.5, 2.0, 5.0)
+_PAUSES = (0.1, 0.5, 1.0)
 """Seconds before each new try to connect; the last one again and again."""
 
 
@@ -74,12 +74,10 @@ class Link:
         path: str,
         *,
         own: Page,
-        role: str,
         take: Callable[[dict[str, Any], list[int]], None],
     ) -> None:
         self._path = path
         self._own = own
-        self._role = role
         self._take = take
         threading.Thread(target=self._run, name="kfext", daemon=True).start()
 
@@ -100,5 +98,4 @@ class Link:
 
     def _greet(self, agent: socket.socket) -> None:
         assert self._own.descriptor is not None
-        message = {"role": self._role, "pid": os.getpid()}
-        send(agent, message, [self._own.descriptor])
+        send(agent, {}, [self._own.descriptor])

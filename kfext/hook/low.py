@@ -4,132 +4,167 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from time import monotonic_ns
-from typing import Any
+from typing import Any, List, Tuple
 
-from . import torch_calls as calls
-from . import words
 from .boundaries import choose, longest_between
-from .device import Device, Marker
+from .device import Device, TimedMarker
 from .gate import Gate
+from .learning import Learning
+from .torch_calls import TorchCalls
 
 _IGNORED_STEPS, _LEARNING_STEPS = 2, 5
 """At first kernels are chosen and memory is reserved; then the gate stands at every module."""
-FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
+_MOST_PLACES = 20_000
+"""Places that are looked at if the job makes no steps; the first half of them is ignored."""
+_TOLERANCE = 0.2
+"""By which part the ordered length of a micro-step may change before other places are chosen."""
+FORWARD, BACKWARD = "forward", "backward"
+OPTIMIZER, REPLAY, _END = ("optimizer", 0), ("replay", 0), ("end", 0)
+
+_Place = Tuple[str, int]
+_Laps = List[Tuple[_Place, TimedMarker, TimedMarker]]
+"""Places in order, each with markers of what the card did before it and of what it did there."""
 
 
 class Low:
     """Has a training with PyTorch pass the gate before modules and when backward comes to them.
 
-    `join` makes the gate and the page of the process, when it first gives work to the card. A place
-    is FORWARD or BACKWARD and the id of a module, or OPTIMIZER and 0, where the gate always stands.
+    `join` makes the gate, when the process first gives work to the card. A place is FORWARD or
+    BACKWARD with the id of a module; or OPTIMIZER; or REPLAY, of a CUDA graph. At these two the
+    gate always stands.
     """
 
-    def __init__(
-        self, torch: Any, device: Device, join: Callable[[], tuple[Gate, memoryview]]
-    ) -> None:
-        self._torch = torch
+    def __init__(self, calls: TorchCalls, device: Device, join: Callable[[], Gate]) -> None:
+        self._calls = calls
         self._device = device
         self._join = join
         self._gate: Gate | None = None
-        self._left = False
         self._handles: list[Any] = []
         self._modules: dict[int, weakref.ref[Any]] = {}
-        self._steps = 0
-        self._passed = False
-        self._laps: list[list[tuple[Any, Marker, Marker]]] = []
-        calls.on_optimizers(torch, self._optimize, self._stepped)
+        self._laps: list[_Laps] = []
+        self._measured: list[list[tuple[_Place, float]]] = []
+        self._wanted = 0.0
+        self._learning = Learning(
+            steps=_IGNORED_STEPS + _LEARNING_STEPS,
+            most=_MOST_PLACES,
+            learn=self._learn,
+            settle=self._settle,
+        )
+        calls.on_optimizers(lambda: self._come_to(OPTIMIZER), self._stepped)
+        calls.on_replays(self._replay, lambda: None)
         self._learn()
 
     def leave(self) -> None:
-        """Do nothing from now on: this is a fork of the process that passes the gate."""
-        self._left, self._gate = True, None
+        """Forget the gate: this is a fork, which has one of its own if it ever uses the card."""
+        self._gate = None
+
+    def stop(self) -> None:
+        """Pass the gate no more."""
+        self._calls.unhook(self._handles)
+        if self._gate is not None:
+            self._gate.abandon()
 
     @property
-    def _learning(self) -> bool:
-        return bool(self._laps)
+    def _measuring(self) -> bool:
+        learning = self._learning
+        looked = learning.steps >= _IGNORED_STEPS or learning.passes >= _MOST_PLACES // 2
+        return looked and not learning.settled
 
     def _learn(self) -> None:
-        calls.unhook(self._handles)
-        self._steps, self._laps, self._modules = 0, [[]], {}
-        self._handles = calls.on_modules(self._torch, self._before, self._after)
+        self._calls.unhook(self._handles)
+        self._laps, self._modules = [[]], {}
+        self._handles = self._calls.on_modules(self._before, self._after)
 
-    def _settle(self, page: memoryview, wanted: float) -> None:
+    def _settle(self) -> None:
+        self._measured = [_seconds(passed) for passed in self._laps if len(passed) > 1]
+        self._laps = []
+        self._choose()
+
+    def _choose(self) -> None:
         """Keep the gate at few places, between which the card has one micro-step of work."""
-        calls.unhook(self._handles)
-        steps = [_seconds(passed) for passed in self._laps if len(passed) > 1]
-        kept = choose(steps, wanted)
-        longest = longest_between(steps, kept)
-        page[words.LONGEST_NS] = int(longest * 1e9)
-        page[words.HOOKED] = words.COARSE if longest > wanted else words.READY
-        for key, module in self._modules.items():
-            for side in (FORWARD, BACKWARD):
-                if (side, key) in kept:
-                    self._stand(side, module())
-        self._laps, self._modules = [], {}
-
-    def _stand(self, where: str, module: Any) -> None:
-        """Put the gate at a place, unless the module is gone."""
-        if module is None:
-            return
-        if where == FORWARD:
-            self._handles.append(calls.before_forward(self._torch, module, self._cross))
-            return
-
-        def returned(value: Any) -> None:
-            calls.on_backward(self._torch, value, self._cross)
-
-        self._handles.append(calls.after_forward(self._torch, module, returned))
+        gate = self._gate
+        assert gate is not None
+        self._calls.unhook(self._handles)
+        self._wanted = gate.micro_step()
+        kept = choose(self._measured, self._wanted) | {OPTIMIZER, REPLAY}
+        gate.calibrated(longest=longest_between(self._measured, kept), wanted=self._wanted)
+        for key, found in self._modules.items():
+            module = found()
+            if module is None:
+                continue
+            if (FORWARD, key) in kept:
+                self._handles.append(self._calls.before_forward(module, self._cross))
+            if (BACKWARD, key) in kept:
+                self._handles.append(self._calls.after_forward(module, self._returned))
 
     def _before(self, module: Any) -> None:
-        self._modules.setdefault(id(module), weakref.ref(module))
+        if self._calls.is_script(module):
+            return  # the gate cannot be set at it later
+        self._modules[id(module)] = weakref.ref(module)
         self._look(FORWARD, id(module))
 
     def _after(self, module: Any, returned: Any) -> None:
-        key = id(module)
-        calls.on_backward(self._torch, returned, lambda: self._look(BACKWARD, key))
+        if not self._calls.is_script(module):
+            key = id(module)
+            self._calls.on_backward(returned, lambda: self._look(BACKWARD, key))
 
-    def _optimize(self) -> None:
-        if self._learning:
-            self._look(OPTIMIZER, 0)
-        elif self._gate is not None:
-            self._gate.enter()
+    def _returned(self, value: Any) -> None:
+        self._calls.on_backward(value, self._cross)
+
+    def _look(self, side: str, key: int) -> None:
+        """Pass the gate at a module, of which the training has many."""
+        self._come_to((side, key))
+        if self._gate is not None:
+            self._learning.passed()
 
     def _cross(self) -> None:
-        self._passed = True
-        if self._gate is not None:
-            self._gate.enter()
+        """Pass the gate at a place that was chosen."""
+        gate = self._joined()
+        if gate is not None:
+            gate.enter()
+            self._learning.passed()
 
-    def _look(self, where: str, key: int) -> None:
-        """Pass the gate, and note what the card does between this place and the next."""
-        self._passed = True
-        if self._gate is None:
-            if self._left or not self._device.ready():
-                return
-            self._gate, self._page = self._join()
-            self._page[words.HOOKED] = words.WATCHING
+    def _replay(self) -> None:
+        self._come_to(REPLAY)
+        if self._gate is not None:
+            self._learning.passed()
+
+    def _come_to(self, place: _Place) -> None:
+        """Pass the gate; while measuring, note what the card does from this place to the next."""
+        gate = self._joined()
+        if gate is None:
+            return
+        if not self._measuring:
+            gate.enter()
+            return
         ended = self._device.mark()
-        self._gate.enter()
-        if self._learning and self._steps >= _IGNORED_STEPS:
-            self._laps[-1].append(((where, key), ended, self._device.mark()))
+        gate.enter()
+        self._laps[-1].append((place, ended, self._device.mark()))
+
+    def _joined(self) -> Gate | None:
+        if self._gate is None and self._device.ready():
+            self._gate = self._join()
+        return self._gate
 
     def _stepped(self) -> None:
-        if self._gate is None:
+        gate = self._gate
+        if gate is None:
             return
-        self._gate.step()
-        self._page[words.PULSE] = monotonic_ns()
-        self._page[words.MEMORY] = self._device.memory()
-        self._steps += 1
-        if self._learning and self._steps == _IGNORED_STEPS + _LEARNING_STEPS:
-            self._settle(self._page, self._gate.micro_step())
-        elif self._learning and self._steps > _IGNORED_STEPS:
+        gate.step()
+        if self._measuring:  # else what comes after the optimizer, such as a wait for data, is its
+            mark = self._device.mark()
+            self._laps[-1].append((_END, mark, mark))
             self._laps.append([])
-        elif not self._learning and not self._passed:
-            self._learn()  # the job trains another model now
-        self._passed = False
+        self._learning.stepped()
+        if self._learning.settled and _differs(gate.micro_step(), self._wanted):
+            self._choose()
 
 
-def _seconds(passed: list[tuple[Any, Marker, Marker]]) -> list[tuple[Any, float]]:
+def _differs(ordered: float, before: float) -> bool:
+    return abs(ordered - before) > _TOLERANCE * before
+
+
+def _seconds(passed: _Laps) -> list[tuple[_Place, float]]:
     """Return the work on the card from each place to the next; the last one has none after it."""
     passed[-1][1].wait()
     return [

@@ -6,9 +6,9 @@ import socket
 from typing import Any
 
 from . import words
-from .beacon import PULSE_SECONDS
 from .link import close_all
 from .page import Page
+from .pulse import PULSE_SECONDS
 
 PASS, INTRUDE, TICKET, WAIT = "pass", "intrude", "ticket", "wait"
 """What `Orders.word` returns."""
@@ -63,18 +63,27 @@ class Orders:
         ordered = page[words.MICRO_STEP_NS] if page is not None else 0
         return ordered / 1e9 if ordered else _MICRO_STEP_SECONDS
 
-    def word(self, now: int, *, intruded: int, tickets: int) -> str:
-        """Return whether a micro-step may begin, after so much intrusion (ns) and so many tickets.
+    def tickets(self) -> int:
+        """Return how many tickets the agent has given, in all."""
+        page = self.page
+        return page[words.TICKETS] if page is not None else 0
 
-        Without an agent nothing but the idle card lets it pass; see `PACE`.
+    def word(self, now: int, *, intruded: int, tickets: int) -> str:
+        """Return whether a micro-step may begin.
+
+        `intruded`: for how long (ns) the process has worked beside a busy job of high priority;
+        `tickets`: how many there were when it last passed. Tickets do not add up while it needs
+        none. Without an agent nothing but the idle card lets it pass; see `PACE`.
         """
         page = self.page
         if page is None or now >= page[words.LEASE]:
             return WAIT if self.busy(now) else PASS
+        word = self._without_tickets(page, now, intruded)
+        return TICKET if word == WAIT and tickets != page[words.TICKETS] else word
+
+    def _without_tickets(self, page: memoryview, now: int, intruded: int) -> str:
         mode = page[words.MODE]
-        if mode == words.SHUT:
-            return TICKET if tickets < page[words.TICKETS] else WAIT
-        if now >= page[words.TURN]:
+        if mode == words.SHUT or now >= page[words.TURN]:
             return WAIT
         if mode == words.OPEN or not self.busy(now):
             return PASS

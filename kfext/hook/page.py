@@ -7,15 +7,23 @@ owner with SIGBUS at its next write. Needs Linux 5.1.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
+from importlib import import_module
 
 SIZE = 4096
 """Bytes of a page; it holds words of 8 bytes in the order of the machine."""
-_FUTURE_WRITE = 0x10  # F_SEAL_FUTURE_WRITE, which Python's fcntl does not name
-_FIXED = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
-_SEALS = _FIXED | _FUTURE_WRITE | fcntl.F_SEAL_SEAL
+
+# The numbers of Linux: a Python that was built with an old glibc, such as conda's, has no names.
+_CLOEXEC, _ALLOW_SEALING = 1, 2
+_ADD_SEALS, _GET_SEALS = 1033, 1034
+_SEAL_SEAL, _SEAL_SHRINK, _SEAL_GROW, _SEAL_FUTURE_WRITE = 0x1, 0x2, 0x4, 0x10
+_FIXED = _SEAL_SHRINK | _SEAL_GROW
+_SEALS = _FIXED | _SEAL_FUTURE_WRITE | _SEAL_SEAL
+_MEMFD_CREATE = {"x86_64": 319, "aarch64": 279}
+"""The number of the system call, by machine."""
 
 
 class Page:
@@ -28,11 +36,11 @@ class Page:
     @classmethod
     def make(cls) -> Page:
         """Return a page that only this process can write. Raises OSError where none can be made."""
-        descriptor = os.memfd_create("kfext", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        descriptor = _memfd()
         try:
             os.ftruncate(descriptor, SIZE)
             memory = mmap.mmap(descriptor, SIZE)
-            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+            fcntl.fcntl(descriptor, _ADD_SEALS, _SEALS)
         except OSError:
             os.close(descriptor)
             raise
@@ -45,7 +53,7 @@ class Page:
         Raises ValueError if the page could be cut off under this process, or has another size.
         """
         try:
-            sealed = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
+            sealed = fcntl.fcntl(descriptor, _GET_SEALS)
             if sealed & _FIXED != _FIXED or os.fstat(descriptor).st_size != SIZE:
                 raise ValueError("its size is not sealed, or not that of a page")
             return cls(mmap.mmap(descriptor, SIZE, prot=mmap.PROT_READ))
@@ -53,3 +61,20 @@ class Page:
             raise ValueError(f"it is no page: {error}") from error
         finally:
             os.close(descriptor)
+
+
+def _memfd() -> int:
+    """Return a new memfd, by the system call where Python does not know it. Raises OSError."""
+    flags = _CLOEXEC | _ALLOW_SEALING
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("kfext", flags)
+    machine = os.uname().machine
+    number = _MEMFD_CREATE.get(machine)
+    if number is None:
+        raise OSError(errno.ENOSYS, f"this Python cannot make a memfd on {machine}")
+    ctypes = import_module("ctypes")  # takes milliseconds, which few processes need to spend
+    libc = ctypes.CDLL(None, use_errno=True)
+    descriptor = int(libc.syscall(ctypes.c_long(number), b"kfext", ctypes.c_uint(flags)))
+    if descriptor < 0:
+        raise OSError(ctypes.get_errno(), "memfd_create failed")
+    return descriptor

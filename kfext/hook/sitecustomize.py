@@ -5,6 +5,7 @@ Whatever goes wrong here, the job must not notice.
 
 import os
 import sys
+from contextlib import suppress
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 
@@ -27,5 +28,6 @@ try:
 
     kfext_hook.start.start()
 except Exception as error:
-    sys.stderr.write(f"kfext: this process does not give way on its GPU: {error!r}\n")
+    with suppress(Exception):  # stderr may be closed
+        sys.stderr.write(f"kfext: this process does not give way on its GPU: {error!r}\n")
 _run_the_next()

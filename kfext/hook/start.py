@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
 
@@ -12,12 +13,15 @@ from .device import Cuda, Device
 from .gate import Gate
 from .high import High
 from .importing import when_imported
+from .keras_calls import Fits
 from .link import Link
 from .low import Low
 from .orders import Orders
 from .page import Page
 from .pythonpath import restore
-from .torch_calls import hide_from_scripts
+from .switch import Switch
+from .torch_calls import TorchCalls
+from .torch_scripts import hide_from_scripts
 from .words import LAYOUT, VERSION
 
 PRIORITY, SOCKET = "KFEXT_GPU_PRIORITY", "KFEXT_GPU_SOCKET"
@@ -27,22 +31,36 @@ DEVICE = "KFEXT_GPU_DEVICE"
 """MODULE:CLASS of what plays a card in tests; the class takes the module torch."""
 HIGH = "high"
 
+_SWITCH = Switch()
+
 
 def start() -> None:
     """Have the process hooked when it imports a framework. Raises nothing that can be foreseen."""
     restore(os.environ.get(RECORDED, ""))
-    if os.environ.get(SOCKET):
-        when_imported({"torch": _on_torch})
+    if not os.environ.get(SOCKET):
+        return
+    installs: dict[str, Callable[[ModuleType], None]] = {"torch": _on_torch}
+    if os.environ.get(PRIORITY) == HIGH:
+        installs.update({"keras": _on_keras, "tf_keras": _on_keras})
+    when_imported(installs)
 
 
 def _on_torch(torch: ModuleType) -> None:
     device = _device(torch)
     hide_from_scripts(torch)
-    hooked: High | Low
+    calls = TorchCalls(torch, device, _SWITCH)
     if os.environ.get(PRIORITY) == HIGH:
-        hooked = High(torch, device, lambda: _join_high(device))
+        _keep(High(calls, device, lambda: _join_high(device.memory)))
     else:
-        hooked = Low(torch, device, lambda: _join_low(device))
+        _keep(Low(calls, device, lambda: _join_low(device)))
+
+
+def _on_keras(keras: ModuleType) -> None:
+    _keep(Fits(keras, _SWITCH, lambda: _join_high(lambda: 0)))
+
+
+def _keep(hooked: High | Low | Fits) -> None:
+    _SWITCH.at_end(hooked.stop)
     # A worker of a DataLoader must not write to the page of the process that started it.
     os.register_at_fork(after_in_child=hooked.leave)
 
@@ -62,15 +80,15 @@ def _page() -> Page:
     return page
 
 
-def _join_high(device: Device) -> Beacon:
+def _join_high(memory: Callable[[], int]) -> Beacon:
     own = _page()
-    beacon = Beacon(own.words, device)
+    beacon = Beacon(own.words, memory=memory, fail=_SWITCH.turn_off)
     atexit.register(beacon.stop)
-    Link(os.environ[SOCKET], own=own, role=HIGH, take=beacon.take)
+    Link(os.environ[SOCKET], own=own, take=beacon.take)
     return beacon
 
 
-def _join_low(device: Device) -> tuple[Gate, memoryview]:
+def _join_low(device: Device) -> Gate:
     own, orders = _page(), Orders()
-    Link(os.environ[SOCKET], own=own, role="low", take=orders.take)
-    return Gate(own.words, orders, device), own.words
+    Link(os.environ[SOCKET], own=own, take=orders.take)
+    return Gate(own.words, orders, device)

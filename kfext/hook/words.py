@@ -23,20 +23,20 @@ MICRO_STEPS = 7
 """How many micro-steps were begun."""
 LONGEST_NS = 8
 """How long the longest of the last calibration took on the card."""
-WAITED_NS = 9
-"""For how long micro-steps have waited for the gate."""
-WORKED_NS = 14
-"""For how long the process has been between two gates, in all."""
-ASKING = 15
+ASKING = 9
 """1 while a micro-step waits for the gate, else 0."""
-INTRUDED = 10
+WAITED_NS = 10
+"""For how long micro-steps have waited for the gate."""
+WORKED_NS = 11
+"""For how long the process has been between two gates, in all."""
+INTRUDED = 12
 """How many micro-steps were begun while the job of high priority was busy."""
-INTRUDED_NS = 11
+INTRUDED_NS = 13
 """How long those took, in all."""
-MEMORY = 12
+MEMORY = 14
 """Bytes of the card that the process has reserved."""
-HOOKED = 13
-"""What the hook could do: one of the numbers below."""
+HOOKED = 15
+"""What the hook does at the gate: nothing if 0, else one of the numbers below."""
 
 WATCHING, READY, COARSE = 1, 2, 3
 """HOOKED: calibrating; at its boundaries; some micro-step is longer than it should be."""
@@ -53,7 +53,7 @@ TURN = 4
 ALLOWANCE_NS = 5
 """For how long, in all since the start, it may work while the job of high priority is busy."""
 TICKETS = 6
-"""How many steps, in all since the start, it may begin while the gate is shut."""
+"""Rises by one for each step that it may begin while it would have to wait; see `Orders.word`."""
 
 OPEN, GATED, SHUT = 0, 1, 2
 """MODE: always; while the job of high priority is idle; never, but for tickets."""

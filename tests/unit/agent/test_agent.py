@@ -79,7 +79,7 @@ class Job:
         self.own, self.orders, self.bells = Page.make(), Orders(), 0
         self.own.words[words.LAYOUT] = words.VERSION
         take = self._rung if pod == "high" else self.orders.take
-        Link(path, own=self.own, role=pod, take=take)
+        Link(path, own=self.own, take=take)
 
     def _rung(self, message: dict[str, object], _: list[int]) -> None:
         self.bells = int(str(message["bells"]))

@@ -80,7 +80,7 @@ async def test_a_process_comes_through_the_folder_of_its_pod_and_goes(house: Hou
 
 async def test_a_hook_finds_the_next_agent_in_the_same_folder(house: House) -> None:
     house.doors.open("a")
-    Link(str(house.root / "a/agent"), own=page(), role="low", take=lambda *_: None)
+    Link(str(house.root / "a/agent"), own=page(), take=lambda *_: None)
     await house.until(lambda one: len(one.inside) == 1)
     house.doors.close("a")
     await house.until(lambda one: not one.inside)

@@ -3,7 +3,7 @@
 import threading
 from dataclasses import dataclass, field
 
-from kfext.hook.device import Marker
+from kfext.hook.device import TimedMarker
 
 
 @dataclass(slots=True)
@@ -18,21 +18,30 @@ class FakeMarker:
         self.waits += 1
         assert self.reached.wait(10)
 
-    def seconds_since(self, earlier: Marker) -> float:
+    def seconds_since(self, earlier: TimedMarker) -> float:
         assert isinstance(earlier, FakeMarker)
         return self.at - earlier.at
 
 
 @dataclass(slots=True)
 class FakeCard:
-    """Gives out markers; those of an `instant` card are reached at once."""
+    """Gives out markers; those of an `instant` card are reached at once.
+
+    `uses`: whether the process has begun to use it; `captures`: records instead of running.
+    """
 
     instant: bool = False
+    uses: bool = True
+    captures: bool = False
     clock: float = 0.0
+    asked: int = 0
     given: list[FakeMarker] = field(default_factory=list)
 
     def ready(self) -> bool:
-        return True
+        return self.uses
+
+    def capturing(self) -> bool:
+        return self.captures
 
     def mark(self) -> FakeMarker:
         marker = FakeMarker(self.clock)
@@ -42,4 +51,5 @@ class FakeCard:
         return marker
 
     def memory(self) -> int:
+        self.asked += 1
         return 1 << 20

@@ -1,7 +1,7 @@
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from time import monotonic, sleep
 
@@ -24,19 +24,28 @@ def page() -> memoryview:
 
 
 @pytest.fixture
-def beacon(page: memoryview, card: FakeCard) -> Iterator[Beacon]:
-    made = Beacon(page, card)
+def failed() -> list[Exception]:
+    return []
+
+
+@pytest.fixture
+def beacon(page: memoryview, card: FakeCard, failed: list[Exception]) -> Iterator[Beacon]:
+    made = Beacon(page, memory=card.memory, fail=failed.append)
     yield made
     for marker in card.given:
         marker.reached.set()
     made.stop()
 
 
-def until_idle(page: memoryview) -> None:
+def until(condition: Callable[[], object]) -> None:
     deadline = monotonic() + 10
-    while page[words.BUSY]:
+    while not condition():
         assert monotonic() < deadline
         sleep(0.001)
+
+
+def until_idle(page: memoryview) -> None:
+    until(lambda: not page[words.BUSY])
 
 
 def test_the_card_is_busy_from_the_first_call_until_the_work_has_ended(
@@ -44,7 +53,7 @@ def test_the_card_is_busy_from_the_first_call_until_the_work_has_ended(
 ) -> None:
     assert not page[words.BUSY]
     beacon.begin()
-    beacon.end()
+    beacon.end(card.mark())
     assert page[words.BUSY]
     card.given[0].reached.set()
     until_idle(page)
@@ -55,13 +64,12 @@ def test_work_that_is_given_meanwhile_keeps_it_busy(
     beacon: Beacon, page: memoryview, card: FakeCard
 ) -> None:
     beacon.begin()
-    beacon.end()
+    beacon.end(card.mark())
     beacon.begin()
     card.given[0].reached.set()
-    beacon.end()
+    beacon.end(card.mark())
     second = card.given[1]
-    while not second.waits:  # the first one has been dealt with
-        sleep(0.001)
+    until(lambda: second.waits)  # the first one has been dealt with
     assert page[words.BUSY]
     second.reached.set()
     until_idle(page)
@@ -71,7 +79,7 @@ def test_when_it_becomes_idle_all_that_wait_are_woken(beacon: Beacon, card: Fake
     pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(3)]
     beacon.take({"bells": 3}, [rung.detach() for rung, _ in pairs])
     beacon.begin()
-    beacon.end()
+    beacon.end(card.mark())
     card.given[0].reached.set()
     for _, heard in pairs:
         heard.settimeout(10)
@@ -90,7 +98,7 @@ def test_a_peer_that_reads_nothing_stalls_neither_the_job_nor_the_others(
     rung.setblocking(True)  # the mode of a descriptor is shared: the peer can set it too
     beacon.take({"bells": 2}, [rung.detach(), other.detach()])
     beacon.begin()
-    beacon.end()
+    beacon.end(card.mark())
     card.given[0].reached.set()
     until_idle(page)
     heard.settimeout(10)
@@ -114,11 +122,80 @@ def test_an_eventfd_would_let_a_peer_stall_the_job() -> None:
 
 
 def test_steps_are_counted_and_life_is_shown(beacon: Beacon, page: memoryview) -> None:
-    beacon.begin()
     beacon.step()
     assert page[words.STEPS] == 1
-    deadline = monotonic() + 10
-    while not page[words.PULSE]:
-        assert monotonic() < deadline
-        sleep(0.01)
-    assert page[words.MEMORY] == 1 << 20
+    until(lambda: page[words.PULSE])
+    until(lambda: page[words.MEMORY] == 1 << 20)
+
+
+def test_the_card_becomes_idle_after_more_calls_than_can_wait(
+    beacon: Beacon, page: memoryview, card: FakeCard
+) -> None:
+    for _ in range(200):
+        beacon.begin()
+        beacon.end(card.mark())
+    for marker in card.given:
+        marker.reached.set()
+    until_idle(page)
+
+
+def test_an_end_that_comes_late_does_not_hide_the_work_begun_since(
+    beacon: Beacon, page: memoryview, card: FakeCard
+) -> None:
+    first, second = beacon.begin(), beacon.begin()
+    beacon.end(card.mark(), first)
+    beacon.end(card.mark(), second)
+    card.given[0].reached.set()
+    until(lambda: card.given[1].waits)
+    assert page[words.BUSY]
+    card.given[1].reached.set()
+    until_idle(page)
+
+
+def test_memory_that_is_not_known_does_not_end_the_signs_of_life(
+    page: memoryview, failed: list[Exception]
+) -> None:
+    beacon = Beacon(page, memory=lambda: 1 // 0, fail=failed.append)
+    for _ in range(2):
+        page[words.PULSE] = 0
+        until(lambda: page[words.PULSE])
+    beacon.stop()
+
+
+def test_an_error_while_it_waits_shows_an_idle_card_and_is_reported(
+    beacon: Beacon, page: memoryview, failed: list[Exception]
+) -> None:
+    class Broken:
+        def wait(self) -> None:
+            raise RuntimeError("the card is lost")
+
+    beacon.begin()
+    beacon.end(Broken())
+    until(lambda: failed)
+    assert not page[words.BUSY]
+    assert str(failed[0]) == "the card is lost"
+    beacon.begin()
+    assert not page[words.BUSY]
+
+
+def test_no_thread_is_left_when_it_has_stopped(
+    page: memoryview, card: FakeCard, failed: list[Exception]
+) -> None:
+    before = threading.active_count()
+    beacon = Beacon(page, memory=card.memory, fail=failed.append)
+    beacon.begin()
+    beacon.stop()
+    assert threading.active_count() == before
+    assert not page[words.BUSY]
+
+
+def test_the_end_of_a_fork_leaves_the_page_of_its_parent_alone(
+    beacon: Beacon, page: memoryview
+) -> None:
+    beacon.begin()
+    child = os.fork()
+    if not child:
+        beacon.stop()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert page[words.BUSY]

@@ -1,10 +1,13 @@
+import fcntl
+import resource
 import socket
 import threading
-from time import monotonic, monotonic_ns, sleep
+from time import monotonic_ns
 
 import pytest
 
-from kfext.hook import words
+from kfext.hook import gate as module
+from kfext.hook import pulse, words
 from kfext.hook.gate import Gate
 from kfext.hook.orders import Orders
 from kfext.hook.page import Page
@@ -130,15 +133,106 @@ def test_two_micro_steps_are_on_the_card_at_most() -> None:
     assert ends(entering)
 
 
+def test_a_ticket_is_honoured_while_the_gate_waits_for_the_other_job_too() -> None:
+    trial = Trial()
+    trial.high(busy=True)
+    entering = trial.entering()
+    assert stays(entering)
+    trial.order(words.TICKETS, 1)
+    assert ends(entering)
+    trial.gate.enter()
+    trial.gate.step()
+    assert stays(trial.entering())
+
+
+def test_a_ticket_ends_after_a_second_of_work() -> None:
+    trial = Trial()
+    trial.high(busy=True)
+    trial.order(words.TICKETS, 1)
+    trial.gate.enter()
+    trial.own[words.WORKED_NS] += 9 * 10**8
+    trial.gate.enter()
+    trial.own[words.WORKED_NS] += 10**8
+    assert stays(trial.entering())
+
+
+def test_tickets_that_were_not_needed_are_not_kept() -> None:
+    trial = Trial()
+    trial.high(busy=False)
+    trial.order(words.TICKETS, 5)
+    trial.gate.enter()
+    trial.high(busy=True)
+    assert stays(trial.entering())
+
+
 @pytest.mark.parametrize("busy", [True, False])
-def test_without_an_agent_the_job_paces_itself_and_still_gives_way(*, busy: bool) -> None:
+def test_without_an_agent_the_job_still_gives_way(*, busy: bool) -> None:
     trial = Trial(lease=-1)
     trial.high(busy=busy)
     entering = trial.entering()
     assert stays(entering) is busy
     trial.high(busy=False)
     assert ends(entering)
-    sleep(0.05)  # the micro-step
-    began = monotonic()
+
+
+class Clock:
+    """Stands still, but for sleeps."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = monotonic_ns()
+        self.slept: list[float] = []
+        for one in (module, pulse):
+            monkeypatch.setattr(one, "monotonic_ns", lambda: self.now)
+        monkeypatch.setattr(module, "sleep", self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(round(seconds, 3))
+        self.now += int(seconds * 1e9)
+
+
+def test_without_an_agent_each_rest_is_four_times_the_work_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trial, clock = Trial(lease=-1), Clock(monkeypatch)
     trial.gate.enter()
-    assert monotonic() - began >= 0.2
+    for _ in range(5):
+        clock.now += 10**7  # the micro-step
+        trial.gate.enter()
+    assert clock.slept == [0.04] * 5
+    assert trial.own[words.WORKED_NS] == 5 * 10**7
+
+
+def test_the_memory_is_asked_for_five_times_a_second_at_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trial, clock = Trial(), Clock(monkeypatch)
+    for _ in range(100):
+        clock.now += 10**7
+        trial.gate.enter()
+    assert trial.card.asked == 5
+    assert trial.own[words.MEMORY] == 1 << 20
+
+
+def test_a_bell_whose_descriptor_is_above_1023_is_heard() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    try:
+        trial = Trial()
+        bell = trial.orders.bell
+        assert bell is not None
+        trial.orders.bell = socket.socket(fileno=fcntl.fcntl(bell, fcntl.F_DUPFD, 1500))
+        trial.high(busy=True)
+        entering = trial.entering()
+        assert stays(entering)
+        trial.high(busy=False)
+        assert ends(entering)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_gate_that_is_abandoned_shows_it() -> None:
+    trial = Trial()
+    trial.gate.calibrated(longest=0.004, wanted=0.005)
+    assert trial.own[words.HOOKED] == words.READY
+    trial.gate.abandon()
+    assert trial.own[words.HOOKED] == 0

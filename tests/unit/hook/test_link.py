@@ -1,6 +1,7 @@
 import json
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from queue import SimpleQueue
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kfext.hook import link as module
 from kfext.hook.link import LONGEST, Link, receive, send
 from kfext.hook.page import Page
 
@@ -32,11 +34,11 @@ def open_descriptors() -> int:
 def test_descriptors_arrive_beside_their_message(pair: Pair) -> None:
     page = Page.make()
     assert page.descriptor is not None
-    send(pair[0], {"role": "low"}, [page.descriptor])
+    send(pair[0], {"bells": 1}, [page.descriptor])
     found = receive(pair[1])
     assert found is not None
     message, (arrived,) = found
-    assert message == {"role": "low"}
+    assert message == {"bells": 1}
     assert inode(arrived) == inode(page.descriptor)
     assert not os.get_inheritable(arrived)
 
@@ -67,7 +69,7 @@ def test_the_end_is_none(pair: Pair) -> None:
 def test_a_link_greets_each_agent_that_it_finds_and_takes_what_that_sends(tmp_path: Path) -> None:
     path, own = str(tmp_path / "agent"), Page.make()
     taken: SimpleQueue[dict[str, Any]] = SimpleQueue()
-    Link(path, own=own, role="high", take=lambda message, _: taken.put(message))
+    Link(path, own=own, take=lambda message, _: taken.put(message))
     for life in range(2):  # the agent begins after the job, and again
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
             listening.bind(path)
@@ -79,10 +81,27 @@ def test_a_link_greets_each_agent_that_it_finds_and_takes_what_that_sends(tmp_pa
                 found = receive(agent)
                 assert found is not None
                 message, (page,) = found
-                assert message == {"role": "high", "pid": os.getpid()}
+                assert message == {}
                 assert own.descriptor is not None
                 assert inode(page) == inode(own.descriptor)
                 os.close(page)
                 send(agent, {"bells": life}, [])
                 assert taken.get(timeout=20) == {"bells": life}
         os.unlink(path)
+
+
+def test_a_job_tries_again_at_least_each_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: SimpleQueue[float] = SimpleQueue()
+
+    def pause(seconds: float) -> None:
+        pauses.put(seconds)
+        if pauses.qsize() == 10:
+            threading.Event().wait()  # for ever
+
+    monkeypatch.setattr(module, "sleep", pause)
+    Link(str(tmp_path / "nobody"), own=Page.make(), take=lambda *_: None)
+    tried = [pauses.get(timeout=20) for _ in range(10)]
+    assert tried == sorted(tried)
+    assert tried[-1] == 1.0

@@ -44,6 +44,16 @@ WORDS: dict[str, Case] = {
     "the gate is shut although the card is idle": Case(WAIT, {**SHUT, words.TICKETS: 0}),
     "the gate is shut, and a ticket is left": Case(TICKET, SHUT, BUSY, tickets=2),
     "the gate is shut, and no ticket is left": Case(WAIT, SHUT, BUSY, tickets=3),
+    "it is busy, and a ticket was given while the process waits": Case(
+        TICKET, {**GATED, words.TICKETS: 3}, BUSY, tickets=2
+    ),
+    "the agent counts its tickets from the start again": Case(
+        TICKET, {**SHUT, words.TICKETS: 0}, BUSY, tickets=3
+    ),
+    "a ticket is not needed": Case(PASS, {**GATED, words.TICKETS: 3}, {**BUSY, words.BUSY: 0}),
+    "the agent is dead, and left a ticket": Case(
+        WAIT, {words.LEASE: NOW, words.TICKETS: 3}, BUSY, tickets=2
+    ),
     "it is another sharer's turn": Case(WAIT, {**LED, words.TURN: NOW}),
     "the agent is dead, the card idle": Case(PASS, {words.LEASE: NOW}),
     "the agent is dead, the card busy": Case(WAIT, {words.LEASE: NOW}, BUSY),

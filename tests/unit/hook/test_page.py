@@ -69,6 +69,31 @@ def test_a_reader_sees_what_the_owner_stores() -> None:
         reader.words[5] = 0
 
 
+def test_a_python_that_was_built_with_an_old_glibc_makes_the_same_page(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+    for name in ("F_ADD_SEALS", "F_GET_SEALS", "F_SEAL_SHRINK", "F_SEAL_GROW", "F_SEAL_SEAL"):
+        monkeypatch.delattr(fcntl, name)
+    page = Page.make()
+    assert not os.get_inheritable(descriptor_of(page))
+    for attack in (map_writable, write, cut_off, make_longer):
+        with pytest.raises(PermissionError):
+            attack(descriptor_of(page))
+    page.words[3] = 7
+    assert Page.of(os.dup(descriptor_of(page))).words[3] == 7
+
+
+def test_where_no_page_can_be_made_the_error_names_the_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+    other = os.uname_result(("Linux", "node", "5.10", "#1", "s390x"))
+    monkeypatch.setattr(os, "uname", lambda: other)
+    with pytest.raises(OSError, match="cannot make a memfd on s390x"):
+        Page.make()
+
+
 def pipe() -> int:
     reading, writing = os.pipe()
     os.close(writing)

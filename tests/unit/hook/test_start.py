@@ -106,6 +106,43 @@ print(framework.made)
     assert run(code, PYTHONPATH=f"{hook}:{theirs}") == "[1, 2]\n"
 
 
+_INSTALLS = """
+from importlib.util import find_spec
+from kfext_hook.importing import when_imported
+made = []
+when_imported({"framework": lambda module: made.append(module.mark)})
+"""
+
+
+def test_who_looks_for_a_framework_before_the_import_leaves_it_hooked(
+    hook: Path, tmp_path: Path
+) -> None:
+    theirs = module(tmp_path / "theirs", "framework", "mark = 7")
+    code = f"""{_INSTALLS}
+assert find_spec("framework").origin == find_spec("framework").loader.path
+assert made == []
+import framework, importlib
+importlib.reload(framework)
+print(made)
+"""
+    assert run(code, PYTHONPATH=f"{hook}:{theirs}") == "[7]\n"
+
+
+def test_an_import_that_is_tried_again_after_an_error_is_hooked(hook: Path, tmp_path: Path) -> None:
+    text = "import sys\nassert sys.argv[1:]\nmark = 7"
+    theirs = module(tmp_path / "theirs", "framework", text)
+    code = f"""{_INSTALLS}
+import sys
+try:
+    import framework
+except AssertionError:
+    sys.argv.append("now")
+import framework
+print(made)
+"""
+    assert run(code, PYTHONPATH=f"{hook}:{theirs}") == "[7]\n"
+
+
 @pytest.mark.parametrize("flag", ["-S", "-E", "-I"])
 def test_who_turns_site_or_the_environment_off_is_not_hooked(hook: Path, flag: str) -> None:
     code = "import sys; print('kfext_hook' in sys.modules)"

@@ -1,0 +1,46 @@
+"""Models whose trainings a hook could change: PyTorch 1.13 or later."""
+
+from __future__ import annotations  # runs with Python 3.8 too
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+
+class Block(nn.Module):
+    """A residual block with ReLU in place, which full-backward hooks of modules break."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(channels, channels, 3, padding=1)
+        self.norm = nn.BatchNorm2d(channels)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1)
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the images after the block."""
+        out = self.relu(self.norm(self.first(images)))
+        return self.relu(self.second(out) + images)
+
+
+def residual() -> nn.Module:
+    """Return a small network of such blocks."""
+    torch.manual_seed(1)
+    ends = [nn.Flatten(), nn.Linear(8 * 8 * 8, 10)]
+    return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), Block(8), Block(8), *ends)
+
+
+class Checkpointed(nn.Module):
+    """Runs its parts again within backward, and returns tensors deep within other things."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = residual()
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def forward(self, images: torch.Tensor) -> dict[str, list[torch.Tensor]]:
+        """Return the outcome, and a parameter as it is."""
+        out = images.requires_grad_()
+        for part in self.parts:
+            out = checkpoint(part, out)
+        return {"outcomes": [out, self.scale]}

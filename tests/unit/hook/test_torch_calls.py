@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kfext.hook.switch import Switch
+from kfext.hook.torch_calls import TorchCalls, tensors
+from tests.unit.hook.card import FakeCard
+
+
+class Tensor:
+    """A tensor; `grad_fn` is None for a parameter."""
+
+    def __init__(self, *, grad_fn: object = "Relu", requires_grad: bool = True) -> None:
+        self.grad_fn, self.requires_grad = grad_fn, requires_grad
+        self.hooks: list[Callable[[object], None]] = []
+
+    def register_hook(self, hook: Callable[[object], None]) -> None:
+        self.hooks.append(hook)
+
+
+class Module:
+    """A module with parameters, to which much refers."""
+
+    def __init__(self) -> None:
+        self.weight = Tensor(grad_fn=None)
+
+
+class CUDAGraph:
+    def replay(self, *, fails: bool = False) -> str:
+        if fails:
+            raise RuntimeError("the graph was reset")
+        return "replayed"
+
+
+class FakeTorch:
+    """PyTorch as far as the hook looks; `compiling`: torch.compile is tracing."""
+
+    Tensor = Tensor
+
+    def __init__(self) -> None:
+        self.compiling = False
+        self.compiler = SimpleNamespace(is_compiling=lambda: self.compiling)
+        self.nn = SimpleNamespace(Module=Module)
+        graph = type("CUDAGraph", (CUDAGraph,), {})
+        self.cuda = SimpleNamespace(CUDAGraph=graph)
+
+
+class Trial:
+    def __init__(self) -> None:
+        self.torch, self.card, self.done = FakeTorch(), FakeCard(), list[str]()
+        self.calls = TorchCalls(self.torch, self.card, Switch())
+
+    def note(self, what: str) -> Callable[..., None]:
+        return lambda *_: self.done.append(what)
+
+
+@pytest.fixture
+def trial() -> Trial:
+    return Trial()
+
+
+@dataclass
+class Result:
+    loss: Tensor
+    held: Any = None
+
+
+def test_tensors_are_found_in_all_that_modules_return() -> None:
+    one, two, three, four = (Tensor() for _ in range(4))
+    value = {"loss": one, "more": [two, {"deep": (Result(three, held={"deeper": [four]}),)}]}
+    found = list(tensors(FakeTorch(), value))
+    assert found == [one, two, three, four]
+
+
+def test_what_refers_to_itself_or_to_a_model_is_no_endless_search() -> None:
+    inner = Tensor()
+    value: list[Any] = [inner, Module()]
+    value.append(value)
+    assert set(tensors(FakeTorch(), value)) == {inner}
+    many = list(tensors(FakeTorch(), [[Tensor() for _ in range(1000)] for _ in range(1000)]))
+    assert len(many) < 1000
+
+
+LEAVES: dict[str, Tensor] = {
+    "a parameter, whose hook would stay for ever": Tensor(grad_fn=None),
+    "what needs no gradient": Tensor(requires_grad=False),
+}
+
+
+@pytest.mark.parametrize("leaf", LEAVES.values(), ids=LEAVES)
+def test_backward_is_not_announced_by(trial: Trial, leaf: Tensor) -> None:
+    result = Tensor()
+    trial.calls.on_backward((leaf, result), trial.note("backward"))
+    assert leaf.hooks == []
+    assert result.hooks[0](object()) is None
+    assert trial.done == ["backward"]
+
+
+def test_a_replay_is_announced_before_and_after_and_stays_what_it_is(trial: Trial) -> None:
+    trial.calls.on_replays(trial.note("before"), trial.note("after"))
+    graph = trial.torch.cuda.CUDAGraph()
+    assert graph.replay() == "replayed"
+    with pytest.raises(RuntimeError, match="the graph was reset"):
+        graph.replay(fails=True)
+    assert trial.done == ["before", "after"] * 2
+
+
+def test_nothing_is_heard_while_a_graph_is_captured(trial: Trial) -> None:
+    result = Tensor()
+    trial.calls.on_backward(result, trial.note("backward"))
+    trial.card.captures = True
+    result.hooks[0](object())
+    assert trial.done == []
+
+
+def test_nothing_is_heard_while_torch_compile_traces(trial: Trial) -> None:
+    result = Tensor()
+    trial.calls.on_backward(result, trial.note("backward"))
+    trial.torch.compiling = True
+    result.hooks[0](object())
+    assert trial.done == []
+
+
+def test_an_error_of_a_hook_ends_all_hooks_and_no_training(
+    trial: Trial, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = Tensor(), Tensor()
+    trial.calls.on_backward(first, lambda: 1 // 0)  # type: ignore[arg-type]
+    trial.calls.on_backward(second, trial.note("backward"))
+    first.hooks[0](object())
+    second.hooks[0](object())
+    assert trial.done == []
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_torch_2_0_says_elsewhere_whether_it_compiles(
+    monkeypatch: pytest.MonkeyPatch, *, known: bool
+) -> None:
+    torch = FakeTorch()
+    del torch.compiler
+    torch.compile = None  # type: ignore[attr-defined]
+    dynamo = ModuleType("torch._dynamo")
+    if known:
+        dynamo.is_compiling = lambda: True  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
+    monkeypatch.setitem(sys.modules, "torch._dynamo", dynamo)
+    result, done = Tensor(), list[int]()
+    calls = TorchCalls(torch, FakeCard(), Switch())
+    calls.on_backward(result, lambda: done.append(1))
+    result.hooks[0](object())
+    assert done == ([] if known else [1])
+
+
+def test_the_steps_of_1_13_are_announced_under_a_scheduler_too(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Optimizer:
+        def step(self) -> None: ...
+
+    class Descent(Optimizer):
+        def step(self) -> str:  # type: ignore[override]
+            return "stepped"
+
+    trial.torch.optim = SimpleNamespace(Optimizer=Optimizer)  # type: ignore[attr-defined]
+    for name in ("torch", "torch.optim", "torch.optim.optimizer"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    trial.calls.on_optimizers(trial.note("before"), trial.note("after"))
+    made = [Descent() for _ in range(3)]
+    made[0].step = made[0].step  # type: ignore[method-assign]
+    assert [one.step() for one in made] == ["stepped"] * 3
+    assert trial.done == ["before", "after"] * 3
