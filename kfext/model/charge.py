@@ -4,15 +4,17 @@ Source: kubernetes pkg/quota/v1/evaluator/core/pods.go.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kfext.model.podspec import containers_of, is_best_effort, pod_limits, pod_requests
 from kfext.model.quantity import CPU, MEMORY, PODS
 from kfext.model.tolerant import mapping, sequence, text
+from kfext.names import NATIVE_GPU
 
 EPHEMERAL_STORAGE = "ephemeral-storage"
 REQUESTS, LIMITS = "requests.", "limits."
+GPUS = REQUESTS + NATIVE_GPU
 _NATIVE = (CPU, MEMORY, EPHEMERAL_STORAGE)
 
 
@@ -30,6 +32,7 @@ class PodCharge:
     `terminating`: whether activeDeadlineSeconds is set.
     `cross_namespace_affinity`: whether an affinity term names other namespaces.
     `priority_class`: the pod's priorityClassName, empty if unset.
+    `parts`: the hundredths of a GPU that it shares, which only kfext counts.
     """
 
     usage: tuple[tuple[str, int], ...] = ()
@@ -38,6 +41,12 @@ class PodCharge:
     terminating: bool = False
     cross_namespace_affinity: bool = False
     priority_class: str = ""
+    parts: int = 0
+
+    def sharing(self, parts: int) -> "PodCharge":
+        """Return the charge of the pod if it has so many hundredths of its one GPU instead."""
+        others = (one for one in self.usage if one[0] != GPUS)
+        return replace(self, usage=tuple(others), parts=parts)
 
 
 def pod_charge(spec: Mapping[str, Any]) -> PodCharge:

@@ -114,6 +114,10 @@ class Cards:
             ),
         )
 
+    def jobs(self) -> Collection[str]:
+        """Return the uids of the jobs that need GPUs for slots."""
+        return self._wanted.keys()
+
     def wanted(self) -> Mapping[Place, Tolerations]:
         """Return for which slots jobs need GPUs, and what the first of these jobs tolerates."""
         wanted: dict[Place, Tolerations] = {}

@@ -62,6 +62,7 @@ class Quotas:
         return QuotaView(
             quotas=tuple(quotas.values()),
             pending=self._pending(namespace, but=tracked),
+            sharing=self._sharing(namespace),
             default_class=default_class(classes).name,
             defaulted=self._ranges[namespace] > 0,
         )
@@ -73,6 +74,18 @@ class Quotas:
             tracked = self._cluster.jobs[uid]
             if tracked.job.namespace == namespace and tracked is not but:
                 total += demand(tracked.job, self._cluster.pods(uid))
+        return total
+
+    def _sharing(self, namespace: str) -> Counter[PodCharge]:
+        """Return the pods of a namespace that have parts of GPUs."""
+        total: Counter[PodCharge] = Counter()
+        for uid in self._cluster.books.cards.jobs():
+            tracked = self._cluster.jobs.get(uid)
+            if tracked is not None and tracked.job.namespace == namespace:
+                groups = {group.type.lower(): group for group in tracked.job.groups}
+                pods = self._cluster.pods(uid)
+                types = (one.replica.type for one in pods if one.replica and not one.finished)
+                total.update(groups[type_].charge for type_ in types if type_ in groups)
         return total
 
 

@@ -40,7 +40,8 @@ def as_sharing(job: TrainingJob, plan: Plan | None) -> TrainingJob:
         share = shares.get(group.type.lower())
         counts = _counts(group.requests, share.need if share else None, needs=needs, whole=whole)
         own = {name: n for name, n in group.requests.items() if not share or name != NATIVE_GPU}
-        groups.append(replace(group, requests={**own, **dict(counts)}, share=share))
+        charge = group.charge.sharing(share.units) if share else group.charge
+        groups.append(replace(group, requests={**own, **dict(counts)}, share=share, charge=charge))
     return replace(job, groups=tuple(groups))
 
 

@@ -29,6 +29,7 @@ class QuotaView:
 
     quotas: tuple[Quota, ...] = ()
     pending: Demand = field(default_factory=dict)
+    sharing: Demand = field(default_factory=dict)
     default_class: str = ""
     defaulted: bool = True
 
@@ -38,6 +39,7 @@ class QuotaView:
             need,
             self.quotas,
             pending=self.pending,
+            sharing=self.sharing,
             default_class=self.default_class,
             defaulted=self.defaulted,
         )

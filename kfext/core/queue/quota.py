@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
-from kfext.model.charge import PodCharge
+from kfext.model.charge import GPUS, PodCharge
+from kfext.model.gpu_slots import UNITS
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod
 from kfext.model.quantity import human
@@ -45,6 +46,7 @@ def shortage(
     quotas: Iterable[Quota],
     *,
     pending: Demand = _NOTHING,
+    sharing: Demand = _NOTHING,
     default_class: str = "",
     defaulted: bool,
 ) -> Verdict | None:
@@ -53,6 +55,8 @@ def shortage(
     `need`: the demand of the whole job.
     `quotas`: those of its namespace.
     `pending`: the demand of jobs in the namespace that were started before.
+    `sharing`: the pods there that share GPUs: the parts of GPUs that they have count in no quota of
+        Kubernetes, and count here like whole ones.
     `default_class`: the name of the PriorityClass that pods without one get.
     `defaulted`: whether the namespace may have a LimitRange, which fills in the requests and
         limits that a template leaves out.
@@ -64,12 +68,14 @@ def shortage(
         if not defaulted:
             hopeless += _unstated(quota, own, total=sum(need.values()))
         usage, ahead = _usage(quota, own), _usage(quota, _covered(quota, pending, default_class))
+        parts = _parts(quota, _covered(quota, sharing, default_class))
         for key, wanted in sorted(usage.items()):
-            hard, used = quota.hard[key], quota.used.get(key, 0)
+            hard = quota.hard[key] * _scale(key)
+            used = quota.used.get(key, 0) * _scale(key) + parts[key]
             if wanted > hard:
                 hopeless.append(_never(quota, key, wanted))
             elif used + ahead[key] + wanted > hard:
-                for_now.append(_not_now(quota, key, wanted=wanted, ahead=ahead[key]))
+                for_now.append(_not_now(quota, key, used=used, wanted=wanted, ahead=ahead[key]))
     no_fits = [*hopeless, *for_now]
     return Verdict(REASON_QUOTA, "; ".join(no_fits[:_CAUSES])) if no_fits else None
 
@@ -84,14 +90,25 @@ def _covered(quota: Quota, demand_: Demand, default_class: str) -> Demand:
 
 def _usage(quota: Quota, demand_: Demand) -> Counter[str]:
     """Return what pods and their services charge to the resources that the quota limits."""
-    usage: Counter[str] = Counter()
+    usage = _parts(quota, demand_)
     for charge, count in demand_.items():
         for key, number in charge.usage:
             if key in quota.hard:
-                usage[key] += count * number
+                usage[key] += count * number * _scale(key)
         if not quota.rules:  # scopes apply to pods: a quota with a scope counts no services
             usage.update({key: count for key in _PER_REPLICA if key in quota.hard})
     return usage
+
+
+def _parts(quota: Quota, demand_: Demand) -> Counter[str]:
+    """Return the parts of GPUs that pods have, if the quota limits GPUs."""
+    parts = sum(charge.parts * count for charge, count in demand_.items())
+    return Counter({GPUS: parts} if parts and GPUS in quota.hard else {})
+
+
+def _scale(key: str) -> int:
+    """Return in how many parts the amounts of a quota resource are counted here."""
+    return UNITS if key == GPUS else 1
 
 
 def _unstated(quota: Quota, demand_: Demand, *, total: int) -> Iterator[str]:
@@ -109,12 +126,12 @@ def _unstated(quota: Quota, demand_: Demand, *, total: int) -> Iterator[str]:
 def _never(quota: Quota, key: str, wanted: int) -> str:
     return (
         f"the job needs {_number(key, wanted)} {key}, "
-        f"but {_named(quota)} allows only {_number(key, quota.hard[key])} in all"
+        f"but {_named(quota)} allows only {_number(key, quota.hard[key] * _scale(key))} in all"
     )
 
 
-def _not_now(quota: Quota, key: str, *, wanted: int, ahead: int) -> str:
-    hard, used = quota.hard[key], quota.used.get(key, 0)
+def _not_now(quota: Quota, key: str, *, used: int, wanted: int, ahead: int) -> str:
+    hard = quota.hard[key] * _scale(key)
     promised = f", {_number(key, ahead)} promised to jobs just started" if ahead else ""
     short = used + ahead + wanted - hard
     return (
@@ -130,4 +147,6 @@ def _named(quota: Quota) -> str:
 def _number(key: str, number: int) -> str:
     """Return an amount without the name of its resource."""
     resource = resource_of(key)
+    if key == GPUS:
+        return f"{number / UNITS:g}"
     return human(resource, number).removesuffix(resource).rstrip()

@@ -322,3 +322,46 @@ def test_the_order_of_quotas_changes_nothing(
     assert shortage(need, unique, defaulted=False) == shortage(
         dict(reversed(need.items())), unique[::-1], defaulted=False
     )
+
+
+def parts(count: int, hundredths: int) -> Demand:
+    """Pods that share GPUs."""
+    one = {"limits": {"nvidia.com/gpu": "1"}}
+    (charge,) = of(1, resources=one)
+    return {charge.sharing(hundredths): count}
+
+
+PARTS: dict[str, tuple[Demand, dict[str, str], Demand, str | None]] = {
+    "two halves are one GPU": (parts(2, 50), {}, {}, None),
+    "three are more": (
+        parts(3, 50),
+        {},
+        {},
+        "the job needs 1.5 requests.nvidia.com/gpu, but quota team/limit allows only 1 in all",
+    ),
+    "whole GPUs count beside them": (
+        parts(1, 50),
+        {"requests.nvidia.com/gpu": "1"},
+        {},
+        "quota team/limit allows 1 requests.nvidia.com/gpu: 1 used, the job needs 0.5, 0.5 short",
+    ),
+    "what others share counts though Kubernetes does not know it": (
+        parts(1, 50),
+        {},
+        parts(2, 30),
+        "quota team/limit allows 1 requests.nvidia.com/gpu: 0.6 used, the job needs 0.5, 0.1 short",
+    ),
+    "what is left of a GPU": (parts(1, 40), {}, parts(2, 30), None),
+}
+
+
+@pytest.mark.parametrize(("need", "used", "sharing", "want"), PARTS.values(), ids=PARTS)
+def test_parts_of_gpus_count_as_parts(
+    need: Demand, used: dict[str, str], sharing: Demand, want: str | None
+) -> None:
+    limited = quota({"requests.nvidia.com/gpu": "1"}, used)
+    assert said(need, limited, sharing=sharing, defaulted=True) == want
+
+
+def test_parts_do_not_count_where_no_quota_limits_gpus() -> None:
+    assert said(parts(9, 90), quota({"pods": "9"}), sharing=parts(9, 90), defaulted=True) is None
