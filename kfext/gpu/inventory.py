@@ -1,0 +1,47 @@
+"""The port to the cards of a node: which there are, and how they are."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Protocol
+
+PLAYED_BY = "KFEXT_GPU_INVENTORY"
+"""Variable with MODULE:CLASS of what plays the cards of a node without any; unset on all others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A card.
+
+    `memory`: in MiB, all of it.
+    `trouble`: why it takes no sharers, empty if it does.
+    """
+
+    uuid: str
+    memory: int
+    trouble: str = ""
+
+
+class Inventory(Protocol):
+    """The cards of a node."""
+
+    def cards(self) -> list[Card]:
+        """Return every card, in an order that does not change. Raises InventoryError."""
+
+
+class InventoryError(Exception):
+    """The cards cannot be read; the message says why."""
+
+
+def inventory() -> Inventory:
+    """Return the cards of this node. Raises InventoryError if there is no driver."""
+    played = os.environ.get(PLAYED_BY)
+    if played:
+        module, _, name = played.partition(":")
+        made: Inventory = getattr(import_module(module), name)()
+        return made
+    from kfext.gpu.nvml import Nvml  # noqa: PLC0415 - it loads the driver's library
+
+    return Nvml()

@@ -1,0 +1,74 @@
+"""The cards of a node by NVML, NVIDIA's library for managing them."""
+
+from contextlib import suppress
+from typing import Any
+
+import pynvml
+
+from kfext.gpu.inventory import Card, InventoryError
+
+_APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68, 109})
+"""Errors of a program, after which the card is as it was. Source: NVIDIA, "Xid Errors", and
+k8s-device-plugin internal/rm/health.go."""
+_MIB = 2**20
+
+
+class Nvml:
+    """Reads them. A card that has reported an error stays out until the agent starts again."""
+
+    def __init__(self) -> None:
+        try:
+            pynvml.nvmlInit()
+            self._events = pynvml.nvmlEventSetCreate()
+            for handle in _handles():
+                _register(handle, self._events)
+        except pynvml.NVMLError as error:
+            raise InventoryError(f"NVML does not start: {error}") from error
+        self._errors: dict[str, str] = {}
+
+    def cards(self) -> list[Card]:
+        """Return the cards in the order of NVML, which is that of their bus addresses."""
+        try:
+            self._take_events()
+            return [self._card(handle) for handle in _handles()]
+        except pynvml.NVMLError as error:
+            raise InventoryError(f"NVML does not answer: {error}") from error
+
+    def _card(self, handle: Any) -> Card:
+        uuid = pynvml.nvmlDeviceGetUUID(handle)
+        try:
+            memory = pynvml.nvmlDeviceGetMemoryInfo(handle).total // _MIB
+        except pynvml.NVMLError as error:
+            return Card(uuid, 0, f"its memory cannot be read: {error}")
+        trouble = self._errors.get(uuid, "")
+        return Card(uuid, memory, trouble or ("it is split by MIG" if _is_split(handle) else ""))
+
+    def _take_events(self) -> None:
+        """Take in the errors since the last call, without waiting for one."""
+        while True:
+            try:
+                event = pynvml.nvmlEventSetWait_v2(self._events, 0)
+            except pynvml.NVMLError_Timeout:
+                return
+            if event.eventData in _APPLICATION_XIDS:
+                continue
+            uuid = pynvml.nvmlDeviceGetUUID(event.device)
+            self._errors[uuid] = f"it reported Xid {event.eventData}"
+
+
+def _handles() -> list[Any]:
+    number = pynvml.nvmlDeviceGetCount()
+    return [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(number)]
+
+
+def _register(handle: Any, events: Any) -> None:
+    with suppress(pynvml.NVMLError_NotSupported):  # a virtual card may not report errors
+        pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, events)
+
+
+def _is_split(handle: Any) -> bool:
+    try:
+        current, _ = pynvml.nvmlDeviceGetMigMode(handle)
+    except pynvml.NVMLError_NotSupported:
+        return False
+    return bool(current == pynvml.NVML_DEVICE_MIG_ENABLE)

@@ -1,0 +1,64 @@
+"""A fake of NVIDIA's library, as pynvml shows it: the functions that kfext calls, and no others."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pynvml
+
+
+@dataclass
+class FakeCard:
+    uuid: str
+    memory: int = 16 * 2**30
+    split: bool | None = False
+    reports: bool = True
+    lost: bool = False
+
+
+@dataclass
+class FakeNvml:
+    """Its cards, and the errors that they report, as UUID and number."""
+
+    present: list[FakeCard]
+    errors: deque[tuple[str, int]] = field(default_factory=deque)
+    starts: bool = True
+
+    def nvmlInit(self) -> None:
+        if not self.starts:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    def nvmlEventSetCreate(self) -> object:
+        return object()
+
+    def nvmlDeviceRegisterEvents(self, card: FakeCard, kind: int, events: object) -> None:
+        if not card.reports:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+    def nvmlEventSetWait_v2(self, events: object, milliseconds: int) -> Any:
+        assert milliseconds == 0
+        if not self.errors:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_TIMEOUT)
+        uuid, number = self.errors.popleft()
+        (card,) = (card for card in self.present if card.uuid == uuid)
+        return SimpleNamespace(device=card, eventData=number)
+
+    def nvmlDeviceGetCount(self) -> int:
+        return len(self.present)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> FakeCard:
+        return self.present[index]
+
+    def nvmlDeviceGetUUID(self, card: FakeCard) -> str:
+        return card.uuid
+
+    def nvmlDeviceGetMemoryInfo(self, card: FakeCard) -> Any:
+        if card.lost:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+        return SimpleNamespace(total=card.memory)
+
+    def nvmlDeviceGetMigMode(self, card: FakeCard) -> tuple[int, int]:
+        if card.split is None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return int(card.split), int(card.split)

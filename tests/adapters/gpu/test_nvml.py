@@ -1,0 +1,68 @@
+import pynvml
+import pytest
+
+from kfext.gpu import nvml
+from kfext.gpu.inventory import PLAYED_BY, Card, InventoryError, inventory
+from tests.adapters.gpu.fake_nvml import FakeCard, FakeNvml
+
+
+def library(monkeypatch: pytest.MonkeyPatch, *cards: FakeCard, starts: bool = True) -> FakeNvml:
+    fake = FakeNvml(list(cards), starts=starts)
+    called = [name for name in vars(FakeNvml) if name.startswith("nvml")]
+    for name in called:
+        assert callable(getattr(pynvml, name)), "the library has it"
+        monkeypatch.setattr(pynvml, name, getattr(fake, name))
+    return fake
+
+
+TROUBLES: dict[str, tuple[FakeCard, str]] = {
+    "a card that is well": (FakeCard("GPU-1"), ""),
+    "one that knows nothing of MIG": (FakeCard("GPU-1", split=None), ""),
+    "one that reports no errors": (FakeCard("GPU-1", reports=False), ""),
+    "one that is split": (FakeCard("GPU-1", split=True), "it is split by MIG"),
+}
+
+
+@pytest.mark.parametrize(("card", "trouble"), TROUBLES.values(), ids=TROUBLES)
+def test_a_card_as_nvml_shows_it(
+    card: FakeCard, trouble: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library(monkeypatch, card)
+    assert nvml.Nvml().cards() == [Card("GPU-1", 16 * 1024, trouble)]
+
+
+def test_a_card_that_was_lost_takes_nobody_and_the_others_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    library(monkeypatch, FakeCard("GPU-1", lost=True), FakeCard("GPU-2"))
+    lost, well = nvml.Nvml().cards()
+    assert "memory" in lost.trouble
+    assert not well.trouble
+
+
+@pytest.mark.parametrize(("number", "trouble"), [(79, "it reported Xid 79"), (31, "")])
+def test_an_error_of_a_card_keeps_it_out_and_that_of_a_program_does_not(
+    number: int, trouble: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = library(monkeypatch, FakeCard("GPU-1"), FakeCard("GPU-2"))
+    seen = nvml.Nvml()
+    fake.errors.extend([("GPU-2", 31), ("GPU-2", number)])
+    for _ in range(2):
+        assert [card.trouble for card in seen.cards()] == ["", trouble]
+
+
+def test_a_node_without_a_driver_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(PLAYED_BY, raising=False)
+    library(monkeypatch, starts=False)
+    with pytest.raises(InventoryError, match="does not start"):
+        inventory()
+
+
+def test_cards_may_be_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PLAYED_BY, f"{__name__}:Played")
+    assert inventory().cards() == [Card("GPU-played", 1)]
+
+
+class Played:
+    def cards(self) -> list[Card]:
+        return [Card("GPU-played", 1)]
