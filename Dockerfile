@@ -3,13 +3,18 @@
 FROM python:3.11-slim AS build
 WORKDIR /src
 COPY pyproject.toml ./
-RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > requirements.txt \
+RUN python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*project['dependencies'], *project['optional-dependencies']['agent'], sep='\n')" > requirements.txt \
  && pip install --no-cache-dir --prefix /made/dependencies --requirement requirements.txt
 COPY README.md LICENSE ./
 COPY kfext ./kfext
 RUN pip install --no-cache-dir --no-deps --prefix /made/kfext .
 
+# The agent gives it to the containers of jobs, which may have no shell.
+FROM debian:12-slim AS static
+RUN apt-get update && apt-get install --yes --no-install-recommends busybox-static
+
 FROM python:3.11-slim
+COPY --from=static /bin/busybox /usr/local/bin/busybox
 COPY --from=build /made/dependencies /usr/local
 COPY --from=build /made/kfext /usr/local
 ENV PYTHONUNBUFFERED=1

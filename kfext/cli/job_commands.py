@@ -1,4 +1,4 @@
-"""The commands about jobs in a cluster: what became of them, and how they go."""
+"""The commands about jobs in a cluster: what became of them, how they go, and what they share."""
 
 import asyncio
 import functools
@@ -10,6 +10,7 @@ import click
 
 from kfext.cli.cluster import ClusterOptions, cluster_options
 from kfext.cli.explain import explain_job
+from kfext.cli.gpus import list_gpus
 from kfext.cli.metrics import show_metrics
 from kfext.cli.output import fitted
 from kfext.cli.queue import list_queue
@@ -106,6 +107,17 @@ def _show_anew(table: str) -> None:
         click.clear()
         table = fitted(table, shutil.get_terminal_size())
     click.echo(table)
+
+
+@click.command()
+@_output
+@cluster_options
+def gpus(*, output: str, cluster: ClusterOptions) -> None:
+    """List the GPUs that jobs may share, with their sharers and what these lose and get.
+
+    For administrators: it needs permission to list SharedGPUs.
+    """
+    click.echo(asyncio.run(list_gpus(output=output, cluster=cluster)), nl=False)
 
 
 @click.command()

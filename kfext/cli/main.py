@@ -23,6 +23,7 @@ _COMMANDS = (
     job_commands.metrics,
     job_commands.queue,
     job_commands.top,
+    job_commands.gpus,
     job_commands.release,
 )
 

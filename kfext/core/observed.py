@@ -10,9 +10,9 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from kfext.core.gpu.shares import as_template, as_written
 from kfext.core.ledger.fit import NO_SCHEDULE, tolerated
 from kfext.core.ledger.ports import block
+from kfext.core.settings.gpu_shares import as_template, as_written
 from kfext.core.words import listed
 from kfext.model.constraints import Constraints
 from kfext.model.job import TrainingJob

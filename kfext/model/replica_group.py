@@ -40,7 +40,7 @@ class ReplicaGroup:
     `fails`: whether a pod that ends with an error may fail the job: with restartPolicy Never or
         ExitCode.
     `cpu_limit`: the millicores that one pod can use, None if nothing limits it.
-    `share`: what each replica is promised of a GPU, None if it shares none; see core.gpu.shares.
+    `share`: what each replica is promised of a GPU, None if it shares none.
     """
 
     type: str

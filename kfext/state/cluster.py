@@ -8,9 +8,9 @@ a watch event, so that the next decision is not based on outdated objects. The m
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kfext.core.gpu.shares import as_sharing
 from kfext.core.observed import as_observed
 from kfext.core.patches.basis import basis
+from kfext.core.settings.gpu_shares import as_sharing
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.job_state import state_of
 from kfext.model.node import Node

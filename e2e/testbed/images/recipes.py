@@ -16,6 +16,8 @@ _TENSORFLOW = "tensorflow-cpu>=2.16,<3"
 # Headers and a compiler library: a quarter of the package, never used at run time.
 _TENSORFLOW_BALLAST = ("tensorflow/include", "clang")
 _JOBS = paths.REPOSITORY / "e2e" / "jobs"
+_BUSYBOX = Path("/bin/busybox")
+"""Of the Debian package busybox-static, which the testbed installs for itself too."""
 _KFEXT_INPUTS = ("kfext", "pyproject.toml", "README.md", "LICENSE")
 _UNBUFFERED = {"PYTHONUNBUFFERED": "1"}  # so that `kubectl logs` shows a line when it is printed
 
@@ -82,11 +84,16 @@ def tensorflow_image() -> Image:
 def kfext_image(source: Path = paths.REPOSITORY, *, name: str = KFEXT_IMAGE) -> Image:
     """Make kfext's own image, by the steps of the Dockerfile: dependencies, then our wheel."""
     project = tomllib.loads((source / "pyproject.toml").read_text())["project"]
-    requirements: list[str] = project["dependencies"]
+    requirements = [*project["dependencies"], *project["optional-dependencies"]["agent"]]
 
     def fill_dependencies(folder: Path) -> None:
         with progress.step("installing kfext's dependencies for its image", expect="20 seconds"):
             pip.install(folder, requirements)
+
+    def fill_busybox(folder: Path) -> None:
+        target = folder / "usr/local/bin" / _BUSYBOX.name
+        target.parent.mkdir(parents=True)
+        shutil.copy2(_BUSYBOX, target)
 
     def fill_own(folder: Path) -> None:
         with tempfile.TemporaryDirectory() as built:
@@ -95,6 +102,7 @@ def kfext_image(source: Path = paths.REPOSITORY, *, name: str = KFEXT_IMAGE) -> 
     inputs = files_below(*(source / part for part in _KFEXT_INPUTS))
     stack = [
         _python_layer(),
+        layer("busybox", [str(_BUSYBOX)], fill_busybox),
         layer("kfext-dependencies", requirements, fill_dependencies),
         layer("kfext", inputs, fill_own),
     ]

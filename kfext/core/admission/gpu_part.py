@@ -7,9 +7,9 @@ from typing import Any
 
 from kfext import names
 from kfext.core.admission.hooked import hooked
-from kfext.core.gpu.shares import share_of
 from kfext.core.patches.gpu import part_of
 from kfext.core.patches.json_patch import Operation, appended, pointer
+from kfext.core.settings.gpu_shares import share_of
 from kfext.core.settings.gpu_values import GPU_RULES, HIGH, LOW
 from kfext.core.settings.values import Value, parse_setting
 from kfext.errors import SettingError

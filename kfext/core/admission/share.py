@@ -5,7 +5,7 @@ from typing import Any
 
 from kfext import names
 from kfext.core.elastic import training_pods
-from kfext.core.gpu.shares import shares_by
+from kfext.core.settings.gpu_shares import shares_by
 from kfext.core.settings.gpu_values import TYPES
 from kfext.core.settings.resolve import Settings
 from kfext.core.words import listed

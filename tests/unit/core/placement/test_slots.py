@@ -1,10 +1,10 @@
-from kfext.core.gpu.shares import as_sharing
 from kfext.core.ledger.cards import taken_by, taken_by_reservation
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Member, members_of
 from kfext.core.placement.place import place
 from kfext.core.placement.slots import slots_for
+from kfext.core.settings.gpu_shares import as_sharing
 from kfext.model.gpu_share import GpuShare
 from kfext.model.pod import ReplicaKey
 from kfext.model.verdict import Verdict

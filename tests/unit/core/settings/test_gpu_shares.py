@@ -1,7 +1,7 @@
 import pytest
 
 from kfext import names
-from kfext.core.gpu.shares import as_sharing, as_template, as_written, shares_by
+from kfext.core.settings.gpu_shares import as_sharing, as_template, as_written, shares_by
 from kfext.core.settings.of_job import gpu_settings_of
 from kfext.model.gpu_share import GpuShare, counted
 from kfext.model.plan import Plan

@@ -1,0 +1,89 @@
+"""`kubectl kfext gpus`: the GPUs that jobs may share, and who shares them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kfext.cli.cluster import ClusterOptions
+from kfext.cli.output import printed, table
+from kfext.errors import Forbidden, NotFound, UserError
+from kfext.kube import paths
+from kfext.model.shared_gpu import SharedGpu, parse_shared_gpu
+from kfext.model.tolerant import mapping, sequence, text
+
+_HEAD = ("NODE", "SLOT", "CARD", "MEMORY", "HIGH BUSY", "STATE")
+_SHARER_HEAD = ("PRIORITY", "SHARE", "LOSS", "GETS", "WAITED", "POD")
+_UNKNOWN = "-"
+
+Raw = Mapping[str, Any]
+
+
+async def list_gpus(*, output: str, cluster: ClusterOptions) -> str:
+    """Return the slots of all nodes as text, json or yaml. Raises UserError, ApiError, NoAccess."""
+    async with cluster.connect() as client:
+        try:
+            found = await client.list_all(paths.shared_gpus())
+        except Forbidden as error:
+            raise UserError(
+                f"it needs the right to list SharedGPUs of the cluster: {error}"
+            ) from error
+        except NotFound as error:
+            raise UserError(
+                "the cluster has no SharedGPUs: kfext's CRDs are not installed"
+            ) from error
+    return written(found, output=output)
+
+
+def written(found: Sequence[Raw], *, output: str) -> str:
+    """Return SharedGPUs as text, json or yaml, in the order of nodes and slots."""
+    known = [(one, raw) for raw in found if (one := parse_shared_gpu(raw)) is not None]
+    known.sort(key=lambda pair: (pair[0].node, pair[0].slot))
+    lines = [{**mapping(raw.get("spec")), **mapping(raw.get("status"))} for _, raw in known]
+    return printed(lines, output=output, words=lambda: in_words(known))
+
+
+def in_words(known: Sequence[tuple[SharedGpu, Raw]]) -> str:
+    """Return them for a person: a line for each card, and below it one for each sharer."""
+    if not known:
+        return "no node shares GPUs: install the component gpu-sharing, and label nodes for it\n"
+    head, *rows = table([_HEAD, *(_row(one) for one, _ in known)])
+    shown = [head]
+    for row, (_, raw) in zip(rows, known, strict=True):
+        shown.append(row)
+        sharers = [mapping(one) for one in sequence(mapping(raw.get("status")).get("sharers"))]
+        if sharers:
+            shown += [f"    {line}" for line in table([_SHARER_HEAD, *map(_sharer, sharers)])]
+    return "\n".join(shown) + "\n"
+
+
+def _row(one: SharedGpu) -> tuple[str, ...]:
+    memory = f"{one.memory / 1024:.0f} Gi" if one.memory else _UNKNOWN
+    busy = _UNKNOWN if one.busy is None else _percent(one.busy)
+    return one.node, str(one.slot), one.card or _UNKNOWN, memory, busy, _state(one)
+
+
+def _state(one: SharedGpu) -> str:
+    if not one.healthy:
+        return "unhealthy"
+    if one.moved:
+        return "moved: its sharers have another card"
+    return "shared" if one.card else "free"
+
+
+def _sharer(raw: Raw) -> tuple[str, ...]:
+    """Return the line of a sharer: what one of high priority loses, what one of low gets."""
+    pod = f"{text(raw.get('namespace'))}/{text(raw.get('pod'))}"
+    notes = {"guaranteeInfeasible": "its minimum cannot be met", "evict": "it must leave"}
+    said = [words for field, words in notes.items() if raw.get(field) is True]
+    waited = raw.get("waitedSeconds")
+    return (
+        text(raw.get("priority")) or _UNKNOWN,
+        f"{raw.get('sharePercent', _UNKNOWN)} %",
+        _percent(raw.get("lossPermille")),
+        _percent(raw.get("harvestPermille")),
+        f"{waited} s" if type(waited) is int else _UNKNOWN,
+        f"{pod} ({'; '.join(said)})" if said else pod,
+    )
+
+
+def _percent(permille: object) -> str:
+    return f"{permille / 10:.1f} %" if type(permille) is int else _UNKNOWN

@@ -1,0 +1,60 @@
+import json
+from typing import Any
+
+from kfext.cli.gpus import written
+
+HIGH = {"namespace": "team", "pod": "train-worker-0", "priority": "high", "sharePercent": 50}
+LOW = {"namespace": "team", "pod": "tune-worker-0", "priority": "low", "sharePercent": 30}
+
+
+def card(node: str, slot: int, **status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": f"{node}-{slot}"},
+        "spec": {"node": node, "slot": slot},
+        "status": status,
+    }
+
+
+CARDS = [
+    card("b", 0, memoryMiB=16384, healthy=False),
+    card(
+        "a",
+        1,
+        card="GPU-1",
+        memoryMiB=81920,
+        busyPermille=512,
+        sharers=[
+            {**HIGH, "lossPermille": 12},
+            {**LOW, "harvestPermille": 431, "waitedSeconds": 7, "guaranteeInfeasible": True},
+        ],
+    ),
+    card("a", 0, memoryMiB=81920),
+    {"spec": {"slot": "none"}},
+]
+
+
+def test_cards_are_shown_with_their_sharers() -> None:
+    lines = written(CARDS, output="text").splitlines()
+    assert [line.split() for line in lines] == [
+        ["NODE", "SLOT", "CARD", "MEMORY", "HIGH", "BUSY", "STATE"],
+        ["a", "0", "-", "80", "Gi", "-", "free"],
+        ["a", "1", "GPU-1", "80", "Gi", "51.2", "%", "shared"],
+        ["PRIORITY", "SHARE", "LOSS", "GETS", "WAITED", "POD"],
+        ["high", "50", "%", "1.2", "%", "-", "-", "team/train-worker-0"],
+        [
+            *("low", "30", "%", "-", "43.1", "%", "7", "s", "team/tune-worker-0"),
+            *("(its", "minimum", "cannot", "be", "met)"),
+        ],
+        ["b", "0", "-", "16", "Gi", "-", "unhealthy"],
+    ]
+
+
+def test_they_are_json_for_programs() -> None:
+    first, second, third = json.loads(written(CARDS, output="json"))
+    assert (first["node"], first["slot"]) == ("a", 0)
+    assert second["sharers"][1]["harvestPermille"] == 431
+    assert third["healthy"] is False
+
+
+def test_a_cluster_that_shares_nothing_says_what_is_missing() -> None:
+    assert "gpu-sharing" in written([], output="text")
