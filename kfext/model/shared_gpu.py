@@ -16,6 +16,20 @@ _PERMILLE = 1000
 
 
 @dataclass(frozen=True, slots=True)
+class CardSharer:
+    """A pod that has a part of a card, by its uid.
+
+    `loss`: the thousandths of its speed that it loses, `gets`: the thousandths of the time in which
+    it worked; None while unknown. `evict`: whether it must leave.
+    """
+
+    pod: str
+    loss: int | None = None
+    gets: int | None = None
+    evict: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class SharedGpu:
     """A slot of a node.
 
@@ -25,7 +39,7 @@ class SharedGpu:
     `healthy`: whether it may get sharers.
     `moved`: whether its sharers have another GPU than the one that is reserved now.
     `busy`: the thousandths of its time that the sharer of high priority uses, None while unknown.
-    `evicted`: the sharers that must leave, by the uids of their pods.
+    `sharers`: the pods that have parts of it.
     """
 
     name: str
@@ -37,7 +51,7 @@ class SharedGpu:
     healthy: bool = True
     moved: bool = False
     busy: int | None = None
-    evicted: frozenset[str] = frozenset()
+    sharers: tuple[CardSharer, ...] = ()
 
 
 def parse_shared_gpu(raw: Mapping[str, Any]) -> SharedGpu | None:
@@ -46,7 +60,7 @@ def parse_shared_gpu(raw: Mapping[str, Any]) -> SharedGpu | None:
     slot = spec.get("slot")
     if type(slot) is not int or not 0 <= slot < MOST_SLOTS:
         return None
-    sharers = map(mapping, sequence(status.get("sharers"))[:MOST_SHARERS])
+    sharers = map(_sharer, map(mapping, sequence(status.get("sharers"))[:MOST_SHARERS]))
     return SharedGpu(
         name=text(mapping(raw.get("metadata")).get("name")),
         node=text(spec.get("node")),
@@ -57,7 +71,16 @@ def parse_shared_gpu(raw: Mapping[str, Any]) -> SharedGpu | None:
         healthy=status.get("healthy") is not False,
         moved=status.get("moved") is True,
         busy=_number(status.get("busyPermille"), most=_PERMILLE),
-        evicted=frozenset(text(one.get("podUID")) for one in sharers if one.get("evict") is True),
+        sharers=tuple(sharers),
+    )
+
+
+def _sharer(raw: Mapping[str, Any]) -> CardSharer:
+    return CardSharer(
+        pod=text(raw.get("podUID")),
+        loss=_number(raw.get("lossPermille"), most=_PERMILLE),
+        gets=_number(raw.get("harvestPermille"), most=_PERMILLE),
+        evict=raw.get("evict") is True,
     )
 
 

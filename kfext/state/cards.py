@@ -11,7 +11,7 @@ from dataclasses import replace
 from kfext.core.ledger.cards import capacity, is_of_card, taken_by_reservation
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.lifecycle.situation import CardView
+from kfext.core.lifecycle.situation import CardPart, CardView
 from kfext.model.constraints import Toleration
 from kfext.model.gpu_slots import resource_of
 from kfext.model.node import Node
@@ -103,15 +103,18 @@ class Cards:
             return CardView()
         places = sorted(places_of(plan))
         uids = {pod.uid for pod in pods}
-        found = {place: self._known.get(place) for place in places}
+        found = [(place, one) for place in places if (one := self._known.get(place)) is not None]
+        parts = tuple(
+            CardPart(place, sharer, others=len(one.sharers) - 1)
+            for place, one in found
+            for sharer in one.sharers
+            if sharer.pod in uids
+        )
         return CardView(
             unready=tuple(place for place in places if not self._ready(place)),
-            moved=tuple(place for place, one in found.items() if one is not None and one.moved),
-            evicted=tuple(
-                place
-                for place, one in found.items()
-                if one is not None and not uids.isdisjoint(one.evicted)
-            ),
+            moved=tuple(place for place, one in found if one.moved),
+            evicted=tuple(part.place for part in parts if part.sharer.evict),
+            parts=parts,
         )
 
     def jobs(self) -> Collection[str]:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from kfext.core.lifecycle.patience import suspend
-from kfext.core.lifecycle.situation import Situation
+from kfext.core.lifecycle.situation import CardPart, Situation
 from kfext.core.lifecycle.steps import Step, Wait
 from kfext.core.words import listed
 from kfext.model.gpu_slots import slot_of
@@ -67,6 +67,23 @@ def before_cards(situation: Situation, gated: Collection[Pod]) -> Step | None:
         return Wait(GATED, verdict, again=limit - waited)
     late = Verdict(REASON_CARD_TIMEOUT, f"{message}: none within {limit:g} s")
     return _back_to_queue(situation, late, shunned=unready)
+
+
+def with_parts(situation: Situation, message: str) -> str:
+    """Return a message with what the pods of a job have of their GPUs, rounded to whole percent."""
+    parts = situation.cards.parts
+    return f"{message}; {listed([_part(one) for one in parts], of='parts')}" if parts else message
+
+
+def _part(one: CardPart) -> str:
+    node, slot = one.place
+    words = f"slot {slot} of {node}"
+    words += f" with {one.others} other{'s' * (one.others > 1)}" if one.others else " alone"
+    if one.sharer.loss is not None:
+        words += f", losing {round(one.sharer.loss / 10)} %"
+    if one.sharer.gets is not None:
+        words += f", working {round(one.sharer.gets / 10)} % of the time"
+    return words
 
 
 def _as_planned(situation: Situation, pod: Pod) -> bool:

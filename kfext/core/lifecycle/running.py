@@ -6,7 +6,7 @@ from dataclasses import replace
 from kfext.core.ledger.claims import card_key, plan_key
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import port_claims
-from kfext.core.lifecycle.cards import before_cards, without_card, without_share
+from kfext.core.lifecycle.cards import before_cards, with_parts, without_card, without_share
 from kfext.core.lifecycle.hands_off import left_to_scheduler
 from kfext.core.lifecycle.held_back import behind_another_gate, without_room
 from kfext.core.lifecycle.patience import (
@@ -148,7 +148,7 @@ def _binding(situation: Situation, live: Live) -> Step:
             return SaveState(placed)
         nodes = sorted({pod.node_name for pod in live.values()})
         message = f"{pods(total)} {'is' if total == 1 else 'are'} on {listed(nodes)}"
-        return Wait(PLACED, Verdict(REASON_PLACED, message))
+        return Wait(PLACED, Verdict(REASON_PLACED, with_parts(situation, message)))
     stuck = tuple(pod for pod in waiting if pod.pinned_to)
     astray = _astray(situation, stuck)
     if astray and situation.waited >= ASTRAY_SECONDS:

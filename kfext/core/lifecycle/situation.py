@@ -16,7 +16,7 @@ from kfext.model.plan import LARGEST_GENERATION, NO_SLOTS, Assignment, Plan, Slo
 from kfext.model.pod import Pod
 from kfext.model.policy import Placement
 from kfext.model.quota import Quota
-from kfext.model.shared_gpu import Place
+from kfext.model.shared_gpu import CardSharer, Place
 from kfext.model.verdict import Verdict
 
 _FIRST_BACKOFF = 15.0
@@ -84,17 +84,28 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
+class CardPart:
+    """What a pod has of a card; `others`: how many pods share it with that one."""
+
+    place: Place
+    sharer: CardSharer
+    others: int
+
+
+@dataclass(frozen=True, slots=True)
 class CardView:
     """What is known of the slots in which a job has its parts of GPUs.
 
     `unready`: those without a GPU that is reserved and that the agent has reported.
     `moved`: those for which another GPU is reserved now than the one that the job uses.
     `evicted`: those that the job must leave, as it or another loses too much there.
+    `parts`: what the job's pods have, as far as the agents have reported it.
     """
 
     unready: tuple[Place, ...] = ()
     moved: tuple[Place, ...] = ()
     evicted: tuple[Place, ...] = ()
+    parts: tuple[CardPart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

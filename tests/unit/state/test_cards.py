@@ -5,11 +5,11 @@ import pytest
 
 from kfext import names
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.lifecycle.situation import CardView
+from kfext.core.lifecycle.situation import CardPart, CardView
 from kfext.model.gpu_share import GpuShare
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
-from kfext.model.shared_gpu import SharedGpu
+from kfext.model.shared_gpu import CardSharer, SharedGpu
 from kfext.state.cards import Cards
 from tests.gpu_builders import plain_node, reservation, sharing_node, slot
 
@@ -57,10 +57,13 @@ VIEWS: dict[str, tuple[list[Callable[[Bed], None]], CardView]] = {
         CardView(unready=(HERE,), moved=(HERE,)),
     ),
     "the job is to leave": (
-        [reserved(), reported(evicted=frozenset({"uid-pod"}))],
-        CardView(evicted=(HERE,)),
+        [reserved(), reported(sharers=(CardSharer("uid-pod", evict=True),))],
+        CardView(evicted=(HERE,), parts=(CardPart(HERE, CardSharer("uid-pod", evict=True), 0),)),
     ),
-    "another is to leave": ([reserved(), reported(evicted=frozenset({"other"}))], CardView()),
+    "another is to leave": (
+        [reserved(), reported(sharers=(CardSharer("other", evict=True),))],
+        CardView(),
+    ),
 }
 
 

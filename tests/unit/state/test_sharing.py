@@ -14,6 +14,7 @@ from kfext.model.gpu_share import GpuShare
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.model.pod import ReplicaKey, parse_pod
+from kfext.model.shared_gpu import CardSharer
 from kfext.state.card_steps import Reserve, Unreserve
 from kfext.state.planner import Planner
 from tests.builders import JobBuilder, job
@@ -209,7 +210,7 @@ def placed() -> World:
 REPORTS = {
     "its card is another now": ({"card": "GPU-9", "moved": True}, names.REASON_CARD_LOST),
     "it is to leave": (
-        {"card": "GPU-0", "evicted": frozenset({"pod-0"})},
+        {"card": "GPU-0", "sharers": (CardSharer("pod-0", evict=True),)},
         names.REASON_EVICTED,
     ),
 }
@@ -222,6 +223,16 @@ def test_what_the_agent_reports_stops_a_job(report: dict[str, Any], reason: str)
     step = world.step()
     assert isinstance(step, Suspend)
     assert step.state.reason == reason
+
+
+def test_a_job_shows_what_it_has_and_what_that_costs() -> None:
+    world = placed()
+    sharers = (CardSharer("pod-0", loss=14), CardSharer("another's", gets=400))
+    world.planner.cluster.observe_card(None, slot("n", 0, card="GPU-0", sharers=sharers))
+    assert world.step() is None
+    (tracked,) = world.planner.cluster.jobs.values()
+    assert tracked.verdict is not None
+    assert "; slot 0 of n with 1 other, losing 1 %" in tracked.verdict.message
 
 
 def test_an_edited_share_holds_from_the_next_start() -> None:
