@@ -24,9 +24,14 @@ def resource_of(slot: int) -> str:
 def slot_of(resource: str) -> int | None:
     """Return the slot of an extended resource, None if it is another resource."""
     number = resource.removeprefix(_PREFIX)
-    if number == resource or not number.isdecimal() or len(number) > 2 or int(number) >= MOST_SLOTS:
+    return None if number == resource else slot_in(number)
+
+
+def slot_in(written: str) -> int | None:
+    """Return the slot that a text names by its number, None if it names none."""
+    if not written.isdecimal() or len(written) > 2 or str(int(written)) != written:
         return None
-    return int(number) if str(int(number)) == number else None
+    return int(written) if int(written) < MOST_SLOTS else None
 
 
 def reservation_of(node: str, slot: int) -> str:

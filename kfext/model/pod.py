@@ -10,7 +10,7 @@ from kfext.model.bounds import MOST_GATES, few
 from kfext.model.constraints import Constraints, parse_constraints
 from kfext.model.cpu_size import TrainerCpu, resize_problem, trainer_cpu
 from kfext.model.gang_terms import GangTerm
-from kfext.model.gpu_slots import resource_of, slot_of
+from kfext.model.gpu_slots import slot_in
 from kfext.model.pod_bounds import trimmed
 from kfext.model.podspec import cpu_limit, is_best_effort, is_guaranteed, pod_requests
 from kfext.model.qos import QoS
@@ -204,7 +204,7 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
         annotated=bool(annotations),
         plan_generation=intern(annotations.get(PLAN_GENERATION, "")),
         checkpoint_request=_request(annotations.get(CHECKPOINT_REQUEST, "")),
-        reserves=_slot(labels.get(GPU_SLOT, "")) if namespace == GPU_NAMESPACE else None,
+        reserves=slot_in(labels.get(GPU_SLOT, "")) if namespace == GPU_NAMESPACE else None,
         created=timestamp(metadata.get("creationTimestamp")),
         priority=demand.priority,
         on_host=demand.on_host,
@@ -260,11 +260,6 @@ def _request(written: str) -> int:
         return 0
     number = int(written)
     return number if number <= _LARGEST_REQUEST else 0
-
-
-def _slot(written: str) -> int | None:
-    """Return the number of a slot, None for what is none."""
-    return slot_of(resource_of(0).replace("0", written)) if written else None
 
 
 def _unschedulable(status: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.ledger.slots import slots
+from kfext.core.ledger.port_offsets import offsets
 from kfext.model.job import TrainingJob
 from kfext.model.networking import TCP, Port
 from kfext.model.plan import Assignment, Plan
@@ -35,7 +35,7 @@ def hosted(job: TrainingJob) -> TrainingJob:
 
 def block(job: TrainingJob, base: int) -> tuple[Port, ...]:
     """Return the ports that a job listens on, with its block from `base` on."""
-    return tuple((TCP, base + slot) for slot in sorted(set(slots(job).values())))
+    return tuple((TCP, base + offset) for offset in sorted(set(offsets(job).values())))
 
 
 def free_base(
@@ -48,8 +48,8 @@ def free_base(
     connection of the earlier job would reach another job there.
     """
     low, high = ports
-    listeners = [(places[key], slot) for key, slot in slots(job).items() if key in places]
-    bases = high - low + 1 - max(slots(job).values(), default=0)
+    listeners = [(places[key], offset) for key, offset in offsets(job).items() if key in places]
+    bases = high - low + 1 - max(offsets(job).values(), default=0)
     if bases <= 0:
         return None
     taken = {(claim.node, number) for claim, number in _taken(ledger, listeners)}
@@ -57,7 +57,9 @@ def free_base(
     start = zlib.crc32(job.uid.encode()) % bases
     for step in range(bases):
         base = low + (start + step) % bases
-        if not any((node, base + slot) in taken or base + slot in own for node, slot in listeners):
+        if not any(
+            (node, base + offset) in taken or base + offset in own for node, offset in listeners
+        ):
             return base
     return None
 
@@ -68,9 +70,9 @@ def port_claims(job: TrainingJob, plan: Plan) -> Mapping[Hashable, Claim]:
         return {}
     found: dict[str, set[Port]] = {}
     # Only the replicas of the plan: the job may state any number by now.
-    for key, slot in slots(job, plan.assignment).items():
+    for key, offset in offsets(job, plan.assignment).items():
         if node := plan.assignment.get(key):
-            found.setdefault(node, set()).add((TCP, plan.port + slot))
+            found.setdefault(node, set()).add((TCP, plan.port + offset))
     return {
         ("ports", job.uid, node): Claim(
             node=node, requests={}, host_ports=tuple(sorted(ports)), job=job.uid
@@ -87,12 +89,12 @@ def joins_block(
     Its pods keep the ports that they have, and those of the new pods are free on their nodes:
     others may have a port behind the end of the block.
     """
-    present, slots_then = slots(job, plan.assignment), slots(larger)
-    if any(slots_then.get(key) != slot for key, slot in present.items()):
+    present, offsets_then = offsets(job, plan.assignment), offsets(larger)
+    if any(offsets_then.get(key) != offset for key, offset in present.items()):
         return False
     new = [
-        (places[key], plan.port + slot)
-        for key, slot in slots_then.items()
+        (places[key], plan.port + offset)
+        for key, offset in offsets_then.items()
         if key not in present and key in places
     ]
     taken = {(one.node, number) for one, number in _taken(ledger, new) if one.job != job.uid}

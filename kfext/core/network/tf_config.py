@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from kfext.core.ledger.slots import slot_of
+from kfext.core.ledger.port_offsets import offset_of
 from kfext.model.tolerant import mapping, sequence, text
 
 NAME = "TF_CONFIG"
@@ -27,8 +27,8 @@ class TFConfig:
 
     def port_of(self, type_: str, index: int, *, base: int) -> int | None:
         """Return the port on which a replica listens, None if on none; `type_` in lower case."""
-        slot = slot_of(type_, index, servers=self._servers) if self._cluster else None
-        return None if slot is None else base + slot
+        offset = offset_of(type_, index, servers=self._servers) if self._cluster else None
+        return None if offset is None else base + offset
 
     def moved(self, job: str, *, base: int) -> str | None:
         """Return TF_CONFIG with each replica of a job at its own port, None without a cluster."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kfext import names
 from kfext.core.admission.pod import mutate_pod
-from kfext.core.ledger.slots import slots
+from kfext.core.ledger.port_offsets import offsets
 from kfext.model.constraints import parse_constraints
 from kfext.model.job import TrainingJob
 from tests.builders import job
@@ -196,13 +196,13 @@ def test_every_replica_is_told_the_same_addresses_and_listens_on_its_own(
     type_: str, index: int
 ) -> None:
     pod = admitted(created(TF, type_, index, env=told(FULL)))
-    want = slots(TF)
+    want = offsets(TF)
     assert cluster_in(pod) == {
-        kind: [address(kind, n, BASE + slot) for n, slot in enumerate(found)]
+        kind: [address(kind, n, BASE + offset) for n, offset in enumerate(found)]
         for kind in FULL
-        if (found := [slot for key, slot in want.items() if key.type == kind])
+        if (found := [offset for key, offset in want.items() if key.type == kind])
     }
-    own = [BASE + slot for key, slot in want.items() if (key.type, key.index) == (type_, index)]
+    own = [BASE + offset for key, offset in want.items() if (key.type, key.index) == (type_, index)]
     assert host_ports(pod) == own
 
 

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.ledger.slots import slot_of, slots
+from kfext.core.ledger.port_offsets import offset_of, offsets
 from kfext.model.pod import ReplicaKey
 from tests.builders import JobBuilder, job
 
-SLOTS = {
+OFFSETS = {
     "only the master of a PyTorchJob listens": (job().master().worker(3), {"master-0": 0}),
     "a master alone listens to itself": (job().master(), {"master-0": 0}),
     "elastic workers meet at the first, and none may share a node": (
@@ -34,9 +34,11 @@ SLOTS = {
 }
 
 
-@pytest.mark.parametrize(("made", "want"), SLOTS.values(), ids=SLOTS)
-def test_who_declares_which_slot(made: JobBuilder, want: dict[str, int]) -> None:
-    assert {f"{key.type}-{key.index}": slot for key, slot in slots(made.build()).items()} == want
+@pytest.mark.parametrize(("made", "want"), OFFSETS.values(), ids=OFFSETS)
+def test_who_declares_which_offset(made: JobBuilder, want: dict[str, int]) -> None:
+    assert {
+        f"{key.type}-{key.index}": offset for key, offset in offsets(made.build()).items()
+    } == want
 
 
 REPLICAS: dict[str, tuple[str, int, int | None]] = {
@@ -52,7 +54,7 @@ REPLICAS: dict[str, tuple[str, int, int | None]] = {
 
 @pytest.mark.parametrize(("type_", "index", "want"), REPLICAS.values(), ids=REPLICAS)
 def test_the_slot_of_a_replica_beside_two_servers(type_: str, index: int, want: int | None) -> None:
-    assert slot_of(type_, index, servers=2) == want
+    assert offset_of(type_, index, servers=2) == want
 
 
 @given(st.integers(0, 9), st.integers(1, 9), st.booleans())
@@ -63,7 +65,7 @@ def test_no_two_replicas_have_one_slot_and_more_workers_move_nobody(
         builder = job("TFJob").worker(count)
         if servers:
             builder.ps(servers)
-        return dict(slots((builder.group("Chief") if chief else builder).build()))
+        return dict(offsets((builder.group("Chief") if chief else builder).build()))
 
     smaller, larger = made(workers), made(workers + 1)
     assert len(set(smaller.values())) == len(smaller)

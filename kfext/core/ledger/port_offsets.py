@@ -1,4 +1,4 @@
-"""The slot of a replica: which of the job's ports it has, counted from the base.
+"""The offset of a replica: which of the job's ports it has, counted from the base.
 
 It does not depend on the number of workers, so that a job may grow. PyTorch's own connections use
 ephemeral ports and need none.
@@ -13,8 +13,8 @@ from kfext.model.pod import ReplicaKey
 _ONE_OF_A_KIND = {"chief": 0, "master": 1, "evaluator": 2}
 
 
-def slot_of(type_: str, index: int, *, servers: int) -> int | None:
-    """Return the slot of a TFJob's replica, None for one to which no other connects.
+def offset_of(type_: str, index: int, *, servers: int) -> int | None:
+    """Return the offset of a TFJob's replica, None for one to which no other connects.
 
     `type_` is in lower case; `servers` is how many parameter servers the job has.
     """
@@ -24,8 +24,8 @@ def slot_of(type_: str, index: int, *, servers: int) -> int | None:
     return first + index if type_ in {"ps", "worker"} else None
 
 
-def slots(job: TrainingJob, keys: Iterable[ReplicaKey] | None = None) -> Mapping[ReplicaKey, int]:
-    """Return the slot of each replica that declares a port on the host network.
+def offsets(job: TrainingJob, keys: Iterable[ReplicaKey] | None = None) -> Mapping[ReplicaKey, int]:
+    """Return the offset of each replica that declares a port on the host network.
 
     `keys` are the only ones that are asked for; without them all are, of a job within its bounds.
     """
@@ -36,8 +36,8 @@ def slots(job: TrainingJob, keys: Iterable[ReplicaKey] | None = None) -> Mapping
     if job.kind is TENSORFLOW:
         if job.pods == 1:
             return {}  # the operator writes no cluster for a single replica
-        found = {key: slot_of(key.type, key.index, servers=sizes.get("ps", 0)) for key in wanted}
-        return {key: slot for key, slot in found.items() if slot is not None}
+        found = {key: offset_of(key.type, key.index, servers=sizes.get("ps", 0)) for key in wanted}
+        return {key: offset for key, offset in found.items() if offset is not None}
     if job.dynamic_rendezvous:
         # The first listens. All declare its port, so that kube-scheduler keeps them apart.
         return {key: 0 for key in wanted if key.type == "worker"}
