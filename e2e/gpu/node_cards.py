@@ -10,10 +10,13 @@ and the socket of that name in the folder CARDS.
 import argparse
 import asyncio
 import hashlib
+import json
+import shutil
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from e2e.gpu import cpu_inventory
 from e2e.gpu.cpu_card import CpuCard
 from kfext.gpu.device_plugin import Allocation, DevicePlugin, Mount
 from kfext.names import NATIVE_GPU
@@ -21,6 +24,8 @@ from kfext.names import NATIVE_GPU
 CARDS = Path("/var/lib/kubelet/cpu-cards")
 """On the node: /var/lib/kubelet is a node's own, also on the testbed."""
 INSIDE = "/cards"
+MEMORY = 16 * 1024
+"""MiB of a card, which nothing uses."""
 
 
 def uuids(node: str, count: int) -> list[str]:
@@ -50,6 +55,9 @@ def main() -> None:
     asked = parser.parse_args()
     CARDS.mkdir(exist_ok=True)
     cards = uuids(asked.node, asked.cards)
+    shutil.copy(cpu_inventory.__file__, CARDS)
+    listed = [{"uuid": card, "memory": MEMORY} for card in cards]
+    (CARDS / cpu_inventory.LIST).write_text(json.dumps(listed))
     for card in cards:
         threading.Thread(target=CpuCard(CARDS / card).serve, daemon=True).start()
     asyncio.run(offer(cards))

@@ -1,0 +1,178 @@
+"""GPU sharing on the testbed: cards that CPUs play, kfext's agent, and jobs that share them."""
+
+import json
+import os
+import socket
+import sys
+from functools import partial
+from typing import Any
+
+from e2e.gpu import node_cards
+from e2e.gpu.cpu_card import REPORT
+from e2e.harness.install import kubectl, wait_installed
+from e2e.testbed.api import Manifest
+from e2e.testbed.cluster import Testbed
+from e2e.testbed.images import TRAINING_IMAGE
+from e2e.testbed.paths import REPOSITORY
+from e2e.testbed.realnodes import Node
+from kfext.model.gpu_slots import resource_of
+from kfext.names import GPU_NAMESPACE, NATIVE_GPU
+
+_OVERLAY = REPOSITORY / "e2e/gpu/overlay"
+_LABEL = "kfext.dev/gpu-sharing=true"
+_READY_SECONDS = 180.0
+_SHARED_GPUS = "/apis/kfext.dev/v1alpha1/sharedgpus"
+
+Object = dict[str, Any]
+
+
+def play_cards(node: Node, count: int) -> None:
+    """Have a node play so many cards and offer them to its kubelet, until the node is killed."""
+    command = ["-m", "e2e.gpu.node_cards", "--node", node.name, "--cards", str(count)]
+    inside = ["env", f"PYTHONPATH={REPOSITORY}", sys.executable, *command]
+    node.sandbox.start_process(inside, name="cards")
+
+
+def install_sharing(bed: Testbed, *nodes: Node) -> None:
+    """Install kfext with GPU sharing on these nodes; return once their slots can be used."""
+    for node in nodes:
+        kubectl(bed, "label", "--overwrite", "node", node.name, _LABEL)
+    kubectl(bed, "apply", "--server-side", "-k", str(_OVERLAY))
+    wait_installed(bed)
+    for node in nodes:
+        bed.wait_for(
+            partial(_offers, bed, node.name),
+            what=f"the agent of {node.name}",
+            seconds=_READY_SECONDS,
+        )
+
+
+def slots(bed: Testbed, node: str) -> list[Object]:
+    """Return the SharedGPUs of a node, by slot."""
+    found = [one for one in bed.api.get(_SHARED_GPUS)["items"] if one["spec"]["node"] == node]
+    return sorted(found, key=lambda one: int(one["spec"]["slot"]))
+
+
+def reservations(bed: Testbed) -> list[Object]:
+    """Return the pods that reserve GPUs."""
+    pods = bed.api.get(f"/api/v1/namespaces/{GPU_NAMESPACE}/pods")["items"]
+    return [pod for pod in pods if "kfext.dev/gpu-slot" in pod["metadata"]["labels"]]
+
+
+def counted(node: Node, uuid: str) -> dict[str, Object]:
+    """Return what a card has counted of each of its clients, by name."""
+    folder = os.open(node.sandbox.folder / "kubelet" / node_cards.CARDS.name, os.O_PATH)
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as card:
+            card.connect(f"/proc/self/fd/{folder}/{uuid}")  # the whole path may be too long
+            card.send(REPORT)
+            found = json.loads(card.recv(2**16))
+    finally:
+        os.close(folder)
+    return {client["name"]: client for client in found["clients"]}
+
+
+def dialled(
+    name: str, *, layers: int = 20, load_ms: float = 0.0, steps: int = 100, **settings: str
+) -> Manifest:
+    """Return a PyTorchJob of one pod that uses a card for a part of each step.
+
+    `settings`: by key without `gpu-`, such as `share`; without any it has a whole GPU.
+    """
+    command = ["-m", "e2e.gpu.node_cards", "--node", node.name, "--cards", str(count)]
+    inside = ["env", f"PYTHONPATH={REPOSITORY}", sys.executable, *command]
+    node.sandbox.start_process(inside, name="cards")
+
+
+def install_sharing(bed: Testbed, *nodes: Node) -> None:
+    """Install kfext with GPU sharing on these nodes; return once their slots can be used."""
+    for node in nodes:
+        kubectl(bed, "label", "--overwrite", "node", node.name, _LABEL)
+    kubectl(bed, "apply", "--server-side", "-k", str(_OVERLAY))
+    wait_installed(bed)
+    for node in nodes:
+        bed.wait_for(
+            partial(_offers, bed, node.name),
+            what=f"the agent of {node.name}",
+            seconds=_READY_SECONDS,
+        )
+
+
+def slots(bed: Testbed, node: str) -> list[Object]:
+    """Return the SharedGPUs of a node, by slot."""
+    found = [one for one in bed.api.get(_SHARED_GPUS)["items"] if one["spec"]["node"] == node]
+    return sorted(found, key=lambda one: int(one["spec"]["slot"]))
+
+
+def reservations(bed: Testbed) -> list[Object]:
+    """Return the pods that reserve GPUs."""
+    pods = bed.api.get(f"/api/v1/namespaces/{GPU_NAMESPACE}/pods")["items"]
+    return [pod for pod in pods if "kfext.dev/gpu-slot" in pod["metadata"]["labels"]]
+
+
+def counted(node: Node, uuid: str) -> dict[str, Object]:
+    """Return what a card has counted of each of its clients, by name."""
+    folder = os.open(node.sandbox.folder / "kubelet" / node_cards.CARDS.name, os.O_PATH)
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as card:
+            card.connect(f"/proc/self/fd/{folder}/{uuid}")  # the whole path may be too long
+            card.send(REPORT)
+            found = json.loads(card.recv(2**16))
+    finally:
+        os.close(folder)
+    return {client["name"]: client for client in found["clients"]}
+
+
+def dialled(
+    name: str,
+    *,
+    share: str = "",
+    layers: int = 20,
+    load_ms: float = 0.0,
+    steps: int = 100,
+    **gpu: str,
+) -> Manifest:
+    """Return a PyTorchJob of one pod that uses a card for a part of each step.
+
+    `share`: empty for a whole GPU; `gpu`: further settings by key without `gpu-`.
+    """
+    command = ["python3", "/jobs/dial.py", "--layers", str(layers), "--load-ms", str(load_ms)]
+    container = {
+        "name": "pytorch",
+        "image": TRAINING_IMAGE,
+        "command": [*command, "--steps", str(steps)],
+        "env": [
+            {"name": "KFEXT_GPU_DEVICE", "value": "cpu_card:Card"},
+            {"name": "CPU_CARD_NAME", "value": name},
+        ],
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "300Mi"},
+            "limits": {NATIVE_GPU: "1"},
+        },
+        "volumeMounts": [{"name": "cards", "mountPath": node_cards.INSIDE}],
+    }
+    cards = {"name": "cards", "hostPath": {"path": str(node_cards.CARDS)}}
+    spec = {"containers": [container], "volumes": [cards], "terminationGracePeriodSeconds": 2}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {
+            "name": name,
+            "annotations": {
+                f"kfext.dev/gpu-{key.replace('_', '-')}": value for key, value in settings.items()
+            },
+        },
+        "spec": {
+            "pytorchReplicaSpecs": {
+                "Master": {"replicas": 1, "restartPolicy": "Never", "template": {"spec": spec}}
+            }
+        },
+    }
+
+
+def _offers(bed: Testbed, node: str) -> bool:
+    """Return whether the agent reports a node's cards, and kubelet has them, whole and in parts."""
+    known = slots(bed, node)
+    offered = bed.api.get(f"/api/v1/nodes/{node}")["status"]["allocatable"]
+    wanted = [NATIVE_GPU, *(resource_of(at) for at in range(len(known)))]
+    return bool(known) and all(int(offered.get(name, "0")) > 0 for name in wanted)
