@@ -79,63 +79,6 @@ def dialled(
 
     `settings`: by key without `gpu-`, such as `share`; without any it has a whole GPU.
     """
-    command = ["-m", "e2e.gpu.node_cards", "--node", node.name, "--cards", str(count)]
-    inside = ["env", f"PYTHONPATH={REPOSITORY}", sys.executable, *command]
-    node.sandbox.start_process(inside, name="cards")
-
-
-def install_sharing(bed: Testbed, *nodes: Node) -> None:
-    """Install kfext with GPU sharing on these nodes; return once their slots can be used."""
-    for node in nodes:
-        kubectl(bed, "label", "--overwrite", "node", node.name, _LABEL)
-    kubectl(bed, "apply", "--server-side", "-k", str(_OVERLAY))
-    wait_installed(bed)
-    for node in nodes:
-        bed.wait_for(
-            partial(_offers, bed, node.name),
-            what=f"the agent of {node.name}",
-            seconds=_READY_SECONDS,
-        )
-
-
-def slots(bed: Testbed, node: str) -> list[Object]:
-    """Return the SharedGPUs of a node, by slot."""
-    found = [one for one in bed.api.get(_SHARED_GPUS)["items"] if one["spec"]["node"] == node]
-    return sorted(found, key=lambda one: int(one["spec"]["slot"]))
-
-
-def reservations(bed: Testbed) -> list[Object]:
-    """Return the pods that reserve GPUs."""
-    pods = bed.api.get(f"/api/v1/namespaces/{GPU_NAMESPACE}/pods")["items"]
-    return [pod for pod in pods if "kfext.dev/gpu-slot" in pod["metadata"]["labels"]]
-
-
-def counted(node: Node, uuid: str) -> dict[str, Object]:
-    """Return what a card has counted of each of its clients, by name."""
-    folder = os.open(node.sandbox.folder / "kubelet" / node_cards.CARDS.name, os.O_PATH)
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as card:
-            card.connect(f"/proc/self/fd/{folder}/{uuid}")  # the whole path may be too long
-            card.send(REPORT)
-            found = json.loads(card.recv(2**16))
-    finally:
-        os.close(folder)
-    return {client["name"]: client for client in found["clients"]}
-
-
-def dialled(
-    name: str,
-    *,
-    share: str = "",
-    layers: int = 20,
-    load_ms: float = 0.0,
-    steps: int = 100,
-    **gpu: str,
-) -> Manifest:
-    """Return a PyTorchJob of one pod that uses a card for a part of each step.
-
-    `share`: empty for a whole GPU; `gpu`: further settings by key without `gpu-`.
-    """
     command = ["python3", "/jobs/dial.py", "--layers", str(layers), "--load-ms", str(load_ms)]
     container = {
         "name": "pytorch",
