@@ -13,7 +13,7 @@ from kfext.agent.card import SharedCard, Terms
 from kfext.agent.doors import Doors
 from kfext.agent.hook_files import lay_out
 from kfext.agent.process import Process
-from kfext.agent.slots import Sharer, Slots
+from kfext.agent.slots import Pod, Slots
 from kfext.gpu.device_plugin import FOLDER, DevicePlugin
 from kfext.gpu.pod_resources import Held
 from kfext.model.gpu_slots import resource_of, units_of
@@ -38,7 +38,7 @@ class Agent:
         count: int,
         root: Path,
         held: Callable[[], Awaitable[list[Held]]],
-        terms: Callable[[Sharer], Terms | None],
+        terms: Callable[[Pod], Terms | None],
         plugins: Path = FOLDER,
     ) -> None:
         self._held = held

@@ -11,7 +11,7 @@ import pytest
 import kfext.agent.agent as module
 from kfext.agent.agent import Agent
 from kfext.agent.card import Terms
-from kfext.agent.slots import Sharer
+from kfext.agent.slots import Pod
 from kfext.gpu.pod_resources import Held
 from kfext.hook import words
 from kfext.hook.link import Link
@@ -20,7 +20,7 @@ from kfext.hook.page import Page
 from kfext.model.gpu_slots import reservation_of, units_of
 
 NODE = "node-a"
-CARD = Held("kfext-gpu", reservation_of(NODE, 0), "nvidia.com/gpu", frozenset({"GPU-1"}))
+CARD = Held("kfext-gpu", reservation_of(NODE, 0), "hold", "nvidia.com/gpu", frozenset({"GPU-1"}))
 UNITS = {"high": units_of(0)[:50], "low": units_of(0)[50:70]}
 
 
@@ -28,7 +28,7 @@ class Node:
     """What kubelet and the API server would say, and the agent that asks them."""
 
     def __init__(self, root: Path) -> None:
-        self.held, self.terms = [CARD], dict[Sharer, Terms]()
+        self.held, self.terms = [CARD], dict[Pod, Terms]()
         self.asked = 0
         self.root = root
         self.task: asyncio.Task[None] | None = None
@@ -60,7 +60,10 @@ class Node:
     def run(self, pod: str, *, promised: bool = True) -> "Job":
         """Have kubelet start a pod, in which a process connects."""
         folder = self.agent._slots.allocate(0, UNITS[pod]).mounts[1].host
-        self.held = [*self.held, Held("team", pod, "kfext.dev/gpu-0", frozenset(UNITS[pod]))]
+        self.held = [
+            *self.held,
+            Held("team", pod, "pytorch", "kfext.dev/gpu-0", frozenset(UNITS[pod])),
+        ]
         if promised:
             self.promise(pod)
         return Job(f"{folder}/agent", pod)
