@@ -11,6 +11,7 @@ import selectors
 import socket
 import sys
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -77,7 +78,8 @@ class CpuCard:
         if not message:
             self._end(number, peer)
         elif message == REPORT:
-            peer.send(json.dumps(self._report()).encode())
+            with suppress(OSError):  # gone meanwhile, as its end will show
+                peer.send(json.dumps(self._report()).encode())
         elif client is None:
             self._clients[number] = Client(message.decode(), peer)
         elif message == ASK:
@@ -93,13 +95,16 @@ class CpuCard:
         while self._holder is None and self._queue:
             number = self._queue.popleft()
             client = self._clients[number]
+            try:
+                client.peer.send(GRANT)
+            except OSError:
+                continue  # it was killed, as its end will show
             client.kernels += 1
             client.beside += any(
                 other.has_work for other in self._clients.values() if other is not client
             )
             client.since = monotonic()
             self._holder = number
-            client.peer.send(GRANT)
 
     def _release(self, client: Client) -> None:
         client.seconds += monotonic() - client.since

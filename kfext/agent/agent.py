@@ -9,11 +9,13 @@ from time import monotonic
 import grpc
 import structlog
 
-from kfext.agent.card import SharedCard, Terms
+from kfext.agent.card import SharedCard
 from kfext.agent.doors import Doors
 from kfext.agent.hook_files import lay_out
 from kfext.agent.process import Process
-from kfext.agent.slots import Sharer, Slots
+from kfext.agent.report import CardReport
+from kfext.agent.sharer import Terms
+from kfext.agent.slots import Pod, Slots
 from kfext.gpu.device_plugin import FOLDER, DevicePlugin
 from kfext.gpu.pod_resources import Held
 from kfext.model.gpu_slots import resource_of, units_of
@@ -38,7 +40,7 @@ class Agent:
         count: int,
         root: Path,
         held: Callable[[], Awaitable[list[Held]]],
-        terms: Callable[[Sharer], Terms | None],
+        terms: Callable[[Pod], Terms | None],
         plugins: Path = FOLDER,
     ) -> None:
         self._held = held
@@ -52,9 +54,13 @@ class Agent:
             )
             for slot in range(count)
         ]
-        self._cards = [SharedCard() for _ in range(count)]
-        self._unknown: dict[str, list[Process]] = {}
-        self._known: dict[str, int] = {}
+        self._cards = [SharedCard(slot) for slot in range(count)]
+        self._known: dict[str, tuple[int, Pod]] = {}
+
+    def reports(self) -> list[CardReport]:
+        """Return what is to be shown of each card."""
+        now = monotonic()
+        return [card.report(now) for card in self._cards]
 
     async def run(self) -> None:
         """Share the cards until cancelled."""
@@ -64,54 +70,59 @@ class Agent:
                     await plugin.offer(dict.fromkeys(units_of(slot), True))
                     tasks.create_task(plugin.run())
                 for card in self._cards:
-                    tasks.create_task(_share(card))
-                tasks.create_task(self._follow())
+                    tasks.create_task(_repeat(partial(_look, card)))
+                tasks.create_task(_repeat(self._follow))
         finally:
             self._doors.close_all()
 
-    async def _follow(self) -> None:
-        """Ask kubelet for ever who has which units."""
-        while True:
-            try:
-                self._take(await self._held())
-            except grpc.RpcError as error:
-                _log.warning("kubelet does not answer", why=str(error))
-            await asyncio.sleep(_POLL_SECONDS)
+    async def _follow(self) -> float:
+        """Ask kubelet who has which units."""
+        try:
+            self._take(await self._held())
+        except grpc.RpcError as error:
+            _log.warning("kubelet does not answer", why=str(error))
+        return _POLL_SECONDS
 
     def _take(self, held: Sequence[Held]) -> None:
         """Take in what kubelet says; a pod with unknown terms waits for the next time."""
         self._slots.take(held)
-        now, sharers = monotonic(), self._slots.sharers
-        for folder in self._known.keys() - sharers.keys():
-            self._cards[self._known.pop(folder)].withdraw(folder, now=now)
+        sharers = self._slots.sharers
+        for slot, card in enumerate(self._cards):
+            card.reserve(self._slots.cards.get(slot))
+        for folder, (slot, pod) in tuple(self._known.items()):
+            if sharers.get(folder) != (slot, pod):  # gone, or another pod has its units now
+                del self._known[folder]
+                self._cards[slot].withdraw(folder)
         for folder, (slot, pod) in sharers.items():
             terms = self._terms(pod)
-            if terms is None or slot >= len(self._cards):
-                continue
-            self._known[folder] = slot
-            self._cards[slot].promise(folder, terms, now=now)
-            for process in self._unknown.pop(folder, ()):
-                self._cards[slot].join(folder, process, now=now)
+            if terms is not None:
+                self._known[folder] = (slot, pod)
+                self._cards[slot].promise(folder, pod, terms, now=monotonic())
 
     def _enter(self, folder: str, process: Process) -> None:
-        slot = self._known.get(folder)
-        if slot is None:
-            self._unknown.setdefault(folder, []).append(process)
-        else:
-            self._cards[slot].join(folder, process, now=monotonic())
+        self._cards[self._slots.slot(folder)].join(folder, process)
 
     def _leave(self, folder: str, number: int) -> None:
-        slot = self._known.get(folder)
-        if slot is not None:
-            self._cards[slot].leave(folder, number, now=monotonic())
-            return
-        waiting = self._unknown.pop(folder, [])
-        if stay := [one for one in waiting if one.number != number]:
-            self._unknown[folder] = stay
+        self._cards[self._slots.slot(folder)].leave(folder, number)
 
 
-async def _share(card: SharedCard) -> None:
-    """Look at a card for ever."""
+async def _look(card: SharedCard) -> float:
+    return card.look(monotonic())
+
+
+async def _repeat(act: Callable[[], Awaitable[float]]) -> None:
+    """Act for ever, each time after as many seconds as it has returned.
+
+    An error that nobody has foreseen must end neither this nor what is done for other cards. It is
+    logged when it begins.
+    """
+    fails = False
     while True:
-        seconds = card.look(monotonic())
+        try:
+            seconds = await act()
+            fails = False
+        except Exception:
+            if not fails:
+                _log.exception("a card or kubelet is not followed; tried again")
+            fails, seconds = True, _POLL_SECONDS
         await asyncio.sleep(seconds)

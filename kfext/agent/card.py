@@ -1,195 +1,190 @@
 """One card and the jobs on it: who gives way to whom, and for how long."""
 
-import socket
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import replace
 
-from kfext.agent.process import Orders, Process
-from kfext.core.gpu.loss import LossMeter, Reading
-from kfext.core.gpu.pair import LONGEST_MICRO_STEP, Gate, Pair, Ruling
-from kfext.core.gpu.turns import TURN, Turns
+import structlog
+
+from kfext.agent.process import Process
+from kfext.agent.report import CardReport
+from kfext.agent.sharer import Sharer, Terms, reading
+from kfext.core.gpu.dispatcher import Dispatcher
+from kfext.core.gpu.neighbours import Neighbours
 from kfext.hook import words
+from kfext.hook.link import MOST_DESCRIPTORS
+from kfext.hook.page import Page
 
-_NS = 1e9
-_SOON = 0.05
-"""Seconds between two looks at a card."""
+_log = structlog.get_logger(__name__)
 
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What a sharer was promised; parts of the card, or of its time."""
-
-    high: bool
-    share: float
-    limit: float = 1.0
-    budget: float = 0.05
-    minimum: float = 0.2
-
-
-@dataclass(slots=True)
-class _Sharer:
-    """A pod on the card. `worked`: the seconds between gates of its processes that are gone."""
-
-    terms: Terms
-    processes: dict[int, Process] = field(default_factory=dict)
-    pair: Pair | None = None
-    ruling: Ruling | None = None
-    worked: float = 0.0
-    micro_steps: int = 0
-
-    def seconds(self) -> float:
-        """Return for how long its processes have worked between gates, in all."""
-        return self.worked + sum(one.seconds(words.WORKED_NS) for one in self.processes.values())
-
-    def wants(self) -> bool:
-        """Return whether it waits at the gate, or has passed it since the last call."""
-        begun = sum(one[words.MICRO_STEPS] for one in self.processes.values())
-        moved, self.micro_steps = begun != self.micro_steps, begun
-        return moved or any(one[words.ASKING] == 1 for one in self.processes.values())
+_SOON, _AT_ONCE = 0.05, 0.001
+"""Seconds between two looks at a card, at most and at least."""
 
 
 class SharedCard:
-    """The sharers of one card, by the uid of their pods. Call `look` when `look` has said to."""
+    """The sharers of one card, by the names of their folders. Call `look` when `look` has said to.
 
-    def __init__(self) -> None:
-        self._sharers: dict[str, _Sharer] = {}
-        self._turns = Turns()
-        self._turn: tuple[str, float, float] | None = None
-        self._idle = True
-        self._meter: LossMeter | None = None
+    Others learn of what joins and leaves at the next look, however often that has happened.
+    """
 
-    def promise(self, pod: str, terms: Terms, *, now: float) -> None:
+    def __init__(self, slot: int) -> None:
+        self._slot = slot
+        self._card: str | None = None
+        self._sharers: dict[str, Sharer] = {}
+        self._dispatcher = Dispatcher()
+        self._neighbours: Neighbours | None = None
+        self._highs: list[Process] = []
+        self._ringing: list[Sharer] = []
+        self._ahead = False
+        self._busy: list[tuple[int, int]] = []
+        # A process hears its bell only beside pages: this one is of nobody, who is never busy.
+        self._nobody = Page.make()
+        self._nobody.words[words.LAYOUT] = words.VERSION
+
+    def reserve(self, card: str | None) -> None:
+        """Take in which card it is, None if it is not reserved: then the gates are shut."""
+        if card is None and self._card is not None:
+            _log.warning("a card is not reserved any more: its gates are shut", slot=self._slot)
+        elif card is not None and self._card is None:
+            _log.info("a card is reserved", slot=self._slot, card=card)
+        self._card = card
+
+    def promise(self, folder: str, pod: tuple[str, str], terms: Terms, *, now: float) -> None:
         """Take in a pod that has a part of the card, or its new terms; at most one has priority."""
-        known = self._sharers.get(pod)
-        if known is not None and known.terms == terms:
+        sharer = self._sharer(folder)
+        if sharer.terms == terms and sharer.pod == pod:
             return
-        self._sharers[pod] = _Sharer(terms, known.processes if known else {})
+        if sharer.high or terms.high:
+            self._neighbours = None
+        new = sharer.terms is None
+        sharer.pod, sharer.terms = pod, terms
         if not terms.high:
-            self._turns.set(pod, share=terms.share, limit=terms.limit, now=now)
-        self._rearrange(now)
+            self._dispatcher.turns.set(folder, share=terms.share, limit=terms.limit, now=now)
+        for process in sharer.processes.values() if new else ():
+            self._greet(sharer, process)
 
-    def withdraw(self, pod: str, *, now: float) -> None:
+    def withdraw(self, folder: str) -> None:
         """Take in that a pod has gone."""
-        sharer = self._sharers.pop(pod, None)
+        sharer = self._sharers.pop(folder, None)
         if sharer is None:
             return
-        for process in sharer.processes.values():
-            process.end()
-        self._turns.remove(pod)
-        self._rearrange(now)
+        sharer.end()
+        self._dispatcher.turns.remove(folder)
+        if sharer.high:
+            self._neighbours = None
+        elif self._neighbours is not None:
+            self._neighbours.remove(folder)
 
-    def join(self, pod: str, process: Process, *, now: float) -> None:
-        """Take in a process of a pod that has a part of the card."""
-        sharer = self._sharers[pod]
-        sharer.processes[process.number] = process
-        if not sharer.terms.high:
-            process.send_orders()
-        self._rearrange(now)
+    def join(self, folder: str, process: Process) -> None:
+        """Take in a process of a pod, of which the terms may be unknown."""
+        sharer = self._sharer(folder)
+        sharer.join(process)
+        self._greet(sharer, process)
 
-    def leave(self, pod: str, number: int, *, now: float) -> None:
+    def leave(self, folder: str, number: int) -> None:
         """Take in that a process has gone."""
-        sharer = self._sharers.get(pod)
-        process = sharer.processes.pop(number, None) if sharer else None
-        if sharer is None or process is None:
+        sharer = self._sharers.get(folder)
+        if sharer is None:
             return
-        sharer.worked += process.seconds(words.WORKED_NS)
-        self._rearrange(now)
+        sharer.leave(number)
+        if sharer.terms is None and not sharer.processes:
+            self.withdraw(folder)
 
     def look(self, now: float) -> float:
         """Rule on what is on the card; return in how many seconds to look again."""
-        self._rule(now)
-        until = self._take_turns(now)
-        for name, sharer in self._low().items():
-            its = self._turn is not None and self._turn[0] == name
-            orders = self._orders(sharer, turn=its or self._idle)
-            for process in sharer.processes.values():
-                process.order(orders, now=int(now * _NS))
-        return min(_SOON, until)
+        self._introduce()
+        lows = self._lows()
+        for sharer in self._sharers.values():
+            sharer.look(now)
+        self._time(lows, now)
+        self._rule(lows, now)
+        seen = {
+            name: replace(one.activity, wants=False) if one.shut else one.activity
+            for name, one in lows.items()
+        }
+        before = self._dispatcher.holder
+        until = self._dispatcher.look(seen, now=now)
+        holder = self._dispatcher.holder
+        for name, sharer in lows.items():
+            turn = name == holder or self._dispatcher.idle
+            sharer.order(turn=turn, reserved=self._card is not None, now=now)
+        if holder is not None and holder != before:
+            lows[holder].wake()
+        return max(min(_SOON, until), _AT_ONCE)
 
-    def evicted(self) -> list[str]:
-        """Return the pods of low priority that must leave the card."""
-        return [
-            name
-            for name, one in self._sharers.items()
-            if one.ruling is not None and one.ruling.evict
-        ]
+    def report(self, now: float) -> CardReport:
+        """Return what is to be shown of the card."""
+        loss = self._neighbours.meter.loss if self._neighbours else None
+        sharers = [one.report(now) for one in self._sharers.values() if one.terms is not None]
+        return CardReport(self._slot, self._card, loss, tuple(sharers))
 
-    def _low(self) -> dict[str, _Sharer]:
-        return {name: one for name, one in self._sharers.items() if not one.terms.high}
+    def _sharer(self, folder: str) -> Sharer:
+        if folder not in self._sharers:
+            self._sharers[folder] = Sharer()
+        return self._sharers[folder]
 
-    def _highs(self) -> list[Process]:
-        high = (one for one in self._sharers.values() if one.terms.high)
+    def _lows(self) -> dict[str, Sharer]:
+        return {name: one for name, one in self._sharers.items() if one.terms and not one.high}
+
+    def _gives_way(self, sharer: Sharer) -> bool:
+        """Return whether a pod has low priority; one with unknown terms has if another has high."""
+        if sharer.terms is None:
+            return any(one.high for one in self._sharers.values())
+        return not sharer.high
+
+    def _high_processes(self) -> list[Process]:
+        high = (one for one in self._sharers.values() if one.high)
         return [process for one in high for process in one.processes.values()]
 
-    def _rearrange(self, now: float) -> None:
-        """Have each process of low priority know before whom it gives way, and who wakes it."""
-        highs, ringing = self._highs(), []
-        if highs and self._meter is None:
-            self._meter = LossMeter(now)
-        elif not highs:
-            self._meter = None
-        for sharer in self._low().values():
-            if not highs:
-                sharer.pair = sharer.ruling = None
-            for process in sharer.processes.values():
-                heard, rung = _bell() if highs else (None, None)
-                process.send_highs(highs, heard)
-                if heard is not None and rung is not None:
-                    heard.close()
-                    ringing.append(rung)
-        for high in highs:
-            high.send_bells(ringing)
-        for rung in ringing:
-            rung.close()
+    def _pages(self) -> list[int]:
+        pages = [one.descriptor for one in self._high_processes()]
+        assert self._nobody.descriptor is not None
+        return pages or [self._nobody.descriptor]
 
-    def _rule(self, now: float) -> None:
-        if self._meter is None:
+    def _greet(self, sharer: Sharer, process: Process) -> None:
+        """Have a new process of low priority give way from its first moment."""
+        if self._gives_way(sharer):
+            self._ahead = self._ahead or self._high_processes() != self._highs
+            sharer.give_way(self._pages(), [process])
+            if sharer.terms is not None:
+                process.send_orders()
+
+    def _introduce(self) -> None:
+        """Tell low from high and high from low, where either has changed since the last look."""
+        highs = self._high_processes()
+        giving = [one for one in self._sharers.values() if self._gives_way(one)]
+        changed = highs != self._highs or self._ahead  # some have been told more than others
+        self._highs, self._ahead = highs, False
+        if changed:
+            for one in giving:
+                one.give_way(self._pages(), one.processes.values())
+            if self._neighbours is not None:
+                self._neighbours.restart()
+        if changed or giving != self._ringing:
+            self._ringing = giving
+            bells = [one.bell for one in giving[:MOST_DESCRIPTORS]]
+            for high in highs:
+                high.send_bells(bells)
+
+    def _time(self, lows: Mapping[str, Sharer], now: float) -> None:
+        """Time the steps of each of low priority, alone on the card or beside others."""
+        busy = [(one[words.BUSY_NS], one[words.CHANGED]) for one in self._highs]
+        idle = busy == self._busy and not any(one[words.BUSY] for one in self._highs)
+        self._busy = busy
+        wanting = {name for name, one in lows.items() if one.activity.wants}
+        for name, sharer in lows.items():
+            sharer.time(alone=idle and not wanting - {name}, now=now)
+
+    def _rule(self, lows: Mapping[str, Sharer], now: float) -> None:
+        budgets = [one.terms.budget for one in self._sharers.values() if one.terms and one.high]
+        if not budgets:
+            for sharer in lows.values():
+                sharer.ruling = None
             return
-        highs = self._highs()
-        self._meter.note(_reading(highs, now))
-        budget = min(one.terms.budget for one in self._sharers.values() if one.terms.high)
-        for sharer in self._low().values():
-            if sharer.pair is None:
-                minimum = sharer.terms.minimum
-                sharer.pair = Pair(self._meter, budget=budget, minimum=minimum, now=now)
-            sharer.ruling = sharer.pair.rule(worked=sharer.seconds(), now=now)
-
-    def _take_turns(self, now: float) -> float:
-        """Charge the turn that ends, and give the next one; return in how many seconds it ends."""
-        if self._turn is not None:
-            name, began, before = self._turn
-            sharer = self._sharers.get(name)
-            if sharer is not None and now - began < TURN:
-                return TURN - (now - began)
-            if sharer is not None:
-                self._turns.ran(name, max(sharer.seconds() - before, 0.0), now=now)
-        wanting = [name for name, one in self._low().items() if one.wants()]
-        self._idle = not wanting  # so whoever comes first need not wait for the next look
-        chosen = self._turns.next(wanting, now=now)
-        if chosen is None:
-            self._turn = None
-            return self._turns.wakes(wanting, now=now)
-        self._turn = (chosen, now, self._sharers[chosen].seconds())
-        return TURN
-
-    def _orders(self, sharer: _Sharer, *, turn: bool) -> Orders:
-        ruling = sharer.ruling
-        if ruling is None:
-            return Orders(words.OPEN, LONGEST_MICRO_STEP, turn=turn)
-        mode = words.GATED if ruling.gate is Gate.GATED else words.SHUT
-        return Orders(mode, ruling.micro_step, ruling.allowance, ruling.tickets, turn)
-
-
-def _bell() -> tuple[socket.socket, socket.socket]:
-    """Return the two ends of a bell: that which hears it cannot ring, nor send anything."""
-    heard, rung = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    heard.shutdown(socket.SHUT_WR)
-    rung.shutdown(socket.SHUT_RD)
-    return heard, rung
-
-
-def _reading(highs: Iterable[Process], now: float) -> Reading:
-    """Return how far a job is: the steps of all its processes on the card."""
-    pages = list(highs)
-    stepped = max((one.seconds(words.STEPPED) for one in pages), default=0.0)
-    return Reading(now, sum(one[words.STEPS] for one in pages), min(stepped, now))
+        if self._neighbours is None:
+            self._neighbours = Neighbours(budget=min(budgets), now=now)
+        read = reading(self._highs, now)
+        if read is not None:
+            self._neighbours.note(read)
+        rulings = self._neighbours.rule({name: one.seen() for name, one in lows.items()}, now=now)
+        for name, sharer in lows.items():
+            sharer.ruling = rulings[name]

@@ -1,16 +1,22 @@
 """The sockets under which the processes of sharers find the agent, one in a folder for each pod.
 
 Who connects through a pod's folder is a process of that pod: nobody else has the folder mounted.
+
+A thread serves each of them, as what a process sends can block whoever receives it: the last one to
+close a descriptor waits for a TCP socket that lingers, or for a file of FUSE.
 """
 
 import asyncio
-import os
+import select
 import socket
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from time import sleep
 
 import structlog
 
@@ -21,23 +27,26 @@ _log = structlog.get_logger(__name__)
 
 SOCKET = "agent"
 _MOST_PROCESSES = 16
-"""Of one pod at a time; a process of a training has one connection."""
+"""Of one pod at a time; a process of a training has one connection. Others wait to be accepted."""
 _GREETING_SECONDS = 5.0
+_PAUSE_SECONDS = 1.0
 
 
 @dataclass(slots=True)
 class _Door:
-    """The socket of one folder, and the connections through it."""
+    """The socket of one folder, the connections through it, and the room for more."""
 
+    name: str
     listening: socket.socket
     peers: set[socket.socket] = field(default_factory=set)
+    room: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(_MOST_PROCESSES))
 
 
 class Doors:
     """Opens and closes such sockets. `enter` and `leave` are called as processes come and go.
 
-    `enter` is given the name of the folder and the process, `leave` the name and its number; after
-    that the process is closed.
+    Both are called in the event loop: `enter` with the name of the folder and the process, `leave`
+    with the name and its number. The process is closed after that.
     """
 
     def __init__(
@@ -60,12 +69,12 @@ class Doors:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         path = folder / SOCKET
         path.unlink(missing_ok=True)
-        listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listening.bind(str(path))
         path.chmod(0o666)  # the user of a job's container may be any
         listening.listen(_MOST_PROCESSES)
-        door = self._doors[name] = _Door(listening)
-        asyncio.get_running_loop().add_reader(listening, self._accept, name, door)
+        door = self._doors[name] = _Door(name, listening)
+        _thread(self._accept, door, asyncio.get_running_loop())
         return folder
 
     def open_all(self) -> list[str]:
@@ -85,11 +94,9 @@ class Doors:
         door = self._doors.pop(name, None)
         if door is None:
             return
-        asyncio.get_running_loop().remove_reader(door.listening)
-        door.listening.close()
-        for peer in tuple(door.peers):
+        for one in (door.listening, *door.peers):
             with suppress(OSError):
-                peer.shutdown(socket.SHUT_RDWR)  # its reader sees the end
+                one.shutdown(socket.SHUT_RDWR)  # its thread sees the end
 
     def remove(self, name: str) -> None:
         """Close a folder whose pod is gone, and remove it."""
@@ -98,54 +105,87 @@ class Doors:
             (self._root / name / SOCKET).unlink(missing_ok=True)
             (self._root / name).rmdir()
 
-    def _accept(self, name: str, door: _Door) -> None:
-        try:
-            peer, _ = door.listening.accept()
-        except OSError:
-            return  # it has gone again
-        if len(door.peers) >= _MOST_PROCESSES:
-            peer.close()
-            return
-        peer.setblocking(False)
-        door.peers.add(peer)
-        loop = asyncio.get_running_loop()
-        late = loop.call_later(_GREETING_SECONDS, self._end, door, peer)
-        loop.add_reader(peer, self._greeted, name, door, peer, late)
+    def _accept(self, door: _Door, loop: asyncio.AbstractEventLoop) -> None:
+        """Accept connections until the door is closed."""
+        with door.listening:
+            while True:
+                door.room.acquire()
+                try:
+                    peer, _ = door.listening.accept()
+                except OSError as error:
+                    if self._closed(door):
+                        return
+                    _log.warning("no connection", folder=door.name, why=str(error))
+                    door.room.release()
+                    sleep(_PAUSE_SECONDS)  # there are too many open files
+                    continue
+                door.peers.add(peer)
+                if self._closed(door):
+                    peer.close()
+                    return
+                _thread(self._serve, door, peer, loop)
 
-    def _greeted(
-        self, name: str, door: _Door, peer: socket.socket, late: asyncio.TimerHandle
-    ) -> None:
-        """Take in the first message of a process, which brings its page."""
-        late.cancel()
+    def _closed(self, door: _Door) -> bool:
+        return self._doors.get(door.name) is not door
+
+    def _serve(self, door: _Door, peer: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        """Have a process known from its greeting until its connection ends."""
         try:
-            found = receive(peer)
-            if found is None:
-                self._end(door, peer)
-                return
-            _, descriptors = found
-            if len(descriptors) != 1:
-                close_all(descriptors)
-                raise ValueError(f"{len(descriptors)} descriptors came with its greeting")
-            process = Process(next(self._numbers), peer, descriptors[0])
-        except BlockingIOError:
-            return
+            with peer:
+                process = self._greeted(peer)
+                if process is not None:
+                    self._know(door.name, peer, process, loop)
         except (OSError, ValueError) as error:
-            _log.info("not a sharer", folder=name, why=str(error))
-            self._end(door, peer)
-            return
-        loop = asyncio.get_running_loop()
-        loop.add_reader(peer, self._over, name, door, peer, process)
-        self._enter(name, process)
+            _log.info("not a sharer", folder=door.name, why=str(error))
+        except Exception:
+            _log.exception("a connection is ended", folder=door.name)
+        finally:
+            door.peers.discard(peer)
+            door.room.release()
 
-    def _over(self, name: str, door: _Door, peer: socket.socket, process: Process) -> None:
-        """Take in that a process has ended; after its greeting it has nothing more to say."""
-        asyncio.get_running_loop().remove_reader(peer)
-        door.peers.discard(peer)
-        self._leave(name, process.number)
-        process.close()
+    def _know(
+        self, name: str, peer: socket.socket, process: Process, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        ends = select.poll()
+        ends.register(peer, select.POLLIN)
+        try:
+            _call(loop, self._enter, name, process)
+            ends.poll()  # after its greeting it has nothing more to say
+        finally:
+            _call(loop, self._leave, name, process.number)
+            process.close()
 
-    def _end(self, door: _Door, peer: socket.socket) -> None:
-        asyncio.get_running_loop().remove_reader(peer)
-        door.peers.discard(peer)
-        with suppress(OSError):
-            os.close(peer.detach())
+    def _greeted(self, peer: socket.socket) -> Process | None:
+        """Return the process of which the page comes with the first message, None at the end."""
+        peer.settimeout(_GREETING_SECONDS)
+        found = receive(peer)
+        if found is None:
+            return None
+        _, descriptors = found
+        if len(descriptors) != 1:
+            close_all(descriptors)
+            raise ValueError(f"{len(descriptors)} descriptors came with its greeting")
+        return Process(next(self._numbers), peer, descriptors[0])
+
+
+def _thread(run: Callable[..., None], *args: object) -> None:
+    threading.Thread(target=run, args=args, daemon=True).start()
+
+
+def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *args: object) -> None:
+    """Call a function in the event loop, and return when it has returned. Raises what it raises."""
+    done: Future[None] = Future()
+
+    def call() -> None:
+        try:
+            function(*args)
+        except Exception as error:
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    try:
+        loop.call_soon_threadsafe(call)
+    except RuntimeError:
+        return  # the loop is closed: the agent has ended
+    done.result()

@@ -6,13 +6,16 @@ from pathlib import Path
 from kfext.agent.doors import SOCKET, Doors
 from kfext.gpu.device_plugin import Allocation, Mount, RefusedError
 from kfext.gpu.pod_resources import Held
-from kfext.model.gpu_slots import folder_of, reservation_of, slot_of
+from kfext.model.gpu_slots import folder_of, reservation_of, slot_of, units_of
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 
 _HOOK, _SOCKETS = "/kfext/hook", "/kfext/socket"
 """Where a job's containers see the hook's files and the folder of their socket."""
+_KEPT = 5
+"""Answers of kubelet in a row without a pod in a folder, after which the folder goes: a pod that
+has just got its units is not in an answer that was under way."""
 
-Sharer = tuple[str, str]
+Pod = tuple[str, str]
 """The namespace and the name of a pod."""
 
 
@@ -27,24 +30,32 @@ class Slots:
         self._reservations = {
             (GPU_NAMESPACE, reservation_of(node, slot)): slot for slot in range(count)
         }
+        self._slots = {unit: slot for slot in range(count) for unit in units_of(slot)}
         self._doors = doors
         self._hook = hook
-        self._folders = set(doors.open_all())
+        self._absent = dict.fromkeys(doors.open_all(), 0)
         self.cards: dict[int, str] = {}
-        self.sharers: dict[str, tuple[int, Sharer]] = {}
+        self.sharers: dict[str, tuple[int, Pod]] = {}
+
+    def slot(self, folder: str) -> int:
+        """Return the slot of a folder, which has the name of one of its units."""
+        return self._slots[folder]
 
     def take(self, held: Iterable[Held]) -> None:
         """Take in what kubelet has given to each container; folders of pods that are gone go."""
-        self.cards, self.sharers = {}, {}
+        self.sharers = {}
+        reserved: dict[int, list[str]] = {}
         for one in held:
-            reserved = self._reservations.get((one.namespace, one.pod))
-            if reserved is not None and one.resource == NATIVE_GPU:
-                (self.cards[reserved],) = one.devices  # it asks for one card
-            elif (slot := slot_of(one.resource)) is not None:
-                self.sharers[folder_of(one.devices)] = (slot, (one.namespace, one.pod))
-        for gone in self._folders - self.sharers.keys():
-            self._doors.remove(gone)
-        self._folders = set(self.sharers)
+            reservation = self._reservations.get((one.namespace, one.pod))
+            if reservation is not None and one.resource == NATIVE_GPU:
+                reserved.setdefault(reservation, []).extend(one.devices)
+            elif slot_of(one.resource) is not None and one.devices:
+                folder = folder_of(one.devices)
+                if folder in self._slots:
+                    self.sharers[folder] = (self._slots[folder], (one.namespace, one.pod))
+        # A reservation has one card; of one with more nobody knows which is meant.
+        self.cards = {slot: cards[0] for slot, cards in reserved.items() if len(cards) == 1}
+        self._remove_gone()
 
     def allocate(self, slot: int, units: Sequence[str]) -> Allocation:
         """Return what a container with some units of a slot gets. Raises RefusedError."""
@@ -54,7 +65,9 @@ class Slots:
                 f"no card is reserved for slot {slot} of this node; kfext reserves one when it "
                 f"places a job there, and nothing else may ask for its units"
             )
-        folder = self._doors.open(folder_of(units))
+        name = folder_of(units)
+        folder = self._doors.open(name)
+        self._absent[name] = 0
         return Allocation(
             env={
                 "NVIDIA_VISIBLE_DEVICES": card,
@@ -62,3 +75,13 @@ class Slots:
             },
             mounts=[Mount(str(self._hook), _HOOK), Mount(str(folder), _SOCKETS)],
         )
+
+    def _remove_gone(self) -> None:
+        for folder, absent in tuple(self._absent.items()):
+            if folder in self.sharers:
+                self._absent[folder] = 0
+            elif absent + 1 < _KEPT:
+                self._absent[folder] = absent + 1
+            else:
+                del self._absent[folder]
+                self._doors.remove(folder)

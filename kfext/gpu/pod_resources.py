@@ -15,10 +15,11 @@ _LONGEST = 64 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Devices of one resource that a container has."""
+    """All devices of one resource that a container has."""
 
     namespace: str
     pod: str
+    container: str
     resource: str
     devices: frozenset[str]
 
@@ -33,9 +34,10 @@ async def held_devices(socket: Path = SOCKET) -> list[Held]:
             response_deserializer=_MESSAGES["ListPodResourcesResponse"].FromString,
         )
         answer = await list_all(_MESSAGES["ListPodResourcesRequest"](), timeout=10)
-    return [
-        Held(pod.namespace, pod.name, devices.resource_name, frozenset(devices.device_ids))
-        for pod in answer.pod_resources
-        for container in pod.containers
-        for devices in container.devices
-    ]
+    found: dict[tuple[str, str, str, str], set[str]] = {}
+    for pod in answer.pod_resources:
+        for container in pod.containers:
+            for devices in container.devices:  # kubelet names each by itself
+                key = (pod.namespace, pod.name, container.name, devices.resource_name)
+                found.setdefault(key, set()).update(devices.device_ids)
+    return [Held(*key, frozenset(ids)) for key, ids in found.items()]

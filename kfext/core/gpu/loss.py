@@ -1,101 +1,108 @@
 """How much slower a job of high priority is than it would be with the card for itself.
 
-For a second in thirty the others on the card are held back, and its steps are timed. A step takes
-as long as the median of the last such windows. Times are of one monotonic clock, in seconds.
+For a second in thirty the others on the card are held back, and the job's steps are timed; between
+such windows they are timed as well. Means are compared, as a median would hide what is lost in a
+minority of the steps, but a checkpoint or an evaluation counts neither here nor there. A window
+lasts for three steps and more, so longer for long steps, but never over `LONGEST_HELD` seconds: the
+loss of a job with steps of over 12 s stays unknown. Times are of one monotonic clock, in seconds.
 """
 
 from collections import deque
-from dataclasses import dataclass
-from statistics import median
+from itertools import chain
+
+from kfext.core.gpu.steps import Reading, Stretch, typical
+from kfext.core.gpu.tally import WINDOW
 
 HELD_SECONDS = 1.0
 """Of a window at least; it lasts until enough steps were made in it."""
 PERIODS = 30
 """A window is held again after so many times its length."""
+LONGEST_HELD = 60.0
+_HELD_STEPS = 5
+"""Of a window at most, if that is more than `WINDOW`: the job evaluates, or saves a checkpoint."""
 _STEPS = 3
-_LONGEST_SECONDS = 10.0
-"""After which a window ends in any case: the job evaluates, or saves a checkpoint."""
-_WINDOWS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """Of a job's page: how many steps it has made until `at`, and when it made the last of them."""
-
-    at: float
-    steps: int
-    stepped: float
-
-
-@dataclass(slots=True)
-class _Stretch:
-    """Steps that were all made under the same conditions; the first one is not among them."""
-
-    began: float
-    before: int
-    first: Reading | None = None
-    last: Reading | None = None
-
-    def note(self, reading: Reading) -> None:
-        if reading.steps <= self.before:
-            return  # the last step was made before
-        if self.first is None:
-            self.first = reading  # it was begun before
-        self.last = reading
-
-    @property
-    def steps(self) -> int:
-        return self.last.steps - self.first.steps if self.first and self.last else 0
-
-    @property
-    def seconds(self) -> float:
-        """The mean time of a step."""
-        assert self.first is not None
-        assert self.last is not None
-        return (self.last.stepped - self.first.stepped) / self.steps
+WINDOWS = 5
+"""Windows that count; once there are `FRESH` new ones, what was before no longer decides."""
+FRESH = 3
 
 
 class LossMeter:
     """Times the steps of one job, and decides when the others are held back for that.
 
-    Call `note` some times in a second, and hold the others back while `holding` is true.
+    `budget` is the part of its speed that the job may lose. Call `note` some times in a second, and
+    hold the others back while `holding` is true. `windows` counts those in which enough steps were
+    made; `step_seconds`: how long a step takes with the card to itself; `loss`: the part of its
+    speed that the job loses, below 0 if it gains. Both are None while they are unknown.
     """
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, *, budget: float) -> None:
+        self.budget = budget
         self.holding = False
-        self._next = now + HELD_SECONDS
-        self._stretch = _Stretch(now, before=0)
-        self._alone: deque[float] = deque(maxlen=_WINDOWS)
-        self._shared: float | None = None
+        self.windows = 0
+        self.step_seconds: float | None = None
+        self.loss: float | None = None
+        self._next = 0.0
+        self._stretch: Stretch | None = None
+        self._held: list[float] = []
+        self._alone: deque[list[float]] = deque(maxlen=WINDOWS)
+        self._shared: deque[tuple[float, float]] = deque()
 
     def note(self, reading: Reading) -> None:
         """Take in how far the job is; begin or end a window if it is time to."""
-        stretch = self._stretch
-        stretch.note(reading)
-        if not self.holding and stretch.steps >= _STEPS:
-            self._shared = stretch.seconds
-        lasted = reading.at - stretch.began
-        enough = lasted >= HELD_SECONDS and stretch.steps >= _STEPS
-        if self.holding and (enough or lasted >= _LONGEST_SECONDS):
-            if stretch.steps >= _STEPS:
-                self._alone.append(stretch.seconds)
-            self._next = reading.at + (PERIODS - 1) * lasted
-            self._turn(reading)
-        elif not self.holding and reading.at >= self._next:
-            self._turn(reading)
+        if self._stretch is None:
+            self._stretch = Stretch(reading)
+            self._next = max(self._next, reading.at + HELD_SECONDS)
+            return
+        took = self._stretch.note(reading)
+        if self.holding:
+            if took is not None:
+                self._held.append(took)
+            self._end_window(reading, self._stretch.began)
+            return
+        if took is not None:
+            self._shared.append((reading.at, took))
+            while len(self._shared) > _STEPS and reading.at - self._shared[0][0] > WINDOW:
+                self._shared.popleft()
+            self._compare()
+        # A job that makes no steps is not timed, so nobody is held back for it.
+        if took is not None and reading.at >= self._due(self._stretch.began):
+            self.holding, self._held = True, []
+            self._stretch = Stretch(reading)
+            self._next = reading.at + PERIODS * HELD_SECONDS
+
+    def restart(self) -> None:
+        """Forget the steps beside others: these, or the processes of the job, are not the same."""
+        self._stretch = None
+        self._shared.clear()
+        self.holding = False
+        self.loss = None
 
     @property
-    def step_seconds(self) -> float | None:
-        """How long a step takes with the card for itself, None before that was measured."""
-        return median(self._alone) if self._alone else None
+    def over(self) -> bool:
+        """Whether the job is known to lose more than its budget."""
+        return self.loss is not None and self.loss > self.budget
 
-    @property
-    def loss(self) -> float | None:
-        """The part of its speed that the job loses, below 0 if it gains; None if unknown."""
-        if not self._alone or not self._shared:
-            return None
-        return 1 - median(self._alone) / self._shared
+    def _compare(self) -> None:
+        if self.step_seconds is not None and len(self._shared) >= _STEPS:
+            self.loss = 1 - self.step_seconds / typical(took for _, took in self._shared)
 
-    def _turn(self, reading: Reading) -> None:
-        self.holding = not self.holding
-        self._stretch = _Stretch(reading.at, before=reading.steps)
+    def _due(self, ended: float) -> float:
+        """Return when to hold a window, the last of which has ended then; sooner if in doubt."""
+        return min(self._next, ended + WINDOW) if self.over else self._next
+
+    def _end_window(self, reading: Reading, began: float) -> None:
+        """End the window that began then, if it has seen enough, or has lasted for too long."""
+        lasted = reading.at - began
+        enough = len(self._held) >= _STEPS
+        usual = typical(took for _, took in self._shared) if self._shared else 0.0
+        longest = min(max(WINDOW, _HELD_STEPS * usual), LONGEST_HELD)
+        if not (enough and lasted >= HELD_SECONDS) and lasted < longest:
+            return
+        if enough:
+            self._alone.append(self._held)
+            self.windows += 1
+            self.step_seconds = typical(chain(*self._alone))
+            self._compare()
+        self.holding = False
+        self._next = reading.at + (PERIODS - 1) * lasted
+        self._stretch = Stretch(reading)

@@ -1,7 +1,7 @@
 """Whose turn it is on a card, among sharers of one priority.
 
 Earliest eligible virtual deadline first (I. Stoica and H. Abdel-Wahab, 1995), with the shares as
-weights, and for each sharer a bucket that fills at the rate of its limit. In any `WINDOW` a sharer
+weights, and for each sharer a bucket that fills at the rate of its limit. In any window a sharer
 that always has work gets at least its share less one `QUOTA`, and none gets more than its limit and
 one `QUOTA`. What others leave goes to those that have work, in proportion to their shares.
 """
@@ -10,8 +10,6 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
-WINDOW = 10.0
-"""Seconds in which a share is meant."""
 QUOTA = 0.25
 """Seconds by which a sharer may be ahead or behind, in a window."""
 TURN = QUOTA / 4
@@ -22,7 +20,8 @@ TURN = QUOTA / 4
 class _Sharer:
     """`starts`: the virtual time from which it may have its next turn.
 
-    `tokens`: seconds that it may use before its limit stops it, at the time `filled`.
+    `tokens`: seconds that it may use before its limit stops it, at the time `filled`; `paid`:
+    seconds that were charged before it used them.
     """
 
     share: float
@@ -30,6 +29,7 @@ class _Sharer:
     starts: float
     filled: float
     tokens: float = TURN
+    paid: float = 0.0
 
     def fill(self, now: float, *, used: float = 0.0) -> None:
         """Take in that time has passed, in which it has used the card for so many seconds."""
@@ -80,12 +80,25 @@ class Turns:
         waits = (max(-one.tokens / one.limit - (now - one.filled), 0.0) for one in found)
         return min(waits, default=math.inf)
 
-    def ran(self, name: str, seconds: float, *, now: float) -> None:
-        """Take in that a sharer has used the card, in its turn or past its end."""
+    def ran(self, name: str, *, held: float, used: float, now: float) -> None:
+        """Charge a sharer for the seconds in which it had the turn, or used the card, if more.
+
+        What it says to have used moves its own place alone: virtual time follows the turns, so that
+        a sharer that lies, in whatever direction, takes nothing from the others. Use becomes known
+        when a micro-step ends, and was paid for if that was within a turn.
+        """
         served = self._sharers.get(name)
         if served is None:
             return
-        served.fill(now, used=seconds)
-        served.starts += seconds / served.share
+        served.fill(now, used=used)
+        due = used - served.paid
+        charged = max(held, due)
+        served.paid = min(charged - due, TURN)
+        served.starts += charged / served.share
         weights = sum(one.share for one in map(self._sharers.get, self._able) if one)
-        self._virtual += seconds / max(weights, served.share)
+        self._virtual += held / max(weights, served.share)
+
+    def forfeit(self, name: str, seconds: float) -> None:
+        """Charge a sharer for the rest of a turn that was taken from it."""
+        if served := self._sharers.get(name):
+            served.starts += seconds / served.share

@@ -9,12 +9,21 @@ from tests.adapters.gpu.fake_kubelet import RESOURCES
 UNITS = [f"0-{unit}" for unit in range(30)]
 
 
+def one_by_one(resource: str, devices: list[str]) -> list[dict[str, Any]]:
+    """Name devices as kubelet does: each by itself."""
+    return [{"resource_name": resource, "device_ids": [one]} for one in devices]
+
+
 async def test_what_each_container_has_is_read_from_kubelet(tmp_path: Path) -> None:
-    shares = {"resource_name": "kfext.dev/gpu-0", "device_ids": UNITS}
-    card = {"resource_name": "nvidia.com/gpu", "device_ids": ["GPU-1"]}
+    shares = one_by_one("kfext.dev/gpu-0", UNITS)
+    cards = one_by_one("nvidia.com/gpu", ["GPU-1", "GPU-2"])
     pods = [
-        {"name": "train", "namespace": "team", "containers": [{"name": "a", "devices": [shares]}]},
-        {"name": "other", "namespace": "team", "containers": [{"name": "a"}, {"devices": [card]}]},
+        {"name": "train", "namespace": "team", "containers": [{"name": "a", "devices": shares}]},
+        {
+            "name": "other",
+            "namespace": "team",
+            "containers": [{"name": "a"}, {"name": "b", "devices": cards}],
+        },
         {"name": "plain", "namespace": "team"},
     ]
 
@@ -34,6 +43,6 @@ async def test_what_each_container_has_is_read_from_kubelet(tmp_path: Path) -> N
     found = await held_devices(socket)
     await server.stop(grace=None)
     assert found == [
-        Held("team", "train", "kfext.dev/gpu-0", frozenset(UNITS)),
-        Held("team", "other", "nvidia.com/gpu", frozenset({"GPU-1"})),
+        Held("team", "train", "a", "kfext.dev/gpu-0", frozenset(UNITS)),
+        Held("team", "other", "b", "nvidia.com/gpu", frozenset({"GPU-1", "GPU-2"})),
     ]

@@ -1,106 +1,18 @@
 """The whole agent, with hooks as in a job's process; kubelet's answers are given by the test."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from time import monotonic_ns
 
-import grpc
 import pytest
+import structlog
 
 import kfext.agent.agent as module
-from kfext.agent.agent import Agent
-from kfext.agent.card import Terms
-from kfext.agent.slots import Sharer
+from kfext.agent.card import SharedCard
+from kfext.agent.sharer import Terms
 from kfext.gpu.pod_resources import Held
 from kfext.hook import words
-from kfext.hook.link import Link
-from kfext.hook.orders import PASS, WAIT, Orders
-from kfext.hook.page import Page
-from kfext.model.gpu_slots import reservation_of, units_of
-
-NODE = "node-a"
-CARD = Held("kfext-gpu", reservation_of(NODE, 0), "nvidia.com/gpu", frozenset({"GPU-1"}))
-UNITS = {"high": units_of(0)[:50], "low": units_of(0)[50:70]}
-
-
-class Node:
-    """What kubelet and the API server would say, and the agent that asks them."""
-
-    def __init__(self, root: Path) -> None:
-        self.held, self.terms = [CARD], dict[Sharer, Terms]()
-        self.asked = 0
-        self.root = root
-        self.task: asyncio.Task[None] | None = None
-
-    async def _held(self) -> list[Held]:
-        self.asked += 1
-        if not self.held:
-            raise grpc.RpcError("away")
-        return self.held
-
-    def start(self) -> None:
-        (self.root / "plugins").mkdir(exist_ok=True)
-        agent = Agent(
-            node=NODE,
-            count=1,
-            root=self.root,
-            held=self._held,
-            terms=self.terms.get,
-            plugins=self.root / "plugins",
-        )
-        self.agent = agent
-        self.task = asyncio.create_task(agent.run())
-
-    async def stop(self) -> None:
-        assert self.task is not None
-        self.task.cancel()
-        await asyncio.wait([self.task])
-
-    def run(self, pod: str, *, promised: bool = True) -> "Job":
-        """Have kubelet start a pod, in which a process connects."""
-        folder = self.agent._slots.allocate(0, UNITS[pod]).mounts[1].host
-        self.held = [*self.held, Held("team", pod, "kfext.dev/gpu-0", frozenset(UNITS[pod]))]
-        if promised:
-            self.promise(pod)
-        return Job(f"{folder}/agent", pod)
-
-    def promise(self, pod: str) -> None:
-        self.terms["team", pod] = Terms(high=pod == "high", share=0.3)
-
-    def end(self, pod: str) -> None:
-        self.held = [one for one in self.held if one.pod != pod]
-
-
-class Job:
-    """A process with a hook; the low one's orders come from the agent."""
-
-    def __init__(self, path: str, pod: str) -> None:
-        self.own, self.orders, self.bells = Page.make(), Orders(), 0
-        self.own.words[words.LAYOUT] = words.VERSION
-        take = self._rung if pod == "high" else self.orders.take
-        Link(path, own=self.own, take=take)
-
-    def _rung(self, message: dict[str, object], _: list[int]) -> None:
-        self.bells = int(str(message["bells"]))
-
-    def word(self) -> str:
-        return self.orders.word(monotonic_ns(), intruded=0, tickets=0)
-
-    def led(self) -> bool:
-        return self.orders.led(monotonic_ns())
-
-    def busy(self) -> None:
-        self.own.words[words.BUSY] = 1
-        self.own.words[words.PULSE] = monotonic_ns() + 3600 * 10**9
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while True:
-            if condition():
-                return
-            await asyncio.sleep(0.01)
+from kfext.hook.orders import PASS, WAIT
+from tests.unit.agent.node import CARD, UNITS, Job, Node, until
 
 
 @pytest.fixture
@@ -130,6 +42,7 @@ async def test_a_process_waits_for_the_terms_of_its_pod(node: Node) -> None:
     asked = node.asked
     await until(lambda: node.asked > asked + 3)
     assert not low.led()
+    assert low.word() == WAIT  # at most one has high priority, so it gives way
     node.promise("low")
     await until(lambda: low.led() and low.word() == WAIT)
 
@@ -153,3 +66,54 @@ async def test_a_new_agent_finds_all_that_runs(node: Node) -> None:
     before = low.orders.page
     node.start()
     await until(lambda: low.orders.page is not before and low.led() and low.word() == WAIT)
+
+
+async def test_another_pod_that_gets_the_units_of_one_that_is_gone_has_its_own_terms(
+    node: Node,
+) -> None:
+    low = node.run("low")
+    await until(low.led)
+    low.own.words[words.WAITED_NS] = 10**18
+    await until(lambda: any(one.waited > 0 for one in node.agent.reports()[0].sharers))
+    node.end("low")
+    node.terms["team", "next"] = Terms(high=True, share=0.3)
+    folder = node.agent._slots.allocate(0, UNITS["low"]).mounts[1].host
+    high = Job(f"{folder}/agent", "high")
+    node.held = [*node.held, Held("team", "next", "a", "kfext.dev/gpu-0", frozenset(UNITS["low"]))]
+    other = node.run("other")
+    await until(lambda: high.bells == 1)
+    high.busy()
+    await until(lambda: other.led() and other.word() == WAIT)
+    found, _ = node.agent.reports()
+    assert {(one.pod, one.high, one.waited) for one in found.sharers} == {
+        *(("next", True, 0), ("other", False, 0)),
+    }
+
+
+async def test_without_its_reservation_no_gate_opens_on_a_card(node: Node) -> None:
+    low = node.run("low")
+    await until(lambda: low.led() and low.word() == PASS)
+    node.held = [one for one in node.held if one != CARD]
+    await until(lambda: low.word() == WAIT)
+    assert low.led()
+    node.held = [CARD, *node.held]
+    await until(lambda: low.word() == PASS)
+
+
+async def test_an_error_on_one_card_is_logged_once_and_ends_nothing(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed, look = 0, SharedCard.look
+
+    def fails(self: SharedCard, now: float) -> float:
+        nonlocal failed
+        if self._slot == 1:
+            failed += 1
+            raise ZeroDivisionError
+        return look(self, now)
+
+    monkeypatch.setattr(SharedCard, "look", fails)
+    low = node.run("low")
+    with structlog.testing.capture_logs() as logs:
+        await until(lambda: failed > 3 and low.led())
+    assert [one["log_level"] for one in logs] == ["error"]

@@ -1,72 +1,13 @@
 import socket
-from collections.abc import Iterator
-from itertools import count
 
 import pytest
 
-from kfext.agent.card import SharedCard, Terms
-from kfext.agent.process import Process
+from kfext.agent.card import SharedCard
+from kfext.agent.report import SharerReport
+from kfext.agent.sharer import Terms
 from kfext.hook import words
-from kfext.hook.link import receive
-from kfext.hook.orders import INTRUDE, PASS, WAIT, Orders
-from kfext.hook.page import Page
-
-HIGH = Terms(high=True, share=0.5)
-LOW = Terms(high=False, share=0.25)
-_NUMBERS = count()
-_NS = 10**9
-
-
-class Hooked:
-    """A process of a job, as its hook makes it: a page, and what it has got from the agent."""
-
-    def __init__(self) -> None:
-        self.own = Page.make()
-        self.own.words[words.LAYOUT] = words.VERSION
-        self.peer, self._agent = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.orders, self.bells = Orders(), list[socket.socket]()
-        assert self.own.descriptor is not None
-        page = socket.dup(self.own.descriptor)
-        self.process = Process(next(_NUMBERS), self._agent, page)
-
-    def read(self) -> "Hooked":
-        """Take in all that the agent has sent."""
-        self.peer.setblocking(False)
-        while True:
-            try:
-                found = receive(self.peer)
-            except BlockingIOError:
-                return self
-            assert found is not None
-            message, descriptors = found
-            if "bells" in message:
-                self.bells = [socket.socket(fileno=one) for one in descriptors]
-            else:
-                self.orders.take(message, descriptors)
-
-    def word(self, now: float) -> str:
-        return self.orders.word(int(now * _NS), intruded=0, tickets=0)
-
-    def asks(self, *, asks: bool = True) -> None:
-        self.own.words[words.ASKING] = int(asks)
-
-    def is_busy(self, now: float) -> None:
-        self.own.words[words.BUSY], self.own.words[words.PULSE] = 1, int(now * _NS)
-
-
-@pytest.fixture
-def card() -> Iterator[SharedCard]:
-    made = SharedCard()
-    yield made
-    for pod in ("high", "low", "other"):
-        made.withdraw(pod, now=1000.0)
-
-
-def joined(card: SharedCard, pod: str, terms: Terms, *, now: float = 1.0) -> Hooked:
-    hooked = Hooked()
-    card.promise(pod, terms, now=now)
-    card.join(pod, hooked.process, now=now)
-    return hooked
+from kfext.hook.orders import PASS, TICKET, WAIT
+from tests.unit.agent.hooked import HIGH, LOW, NS, Hooked, joined
 
 
 def test_a_job_that_has_the_card_for_itself_works_whenever_it_wants(card: SharedCard) -> None:
@@ -75,75 +16,11 @@ def test_a_job_that_has_the_card_for_itself_works_whenever_it_wants(card: Shared
     assert low.read().word(1.1) == PASS
 
 
-def test_a_job_gives_way_while_the_one_of_high_priority_is_busy(card: SharedCard) -> None:
-    low = joined(card, "low", LOW)
-    high = joined(card, "high", HIGH)
-    card.look(1.0)
-    assert low.read().word(1.1) == PASS
-    high.is_busy(1.1)
-    assert low.word(1.1) == WAIT
-
-
-def test_who_comes_later_gives_way_too(card: SharedCard) -> None:
-    high = joined(card, "high", HIGH)
-    low = joined(card, "low", LOW)
-    card.look(1.0)
-    high.is_busy(1.1)
-    assert low.read().word(1.1) == WAIT
-
-
-def test_it_gives_way_to_each_process_of_that_job(card: SharedCard) -> None:
-    first, second = joined(card, "high", HIGH), Hooked()
-    card.join("high", second.process, now=1.0)
-    low = joined(card, "low", LOW)
-    card.look(1.0)
-    assert low.read().word(1.1) == PASS
-    second.is_busy(1.1)
-    assert low.word(1.1) == WAIT
-    assert first.read().bells
-    assert second.read().bells
-
-
-def test_the_job_of_high_priority_wakes_those_that_wait(card: SharedCard) -> None:
-    high = joined(card, "high", HIGH)
-    lows = [joined(card, pod, LOW).read() for pod in ("low", "other")]
-    for low in lows:
-        low.read()
-    high.read()
-    assert len(high.bells) == 2
-    for bell in high.bells:
-        bell.send(b"i")
-    for low in lows:
-        assert low.orders.bell is not None
-        assert low.orders.bell.recv(8) == b"i"
-
-
-def test_a_bell_works_one_way_only(card: SharedCard) -> None:
-    joined(card, "high", HIGH)
-    low = joined(card, "low", LOW).read()
-    assert low.orders.bell is not None
-    with pytest.raises(BrokenPipeError):
-        low.orders.bell.send(b"x")
-
-
-@pytest.mark.parametrize("how", ["its process ends", "its pod goes"])
-def test_when_the_job_of_high_priority_goes_the_gate_opens(card: SharedCard, how: str) -> None:
-    high = joined(card, "high", HIGH)
-    low = joined(card, "low", LOW)
-    high.is_busy(1.1)
-    if how == "its process ends":
-        card.leave("high", high.process.number, now=1.1)
-    else:
-        card.withdraw("high", now=1.1)
-    card.look(1.1)
-    assert low.read().word(1.1) == PASS
-
-
 def test_orders_that_are_not_renewed_run_out(card: SharedCard) -> None:
     low = joined(card, "low", LOW)
     card.look(1.0)
-    assert low.read().orders.led(int(2.9 * _NS))
-    assert not low.orders.led(int(3.1 * _NS))
+    assert low.read().orders.led(int(2.9 * NS))
+    assert not low.orders.led(int(3.1 * NS))
 
 
 def test_jobs_of_one_priority_take_turns_by_their_shares(card: SharedCard) -> None:
@@ -158,33 +35,128 @@ def test_jobs_of_one_priority_take_turns_by_their_shares(card: SharedCard) -> No
         wait = card.look(now)
         (mine,) = [name for name, one in lows.items() if one.word(now) == PASS]
         got[mine] += wait
-        lows[mine].own.words[words.WORKED_NS] += int(wait * _NS)
+        lows[mine].own.words[words.WORKED_NS] += int(wait * NS)
         now += wait
     assert got["other"] / got["low"] == pytest.approx(3, rel=0.05)
 
 
-def test_one_that_falls_short_may_intrude_as_far_as_the_budget_allows(card: SharedCard) -> None:
-    high = joined(card, "high", HIGH)
-    low = joined(card, "low", LOW)
+def beside_a_busy_one(card: SharedCard, until: float) -> tuple[Hooked, Hooked, float]:
+    """Return a high job that was always busy and lost nothing, one that waits, and the time."""
+    high, low = joined(card, "high", HIGH), joined(card, "low", LOW)
+    low.asks()
     now = 1.0
-    while now < 60:  # high is always busy, and loses nothing
-        high.own.words[words.STEPS] = int(now * 10)
-        high.own.words[words.STEPPED] = int(int(now * 10) / 10 * _NS)
+    while now < until:
+        high.steps(now)
         high.is_busy(now)
         now += card.look(now)
-    assert low.read().word(now) in {INTRUDE, WAIT}
+    return high, low.read(), now
+
+
+def test_one_that_falls_short_may_intrude_as_far_as_the_budget_allows(card: SharedCard) -> None:
+    _, low, _ = beside_a_busy_one(card, 60)
     assert low.orders.page is not None
-    assert low.orders.page[words.ALLOWANCE_NS] > _NS
+    allowed = low.orders.page[words.ALLOWANCE_NS]
+    assert 0 < allowed <= HIGH.budget * 10 * NS
 
 
-def test_a_descriptor_that_is_no_page_is_refused() -> None:
-    with open(__file__, "rb") as file, pytest.raises(ValueError, match="page"):
-        Process(1, socket.socket(), socket.dup(file.fileno()))
+def test_a_new_process_of_a_pod_gets_what_is_left_whatever_the_one_before_has_used(
+    card: SharedCard,
+) -> None:
+    _, low, now = beside_a_busy_one(card, 60)
+    low.own.words[words.INTRUDED_NS] = 10**15
+    card.look(now)
+    assert low.word(now) == WAIT
+    card.leave("low", low.process.number)
+    new = Hooked()
+    new.own.words[words.INTRUDED_NS] = 7 * NS  # it has known another agent
+    new.asks()
+    card.join("low", new.process)
+    card.look(now + 30)
+    page = new.read().orders.page
+    assert page is not None
+    assert 7 * NS <= page[words.ALLOWANCE_NS] <= (7 + HIGH.budget * 10) * NS
 
 
-def test_a_page_of_another_layout_is_refused() -> None:
-    page = Page.make()
-    page.words[words.LAYOUT] = 99
-    assert page.descriptor is not None
-    with pytest.raises(ValueError, match="layout 99"):
-        Process(1, socket.socket(), socket.dup(page.descriptor))
+def test_a_job_that_loses_too_much_has_the_other_shut_out_but_for_one_step(
+    card: SharedCard,
+) -> None:
+    high, low = joined(card, "high", HIGH), joined(card, "low", LOW)
+    other = joined(card, "other", LOW)
+    now, steps, shut, tickets = 1.0, 1.0, set[str](), 0
+    while now < 400 and not tickets:
+        wait = card.look(now)
+        (report,) = [one for one in card.report(now).sharers if one.pod == "low"]
+        held = low.read().word(now) == WAIT and not low.orders.busy(int(now * NS))
+        steps += wait * (10 if held and not report.times_shut else 7)
+        high.own.words[words.STEPS] = int(steps)
+        high.own.words[words.STEPPED] = int(now * NS)
+        for one, speed in ((low, 2), (other, 1)):
+            one.own.words[words.MICRO_STEPS] += 1
+            one.own.words[words.WORKED_NS] += int(wait * speed / 3 * NS)
+        shut |= {one.pod for one in card.report(now).sharers if one.times_shut}
+        tickets += low.word(now) == TICKET
+        now += wait
+    assert tickets
+    assert shut == {"low"}
+
+
+def test_who_gets_the_turn_is_woken_for_it(card: SharedCard) -> None:
+    low = joined(card, "low", LOW).read()
+    low.asks()
+    card.look(1.0)
+    assert low.orders.bell is not None
+    assert low.orders.bell.recv(8, socket.MSG_DONTWAIT) == b"t"
+
+
+def test_without_a_reservation_the_gates_are_shut_until_it_is_back(card: SharedCard) -> None:
+    low = joined(card, "low", LOW)
+    card.look(1.0)
+    assert low.read().word(1.0) == PASS
+    card.reserve(None)
+    card.look(1.1)
+    assert low.word(1.1) == WAIT
+    card.reserve("GPU-1")
+    card.look(1.2)
+    assert low.word(1.2) == PASS
+
+
+def test_another_pod_in_the_same_folder_begins_without_strikes(card: SharedCard) -> None:
+    high, low, now = beside_a_busy_one(card, 60)
+    assert low.orders.page is not None
+    card.withdraw("low")
+    new = joined(card, "low", LOW).read()
+    high.is_busy(now)
+    card.look(now)
+    assert new.orders.page is not None
+    assert new.orders.page[words.ALLOWANCE_NS] == 0
+
+
+def test_what_a_card_reports(card: SharedCard) -> None:
+    high, low = joined(card, "high", HIGH), joined(card, "low", LOW)
+    card.join("other", Hooked().process)  # of a pod that is not known yet
+    card.look(1.0)
+    high.is_busy(1.5)
+    high.own.words[words.CHANGED] = 3 * NS
+    high.own.words[words.MEMORY] = 2**30
+    low.own.words[words.WORKED_NS] = 2 * NS
+    low.own.words[words.WAITED_NS] = 3 * NS
+    low.own.words[words.INTRUDED_NS] = NS
+    card.look(6.0)
+    report = card.report(6.0)
+    assert (report.slot, report.card, report.loss) == (0, "GPU-1", None)
+    assert report.sharers == (
+        SharerReport("team", "high", True, 0.5, memory=2**30, harvest=0.3, beacon_age=4.5),
+        SharerReport(
+            "team", "low", False, 0.25, harvest=0.2, waited=3.0, intruded=1.0, micro_step=0.005
+        ),
+    )
+
+
+def test_a_page_that_lies_counts_for_no_more_than_the_time_that_passed(card: SharedCard) -> None:
+    low = joined(card, "low", LOW)
+    card.look(1.0)
+    for word in (words.WORKED_NS, words.WAITED_NS, words.INTRUDED_NS, words.STEPS, words.STEPPED):
+        low.own.words[word] = 2**64 - 1
+    card.look(2.0)
+    (report,) = card.report(2.0).sharers
+    assert (report.harvest, report.waited, report.intruded) == (0.1, 1.0, 1.0)

@@ -1,3 +1,5 @@
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,17 +11,22 @@ from kfext.gpu.pod_resources import Held
 from kfext.model.gpu_slots import reservation_of, units_of
 
 NODE, CARD = "node-a", "GPU-11"
+ANSWERS = 5
 UNITS = units_of(1)[:30]
-RESERVED = Held("kfext-gpu", reservation_of(NODE, 1), "nvidia.com/gpu", frozenset({CARD}))
-SHARES = Held("team", "train-worker-0", "kfext.dev/gpu-1", frozenset(UNITS))
-WHOLE = Held("team", "whole", "nvidia.com/gpu", frozenset({"GPU-22"}))
-OTHER_NODE = Held("kfext-gpu", reservation_of("b", 0), "nvidia.com/gpu", frozenset({"GPU-33"}))
-NAMESAKE = Held("team", reservation_of(NODE, 0), "nvidia.com/gpu", frozenset({"GPU-44"}))
+RESERVED = Held("kfext-gpu", reservation_of(NODE, 1), "hold", "nvidia.com/gpu", frozenset({CARD}))
+SHARES = Held("team", "train-worker-0", "pytorch", "kfext.dev/gpu-1", frozenset(UNITS))
+WHOLE = Held("team", "whole", "pytorch", "nvidia.com/gpu", frozenset({"GPU-22"}))
+OTHER_NODE = Held(
+    "kfext-gpu", reservation_of("b", 0), "hold", "nvidia.com/gpu", frozenset({"GPU-33"})
+)
+NAMESAKE = Held("team", reservation_of(NODE, 0), "hold", "nvidia.com/gpu", frozenset({"GPU-44"}))
 
 
 @pytest.fixture
-async def doors(tmp_path: Path) -> Doors:
-    return Doors(tmp_path / "s", enter=lambda *_: None, leave=lambda *_: None)
+async def doors(tmp_path: Path) -> AsyncIterator[Doors]:
+    made = Doors(tmp_path / "s", enter=lambda *_: None, leave=lambda *_: None)
+    yield made
+    made.close_all()
 
 
 @pytest.fixture
@@ -41,11 +48,15 @@ async def test_a_container_gets_the_card_that_is_reserved_for_its_slot(
     assert (tmp_path / "s/1-00/agent").is_socket()
 
 
+ONE = Held("kfext-gpu", reservation_of(NODE, 0), "hold", "nvidia.com/gpu", frozenset({"GPU-5"}))
+TWO_CARDS = replace(ONE, devices=frozenset({"GPU-5", "GPU-6"}))
 REFUSED: dict[str, list[Held]] = {
     "nothing is reserved": [],
     "the reservation is of another node": [OTHER_NODE],
     "a pod of a user has the name of a reservation": [NAMESAKE],
     "another slot is reserved": [RESERVED],
+    "the reservation has two cards": [TWO_CARDS],
+    "two of its containers have one each": [replace(ONE, container=name) for name in ("a", "b")],
 }
 
 
@@ -76,7 +87,30 @@ async def test_a_folder_goes_with_its_pod_and_not_before(slots: Slots, tmp_path:
     slots.take([RESERVED])  # the container does not show yet
     assert (tmp_path / "s/1-00/agent").exists()
     slots.take([RESERVED, SHARES])
+    for _ in range(ANSWERS):
+        assert (tmp_path / "s/1-00/agent").exists()
+        slots.take([RESERVED])
+    assert not (tmp_path / "s/1-00").exists()
+
+
+async def test_a_folder_stays_for_the_next_pod_that_gets_its_units(
+    slots: Slots, tmp_path: Path
+) -> None:
     slots.take([RESERVED])
+    slots.allocate(1, UNITS)
+    slots.take([RESERVED, SHARES])
+    for _ in range(ANSWERS - 1):
+        slots.take([RESERVED])  # the pod is gone
+    slots.allocate(1, UNITS)
+    slots.take([RESERVED])  # the new one does not show yet
+    assert (tmp_path / "s/1-00/agent").is_socket()
+
+
+async def test_a_pod_that_never_shows_leaves_no_folder(slots: Slots, tmp_path: Path) -> None:
+    slots.take([RESERVED])
+    slots.allocate(1, UNITS)
+    for _ in range(ANSWERS):
+        slots.take([RESERVED])
     assert not (tmp_path / "s/1-00").exists()
 
 
@@ -87,6 +121,7 @@ async def test_a_new_agent_opens_the_folders_of_pods_that_run_and_removes_the_ot
     slots.allocate(1, UNITS)
     slots.allocate(1, units_of(1)[50:])
     again = Slots(node=NODE, count=4, doors=doors, hook=Path("/hook"))
-    again.take([RESERVED, SHARES])
+    for _ in range(ANSWERS):
+        again.take([RESERVED, SHARES])
     assert (tmp_path / "s/1-00/agent").is_socket()
     assert not (tmp_path / "s/1-50").exists()

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kfext.core.gpu.turns import QUOTA, TURN, WINDOW, Turns
+from kfext.core.gpu.tally import WINDOW
+from kfext.core.gpu.turns import QUOTA, TURN, Turns
 
 _LONG = 3 * WINDOW
 _STEP = 0.005
@@ -42,7 +43,7 @@ def card(sharers: dict[str, Sharer], wants: Wants = always, seed: int = 1) -> li
             continue
         steps = round(TURN / _STEP) + chance.randint(0, 1)  # the last micro-step may be late
         had += [chosen] * steps
-        turns.ran(chosen, steps * _STEP, now=now + steps * _STEP)
+        turns.ran(chosen, held=steps * _STEP, used=steps * _STEP, now=now + steps * _STEP)
     return had
 
 
@@ -113,22 +114,37 @@ def test_who_overran_a_turn_pays_for_it() -> None:
         turns.set(name, share=0.5, limit=1.0, now=0.0)
     both = ["a", "b"]
     assert turns.next(both, now=0.0) == "a"
-    turns.ran("a", 1.0, now=1.0)
+    turns.ran("a", held=TURN, used=1.0, now=1.0)
     now, got = 1.0, []
     while now < 2:
         chosen = turns.next(both, now=now)
         assert chosen is not None
         got.append(chosen)
         now += TURN
-        turns.ran(chosen, TURN, now=now)
+        turns.ran(chosen, held=TURN, used=TURN, now=now)
     assert got.count("b") * TURN >= 1 - QUOTA
+
+
+def test_what_was_paid_for_in_a_turn_is_not_charged_again_when_it_becomes_known() -> None:
+    turns = Turns()
+    for name in ("a", "b"):
+        turns.set(name, share=0.5, limit=1.0, now=0.0)
+    both, now = ["a", "b"], 6 * TURN
+    assert turns.next(both, now=0.0) == "a"
+    turns.ran("a", held=TURN, used=0.0, now=TURN)
+    turns.ran("a", held=0.0, used=6 * TURN, now=now)  # a long micro-step, begun in the turn
+    got = 0
+    while turns.next(both, now=now) == "b":
+        got, now = got + 1, now + TURN
+        turns.ran("b", held=TURN, used=TURN, now=now)
+    assert got == 6
 
 
 def test_how_long_a_limit_stops_a_sharer() -> None:
     turns = Turns()
     turns.set("a", share=0.5, limit=0.5, now=0.0)
     assert turns.next(["a"], now=0.0) == "a"
-    turns.ran("a", 1.0, now=1.0)
+    turns.ran("a", held=1.0, used=1.0, now=1.0)
     assert turns.next(["a"], now=1.0) is None
     wait = turns.wakes(["a"], now=1.0)
     assert turns.next(["a"], now=1.0 + wait - 0.01) is None

@@ -1,0 +1,44 @@
+"""What is known of a shared card: one value for whoever shows it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SharerReport:
+    """A pod on the card. Parts are of the card's time in the last seconds, seconds are in all.
+
+    `harvest`: the part in which it worked between its gates, or was busy if it has high priority;
+    `waited`, `intruded`: the seconds in which it stood at its gates, and worked beside the busy job
+    of high priority (0 for that job);
+    `memory`: bytes; `micro_step`: how long one should take at most; `beacon_age`: seconds since a
+    process of the job of high priority has last shown life, None for others and without processes;
+    `infeasible`: it cannot have its minimum; `times_shut`: its gate, for losses; `evict`: it is to
+    leave the card.
+    """
+
+    namespace: str
+    pod: str
+    high: bool
+    share: float
+    memory: int = 0
+    harvest: float = 0.0
+    waited: float = 0.0
+    intruded: float = 0.0
+    micro_step: float | None = None
+    beacon_age: float | None = None
+    infeasible: bool = False
+    times_shut: int = 0
+    evict: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CardReport:
+    """The card of a slot. `card`: its UUID, None while it is not reserved for kfext.
+
+    `loss`: the part of its speed that the job of high priority loses, None while that is unknown.
+    """
+
+    slot: int
+    card: str | None
+    loss: float | None
+    sharers: tuple[SharerReport, ...]

@@ -1,0 +1,177 @@
+"""A pod that shares a card, from what is read on the pages of its processes."""
+
+import socket
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from kfext.agent.process import Order, Process
+from kfext.agent.report import SharerReport
+from kfext.core.gpu.dispatcher import Activity
+from kfext.core.gpu.neighbours import LONGEST_MICRO_STEP, Ruling, Seen
+from kfext.core.gpu.steps import Reading, Throughput
+from kfext.core.gpu.tally import Recent
+from kfext.hook import words
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a pod was promised; parts of the card, or of its time."""
+
+    high: bool
+    share: float
+    limit: float = 1.0
+    budget: float = 0.05
+    minimum: float = 0.2
+
+
+class Sharer:
+    """A pod on a card. `terms`: None while they are unknown; `ruling`: None without a high job.
+
+    `activity` is of the time between the last two calls of `look`.
+    """
+
+    def __init__(self) -> None:
+        self.pod = ("", "")
+        self.terms: Terms | None = None
+        self.ruling: Ruling | None = None
+        self.processes: dict[int, Process] = {}
+        self.activity = Activity(wants=False, begun=False, used=0.0)
+        self._throughput = Throughput()
+        self._intruded, self._intruded_now = 0.0, 0.0
+        self._waited = 0.0
+        self._asks = False
+        self._worked = Recent()
+        self._micro_steps: dict[int, int] = {}
+        self._heard, self._rung = _bell()
+
+    @property
+    def high(self) -> bool:
+        """Whether it is known to have high priority."""
+        return self.terms is not None and self.terms.high
+
+    @property
+    def shut(self) -> bool:
+        """Whether its gate is shut, so that it has no use for a turn."""
+        return self.ruling is not None and self.ruling.shut
+
+    @property
+    def bell(self) -> socket.socket:
+        """What the job of high priority rings to wake it."""
+        return self._rung
+
+    def join(self, process: Process) -> None:
+        """Take in a process."""
+        self.processes[process.number] = process
+        self._micro_steps[process.number] = process[words.MICRO_STEPS]
+        self._throughput.restart()
+
+    def leave(self, number: int) -> None:
+        """Take in that a process has gone."""
+        self.processes.pop(number, None)
+        self._micro_steps.pop(number, None)
+        self._throughput.restart()
+
+    def end(self) -> None:
+        """Have the connections of its processes end, and forget them."""
+        for process in self.processes.values():
+            process.end()
+        self._heard.close()
+        self._rung.close()
+
+    def look(self, now: float) -> None:
+        """Read the pages of its processes."""
+        begun = False
+        used = self._intruded_now = 0.0
+        for number, process in self.processes.items():
+            used += process.grown(words.BUSY_NS if self.high else words.WORKED_NS, now=now)
+            self._intruded_now += process.grown(words.INTRUDED_NS, now=now)
+            self._waited += process.grown(words.WAITED_NS, now=now)
+            count = process[words.MICRO_STEPS]
+            begun, self._micro_steps[number] = begun or count != self._micro_steps[number], count
+        self._asks = any(one[words.ASKING] == 1 for one in self.processes.values())
+        self.activity = Activity(wants=begun or self._asks, begun=begun, used=used)
+        self._intruded += self._intruded_now
+        self._worked.add(used, now=now)
+
+    def time(self, *, alone: bool, now: float) -> None:
+        """Time its steps; `alone`: nobody else has used the card since the last look."""
+        read = reading(self.processes.values(), now)
+        if read is None or self.shut:
+            self._throughput.restart()
+        else:
+            self._throughput.note(read, alone=alone)
+
+    def seen(self) -> Seen:
+        """Return what the job of high priority has to bear from it."""
+        assert self.terms is not None
+        return Seen(
+            self.terms.minimum,
+            self.activity.used,
+            self._intruded_now,
+            self._asks,
+            self._throughput.normalised,
+        )
+
+    def order(self, *, turn: bool, reserved: bool, now: float) -> None:
+        """Write the orders of its processes. Without a reservation its gate is shut."""
+        ruling = self.ruling or Ruling(False, LONGEST_MICRO_STEP)
+        if not reserved:
+            order = Order(words.SHUT, ruling.micro_step)
+        else:
+            mode = words.OPEN if self.ruling is None else words.GATED
+            order = Order(
+                words.SHUT if ruling.shut else mode,
+                ruling.micro_step,
+                ruling.allowance,
+                ruling.ticket,
+                turn,
+            )
+        for process in self.processes.values():
+            process.order(order, now=now)
+
+    def report(self, now: float) -> SharerReport:
+        """Return what is to be shown of it."""
+        assert self.terms is not None
+        processes, ruling = self.processes.values(), self.ruling
+        pulses = [one.seconds(words.PULSE) for one in processes] if self.high else []
+        return SharerReport(
+            *self.pod,
+            high=self.high,
+            share=self.terms.share,
+            memory=sum(one[words.MEMORY] for one in processes),
+            harvest=min(self._worked.share, 1.0),
+            waited=self._waited,
+            intruded=self._intruded,
+            micro_step=ruling.micro_step if ruling else None,
+            beacon_age=max(now - min(pulses), 0.0) if pulses else None,
+            infeasible=ruling is not None and ruling.infeasible,
+            times_shut=ruling.times_shut if ruling else 0,
+            evict=ruling is not None and ruling.evict,
+        )
+
+    def wake(self) -> None:
+        """Have its processes read their orders now."""
+        with suppress(OSError):  # full, so they have much to read already
+            self._rung.send(b"t", socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+
+    def give_way(self, pages: Sequence[int], processes: Iterable[Process]) -> None:
+        """Have some of its processes give way before those with these pages."""
+        for process in processes:
+            process.send_highs(pages, self._heard)
+
+
+def reading(processes: Iterable[Process], now: float) -> Reading | None:
+    """Return how far a job is: as far as that of its processes which has made the most steps."""
+    first = max(processes, key=lambda one: (one[words.STEPS], -one.number), default=None)
+    if first is None:
+        return None
+    return Reading(now, first[words.STEPS], min(first.seconds(words.STEPPED), now))
+
+
+def _bell() -> tuple[socket.socket, socket.socket]:
+    """Return the two ends of a bell: that which hears it cannot ring, nor send anything."""
+    heard, rung = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    heard.shutdown(socket.SHUT_WR)
+    rung.shutdown(socket.SHUT_RD)
+    return heard, rung

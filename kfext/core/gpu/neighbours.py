@@ -1,0 +1,126 @@
+"""What the jobs of low priority on a card may do beside the one of high priority."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kfext.core.gpu.ladder import EVICTED_AFTER, Ladder
+from kfext.core.gpu.loss import LossMeter
+from kfext.core.gpu.pair import Pair
+from kfext.core.gpu.steps import Reading
+
+LONGEST_MICRO_STEP = 0.005
+_SHORTEST_MICRO_STEP = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Of a job of low priority since the last look, in seconds. `minimum`: that it should have.
+
+    `waits`: it stands at its gate; `normalised`: its speed beside others, as a part of that alone.
+    """
+
+    minimum: float
+    worked: float
+    intruded: float
+    waits: bool
+    normalised: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What a job of low priority may do until the next one. Times are in seconds.
+
+    `shut`: its gate is shut, but for one step if there is a `ticket`; else it may pass while the
+    job of high priority is idle, and intrude for `allowance` from now on. `infeasible`: that does
+    not give it its minimum; `evict`: it is to leave the card; `times_shut`: for losses.
+    """
+
+    shut: bool
+    micro_step: float
+    allowance: float = 0.0
+    ticket: bool = False
+    infeasible: bool = False
+    evict: bool = False
+    times_shut: int = 0
+
+
+class Neighbours:
+    """A job of high priority with a loss budget, and all those of low priority beside it.
+
+    Call `note` with each reading of the high job and then `rule`, some times in a second.
+    """
+
+    def __init__(self, *, budget: float, now: float) -> None:
+        self.meter = LossMeter(budget=budget)
+        self._ladder = Ladder(now)
+        self._pairs: dict[str, Pair] = {}
+        self._shut: set[str] = set()
+
+    def note(self, reading: Reading) -> None:
+        """Take in how far the job of high priority is."""
+        self.meter.note(reading)
+
+    def restart(self) -> None:
+        """Take in that its processes are others than before."""
+        self.meter.restart()
+
+    def remove(self, name: str) -> None:
+        """Forget a job of low priority: another one may come under its name."""
+        self._pairs.pop(name, None)
+        self._ladder.rungs.pop(name, None)
+        self._shut.discard(name)
+
+    def rule(self, lows: Mapping[str, Seen], *, now: float) -> dict[str, Ruling]:
+        """Return what each of low priority may do."""
+        meter = self.meter
+        self._pairs = {
+            name: self._pairs.get(name) or Pair(meter, minimum=seen.minimum, now=now)
+            for name, seen in lows.items()
+        }
+        for name, seen in lows.items():
+            self._pairs[name].note(
+                worked=seen.worked,
+                intruded=seen.intruded,
+                waits=seen.waits,
+                gated=name not in self._shut,
+                now=now,
+            )
+        shut = self._ladder.shut(
+            losing=meter.over or self._gains_nothing(lows),
+            windows=meter.windows,
+            worked={name: pair.share for name, pair in self._pairs.items()},
+            now=now,
+        )
+        if shut != self._shut:
+            self._shut = shut
+            meter.restart()  # what was measured beside others does not hold beside fewer or more
+        return {name: self._ruling(name, now) for name in lows}
+
+    def _gains_nothing(self, lows: Mapping[str, Seen]) -> bool:
+        """Return whether all would end sooner one after the other: the sum of speeds is below 1."""
+        loss = self.meter.loss
+        parts = [seen.normalised for name, seen in lows.items() if name not in self._shut]
+        known = [part for part in parts if part is not None]
+        if loss is None or not parts or len(known) < len(parts):
+            return False
+        return 1 - loss + sum(known) < 1
+
+    def _ruling(self, name: str, now: float) -> Ruling:
+        pair, rung = self._pairs[name], self._ladder.rungs[name]
+        shut = name in self._shut
+        return Ruling(
+            shut or self.meter.holding,
+            self._micro_step(),
+            pair.allowance,
+            ticket=shut and rung.ticket(now),
+            infeasible=pair.infeasible,
+            evict=rung.strikes >= EVICTED_AFTER,
+            times_shut=rung.times_shut,
+        )
+
+    def _micro_step(self) -> float:
+        """Return how long a micro-step may be: high loses half of one in each of its steps."""
+        step = self.meter.step_seconds
+        if step is None:
+            return LONGEST_MICRO_STEP
+        return min(LONGEST_MICRO_STEP, max(_SHORTEST_MICRO_STEP, self.meter.budget * step))

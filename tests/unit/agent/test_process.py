@@ -1,0 +1,51 @@
+import gc
+import os
+import socket
+
+import pytest
+
+from kfext.agent.card import SharedCard
+from kfext.agent.process import Order, Process
+from kfext.hook import words
+from kfext.hook.orders import TICKET, WAIT
+from kfext.hook.page import Page
+from tests.unit.agent.hooked import LOW, Hooked, joined
+
+
+def test_a_process_that_comes_late_has_no_tickets_of_others(card: SharedCard) -> None:
+    low = joined(card, "low", LOW).read()
+    order = Order(words.SHUT, 0.005, ticket=True)
+    low.process.order(order, now=1.0)
+    assert low.word(1.1) == TICKET
+    assert low.word(1.1, tickets=1) == WAIT
+    new = Hooked()
+    card.join("low", new.process)
+    card.look(1.2)
+    new.process.order(Order(words.SHUT, 0.005), now=1.3)
+    assert new.read().word(1.3) == WAIT
+
+
+def test_a_process_that_is_closed_leaves_nothing_open() -> None:
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    hooked = Hooked()
+    hooked.process.close()
+    hooked.peer.close()
+    assert hooked.own.descriptor is not None
+    os.close(hooked.own.descriptor)
+    del hooked  # and with it what its mappings hold
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_descriptor_that_is_no_page_is_refused() -> None:
+    with open(__file__, "rb") as file, pytest.raises(ValueError, match="page"):
+        Process(1, socket.socket(), socket.dup(file.fileno()))
+
+
+def test_a_page_of_another_layout_is_refused() -> None:
+    page = Page.make()
+    page.words[words.LAYOUT] = 99
+    assert page.descriptor is not None
+    with pytest.raises(ValueError, match="layout 99"):
+        Process(1, socket.socket(), socket.dup(page.descriptor))

@@ -1,0 +1,64 @@
+from kfext.core.gpu.ladder import EVICTED_AFTER, FORGOTTEN_SECONDS, PATIENCE, SHUT_SECONDS, Ladder
+from kfext.core.gpu.loss import FRESH
+
+WORKED = {"a": 0.2, "busy": 0.4, "b": 0.1}
+
+
+class Trial:
+    """A card on which losses are measured anew every `measures` seconds."""
+
+    def __init__(self, *, measures: float = 10.0) -> None:
+        self.now, self.ladder, self._measures = 0.0, Ladder(0.0), measures
+
+    def run(self, seconds: float, *, losing: bool) -> list[set[str]]:
+        """Return whose gates were shut, each time that this changed."""
+        found: list[set[str]] = []
+        until = self.now + seconds
+        while self.now < until:
+            windows = int(self.now / self._measures)
+            shut = self.ladder.shut(losing=losing, windows=windows, worked=WORKED, now=self.now)
+            if not found or found[-1] != shut:
+                found.append(shut)
+            self.now += 0.5
+        return found
+
+    def strikes(self, name: str) -> int:
+        return self.ladder.rungs[name].strikes
+
+
+def test_one_at_a_time_is_shut_out_and_first_the_one_that_has_worked_most() -> None:
+    shut = Trial().run(PATIENCE + SHUT_SECONDS + 2, losing=True)
+    assert shut == [set(), {"busy"}, set(), {"a"}]  # it was not because of the first alone
+
+
+def test_losses_for_less_than_a_minute_change_nothing() -> None:
+    trial = Trial()
+    for _ in range(10):
+        assert trial.run(PATIENCE - 2, losing=True) == [set()]
+        trial.run(2, losing=False)
+
+
+def test_losses_must_be_confirmed_by_new_measurements() -> None:
+    trial = Trial(measures=2 * PATIENCE)
+    assert trial.run(FRESH * PATIENCE, losing=True) == [set()]
+    assert trial.run(FRESH * PATIENCE + 2, losing=True) == [set(), {"busy"}]
+
+
+def test_a_second_strike_needs_new_losses() -> None:
+    trial = Trial()
+    trial.run(PATIENCE + 1, losing=True)
+    trial.run(SHUT_SECONDS, losing=False)
+    assert trial.run(PATIENCE - 2, losing=True) == [set()]
+
+
+def test_a_strike_is_forgotten_after_ten_minutes_without_losses() -> None:
+    trial = Trial()
+    for _ in range(EVICTED_AFTER - 1):
+        trial.run(PATIENCE + 1, losing=True)
+        trial.run(SHUT_SECONDS, losing=False)
+    assert trial.strikes("busy") == EVICTED_AFTER - 1
+    trial.run(FORGOTTEN_SECONDS - 5, losing=False)
+    assert trial.strikes("busy") == EVICTED_AFTER - 1
+    trial.run(10, losing=False)
+    assert trial.strikes("busy") == EVICTED_AFTER - 2
+    assert trial.ladder.rungs["busy"].times_shut == EVICTED_AFTER - 1
