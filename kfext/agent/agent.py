@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -17,6 +18,7 @@ from kfext.agent.report import CardReport
 from kfext.agent.sharer import Terms
 from kfext.agent.slots import Pod, Slots
 from kfext.gpu.device_plugin import FOLDER, DevicePlugin
+from kfext.gpu.inventory import Inventory, InventoryError
 from kfext.gpu.pod_resources import Held
 from kfext.model.gpu_slots import resource_of, units_of
 
@@ -26,19 +28,34 @@ _POLL_SECONDS = 1.0
 """Pause between two questions to kubelet about who has what."""
 
 
+@dataclass(frozen=True, slots=True)
+class SlotState:
+    """What there is in a slot.
+
+    `memory`: in MiB; of a slot without a card, that of the smallest it may get.
+    `trouble`: why it takes no sharers, empty if it does; `moved`: see `Slots.moved`.
+    """
+
+    memory: int
+    trouble: str
+    moved: bool
+
+
 class Agent:
     """Shares the cards of a node. `root` is a folder of the node's that is empty after a boot.
 
-    `count`: of cards on the node; `held`: asks kubelet, and raises grpc.RpcError while it is away;
-    `terms`: what a pod was promised, None while that is unknown.
+    `inventory`: the cards of the node. `busybox`: see `lay_out`. `held`: asks kubelet, and raises
+    grpc.RpcError while it is away. `terms`: what a pod was promised, None while that is unknown.
+    Raises InventoryError.
     """
 
     def __init__(
         self,
         *,
         node: str,
-        count: int,
+        inventory: Inventory,
         root: Path,
+        busybox: Path,
         held: Callable[[], Awaitable[list[Held]]],
         terms: Callable[[Pod], Terms | None],
         plugins: Path = FOLDER,
@@ -46,8 +63,13 @@ class Agent:
         self._held = held
         self._terms = terms
         self._doors = Doors(root / "sockets", enter=self._enter, leave=self._leave)
-        hook = lay_out(root / "hook")
-        self._slots = Slots(node=node, count=count, doors=self._doors, hook=hook)
+        hook = lay_out(root / "hook", busybox=busybox)
+        self._inventory = inventory
+        self._present = inventory.cards()
+        count = len(self._present)
+        self._slots = Slots(
+            node=node, count=count, doors=self._doors, hook=hook, given=root / "cards"
+        )
         self._plugins = [
             DevicePlugin(
                 resource_of(slot), allocate=partial(self._slots.allocate, slot), folder=plugins
@@ -62,6 +84,23 @@ class Agent:
         now = monotonic()
         return [card.report(now) for card in self._cards]
 
+    def state(self, slot: int) -> SlotState:
+        """Return what there is in a slot."""
+        known = {card.uuid: card for card in self._present}
+        card = self._slots.cards.get(slot)
+        if card is None:
+            free = [one.memory for one in self._present if one.uuid not in self._taken()]
+            return SlotState(min(free, default=0), "", self._slots.moved(slot))
+        uuid, replicated, _ = card.partition("::")
+        if replicated:
+            return SlotState(0, "NVIDIA's device plugin gives it to several pods at once", False)
+        if uuid not in known:
+            return SlotState(0, "the driver does not show it", False)
+        return SlotState(known[uuid].memory, known[uuid].trouble, self._slots.moved(slot))
+
+    def _taken(self) -> set[str]:
+        return set(self._slots.cards.values())
+
     async def run(self) -> None:
         """Share the cards until cancelled."""
         try:
@@ -72,6 +111,7 @@ class Agent:
                 for card in self._cards:
                     tasks.create_task(_repeat(partial(_look, card)))
                 tasks.create_task(_repeat(self._follow))
+                tasks.create_task(_repeat(self._look_after))
         finally:
             self._doors.close_all()
 
@@ -81,6 +121,17 @@ class Agent:
             self._take(await self._held())
         except grpc.RpcError as error:
             _log.warning("kubelet does not answer", why=str(error))
+        return _POLL_SECONDS
+
+    async def _look_after(self) -> float:
+        """Read how the cards are; of one in trouble no units are to be had."""
+        try:
+            self._present = await asyncio.to_thread(self._inventory.cards)
+        except InventoryError as error:
+            _log.warning("the cards cannot be read", why=str(error))
+            return _POLL_SECONDS
+        for slot, plugin in enumerate(self._plugins):
+            await plugin.offer(dict.fromkeys(units_of(slot), not self.state(slot).trouble))
         return _POLL_SECONDS
 
     def _take(self, held: Sequence[Held]) -> None:

@@ -5,15 +5,17 @@ import shutil
 from pathlib import Path
 
 import kfext.hook
+from kfext.core.admission.hooked import BUSYBOX
 
 _START = "sitecustomize.py"
 _PACKAGE = "kfext_hook"
 
 
-def lay_out(root: Path) -> Path:
+def lay_out(root: Path, *, busybox: Path) -> Path:
     """Lay out this version of the hook under `root`; return its folder, to be first on PYTHONPATH.
 
-    Other versions stay as they are: processes that run import from them.
+    The static binary that writes down the PYTHONPATH of an image is put beside it. Other versions
+    stay as they are: processes that run import from them.
     """
     (source,) = map(Path, kfext.hook.__path__)
     files = {path.name: path.read_bytes() for path in sorted(source.glob("*.py"))}
@@ -30,5 +32,7 @@ def lay_out(root: Path) -> Path:
         path.chmod(0o644)
     for path in (made, made / _PACKAGE):
         path.chmod(0o755)  # the user of a job's container may be any
+    shutil.copyfile(busybox, made / BUSYBOX)
+    (made / BUSYBOX).chmod(0o755)
     made.rename(folder)
     return folder

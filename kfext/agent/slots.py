@@ -22,11 +22,12 @@ Pod = tuple[str, str]
 class Slots:
     """Which card each slot stands for, and which pod has which units.
 
-    `hook` is the folder with the hook's files. `cards`: the UUID of the card of each slot that is
-    reserved. `sharers`: slot and pod, by the name of the pod's folder.
+    `hook` is the folder with the hook's files, `given` one of the node's in which each slot has a
+    file with the card that its sharers got, as long as it has any. `cards`: the UUID of the card of
+    each slot that is reserved. `sharers`: slot and pod, by the name of the pod's folder.
     """
 
-    def __init__(self, *, node: str, count: int, doors: Doors, hook: Path) -> None:
+    def __init__(self, *, node: str, count: int, doors: Doors, hook: Path, given: Path) -> None:
         self._reservations = {
             (GPU_NAMESPACE, reservation_of(node, slot)): slot for slot in range(count)
         }
@@ -34,6 +35,8 @@ class Slots:
         self._doors = doors
         self._hook = hook
         self._absent = dict.fromkeys(doors.open_all(), 0)
+        self._given = given
+        given.mkdir(parents=True, exist_ok=True)
         self.cards: dict[int, str] = {}
         self.sharers: dict[str, tuple[int, Pod]] = {}
 
@@ -57,6 +60,11 @@ class Slots:
         self.cards = {slot: cards[0] for slot, cards in reserved.items() if len(cards) == 1}
         self._remove_gone()
 
+    def moved(self, slot: int) -> bool:
+        """Return whether the sharers of a slot have another card than the one reserved now."""
+        given, card = self._card_given(slot), self.cards.get(slot)
+        return bool(given) and card is not None and card != given
+
     def allocate(self, slot: int, units: Sequence[str]) -> Allocation:
         """Return what a container with some units of a slot gets. Raises RefusedError."""
         card = self.cards.get(slot)
@@ -65,6 +73,9 @@ class Slots:
                 f"no card is reserved for slot {slot} of this node; kfext reserves one when it "
                 f"places a job there, and nothing else may ask for its units"
             )
+        if self.moved(slot):
+            raise RefusedError(f"other pods in slot {slot} have another card, which was reserved")
+        (self._given / str(slot)).write_text(card)
         name = folder_of(units)
         folder = self._doors.open(name)
         self._absent[name] = 0
@@ -85,3 +96,12 @@ class Slots:
             else:
                 del self._absent[folder]
                 self._doors.remove(folder)
+        present = {self._slots[folder] for folder in self._absent if folder in self._slots}
+        for slot in {*self._slots.values()} - present:
+            (self._given / str(slot)).unlink(missing_ok=True)
+
+    def _card_given(self, slot: int) -> str:
+        try:
+            return (self._given / str(slot)).read_text()
+        except FileNotFoundError:
+            return ""

@@ -16,6 +16,7 @@ from kfext.errors import KfextError
 _COMMANDS = (
     services.webhook,
     services.controller,
+    services.agent,
     file_commands.render,
     file_commands.plan,
     file_commands.anonymize,

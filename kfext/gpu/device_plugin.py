@@ -66,6 +66,8 @@ class DevicePlugin:
 
     async def offer(self, devices: Mapping[str, bool]) -> None:
         """Offer these devices from now on, each healthy or not."""
+        if dict(devices) == self._devices:
+            return
         async with self._changed:
             self._devices = dict(devices)
             self._changed.notify_all()

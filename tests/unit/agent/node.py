@@ -10,6 +10,7 @@ import grpc
 from kfext.agent.agent import Agent
 from kfext.agent.sharer import Terms
 from kfext.agent.slots import Pod
+from kfext.gpu.inventory import Card
 from kfext.gpu.pod_resources import Held
 from kfext.hook import words
 from kfext.hook.link import Link
@@ -28,8 +29,13 @@ class Node:
     def __init__(self, root: Path) -> None:
         self.held, self.terms = [CARD], dict[Pod, Terms]()
         self.asked = 0
+        self.troubles = {"GPU-1": "", "GPU-2": ""}
         self.root = root
         self.task: asyncio.Task[None] | None = None
+
+    def cards(self) -> list[Card]:
+        """The cards, as the driver would show them."""
+        return [Card(uuid, 16384, trouble) for uuid, trouble in self.troubles.items()]
 
     async def _held(self) -> list[Held]:
         self.asked += 1
@@ -41,8 +47,9 @@ class Node:
         (self.root / "plugins").mkdir(exist_ok=True)
         agent = Agent(
             node=NODE,
-            count=2,
+            inventory=self,
             root=self.root,
+            busybox=Path(__file__),
             held=self._held,
             terms=self.terms.get,
             plugins=self.root / "plugins",

@@ -1,12 +1,14 @@
 """The whole agent, with hooks as in a job's process; kubelet's answers are given by the test."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import structlog
 
 import kfext.agent.agent as module
+from kfext.agent.agent import SlotState
 from kfext.agent.card import SharedCard
 from kfext.agent.sharer import Terms
 from kfext.gpu.pod_resources import Held
@@ -117,3 +119,25 @@ async def test_an_error_on_one_card_is_logged_once_and_ends_nothing(
     with structlog.testing.capture_logs() as logs:
         await until(lambda: failed > 3 and low.led())
     assert [one["log_level"] for one in logs] == ["error"]
+
+
+async def test_a_slot_is_shown_with_its_card(node: Node) -> None:
+    await until(lambda: node.agent.state(0).memory == 16384)
+    assert node.agent.state(0) == SlotState(16384, "", False)
+    node.troubles["GPU-1"] = "it reported Xid 79"
+    await until(lambda: node.agent.state(0).trouble == "it reported Xid 79")
+    assert not node.agent.state(1).trouble, "it may get another card"
+
+
+TROUBLES = {
+    "a card that is split for several pods": ("GPU-1::3", "several pods at once"),
+    "a card that the driver does not show": ("GPU-9", "does not show it"),
+}
+
+
+@pytest.mark.parametrize(("card", "why"), TROUBLES.values(), ids=TROUBLES)
+async def test_a_card_that_cannot_be_shared_is_shown_as_such(
+    node: Node, card: str, why: str
+) -> None:
+    node.held = [replace(CARD, devices=frozenset({card}))]
+    await until(lambda: why in node.agent.state(0).trouble)

@@ -4,10 +4,13 @@ from pathlib import Path
 import kfext.hook
 from kfext.agent.hook_files import lay_out
 
+BUSYBOX = Path(__file__)
+"""Any file will do: nothing runs it here."""
+
 
 def test_all_files_are_laid_out_for_any_user(tmp_path: Path) -> None:
     os.umask(0o077)
-    folder = lay_out(tmp_path)
+    folder = lay_out(tmp_path, busybox=BUSYBOX)
     os.umask(0o022)
     (source,) = map(Path, kfext.hook.__path__)
     found = {path.name: path for path in folder.rglob("*.py")}
@@ -15,18 +18,19 @@ def test_all_files_are_laid_out_for_any_user(tmp_path: Path) -> None:
     assert found["sitecustomize.py"].parent == folder
     assert found["gate.py"].parent == folder / "kfext_hook"
     assert all(path.stat().st_mode & 0o444 == 0o444 for path in found.values())
+    assert (folder / "busybox").stat().st_mode & 0o555 == 0o555
     assert all(path.stat().st_mode & 0o555 == 0o555 for path in (folder, folder / "kfext_hook"))
 
 
 def test_a_version_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
-    folder = lay_out(tmp_path)
+    folder = lay_out(tmp_path, busybox=BUSYBOX)
     before = folder.stat().st_ino
-    assert lay_out(tmp_path) == folder
+    assert lay_out(tmp_path, busybox=BUSYBOX) == folder
     assert folder.stat().st_ino == before
 
 
 def test_one_that_was_broken_off_is_begun_again(tmp_path: Path) -> None:
-    folder = lay_out(tmp_path)
+    folder = lay_out(tmp_path, busybox=BUSYBOX)
     folder.rename(tmp_path / f".{folder.name}")
     (tmp_path / f".{folder.name}" / "sitecustomize.py").unlink()
-    assert (lay_out(tmp_path) / "sitecustomize.py").exists()
+    assert (lay_out(tmp_path, busybox=BUSYBOX) / "sitecustomize.py").exists()

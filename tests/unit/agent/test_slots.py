@@ -30,8 +30,13 @@ async def doors(tmp_path: Path) -> AsyncIterator[Doors]:
 
 
 @pytest.fixture
-async def slots(doors: Doors) -> Slots:
-    return Slots(node=NODE, count=4, doors=doors, hook=Path("/run/kfext/hook/1"))
+async def slots(doors: Doors, tmp_path: Path) -> Slots:
+    return made(doors, tmp_path)
+
+
+def made(doors: Doors, root: Path) -> Slots:
+    hook = Path("/run/kfext/hook/1")
+    return Slots(node=NODE, count=4, doors=doors, hook=hook, given=root / "cards")
 
 
 async def test_a_container_gets_the_card_that_is_reserved_for_its_slot(
@@ -120,8 +125,27 @@ async def test_a_new_agent_opens_the_folders_of_pods_that_run_and_removes_the_ot
     slots.take([RESERVED])
     slots.allocate(1, UNITS)
     slots.allocate(1, units_of(1)[50:])
-    again = Slots(node=NODE, count=4, doors=doors, hook=Path("/hook"))
+    again = made(doors, tmp_path)
     for _ in range(ANSWERS):
         again.take([RESERVED, SHARES])
     assert (tmp_path / "s/1-00/agent").is_socket()
     assert not (tmp_path / "s/1-50").exists()
+
+
+async def test_sharers_and_their_card_stay_together(
+    slots: Slots, doors: Doors, tmp_path: Path
+) -> None:
+    slots.take([RESERVED])
+    slots.allocate(1, UNITS)
+    other = replace(RESERVED, devices=frozenset({"GPU-99"}))
+    slots.take([other, SHARES])
+    assert slots.moved(1)
+    with pytest.raises(RefusedError, match="another card"):
+        slots.allocate(1, units_of(1)[50:])
+    after = made(doors, tmp_path)
+    after.take([other, SHARES])
+    assert after.moved(1), "a new agent knows it too"
+    for _ in range(ANSWERS):
+        after.take([other])
+    assert not after.moved(1), "they are gone"
+    assert after.allocate(1, UNITS).env["NVIDIA_VISIBLE_DEVICES"] == "GPU-99"

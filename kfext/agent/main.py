@@ -1,0 +1,117 @@
+"""The agent process: connect the node's cards, its kubelet and the API server."""
+
+import asyncio
+import shutil
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from kfext.agent.agent import Agent
+from kfext.agent.metrics import Metrics
+from kfext.agent.node_pods import NodePods
+from kfext.agent.shared_gpus import SharedGpus, SlotView
+from kfext.core.admission.hooked import BUSYBOX
+from kfext.errors import KfextError
+from kfext.gpu.inventory import InventoryError, inventory
+from kfext.gpu.pod_resources import held_devices
+from kfext.kube import paths
+from kfext.kube.access import find_access
+from kfext.kube.client import Client
+from kfext.model.gpu_slots import reservation_of
+from kfext.model.tolerant import mapping, text
+from kfext.names import GPU_NAMESPACE
+from kfext.probes import serve_probes
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What the agent is started with; `root`: a folder of the node's that is empty after a boot."""
+
+    node: str
+    root: Path
+    kubeconfig: Path | None = None
+    probe_port: int = 8080
+
+
+async def run(config: Config) -> None:
+    """Share the cards of the node until SIGTERM. Raises KfextError if it cannot go on.
+
+    The jobs on the cards go on when it ends: those of low priority pace themselves then.
+    """
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with Client(find_access(kubeconfig=config.kubeconfig)) as client:
+        node = await client.get(paths.nodes(config.node))
+        pods = NodePods(client, node=config.node)
+        agent = _agent(config, pods)
+        shown = SharedGpus(
+            client,
+            node=config.node,
+            node_uid=text(mapping(node.get("metadata")).get("uid")),
+            views=lambda: _views(agent, pods, config.node),
+        )
+        probes = await serve_probes(
+            port=config.probe_port,
+            live=lambda: None,
+            ready=lambda: None if pods.synced.is_set() else "the node's pods are not read yet",
+            registry=Metrics(agent.reports).registry,
+        )
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                following = tasks.create_task(pods.run())
+                await _synced(pods, stop)
+                parts = [following, tasks.create_task(agent.run()), tasks.create_task(shown.run())]
+                _log.info("sharing", node=config.node, cards=len(agent.reports()))
+                await stop.wait()
+                for part in parts:
+                    part.cancel()
+        finally:
+            await probes.cleanup()
+
+
+async def _synced(pods: NodePods, stop: asyncio.Event) -> None:
+    """Return once the node's pods have been read, or the process is to end."""
+    waits = [asyncio.create_task(one.wait()) for one in (pods.synced, stop)]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
+
+
+def _agent(config: Config, pods: NodePods) -> Agent:
+    busybox = shutil.which(BUSYBOX)
+    if busybox is None:
+        raise KfextError(f"there is no {BUSYBOX}, which the containers of jobs are given")
+    try:
+        return Agent(
+            node=config.node,
+            inventory=inventory(),
+            root=config.root,
+            busybox=Path(busybox),
+            held=held_devices,
+            terms=pods.terms,
+        )
+    except InventoryError as error:
+        raise KfextError(str(error)) from error
+
+
+def _views(agent: Agent, pods: NodePods, node: str) -> list[SlotView]:
+    views = []
+    for report in agent.reports():
+        state = agent.state(report.slot)
+        sharers = [(one.namespace, one.pod) for one in report.sharers]
+        views.append(
+            SlotView(
+                report=report,
+                reservation=pods.uid((GPU_NAMESPACE, reservation_of(node, report.slot))),
+                memory=state.memory,
+                healthy=not state.trouble,
+                moved=state.moved,
+                uids={pod: pods.uid(pod) for pod in sharers},
+            )
+        )
+    return views

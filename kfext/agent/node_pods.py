@@ -1,0 +1,82 @@
+"""The pods of this node, as the API server has them: their uids, and the terms of those that share.
+
+The terms are on an annotation that only the controller can write. What runs in a pod is not asked.
+"""
+
+import json
+from dataclasses import dataclass
+
+import msgspec
+
+from kfext.agent.sharer import Terms
+from kfext.agent.slots import Pod
+from kfext.kube import paths
+from kfext.kube.client import Client
+from kfext.kube.informer import Informer
+from kfext.model.gpu_share import GpuShare, decode_share
+from kfext.model.gpu_slots import UNITS
+from kfext.model.tolerant import mapping, strings, text
+from kfext.names import GPU_TERMS
+
+_LONGEST_TERMS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _NodePod:
+    uid: str
+    terms: Terms | None
+
+
+class NodePods:
+    """Follows them."""
+
+    def __init__(self, client: Client, *, node: str) -> None:
+        self._pods = Informer(
+            client,
+            paths.pods(),
+            decode=_decode,
+            selectors={"fieldSelector": f"spec.nodeName={node}"},
+        )
+        self.synced = self._pods.synced
+        self.run = self._pods.run
+
+    def terms(self, pod: Pod) -> Terms | None:
+        """Return the terms on which a pod shares its card, None if it has none or is not known."""
+        known = self._known(pod)
+        return known.terms if known else None
+
+    def uid(self, pod: Pod) -> str:
+        """Return the uid of a pod, empty if it is not known."""
+        known = self._known(pod)
+        return known.uid if known else ""
+
+    def _known(self, pod: Pod) -> _NodePod | None:
+        namespace, name = pod
+        return self._pods.store.by_name(name, namespace=namespace)
+
+
+def terms_of(share: GpuShare) -> Terms:
+    """Return the terms of a share as parts of the card."""
+    return Terms(
+        high=share.high,
+        share=share.units / UNITS,
+        limit=share.limit / UNITS,
+        budget=share.loss_budget,
+        minimum=share.min_share,
+    )
+
+
+def _decode(raw: bytes) -> _NodePod:
+    metadata = mapping(mapping(msgspec.json.decode(raw)).get("metadata"))
+    written = strings(metadata.get("annotations")).get(GPU_TERMS, "")
+    return _NodePod(text(metadata.get("uid")), _terms(written))
+
+
+def _terms(written: str) -> Terms | None:
+    if not written or len(written) > _LONGEST_TERMS:
+        return None
+    try:
+        share = decode_share(json.loads(written))
+    except (ValueError, RecursionError):
+        return None
+    return terms_of(share) if share else None

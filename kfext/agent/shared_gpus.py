@@ -1,0 +1,156 @@
+"""Writes the SharedGPU of each slot of the node, which administrators and the controller read."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+import structlog
+
+from kfext.agent.report import CardReport, SharerReport
+from kfext.agent.slots import Pod
+from kfext.errors import ApiError, NotFound
+from kfext.kube import paths
+from kfext.kube.client import Client
+from kfext.model.gpu_slots import UNITS, reservation_of
+from kfext.names import API_GROUP, API_VERSION
+
+_log = structlog.get_logger(__name__)
+
+PAUSE_SECONDS = 10.0
+"""Between two writes of one slot for its figures alone; what decides is written at once."""
+_LOOK_SECONDS = 1.0
+_STEP = 10
+"""Thousandths to which figures are rounded: each change is a write."""
+_MIB = 2**20
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SlotView:
+    """A slot as it is now.
+
+    `reservation`: the uid of the pod that reserves its card; `uids`: those of its sharers' pods.
+    `memory`: in MiB; of a slot without a card, that of the smallest it may get.
+    `healthy`: whether it may get sharers; `moved`: whether its sharers have another card.
+    """
+
+    report: CardReport
+    reservation: str
+    memory: int
+    healthy: bool
+    moved: bool
+    uids: dict[Pod, str]
+
+
+class SharedGpus:
+    """Keeps them current. `views`: the slots; `node_uid`: of the Node, with which they go."""
+
+    def __init__(
+        self, client: Client, *, node: str, node_uid: str, views: Callable[[], Sequence[SlotView]]
+    ) -> None:
+        self._client = client
+        self._node = node
+        self._node_uid = node_uid
+        self._views = views
+        self._written: dict[int, tuple[Object, float]] = {}
+
+    async def run(self) -> None:
+        """Write what changes until cancelled."""
+        while True:
+            for view in self._views():
+                try:
+                    await self.write(view, now=monotonic())
+                except ApiError as error:
+                    _log.warning("slot not shown", slot=view.report.slot, why=str(error))
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def write(self, view: SlotView, *, now: float) -> None:
+        """Write a slot if it is due. Raises ApiError."""
+        slot, status = view.report.slot, status_of(view)
+        written, at = self._written.get(slot, ({}, 0.0))
+        if status == written:
+            return
+        if written and _decides(status) == _decides(written) and now - at < PAUSE_SECONDS:
+            return
+        if not written:
+            await self._create(slot)
+        try:
+            await self._apply(slot, {"status": status}, subresource="status")
+        except NotFound:
+            self._written.pop(slot, None)  # deleted by hand; it is made again
+            raise
+        self._written[slot] = (status, now)
+
+    async def _create(self, slot: int) -> None:
+        owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self._node_uid}
+        spec = {"node": self._node, "slot": slot}
+        await self._apply(slot, {"spec": spec}, metadata={"ownerReferences": [owner]})
+
+    async def _apply(
+        self, slot: int, part: Object, *, metadata: Object | None = None, subresource: str = ""
+    ) -> None:
+        name = reservation_of(self._node, slot)
+        body = {
+            "apiVersion": f"{API_GROUP}/{API_VERSION}",
+            "kind": "SharedGPU",
+            "metadata": {"name": name, **(metadata or {})},
+            **part,
+        }
+        await self._client.apply(paths.shared_gpus(name, subresource), body)
+
+
+def status_of(view: SlotView) -> Object:
+    """Return the status of a SharedGPU."""
+    report = view.report
+    high = next((one for one in report.sharers if one.high), None)
+    sharers = [_sharer(one, report, view.uids) for one in report.sharers]
+    status: Object = {
+        "memoryMiB": view.memory,
+        "healthy": view.healthy,
+        "moved": view.moved,
+        "sharers": sorted(sharers, key=lambda one: (one["namespace"], one["pod"])),
+    }
+    if report.card is not None and view.reservation:
+        status |= {"card": report.card, "reservation": view.reservation}
+    if high is not None and high.beacon_age is not None:
+        status["busyPermille"] = _permille(high.harvest)
+    return status
+
+
+def _sharer(one: SharerReport, report: CardReport, uids: dict[Pod, str]) -> Object:
+    shown: Object = {
+        "podUID": uids.get((one.namespace, one.pod), ""),
+        "namespace": one.namespace,
+        "pod": one.pod,
+        "priority": "high" if one.high else "low",
+        "sharePercent": round(one.share * UNITS),
+        "memoryMiB": one.memory // _MIB,
+    }
+    if one.high:
+        if report.loss is not None:
+            shown["lossPermille"] = max(_permille(report.loss), 0)
+        return shown
+    shown |= {
+        "harvestPermille": _permille(one.harvest),
+        "waitedSeconds": int(one.waited),
+        "intrudedSeconds": int(one.intruded),
+    }
+    if one.infeasible:
+        shown["guaranteeInfeasible"] = True
+    if one.evict:
+        shown["evict"] = True
+    return shown
+
+
+def _decides(status: Object) -> tuple[object, ...]:
+    """Return what of a status others act on."""
+    sharers = [(one["podUID"], one.get("evict")) for one in status["sharers"]]
+    keys = ("reservation", "card", "memoryMiB", "healthy", "moved")
+    return (*(status.get(key) for key in keys), sharers)
+
+
+def _permille(part: float) -> int:
+    return min(round(part * 1000 / _STEP) * _STEP, 1000)
