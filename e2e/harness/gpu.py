@@ -47,6 +47,11 @@ def install_sharing(bed: Testbed, *nodes: Node) -> None:
         )
 
 
+def uninstall_sharing(bed: Testbed) -> None:
+    """Delete kfext with all that it shares GPUs by."""
+    kubectl(bed, "delete", "--ignore-not-found", "--timeout=180s", "-k", str(_OVERLAY))
+
+
 def slots(bed: Testbed, node: str) -> list[Object]:
     """Return the SharedGPUs of a node, by slot."""
     found = [one for one in bed.api.get(_SHARED_GPUS)["items"] if one["spec"]["node"] == node]

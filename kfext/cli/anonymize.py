@@ -10,7 +10,9 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 from kfext import names
+from kfext.core.ledger.cards import is_of_card
 from kfext.core.settings.values import STDOUT, is_setting
+from kfext.model.gpu_share import counted
 from kfext.model.job_state import decode_state
 from kfext.model.kinds import KINDS, Kind
 from kfext.model.plan import decode_plan
@@ -99,4 +101,5 @@ def _uid_in(written: str) -> str:
 
 
 def _is_secret(name: str) -> bool:
-    return not (name in _TERMS or name in KINDS or _PUBLIC.search(name))
+    own = counted(name) is not None or is_of_card(name)
+    return not (own or name in _TERMS or name in KINDS or _PUBLIC.search(name))

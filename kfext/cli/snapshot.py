@@ -15,6 +15,7 @@ from kfext.model.pod import parse_pod
 from kfext.model.policy import parse_policy
 from kfext.model.priority import PriorityClass, parse_priority_class
 from kfext.model.quota import parse_quota
+from kfext.model.shared_gpu import parse_shared_gpu
 from kfext.model.snapshot import Snapshot
 from kfext.model.tolerant import mapping, text
 from kfext.model.volume import parse_storage_class, parse_volume, parse_volume_claim
@@ -30,6 +31,7 @@ _NEEDED = {
     "pods": paths.pods(),
     "priorityclasses": paths.priority_classes(),
     "resourcequotas": paths.resource_quotas(),
+    "sharedgpus": paths.shared_gpus(),
     "storageclasses": paths.storage_classes(),
     "trainingpolicies": paths.policies(),
 }
@@ -62,6 +64,7 @@ async def read_snapshot(client: Client) -> Snapshot:
         policies=tuple(map(parse_policy, listed["trainingpolicies"])),
         namespaces={one.name: one for one in map(parse_namespace, listed["namespaces"])},
         classes=_by_name(listed["priorityclasses"]),
+        cards=tuple(filter(None, map(parse_shared_gpu, listed["sharedgpus"]))),
         quotas=tuple(map(parse_quota, listed["resourcequotas"])),
         autoscaler=await has_autoscaler(client),
         limit_ranges=frozenset(
