@@ -4,7 +4,9 @@ import json
 import os
 import socket
 import sys
+from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from e2e.gpu import node_cards
@@ -24,6 +26,7 @@ _READY_SECONDS = 180.0
 _SHARED_GPUS = "/apis/kfext.dev/v1alpha1/sharedgpus"
 
 Object = dict[str, Any]
+NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
 
 def play_cards(node: Node, count: int) -> None:
@@ -78,7 +81,12 @@ def counted(node: Node, uuid: str) -> dict[str, Object]:
 
 
 def dialled(
-    name: str, *, layers: int = 20, load_ms: float = 0.0, steps: int = 100, **settings: str
+    name: str,
+    settings: Mapping[str, str] = NO_SETTINGS,
+    *,
+    layers: int = 20,
+    load_ms: float = 0.0,
+    steps: int = 100,
 ) -> Manifest:
     """Return a PyTorchJob of one pod that uses a card for a part of each step.
 

@@ -85,10 +85,15 @@ def beside(node: Node, uuid: str, name: str) -> float:
     return float(client["beside"]) / int(client["kernels"])
 
 
-def share_one_card(bed: Testbed, node: Node, namespace: str, **settings: str) -> tuple[Object, str]:
+def share_one_card(
+    bed: Testbed, node: Node, namespace: str, *, isolation: str = "auto"
+) -> tuple[Object, str]:
     """Have two jobs train on one card until they end; return the SharedGPU while both ran."""
-    high = dialled("high", load_ms=60, steps=HIGH_STEPS, share="0.5", priority="high", **settings)
-    low = dialled("low", steps=LOW_STEPS, share="0.3", min_share="0", **settings)
+    gate = {"isolation": isolation}
+    first = {"share": "0.5", "priority": "high", **gate}
+    second = {"share": "0.3", "min_share": "0", **gate}
+    high = dialled("high", first, load_ms=60, steps=HIGH_STEPS)
+    low = dialled("low", second, steps=LOW_STEPS)
     submit(bed, namespace, high)
     running(bed, namespace, "high")
     submit(bed, namespace, low)
@@ -121,7 +126,7 @@ def test_without_the_gate_they_take_turns(bed: Testbed, node: Node, managed: str
 
 
 def test_a_whole_card_is_never_a_shared_one(bed: Testbed, node: Node, managed: str) -> None:
-    submit(bed, managed, dialled("part", steps=2000, share="0.5"))
+    submit(bed, managed, dialled("part", {"share": "0.5"}, steps=2000))
     running(bed, managed, "part")
     submit(bed, managed, dialled("whole", steps=20))
     ended(bed, managed, "whole")
