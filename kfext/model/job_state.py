@@ -22,6 +22,8 @@ from kfext.names import PLAN, STATE
 LIMIT = 4096
 """The largest size of the annotation, in bytes."""
 
+MOST_APART = 4
+"""Jobs beside which a job is not placed again; it forgets those before."""
 EXCLUDED_SECONDS = 300.0
 """How long a node on which a pod was not bound stays excluded for its job."""
 
@@ -79,6 +81,7 @@ class JobState:
         if it was not stopped since it ran.
     `observed`: what admission makes of its pods, by replica type in lower case.
     `no_host_network`: why the job must not be tried on the host network again, empty if it may.
+    `apart`: the uids of the jobs beside which it had to leave a GPU, the last of them.
     `cpu`: what is remembered of resizes.
     `scale`: what is remembered of changes of its size.
     """
@@ -96,6 +99,7 @@ class JobState:
     observed: Mapping[str, Observed] = field(default_factory=dict)
     no_host_network: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
+    apart: tuple[str, ...] = ()
     cpu: CpuState = field(default_factory=CpuState)
     scale: ScaleState = field(default_factory=ScaleState)
 
@@ -129,6 +133,7 @@ class JobState:
                 "observed": observed,
                 "noHostNetwork": cut(self.no_host_network, most=longest),
                 "settings": dict(self.settings),
+                "apart": list(self.apart[-MOST_APART:]),
                 "cpu": self.cpu.encode(longest=longest),
                 "scale": scale.encode(longest=longest),
             }
@@ -199,6 +204,7 @@ def _parsed(raw: Mapping[str, Any]) -> JobState:
         },
         no_host_network=text(raw.get("noHostNetwork")),
         settings=strings(raw.get("settings")),
+        apart=tuple(filter(None, map(text, sequence(raw.get("apart"))[-MOST_APART:]))),
         cpu=decode_cpu(mapping(raw.get("cpu"))),
         scale=decode_scale(mapping(raw.get("scale"))),
     )

@@ -5,10 +5,10 @@ it. The pod is there while a plan has a replica in the slot or a pod has time of
 seen, the plan's claim for it keeps the GPU free.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from kfext.core.ledger.cards import capacity, is_of_card, taken_by_reservation
+from kfext.core.ledger.cards import capacity, has_priority, is_of_card, taken_by_reservation
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.situation import CardPart, CardView
@@ -97,10 +97,15 @@ class Cards:
 
     # --- what follows ---------------------------------------------------------------------------
 
-    def view(self, plan: Plan | None, pods: Iterable[Pod]) -> CardView:
-        """Return what the next step of a job under a plan depends on."""
+    def view(self, plan: Plan | None, pods: Iterable[Pod], *, apart: Iterable[str]) -> CardView:
+        """Return what the next step of a job under a plan depends on.
+
+        `apart`: the uids of the jobs beside which it had to leave a card before.
+        """
+        beside = (self._wanted.get(uid, {}) for uid in apart)
+        shunned = tuple(sorted({node for places in beside for node, _ in places}))
         if plan is None or not plan.slots:
-            return CardView()
+            return CardView(shunned=shunned)
         places = sorted(places_of(plan))
         uids = {pod.uid for pod in pods}
         found = [(place, one) for place in places if (one := self._known.get(place)) is not None]
@@ -110,10 +115,13 @@ class Cards:
             for sharer in one.sharers
             if sharer.pod in uids
         )
+        evicted = tuple(part.place for part in parts if part.sharer.evict)
         return CardView(
             unready=tuple(place for place in places if not self._ready(place)),
-            moved=tuple(place for place, one in found if one.moved),
-            evicted=tuple(part.place for part in parts if part.sharer.evict),
+            lost=tuple(place for place, one in found if one.moved or not one.healthy),
+            evicted=evicted,
+            rivals=tuple(sorted({uid for place in evicted for uid in self._high(place)})),
+            shunned=shunned,
             parts=parts,
         )
 
@@ -140,6 +148,13 @@ class Cards:
         """Return whether a pod has time of the slot."""
         node, slot = place
         return any(resource_of(slot) in one.requests for one in self._ledger.claims_on([node]))
+
+    def _high(self, place: Place) -> Iterator[str]:
+        """Yield the uid of the job of high priority in a slot."""
+        node, slot = place
+        for claim in self._ledger.claims_on([node]):
+            if claim.job and has_priority(claim.requests, slot):
+                yield claim.job
 
     def _ready(self, place: Place) -> bool:
         known, pod = self._known.get(place), self._pods.get(place)

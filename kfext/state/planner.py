@@ -238,7 +238,9 @@ class Planner:
             settled=now.monotonic - tracked.settled_at,
             hopeless=0.0 if hopeless_since is None else now.monotonic - hopeless_since,
             context=self.queue.context(tracked, now=now.wall),
-            cards=self.cluster.books.cards.view(tracked.plan, self.cluster.pods(tracked.job.uid)),
+            cards=self.cluster.books.cards.view(
+                tracked.plan, self.cluster.pods(tracked.job.uid), apart=tracked.state.apart
+            ),
             refused={
                 step: Refused(one.message, one.until - now.monotonic)
                 for step, one in tracked.refusals.items()

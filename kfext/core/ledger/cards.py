@@ -105,6 +105,11 @@ def with_cards(
     return amounts
 
 
+def has_priority(requests: Resources, slot: int) -> bool:
+    """Return whether who takes this is the sharer of high priority on a slot."""
+    return lines_of(slot)[_HIGH] in requests
+
+
 class Cards:
     """The slots of all rows of a ledger, at one moment.
 

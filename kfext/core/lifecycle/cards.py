@@ -44,9 +44,11 @@ def without_card(situation: Situation) -> Step | None:
     cards = situation.cards
     if cards.evicted:
         message = f"the jobs on {_named(cards.evicted)} lost too much to each other"
-        return _back_to_queue(situation, Verdict(REASON_EVICTED, message), shunned=cards.evicted)
-    if cards.moved:
-        message = f"another GPU is reserved now for {_named(cards.moved)}"
+        apart = {**dict.fromkeys(situation.state.apart), **dict.fromkeys(cards.rivals)}
+        remembers = replace(situation, state=replace(situation.state, apart=tuple(apart)))
+        return _back_to_queue(remembers, Verdict(REASON_EVICTED, message))
+    if cards.lost and any(pod.node_name and not pod.finished for pod in situation.pods):
+        message = f"the GPU of {_named(cards.lost)} is unhealthy, or not the one that it used"
         return _back_to_queue(situation, Verdict(REASON_CARD_LOST, message))
     return None
 
@@ -100,7 +102,7 @@ def _as_planned(situation: Situation, pod: Pod) -> bool:
 def _back_to_queue(
     situation: Situation, verdict: Verdict, *, shunned: Iterable[Place] = ()
 ) -> Step:
-    """Suspend a job for some time; it is not placed on the nodes of these slots for a while."""
+    """Suspend a job for some time; it is not placed on the nodes of some slots for a while."""
     state = situation.after_strike(verdict.reason, verdict.message)
     until = situation.now + EXCLUDED_SECONDS
     excluded = {**state.excluded, **{node: until for node, _ in shunned}}

@@ -97,14 +97,18 @@ class CardView:
     """What is known of the slots in which a job has its parts of GPUs.
 
     `unready`: those without a GPU that is reserved and that the agent has reported.
-    `moved`: those for which another GPU is reserved now than the one that the job uses.
+    `lost`: those with a GPU that is unhealthy, or another one than the job uses.
     `evicted`: those that the job must leave, as it or another loses too much there.
+    `rivals`: the uids of the jobs of high priority there.
+    `shunned`: the nodes on which the job would meet one that it had to leave before.
     `parts`: what the job's pods have, as far as the agents have reported it.
     """
 
     unready: tuple[Place, ...] = ()
-    moved: tuple[Place, ...] = ()
+    lost: tuple[Place, ...] = ()
     evicted: tuple[Place, ...] = ()
+    rivals: tuple[str, ...] = ()
+    shunned: tuple[str, ...] = ()
     parts: tuple[CardPart, ...] = ()
 
 
@@ -191,7 +195,7 @@ class Situation:
     @property
     def excluded(self) -> tuple[str, ...]:
         """The nodes that are excluded for the job now."""
-        return self.state.excluded_at(self.now)
+        return (*self.state.excluded_at(self.now), *self.cards.shunned)
 
     @property
     def backs_off(self) -> float:

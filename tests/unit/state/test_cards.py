@@ -4,6 +4,8 @@ from dataclasses import replace
 import pytest
 
 from kfext import names
+from kfext.core.ledger.cards import taken_by
+from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.situation import CardPart, CardView
 from kfext.model.gpu_share import GpuShare
@@ -46,15 +48,16 @@ def reported(**more: object) -> Callable[[Bed], None]:
 
 
 UNREADY = CardView(unready=(HERE,))
+LOST = CardView(unready=(HERE,), lost=(HERE,))
 VIEWS: dict[str, tuple[list[Callable[[Bed], None]], CardView]] = {
     "nothing is there": ([], UNREADY),
     "the pod alone": ([reserved()], UNREADY),
     "the agent has reported its card": ([reserved(), reported()], CardView()),
     "that of an earlier pod": ([reserved(), reported(), reserved(uid="new")], UNREADY),
-    "the card is not healthy": ([reserved(), reported(healthy=False)], UNREADY),
+    "the card is not healthy": ([reserved(), reported(healthy=False)], LOST),
     "its sharers have another card": (
         [reserved(), reported(moved=True)],
-        CardView(unready=(HERE,), moved=(HERE,)),
+        LOST,
     ),
     "the job is to leave": (
         [reserved(), reported(sharers=(CardSharer("uid-pod", evict=True),))],
@@ -72,8 +75,18 @@ def test_what_a_job_sees_of_its_cards(given: list[Callable[[Bed], None]], want: 
     bed = Bed()
     for happens in given:
         happens(bed)
-    assert bed.cards.view(PLAN, [POD]) == want
-    assert bed.cards.view(None, [POD]) == CardView()
+    assert bed.cards.view(PLAN, [POD], apart=()) == want
+    assert bed.cards.view(None, [POD], apart=()) == CardView()
+
+
+def test_a_job_is_kept_from_those_beside_which_it_had_to_leave() -> None:
+    bed = Bed()
+    bed.ledger.claim("high", Claim("n", taken_by(GpuShare(50, high=True).need, 0), job="uid-high"))
+    bed.ledger.claim("low", Claim("n", taken_by(GpuShare(20).need, 0), job="uid-1"))
+    bed.cards.want("uid-high", {HERE: ()})
+    reported(sharers=(CardSharer("uid-pod", evict=True),))(bed)
+    assert bed.cards.view(PLAN, [POD], apart=()).rivals == ("uid-high",)
+    assert bed.cards.view(None, [], apart=("uid-high", "gone")).shunned == ("n",)
 
 
 def test_a_gpu_is_kept_for_a_plan_until_the_pod_that_reserves_it_claims_it() -> None:

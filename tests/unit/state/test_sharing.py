@@ -209,6 +209,7 @@ def placed() -> World:
 
 REPORTS = {
     "its card is another now": ({"card": "GPU-9", "moved": True}, names.REASON_CARD_LOST),
+    "its card is unhealthy": ({"card": "GPU-0", "healthy": False}, names.REASON_CARD_LOST),
     "it is to leave": (
         {"card": "GPU-0", "sharers": (CardSharer("pod-0", evict=True),)},
         names.REASON_EVICTED,
