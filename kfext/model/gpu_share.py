@@ -19,11 +19,11 @@ _OR = " or "
 _MIB = 2**20
 _PERMILLE = 1000
 _NAME = re.compile(
-    r"GPU shares of (?P<units>[0-9]{1,3}) %"
-    r"(?P<high> of high priority)?"
-    r"(?: with (?P<memory>[0-9]{1,9}) Mi)?"
-    r"(?: leaving (?P<idle>[0-9]{1,4}) ‰)?"
-    r"(?: in slot (?P<slot>[0-9]{1,2}))?",
+    r"GPU shares of (?P<units>[0-9]{1,3}) %(?: \((?=[^)])"
+    r"(?P<high>high priority)?"
+    r"(?:(?:, )?(?P<memory>[0-9]{1,9}) Mi)?"
+    r"(?:(?:, )?(?P<idle>[0-9]{1,4}) ‰ idle)?"
+    r"(?:(?:, )?slot (?P<slot>[0-9]{1,2}))?\))?",
     re.ASCII,
 )
 
@@ -101,14 +101,14 @@ class CardNeed:
     @property
     def name(self) -> str:
         """The name under which a node has as many of these as it has cards that will do."""
-        parts = [
-            f"GPU shares of {self.units} %",
-            "of high priority" if self.high else "",
-            "" if self.memory is None else f"with {self.memory} Mi",
-            f"leaving {self.idle} ‰" if self.idle else "",
-            "" if self.slot is None else f"in slot {self.slot}",
+        terms = [
+            "high priority" if self.high else "",
+            "" if self.memory is None else f"{self.memory} Mi",
+            f"{self.idle} ‰ idle" if self.idle else "",
+            "" if self.slot is None else f"slot {self.slot}",
         ]
-        return " ".join(filter(None, parts))
+        stated = ", ".join(filter(None, terms))
+        return f"GPU shares of {self.units} %" + (f" ({stated})" if stated else "")
 
     def at(self, slot: int) -> Self:
         """Return the same need of one slot alone."""
