@@ -92,11 +92,14 @@ def dialled(
 
     `settings`: by key without `gpu-`, such as `share`; without any it has a whole GPU.
     """
-    command = ["python3", "/jobs/dial.py", "--layers", str(layers), "--load-ms", str(load_ms)]
+    hooked = "share" in settings and settings.get("isolation") != "none"
+    driver = [] if hooked else ["-m", "cpu_card"]  # which the hook loads else
+    dial = ["/jobs/dial.py", "--layers", str(layers), "--load-ms", str(load_ms)]
     container = {
         "name": "pytorch",
         "image": TRAINING_IMAGE,
-        "command": [*command, "--steps", str(steps)],
+        "command": ["python3", *driver, *dial, "--steps", str(steps)],
+        "workingDir": "/jobs",
         "env": [
             {"name": "KFEXT_GPU_DEVICE", "value": "cpu_card:Card"},
             {"name": "CPU_CARD_NAME", "value": name},
