@@ -37,7 +37,10 @@ test: lint unit e2e ## all checks and tests but the long ones
 
 # -- parts of it -------------------------------------------------------------
 
-.PHONY: fmt lint quick unit e2e test-long bench up down
+.PHONY: demo-gpu fmt lint quick unit e2e test-long bench up down
+demo-gpu: $(READY) ## two real jobs on one card that the CPU plays, without a gate and with it
+	@$(BIN)/python -m e2e.demo_gpu
+
 fmt: $(READY) ## format the code
 	@$(BIN)/ruff format $(CODE)
 	@$(BIN)/ruff check --fix $(CODE)

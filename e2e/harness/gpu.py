@@ -1,20 +1,16 @@
-"""GPU sharing on the testbed: cards that CPUs play, kfext's agent, and jobs that share them."""
+"""GPU sharing on the testbed: cards that the CPU of a node plays, and kfext with its agent."""
 
 import json
 import os
 import socket
 import sys
-from collections.abc import Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 from e2e.gpu import node_cards
 from e2e.gpu.cpu_card import REPORT
 from e2e.harness.install import kubectl, wait_installed
-from e2e.testbed.api import Manifest
 from e2e.testbed.cluster import Testbed
-from e2e.testbed.images import TRAINING_IMAGE
 from e2e.testbed.paths import REPOSITORY
 from e2e.testbed.realnodes import Node
 from kfext.model.gpu_slots import resource_of
@@ -26,7 +22,6 @@ _READY_SECONDS = 180.0
 _SHARED_GPUS = "/apis/kfext.dev/v1alpha1/sharedgpus"
 
 Object = dict[str, Any]
-NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
 
 def play_cards(node: Node, count: int) -> None:
@@ -78,55 +73,6 @@ def counted(node: Node, uuid: str) -> dict[str, Object]:
     finally:
         os.close(folder)
     return {client["name"]: client for client in found["clients"]}
-
-
-def dialled(
-    name: str,
-    settings: Mapping[str, str] = NO_SETTINGS,
-    *,
-    layers: int = 20,
-    load_ms: float = 0.0,
-    steps: int = 100,
-) -> Manifest:
-    """Return a PyTorchJob of one pod that uses a card for a part of each step.
-
-    `settings`: by key without `gpu-`, such as `share`; without any it has a whole GPU.
-    """
-    hooked = "share" in settings and settings.get("isolation") != "none"
-    driver = [] if hooked else ["-m", "cpu_card"]  # which the hook loads else
-    dial = ["/jobs/dial.py", "--layers", str(layers), "--load-ms", str(load_ms)]
-    container = {
-        "name": "pytorch",
-        "image": TRAINING_IMAGE,
-        "command": ["python3", *driver, *dial, "--steps", str(steps)],
-        "workingDir": "/jobs",
-        "env": [
-            {"name": "KFEXT_GPU_DEVICE", "value": "cpu_card:Card"},
-            {"name": "CPU_CARD_NAME", "value": name},
-        ],
-        "resources": {
-            "requests": {"cpu": "100m", "memory": "300Mi"},
-            "limits": {NATIVE_GPU: "1"},
-        },
-        "volumeMounts": [{"name": "cards", "mountPath": node_cards.INSIDE}],
-    }
-    cards = {"name": "cards", "hostPath": {"path": str(node_cards.CARDS)}}
-    spec = {"containers": [container], "volumes": [cards], "terminationGracePeriodSeconds": 2}
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": {
-            "name": name,
-            "annotations": {
-                f"kfext.dev/gpu-{key.replace('_', '-')}": value for key, value in settings.items()
-            },
-        },
-        "spec": {
-            "pytorchReplicaSpecs": {
-                "Master": {"replicas": 1, "restartPolicy": "Never", "template": {"spec": spec}}
-            }
-        },
-    }
 
 
 def _offers(bed: Testbed, node: str) -> bool:

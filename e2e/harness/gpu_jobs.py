@@ -1,0 +1,125 @@
+"""Jobs that use a card for a part of each step, as tests and the demo send and follow them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from e2e.gpu import node_cards
+from e2e.harness.install import kubectl
+from e2e.harness.training import TRAINED_SECONDS, pods_of
+from e2e.harness.wait import until
+from e2e.testbed.api import ApiError, Manifest
+from e2e.testbed.cluster import Testbed
+from e2e.testbed.images import TRAINING_IMAGE
+from kfext.names import NATIVE_GPU
+
+Object = dict[str, Any]
+NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
+_JOBS = "/apis/kubeflow.org/v1/namespaces/{}/pytorchjobs"
+_STARTED_SECONDS = 180.0
+
+
+def dialled(
+    name: str,
+    settings: Mapping[str, str] = NO_SETTINGS,
+    *,
+    layers: int = 20,
+    load_ms: float = 0.0,
+    steps: int = 100,
+) -> Manifest:
+    """Return a PyTorchJob of one pod that uses a card for a part of each step.
+
+    `settings`: by key without `gpu-`, such as `share`; without any it has a whole GPU.
+    """
+    hooked = "share" in settings and settings.get("isolation") != "none"
+    driver = [] if hooked else ["-m", "cpu_card"]  # which the hook loads else
+    dial = ["/jobs/dial.py", "--layers", str(layers), "--load-ms", str(load_ms)]
+    container = {
+        "name": "pytorch",
+        "image": TRAINING_IMAGE,
+        "command": ["python3", *driver, *dial, "--steps", str(steps)],
+        "workingDir": "/jobs",
+        "env": [
+            {"name": "KFEXT_GPU_DEVICE", "value": "cpu_card:Card"},
+            {"name": "CPU_CARD_NAME", "value": name},
+        ],
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "300Mi"},
+            "limits": {NATIVE_GPU: "1"},
+        },
+        "volumeMounts": [{"name": "cards", "mountPath": node_cards.INSIDE}],
+    }
+    cards = {"name": "cards", "hostPath": {"path": str(node_cards.CARDS)}}
+    spec = {"containers": [container], "volumes": [cards], "terminationGracePeriodSeconds": 2}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {
+            "name": name,
+            "annotations": {
+                f"kfext.dev/gpu-{key.replace('_', '-')}": value for key, value in settings.items()
+            },
+        },
+        "spec": {
+            "pytorchReplicaSpecs": {
+                "Master": {"replicas": 1, "restartPolicy": "Never", "template": {"spec": spec}}
+            }
+        },
+    }
+
+
+@dataclass(frozen=True)
+class Team:
+    """The jobs of a namespace."""
+
+    bed: Testbed
+    namespace: str
+
+    def submit(self, job: Manifest) -> None:
+        """Create a job."""
+        self.bed.api.create(_JOBS.format(self.namespace), job)
+
+    def delete(self, name: str) -> None:
+        """Delete a job; return when its pods are gone."""
+        self.bed.api.delete(f"{_JOBS.format(self.namespace)}/{name}")
+        until(lambda: not self._pods(name), what=f"the pods of {name} are gone", account=self.said)
+
+    def running(self, name: str) -> Object:
+        """Return the pod of a job once it runs."""
+
+        def found() -> Object | None:
+            return next(
+                (pod for pod in self._pods(name) if pod["status"]["phase"] == "Running"), None
+            )
+
+        return until(found, what=f"{name} runs", account=self.said, seconds=_STARTED_SECONDS)
+
+    def succeeded(self, name: str) -> None:
+        """Return once a job has succeeded."""
+
+        def ended() -> bool:
+            job = self.bed.api.get(f"{_JOBS.format(self.namespace)}/{name}")
+            conditions = job.get("status", {}).get("conditions", [])
+            return any(one["type"] == "Succeeded" and one["status"] == "True" for one in conditions)
+
+        until(ended, what=f"{name} ends", account=self.said, seconds=TRAINED_SECONDS)
+
+    def step_ends(self, name: str) -> list[float]:
+        """Return when the steps of a job ended, by the clock of its node."""
+        (pod,) = self._pods(name)
+        log = kubectl(self.bed, "logs", "-n", self.namespace, pod["metadata"]["name"])
+        return [float(line.partition("at=")[2]) for line in log.splitlines() if "at=" in line]
+
+    def said(self) -> str:
+        """Return what kfext shows of the jobs."""
+        path = f"/apis/kfext.dev/v1alpha1/namespaces/{self.namespace}/trainingplans"
+        try:
+            plans = self.bed.api.get(path)["items"]
+        except ApiError as error:
+            return str(error)
+        shown = [(one["metadata"]["name"], one.get("status", {}).get("message")) for one in plans]
+        return "\n".join(f"{name}: {message}" for name, message in shown)
+
+    def _pods(self, name: str) -> list[Object]:
+        return list(pods_of(self.bed, self.namespace, name).values())
