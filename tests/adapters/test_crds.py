@@ -10,9 +10,11 @@ import yaml
 from e2e.testbed.api import ApiError
 from e2e.testbed.cluster import Testbed
 from kfext import names
+from kfext.core.settings.gpu_values import GPU_RULES
 from tests import setting_samples
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+PLURALS = ("trainingpolicies", "trainingplans")
 POLICIES = "/apis/kfext.dev/v1alpha1/trainingpolicies"
 SAMPLES = {path.stem: path for path in sorted((REPOSITORY / "crds" / "samples").glob("*.yaml"))}
 
@@ -38,16 +40,10 @@ MALFORMED: dict[str, list[Any]] = {
         *("logs", "stdout:", "stdout:loss=(.*)", "push:", "stdout:" + "x" * 600),
         *(r"stdout:(?P<value>[a-\uffff])", "stdout:(?P<value>[a-\uffff])"),
     ],
-    "settings.gpu-share": ["0", "0.0", "-0.5", "50%", "1e-1", "half", 0.5],
-    "settings.gpu-share.worker": ["2"],
-    "settings.gpu-memory": ["0", "-4Gi", "4 Gi", "4GB", "1e3m", "lots", 4],
-    "settings.gpu-memory.chief": ["0Gi"],
-    "settings.gpu-priority": ["medium", "High", 1],
-    "settings.gpu-priority.ps": ["middle"],
-    "settings.gpu-limit": ["1.01"],
-    "settings.gpu-limit.master": ["none"],
     "settings.colour": ["blue"],
-    "settings.gpu-share.evaluator": ["0.5"],
+    # Only a job asks for parts of GPUs.
+    "settings.gpu-share": ["0.5"],
+    "settings.gpu-priority.worker": ["high"],
     "placement.bindTimeout": ["60", "0s", "-1s", "1d", "1.5m", "soon", 60, "9999999999999h"],
     "placement.createTimeout": ["30 s", "0m"],
     "placement.releaseAfter": ["never", "Auto", "10", ""],
@@ -81,7 +77,8 @@ MALFORMED: dict[str, list[Any]] = {
     "companion.speed": [{"mode": "act"}],
 }
 for key, sample in setting_samples.MALFORMED.items():
-    MALFORMED[f"settings.{key.removeprefix(f'{names.DOMAIN}/')}"].append(sample)
+    if key not in GPU_RULES:
+        MALFORMED[f"settings.{key.removeprefix(f'{names.DOMAIN}/')}"].append(sample)
 WELL_FORMED: dict[str, list[Any]] = {
     "weight": [-5, 0, 1000],
     "namespaceSelector.matchExpressions": [[{"key": "team", "operator": "DoesNotExist"}]],
@@ -89,8 +86,6 @@ WELL_FORMED: dict[str, list[Any]] = {
     "settings.elastic": ["1-1", "2-16", "off"],
     "settings.resize": ["off", "observe", "cpu"],
     "settings.metrics": ["auto", "off", "push", r"stdout:step (?P<step>\d+) (?P<value>\S+)"],
-    "settings.gpu-share": ["1", "1.0", "0.25", ".5"],
-    "settings.gpu-memory": ["8Gi", "500M", "1e9", "1.5Gi", "8589934592"],
     "placement.bindTimeout": ["1s", "90s", "1h30m"],
     "placement.releaseAfter": ["auto", "0s", "10m"],
     "placement.topologyKeys": [["topology.kubernetes.io/zone", "rack"]],
@@ -132,7 +127,7 @@ def _policy(*fields: tuple[str, Any]) -> Object:
 def kinds(testbed: Testbed) -> Testbed:
     """The testbed with kfext's CRDs, applied as a user applies them."""
     _kubectl(testbed, "apply", "--server-side", "-k", str(REPOSITORY / "crds"))
-    crds = ["crd/trainingpolicies.kfext.dev", "crd/trainingplans.kfext.dev"]
+    crds = [f"crd/{plural}.kfext.dev" for plural in PLURALS]
     _kubectl(testbed, "wait", "--for=condition=Established", *crds)
     return testbed
 
@@ -149,7 +144,7 @@ def _try(testbed: Testbed, policy: Object) -> None:
     testbed.api.create(f"{POLICIES}?dryRun=All&fieldValidation=Strict", policy)
 
 
-@pytest.mark.parametrize("plural", ["trainingpolicies", "trainingplans"])
+@pytest.mark.parametrize("plural", PLURALS)
 def test_the_api_server_finds_nothing_wrong_with_the_schema(kinds: Testbed, plural: str) -> None:
     path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.kfext.dev"
     conditions = kinds.api.get(path)["status"]["conditions"]
@@ -171,24 +166,6 @@ def test_a_malformed_policy_is_refused_with_the_name_of_the_field(
 @pytest.mark.parametrize(("field", "value"), _cases(WELL_FORMED))
 def test_a_well_formed_policy_is_taken(kinds: Testbed, field: str, value: Any) -> None:
     _try(kinds, _policy((field, value)))
-
-
-@pytest.mark.parametrize("suffix", ["", ".worker", ".ps", ".master", ".chief"])
-def test_a_gpu_limit_below_the_share_of_the_same_type_is_refused(
-    kinds: Testbed, suffix: str
-) -> None:
-    share, limit = (f"settings.gpu-share{suffix}", "0.6"), f"settings.gpu-limit{suffix}"
-    with pytest.raises(ApiError, match=f"gpu-limit{suffix} must not be less"):
-        _try(kinds, _policy(share, (limit, "0.5")))
-    _try(kinds, _policy(share, (limit, "0.60")))
-
-
-def test_a_gpu_limit_of_a_type_is_compared_with_the_share_of_all_types(kinds: Testbed) -> None:
-    limit = ("settings.gpu-limit.worker", "0.5")
-    with pytest.raises(ApiError, match=r"gpu-limit\.worker must not be less"):
-        _try(kinds, _policy(("settings.gpu-share", "0.6"), limit))
-    own_share = ("settings.gpu-share.worker", "0.4")
-    _try(kinds, _policy(("settings.gpu-share", "0.6"), own_share, limit))
 
 
 def test_a_policy_without_a_weight_has_weight_zero(kinds: Testbed) -> None:

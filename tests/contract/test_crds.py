@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kfext import names
 from kfext.core.companion.registry import POLICIES
 from kfext.core.scale import parameters as scale
+from kfext.core.settings.gpu_values import GPU_RULES
 from kfext.core.settings.values import known_settings, parse_setting
 from kfext.model.policy import Mode, parse_policy
 from tests.contract.manifests import CRDS, crd, read, schema
@@ -147,8 +148,9 @@ def test_every_reason_of_the_code_is_one_that_the_schema_takes() -> None:
     assert [word for word in reasons if not re.fullmatch(reason["pattern"], word)] == []
 
 
-def test_the_settings_of_a_policy_are_the_settings_of_the_code() -> None:
-    assert {f"{names.DOMAIN}/{key}" for key in SETTINGS} == set(known_settings())
+def test_the_settings_of_a_policy_are_those_that_not_only_a_job_has() -> None:
+    settings = set(known_settings()) - GPU_RULES.keys()
+    assert {f"{names.DOMAIN}/{key}" for key in SETTINGS} == settings
 
 
 @pytest.mark.parametrize("key", [key for key in SETTINGS if "enum" in SETTINGS[key]])
@@ -157,25 +159,13 @@ def test_every_word_that_the_schema_takes_is_one_that_the_code_understands(key: 
         assert parse_setting(f"{names.DOMAIN}/{key}", word, field=key) == word
 
 
-@pytest.mark.parametrize("key", ["gpu-share", "gpu-limit.ps", "gpu-memory.worker", "elastic"])
-@given(data=st.data())
-def test_every_text_that_the_schema_takes_is_one_that_the_code_understands(
-    key: str, data: st.DataObject
-) -> None:
-    text = data.draw(st.from_regex(SETTINGS[key]["pattern"], fullmatch=True))
-    assume(len(text) <= SETTINGS[key]["maxLength"])
-    assume(not _refused_by_rule(key, text))
-    parse_setting(f"{names.DOMAIN}/{key}", text, field=key)
-
-
-def _refused_by_rule(key: str, text: str) -> bool:
-    """Return what the CEL rules of the field say; tests/adapters runs the rules themselves."""
-    if key == "elastic":
-        if text == "off":
-            return False
-        minimum, maximum = map(int, text.split("-"))
-        return minimum > maximum
-    return not re.search("[1-9]", text.lower().partition("e")[0])
+@given(text=st.from_regex(SETTINGS["elastic"]["pattern"], fullmatch=True))
+def test_every_range_that_the_schema_takes_is_one_that_the_code_understands(text: str) -> None:
+    assume(len(text) <= SETTINGS["elastic"]["maxLength"])
+    # What the CEL rule of the field says; tests/adapters runs the rule itself.
+    minimum, _, maximum = text.partition("-")
+    assume(text == "off" or int(minimum) <= int(maximum))
+    parse_setting(names.ELASTIC, text, field="elastic")
 
 
 @pytest.mark.parametrize("text", ["stdout:loss=(?P<value>[0-9.]+)", "auto", "off", "push"])
@@ -259,7 +249,7 @@ def test_every_operator_of_a_selector_in_the_schema_is_one_that_the_code_knows(
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
 def test_a_sample_has_only_fields_of_its_schema(path: Path) -> None:
     sample = read(path)
-    plural = {"TrainingPolicy": "trainingpolicies", "TrainingPlan": "trainingplans"}[sample["kind"]]
+    (plural,) = (one for one in PLURALS if crd(one)["spec"]["names"]["kind"] == sample["kind"])
     assert _undeclared(sample, schema(plural)) == []
 
 
@@ -282,7 +272,7 @@ def test_the_samples_use_every_field_of_a_policy() -> None:
     used = set(_leaves(read(CRDS / "samples" / "trainingpolicy-full.yaml")["spec"]))
     spec = schema("trainingpolicies")["properties"]["spec"]
     wanted = {path.partition("[]")[0] for path, node in _walk(spec) if "properties" not in node}
-    wanted = {path for path in wanted if "gpu-" not in path and "parameters" not in path}
+    wanted = {path for path in wanted if "parameters" not in path}
     assert {path for path in wanted if not any(leaf.startswith(path) for leaf in used)} == set()
 
 
@@ -308,8 +298,7 @@ def test_the_small_sample_policy_says_what_the_code_reads() -> None:
 
 def test_the_full_sample_policy_has_settings_that_the_code_understands() -> None:
     policy = parse_policy(read(CRDS / "samples" / "trainingpolicy-full.yaml"))
-    without_type = {".".join(key.split(".")[:2]) for key in policy.settings}  # kfext.dev/key.type
-    assert without_type == WELL_FORMED.keys()
+    assert policy.settings.keys() == WELL_FORMED.keys() - GPU_RULES.keys()
     for key, value in policy.settings.items():
         parse_setting(key, value, field=key)
     assert policy.placement.release_after is None
