@@ -20,8 +20,8 @@ def manifests() -> Iterator[dict[str, Any]]:
 
 def crds(version: Path) -> Iterator[dict[str, Any]]:
     """Yield the kinds of the version whose code is in a folder."""
-    for plural in ("trainingplans", "trainingpolicies"):
-        yield from read(f"../crds/kfext.dev_{plural}.yaml", version)
+    for path in sorted((version / "crds").glob("kfext.dev_*.yaml")):
+        yield from read(f"../crds/{path.name}", version)
 
 
 def roles(version: Path) -> Iterator[dict[str, Any]]:

@@ -14,8 +14,9 @@ from kfext.core.settings.gpu_values import GPU_RULES
 from tests import setting_samples
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PLURALS = ("trainingpolicies", "trainingplans")
+PLURALS = ("trainingpolicies", "trainingplans", "sharedgpus")
 POLICIES = "/apis/kfext.dev/v1alpha1/trainingpolicies"
+SLOTS = "/apis/kfext.dev/v1alpha1/sharedgpus"
 SAMPLES = {path.stem: path for path in sorted((REPOSITORY / "crds" / "samples").glob("*.yaml"))}
 
 Object = dict[str, Any]
@@ -210,3 +211,60 @@ def test_a_status_that_the_code_cannot_mean_is_refused(
             kinds.api.patch(f"{path}/tried-{field}/status", {"status": {field: value}})
     finally:
         kinds.api.delete(f"{path}/tried-{field}")
+
+
+def test_the_status_of_a_slot_is_kept_whole_and_read_like_a_board(kinds: Testbed) -> None:
+    slot = yaml.safe_load(SAMPLES["sharedgpu"].read_text())
+    name = slot["metadata"]["name"]
+    try:
+        kinds.api.create(SLOTS, slot)
+        kinds.api.patch(f"{SLOTS}/{name}/status", {"status": slot["status"]})
+        assert kinds.api.get(f"{SLOTS}/{name}")["status"] == slot["status"]
+        header, row = _kubectl(kinds, "get", "sgpu", name).splitlines()
+        columns = ["NAME", "NODE", "SLOT", "CARD", "HEALTHY", "BUSY", "PERMILLE", "AGE"]
+        assert header.split() == columns
+        card = slot["status"]["card"]
+        assert row.split()[:-1] == [name, "node-1", "0", card, "true", "640"]
+        found = _kubectl(kinds, "get", "sgpu", "--field-selector=spec.node=node-1", "-oname")
+        assert found.split() == [f"sharedgpu.kfext.dev/{name}"]
+    finally:
+        kinds.api.delete(f"{SLOTS}/{name}")
+
+
+@pytest.mark.parametrize(("field", "value"), [("node", "node-2"), ("slot", 1)])
+def test_a_slot_stays_the_one_that_it_is(kinds: Testbed, field: str, value: Any) -> None:
+    slot = yaml.safe_load(SAMPLES["sharedgpu"].read_text())
+    slot["metadata"]["name"] = f"tried-{field}"
+    try:
+        kinds.api.create(SLOTS, slot)
+        with pytest.raises(ApiError, match="cannot be changed"):
+            kinds.api.patch(f"{SLOTS}/tried-{field}", {"spec": {field: value}})
+    finally:
+        kinds.api.delete(f"{SLOTS}/tried-{field}")
+
+
+SHARER = {"podUID": "1", "namespace": "team", "pod": "train-0"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("busyPermille", 1001),
+        ("memoryMiB", -1),
+        ("sharers", [SHARER] * 101),
+        ("sharers", [{**SHARER, "priority": "medium"}]),
+        ("sharers", [{**SHARER, "sharePercent": 0}]),
+        ("sharers", [{"pod": "train-0"}]),
+    ],
+)
+def test_a_report_of_a_slot_that_nothing_can_mean_is_refused(
+    kinds: Testbed, field: str, value: Any
+) -> None:
+    slot = yaml.safe_load(SAMPLES["sharedgpu"].read_text())
+    slot["metadata"]["name"] = "tried-status"
+    try:
+        kinds.api.create(SLOTS, slot)
+        with pytest.raises(ApiError, match=rf"status\.{field}"):
+            kinds.api.patch(f"{SLOTS}/tried-status/status", {"status": {field: value}})
+    finally:
+        kinds.api.delete(f"{SLOTS}/tried-status")

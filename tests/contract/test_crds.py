@@ -10,15 +10,19 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kfext import names
+from kfext.agent.report import CardReport, SharerReport
+from kfext.agent.shared_gpus import SlotView, status_of
 from kfext.core.companion.registry import POLICIES
 from kfext.core.scale import parameters as scale
 from kfext.core.settings.gpu_values import GPU_RULES
 from kfext.core.settings.values import known_settings, parse_setting
+from kfext.model.gpu_slots import MOST_SLOTS, reservation_of
 from kfext.model.policy import Mode, parse_policy
+from kfext.model.shared_gpu import MOST_SHARERS, SharedGpu, parse_shared_gpu
 from tests.contract.manifests import CRDS, crd, read, schema
 from tests.setting_samples import WELL_FORMED
 
-PLURALS = ["trainingpolicies", "trainingplans"]
+PLURALS = ["trainingpolicies", "trainingplans", "sharedgpus"]
 SAMPLES = sorted((CRDS / "samples").glob("*.yaml"))
 SETTINGS = schema("trainingpolicies")["properties"]["spec"]["properties"]["settings"]["properties"]
 # The controller writes these; a field that the schema lacks would be dropped in silence.
@@ -197,7 +201,7 @@ def _example(path: str, node: Mapping[str, Any], reads: set[str]) -> Any:
         return _Recorder(path, node, reads)
     if node.get("type") == "array":
         return [_example(f"{path}[]", node["items"], reads)]
-    return {} if node.get("type") == "object" else None
+    return {"object": {}, "integer": 0}.get(node.get("type", ""))
 
 
 def test_every_field_that_the_code_reads_of_a_policy_is_in_the_schema() -> None:
@@ -312,3 +316,91 @@ def test_the_full_sample_policy_shows_the_defaults_of_the_code() -> None:
         default.create_timeout,
         default.release_after,
     )
+
+
+# --- slots --------------------------------------------------------------------------------------
+
+SLOT = schema("sharedgpus")["properties"]
+
+
+def test_every_field_that_the_code_reads_of_a_slot_is_in_the_schema() -> None:
+    reads: set[str] = set()
+    assert parse_shared_gpu(_Recorder("", schema("sharedgpus"), reads)) is not None
+    assert {".spec.node", ".status.sharers[].evict"} <= reads
+    assert reads <= {path for path, _ in _walk(schema("sharedgpus"))} | {".metadata.name"}
+
+
+def test_the_bounds_of_a_slot_are_those_of_the_code() -> None:
+    spec, status = SLOT["spec"]["properties"], SLOT["status"]["properties"]
+    assert (spec["slot"]["minimum"], spec["slot"]["maximum"]) == (0, MOST_SLOTS - 1)
+    assert status["sharers"]["maxItems"] == MOST_SHARERS
+    for field, attribute in (("memoryMiB", "memory"), ("busyPermille", "busy")):
+        largest = status[field]["maximum"]
+        assert getattr(_slot_with(field, largest), attribute) == largest
+        assert not getattr(_slot_with(field, largest + 1), attribute)
+
+
+def _slot_with(field: str, value: int) -> SharedGpu | None:
+    return parse_shared_gpu({"spec": {"slot": 0}, "status": {field: value}})
+
+
+BOUNDS = {
+    "string": {"maxLength", "enum", "format"},
+    "array": {"maxItems"},
+    "integer": {"minimum"},
+    "number": {"minimum"},
+}
+"""By type, what bounds a value; one of them does."""
+
+
+def test_whatever_an_agent_writes_is_bounded() -> None:
+    written = {**SLOT["spec"]["properties"], **SLOT["status"]["properties"]}
+    nodes = [one for node in written.values() for one in _walk(node)]
+    assert len(nodes) > 20
+    unbounded = [
+        (path, node)
+        for path, node in nodes
+        if node["type"] in BOUNDS and not node.keys() & BOUNDS[node["type"]]
+    ]
+    assert unbounded == []
+
+
+def test_whatever_an_agent_writes_is_in_the_schema() -> None:
+    high = SharerReport("team", "a", high=True, share=0.7, beacon_age=0.1)
+    low = SharerReport("team", "b", high=False, share=0.3, infeasible=True, evict=True)
+    view = SlotView(
+        report=CardReport(0, "GPU-1", loss=0.02, sharers=(high, low)),
+        reservation="uid",
+        memory=1024,
+        healthy=True,
+        moved=False,
+        uids={},
+    )
+    status = status_of(view)
+    assert _undeclared({"status": status}, schema("sharedgpus")) == []
+    fields = SLOT["status"]["properties"]
+    assert status.keys() == fields.keys() - {"conditions"}
+    sharer = fields["sharers"]["items"]
+    written = {key for one in status["sharers"] for key in one}
+    assert written == sharer["properties"].keys()
+    assert all(one.keys() >= set(sharer["required"]) for one in status["sharers"])
+
+
+def test_node_and_number_of_a_slot_cannot_be_changed() -> None:
+    rules = [one["rule"] for one in SLOT["spec"]["x-kubernetes-validations"]]
+    assert rules == ["self == oldSelf"]
+    assert SLOT["spec"]["required"] == ["node", "slot"]
+
+
+def test_the_sample_slot_is_what_the_controller_reads_it_as() -> None:
+    raw = read(CRDS / "samples" / "sharedgpu.yaml")
+    found = parse_shared_gpu(raw)
+    assert found is not None
+    assert found.name == reservation_of(found.node, found.slot)
+    assert (found.node, found.slot, found.busy) == ("node-1", 0, 640)
+    assert found.reservation
+    assert found.card
+    assert found.memory == 81559
+    assert (found.healthy, found.moved) == (True, False)
+    assert [(one.loss, one.gets) for one in found.sharers] == [(18, None), (None, 310)]
+    assert raw["status"].keys() == SLOT["status"]["properties"].keys() - {"conditions"}
