@@ -18,6 +18,13 @@ GPU_NAMESPACE = "kfext-gpu"
 RESERVATION_TEMPLATE = "kfext-reservation"
 """PodTemplate in GPU_NAMESPACE of the pods that reserve GPUs for slots."""
 
+RESERVATION_PRIORITY = "kfext-gpu-reservation"
+"""PriorityClass of these pods; a ValidatingAdmissionPolicy of that name keeps it to them."""
+
+PARTS_POLICY = "kfext-gpu-parts"
+"""ValidatingAdmissionPolicy and its binding: pods with parts of GPUs start where kfext places them
+alone, and only who has the verb DECIDE may remove their GATE or write their GPU_TERMS."""
+
 LEASE = "kfext-controller"
 """Lease in NAMESPACE, which the controller renews only while it can actually place jobs."""
 
@@ -33,6 +40,10 @@ WEBHOOK_CONFIGURATION = "kfext"
 
 MANAGED = f"{DOMAIN}/managed"
 """Label on a namespace; "true" opts its new jobs in. Administrators set it, kfext never does."""
+
+GPU_SHARING = f"{DOMAIN}/gpu-sharing"
+"""Label on a node; "true" has its GPUs shared, by an agent. Administrators set it, kfext never
+does."""
 
 # --- settings: annotations on a job or a namespace, or keys of TrainingPolicy.spec.settings ----
 

@@ -1,10 +1,12 @@
 """What the committed YAML says, as kubectl renders it."""
 
 import functools
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from e2e.testbed import binaries
 REPOSITORY = Path(__file__).resolve().parents[2]
 MANIFESTS = REPOSITORY / "manifests"
 CRDS = REPOSITORY / "crds"
+BASE = MANIFESTS / "base"
 DEFAULT = MANIFESTS / "overlays" / "default"
 
 Object = dict[str, Any]
@@ -31,6 +34,36 @@ def render(folder: Path) -> tuple[Object, ...]:
     )
     assert done.returncode == 0, done.stderr
     return tuple(yaml.safe_load_all(done.stdout))
+
+
+def with_components(root: Path, *folders: Path, base: Path = BASE) -> tuple[Object, ...]:
+    """Return what a kustomization and some components are together, in an overlay of a user's."""
+    (root / "kustomization.yaml").write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "kustomize.config.k8s.io/v1beta1",
+                "kind": "Kustomization",
+                "resources": [os.path.relpath(base, root)],
+                "components": [os.path.relpath(folder, root) for folder in folders],
+                "images": [{"name": "kfext", "newName": "registry.example/kfext", "newTag": "1"}],
+            }
+        )
+    )
+    return render(root)
+
+
+@functools.cache
+def added(component: str) -> tuple[Object, ...]:
+    """Return the objects that a component adds to an overlay of a user's."""
+    with TemporaryDirectory() as folder:
+        both = with_components(Path(folder).resolve(), MANIFESTS / "components" / component)
+    of_base = {_identity(thing) for thing in render(BASE)}
+    return tuple(thing for thing in both if _identity(thing) not in of_base)
+
+
+def _identity(thing: Object) -> tuple[str, str, str]:
+    metadata = thing["metadata"]
+    return thing["kind"], metadata.get("namespace", ""), metadata["name"]
 
 
 def read(path: Path) -> Object:

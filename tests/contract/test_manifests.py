@@ -10,18 +10,20 @@ import yaml
 from kfext import names
 from kfext.model.kinds import KINDS
 from tests.contract.manifests import (
+    BASE,
     CRDS,
     DEFAULT,
     MANIFESTS,
     Object,
+    added,
     named,
     of_kind,
     pods,
     read,
     render,
+    with_components,
 )
 
-BASE = MANIFESTS / "base"
 TESTBED = MANIFESTS / "overlays" / "testbed"
 FOLDERS = sorted(
     path.parent
@@ -67,27 +69,6 @@ def test_every_kustomization_renders(folder: Path) -> None:
 @pytest.mark.parametrize("folder", COMPONENTS, ids=_short)
 def test_every_component_can_be_added_to_the_base(folder: Path, tmp_path: Path) -> None:
     assert len(with_components(tmp_path, folder)) > len(render(BASE))
-
-
-def with_components(tmp_path: Path, *folders: Path) -> tuple[Object, ...]:
-    """Return what the base and some components are together."""
-    root = tmp_path / "overlay"
-    root.mkdir()
-    (root / "kustomization.yaml").write_text(
-        yaml.safe_dump(
-            {
-                "apiVersion": "kustomize.config.k8s.io/v1beta1",
-                "kind": "Kustomization",
-                "resources": [_relative(BASE, root)],
-                "components": [_relative(folder, root) for folder in folders],
-            }
-        )
-    )
-    return render(root)
-
-
-def _relative(path: Path, start: Path) -> str:
-    return "/".join([".."] * (len(start.parts) - 1)) + str(path)
 
 
 def test_every_object_of_a_namespace_is_in_ours() -> None:
@@ -242,10 +223,54 @@ def test_one_replica_of_each_outlives_a_drain(name: str) -> None:
 # --- webhooks -----------------------------------------------------------------------------------
 
 
-def test_a_webhook_that_is_dead_or_slow_never_blocks_anyone() -> None:
+SHARING = ("sharing-jobs", "sharing-pods")
+"""The webhooks of what shares GPUs."""
+
+
+def _conditions(webhook: Object) -> dict[str, str]:
+    """Return the expression of each match condition, on one line."""
+    return {one["name"]: " ".join(one["expression"].split()) for one in webhook["matchConditions"]}
+
+
+def _is_of_sharing(webhook: Object) -> bool:
+    return str(webhook["name"]).split(".")[0] in SHARING
+
+
+def test_a_webhook_that_is_dead_or_slow_never_blocks_what_shares_no_gpu() -> None:
     for webhook in _webhooks():
-        assert webhook["failurePolicy"] == "Ignore", webhook["name"]
-        assert webhook["timeoutSeconds"] <= 2, webhook["name"]
+        if not _is_of_sharing(webhook):
+            assert webhook["failurePolicy"] == "Ignore", webhook["name"]
+            assert webhook["timeoutSeconds"] <= 2, webhook["name"]
+            assert "shares-no-gpu" in _conditions(webhook), webhook["name"]
+
+
+def test_what_shares_a_gpu_does_not_run_unreviewed() -> None:
+    closed = [webhook for webhook in _webhooks() if _is_of_sharing(webhook)]
+    assert len(closed) == len(SHARING)
+    for webhook in closed:
+        assert webhook["failurePolicy"] == "Fail", webhook["name"]
+        assert webhook["timeoutSeconds"] <= 5, webhook["name"]
+        condition = _conditions(webhook)["shares-a-gpu"]
+        assert f"startsWith('{names.GPU_SHARE}')" in condition
+        assert f"'{names.RELEASED}' in" in condition
+        # An object without annotations must not make it an error, which would be a refusal.
+        assert condition.count("metadata.?annotations.orValue({})") == condition.count("metadata.")
+
+
+@pytest.mark.parametrize("plural", ["jobs", "pods"])
+def test_each_object_is_reviewed_by_one_of_two_webhooks_that_differ_in_nothing_else(
+    plural: str,
+) -> None:
+    by_name = {webhook["name"].split(".")[0]: webhook for webhook in _webhooks()}
+    opened, closed = _conditions(by_name[plural]), _conditions(by_name[f"sharing-{plural}"])
+    assert opened.pop("shares-no-gpu") == f"!({closed.pop('shares-a-gpu')})"
+    assert opened == closed
+    differ = ("name", "clientConfig", "failurePolicy", "timeoutSeconds", "matchConditions")
+    alike = [
+        {key: value for key, value in webhook.items() if key not in differ}
+        for webhook in (by_name[plural], by_name[f"sharing-{plural}"])
+    ]
+    assert alike[0] == alike[1]
 
 
 def test_a_webhook_is_called_for_creations_only_and_has_no_side_effects() -> None:
@@ -279,20 +304,25 @@ def test_each_webhook_takes_its_own_kinds_on_its_own_path() -> None:
         for webhook in _webhooks()
     }
     jobs = ([names.TRAINING_GROUP], [names.TRAINING_VERSION], ["pytorchjobs", "tfjobs"])
+    pods = ([""], ["v1"], ["pods"])
     assert seen == {
         f"jobs.{names.DOMAIN}": ("/mutate-job", [jobs]),
-        f"pods.{names.DOMAIN}": ("/mutate-pod", [([""], ["v1"], ["pods"])]),
+        f"sharing-jobs.{names.DOMAIN}": ("/mutate-job-sharing", [jobs]),
+        f"pods.{names.DOMAIN}": ("/mutate-pod", [pods]),
+        f"sharing-pods.{names.DOMAIN}": ("/mutate-pod-sharing", [pods]),
     }
 
 
 def test_of_all_pods_only_those_that_the_operator_made_for_a_job_are_seen() -> None:
-    (webhook,) = (w for w in _webhooks() if w["rules"][0]["resources"] == ["pods"])
-    (line,) = webhook["objectSelector"]["matchExpressions"]
-    (condition,) = webhook["matchConditions"]
-    assert line["key"] == names.OPERATOR_NAME
-    assert set(line["values"]) == {"pytorchjob-controller", "tfjob-controller"}
-    for part in ("owner.controller", "kubeflow.org/v1", "PyTorchJob", "TFJob"):
-        assert part in condition["expression"]
+    of_pods = [webhook for webhook in _webhooks() if webhook["rules"][0]["resources"] == ["pods"]]
+    assert len(of_pods) == 2
+    for webhook in of_pods:
+        (line,) = webhook["objectSelector"]["matchExpressions"]
+        assert line["key"] == names.OPERATOR_NAME
+        assert set(line["values"]) == {"pytorchjob-controller", "tfjob-controller"}
+        condition = _conditions(webhook)["controlled-by-a-training-job"]
+        for part in ("owner.controller", "kubeflow.org/v1", "PyTorchJob", "TFJob"):
+            assert part in condition
 
 
 def test_webhooks_are_called_through_the_service_that_selects_the_webhook_pods() -> None:
@@ -478,6 +508,11 @@ RIGHTS: dict[str, tuple[str, str, dict[tuple[str, str], set[str]]]] = {
         "controller",
         "trainingplans/status",
         {("ClusterRole", ""): {"patch"}},
+    ),
+    "the controller follows the slots of GPUs and writes none": (
+        "controller",
+        "sharedgpus",
+        {("ClusterRole", ""): {"list", "watch"}},
     ),
     "the controller reads policies": (
         "controller",
@@ -686,10 +721,10 @@ def _strings(value: Any) -> Iterator[str]:
 
 def test_every_kfext_name_in_the_manifests_is_one_of_the_code() -> None:
     known = {value for value in vars(names).values() if isinstance(value, str)}
-    own = {f"jobs.{names.DOMAIN}", f"pods.{names.DOMAIN}"}
+    own = {webhook["name"] for webhook in _webhooks()}
     written = {
         text
-        for thing in render(DEFAULT)
+        for thing in (*render(DEFAULT), *added("gpu-sharing"))
         if thing["kind"] != "CustomResourceDefinition"
         for text in _strings(thing)
         if text.startswith(f"{names.DOMAIN}/") or text.endswith(f".{names.DOMAIN}")

@@ -1,0 +1,282 @@
+"""The component gpu-sharing: an agent with few rights, and GPUs that nobody else can take."""
+
+from typing import Any
+
+import pytest
+
+from kfext import names
+from kfext.gpu.device_plugin import FOLDER
+from kfext.gpu.pod_resources import SOCKET
+from kfext.model.gpu_slots import MOST_SLOTS, resource_of
+from tests.contract.manifests import DEFAULT, Object, added, render
+
+COMPONENT = "gpu-sharing"
+POLICIES = (names.PARTS_POLICY, names.RESERVATION_PRIORITY)
+
+
+def _named(kind: str, name: str) -> Object:
+    (found,) = (
+        thing
+        for thing in added(COMPONENT)
+        if (thing["kind"], thing["metadata"]["name"]) == (kind, name)
+    )
+    return found
+
+
+def _agent() -> Object:
+    template: Object = _named("DaemonSet", "kfext-agent")["spec"]["template"]
+    return template
+
+
+def _reservation() -> Object:
+    template: Object = _named("PodTemplate", names.RESERVATION_TEMPLATE)["template"]
+    return template
+
+
+def _container(template: Object) -> Object:
+    (container,) = template["spec"]["containers"]
+    found: Object = container
+    return found
+
+
+def test_the_component_is_not_installed_by_default() -> None:
+    kinds = {(thing["kind"], thing["metadata"]["name"]) for thing in render(DEFAULT)}
+    assert ("Namespace", names.GPU_NAMESPACE) not in kinds
+    assert ("DaemonSet", "kfext-agent") not in kinds
+
+
+def test_every_object_bears_the_name_of_the_application_and_is_in_the_namespace_for_gpus() -> None:
+    for thing in added(COMPONENT):
+        assert thing["metadata"]["labels"]["app.kubernetes.io/name"] == "kfext", thing
+        assert thing["metadata"].get("namespace", names.GPU_NAMESPACE) == names.GPU_NAMESPACE, thing
+
+
+def test_the_image_is_the_one_that_the_overlay_names() -> None:
+    for template in (_agent(), _reservation()):
+        assert _container(template)["image"] == "registry.example/kfext:1"
+
+
+def test_the_namespace_takes_the_agent_and_is_not_managed_by_kfext() -> None:
+    labels = _named("Namespace", names.GPU_NAMESPACE)["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "privileged"
+    assert names.MANAGED not in labels
+
+
+# --- the agent ----------------------------------------------------------------------------------
+
+
+def test_of_its_node_the_agent_has_three_folders_and_nothing_else() -> None:
+    spec = _agent()["spec"]
+    assert not spec.keys() & {"hostPID", "hostNetwork", "hostIPC", "initContainers"}
+    paths = {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"]}
+    assert sorted(paths.values()) == ["/run/kfext", str(FOLDER), str(SOCKET.parent)]
+    # kubelet mounts what the agent makes by the path on the node.
+    mounts = {one["name"]: one["mountPath"] for one in _container(_agent())["volumeMounts"]}
+    assert mounts == paths
+
+
+def test_the_agent_is_root_without_any_privilege() -> None:
+    context = _container(_agent())["securityContext"]
+    assert context == {
+        "runAsUser": 0,
+        "runAsGroup": 0,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert _agent()["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+
+
+def test_the_agent_runs_where_an_administrator_has_labelled_the_node() -> None:
+    spec = _agent()["spec"]
+    assert spec["nodeSelector"][names.GPU_SHARING] == "true"
+    assert {"key": names.NATIVE_GPU, "operator": "Exists", "effect": "NoSchedule"} in (
+        spec["tolerations"]
+    )
+    assert {"operator": "Exists", "effect": "NoExecute"} in spec["tolerations"]
+    assert spec["priorityClassName"] == "system-node-critical"
+
+
+def test_the_agent_learns_the_name_of_its_node_and_sees_its_gpus_without_having_one() -> None:
+    container = _container(_agent())
+    assert container["command"] == ["kfext", "agent"]
+    env = {one["name"]: one for one in container["env"]}
+    assert env["NODE_NAME"]["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
+    assert env["NVIDIA_VISIBLE_DEVICES"]["value"] == "all"
+    assert env["NVIDIA_DRIVER_CAPABILITIES"]["value"] == "utility"
+    assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+    assert container["resources"]["limits"].keys() == {"memory"}
+
+
+def test_the_agent_is_probed_and_only_prometheus_may_call_it() -> None:
+    container = _container(_agent())
+    assert {port["name"]: port["containerPort"] for port in container["ports"]} == {"http": 8080}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
+    assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}
+    policy = _named("NetworkPolicy", "kfext-agent")["spec"]
+    labels = _agent()["metadata"]["labels"]
+    assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+    (rule,) = policy["ingress"]
+    assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"metrics": "enabled"}}}]
+
+
+@pytest.mark.parametrize("template", [_agent, _reservation])
+def test_no_mesh_puts_a_sidecar_into_the_pods(template: Any) -> None:
+    metadata = template()["metadata"]
+    assert metadata["labels"][names.ISTIO_INJECT] == "false"
+    assert metadata["annotations"][names.ISTIO_INJECT] == "false"
+
+
+# --- what reserves GPUs -------------------------------------------------------------------------
+
+
+def test_a_reservation_takes_one_gpu_natively_and_next_to_nothing_else() -> None:
+    resources = _container(_reservation())["resources"]
+    assert resources["limits"][names.NATIVE_GPU] == "1"
+    assert resources["requests"] == {"cpu": "1m", "memory": "8Mi"}
+
+
+def test_a_reservation_has_no_token_and_would_pass_as_restricted() -> None:
+    spec = _reservation()["spec"]
+    assert spec["automountServiceAccountToken"] is False
+    assert "serviceAccountName" not in spec
+    assert "volumes" not in spec
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert _container(_reservation())["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_a_reservation_exists_until_kubelet_has_its_gpu_back() -> None:
+    # With 0 seconds the API server deletes a pod without waiting for its kubelet.
+    assert _reservation()["spec"]["terminationGracePeriodSeconds"] > 0
+
+
+def test_what_the_controller_sets_is_not_in_the_template() -> None:
+    template = _reservation()
+    assert template["metadata"].keys() == {"labels", "annotations"}
+    assert names.GPU_SLOT not in template["metadata"]["labels"]
+    assert not template["spec"].keys() & {"affinity", "nodeName"}
+
+
+def test_no_pod_of_a_user_preempts_a_reservation_and_a_reservation_preempts_none() -> None:
+    found = _named("PriorityClass", names.RESERVATION_PRIORITY)
+    assert _reservation()["spec"]["priorityClassName"] == names.RESERVATION_PRIORITY
+    assert found["value"] == 1_000_000_000  # the highest that is not the system's
+    assert found["preemptionPolicy"] == "Never"
+    assert not found.get("globalDefault")
+
+
+# --- rights -------------------------------------------------------------------------------------
+
+
+def _rights(kind: str, name: str) -> dict[tuple[str, ...], set[str]]:
+    """Return the verbs of a role for each resource, with its names if the rule has some."""
+    return {
+        (resource, *rule.get("resourceNames", ())): set(rule["verbs"])
+        for rule in _named(kind, name)["rules"]
+        for resource in rule["resources"]
+    }
+
+
+def test_the_agent_reads_pods_and_its_node_and_writes_slots_only() -> None:
+    assert _rights("ClusterRole", "kfext-agent") == {
+        ("pods",): {"list", "watch"},
+        ("nodes",): {"get"},
+        ("sharedgpus",): {"create", "patch"},
+        ("sharedgpus/status",): {"patch"},
+    }
+
+
+def test_the_controller_makes_pods_in_the_namespace_for_gpus_only() -> None:
+    assert _rights("Role", "kfext-reservations") == {
+        ("pods",): {"create"},
+        ("podtemplates", names.RESERVATION_TEMPLATE): {"get"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "account"),
+    [
+        ("ClusterRoleBinding", "kfext-agent", (names.GPU_NAMESPACE, "kfext-agent")),
+        ("RoleBinding", "kfext-reservations", (names.NAMESPACE, "kfext-controller")),
+    ],
+)
+def test_each_role_is_bound_to_one_account(kind: str, name: str, account: tuple[str, str]) -> None:
+    binding = _named(kind, name)
+    (subject,) = binding["subjects"]
+    assert (subject["namespace"], subject["name"]) == account
+    assert _named(binding["roleRef"]["kind"], binding["roleRef"]["name"])
+
+
+# --- who may have parts of GPUs -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_policy_denies_in_every_namespace_and_fails_closed(name: str) -> None:
+    spec = _named("ValidatingAdmissionPolicy", name)["spec"]
+    assert spec["failurePolicy"] == "Fail"
+    assert not spec["matchConstraints"].keys() & {"namespaceSelector", "objectSelector"}
+    (rule,) = spec["matchConstraints"]["resourceRules"]
+    assert (rule["apiGroups"], rule["resources"]) == ([""], ["pods"])
+    binding = _named("ValidatingAdmissionPolicyBinding", name)["spec"]
+    assert binding == {"policyName": name, "validationActions": ["Deny"]}
+
+
+def _parts() -> Object:
+    spec: Object = _named("ValidatingAdmissionPolicy", names.PARTS_POLICY)["spec"]
+    return spec
+
+
+def test_of_all_pods_only_those_that_request_parts_of_gpus_are_judged() -> None:
+    (condition,) = (one["expression"] for one in _parts()["matchConditions"])
+    # Pods always have containers. All else may be absent, and an error would refuse the pod.
+    for path in ("object.spec.containers", "object.spec.?initContainers.orValue([])"):
+        assert path in condition
+    for amounts in ("limits", "requests"):
+        assert f"container.?resources.?{amounts}.orValue({{}})" in condition
+    prefix = resource_of(0).removesuffix("0")
+    assert condition.count(f"startsWith('{prefix}')") == 2
+    assert all(resource_of(slot).startswith(prefix) for slot in range(MOST_SLOTS))
+
+
+def test_such_pods_are_judged_when_they_are_made_and_whenever_they_change() -> None:
+    (rule,) = _parts()["matchConstraints"]["resourceRules"]
+    assert set(rule["operations"]) == {"CREATE", "UPDATE"}
+    variables = {one["name"]: one["expression"] for one in _parts()["variables"]}
+    for name in ("gated", "opened"):
+        assert f"gate.name == '{names.GATE}'" in variables[name]
+    for name in ("terms", "changed"):
+        assert f"annotations[?'{names.GPU_TERMS}']" in variables[name]
+    # There is no old object at CREATE.
+    assert all(
+        expression.startswith("!variables.created &&")
+        for expression in variables.values()
+        if "oldObject" in expression
+    )
+
+
+def test_who_opens_the_gate_or_writes_the_terms_has_the_verb_of_the_controller() -> None:
+    (guarded,) = (
+        one["expression"] for one in _parts()["validations"] if "authorizer" in one["expression"]
+    )
+    assert guarded.startswith("!(variables.opened || variables.changed) ||")
+    assert f"check('{names.DECIDE}')" in guarded
+    # A check with a namespace would pass with a Role of that namespace.
+    assert ".namespace(" not in guarded
+
+
+def test_a_pod_without_terms_stays_behind_its_gate_whoever_opens_it() -> None:
+    expressions = [one["expression"] for one in _parts()["validations"]]
+    assert "!variables.opened || variables.terms != ''" in expressions
+    assert "!variables.created || variables.terms == ''" in expressions
+
+
+def test_the_priority_of_reservations_is_for_their_namespace() -> None:
+    spec = _named("ValidatingAdmissionPolicy", names.RESERVATION_PRIORITY)["spec"]
+    (condition,), (validation,) = spec["matchConditions"], spec["validations"]
+    assert f"== '{names.RESERVATION_PRIORITY}'" in condition["expression"]
+    assert validation["expression"] == f"request.namespace == '{names.GPU_NAMESPACE}'"
