@@ -2,6 +2,7 @@
 
 import importlib
 import re
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from kfext import names
 from kfext.core.companion.registry import POLICIES
 from kfext.core.ledger.columns import ASSUMED
 from kfext.core.scale import parameters as scale
+from kfext.core.settings.gpu_shares import share_of
+from kfext.core.settings.gpu_values import AUTO, GATE, GPU_RULES, HIGH, LOW, NONE
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import known_settings, parse_setting
 from kfext.model.policy import TrainingPolicy, parse_policy
@@ -45,19 +48,47 @@ def test_every_value_in_the_table_is_one_that_the_code_takes(key: str) -> None:
         parse_setting(key, value, field=key)
 
 
-@pytest.mark.parametrize("key", SETTINGS)
+WORDS = {
+    **{
+        f"{names.DOMAIN}/{key}": set(node["enum"])
+        for key, node in POLICY["settings"]["properties"].items()
+        if "enum" in node
+    },
+    names.GPU_PRIORITY: {LOW, HIGH},
+    names.GPU_ISOLATION: {AUTO, GATE, NONE},
+}
+"""The settings that are one of some words."""
+
+
+@pytest.mark.parametrize("key", WORDS)
 def test_the_table_has_every_word_that_a_setting_may_be(key: str) -> None:
-    node = POLICY["settings"]["properties"][key.removeprefix(f"{names.DOMAIN}/")]
-    if "enum" in node:
-        assert set(quoted(SETTINGS[key]["Values"])) == set(node["enum"])
+    assert set(quoted(SETTINGS[key]["Values"])) == WORDS[key]
 
 
-@pytest.mark.parametrize("key", SETTINGS)
+@pytest.mark.parametrize("key", sorted(SETTINGS.keys() - GPU_RULES.keys()))
 def test_the_default_in_the_table_is_that_of_the_code(key: str) -> None:
-    cell, field = SETTINGS[key]["Default"], key.removeprefix(f"{names.DOMAIN}/")
-    settings = Settings()
-    default = getattr(settings, field, settings.gpu.get(field))
-    assert default == (None if cell == UNSET else parse_setting(key, only(cell), field=key))
+    default = getattr(Settings(), key.removeprefix(f"{names.DOMAIN}/"))
+    assert default == _default(key)
+
+
+@pytest.mark.parametrize("key", sorted(SETTINGS.keys() & GPU_RULES.keys() - {names.GPU_SHARE}))
+def test_to_state_a_default_of_the_table_changes_nothing_of_a_share(key: str) -> None:
+    half = {names.GPU_SHARE: Fraction(1, 2)}
+    share, stated = share_of(half, "worker"), share_of({**half, key: _default(key)}, "worker")
+    assert share is not None
+    assert share == stated
+    assert (_default(key) is None) == (key == names.GPU_MEMORY)
+
+
+def test_a_job_without_a_share_has_whole_gpus() -> None:
+    assert _default(names.GPU_SHARE) is None
+    assert share_of({}, "worker") is None
+
+
+def _default(key: str) -> Any:
+    """Return what the table states, as the code has it; None for unset."""
+    cell = SETTINGS[key]["Default"]
+    return None if cell == UNSET else parse_setting(key, only(cell), field=key)
 
 
 def _schema_of(parameter: str) -> Any:
@@ -126,9 +157,14 @@ def _constant(dotted: str) -> float:
 
 
 def test_the_api_server_waits_for_the_webhooks_as_long_as_the_page_says() -> None:
-    (said,) = re.findall(r"waits `(\d+)` seconds", (REPOSITORY / PAGE).read_text())
+    said = re.findall(r"waits `(\d+)` seconds", (REPOSITORY / PAGE).read_text())
     objects = yaml.safe_load_all((MANIFESTS / "base/webhook/configuration.yaml").read_text())
-    assert {hook["timeoutSeconds"] for one in objects for hook in one["webhooks"]} == {int(said)}
+    waits = {
+        (hook["failurePolicy"], hook["timeoutSeconds"])
+        for one in objects
+        for hook in one["webhooks"]
+    }
+    assert waits == {("Ignore", int(said[0])), ("Fail", int(said[1]))}
 
 
 def test_the_page_on_progress_has_every_log_and_whether_it_is_recognised() -> None:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext import names
+from kfext.core.settings.gpu_values import GPU_RULES
 from kfext.core.settings.values import (
     MetricsSource,
     Range,
@@ -99,6 +100,13 @@ def test_refused_values_say_field_value_allowed_and_an_example(key: str, written
     assert len(str(error)) < 400
     # The example is one that works.
     parse_setting(key, error.example, field="f")
+
+
+@pytest.mark.parametrize("key", sorted(GPU_RULES))
+def test_G1_a_malformed_value_about_a_part_of_a_gpu_is_refused(key: str) -> None:
+    without_type = ".".join(key.split(".")[:2])  # kfext.dev/key.type
+    with pytest.raises(SettingError):
+        parse_setting(key, MALFORMED[without_type], field="annotation x")
 
 
 @given(key=st.sampled_from(known_settings()), written=st.text())
