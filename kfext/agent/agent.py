@@ -42,7 +42,7 @@ class SlotState:
 
 
 class Agent:
-    """Shares the cards of a node. `root` is a folder of the node's that is empty after a boot.
+    """Shares the cards of a node. `root` is a folder of the node's that is its own.
 
     `inventory`: the cards of the node. `busybox`: see `lay_out`. `held`: asks kubelet, and raises
     grpc.RpcError while it is away. `terms`: what a pod was promised, None while that is unknown.

@@ -29,7 +29,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What the agent is started with; `root`: a folder of the node's that is empty after a boot."""
+    """What the agent is started with; `root`: a folder of the node's that is its own."""
 
     node: str
     root: Path

@@ -20,6 +20,9 @@ _log = structlog.get_logger(__name__)
 
 PAUSE_SECONDS = 10.0
 """Between two writes of one slot for its figures alone; what decides is written at once."""
+REPEAT_SECONDS = 60.0
+"""Then what has not changed is applied again: a slot may have been deleted or edited by hand. The
+API server stores nothing if it is as it was."""
 _LOOK_SECONDS = 1.0
 _STEP = 10
 """Thousandths to which figures are rounded: each change is a write."""
@@ -71,9 +74,8 @@ class SharedGpus:
         """Write a slot if it is due. Raises ApiError."""
         slot, status = view.report.slot, status_of(view)
         written, at = self._written.get(slot, ({}, 0.0))
-        if status == written:
-            return
-        if written and _decides(status) == _decides(written) and now - at < PAUSE_SECONDS:
+        pause = REPEAT_SECONDS if status == written else PAUSE_SECONDS
+        if written and _decides(status) == _decides(written) and now - at < pause:
             return
         if not written:
             await self._create(slot)

@@ -6,6 +6,7 @@ from kfext.core.patches.pod import ungate
 from kfext.errors import Conflict, Invalid, NotFound, UserError
 from kfext.kube import paths
 from kfext.kube.client import Client
+from kfext.model.gpu_slots import has_part
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod, parse_pod
 from kfext.names import JOB_NAME
@@ -44,8 +45,7 @@ async def _release(client: Client, job: TrainingJob, raw: Raw) -> str:
     if not job.released or (job.held and job.suspend):
         done.append(await _let_go(client, job, raw))
     # After the job, so that pods which the operator creates meanwhile are no longer gated.
-    if freed := await _free_pods(client, job):
-        done.append(f"pods ungated: {freed}")
+    done += await _free_pods(client, job)
     return f"{title}: {', '.join(done) or 'already released, nothing to do'}"
 
 
@@ -67,15 +67,25 @@ async def _let_go(client: Client, job: TrainingJob, raw: Raw) -> str:
     raise UserError(f"job {job.name!r} keeps changing; try again")
 
 
-async def _free_pods(client: Client, job: TrainingJob) -> int:
-    freed = 0
+async def _free_pods(client: Client, job: TrainingJob) -> list[str]:
+    """Let the pods of a job through the gate; return what was done to how many of them.
+
+    Those with parts of GPUs are deleted: their operator creates them again, with whole ones.
+    """
+    ungated = deleted = 0
     for pod in await _gated(client, job):
+        path = paths.pods(pod.namespace, pod.name)
         try:
-            await client.json_patch(paths.pods(pod.namespace, pod.name), ungate(pod))
-        except (NotFound, Invalid):  # the pod or its gate is gone already
+            if has_part(pod.requests):
+                await client.delete(path, uid=pod.uid)
+                deleted += 1
+            else:
+                await client.json_patch(path, ungate(pod))
+                ungated += 1
+        except (NotFound, Invalid, Conflict):  # the pod or its gate is gone already
             continue
-        freed += 1
-    return freed
+    counts = {"pods ungated": ungated, "pods with parts of GPUs deleted": deleted}
+    return [f"{what}: {count}" for what, count in counts.items() if count]
 
 
 async def _gated(client: Client, job: TrainingJob) -> list[Pod]:

@@ -111,18 +111,18 @@ def controller(
 @_service
 @click.option("--node", envvar="NODE_NAME", required=True, help="The Node on which it runs.")
 @click.option(
-    "--run-dir",
-    envvar="KFEXT_RUN_DIR",
-    default="/run/kfext",
+    "--data-dir",
+    envvar="KFEXT_DATA_DIR",
+    default="/var/lib/kfext",
     show_default=True,
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Folder of the node's for the sockets of jobs and the files of the hook.",
+    help="Folder of the node's for the sockets of jobs and the hook, which they execute.",
 )
 def agent(
-    *, kubeconfig: Path | None, probe_port: int, log_level: str, node: str, run_dir: Path
+    *, kubeconfig: Path | None, probe_port: int, log_level: str, node: str, data_dir: Path
 ) -> None:
     """Share the GPUs of a node between the jobs that were placed on them."""
     from kfext.agent.main import Config, run  # noqa: PLC0415 - only this needs gRPC and NVML
 
     logs.configure(log_level)
-    asyncio.run(run(Config(node, run_dir, kubeconfig=kubeconfig, probe_port=probe_port)))
+    asyncio.run(run(Config(node, data_dir, kubeconfig=kubeconfig, probe_port=probe_port)))

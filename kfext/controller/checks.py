@@ -24,7 +24,12 @@ async def missing_requirements(client: Client) -> list[str]:
             missing.append(
                 f"the cluster serves no {kind.plural}; install the training-operator 1.8 or 1.9"
             )
-    for path, name in ((paths.plans(), "trainingplans"), (paths.policies(), "trainingpolicies")):
+    kinds = {
+        "trainingplans": paths.plans(),
+        "trainingpolicies": paths.policies(),
+        "sharedgpus": paths.shared_gpus(),
+    }
+    for name, path in kinds.items():
         if not await _served(client, path):
             missing.append(f"the cluster serves no {name}; apply kfext's crds")
     if not await _may_decide(client):

@@ -34,6 +34,11 @@ def slot_in(written: str) -> int | None:
     return int(written) if int(written) < MOST_SLOTS else None
 
 
+def has_part(requests: Iterable[str]) -> bool:
+    """Return whether time of a slot is among the resources that a pod requests."""
+    return any(slot_of(name) is not None for name in requests)
+
+
 def reservation_of(node: str, slot: int) -> str:
     """Return the name of the pod that holds the card of a slot."""
     digest = hashlib.sha256(node.encode()).hexdigest()[:10]

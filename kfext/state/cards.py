@@ -13,7 +13,7 @@ from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.situation import CardPart, CardView
 from kfext.model.constraints import Toleration
-from kfext.model.gpu_slots import resource_of
+from kfext.model.gpu_slots import MOST_SLOTS, resource_of
 from kfext.model.node import Node
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod
@@ -88,11 +88,10 @@ class Cards:
         allocatable = {
             name: number for name, number in node.allocatable.items() if not is_of_card(name)
         }
-        slot = 0
-        while (known := self._known.get((node.name, slot))) is not None:
-            if known.healthy and not known.moved:
+        for slot in range(MOST_SLOTS) if resource_of(0) in allocatable else ():
+            known = self._known.get((node.name, slot))
+            if known is not None and known.healthy and not known.moved:
                 allocatable |= capacity(slot, memory=known.memory, busy=_rounded(known.busy))
-            slot += 1
         return replace(node, allocatable=allocatable)
 
     # --- what follows ---------------------------------------------------------------------------

@@ -69,7 +69,7 @@ def test_of_its_node_the_agent_has_three_folders_and_nothing_else() -> None:
     spec = _agent()["spec"]
     assert not spec.keys() & {"hostPID", "hostNetwork", "hostIPC", "initContainers"}
     paths = {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"]}
-    assert sorted(paths.values()) == ["/run/kfext", str(FOLDER), str(SOCKET.parent)]
+    assert sorted(paths.values()) == ["/var/lib/kfext", str(FOLDER), str(SOCKET.parent)]
     # kubelet mounts what the agent makes by the path on the node.
     mounts = {one["name"]: one["mountPath"] for one in _container(_agent())["volumeMounts"]}
     assert mounts == paths

@@ -29,10 +29,10 @@ _OWN_FOLDERS = {
     "/var/log/pods": "pods",
     "/var/log/containers": "containers",
     "/run/containerd": "run",
-    "/run/kfext": "kfext",
+    "/var/lib/kfext": "kfext",
 }
 # Lost when a machine is switched off.
-_VOLATILE = ("cni", "run", "kfext")
+_VOLATILE = ("cni", "run")
 _START_SECONDS = 10.0
 
 

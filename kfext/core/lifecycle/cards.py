@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from kfext.core.lifecycle.patience import suspend
 from kfext.core.lifecycle.situation import CardPart, Situation
-from kfext.core.lifecycle.steps import Step, Wait
-from kfext.core.words import listed
-from kfext.model.gpu_slots import slot_of
+from kfext.core.lifecycle.steps import DeleteUnbound, Step, Ungate, Wait
+from kfext.core.words import listed, pods
+from kfext.model.gpu_slots import has_part, slot_of
 from kfext.model.job_state import EXCLUDED_SECONDS
 from kfext.model.pod import Pod
 from kfext.model.shared_gpu import Place
@@ -69,6 +69,19 @@ def before_cards(situation: Situation, gated: Collection[Pod]) -> Step | None:
         return Wait(GATED, verdict, again=limit - waited)
     late = Verdict(REASON_CARD_TIMEOUT, f"{message}: none within {limit:g} s")
     return _back_to_queue(situation, late, shunned=unready)
+
+
+def ungated(situation: Situation, gated: Collection[Pod]) -> Step:
+    """Let pods through the gate that kfext does not place, but for those with a part of a GPU.
+
+    Nothing would account for that. They are deleted, and created again they have a whole one.
+    """
+    parts = tuple(pod for pod in gated if has_part(pod.requests))
+    if not parts:
+        return Ungate(tuple(gated))
+    message = f"{pods(len(parts))} with parts of GPUs must not start unplaced"
+    state = replace(situation.state, reason=REASON_SHARE_REFUSED, message=message)
+    return DeleteUnbound(parts, state)
 
 
 def with_parts(situation: Situation, message: str) -> str:

@@ -7,11 +7,12 @@ controller dies, its successor carries on from there.
 from dataclasses import replace
 
 from kfext.core.ledger.ledger import Ledger
+from kfext.core.lifecycle.cards import ungated
 from kfext.core.lifecycle.queued import queued_step
 from kfext.core.lifecycle.refused import instead_of
 from kfext.core.lifecycle.running import running_step
 from kfext.core.lifecycle.situation import Situation
-from kfext.core.lifecycle.steps import DeleteUnbound, Release, SaveState, Step, Ungate, Wait
+from kfext.core.lifecycle.steps import DeleteUnbound, Release, SaveState, Step, Wait
 from kfext.core.lifecycle.unmanaged import unmanaged_step
 from kfext.core.queue.no_fit import NoFitCache
 from kfext.core.settings.of_job import recorded
@@ -88,7 +89,7 @@ def _released_step(situation: Situation) -> Step:
     job, timeout = situation.job, situation.placement.bind_timeout
     gated = situation.behind_gate
     if gated:
-        return Ungate(gated)
+        return ungated(situation, gated)
     stuck = _stuck(situation)
     message = f"kfext released the job ({_why_released(situation)}); it runs as on plain Kubernetes"
     if not stuck or job.suspend:

@@ -1,8 +1,9 @@
 """A job in a namespace that is not opted in, or no longer: what bears kfext's marks is let go."""
 
+from kfext.core.lifecycle.cards import ungated
 from kfext.core.lifecycle.resume import unsafe_to_resume
 from kfext.core.lifecycle.situation import Situation
-from kfext.core.lifecycle.steps import Release, Step, Ungate, Wait
+from kfext.core.lifecycle.steps import Release, Step, Wait
 from kfext.model.verdict import Verdict
 from kfext.names import MANAGED, REASON_NOT_MANAGED
 
@@ -24,6 +25,6 @@ def unmanaged_step(situation: Situation) -> Step:
     if situation.waited < NOTICE_SECONDS:
         return Wait(None, again=NOTICE_SECONDS - situation.waited)
     if gated and not held:
-        return Ungate(gated)
+        return ungated(situation, gated)
     verdict = Verdict(REASON_NOT_MANAGED, f"its namespace is not labelled {MANAGED}=true")
     return unsafe_to_resume(situation) or Release((), verdict)

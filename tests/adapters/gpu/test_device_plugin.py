@@ -16,7 +16,7 @@ def answer(devices: Sequence[str]) -> Allocation:
     if "bad" in devices:
         raise RefusedError("card 0 has no live reservation")
     return Allocation(
-        {"NVIDIA_VISIBLE_DEVICES": "GPU-1"}, [Mount("/run/kfext/a", "/kfext")], ["nvidia.com/gpu=1"]
+        {"NVIDIA_VISIBLE_DEVICES": "GPU-1"}, [Mount("/var/lib/kfext/a", "/kfext")], ["nvidia.com/gpu=1"]
     )
 
 
@@ -60,7 +60,7 @@ async def test_a_container_gets_variables_mounts_and_cdi_names(kubelet: FakeKube
     assert dict(found.envs) == {"NVIDIA_VISIBLE_DEVICES": "GPU-1"}
     (mount,) = found.mounts
     assert (mount.host_path, mount.container_path, mount.read_only) == (
-        "/run/kfext/a", "/kfext", True
+        "/var/lib/kfext/a", "/kfext", True
     )  # fmt: skip
     assert [one.name for one in found.cdi_devices] == ["nvidia.com/gpu=1"]
 

@@ -4,7 +4,13 @@ from typing import Any, cast
 import pytest
 
 from kfext.agent.report import CardReport, SharerReport
-from kfext.agent.shared_gpus import PAUSE_SECONDS, SharedGpus, SlotView, status_of
+from kfext.agent.shared_gpus import (
+    PAUSE_SECONDS,
+    REPEAT_SECONDS,
+    SharedGpus,
+    SlotView,
+    status_of,
+)
 from kfext.errors import NotFound
 from kfext.kube.client import Client
 from kfext.model.shared_gpu import parse_shared_gpu
@@ -58,7 +64,7 @@ async def test_a_slot_is_made_with_its_node_and_then_written_where_it_changes() 
     client = FakeClient()
     writer = shown(client)
     await writer.write(VIEW, now=0.0)
-    await writer.write(VIEW, now=100.0)
+    await writer.write(VIEW, now=50.0)
     (_, made), (path, status) = client.applied
     assert made["spec"] == {"node": "n", "slot": 0}
     assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-n"
@@ -106,3 +112,11 @@ async def test_one_that_was_deleted_by_hand_is_made_again() -> None:
     client.gone = False
     await writer.write(DECISIONS["health"], now=2.0)
     assert [path == "status" for path, _ in client.applied] == [False, True, False, True]
+
+
+async def test_what_has_not_changed_is_applied_again_in_a_while() -> None:
+    client = FakeClient()
+    writer = shown(client)
+    await writer.write(VIEW, now=0.0)
+    await writer.write(VIEW, now=REPEAT_SECONDS)
+    assert [path for path, _ in client.applied] == [client.applied[0][0], "status", "status"]

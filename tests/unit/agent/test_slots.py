@@ -35,7 +35,7 @@ async def slots(doors: Doors, tmp_path: Path) -> Slots:
 
 
 def made(doors: Doors, root: Path) -> Slots:
-    hook = Path("/run/kfext/hook/1")
+    hook = Path("/var/lib/kfext/hook/1")
     return Slots(node=NODE, count=4, doors=doors, hook=hook, given=root / "cards")
 
 
@@ -47,7 +47,7 @@ async def test_a_container_gets_the_card_that_is_reserved_for_its_slot(
     assert found.env["NVIDIA_VISIBLE_DEVICES"] == CARD
     assert found.env["KFEXT_GPU_SOCKET"] == "/kfext/socket/agent"
     assert found.mounts == [
-        Mount("/run/kfext/hook/1", "/kfext/hook"),
+        Mount("/var/lib/kfext/hook/1", "/kfext/hook"),
         Mount(str(tmp_path / "s/1-00"), "/kfext/socket"),
     ]
     assert (tmp_path / "s/1-00/agent").is_socket()
