@@ -109,7 +109,7 @@ def _views(agent: Agent, pods: NodePods, node: str) -> list[SlotView]:
                 report=report,
                 reservation=pods.uid((GPU_NAMESPACE, reservation_of(node, report.slot))),
                 memory=state.memory,
-                healthy=not state.trouble,
+                trouble=state.trouble,
                 moved=state.moved,
                 uids={pod: pods.uid(pod) for pod in sharers},
             )

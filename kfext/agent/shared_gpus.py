@@ -27,6 +27,7 @@ _LOOK_SECONDS = 1.0
 _STEP = 10
 """Thousandths to which figures are rounded: each change is a write."""
 _MIB = 2**20
+_LONGEST_TROUBLE = 256
 
 Object = dict[str, Any]
 
@@ -37,13 +38,14 @@ class SlotView:
 
     `reservation`: the uid of the pod that reserves its card; `uids`: those of its sharers' pods.
     `memory`: in MiB; of a slot without a card, that of the smallest it may get.
-    `healthy`: whether it may get sharers; `moved`: whether its sharers have another card.
+    `trouble`: why it may get no sharers, empty if it may.
+    `moved`: whether those that it has have another card.
     """
 
     report: CardReport
     reservation: str
     memory: int
-    healthy: bool
+    trouble: str
     moved: bool
     uids: dict[Pod, str]
 
@@ -111,7 +113,8 @@ def status_of(view: SlotView) -> Object:
     sharers = [_sharer(one, report, view.uids) for one in report.sharers]
     status: Object = {
         "memoryMiB": view.memory,
-        "healthy": view.healthy,
+        "healthy": not view.trouble,
+        "trouble": view.trouble[:_LONGEST_TROUBLE],
         "moved": view.moved,
         "sharers": sorted(sharers, key=lambda one: (one["namespace"], one["pod"])),
     }
@@ -150,7 +153,7 @@ def _sharer(one: SharerReport, report: CardReport, uids: dict[Pod, str]) -> Obje
 def _decides(status: Object) -> tuple[object, ...]:
     """Return what of a status others act on."""
     sharers = [(one["podUID"], one.get("evict")) for one in status["sharers"]]
-    keys = ("reservation", "card", "memoryMiB", "healthy", "moved")
+    keys = ("reservation", "card", "memoryMiB", "trouble", "moved")
     return (*(status.get(key) for key in keys), sharers)
 
 

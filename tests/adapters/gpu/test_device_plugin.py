@@ -16,7 +16,9 @@ def answer(devices: Sequence[str]) -> Allocation:
     if "bad" in devices:
         raise RefusedError("card 0 has no live reservation")
     return Allocation(
-        {"NVIDIA_VISIBLE_DEVICES": "GPU-1"}, [Mount("/var/lib/kfext/a", "/kfext")], ["nvidia.com/gpu=1"]
+        {"NVIDIA_VISIBLE_DEVICES": "GPU-1"},
+        [Mount("/var/lib/kfext/a", "/kfext")],
+        ["nvidia.com/gpu=1"],
     )
 
 

@@ -21,7 +21,7 @@ VIEW = SlotView(
     report=CardReport(0, "GPU-1", 0.013, (HIGH, LOW)),
     reservation="uid-hold",
     memory=16384,
-    healthy=True,
+    trouble="",
     moved=False,
     uids={("team", "train"): "uid-high", ("team", "tune"): "uid-low"},
 )
@@ -75,7 +75,7 @@ async def test_a_slot_is_made_with_its_node_and_then_written_where_it_changes() 
 FIGURES = replace(VIEW, report=replace(VIEW.report, loss=0.2))
 DECISIONS = {
     "a card": replace(VIEW, report=replace(VIEW.report, card="GPU-2")),
-    "health": replace(VIEW, healthy=False),
+    "health": replace(VIEW, trouble="it reported Xid 79"),
     "who is there": replace(VIEW, report=replace(VIEW.report, sharers=(HIGH,))),
     "who must leave": replace(
         VIEW, report=replace(VIEW.report, sharers=(HIGH, replace(LOW, evict=True)))

@@ -16,7 +16,7 @@ def card(node: str, slot: int, **status: Any) -> dict[str, Any]:
 
 
 CARDS = [
-    card("b", 0, memoryMiB=16384, healthy=False),
+    card("b", 0, memoryMiB=16384, healthy=False, trouble="it is split by MIG"),
     card(
         "a",
         1,
@@ -45,7 +45,7 @@ def test_cards_are_shown_with_their_sharers() -> None:
             *("low", "30", "%", "-", "43.1", "%", "7", "s", "team/tune-worker-0"),
             *("(its", "minimum", "cannot", "be", "met)"),
         ],
-        ["b", "0", "-", "16", "Gi", "-", "unhealthy"],
+        ["b", "0", "-", "16", "Gi", "-", "unhealthy:", "it", "is", "split", "by", "MIG"],
     ]
 
 
