@@ -138,7 +138,8 @@ class Cards:
         known, pod = self._known.get(place), self._pods.get(place)
         if known is None or pod is None or not (known.healthy and known.card):
             return False
-        return known.reservation == pod.uid and not known.moved
+        stays = not (pod.finished or pod.deleting)
+        return stays and known.reservation == pod.uid and not known.moved
 
     def _recount(self, place: Place) -> None:
         self._claim(place)
