@@ -67,6 +67,8 @@ class Cards:
             del self._pods[before]
             self._recount(before)
         if pod is not None and place is not None:
+            # The end of the one before it may be seen later.
+            self._place_of = {one: at for one, at in self._place_of.items() if at != place}
             known, self._pods[place] = self._pods.get(place), pod
             self._place_of[uid] = place
             if known is None or known.finished != pod.finished:
