@@ -100,10 +100,7 @@ class Cards:
 
     def with_cards(self, node: Node) -> Node:
         """Return a node with what its slots have beside their time."""
-        allocatable = {
-            name: number for name, number in node.allocatable.items() if not is_of_card(name)
-        }
-        slot = 0
+        allocatable, slot = dict(without_cards(node).allocatable), 0
         while (known := self._known.get((node.name, slot))) is not None:
             if known.healthy and not known.moved:
                 allocatable |= capacity(slot, memory=known.memory, busy=_rounded(known.busy))
@@ -173,6 +170,12 @@ class Cards:
     def _note(self, place: Place) -> None:
         for uid in [uid for uid, places in self._wanted.items() if place in places]:
             self._changed(uid)
+
+
+def without_cards(node: Node) -> Node:
+    """Return a node as Kubernetes shows it."""
+    own = {name: number for name, number in node.allocatable.items() if not is_of_card(name)}
+    return replace(node, allocatable=own)
 
 
 def _part_claim(pod: Pod) -> Claim | None:
