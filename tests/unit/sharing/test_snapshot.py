@@ -15,7 +15,7 @@ from kfext.model.snapshot import Snapshot
 from kfext.state.outlook import Outlook, outlooks
 from kfext.state.recording import planner_of, snapshot_of
 from tests.gpu_builders import sharing
-from tests.unit.state.sharing_stages import STAGES, decided, placed, restart, submit
+from tests.unit.sharing.stages import STAGES, decided, placed, restart, submit
 from tests.unit.state.test_sharing import World
 
 

@@ -10,7 +10,7 @@ from kfext.core.lifecycle.steps import Pin, Unsuspend
 from kfext.model.pod import ReplicaKey
 from kfext.state.card_steps import Reserve, Unreserve
 from tests.gpu_builders import MEMORY, plain_node, reservation, slot
-from tests.unit.state.sharing_stages import (
+from tests.unit.sharing.stages import (
     HOLDING,
     STAGES,
     bind,
