@@ -1,5 +1,6 @@
 """The parts of a pod that placement needs."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -10,6 +11,7 @@ from kfext.model.bounds import MOST_GATES, few
 from kfext.model.constraints import Constraints, parse_constraints
 from kfext.model.cpu_size import TrainerCpu, resize_problem, trainer_cpu
 from kfext.model.gang_terms import GangTerm
+from kfext.model.gpu_share import GpuShare, decode_share
 from kfext.model.gpu_slots import slot_in
 from kfext.model.pod_bounds import trimmed
 from kfext.model.podspec import cpu_limit, is_best_effort, is_guaranteed, pod_requests
@@ -24,6 +26,7 @@ from kfext.names import (
     GATE,
     GPU_NAMESPACE,
     GPU_SLOT,
+    GPU_TERMS,
     JOB_NAME,
     PLAN_GENERATION,
     RELEASED,
@@ -33,9 +36,10 @@ from kfext.names import (
 )
 
 _LONGEST_MESSAGE = 1024
+_LONGEST_TERMS = 512
 _LARGEST_REQUEST = 10**9
 _SHARED = 8192
-"""How many replica keys are cached, so that equal ones are one object."""
+"""How many replica keys, and terms, are cached, so that equal ones are one object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,7 @@ class Pod:
     `plan_generation`: the number of the plan under which it was created, as on its annotation.
     `checkpoint_request`: the number of the checkpoint that kfext has asked its job for, 0 if none.
     `reserves`: the slot for which it reserves a GPU, None for all pods but those of kfext that do.
+    `share`: the terms on which kfext has given it a part of a GPU, None if it has none.
     `created`: seconds since the epoch.
     `on_host`: whether it uses its node's network.
     `scheduler`: its schedulerName.
@@ -124,6 +129,7 @@ class Pod:
     plan_generation: str = ""
     checkpoint_request: int = 0
     reserves: int | None = None
+    share: GpuShare | None = None
     created: float = 0.0
     priority: int = 0
     on_host: bool = False
@@ -205,6 +211,7 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
         plan_generation=intern(annotations.get(PLAN_GENERATION, "")),
         checkpoint_request=_request(annotations.get(CHECKPOINT_REQUEST, "")),
         reserves=slot_in(labels.get(GPU_SLOT, "")) if namespace == GPU_NAMESPACE else None,
+        share=_share(annotations.get(GPU_TERMS, "")),
         created=timestamp(metadata.get("creationTimestamp")),
         priority=demand.priority,
         on_host=demand.on_host,
@@ -260,6 +267,17 @@ def _request(written: str) -> int:
         return 0
     number = int(written)
     return number if number <= _LARGEST_REQUEST else 0
+
+
+@lru_cache(maxsize=_SHARED)
+def _share(written: str) -> GpuShare | None:
+    """Return the terms in the annotation GPU_TERMS, None without any."""
+    if not written or len(written) > _LONGEST_TERMS:
+        return None
+    try:
+        return decode_share(json.loads(written))
+    except (ValueError, RecursionError):
+        return None
 
 
 def _unschedulable(status: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 They are kept true to the jobs and pods of the mirror, which calls in here with what has changed.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 
 from kfext.core.ledger.claims import card_key, pod_claim, pod_key
 from kfext.core.ledger.ledger import Ledger
@@ -63,6 +63,10 @@ class Books:
         self._pins.note(uid, pod)
         self._recount({uid: pod})
         self.cards.take_pod(uid, pod)
+        if pod is not None and pod.share:
+            owner = self._jobs.get(pod.owner_uid)
+            theirs = owner.claimed if owner and owner.job.namespace == pod.namespace else ()
+            self._keep_parts([pod], claimed=theirs)
 
     def take_age(self, now: float) -> None:
         """Take in the time, in epoch seconds.
@@ -110,6 +114,7 @@ class Books:
         missing = still_to_come(tracked.started, pods, planned=planned)
         self._expect(tracked, missing and min(missing, self._planned(tracked)))
         self.cards.want(tracked.job.uid, _cards(tracked))
+        self._keep_parts(pods, claimed=tracked.claimed)
         if freed:
             self._freed("")
 
@@ -121,6 +126,8 @@ class Books:
         """Take in that a job is gone, and that it has left some pods behind."""
         self._expect(tracked, None)
         self.cards.want(tracked.job.uid, {})
+        pods = tuple(pods)
+        self._keep_parts(pods, claimed=())
         if self._plans.drop(tracked):
             self._freed("")
         self._recount_pins(pods)
@@ -136,6 +143,13 @@ class Books:
 
     def _recount_pins(self, pods: Iterable[Pod]) -> None:
         self._recount({pod.uid: pod for pod in pods if pod.pinned_to and not pod.node_name})
+
+    def _keep_parts(self, pods: Iterable[Pod], *, claimed: Collection[Hashable]) -> None:
+        """Have pods claim the parts of GPUs that they still have and that no plan claims."""
+        for pod in pods:
+            if pod.share is not None:
+                key = card_key(pod.owner_uid, pod.replica) if pod.replica else None
+                self.cards.keep(pod, planned=key in claimed)
 
     def _planned(self, tracked: TrackedJob) -> int:
         """Return how many pods a plan claims capacity for, on nodes that exist."""

@@ -11,6 +11,8 @@ from kfext.model.shared_gpu import Place
 from kfext.state.cards import Cards, Tolerations
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+_Key = tuple[type, Place]
+"""What is done, and for which slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +37,8 @@ class CardSteps:
     def __init__(self, cards: Cards, ledger: Ledger) -> None:
         self._cards = cards
         self._ledger = ledger
-        self._failures: dict[Place, int] = {}
-        self._not_before: dict[Place, float] = {}
+        self._failures: dict[_Key, int] = {}
+        self._not_before: dict[_Key, float] = {}
 
     def due(self, now: float) -> Iterator[Reserve | Unreserve]:
         """Yield what is to be done now, at most one step for each slot; call `finish` after it.
@@ -44,31 +46,43 @@ class CardSteps:
         A GPU is given back at once when no plan has a replica in its slot and no pod has time of
         it. A pod that has ended reserves nothing, so it makes way for the next one of its name.
         """
-        wanted, cards = self._cards.wanted(), self._cards
-        for place in sorted({*wanted, *cards.reserved()}):
-            pod = cards.pod(place)
-            if now < self._not_before.get(place, now) or (pod is not None and pod.deleting):
-                continue
-            if pod is None:
-                if self._ledger.row(place[0]) is not None:
-                    yield self._begun(Reserve(place, wanted[place]))
-            elif pod.finished or not (place in wanted or cards.in_use(place)):
-                yield self._begun(Unreserve(place, pod))
+        needed = {_key(step): step for step in self._needed()}
+        # What is not needed any more is not waited for either, unless it is being written.
+        waiting = {key for key, at in self._not_before.items() if math.isfinite(at)}
+        for key in waiting - needed.keys():
+            del self._not_before[key]
+            self._failures.pop(key, None)
+        for key, step in needed.items():
+            if now >= self._not_before.get(key, now):
+                self._not_before[key] = math.inf
+                yield step
 
     def next_look(self) -> float:
-        """Return when to try a step again that failed, infinity if none did."""
+        """Return when to try a step again that is still needed, infinity if there is none."""
         return min(self._not_before.values(), default=math.inf)
 
     def finish(self, step: Reserve | Unreserve, now: float, *, done: bool) -> None:
-        """Take in the outcome of a step; one that failed is tried again, later each time."""
-        if done:
-            self._failures.pop(step.place, None)
-            self._not_before.pop(step.place, None)
-            return
-        failures = self._failures[step.place] = self._failures.get(step.place, 0) + 1
-        pause = exponential_backoff(failures, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
-        self._not_before[step.place] = now + pause
+        """Take in the outcome of a step; one that failed is tried again, later each time.
 
-    def _begun(self, step: Reserve | Unreserve) -> Reserve | Unreserve:
-        self._not_before[step.place] = math.inf
-        return step
+        One that was done is tried again too if nothing comes of it.
+        """
+        key = _key(step)
+        failures = self._failures[key] = 0 if done else self._failures.get(key, 0) + 1
+        pause = exponential_backoff(max(failures, 1), first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
+        self._not_before[key] = now + pause
+
+    def _needed(self) -> Iterator[Reserve | Unreserve]:
+        wanted, cards = self._cards.wanted(), self._cards
+        for place in sorted({*wanted, *cards.reserved()}):
+            pod = cards.pod(place)
+            if pod is None:
+                if self._ledger.row(place[0]) is not None:
+                    yield Reserve(place, wanted[place])
+            elif pod.deleting:
+                pass  # it makes way for the next one once it is gone
+            elif pod.finished or not (place in wanted or cards.in_use(place)):
+                yield Unreserve(place, pod)
+
+
+def _key(step: Reserve | Unreserve) -> _Key:
+    return type(step), step.place

@@ -8,12 +8,18 @@ seen, the plan's claim for it keeps the GPU free.
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from kfext.core.ledger.cards import capacity, has_priority, is_of_card, taken_by_reservation
+from kfext.core.ledger.cards import (
+    capacity,
+    has_priority,
+    is_of_card,
+    taken_by,
+    taken_by_reservation,
+)
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.situation import CardPart, CardView
 from kfext.model.constraints import Toleration
-from kfext.model.gpu_slots import MOST_SLOTS, resource_of
+from kfext.model.gpu_slots import MOST_SLOTS, resource_of, slot_of
 from kfext.model.node import Node
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod
@@ -66,11 +72,26 @@ class Cards:
         if before is not None and before != place:
             del self._pods[before]
             self._recount(before)
-        if pod is not None and place is not None:
+        if pod is None:
+            self._ledger.drop(("part", uid))
+        elif place is not None:
+            # The end of the one before it may be seen later.
+            self._place_of = {one: at for one, at in self._place_of.items() if at != place}
             known, self._pods[place] = self._pods.get(place), pod
             self._place_of[uid] = place
             if known is None or known.finished != pod.finished:
                 self._recount(place)
+
+    def keep(self, pod: Pod, *, planned: bool) -> None:
+        """Have a pod claim what it has of a GPU beside its time, unless the plan of its job does.
+
+        It uses that until it has ended, also after its job was suspended, released or deleted.
+        """
+        key: Hashable = ("part", pod.uid)
+        if not planned and (claim := _part_claim(pod)):
+            self._ledger.claim(key, claim)
+        else:
+            self._ledger.drop(key)
 
     def want(self, job_uid: str, places: Mapping[Place, Tolerations]) -> None:
         """Take in for which slots a job needs GPUs, with what the pods that reserve them tolerate.
@@ -85,9 +106,7 @@ class Cards:
 
     def with_cards(self, node: Node) -> Node:
         """Return a node with what its slots have beside their time."""
-        allocatable = {
-            name: number for name, number in node.allocatable.items() if not is_of_card(name)
-        }
+        allocatable = dict(without_cards(node).allocatable)
         for slot in range(MOST_SLOTS) if resource_of(0) in allocatable else ():
             known = self._known.get((node.name, slot))
             if known is not None and known.healthy and not known.moved:
@@ -159,7 +178,8 @@ class Cards:
         known, pod = self._known.get(place), self._pods.get(place)
         if known is None or pod is None or not (known.healthy and known.card):
             return False
-        return known.reservation == pod.uid and not known.moved
+        stays = not (pod.finished or pod.deleting)
+        return stays and known.reservation == pod.uid and not known.moved
 
     def _recount(self, place: Place) -> None:
         self._claim(place)
@@ -178,6 +198,22 @@ class Cards:
     def _note(self, place: Place) -> None:
         for uid in [uid for uid, places in self._wanted.items() if place in places]:
             self._changed(uid)
+
+
+def without_cards(node: Node) -> Node:
+    """Return a node as Kubernetes shows it."""
+    own = {name: number for name, number in node.allocatable.items() if not is_of_card(name)}
+    return replace(node, allocatable=own)
+
+
+def _part_claim(pod: Pod) -> Claim | None:
+    """Return what a pod has of a GPU beside its time, None before it is pinned or after its end."""
+    slots = [slot for name in pod.requests if (slot := slot_of(name)) is not None]
+    if pod.share is None or pod.finished or not pod.home or len(slots) != 1:
+        return None
+    taken = dict(taken_by(pod.share.need, slots[0]))
+    del taken[resource_of(slots[0])]
+    return Claim(pod.home, taken, job=pod.owner_uid)
 
 
 def places_of(plan: Plan) -> Collection[Place]:

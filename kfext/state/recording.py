@@ -5,10 +5,12 @@ from collections.abc import Iterable, Iterator
 
 from kfext.core.ledger.claim import Claim
 from kfext.core.queue.reservation import Reservation, reserved_key
+from kfext.core.settings.gpu_shares import as_written
 from kfext.model.moment import Moment
 from kfext.model.plan import decode_plan
 from kfext.model.pod import Pod
 from kfext.model.snapshot import JobClocks, RefusalRecord, ReservationRecord, Snapshot
+from kfext.state.cards import without_cards
 from kfext.state.cluster import Cluster
 from kfext.state.planner import Planner
 from kfext.state.queue import Queue
@@ -73,15 +75,18 @@ def _observe_volumes(cluster: Cluster, snapshot: Snapshot) -> None:
 
 
 def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
-    """Return the whole state of a planner. Later changes to the planner do not affect it."""
+    """Return the whole state of a planner. Later changes to the planner do not affect it.
+
+    Nodes and jobs are as Kubernetes shows them: what kfext counts of cards follows from the rest.
+    """
     cluster, settings, queue = planner.cluster, planner.settings, planner.queue
     cluster.take_time(now.wall)
     cluster.settle(now.monotonic)
     kept, outdated = queue.reservation, queue.reservation_is_outdated(now=now.wall)
     return Snapshot(
-        nodes=tuple(node for node in cluster.ledger.nodes if node is not None),
+        nodes=tuple(map(without_cards, filter(None, cluster.ledger.nodes))),
         pods=(*cluster.members(), *_strangers(cluster)),
-        jobs=tuple(tracked.job for tracked in cluster.jobs.values()),
+        jobs=tuple(as_written(tracked.job) for tracked in cluster.jobs.values()),
         policies=tuple(settings.policies()),
         namespaces=settings.namespaces(),
         classes=dict(queue.classes),

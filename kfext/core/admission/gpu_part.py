@@ -1,6 +1,6 @@
 """Give a new pod the part of a GPU that its job was planned with, in place of a whole one."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 from kfext import names
 from kfext.core.admission.hooked import hooked
 from kfext.core.patches.gpu import part_of
-from kfext.core.patches.json_patch import Operation, appended, pointer
+from kfext.core.patches.json_patch import Operation, pointer
 from kfext.core.settings.gpu_shares import share_of
 from kfext.core.settings.gpu_values import GPU_RULES, HIGH, LOW
 from kfext.core.settings.values import Value, parse_setting
@@ -17,6 +17,8 @@ from kfext.model.gpu_slots import resource_of
 from kfext.model.tolerant import mapping, sequence, strings, text
 from kfext.names import NATIVE_GPU
 
+_CHANGED = ("containers", "initContainers", "tolerations", "volumes")
+"""The fields of a pod spec that are written, each as a whole: what is there may be no list."""
 _TOLERATION = {"key": NATIVE_GPU, "operator": "Exists", "effect": "NoSchedule"}
 """Clusters whose nodes with GPUs are tainted add it to pods that request GPUs natively."""
 
@@ -59,14 +61,20 @@ def gpu_part(metadata: Raw, spec: Raw) -> Part:
     if part is None:
         return Part(spec, refusal="kfext has not placed the part of a GPU that this pod shares")
     at = asking[0]
-    spec, operations = _swapped(spec, at, units=part[0], slot=part[1])
+    changed = _swapped(spec, at, units=part[0], slot=part[1])
     if share.gated:
-        spec, more = hooked(spec, at, priority=HIGH if share.high else LOW)
-        operations += more
-    return Part(spec, tuple(operations))
+        changed = hooked(changed, at, priority=HIGH if share.high else LOW)
+    return Part(changed, tuple(_operations(spec, changed)))
 
 
-def _swapped(spec: Raw, at: int, *, units: int, slot: int) -> tuple[Raw, list[Operation]]:
+def _operations(spec: Raw, changed: Raw) -> Iterator[Operation]:
+    """Yield what makes one pod spec of the other."""
+    for field in _CHANGED:
+        if changed.get(field) != spec.get(field):
+            yield {"op": "add", "path": pointer("spec", field), "value": changed[field]}
+
+
+def _swapped(spec: Raw, at: int, *, units: int, slot: int) -> Raw:
     """Return the spec whose container requests units of a slot instead of a GPU."""
     containers = list(sequence(spec["containers"]))
     container = containers[at]
@@ -77,21 +85,18 @@ def _swapped(spec: Raw, at: int, *, units: int, slot: int) -> tuple[Raw, list[Op
             others = {name: one for name, one in stated.items() if name != NATIVE_GPU}
             resources[kind] = {**others, resource_of(slot): str(units)}
     containers[at] = {**container, "resources": resources}
-    path = pointer("spec", "containers", str(at), "resources")
-    operations: list[Operation] = [{"op": "replace", "path": path, "value": resources}]
-    tolerations = spec.get("tolerations")
-    changed = {**spec, "containers": containers}
-    if _TOLERATION not in sequence(tolerations):
-        operations.append(appended(tolerations, _TOLERATION, "spec", "tolerations"))
-        changed["tolerations"] = [*sequence(tolerations), _TOLERATION]
-    return changed, operations
+    tolerations = list(sequence(spec.get("tolerations")))
+    if _TOLERATION not in tolerations:
+        tolerations.append(_TOLERATION)
+    return {**spec, "containers": containers, "tolerations": tolerations}
 
 
 def _number(container: Raw) -> str:
-    """Return how many GPUs a container asks for, empty if for none."""
+    """Return how many GPUs a container asks for, as the API server writes it; empty if for none."""
     resources = mapping(container.get("resources"))
     limits, requests = mapping(resources.get("limits")), mapping(resources.get("requests"))
-    return text(limits.get(NATIVE_GPU)) or text(requests.get(NATIVE_GPU))
+    number = text(limits.get(NATIVE_GPU)) or text(requests.get(NATIVE_GPU))
+    return "" if number == "0" else number
 
 
 def _settings(annotations: Mapping[str, str]) -> Mapping[str, Value]:

@@ -6,10 +6,9 @@ sitecustomize puts it back. It runs a static binary that comes with the part of 
 itself does: the image may have no shell.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kfext.core.patches.json_patch import Operation, appended
 from kfext.model.tolerant import mapping, sequence
 
 HOOK = "/kfext/hook"
@@ -26,37 +25,32 @@ _COPIED = ("image", "imagePullPolicy", "env", "envFrom", "resources", "securityC
 Raw = Mapping[str, Any]
 
 
-def hooked(spec: Raw, at: int, *, priority: str) -> tuple[Raw, list[Operation]]:
-    """Return a pod spec whose container number `at` loads the hook, and the operations for that."""
+def hooked(spec: Raw, at: int, *, priority: str) -> Raw:
+    """Return a pod spec whose container number `at` loads the hook."""
     container = mapping(sequence(spec.get("containers"))[at])
-    where = ("spec", "containers", str(at))
-    env = [dict(mapping(one)) for one in sequence(container.get("env"))]
+    env = [mapping(one) for one in sequence(container.get("env"))]
     own = [one.get("value") for one in env if one.get("name") == _PYTHONPATH]
-    others = [one for one in env if one.get("name") != _PYTHONPATH]
     if own and isinstance(own[-1], str):
-        changed = [*others, _variable(PRIORITY, priority), _path(f"{HOOK}:{own[-1]}")]
-        return _with(spec, at, env=changed), [_set(container, "env", changed, *where)]
-    changed = [
-        *others,
-        _variable(PRIORITY, priority),
-        _variable(RECORDED, _FILE),
-        _path(HOOK),
-    ]
+        path = ":".join(filter(None, (HOOK, own[-1])))
+        changed = [*_with_path(env, path), _variable(PRIORITY, priority)]
+        return _with(spec, at, env=changed)
+    changed = [*_with_path(env, HOOK), _variable(PRIORITY, priority), _variable(RECORDED, _FILE)]
     mount = {"name": _VOLUME, "mountPath": _DIRECTORY}
-    mounts, volumes = container.get("volumeMounts"), spec.get("volumes")
-    inits, init = spec.get("initContainers"), _recording(container, mount)
     volume = {"name": _VOLUME, "emptyDir": {"sizeLimit": "1Mi"}}
-    found = {
-        **_with(spec, at, env=changed, volumeMounts=[*sequence(mounts), mount]),
-        "volumes": [*sequence(volumes), volume],
-        "initContainers": [*sequence(inits), init],
+    mounts = [*sequence(container.get("volumeMounts")), mount]
+    return {
+        **_with(spec, at, env=changed, volumeMounts=mounts),
+        "volumes": [*sequence(spec.get("volumes")), volume],
+        "initContainers": [*sequence(spec.get("initContainers")), _recording(container, mount)],
     }
-    return found, [
-        _set(container, "env", changed, *where),
-        appended(mounts, mount, *where, "volumeMounts"),
-        appended(volumes, volume, "spec", "volumes"),
-        appended(inits, init, "spec", "initContainers"),
-    ]
+
+
+def _with_path(env: Sequence[Raw], path: str) -> list[Raw]:
+    """Return variables with this PYTHONPATH, in its place: variables after it may refer to it."""
+    variable = _variable(_PYTHONPATH, path)
+    if all(one.get("name") != _PYTHONPATH for one in env):
+        return [*env, variable]
+    return [variable if one.get("name") == _PYTHONPATH else one for one in env]
 
 
 def _recording(container: Raw, mount: Raw) -> Raw:
@@ -79,12 +73,3 @@ def _with(spec: Raw, at: int, **fields: Any) -> dict[str, Any]:
 
 def _variable(name: str, value: str) -> dict[str, str]:
     return {"name": name, "value": value}
-
-
-def _path(value: str) -> dict[str, str]:
-    return _variable(_PYTHONPATH, value)
-
-
-def _set(container: Raw, key: str, value: object, *where: str) -> Operation:
-    path = "/" + "/".join((*where, key))
-    return {"op": "replace" if key in container else "add", "path": path, "value": value}

@@ -1,11 +1,12 @@
 """Which jobs cannot share GPUs as they are: they are refused, as they must not run otherwise."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from kfext import names
 from kfext.core.elastic import training_pods
-from kfext.core.settings.gpu_shares import shares_by
+from kfext.core.settings.gpu_shares import share_of, shares_by
 from kfext.core.settings.gpu_values import TYPES
 from kfext.core.settings.resolve import Settings
 from kfext.core.words import listed
@@ -30,13 +31,14 @@ def why_not_shared(
     """
     if not settings.shares_gpus or job.released:
         return ""
-    if verdict.reason == names.REASON_HANDS_OFF:
-        return f"kfext does not place this job ({verdict.message})"
+    if why := job.excess or (verdict.message if verdict.reason == names.REASON_HANDS_OFF else ""):
+        return f"kfext does not place this job ({why})"
     return next(_obstacles(job, body, settings), "")
 
 
 def _obstacles(job: TrainingJob, body: Mapping[str, Any], settings: Settings) -> Iterator[str]:
-    shares = shares_by(settings.gpu, job)
+    groups = [group for group in job.groups if group.replicas]
+    shares = shares_by(settings.gpu, replace(job, groups=tuple(groups)))
     if job.kueue_managed:
         yield (
             f"Kueue starts this job (label {names.KUEUE_QUEUE}), and kfext shares the GPUs of "
@@ -44,10 +46,12 @@ def _obstacles(job: TrainingJob, body: Mapping[str, Any], settings: Settings) ->
         )
     if settings.elastic is not None:
         yield f"the number of its replicas may change ({names.ELASTIC}); set it to off"
-    for group in job.groups:
-        if why := _of_template(job, body, group, asked=_is_asked(group, settings)):
+    for group in groups:
+        if share_of(settings.gpu, group.type.lower()) is None:
+            continue  # its GPUs are its own
+        if why := _of_template(job, body, group, asked=_has_own(group.type.lower(), settings)):
             yield f"the {group.type} template {why}"
-    present = {group.type.lower() for group in job.groups}
+    present = {group.type.lower() for group in groups}
     missing = [type_ for type_ in TYPES if type_ not in present and _has_own(type_, settings)]
     if missing or not shares:
         what = f"no replicas of type {listed(missing, of='types')}" if missing else "no GPUs"
@@ -78,11 +82,7 @@ def _of_template(
 
 
 def _asks(container: Mapping[str, Any]) -> bool:
-    return NATIVE_GPU in {**requests_of(container), **limits_of(container)}
-
-
-def _is_asked(group: ReplicaGroup, settings: Settings) -> bool:
-    return _has_own(group.type.lower(), settings)
+    return {**requests_of(container), **limits_of(container)}.get(NATIVE_GPU, 0) > 0
 
 
 def _has_own(type_: str, settings: Settings) -> bool:

@@ -31,7 +31,8 @@ def without_share(situation: Situation) -> Step | None:
     Somebody has resumed it. The webhook creates none of its pods, as nothing accounts for them.
     """
     job, plan = situation.job, situation.plan
-    if not job.shares_gpus or (plan is not None and plan.slots):
+    sharing = any(group.share and group.replicas for group in job.groups)
+    if not sharing or (plan is not None and plan.slots):
         return None
     if job.kueue_managed:
         return Wait(SUSPENDED, Verdict(REASON_SHARE_REFUSED, KUEUE))
@@ -57,7 +58,7 @@ def before_cards(situation: Situation, gated: Collection[Pod]) -> Step | None:
     """Return what to do with a gang that may start but for its GPUs, None if they are reserved."""
     plan, unready = situation.plan, situation.cards.unready
     if odd := [pod for pod in gated if not _as_planned(situation, pod)]:
-        message = f"{len(odd)} pods request another part of a GPU than was planned for them"
+        message = f"another part of a GPU than was planned is requested by {pods(len(odd))}"
         return _back_to_queue(situation, Verdict(REASON_SHARE_REFUSED, message))
     if plan is None or not unready:
         return None

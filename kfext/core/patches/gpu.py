@@ -8,6 +8,7 @@ from kfext.core.settings.gpu_values import GPU_RULES
 from kfext.core.settings.values import parse_setting
 from kfext.errors import SettingError
 from kfext.model.gpu_share import GpuShare
+from kfext.model.gpu_slots import MOST_SLOTS, UNITS
 from kfext.model.job import TrainingJob
 from kfext.model.plan import Plan
 from kfext.model.replica_group import ReplicaGroup
@@ -20,8 +21,9 @@ def on_template(job: TrainingJob, group: ReplicaGroup, plan: Plan) -> dict[str, 
     The settings are written too, as they may have been edited since the job was created; the last
     good value of one that is malformed now is there already.
     """
-    present = {*job.annotations, *job.template_settings}.intersection((*GPU_RULES, GPU_SLOTS))
+    present = {*job.annotations, *job.template_settings} & GPU_RULES.keys()
     written = {key: job.annotations.get(key) for key in present if _is_good(job, key)}
+    written[GPU_SLOTS] = None
     type_, share = group.type.lower(), plan.shares.get(group.type.lower())
     slots = {key.index: slot for key, slot in plan.slots.items() if key.type == type_}
     if share is None or not slots:
@@ -42,7 +44,8 @@ def part_of(written: str, index: int) -> tuple[int, int] | None:
     units, at, slot = parts[index].partition("@") if index < len(parts) else ("", "", "")
     if not (at and units.isdecimal() and slot.isdecimal() and len(units) <= 3 and len(slot) <= 2):
         return None
-    return int(units), int(slot)
+    part = int(units), int(slot)
+    return part if 0 < part[0] <= UNITS and part[1] < MOST_SLOTS else None
 
 
 def _is_good(job: TrainingJob, key: str) -> bool:

@@ -10,8 +10,8 @@ import pytest
 
 from kfext import names
 from kfext.core.admission.facts import Facts
-from kfext.webhook.review import LIMIT
-from tests.unit.objects import job, pod
+from kfext.webhook.review import LIMIT, MOST_VALUES
+from tests.unit.objects import job, pod, replica
 
 from .conftest import MANAGED, Service, review
 
@@ -162,3 +162,106 @@ async def test_a_review_of_a_large_job_is_answered(service: Service) -> None:
     }
     response = await service.review(JOB, job(specs=specs))
     assert response["patch"]
+
+
+JOB_SHARING, POD_SHARING = "/mutate-job-sharing", "/mutate-pod-sharing"
+SHARED = {names.GPU_SHARE: "0.5"}
+LIMITED = {"name": "pytorch", "resources": {"limits": {names.NATIVE_GPU: "1"}}}
+
+
+def sharing_job(**fields: Any) -> Any:
+    return job(annotations=SHARED, specs={"Worker": replica(1, containers=[LIMITED])}, **fields)
+
+
+def sharing_pod(**spec: Any) -> Any:
+    annotations = {**SHARED, names.GPU_SLOTS: "50@0"}
+    labels = {names.REPLICA_TYPE: "worker", names.REPLICA_INDEX: "0"}
+    fields = {"containers": [LIMITED], **spec}
+    return pod(annotations=annotations, labels=labels, spec=fields)
+
+
+SHARING = {JOB_SHARING: sharing_job, POD_SHARING: sharing_pod}
+PLAIN = {JOB_SHARING: JOB, POD_SHARING: POD}
+
+
+def is_refused(response: Any) -> bool:
+    return response["allowed"] is False and response["status"]["code"] == 422
+
+
+@pytest.mark.parametrize("path", SHARING)
+async def test_what_shares_a_gpu_gets_its_patch_by_routes_of_its_own(
+    service: Service, path: str
+) -> None:
+    service.known.alive = False
+    response = await service.review(path, SHARING[path]())
+    assert response["allowed"] is True
+    assert response["patch"]
+    kind = path.split("-")[1]
+    assert service.count(kind=kind, outcome="patched") == 1
+
+
+@pytest.mark.parametrize("path", SHARING)
+async def test_an_error_of_ours_refuses_what_shares_a_gpu_and_nothing_else(
+    service: Service, path: str
+) -> None:
+    service.known.error = ZeroDivisionError("planted")
+    raw = SHARING[path]()
+    response = await service.review(path, raw)
+    assert is_refused(response)
+    assert "cannot review this object now" in response["status"]["message"]
+    assert service.count(kind=path.split("-")[1], outcome="failed") == 1
+    assert (await service.review(PLAIN[path], raw))["allowed"] is True
+
+
+async def test_a_job_that_shares_gpus_is_refused_while_the_cache_is_not_filled(
+    service: Service,
+) -> None:
+    service.known.facts = None
+    assert is_refused(await service.review(JOB_SHARING, sharing_job()))
+    assert service.count(kind="job", outcome="refused") == 1
+    assert (await service.review(JOB, sharing_job()))["allowed"] is True
+
+
+async def test_a_job_that_shares_gpus_is_held_while_the_controller_is_away(
+    service: Service,
+) -> None:
+    service.known.facts = replace(MANAGED, controller_alive=False)
+    raw = sharing_job()
+    response = await service.review(JOB_SHARING, raw)
+    assert jsonpatch.apply_patch(raw, response["patch"])["spec"]["runPolicy"] == {"suspend": True}
+
+
+@pytest.mark.parametrize("path", SHARING)
+async def test_an_object_with_too_many_parts_is_refused_if_it_shares_a_gpu(
+    service: Service, path: str
+) -> None:
+    env: list[Any] = [{}] * (MOST_VALUES + 1)
+    spec = {"containers": [{**LIMITED, "env": env}]}
+    raw = sharing_job(run_policy={"x": env}) if path == JOB_SHARING else sharing_pod(**spec)
+    response = await service.review(path, raw)
+    assert is_refused(response)
+    assert "does not handle this" in response["status"]["message"]
+    assert (await service.review(PLAIN[path], raw))["allowed"] is True
+
+
+@pytest.mark.parametrize(("body", "status", "reason"), BAD.values(), ids=BAD)
+@pytest.mark.parametrize("path", SHARING)
+async def test_a_body_that_is_no_review_admits_nothing(
+    service: Service, path: str, body: bytes, *, status: int, reason: str
+) -> None:
+    found, words = await service.post(path, body)
+    assert found == status  # for which the API server fails closed
+    assert reason in words.decode()
+
+
+@pytest.mark.parametrize("path", SHARING)
+async def test_what_cannot_be_admitted_is_refused_with_its_reason(
+    service: Service, path: str
+) -> None:
+    two = {**LIMITED, "resources": {"limits": {names.NATIVE_GPU: "2"}}}
+    raw = sharing_job() if path == JOB_SHARING else sharing_pod(containers=[two])
+    if path == JOB_SHARING:
+        raw["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 2
+    response = await service.review(path, raw)
+    assert is_refused(response)
+    assert service.count(kind=path.split("-")[1], outcome="refused") == 1

@@ -14,16 +14,18 @@ from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import Resize, Step, Unsuspend
 from kfext.core.patches import job as job_patch
-from kfext.errors import Conflict, Invalid, KfextError, Unavailable
+from kfext.errors import ApiError, Conflict, Invalid, KfextError, Unavailable
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.model.verdict import Verdict
 from kfext.names import QUEUED, REASON_NO_ROOM, REASON_TOO_BIG
 from kfext.state import planner as planner_module
+from kfext.state.card_steps import Reserve, Unreserve
 from kfext.state.companion import News
 from kfext.state.planner import MOST_DECISIONS, Planner
 from kfext.state.tracked_job import TrackedJob
 from tests.builders import JobBuilder, job, node
+from tests.gpu_builders import plain_node, sharing, slot
 from tests.unit.controller.model import FakeApi
 
 Answer = Callable[[TrackedJob, Step], Awaitable[bool]]
@@ -53,6 +55,19 @@ class FakeWriter:
         return await self.answer(entry, step)
 
 
+class FakeCardWriter:
+    """Notes for which slots GPUs are to be reserved; `error` is its answer."""
+
+    def __init__(self) -> None:
+        self.steps: list[Reserve | Unreserve] = []
+        self.error: ApiError | None = None
+
+    async def write(self, step: Reserve | Unreserve) -> None:
+        self.steps.append(step)
+        if self.error is not None:
+            raise self.error
+
+
 class Bench:
     """A reconciler on one node of four CPUs, ticked by hand."""
 
@@ -64,12 +79,14 @@ class Bench:
         self.planner.settings.observe_namespace(None, Namespace("team", {names.MANAGED: "true"}))
         self.cluster.observe_node(None, node("a", cpu="4"))
         self.writer = FakeWriter()
+        self.card_writer = FakeCardWriter()
         self.reports: list[tuple[str, str | None, Verdict | None]] = []
         self.resized: list[tuple[str, Shown | None]] = []
         self.reconciler = Reconciler(
             planner=self.planner,
             wake=self.wake,
             writer=self.writer,  # type: ignore[arg-type]
+            card_writer=self.card_writer,  # type: ignore[arg-type]
             show=lambda one, phase, why: self.reports.append((one.job.uid, phase, why)),
             show_companion=lambda one, _, shown: self.resized.append((one.job.uid, shown)),
             metrics=Metrics(),
@@ -363,3 +380,18 @@ async def test_a_job_that_is_resized_is_decided_on_once_that_is_written(
     assert companion.outcomes == [(complete, "")]
     assert bench.cluster.jobs["one"].settled
     assert "one" in bench.cluster.changed
+
+
+async def test_a_gpu_is_reserved_for_a_job_that_shares_it_and_tried_again_if_refused() -> None:
+    bench = Bench()
+    bench.cluster.observe_node(None, plain_node("gpu"))
+    bench.cluster.observe_card(None, slot("gpu"))
+    bench.card_writer.error = Unavailable(status=503, reason="", message="")
+    bench.submit(sharing().held())
+    await bench.tick()
+    await bench.tick()
+    assert [step.place for step in bench.card_writer.steps] == [("gpu", 0)]
+    bench.card_writer.error, bench.now = None, 60.0
+    await bench.tick()
+    await bench.tick()
+    assert len(bench.card_writer.steps) == 2

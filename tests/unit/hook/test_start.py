@@ -20,7 +20,7 @@ print(json.dumps({name: name in sys.modules for name in sys.argv[1:]}
 @pytest.fixture
 def hook(tmp_path: Path) -> Path:
     """Return a folder with what the agent mounts into a job."""
-    return lay_out(tmp_path / "hook")
+    return lay_out(tmp_path / "hook", busybox=Path(__file__))
 
 
 def run(code: str, *arguments: str, flags: tuple[str, ...] = (), **env: str) -> str:

@@ -5,10 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.model.bounds import MOST_PODS
+from kfext.model.gpu_share import GpuShare
+from kfext.model.gpu_slots import MOST_SLOTS
 from kfext.model.plan import Plan, decode_plan, plan_of
 from kfext.model.pod import ReplicaKey
 from kfext.names import PLAN
 from tests.builders import JobBuilder, job
+from tests.unit.model.test_gpu_share import shares
+from tests.unit.objects import json_values
 
 
 def managed_by(system: str) -> JobBuilder:
@@ -17,25 +21,35 @@ def managed_by(system: str) -> JobBuilder:
     return made
 
 
+types = st.sampled_from(["master", "worker", "ps"])
 keys = st.builds(
     ReplicaKey,
-    type=st.sampled_from(["master", "worker", "ps"]),
+    type=types,
     index=st.integers(min_value=0, max_value=40),
 )
-plans = st.builds(
-    Plan,
-    job_uid=st.text(min_size=1),
-    generation=st.integers(min_value=1, max_value=10**6),
-    assignment=st.dictionaries(keys, st.sampled_from(["node-1", "node-2", "n3"])),
-)
 
 
-@given(plans)
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    """Plans, some of whose types share GPUs."""
+    assignment = draw(st.dictionaries(keys, st.sampled_from(["node-1", "node-2", "n3"])))
+    terms = draw(st.dictionaries(types, shares, max_size=2))
+    sharing = [key for key in assignment if key.type in terms and draw(st.booleans())]
+    return Plan(
+        job_uid=draw(st.text(min_size=1)),
+        generation=draw(st.integers(min_value=1, max_value=10**6)),
+        assignment=assignment,
+        shares=terms,
+        slots={key: draw(st.integers(0, MOST_SLOTS - 1)) for key in sharing},
+    )
+
+
+@given(plans())
 def test_a_plan_reads_back_as_it_was_written(plan: Plan) -> None:
     assert decode_plan(plan.encode(), job_uid=plan.job_uid) == plan
 
 
-@given(plans)
+@given(plans())
 def test_a_plan_of_another_job_is_ignored(plan: Plan) -> None:
     assert decode_plan(plan.encode(), job_uid=f"{plan.job_uid}x") is None
     assert decode_plan(plan.encode(), job_uid="") is None
@@ -53,6 +67,7 @@ NOT_OURS: dict[str, str] = {
     "more replicas in several types": written(
         replicas={"worker": [0] * MOST_PODS, "ps": [0], "chief": []}
     ),
+    "more slots than a gang and its replicas have": written(slots={"worker": [0] * 2 * MOST_PODS}),
     "more text than an object can have": written(why="x" * 2**18),
 }
 
@@ -102,3 +117,51 @@ def test_the_nodes_of_a_plan_are_named_once_and_in_order() -> None:
 def test_a_plan_of_500_replicas_is_small() -> None:
     places = {ReplicaKey("worker", i): f"node-{i % 60:04}" for i in range(500)}
     assert len(Plan(job_uid="u" * 36, generation=1, assignment=places).encode()) < 4096
+
+
+TERMS = {"units": 50}
+WORKER = ReplicaKey("worker", 0)
+SLOTS: dict[str, tuple[dict[str, object], dict[ReplicaKey, int]]] = {
+    "as kfext writes them": ({"slots": {"worker": [3]}, "shares": {"worker": TERMS}}, {WORKER: 3}),
+    "none": ({"slots": {"worker": [-1]}, "shares": {"worker": TERMS}}, {}),
+    "beyond the last slot": ({"slots": {"worker": [64]}, "shares": {"worker": TERMS}}, {}),
+    "of a replica without a node": (
+        {"slots": {"worker": [3, 4], "ps": [1]}, "shares": {"worker": TERMS, "ps": TERMS}},
+        {WORKER: 3},
+    ),
+    "of a type without terms": ({"slots": {"worker": [3]}, "shares": {"ps": TERMS}}, {}),
+    "with terms that cannot be": (
+        {"slots": {"worker": [3]}, "shares": {"worker": {"units": 101}}},
+        {},
+    ),
+    "a truth value": ({"slots": {"worker": [True]}, "shares": {"worker": TERMS}}, {}),
+    "a text": ({"slots": "3", "shares": {"worker": TERMS}}, {}),
+    "terms that are a list": ({"slots": {"worker": [3]}, "shares": [TERMS]}, {}),
+}
+
+
+@pytest.mark.parametrize(("fields", "want"), SLOTS.values(), ids=SLOTS)
+def test_a_replica_has_a_slot_only_with_a_node_and_terms(
+    fields: dict[str, object], want: dict[ReplicaKey, int]
+) -> None:
+    plan = decode_plan(written(**fields), job_uid="uid-1")
+    assert plan is not None
+    assert plan.assignment == {WORKER: "a"}
+    assert plan.slots == want
+    assert set(plan.shares) >= {key.type for key in want}
+
+
+@given(slots=json_values, terms=json_values)
+def test_slots_and_terms_that_are_anything_leave_the_places(slots: object, terms: object) -> None:
+    plan = decode_plan(written(slots=slots, shares=terms), job_uid="uid-1")
+    assert plan is not None
+    assert (plan.assignment, plan.slots, plan.shares) == ({WORKER: "a"}, {}, {})
+
+
+def test_a_plan_that_shares_nothing_is_written_as_before() -> None:
+    places = {WORKER: "a"}
+    assert set(json.loads(Plan("u", 1, places).encode())) == {
+        *("uid", "generation", "nodes", "replicas")
+    }
+    shared = Plan("u", 1, places, shares={"worker": GpuShare(50)}, slots={WORKER: 0}).encode()
+    assert {"slots", "shares"} <= set(json.loads(shared))

@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 
 from kfext import names
+from kfext.model.gpu_share import GpuShare
 from kfext.model.pod import ReplicaKey, parse_pod
 from tests.unit.objects import pod
 
@@ -113,3 +114,40 @@ def test_which_checkpoint_its_job_was_asked_for(annotations: Any, want: int) -> 
 )
 def test_whether_it_has_annotations(annotations: Any, want: bool) -> None:
     assert parse_pod(pod(annotations=annotations)).annotated is want
+
+
+RESERVES: dict[str, tuple[str, Any, int | None]] = {
+    "a slot": (names.GPU_NAMESPACE, {names.GPU_SLOT: "3"}, 3),
+    "the last slot": (names.GPU_NAMESPACE, {names.GPU_SLOT: "63"}, 63),
+    "beyond the last slot": (names.GPU_NAMESPACE, {names.GPU_SLOT: "64"}, None),
+    "a number written otherwise": (names.GPU_NAMESPACE, {names.GPU_SLOT: "03"}, None),
+    "other digits": (names.GPU_NAMESPACE, {names.GPU_SLOT: "\u0663"}, None),
+    "a text": (names.GPU_NAMESPACE, {names.GPU_SLOT: "x"}, None),
+    "nothing": (names.GPU_NAMESPACE, {names.GPU_SLOT: ""}, None),
+    "no label": (names.GPU_NAMESPACE, {}, None),
+    "labels that are a list": (names.GPU_NAMESPACE, [], None),
+    "a pod of a user": ("team", {names.GPU_SLOT: "3"}, None),
+}
+
+
+@pytest.mark.parametrize(("namespace", "labels", "want"), RESERVES.values(), ids=RESERVES)
+def test_only_pods_of_kfext_reserve_gpus(namespace: str, labels: Any, want: int | None) -> None:
+    assert parse_pod(pod(namespace=namespace, labels=labels)).reserves == want
+
+
+TERMS: dict[str, tuple[Any, GpuShare | None]] = {
+    "no annotation": ({}, None),
+    "terms": ({names.GPU_TERMS: '{"units":50,"high":true}'}, GpuShare(50, high=True)),
+    "terms that cannot be": ({names.GPU_TERMS: '{"units":0}'}, None),
+    "no JSON": ({names.GPU_TERMS: "{"}, None),
+    "brackets without end": ({names.GPU_TERMS: "[" * 200_000}, None),
+    "terms that would take long to read": (
+        {names.GPU_TERMS: '{"units":50}' + " " * 200_000},
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize(("annotations", "want"), TERMS.values(), ids=TERMS)
+def test_on_which_terms_it_shares_a_gpu(annotations: Any, want: GpuShare | None) -> None:
+    assert parse_pod(pod(annotations=annotations)).share == want

@@ -13,6 +13,7 @@ from hypothesis import currently_in_test_context, note
 from hypothesis import strategies as st
 
 from kfext import names
+from kfext.core.admission.gpu_part import gpu_part
 from kfext.core.lifecycle.steps import (
     DeleteUnbound,
     Pin,
@@ -23,17 +24,21 @@ from kfext.core.lifecycle.steps import (
 from kfext.core.patches import pod as pod_patch
 from kfext.model.constraints import Requirement, Term
 from kfext.model.gang_terms import GangTerm
+from kfext.model.gpu_slots import UNITS, reservation_of, resource_of
 from kfext.model.job import parse_job
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
+from kfext.model.node import Node
 from kfext.model.pod import Pod, parse_pod
 from kfext.model.policy import parse_policy
 from kfext.model.priority import PriorityClass
 from kfext.model.quota import Quota, parse_quota
 from kfext.model.volume import StorageClass, Volume, VolumeClaim
+from kfext.state.card_steps import Unreserve
 from kfext.state.planner import Planner
 from kfext.state.tracked_job import TrackedJob
 from tests.builders import JobBuilder, Raw, affinity_to, apart, job, node, raw_pod, together, using
+from tests.gpu_builders import slot
 from tests.unit.step_patches import job_operations
 
 TEAM = Namespace("team", labels={names.MANAGED: "true"})
@@ -64,6 +69,7 @@ jobs = st.fixed_dictionaries(
         "deadline": st.sampled_from([0, 0, 100, 1000]),
         "claim": st.sampled_from(["", "", "", "data"]),
         "terms": st.sampled_from([None, None, None, apart, together]),
+        "gpu": st.sampled_from(["", "", "", "low", "high"]),
     }
 )
 
@@ -73,22 +79,35 @@ def made(name: str, *, uid: str, created: float, **of: Any) -> JobBuilder:
     limit = "" if of.get("bursts") else of["cpu"]
     spec = using(of["claim"]) if of["claim"] else {}
     spec |= of["terms"](GangTerm(name)) if of["terms"] else {}
-    built = job(name=name, uid=uid).worker(of["workers"], cpu=of["cpu"], cpu_limit=limit, spec=spec)
+    gpu = of.get("gpu", "")
+    elastic = of["elastic"] and not gpu
+    workers = 1 if gpu == "low" else of["workers"]
+    built = job(name=name, uid=uid).worker(
+        workers, cpu=of["cpu"], cpu_limit=limit, gpus=1 if gpu else 0, spec=spec
+    )
     built.held().created(created)
     stated = {f"kfext.dev/{key}": str(of[key]) for key in ("colocation", "network") if of[key]}
-    if of["elastic"]:
+    if elastic:
         stated[names.ELASTIC] = "1-9"
+    if gpu:
+        stated |= {names.GPU_SHARE: "0.5", names.GPU_PRIORITY: gpu, names.GPU_MIN_SHARE: "0"}
     built.raw["metadata"]["annotations"] |= stated
     template = built.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
     template["metadata"] = {"annotations": {names.COLOCATION: "preferred", **stated}}
     policy = built.raw["spec"]["runPolicy"]
-    if of["elastic"]:
+    if elastic:
         built.raw["spec"]["elasticPolicy"] = {"minReplicas": 1}
     if of["priority"]:
         template["spec"]["priorityClassName"] = of["priority"]
     if of["deadline"]:
         policy["activeDeadlineSeconds"] = of["deadline"]
     return built
+
+
+def sharing_node(name: str, *, cpu: str, cordoned: bool = False) -> Node:
+    """A node with two cards that may be shared."""
+    time = {resource_of(slot): str(UNITS) for slot in range(2)}
+    return node(name, cpu=cpu, gpus=2, cordoned=cordoned, **time)
 
 
 class History:
@@ -100,7 +119,9 @@ class History:
         self.version = 1
         self.jobs: dict[str, Raw] = {}
         self.pods: dict[str, Raw] = {}
-        self.nodes = {"a": node("a", cpu="8"), "b": node("b", cpu="4")}
+        self.nodes = {"a": sharing_node("a", cpu="8"), "b": sharing_node("b", cpu="4")}
+        places = [(name, number) for name in "ab" for number in range(2)]
+        self.cards = {place: slot(*place) for place in places}
         self.namespace = TEAM
         self.policy: Raw | None = None
         self.quota: Quota | None = None
@@ -136,6 +157,8 @@ class History:
         planner.cluster.volumes.observe_volume(None, self.volume)
         for one in self.nodes.values():
             planner.cluster.observe_node(None, one)
+        for card in self.cards.values():
+            planner.cluster.observe_card(None, card)
         for raw in self.pods.values():
             planner.cluster.observe_pod(None, parse_pod(raw))
         for raw in self.jobs.values():
@@ -176,9 +199,9 @@ class History:
                 raise jsonpatch.JsonPatchConflict("gone")
             self.patch_job(uid, operations)
         match step:
-            case Pin(pins):
+            case Pin(pins=pins):
                 for pod, to in pins:
-                    self._patch_pod(pod, pod_patch.pin(pod, to))
+                    self._patch_pod(pod, pod_patch.pin(pod, to, share=step.share_of(pod)))
             case Ungate(pods):
                 for pod in pods:
                     self._patch_pod(pod, pod_patch.ungate(pod))
@@ -268,6 +291,22 @@ class History:
                 if parse_pod(raw).owner_uid == uid:
                     self.remove_pod(pod_uid)
 
+    def delete_before_its_pods(self) -> None:
+        """A job goes, and its pods go on for their grace period."""
+        if uid := self._some(self.jobs):
+            del self.jobs[uid]
+            self.planner.cluster.forget_job(uid)
+            for raw in [one for one in self.pods.values() if parse_pod(one).owner_uid == uid]:
+                changed = deepcopy(raw)
+                changed["metadata"]["deletionTimestamp"] = _time(self.now)
+                self.put_pod(changed)
+
+    def end_pods(self) -> None:
+        """The grace period of pods is over."""
+        for uid, raw in list(self.pods.items()):
+            if parse_pod(raw).deleting:
+                self.remove_pod(uid)
+
     def finish(self) -> None:
         if uid := self._some(self.jobs):
             raw = deepcopy(self.jobs[uid])
@@ -297,9 +336,12 @@ class History:
             for key in missing[:most]:
                 self.count += 1
                 uid, spec = f"p-{self.count}", self.admitted
-                self.put_pod(
-                    raw_pod(of, key.type, key.index, gated=not of.released, uid=uid, spec=spec)
-                )
+                made = raw_pod(of, key.type, key.index, gated=not of.released, uid=uid, spec=spec)
+                template = self.jobs[of.uid]["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+                made["metadata"]["annotations"] = dict(template["metadata"]["annotations"])
+                part = gpu_part(made["metadata"], made["spec"])
+                if not part.refusal:
+                    self.put_pod({**made, "spec": part.spec})
 
     def bind(self) -> None:
         """kube-scheduler binds a pod that is let go."""
@@ -312,6 +354,62 @@ class History:
             raw = deepcopy(self.pods[uid])
             raw["spec"]["nodeName"] = parse_pod(raw).pinned_to or "a"
             self.put_pod(raw)
+
+    def reserve(self) -> None:
+        """GPUs are reserved and given back as kfext wants it, and the agents report that."""
+        at = self.moment.monotonic
+        for step in list(self.planner.cards.due(at)):
+            if isinstance(step, Unreserve):
+                self.remove_pod(step.pod.uid)
+            else:
+                self.put_pod(self._reservation(*step.place))
+            self.planner.cards.finish(step, at, done=True)
+        for place in self.cards:
+            self._report(place)
+
+    def _reservation(self, name: str, number: int) -> Raw:
+        self.count += 1
+        metadata = {
+            "namespace": names.GPU_NAMESPACE,
+            "name": reservation_of(name, number),
+            "uid": f"reservation-{self.count}",
+            "labels": {names.GPU_SLOT: str(number)},
+        }
+        amounts = {"requests": {names.NATIVE_GPU: "1"}}
+        return {
+            "metadata": metadata,
+            "spec": {"nodeName": name, "containers": [{"resources": amounts}]},
+            "status": {"phase": "Running"},
+        }
+
+    def _report(self, place: tuple[str, int], **fields: Any) -> None:
+        name = reservation_of(*place)
+        uids = [uid for uid, raw in self.pods.items() if raw["metadata"]["name"] == name]
+        card = f"GPU-{place[1]}" if uids else ""
+        old = self.cards[place]
+        new = slot(*place, card=card, reservation=uids[0] if uids else "", **fields)
+        self.cards[place] = new
+        self.planner.cluster.observe_card(old, new)
+
+    def report(self) -> None:
+        """An agent reports something of a card, which holds until it reports again."""
+        place = self.draw.draw(st.sampled_from(sorted(self.cards)), label="card")
+        odd = st.sampled_from(["healthy", "moved", "busy", "evicted"])
+        match self.draw.draw(odd, label="what"):
+            case "healthy":
+                self._report(place, healthy=False)
+            case "moved":
+                self._report(place, moved=True)
+            case "busy":
+                self._report(place, busy=400)
+            case _:
+                self._report(place, evicted=frozenset(self.pods))
+
+    def lose_reservation(self) -> None:
+        """A person deletes a pod that reserves a GPU."""
+        ours = {uid: raw for uid, raw in self.pods.items() if uid.startswith("reservation")}
+        if uid := self._some(ours):
+            self.remove_pod(uid)
 
     def stranger(self) -> None:
         """A pod of no training job comes, or one goes."""
@@ -347,7 +445,7 @@ class History:
         old = self.nodes.pop(name, None)
         if old is None or self.draw.draw(st.booleans(), label="stays"):
             cpu = self.draw.draw(st.sampled_from("488"), label="cpu")
-            self.nodes[name] = node(name, cpu=cpu, cordoned=self.draw.draw(st.booleans()))
+            self.nodes[name] = sharing_node(name, cpu=cpu, cordoned=self.draw.draw(st.booleans()))
         self.planner.cluster.observe_node(old, self.nodes.get(name))
 
     def change_quota(self) -> None:
@@ -412,6 +510,7 @@ class History:
                     self.planner.finish(tracked, self.moment)
             for uid in list(self.jobs):
                 self._create_pods(uid, most=100)
+            self.reserve()
 
     def wait_long(self) -> None:
         """Longer than reserveAfter: everything is due."""
@@ -428,6 +527,8 @@ ACTS: tuple[Callable[[History], None], ...] = (
     *(History.edit, History.suspend, History.delete, History.finish, History.stranger),
     *(History.change_node, History.change_quota, History.change_policy, History.change_class),
     *(History.change_admission, History.change_claim, History.change_volume),
+    *(History.reserve, History.report, History.lose_reservation),
+    *(History.delete_before_its_pods, History.end_pods),
     *(History.opt_out, History.opt_in, History.restart),
 )
 CROWDED = (

@@ -1,0 +1,175 @@
+"""What a job that shares GPUs waits for, and what stops it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kfext import names
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.lifecycle.cards import KUEUE, before_cards, without_card, without_share
+from kfext.core.lifecycle.next_step import next_step
+from kfext.core.lifecycle.situation import CardView, Situation
+from kfext.core.lifecycle.steps import Step, Suspend, Wait
+from kfext.core.settings.gpu_shares import as_sharing
+from kfext.model.gpu_share import GpuShare
+from kfext.model.gpu_slots import resource_of
+from kfext.model.job_state import EXCLUDED_SECONDS, JobState
+from kfext.model.plan import Plan
+from kfext.model.pod import Pod, ReplicaKey
+from tests.builders import JobBuilder, job, pod, situation_of
+from tests.gpu_builders import sharing, sharing_node
+
+NOW = 1000.0
+KEYS = [ReplicaKey("worker", index) for index in range(2)]
+PLAN = Plan(
+    "uid-1",
+    1,
+    dict.fromkeys(KEYS, "n"),
+    shares={"worker": GpuShare(50, high=True)},
+    slots={KEYS[0]: 0, KEYS[1]: 1},
+)
+NO_SLOTS = replace(PLAN, slots={})
+
+
+def running(made: JobBuilder, plan: Plan | None = PLAN, **more: Any) -> Situation:
+    """A job that is not suspended, as the planner sees it; its settings are on its templates."""
+    for spec in made.raw["spec"]["pytorchReplicaSpecs"].values():
+        annotations = dict(made.raw["metadata"]["annotations"])
+        spec["template"]["metadata"] = {"annotations": annotations}
+    return situation_of(as_sharing(made.build(), plan), plan=plan, now=NOW, **more)
+
+
+def gang() -> JobBuilder:
+    return sharing(replicas=2, priority="high")
+
+
+def part(index: int, *, slot: int | None = None, units: int = 50, **more: Any) -> Pod:
+    """A gated pod with a part of a GPU, by default the one that was planned."""
+    gated = pod(sharing(replicas=2).build(), "worker", index, gated=True, **more)
+    return replace(gated, requests={resource_of(index if slot is None else slot): units, "pods": 1})
+
+
+GANG = (part(0), part(1))
+NEEDS_NONE: dict[str, Situation] = {
+    "it shares none": running(job().worker(1, gpus=1), None),
+    "it has its parts": running(gang()),
+    "Kueue started it with its parts": running(gang().queued_by_kueue()),
+    "no replica shares any": running(sharing(replicas=0).master(), NO_SLOTS),
+}
+
+
+@pytest.mark.parametrize("situation", NEEDS_NONE.values(), ids=NEEDS_NONE)
+def test_a_job_that_has_its_parts_or_needs_none_goes_on(situation: Situation) -> None:
+    assert without_share(situation) is None
+
+
+RESUMED: dict[str, Plan | None] = {"no plan": None, "a plan without parts": NO_SLOTS}
+
+
+@pytest.mark.parametrize("plan", RESUMED.values(), ids=RESUMED)
+def test_a_job_without_its_parts_goes_back_to_the_queue(plan: Plan | None) -> None:
+    step = next_step(running(gang(), plan), Ledger([sharing_node("n")]))
+    assert isinstance(step, Suspend)
+    assert (step.state.reason, step.state.strikes) == (names.REASON_SHARE_REFUSED, 1)
+    assert (step.state.retry_at, step.state.excluded) == (NOW + 15, {})
+
+
+def test_a_job_that_kueue_started_without_them_waits_and_says_why() -> None:
+    step = next_step(running(gang().queued_by_kueue(), None), Ledger([sharing_node("n")]))
+    assert isinstance(step, Wait)
+    assert step.verdict is not None
+    assert (step.phase, step.verdict.reason) == (names.SUSPENDED, names.REASON_SHARE_REFUSED)
+    assert step.verdict.message == KUEUE
+
+
+LOST = (("n", 0),)
+STOPS: dict[str, tuple[CardView, str, str]] = {
+    "it is to leave": (CardView(evicted=LOST), names.REASON_EVICTED, "slot 0 of n"),
+    "its card is another": (CardView(lost=LOST), names.REASON_CARD_LOST, "slot 0 of n"),
+    "both": (CardView(evicted=LOST, lost=(("n", 1),)), names.REASON_EVICTED, "slot 0 of n"),
+}
+
+
+def stopped(step: Step | None, reason: str, *, excluded: bool) -> str:
+    """The message of a stop that has counted as a strike."""
+    assert isinstance(step, Suspend)
+    state = step.state
+    assert (state.reason, state.suspended_at) == (reason, NOW)
+    assert state.excluded == ({"n": NOW + EXCLUDED_SECONDS} if excluded else {})
+    return state.message
+
+
+@pytest.mark.parametrize(("cards", "reason", "where"), STOPS.values(), ids=STOPS)
+def test_a_job_stops_where_it_must_not_go_on(cards: CardView, reason: str, where: str) -> None:
+    bound = pod(sharing(replicas=2).build(), "worker", 0, bound="n")
+    step = without_card(running(gang(), cards=cards, pods=[bound]))
+    assert where in stopped(step, reason, excluded=False)
+
+
+def test_a_job_remembers_beside_which_others_it_had_to_leave() -> None:
+    state = JobState(apart=("uid-8", "uid-9"))
+    cards = CardView(evicted=LOST, rivals=("uid-7", "uid-9"))
+    step = without_card(running(gang(), state=state, cards=cards))
+    assert isinstance(step, Suspend)
+    assert step.state.apart == ("uid-8", "uid-9", "uid-7")
+    assert running(gang(), cards=CardView(shunned=("m",))).excluded == ("m",)
+
+
+def test_a_job_goes_on_while_its_cards_are_as_they_were() -> None:
+    assert without_card(running(gang(), cards=CardView(unready=LOST))) is None
+
+
+@pytest.mark.parametrize(("strikes", "backoff"), [(0, 15), (1, 30), (9, 300)], ids=str)
+def test_it_backs_off_longer_each_time(strikes: int, backoff: int) -> None:
+    state = JobState(strikes=strikes, excluded={"other": NOW + 9})
+    step = without_card(running(gang(), state=state, cards=CardView(evicted=LOST)))
+    assert isinstance(step, Suspend)
+    assert (step.state.strikes, step.state.retry_at) == (strikes + 1, NOW + backoff)
+    assert step.state.excluded == {"other": NOW + 9}
+
+
+def test_a_gang_starts_once_its_gpus_are_reserved() -> None:
+    assert before_cards(running(gang(), pods=GANG), GANG) is None
+
+
+def test_until_then_it_waits_for_the_agent() -> None:
+    situation = running(gang(), pods=GANG, cards=CardView(unready=LOST), waited=20.0)
+    step = before_cards(situation, GANG)
+    assert isinstance(step, Wait)
+    assert step.verdict is not None
+    assert (step.phase, step.verdict.reason) == (names.GATED, names.REASON_WAITING_FOR_CARD)
+    assert "slot 0 of n" in step.verdict.message
+    assert step.again == situation.placement.bind_timeout - 20.0
+
+
+def test_but_not_longer_than_for_a_bind() -> None:
+    situation = running(gang(), pods=GANG, cards=CardView(unready=LOST), waited=60.0)
+    message = stopped(before_cards(situation, GANG), names.REASON_CARD_TIMEOUT, excluded=True)
+    assert "none within 60 s" in message
+
+
+ODD: dict[str, Callable[[], Pod]] = {
+    "another slot": lambda: part(1, slot=0),
+    "another part": lambda: part(1, units=60),
+    "a whole GPU": lambda: replace(part(1), requests={names.NATIVE_GPU: 1}),
+    "parts of two GPUs": lambda: replace(
+        part(1), requests={resource_of(0): 50, resource_of(1): 50}
+    ),
+    "a part for a replica that is not in the plan": lambda: part(2),
+}
+
+
+@pytest.mark.parametrize("made", ODD.values(), ids=ODD)
+def test_pods_with_another_part_than_was_planned_do_not_start(made: Callable[[], Pod]) -> None:
+    gated = (part(0), made())
+    step = before_cards(running(gang(), pods=gated), gated)
+    message = stopped(step, names.REASON_SHARE_REFUSED, excluded=False)
+    assert message.endswith("requested by 1 pod")
+
+
+def test_pods_of_a_job_without_parts_are_not_looked_at() -> None:
+    made = job().worker(1, gpus=1)
+    gated = [pod(made.build(), "worker", 0, gated=True)]
+    assert before_cards(running(made, replace(NO_SLOTS, shares={})), gated) is None

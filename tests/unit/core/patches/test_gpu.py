@@ -1,0 +1,141 @@
+"""The parts of GPUs on templates and pods, from the plan to what reads them."""
+
+from copy import deepcopy
+from typing import Any
+
+import jsonpatch
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext import names
+from kfext.core.patches.gpu import on_template, part_of
+from kfext.core.patches.job import suspend_patch, unsuspend_patch
+from kfext.core.patches.pod import pin
+from kfext.core.settings.gpu_shares import as_sharing
+from kfext.model.gpu_share import GpuShare
+from kfext.model.gpu_slots import MOST_SLOTS
+from kfext.model.job import TrainingJob, parse_job
+from kfext.model.job_state import JobState
+from kfext.model.plan import Plan
+from kfext.model.pod import ReplicaKey, parse_pod
+from tests.builders import JobBuilder, Raw, raw_pod
+from tests.gpu_builders import sharing
+from tests.unit.model.test_gpu_share import shares
+
+MEMORY = f"{names.GPU_MEMORY}.worker"
+
+
+def planned(slots: dict[int, int], units: int = 50) -> Plan:
+    """A plan of workers by index, each with its slot on one node."""
+    keys = {ReplicaKey("worker", index): slot for index, slot in slots.items()}
+    shares = {"worker": GpuShare(units)}
+    return Plan("uid-1", 1, dict.fromkeys(keys, "n"), shares=shares, slots=keys)
+
+
+@given(
+    slots=st.dictionaries(st.integers(0, 30), st.integers(0, MOST_SLOTS - 1), min_size=1),
+    units=st.integers(1, 100),
+)
+def test_each_replica_reads_its_part_where_the_plan_wrote_it(
+    slots: dict[int, int], units: int
+) -> None:
+    job = sharing(replicas=31).held().build()
+    written = on_template(job, job.groups[0], planned(slots, units))[names.GPU_SLOTS]
+    assert written is not None
+    for index in range(40):
+        want = (units, slots[index]) if index in slots else None
+        assert part_of(written, index) == want
+
+
+@given(written=st.text("05@,x\u0661", max_size=12), index=st.integers(0, 3))
+def test_anything_else_is_no_part_or_a_possible_one(written: str, index: int) -> None:
+    part = part_of(written, index)
+    assert part is None or (0 < part[0] <= 100 and 0 <= part[1] < MOST_SLOTS)
+
+
+def made(annotations: Raw, template: Raw) -> JobBuilder:
+    """A held job that shares GPUs with these annotations, and those of its template."""
+    found = sharing().worker(2, gpus=1).held()
+    found.raw["metadata"]["annotations"] = {names.HELD: "true", **annotations}
+    spec = found.raw["spec"]["pytorchReplicaSpecs"]["Worker"]
+    spec["template"]["metadata"] = {"annotations": template}
+    return found
+
+
+def parsed(raw: Raw) -> TrainingJob:
+    job = parse_job(raw)
+    assert job is not None
+    return as_sharing(job, None)
+
+
+def started(raw: Raw, plan: Plan) -> Raw:
+    """The annotations of the template once the job has started under a plan."""
+    after = jsonpatch.apply_patch(deepcopy(raw), unsuspend_patch(raw, parsed(raw), plan))
+    metadata = after["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]
+    return {key: one for key, one in metadata["annotations"].items() if "gpu" in key}
+
+
+SHARE, PARTS = {names.GPU_SHARE: "0.5"}, {names.GPU_SLOTS: "50@0,50@1"}
+EDITS: dict[str, tuple[Raw, Raw, Raw]] = {
+    "nothing was edited": (SHARE, SHARE, SHARE),
+    "a share was edited": ({names.GPU_SHARE: "0.6"}, SHARE, {names.GPU_SHARE: "0.6"}),
+    "a setting was added": ({**SHARE, MEMORY: "1Gi"}, SHARE, {**SHARE, MEMORY: "1Gi"}),
+    "a setting was removed": (SHARE, {**SHARE, MEMORY: "1Gi"}, SHARE),
+    "a setting was edited badly": (
+        {**SHARE, MEMORY: "much"},
+        {**SHARE, MEMORY: "1Gi"},
+        {**SHARE, MEMORY: "1Gi"},
+    ),
+    "a setting was added badly": ({**SHARE, MEMORY: "much"}, SHARE, SHARE),
+    "parts of an earlier start": (SHARE, {**SHARE, names.GPU_SLOTS: "9@9"}, SHARE),
+    "parts that a user states on the job": ({**SHARE, names.GPU_SLOTS: "9@9"}, SHARE, SHARE),
+}
+
+
+@pytest.mark.parametrize(("annotations", "template", "want"), EDITS.values(), ids=EDITS)
+def test_a_start_writes_what_holds_now_into_the_templates(
+    annotations: Raw, template: Raw, want: Raw
+) -> None:
+    found = started(made(annotations, template).raw, planned({0: 0, 1: 1}))
+    assert found == {**want, **PARTS}
+
+
+def test_a_start_without_parts_leaves_none_behind() -> None:
+    raw = made({}, {**SHARE, **PARTS}).raw
+    assert started(raw, Plan("uid-1", 1, planned({0: 0}).assignment)) == {}
+
+
+def test_a_type_without_a_share_gets_no_parts() -> None:
+    builder = sharing().master(gpus=1).held()
+    del builder.raw["metadata"]["annotations"][names.GPU_SHARE]
+    builder.annotated(f"{names.GPU_SHARE}.worker", "0.5")
+    raw = builder.raw
+    after = jsonpatch.apply_patch(deepcopy(raw), unsuspend_patch(raw, parsed(raw), planned({0: 0})))
+    found = {
+        type_: spec["template"]["metadata"]["annotations"].get(names.GPU_SLOTS)
+        for type_, spec in after["spec"]["pytorchReplicaSpecs"].items()
+    }
+    assert found == {"Worker": "50@0", "Master": None}
+
+
+def test_a_job_that_is_suspended_has_no_parts_left() -> None:
+    raw = made(SHARE, {**SHARE, **PARTS}).raw
+    raw["spec"]["runPolicy"]["suspend"] = False
+    after = jsonpatch.apply_patch(deepcopy(raw), suspend_patch(raw, parsed(raw), JobState()))
+    template: Any = after["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    assert template["metadata"]["annotations"] == SHARE
+
+
+@given(shares)
+def test_a_pin_writes_terms_that_are_read_back(share: GpuShare) -> None:
+    raw = raw_pod(sharing().build(), "worker", 0, gated=True)
+    raw["metadata"]["annotations"] = {names.GPU_SHARE: "0.5", names.GPU_TERMS: "{}"}
+    after = jsonpatch.apply_patch(deepcopy(raw), pin(parse_pod(raw), "n", share=share))
+    assert parse_pod(after).share == share
+    assert parse_pod(raw).share is None
+
+
+def test_a_pin_without_a_part_writes_no_terms() -> None:
+    raw = raw_pod(sharing().build(), "worker", 0, gated=True)
+    assert not any("annotations" in one["path"] for one in pin(parse_pod(raw), "n"))

@@ -1,0 +1,114 @@
+"""What an agent reports of a slot, read from whatever is there."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext.model.gpu_slots import MOST_SLOTS
+from kfext.model.shared_gpu import MOST_SHARERS, CardSharer, SharedGpu, parse_shared_gpu
+from tests.unit.objects import Raw, json_values
+
+
+def raw(spec: Raw | None = None, **status: Any) -> Raw:
+    """A SharedGPU of slot 1 of node n."""
+    return {
+        "metadata": {"name": "gpu-1"},
+        "spec": {"node": "n", "slot": 1, **(spec or {})},
+        "status": status,
+    }
+
+
+def parsed(**status: Any) -> SharedGpu:
+    found = parse_shared_gpu(raw(**status))
+    assert found is not None
+    return found
+
+
+def test_all_that_an_agent_reports() -> None:
+    sharers = [
+        {"podUID": "a", "evict": True},
+        {"podUID": "b", "evict": False, "lossPermille": 12, "harvestPermille": 2000},
+        {"podUID": "c", "lossPermille": -1, "harvestPermille": 400},
+    ]
+    found = parsed(
+        reservation="uid",
+        card="GPU-1",
+        memoryMiB=16384,
+        healthy=False,
+        moved=True,
+        busyPermille=450,
+        sharers=sharers,
+    )
+    assert found == SharedGpu(
+        "gpu-1",
+        "n",
+        1,
+        reservation="uid",
+        card="GPU-1",
+        memory=16384,
+        healthy=False,
+        moved=True,
+        busy=450,
+        sharers=(CardSharer("a", evict=True), CardSharer("b", loss=12), CardSharer("c", gets=400)),
+    )
+
+
+def test_a_slot_of_which_nothing_is_reported_yet() -> None:
+    assert parsed() == SharedGpu("gpu-1", "n", 1)
+
+
+@pytest.mark.parametrize("slot", [-1, MOST_SLOTS, True, 1.0, "1", None, [], 10**30])
+def test_a_slot_that_no_node_has_is_none(slot: object) -> None:
+    assert parse_shared_gpu(raw({"slot": slot})) is None
+
+
+ODD: dict[str, tuple[str, object, object]] = {
+    "no memory": ("memory", 0, 0),
+    "negative memory": ("memory", -1, 0),
+    "memory beyond all cards": ("memory", 2**32 + 1, 0),
+    "memory as a text": ("memory", "16384", 0),
+    "an idle card": ("busy", 0, 0),
+    "a card that is always busy": ("busy", 1000, 1000),
+    "busier than always": ("busy", 1001, None),
+    "busy as a truth value": ("busy", True, None),
+    "health that is unknown": ("healthy", None, True),
+    "health as a text": ("healthy", "false", True),
+    "moved as a text": ("moved", "true", False),
+    "a card that is a number": ("card", 7, ""),
+}
+FIELDS = {"memory": "memoryMiB", "busy": "busyPermille"}
+
+
+@pytest.mark.parametrize(("field", "written", "want"), ODD.values(), ids=ODD)
+def test_what_cannot_be_counts_as_unknown(field: str, written: object, want: object) -> None:
+    assert getattr(parsed(**{FIELDS.get(field, field): written}), field) == want
+
+
+def test_no_more_sharers_are_read_than_a_card_has() -> None:
+    sharers = [{"podUID": str(n), "evict": True} for n in range(MOST_SHARERS + 1)]
+    assert len(parsed(sharers=sharers).sharers) == MOST_SHARERS
+
+
+status = st.dictionaries(
+    st.sampled_from(
+        ["reservation", "card", "memoryMiB", "healthy", "moved", "busyPermille", "sharers"]
+    ),
+    json_values | st.lists(st.fixed_dictionaries({"podUID": json_values, "evict": json_values})),
+)
+
+
+@given(
+    metadata=json_values,
+    spec=st.fixed_dictionaries({"slot": st.just(1) | json_values, "node": json_values})
+    | json_values,
+    status=status | json_values,
+)
+def test_anything_is_read_or_is_none_of_ours(metadata: Any, spec: Any, status: Any) -> None:
+    found = parse_shared_gpu({"metadata": metadata, "spec": spec, "status": status})
+    if found is not None:
+        assert 0 <= found.slot < MOST_SLOTS
+        assert found.memory >= 0
+        assert found.busy is None or 0 <= found.busy <= 1000
+        assert all(isinstance(one, str) for one in (found.name, found.node, found.card))

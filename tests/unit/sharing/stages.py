@@ -1,0 +1,178 @@
+"""The states through which a job that shares a GPU goes, each as a world for a test to go on with.
+
+The world has one job of high priority, and a node of two cards.
+"""
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+from kfext import names
+from kfext.core.lifecycle.steps import Pin, Step, Suspend
+from kfext.model.namespace import Namespace
+from kfext.model.pod import Pod, parse_pod
+from kfext.model.shared_gpu import CardSharer
+from kfext.state.planner import Planner
+from tests.builders import moment
+from tests.gpu_builders import plain_node, reservation, sharing, slot
+from tests.unit.sharing.test_path import TEAM, World, admitted, started
+
+OTHERS = Namespace("others", labels={names.MANAGED: "true"})
+
+
+def queued() -> World:
+    return World(admitted(sharing("0.5", priority="high")))
+
+
+def planned() -> World:
+    return started(priority="high")
+
+
+def gated() -> World:
+    world = planned()
+    assert not world.create()
+    return world
+
+
+def reserved() -> World:
+    world = gated()
+    world.reserve()
+    return world
+
+
+def pinned() -> World:
+    world = reserved()
+    assert isinstance(world.step(), Pin)
+    return world
+
+
+def bind(world: World, index: int = 0) -> None:
+    raw = world.pods[f"pod-{index}"]
+    raw["spec"]["nodeName"] = "n"
+    raw["status"] = {"phase": "Running"}
+    renew(world, index)
+
+
+def renew(world: World, index: int = 0) -> None:
+    """Show a pod with a newer version."""
+    metadata = world.pods[f"pod-{index}"]["metadata"]
+    metadata["resourceVersion"] = str(int(metadata["resourceVersion"]) + 10)
+    world.see(f"pod-{index}")
+
+
+def placed() -> World:
+    world = pinned()
+    bind(world)
+    assert world.reason() == names.REASON_PLACED
+    return world
+
+
+def terminate(world: World, index: int = 0) -> None:
+    """The operator deletes a pod, which goes on until its grace period is over."""
+    world.pods[f"pod-{index}"]["metadata"]["deletionTimestamp"] = moment(world.now)
+    renew(world, index)
+
+
+def remove(world: World, index: int = 0) -> None:
+    """A pod is gone."""
+    raw = world.pods.pop(f"pod-{index}")
+    world.planner.cluster.observe_pod(parse_pod(raw), None)
+
+
+def evicted() -> World:
+    """A job that was stopped and whose pod has not ended yet."""
+    world = placed()
+    report = slot("n", 0, card="GPU-0", sharers=(CardSharer("pod-0", evict=True),))
+    world.planner.cluster.observe_card(None, report)
+    assert isinstance(world.step(), Suspend)
+    terminate(world)
+    return world
+
+
+def stopped_by_a_person() -> World:
+    world = placed()
+    world.raw["spec"]["runPolicy"]["suspend"] = True
+    world.show()
+    terminate(world)
+    return world
+
+
+def deleted() -> World:
+    """A job that is gone, but not its pod."""
+    world = placed()
+    world.planner.cluster.forget_job("uid-1")
+    terminate(world)
+    return world
+
+
+def released() -> World:
+    """A job that a person has released while it ran."""
+    world = placed()
+    world.raw["metadata"]["annotations"][names.RELEASED] = names.REASON_RELEASED_BY_USER
+    del world.raw["metadata"]["annotations"][names.PLAN]
+    world.show()
+    return world
+
+
+def opted_out() -> World:
+    """A job that runs in a namespace which is not managed any more."""
+    world = placed()
+    world.planner.settings.observe_namespace(TEAM, Namespace("team"))
+    return world
+
+
+STAGES: dict[str, Callable[[], World]] = {
+    "in the queue": queued,
+    "planned": planned,
+    "its pod waits for a GPU": gated,
+    "the GPU is reserved": reserved,
+    "its pod is pinned": pinned,
+    "placed": placed,
+    "evicted": evicted,
+    "stopped by a person": stopped_by_a_person,
+    "deleted": deleted,
+    "released": released,
+    "opted out": opted_out,
+}
+HOLDING = ("evicted", "stopped by a person", "deleted", "released", "opted out")
+"""The stages in which no plan runs, and a pod still has its part."""
+
+
+def submit(world: World, uid: str, *, share: str = "0.5", **settings: str) -> None:
+    """A job of another team is admitted."""
+    world.planner.settings.observe_namespace(None, OTHERS)
+    raw = admitted(sharing(share, replicas=1, uid=uid, **settings)).raw
+    raw["metadata"]["namespace"] = OTHERS.name
+    world.planner.cluster.observe_job(deepcopy(raw))
+
+
+def decided(world: World) -> dict[str, Step]:
+    """What the planner does now, by the uid of the job."""
+    tick = world.planner.tick(world.moment)
+    assert not tick.failures
+    return {tracked.job.uid: step for tracked, step in tick.steps}
+
+
+def restart(world: World) -> None:
+    """Another planner takes over, which sees the same objects."""
+    old, new = world.planner, Planner()
+    for namespace in old.settings.namespaces().values():
+        new.settings.observe_namespace(None, namespace)
+    new.cluster.observe_node(None, plain_node("n", cards=2))
+    for card in old.cluster.books.cards.all():
+        new.cluster.observe_card(None, card)
+    for pod in old.cluster.books.cards.reservations():
+        new.cluster.observe_pod(None, pod)
+    for raw in world.pods.values():
+        new.cluster.observe_pod(None, parse_pod(deepcopy(raw)))
+    world.planner = new
+    if "uid-1" in old.cluster.jobs:
+        new.cluster.observe_job(deepcopy(world.raw))
+
+
+def show_reservation(world: World, **fields: Any) -> Pod:
+    """Show the pod that reserves a GPU for the first slot, with these fields; return it."""
+    pod = replace(reservation("n", 0), **fields)
+    world.planner.cluster.observe_pod(None, pod)
+    return pod

@@ -1,0 +1,73 @@
+"""G2 in random histories: no part of a card is promised twice, whatever happens to jobs."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+
+from kfext.core.ledger.claims import card_key
+from kfext.model.gpu_share import GpuShare
+from kfext.model.gpu_slots import UNITS, slot_of
+from kfext.model.pod import parse_pod
+from tests.unit.state.history import History, made
+
+
+def promised(history: History) -> dict[tuple[str, int], list[GpuShare]]:
+    """Who has a part of each slot by the objects: pods until they end, and plans before them."""
+    found: dict[tuple[str, int], list[GpuShare]] = {}
+    having = set()
+    for pod in map(parse_pod, history.pods.values()):
+        if pod.share and pod.home and not pod.finished:
+            at = next(at for name in pod.requests if (at := slot_of(name)) is not None)
+            found.setdefault((pod.home, at), []).append(pod.share)
+            having.add((pod.owner_uid, pod.replica))
+    for uid, tracked in history.planner.cluster.jobs.items():
+        plan = tracked.assumed or tracked.plan
+        if plan is None:
+            continue
+        for key, at in plan.slots.items():
+            if card_key(uid, key) in tracked.claimed and (uid, key) not in having:
+                found.setdefault((plan.assignment[key], at), []).append(plan.shares[key.type])
+    return found
+
+
+class Sharing(History):
+    """A history of small jobs, all of which share GPUs."""
+
+    def submit(self) -> None:
+        self.count += 1
+        name, fields = f"job-{self.count}", self.draw.draw(small, label="job")
+        self.put_job(made(name, uid=name, created=self.now, **{**PLAIN, **fields}).raw)
+
+
+PLAIN = {
+    **dict.fromkeys(("colocation", "network", "priority", "claim"), ""),
+    "cpu": "1",
+    "elastic": False,
+    "deadline": 0,
+    "terms": None,
+}
+small = st.fixed_dictionaries(
+    {"workers": st.integers(1, 2), "gpu": st.sampled_from(["low", "high", "high"])}
+)
+SHARING = (
+    *(Sharing.submit, Sharing.submit, Sharing.go_on, Sharing.go_on, Sharing.wait),
+    *(Sharing.delete_before_its_pods, Sharing.end_pods, Sharing.suspend, Sharing.opt_out),
+    *(Sharing.report, Sharing.lose_reservation, Sharing.change_node, Sharing.restart),
+)
+
+
+@pytest.mark.histories
+@settings(max_examples=100, deadline=None)
+@given(data=st.data(), acts=st.lists(st.sampled_from(SHARING), max_size=40))
+def test_G2_no_history_promises_a_card_twice(
+    data: st.DataObject, acts: list[Callable[[Sharing], None]]
+) -> None:
+    history = Sharing(data)
+    for act in (Sharing.submit, Sharing.submit, Sharing.go_on, *acts):
+        note(act.__name__)
+        act(history)
+        for place, shares in promised(history).items():
+            assert sum(share.units for share in shares) <= UNITS, place
+            assert sum(share.high for share in shares) <= 1, place

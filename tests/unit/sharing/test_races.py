@@ -1,0 +1,281 @@
+"""What happens to cards at a bad moment: nobody ever runs where nothing accounts for it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from kfext import names
+from kfext.core.lifecycle.steps import Pin, Unsuspend
+from kfext.model.pod import ReplicaKey
+from kfext.model.shared_gpu import CardSharer
+from kfext.state.card_steps import Reserve, Unreserve
+from tests.gpu_builders import MEMORY, plain_node, reservation, slot
+from tests.unit.sharing.stages import (
+    HOLDING,
+    STAGES,
+    bind,
+    decided,
+    gated,
+    placed,
+    planned,
+    remove,
+    renew,
+    reserved,
+    restart,
+    show_reservation,
+    submit,
+    terminate,
+)
+from tests.unit.sharing.test_path import World, started
+
+WORKER = ReplicaKey("worker", 0)
+HERE = ("n", 0)
+
+
+def started_on(world: World) -> dict[str, int]:
+    """The jobs that start now, each with its slot."""
+    steps = decided(world)
+    return {
+        uid: step.plan.slots[WORKER] for uid, step in steps.items() if isinstance(step, Unsuspend)
+    }
+
+
+def free(world: World) -> int:
+    return int(world.planner.cluster.ledger.free([names.NATIVE_GPU])[0, 0])
+
+
+def due(world: World) -> list[Reserve | Unreserve]:
+    return list(world.planner.cards.due(world.now))
+
+
+# --- who gets a card ------------------------------------------------------------------------------
+
+
+def test_jobs_that_are_decided_on_together_do_not_get_the_same_card() -> None:
+    world = planned()
+    for uid in ("uid-2", "uid-3"):
+        submit(world, uid, priority="high")
+    assert started_on(world) == {"uid-2": 1}
+
+
+HELD = {name: STAGES[name] for name in HOLDING}
+
+
+@pytest.mark.parametrize("after", [lambda world: None, restart], ids=["as it was", "a restart"])
+@pytest.mark.parametrize("made", HELD.values(), ids=HELD)
+def test_a_pod_has_its_part_until_it_has_ended(
+    made: Callable[[], World], after: Callable[[World], None]
+) -> None:
+    world = made()
+    decided(world)
+    after(world)
+    submit(world, "uid-2", priority="high")
+    submit(world, "uid-3", priority="high")
+    assert started_on(world) == {"uid-2": 1}, "the first card has a pod of high priority"
+    remove(world)
+    assert started_on(world) == {"uid-3": 0}
+
+
+def test_so_does_one_that_has_ended_but_is_not_gone() -> None:
+    world = STAGES["deleted"]()
+    submit(world, "uid-2", priority="high")
+    submit(world, "uid-3", priority="high")
+    assert started_on(world) == {"uid-2": 1}
+    world.pods["pod-0"]["status"] = {"phase": "Failed"}
+    renew(world)
+    assert started_on(world) == {"uid-3": 0}
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["stopped", "deleted"])
+def test_the_memory_of_a_pod_is_not_promised_twice(*, gone: bool) -> None:
+    most = f"{MEMORY * 3 // 4}Mi"
+    world = started(memory=most, min_share="0")
+    world.create()
+    world.reserve()
+    assert isinstance(world.step(), Pin)
+    bind(world)
+    world.reason()
+    if gone:
+        world.planner.cluster.forget_job("uid-1")
+    else:
+        card = slot("n", 0, card="GPU-0", sharers=(CardSharer("pod-0", evict=True),))
+        world.planner.cluster.observe_card(None, card)
+        world.step()
+    terminate(world)
+    submit(world, "uid-2", memory=most, min_share="0")
+    submit(world, "uid-3", memory=most, min_share="0")
+    assert started_on(world) == {"uid-2": 1}
+    remove(world)
+    assert started_on(world) == {"uid-3": 0}
+
+
+def test_a_pod_of_another_namespace_takes_nothing_from_a_job_that_it_names_as_its_owner() -> None:
+    world = placed()
+    raw = world.pods["pod-0"] | {}
+    raw["metadata"] = {**raw["metadata"], "namespace": "x", "uid": "foreign"}
+    raw["spec"] = {**raw["spec"], "nodeName": "elsewhere"}
+    world.pods["foreign"] = raw
+    world.see("foreign")
+    submit(world, "uid-2", priority="high")
+    submit(world, "uid-3", priority="high")
+    assert started_on(world) == {"uid-2": 1}
+
+
+# --- the pods that reserve cards ------------------------------------------------------------------
+
+
+def test_a_reservation_that_is_deleted_by_hand_is_made_again_before_anybody_starts() -> None:
+    world = reserved()
+    assert due(world) == []
+    world.planner.cluster.observe_pod(reservation("n", 0), None)
+    assert free(world) == 1, "the plan keeps the GPU"
+    assert world.reason() == names.REASON_WAITING_FOR_CARD
+    assert due(world) == [Reserve(HERE, ())]
+    show_reservation(world, uid="second")
+    assert world.reason() == names.REASON_WAITING_FOR_CARD, "the agent has seen the first alone"
+    world.planner.cluster.observe_card(None, slot("n", 0, card="GPU-1", reservation="second"))
+    assert isinstance(world.step(), Pin)
+
+
+ENDING = {"is being deleted": {"deleting": True}, "has ended": {"phase": "Failed"}}
+
+
+@pytest.mark.parametrize("fields", ENDING.values(), ids=ENDING)
+def test_nobody_starts_on_a_card_whose_reservation_ends(fields: dict[str, object]) -> None:
+    world = reserved()
+    pod = show_reservation(world, **fields)
+    assert world.reason() == names.REASON_WAITING_FOR_CARD
+    assert due(world) == ([] if pod.deleting else [Unreserve(HERE, pod)])
+
+
+def test_a_reservation_that_is_lost_while_a_job_runs_is_made_again_and_the_job_runs_on() -> None:
+    world = placed()
+    assert due(world) == []
+    world.planner.cluster.observe_pod(reservation("n", 0), None)
+    assert free(world) == 1
+    assert decided(world) == {}
+    assert due(world) == [Reserve(HERE, ())]
+
+
+def test_the_end_of_a_reservation_that_is_seen_late_is_not_that_of_the_next() -> None:
+    world = reserved()
+    second = show_reservation(world, uid="second")
+    world.planner.cluster.observe_card(None, slot("n", 0, card="GPU-0", reservation="second"))
+    world.planner.cluster.observe_pod(reservation("n", 0), None)
+    assert due(world) == []
+    assert isinstance(world.step(), Pin)
+    world.planner.cluster.observe_pod(second, None)
+    assert due(world) == [Reserve(HERE, ())]
+
+
+def test_a_card_is_reserved_until_the_last_pod_of_a_job_that_was_deleted_has_gone() -> None:
+    world = STAGES["deleted"]()
+    assert due(world) == []
+    remove(world)
+    assert due(world) == [Unreserve(HERE, reservation("n", 0))]
+
+
+def test_a_job_that_goes_while_its_card_is_being_reserved_leaves_nothing() -> None:
+    world = gated()
+    (step,) = due(world)
+    world.planner.cluster.forget_job("uid-1")
+    remove(world)
+    pod = show_reservation(world)
+    assert due(world) == [Unreserve(HERE, pod)]
+    world.planner.cards.finish(step, world.now, done=True)
+    world.planner.cluster.observe_pod(pod, None)
+    assert due(world) == []
+    assert free(world) == 2
+
+
+def test_what_failed_and_is_not_needed_any_more_wakes_nobody() -> None:
+    world = gated()
+    (step,) = due(world)
+    world.planner.cards.finish(step, world.now, done=False)
+    world.planner.cluster.forget_job("uid-1")
+    assert due(world) == []
+    assert world.planner.cards.next_look() == float("inf")
+
+
+def test_what_was_done_is_not_done_again_before_it_can_have_been_seen() -> None:
+    world = gated()
+    (step,) = due(world)
+    world.planner.cards.finish(step, world.now, done=True)
+    assert due(world) == []
+    assert world.planner.cards.next_look() == world.now + 1
+    world.now += 1
+    assert due(world) == [step], "nothing came of it"
+
+
+# --- what agents report, and nodes ----------------------------------------------------------------
+
+
+def test_a_slot_that_is_not_reported_any_more_gets_nobody_and_stops_nobody() -> None:
+    world = placed()
+    for number in range(2):
+        world.planner.cluster.observe_card(slot("n", number), None)
+    submit(world, "uid-2", min_share="0")
+    assert decided(world) == {}
+    world.planner.cluster.observe_card(None, slot("n", 0, card="GPU-0"))
+    assert started_on(world) == {"uid-2": 0}
+
+
+def test_pods_wait_while_their_slot_is_not_reported() -> None:
+    world = reserved()
+    world.planner.cluster.observe_card(slot("n", 0), None)
+    assert not isinstance(world.step(), Pin)
+
+
+def test_a_node_that_goes_and_comes_back_has_the_same_cards_taken() -> None:
+    world = placed()
+    node = plain_node("n", cards=2)
+    before = world.planner.cluster.ledger.claims()
+    world.planner.cluster.observe_node(node, None)
+    submit(world, "uid-2", priority="high")
+    submit(world, "uid-3", priority="high")
+    assert decided(world) == {}
+    assert due(world) == []
+    world.planner.cluster.observe_node(None, node)
+    assert started_on(world) == {"uid-2": 1}
+    after = world.planner.cluster.ledger.claims()
+    assert before.items() <= after.items()
+
+
+def test_nothing_is_reserved_on_a_node_that_is_gone() -> None:
+    world = planned()
+    node = plain_node("n", cards=2)
+    (step,) = due(world)
+    world.planner.cards.finish(step, world.now, done=False)
+    world.planner.cluster.observe_node(node, None)
+    assert due(world) == []
+    assert world.planner.cards.next_look() == float("inf")
+    world.planner.cluster.observe_node(None, node)
+    decided(world)
+    assert due(world) == [step]
+
+
+# --- a gang ---------------------------------------------------------------------------------------
+
+
+def test_a_pod_that_replaces_a_lost_one_gets_the_slot_of_that_one() -> None:
+    world = started(2, priority="high")
+    for index in range(2):
+        assert not world.create(index)
+    world.reserve()
+    assert isinstance(world.step(), Pin)
+    for index in range(2):
+        bind(world, index)
+    assert world.reason() == names.REASON_PLACED
+    remove(world, 1)
+    assert due(world) == [], "the plan keeps the card"
+    submit(world, "uid-2", priority="high")
+    assert decided(world) == {}
+    assert not world.create(1)
+    requests = world.pods["pod-1"]["spec"]["containers"][0]["resources"]["requests"]
+    (tracked,) = [one for one in world.planner.cluster.jobs.values() if one.job.uid == "uid-1"]
+    assert tracked.plan is not None
+    assert requests == {f"kfext.dev/gpu-{tracked.plan.slots[replace(WORKER, index=1)]}": "50"}
+    step = decided(world)["uid-1"]
+    assert isinstance(step, Pin)
+    assert [(pod.uid, node) for pod, node in step.pins] == [("pod-1", "n")]

@@ -1,0 +1,120 @@
+"""A planner that is made from a snapshot, or from the objects, goes on where jobs share GPUs."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from kfext import names
+from kfext.cli.anonymize import anonymized
+from kfext.cli.forecast import STARTS, WAITS, Forecast
+from kfext.core.lifecycle.steps import Step, Unsuspend, Wait
+from kfext.errors import UserError
+from kfext.kube.snapshot_file import encode_snapshot, read_snapshot_file
+from kfext.model.snapshot import Snapshot
+from kfext.state.outlook import Outlook, outlooks
+from kfext.state.recording import planner_of, snapshot_of
+from tests.gpu_builders import sharing
+from tests.unit.sharing.stages import STAGES, decided, placed, restart, submit
+from tests.unit.sharing.test_path import World
+
+
+def taken(world: World) -> Snapshot:
+    """A snapshot that went through a file."""
+    content = encode_snapshot(snapshot_of(world.planner, world.moment), taken=world.now)
+    return read_snapshot_file(content, name="snapshot").snapshot
+
+
+@pytest.mark.parametrize("made", STAGES.values(), ids=STAGES)
+def test_a_planner_from_a_snapshot_decides_the_same(made: Callable[[], World]) -> None:
+    world = made()
+    copied = made()
+    copied.planner = planner_of(taken(world), world.moment)
+    for one in (world, copied):
+        submit(one, "uid-high", priority="high")
+        submit(one, "uid-low", min_share="0")
+        submit(one, "uid-whole", share="1", priority="high")
+    assert outlooks(copied.planner, world.moment) == outlooks(world.planner, world.moment)
+    ledgers = [one.planner.cluster.ledger.claims() for one in (copied, world)]
+    assert ledgers[0] == ledgers[1]
+
+
+@pytest.mark.parametrize("made", STAGES.values(), ids=STAGES)
+def test_so_does_one_from_a_snapshot_without_names(made: Callable[[], World]) -> None:
+    world = made()
+    submit(world, "uid-high", priority="high")
+    submit(world, "uid-low", min_share="0")
+    anonymous = anonymized(taken(world))
+    copied = outlooks(planner_of(anonymous, world.moment), world.moment)
+    known = outlooks(world.planner, world.moment)
+    assert _outcomes(copied.values()) == _outcomes(known.values())
+
+
+def _outcomes(found: Iterable[Outlook]) -> list[str]:
+    """What becomes of each job, without the names in it."""
+    steps = ((one.step, one.ahead) for one in found)
+    return sorted(
+        f"{type(step).__name__} {ahead} {_slots(step)} {_reason(step)}" for step, ahead in steps
+    )
+
+
+def _slots(step: Step) -> list[int]:
+    return sorted(step.plan.slots.values()) if isinstance(step, Unsuspend) else []
+
+
+def _reason(step: Step) -> str:
+    return step.verdict.reason if isinstance(step, Wait) and step.verdict else ""
+
+
+@pytest.mark.parametrize("made", STAGES.values(), ids=STAGES)
+def test_a_controller_that_starts_finds_everything_in_the_objects(
+    made: Callable[[], World],
+) -> None:
+    world = made()
+    decided(world)
+    before = world.planner
+    restart(world)
+    decided(world)
+    after = world.planner
+    assert after.cluster.ledger.claims() == before.cluster.ledger.claims()
+    assert after.cluster.books.cards.wanted() == before.cluster.books.cards.wanted()
+    assert list(after.cards.due(world.now)) == list(before.cards.due(world.now))
+
+
+@pytest.mark.parametrize("made", STAGES.values(), ids=STAGES)
+def test_it_decides_the_same_then(made: Callable[[], World]) -> None:
+    world, successor = made(), made()
+    restart(successor)
+    assert outlooks(successor.planner, world.moment) == outlooks(world.planner, world.moment)
+
+
+def asked(share: str, *, replicas: int = 1, **settings: str) -> Any:
+    """A job as a person writes it."""
+    raw = sharing(share, replicas=replicas, **settings).raw
+    raw["metadata"] = {
+        "name": "asked",
+        "namespace": "team",
+        "annotations": raw["metadata"]["annotations"],
+    }
+    return raw
+
+
+ASKED: dict[str, tuple[Any, str]] = {
+    "a part beside the job that runs": (asked("0.5", min_share="0"), STARTS),
+    "a part of the other card": (asked("0.6", min_share="0"), STARTS),
+    "high priority, on the other card": (asked("0.5", priority="high"), STARTS),
+    "two cards, one of which has a high job": (asked("0.5", replicas=2, priority="high"), WAITS),
+    "a whole card, of which one is left": (asked("1"), STARTS),
+}
+
+
+@pytest.mark.parametrize(("raw", "want"), ASKED.values(), ids=ASKED)
+def test_plan_answers_for_parts_of_gpus(raw: Any, want: str) -> None:
+    world = placed()
+    found = Forecast(taken(world), now=world.now).submit(raw, home="team")
+    assert (found.outcome, set(found.nodes.values())) == (want, {"n"} if want == STARTS else set())
+
+
+def test_plan_refuses_what_admission_refuses() -> None:
+    with pytest.raises(UserError, match=names.GPU_SHARE):
+        Forecast(taken(placed()), now=1000.0).submit(asked("0.5", replicas=2), home="team")
