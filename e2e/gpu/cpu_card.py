@@ -20,6 +20,8 @@ ASK, DONE, WORK, NO_WORK = b"a", b"d", b"w", b"n"
 """From a client: it wants the card for a kernel; the kernel has ended; it has kernels to run from
 now on; it has none any more."""
 GRANT = b"g"
+LATE_SECONDS = 0.02
+"""After that, what a gate of 5 ms had let through is over: two micro-steps, and some delay."""
 REPORT = b"r"
 """From anybody: what it has counted, in JSON."""
 
@@ -28,7 +30,8 @@ REPORT = b"r"
 class Client:
     """A process on the card. `has_work`: also while it waits for its turn.
 
-    `kernels`, `beside`: how many it has begun, and how many of them while another one had work.
+    `kernels`, `beside`: how many it has begun, and how many of them while another one had work;
+    `late`: when another one had had work for more than LATE_SECONDS.
     """
 
     name: str
@@ -36,8 +39,10 @@ class Client:
     has_work: bool = False
     kernels: int = 0
     beside: int = 0
+    late: int = 0
     seconds: float = 0.0
     since: float = 0.0
+    works_since: float = 0.0
 
 
 class CpuCard:
@@ -88,7 +93,7 @@ class CpuCard:
         elif message == DONE:
             self._release(client)
         else:
-            client.has_work = message == WORK
+            client.has_work, client.works_since = message == WORK, monotonic()
 
     def _grant(self) -> None:
         """Give the card to the client that has waited for longest, if it is free."""
@@ -100,10 +105,11 @@ class CpuCard:
             except OSError:
                 continue  # it was killed, as its end will show
             client.kernels += 1
-            client.beside += any(
-                other.has_work for other in self._clients.values() if other is not client
-            )
             client.since = monotonic()
+            others = (one for one in self._clients.values() if one is not client and one.has_work)
+            since = min((one.works_since for one in others), default=client.since)
+            client.beside += since < client.since
+            client.late += client.since - since > LATE_SECONDS
             self._holder = number
 
     def _release(self, client: Client) -> None:
@@ -124,7 +130,7 @@ class CpuCard:
             self._release(client)
 
     def _report(self) -> dict[str, object]:
-        counted = ("name", "kernels", "beside", "seconds")
+        counted = ("name", "kernels", "beside", "late", "seconds")
         clients = [*self._gone, *self._clients.values()]
         shown = [{name: getattr(one, name) for name in counted} for one in clients]
         return {"seconds": monotonic() - self._began, "clients": shown}

@@ -48,10 +48,10 @@ def unreserved(bed: Testbed) -> None:
     until(lambda: not reservations(bed), what="all cards are given back")
 
 
-def beside(node: Node, uuid: str, name: str) -> float:
-    """Return the part of its kernels that a job began while another had work on the card."""
+def late(node: Node, uuid: str, name: str) -> float:
+    """Return the part of its kernels that a job began long after another had come to the card."""
     client = counted(node, uuid)[name]
-    return float(client["beside"]) / int(client["kernels"])
+    return float(client["late"]) / int(client["kernels"])
 
 
 def share_one_card(team: Team, node: Node, *, isolation: str = "auto") -> Object:
@@ -80,13 +80,13 @@ def test_low_priority_gives_way_on_a_card_that_is_accounted_for_and_given_back(
     status = share_one_card(team, node)["status"]
     assert status["healthy"]
     assert {one["priority"] for one in status["sharers"]} == {"high", "low"}
-    assert beside(node, status["card"], "low") <= 0.01
+    assert late(node, status["card"], "low") <= 0.01
     unreserved(team.bed)
 
 
 def test_without_the_gate_they_take_turns(team: Team, node: Node) -> None:
     status = share_one_card(team, node, isolation="none")["status"]
-    assert beside(node, status["card"], "low") >= 0.4
+    assert late(node, status["card"], "low") >= 0.4
     unreserved(team.bed)
 
 

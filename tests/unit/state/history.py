@@ -403,7 +403,8 @@ class History:
             case "busy":
                 self._report(place, busy=400)
             case _:
-                self._report(place, evicted=frozenset(self.pods))
+                sharers = tuple(CardSharer(uid, evict=True) for uid in sorted(self.pods))
+                self._report(place, sharers=sharers)
 
     def lose_reservation(self) -> None:
         """A person deletes a pod that reserves a GPU."""
