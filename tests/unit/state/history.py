@@ -33,6 +33,7 @@ from kfext.model.pod import Pod, parse_pod
 from kfext.model.policy import parse_policy
 from kfext.model.priority import PriorityClass
 from kfext.model.quota import Quota, parse_quota
+from kfext.model.shared_gpu import CardSharer
 from kfext.model.volume import StorageClass, Volume, VolumeClaim
 from kfext.state.card_steps import Unreserve
 from kfext.state.planner import Planner
