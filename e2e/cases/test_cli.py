@@ -188,7 +188,7 @@ def test_who_lacks_rights_is_told_which(space: Space) -> None:
     assert plan.returncode == 1
     assert "you need the right to list in the whole cluster: pytorchjobs, tfjobs" in plan.stderr
     assert "nodes, persistentvolumeclaims, persistentvolumes, pods, priorityclasses" in plan.stderr
-    assert "resourcequotas, storageclasses, trainingpolicies" in plan.stderr
+    assert "resourcequotas, sharedgpus, storageclasses, trainingpolicies" in plan.stderr
     queue = kfext(space, "queue", user="ann")
     assert queue.stderr.startswith("error: you may not list pytorchjobs in namespace")
     assert plan.stdout == queue.stdout == ""

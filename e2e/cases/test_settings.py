@@ -32,15 +32,11 @@ MALFORMED = {
     "gpu-priority.master": ["highest"],
     "gpu-limit": ["0", "2", "0,5"],
     "gpu-limit.chief": ["all"],
+    "gpu-loss-budget": ["0", "1"],
+    "gpu-min-share": ["1"],
+    "gpu-isolation": ["mps"],
 }
-WELL_FORMED = {
-    "migrate": "checkpointed",
-    "metrics": "push",
-    "gpu-share": "0.5",
-    "gpu-memory.worker": "8Gi",
-    "gpu-priority": "high",
-    "gpu-limit": "1",
-}
+WELL_FORMED = {"migrate": "checkpointed", "metrics": "push"}
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +74,14 @@ def test_a_limit_below_its_share_is_refused(shared: Space) -> None:
     answer = shared.try_submit(workers("bad", 2, annotations=both))
     assert answer.status == 422
     assert "the share" in answer.message
+
+
+def test_a_job_that_cannot_share_gpus_as_it_is_is_refused_with_the_reason(shared: Space) -> None:
+    wish = {"kfext.dev/gpu-share": "0.5"}
+    answer = shared.try_submit(workers("bad", 2, annotations=wish))
+    assert answer.status == 422
+    assert "kfext.dev/gpu-share: the job has no GPUs" in answer.message
+    assert shared.kube.find(shared.path("pytorchjobs", "bad")) is None
 
 
 def test_all_malformed_settings_are_named_at_once(shared: Space) -> None:
@@ -131,7 +135,11 @@ def test_a_malformed_annotation_of_the_namespace_is_ignored_with_a_warning_on_ev
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [(key, next(v for v in values if v.strip())) for key, values in MALFORMED.items()],
+    [
+        (key, next(v for v in values if v.strip()))
+        for key, values in MALFORMED.items()
+        if not key.startswith("gpu-")  # only a job itself has those
+    ],
 )
 def test_a_malformed_setting_of_a_policy_is_refused_by_the_schema(
     shared: Space, key: str, value: str
