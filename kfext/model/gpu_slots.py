@@ -7,6 +7,7 @@ controllers, or one that has forgotten, make the same pod.
 import hashlib
 from collections.abc import Iterable
 
+from kfext.model.quantity import Resources
 from kfext.names import DOMAIN
 
 UNITS = 100
@@ -37,6 +38,16 @@ def slot_in(written: str) -> int | None:
 def has_part(requests: Iterable[str]) -> bool:
     """Return whether time of a slot is among the resources that a pod requests."""
     return any(slot_of(name) is not None for name in requests)
+
+
+def parts_in(requests: Resources) -> dict[int, int]:
+    """Return the units that a pod requests, by slot."""
+    return {slot: n for name, n in requests.items() if (slot := slot_of(name)) is not None}
+
+
+def without_parts(requests: Resources) -> dict[str, int]:
+    """Return what a pod requests beside time of slots."""
+    return {name: n for name, n in requests.items() if slot_of(name) is None}
 
 
 def reservation_of(node: str, slot: int) -> str:

@@ -19,7 +19,7 @@ from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.situation import CardPart, CardView
 from kfext.model.constraints import Toleration
-from kfext.model.gpu_slots import MOST_SLOTS, resource_of, slot_of
+from kfext.model.gpu_slots import MOST_SLOTS, parts_in, resource_of
 from kfext.model.node import Node
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod
@@ -208,7 +208,7 @@ def without_cards(node: Node) -> Node:
 
 def _part_claim(pod: Pod) -> Claim | None:
     """Return what a pod has of a GPU beside its time, None before it is pinned or after its end."""
-    slots = [slot for name in pod.requests if (slot := slot_of(name)) is not None]
+    slots = list(parts_in(pod.requests))
     if pod.share is None or pod.finished or not pod.home or len(slots) != 1:
         return None
     taken = dict(taken_by(pod.share.need, slots[0]))

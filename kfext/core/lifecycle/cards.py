@@ -7,7 +7,7 @@ from kfext.core.lifecycle.patience import suspend
 from kfext.core.lifecycle.situation import CardPart, Situation
 from kfext.core.lifecycle.steps import DeleteUnbound, Step, Ungate, Wait
 from kfext.core.words import listed, pods
-from kfext.model.gpu_slots import has_part, slot_of
+from kfext.model.gpu_slots import has_part, parts_in
 from kfext.model.job_state import EXCLUDED_SECONDS
 from kfext.model.pod import Pod
 from kfext.model.shared_gpu import Place
@@ -107,10 +107,9 @@ def _as_planned(situation: Situation, pod: Pod) -> bool:
     plan = situation.plan
     if plan is None or pod.replica is None:
         return True
-    found = {slot: n for name, n in pod.requests.items() if (slot := slot_of(name)) is not None}
     slot = plan.slots.get(pod.replica)
     wanted = {} if slot is None else {slot: plan.shares[pod.replica.type].units}
-    return found == wanted
+    return parts_in(pod.requests) == wanted
 
 
 def _back_to_queue(

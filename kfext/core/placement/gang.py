@@ -10,7 +10,7 @@ from kfext.core.ledger.columns import LARGEST
 from kfext.model.constraints import Constraints
 from kfext.model.gang_terms import Exclusive
 from kfext.model.gpu_share import CardNeed
-from kfext.model.gpu_slots import slot_of
+from kfext.model.gpu_slots import parts_in, without_parts
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.quantity import Resources
@@ -172,12 +172,9 @@ def members_of(job: TrainingJob, pods: Iterable[Pod] = ()) -> list[Member]:
 
 def _of_slot(requests: Resources, need: CardNeed) -> tuple[Resources, CardNeed | None]:
     """Return what a pod needs that has its slot already: it can go where that one will do."""
-    units = {
-        slot: number for name, number in requests.items() if (slot := slot_of(name)) is not None
-    }
+    units = parts_in(requests)
     if not units:
         return requests, None  # the webhook missed it, so it takes a whole GPU
     slot, number = next(iter(units.items()))
     fixed = replace(need, units=number, slot=slot)
-    others = {name: number for name, number in requests.items() if slot_of(name) is None}
-    return {**others, fixed.name: 1}, fixed
+    return {**without_parts(requests), fixed.name: 1}, fixed

@@ -10,7 +10,7 @@ from kfext import names
 from kfext.core.settings.gpu_values import AUTO, HIGH, LOW, NONE, of_type
 from kfext.core.settings.of_job import gpu_settings_of
 from kfext.model.gpu_share import CardNeed, GpuShare, counted, name_of
-from kfext.model.gpu_slots import UNITS, has_part, slot_of
+from kfext.model.gpu_slots import UNITS, has_part, without_parts
 from kfext.model.job import TrainingJob
 from kfext.model.plan import Plan
 from kfext.model.quantity import Resources
@@ -72,8 +72,7 @@ def as_template(requests: Resources) -> Resources:
     """Return the requests of a pod as its template states them: one GPU instead of a part of it."""
     if not has_part(requests):
         return requests
-    others = {name: number for name, number in requests.items() if slot_of(name) is None}
-    return {**others, NATIVE_GPU: 1}
+    return {**without_parts(requests), NATIVE_GPU: 1}
 
 
 def share_of(settings: Mapping[str, Any], type_: str) -> GpuShare | None:
