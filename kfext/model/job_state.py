@@ -6,9 +6,9 @@ A state names the uid of its job, like a plan: one that was copied with a manife
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 from kfext.model.bounds import MOST_PORTS
 from kfext.model.cpu_state import CpuState, cut, decode_cpu
@@ -110,6 +110,11 @@ class JobState:
         """
         longest = EXCLUDED_SECONDS + ROUNDING
         return tuple(node for node, until in self.excluded.items() if 0 < until - now <= longest)
+
+    def excluding(self, nodes: Iterable[str], *, now: float) -> Self:
+        """Return the state in which nodes are out of the question for some time from now on."""
+        ends = dict.fromkeys(nodes, now + EXCLUDED_SECONDS)
+        return replace(self, excluded={**self.excluded, **ends})
 
     def encode(self, *, job_uid: str) -> str:
         """Return compact JSON of the fields that are not 0 or empty, within LIMIT bytes."""

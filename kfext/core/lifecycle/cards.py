@@ -8,7 +8,6 @@ from kfext.core.lifecycle.situation import CardPart, Situation
 from kfext.core.lifecycle.steps import DeleteUnbound, Step, Ungate, Wait
 from kfext.core.words import listed, pods
 from kfext.model.gpu_slots import has_part, parts_in
-from kfext.model.job_state import EXCLUDED_SECONDS
 from kfext.model.pod import Pod
 from kfext.model.shared_gpu import Place
 from kfext.model.verdict import Verdict
@@ -117,9 +116,8 @@ def _back_to_queue(
 ) -> Step:
     """Suspend a job for some time; it is not placed on the nodes of some slots for a while."""
     state = situation.after_strike(verdict.reason, verdict.message)
-    until = situation.now + EXCLUDED_SECONDS
-    excluded = {**state.excluded, **{node: until for node, _ in shunned}}
-    return suspend(situation, replace(state, excluded=excluded))
+    nodes = (node for node, _ in shunned)
+    return suspend(situation, state.excluding(nodes, now=situation.now))
 
 
 def _named(places: Iterable[Place]) -> str:

@@ -7,7 +7,7 @@ from kfext.core.lifecycle.situation import Situation, generation_of, queued_sinc
 from kfext.core.lifecycle.steps import Release, SaveState, Step, Suspend, Wait
 from kfext.core.observed import observed
 from kfext.model.job import TrainingJob
-from kfext.model.job_state import EXCLUDED_SECONDS, JobState
+from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
@@ -53,9 +53,8 @@ def give_up(situation: Situation, late: Verdict, *, stuck: tuple[Pod, ...] = ())
     """
     state = situation.after_strike(late.reason, late.message)
     if situation.never_released:
-        until = situation.now + EXCLUDED_SECONDS
-        nodes = {pod.pinned_to: until for pod in stuck if pod.pinned_to}
-        state = replace(state, excluded={**state.excluded, **nodes})
+        nodes = (pod.pinned_to for pod in stuck if pod.pinned_to)
+        state = state.excluding(nodes, now=situation.now)
         if late.reason in FORESEEN:
             state = replace(state, retry_at=0.0)
         return suspend(situation, state)

@@ -24,7 +24,6 @@ from kfext.core.lifecycle.unhosted import never_created, on_two_networks, starte
 from kfext.core.placement.gang import members_of, present
 from kfext.core.placement.place import place, still_fits
 from kfext.core.words import listed, pods
-from kfext.model.job_state import EXCLUDED_SECONDS
 from kfext.model.plan import NO_SLOTS, Plan
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.verdict import Verdict
@@ -202,8 +201,7 @@ def _unbound(
     state = after_strike(situation, late, limit=situation.placement.bind_timeout)
     if state.strikes >= STRIKES and not (situation.never_released and situation.job.kueue_managed):
         return give_up(situation, late, stuck=stuck)
-    until = situation.now + EXCLUDED_SECONDS
     # The other members of a required job can only go where some already run.
     kept = homes if situation.never_released else ()
-    nodes = {pod.pinned_to: until for pod in stuck if pod.pinned_to and pod.pinned_to not in kept}
-    return DeleteUnbound(stuck, replace(state, excluded={**state.excluded, **nodes}))
+    nodes = [pod.pinned_to for pod in stuck if pod.pinned_to and pod.pinned_to not in kept]
+    return DeleteUnbound(stuck, state.excluding(nodes, now=situation.now))
