@@ -35,10 +35,15 @@ class Steps:
     def take(self, position: Position) -> Step | None:
         """Take in the position of a line with a measure; return its step, None if not stated."""
         found = self._step(position)
-        if found is not None:
-            if self._last is not None and found.number < self._last.number:
+        before = self._last
+        if found is None:
+            return None
+        if before is not None:
+            if found.number < before.number:
                 self.restarts += 1
-            self._last = found
+            elif found.number == before.number and found.total is None:
+                found = before  # a summary of the last step, say
+        self._last = found
         return found
 
     def _step(self, position: Position) -> Step | None:

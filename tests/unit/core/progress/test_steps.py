@@ -22,6 +22,14 @@ def steps_of(*lines: str) -> list[Step | None]:
 CASES: dict[str, tuple[list[str], list[Step | None]]] = {
     "of the training": (["step 10 loss 1", "step 20 loss 1"], [Step(10), Step(20)]),
     "with a total": (["Step 10/100, loss: 1"], [Step(10, 100)]),
+    "of a summary that repeats the last": (
+        ["step 99/100 loss 2", "step 100/100 loss 1", '{"loss": 1, "step": 100}'],
+        [Step(99, 100), Step(100, 100), Step(100, 100)],
+    ),
+    "with a total no more": (
+        ["step 10/100 loss 1", "step 11 loss 1", "step 5 loss 1"],
+        [Step(10, 100), Step(11), Step(5)],
+    ),
     "none": (["loss: 1"], [None]),
     "epochs alone": (["[Epoch 3/10] loss: 1"], [Step(3, 10)]),
     "epochs from zero": (["Epoch 0 loss 1", "Epoch 1 loss 1"], [Step(1), Step(2)]),
