@@ -10,18 +10,21 @@ from kfext.model.cpu_use import CpuUse
 _LEAST_CPU = 4.0
 """Core-seconds after which the CPU of a step is known."""
 _KEPT = 16
-"""Reports of steps among which the one at the time of a measurement is looked for."""
+"""Reports of steps, and measurements, among which those of the same time are looked for."""
 
 
 class Work:
     """Follows one job from when its use is known and it shows a step; again if steps go back.
 
-    CPU is measured some seconds before it is known, so it is compared with the step of that time.
+    CPU is measured some seconds before it is known, so it is compared with the step of that time:
+    the newest measurement that is no later than the last step shown, since on some nodes each one
+    is a little later.
     """
 
     def __init__(self) -> None:
         self._cpu = 0.0
         self._measured: dict[str, float] = {}
+        self._used: deque[tuple[float, float]] = deque(maxlen=_KEPT)
         self._steps: deque[tuple[float, int]] = deque(maxlen=_KEPT)
         self._from: tuple[float, float] | None = None
         self._each = math.inf
@@ -33,6 +36,7 @@ class Work:
             self._cpu += use.cores * (use.at - before)
         if before is None or use.at > before:
             self._measured[pod] = use.at
+            self._used.append((max(self._measured.values()), self._cpu))
 
     def take(self, progress: Progress) -> None:
         """Take in how far a job is."""
@@ -43,14 +47,14 @@ class Work:
             self._from = None
         if not self._steps or progress.at > self._steps[-1][0]:
             self._steps.append((progress.at, progress.step))
-        step = self._step_at(max(self._measured.values(), default=-math.inf))
-        if step is None:
+        newest = self._newest()
+        if newest is None:
             return
         if self._from is None:
-            self._from = (step, self._cpu)
-        first, cpu = self._from
-        if step > first and self._cpu - cpu >= _LEAST_CPU:
-            self._each = (self._cpu - cpu) / (step - first)
+            self._from = newest
+        (step, cpu), (first, before) = newest, self._from
+        if step > first and cpu - before >= _LEAST_CPU:
+            self._each = (cpu - before) / (step - first)
 
     def left(self, progress: Progress) -> float | None:
         """Return the core-seconds to the end of a job, infinite while that is not known yet.
@@ -61,6 +65,14 @@ class Work:
             return None
         steps = max(0, progress.total - progress.step)
         return steps * self._each if steps else 0.0
+
+    def _newest(self) -> tuple[float, float] | None:
+        """Return the step at the newest measurement for which it is known, and the CPU by then."""
+        for at, cpu in reversed(self._used):
+            step = self._step_at(at)
+            if step is not None:
+                return step, cpu
+        return None
 
     def _step_at(self, at: float) -> float | None:
         """Return the step, and a part of the next one, at a time; None if that is not known."""

@@ -70,6 +70,15 @@ def test_a_share_that_falls_does_not_make_steps_dearer() -> None:
     assert work.left(at(0)) == pytest.approx(50.0, rel=0.05)
 
 
+@pytest.mark.parametrize("later", [-12.0, 0.0, 3.0, 12.0])
+def test_it_does_not_matter_how_much_later_than_a_step_the_use_is_measured(later: float) -> None:
+    work = Work()
+    for part in range(6):
+        measured(work, 0.5, 30.0 * part + later)
+        work.take(at(100 * part, 30.0 * part))
+    assert work.left(at(500)) == pytest.approx(75.0)
+
+
 def test_the_use_of_all_pods_counts_and_each_measurement_once() -> None:
     work = Work()
     for part in range(3):
