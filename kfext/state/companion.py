@@ -17,7 +17,7 @@ from kfext.core.companion.registry import POLICIES
 from kfext.core.companion.restoring import is_resized, restoring
 from kfext.core.companion.shown import Shown
 from kfext.core.companion.signals import JobSignal, Signals
-from kfext.core.companion.trial import begin_trial
+from kfext.core.companion.trial import WINDOWS_BEFORE, begin_trial
 from kfext.core.lifecycle.steps import Resize, Step
 from kfext.core.settings.resolve import Settings
 from kfext.model.moment import Moment
@@ -144,7 +144,7 @@ class Companion:
             try:
                 company = here.company
                 for job in group:
-                    self._jobs.by_uid[job.uid].meet(company, now=now)
+                    self._jobs.by_uid[job.uid].meet(company)
                 back = list(self._give_back(here, now))
                 begun += back
                 touched = {one.tracked.job.uid for one, _ in back}
@@ -153,12 +153,15 @@ class Companion:
                 for policy in POLICIES:
                     proposals += self._advised(policy, here, due[policy.name])
                 open_to = [one for one in proposals if one.job not in touched]
-                chosen = arbitrate((one for one in open_to if self._ripe(one, now)), here)
+                ripe = [one for one in open_to if self._ripe(one)]
+                early = {one.job for one in open_to} - {one.job for one in ripe}
+                chosen = arbitrate(ripe, here)
                 most = max(0, MOST_BEGUN - len(begun))
                 begun += [self._begin(proposal, here) for proposal in chosen.act[:most]]
                 would = {one.job: one for one in chosen.observe}
                 for job in group:
                     decided = any(job.uid in of for of in due.values())
+                    self._jobs.by_uid[job.uid].early = job.uid in early
                     self._show(job, here, would.get(job.uid), decided=decided, now=now)
             except Exception as error:
                 self.failures.append((self._jobs.by_uid[group[0].uid].tracked, error))
@@ -216,7 +219,7 @@ class Companion:
             elif not one.chosen and one.operation is None and not is_resized(job, here):
                 yield one, self._operations.forget(one)
 
-    def _ripe(self, proposal: Proposal, now: float) -> bool:
+    def _ripe(self, proposal: Proposal) -> bool:
         """Return whether enough has been seen to tell later what a proposal has brought.
 
         What is given back need not show a gain, so it never waits.
@@ -224,7 +227,7 @@ class Companion:
         if proposal.measure is None:
             return True
         served = self._jobs.by_uid[proposal.serves].history.of(proposal.measure)
-        return bool(served) and not self._jobs.by_uid[proposal.job].fresh(now)
+        return proposal.expected is not None or len(served) >= WINDOWS_BEFORE
 
     def _begin(self, proposal: Proposal, here: Signals) -> tuple[WatchedJob, Resize | None]:
         one = self._jobs.by_uid[proposal.job]

@@ -32,7 +32,10 @@ def shown_of(
         _resized(watched, job, signals),
     )
     if verdict is None and watched.chosen:
-        if watched.shown is None or (decided and not resized):
+        if watched.early and not resized:
+            message = "too little has been seen of it yet to judge later what a change has brought"
+            verdict = Verdict(names.REASON_TOO_EARLY, message)
+        elif watched.shown is None or (decided and not resized):
             verdict = Verdict(names.REASON_NOTHING_TO_MOVE, "no change is worth a write")
         else:
             verdict = watched.shown.verdict

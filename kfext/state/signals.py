@@ -50,6 +50,7 @@ def job_signal(
     uses: Uses,
     *,
     in_flight: bool,
+    settling: bool = False,
     left: float | None = None,
 ) -> JobSignal:
     """Return the signal of a job; `pods` are all of its pods. No policy looks at an unfit job.
@@ -68,6 +69,7 @@ def job_signal(
         policies={} if watched.unfit else watched.chosen,
         rests=frozenset(state.rests),
         in_flight=in_flight,
+        settling=settling,
         state=(reported.state if reported else None) or GrowthState.NEW,
         growth=reported.growth if reported else None,
         rate=watched.history.rate,

@@ -10,7 +10,6 @@ from kfext.core.companion.operation import Operation
 from kfext.core.companion.shown import Shown
 from kfext.core.companion.trial import Trial
 from kfext.core.companion.work import Work
-from kfext.core.progress.followed import INTERVAL
 from kfext.core.progress.reported import Reported
 from kfext.model.backoff import exponential_backoff
 from kfext.model.pod import Pod
@@ -19,8 +18,6 @@ from kfext.model.verdict import Verdict
 from kfext.state.tracked_job import TrackedJob
 from kfext.state.uses import Uses
 
-_FRESH_SECONDS = 2 * INTERVAL
-"""How long nothing is taken from a job at first, also after a restart of the controller."""
 _EARLY_SECONDS = 120.0
 """How long a job may print nothing before it counts as one that does not show how far it is."""
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 30.0, 300.0
@@ -55,13 +52,13 @@ class Pause:
 class WatchedJob:
     """What the companion knows of a job.
 
-    `since`: since when the same pods have been on its nodes, as far as jobs that opted in have any.
     `began`: when the controller began to follow it. `work`: what its steps take.
     `peak`: the most that it was seen to use on a node, in millicores.
-    `company`: the uids and the limits of those pods.
+    `company`: the uids and the limits of the pods on its nodes, of jobs that opted in.
     `chosen`: the policies that the user and the administrator allow.
     `unfit`: why none of them looks at the job, empty if they do.
     `stood_down`: by policy, why it leaves the job alone for now, empty if it does not.
+    `early`: whether a policy would take something from it, but has not seen enough of it yet.
     `pause`: after a failure, None if nothing has failed since the last success.
     `refused`: why, until something succeeds. `undo`: the policy whose sizes were not all written
         or set, and why: they are to be restored.
@@ -69,8 +66,7 @@ class WatchedJob:
     """
 
     tracked: TrackedJob
-    since: float
-    began: float = 0.0
+    began: float
     work: Work = field(default_factory=Work)
     peak: int = 0
     history: History = field(default_factory=History)
@@ -81,6 +77,7 @@ class WatchedJob:
     unfit: str = ""
     stood_down: dict[str, str] = field(default_factory=dict)
     company: frozenset[tuple[str, int | None]] = frozenset()
+    early: bool = False
     pause: Pause | None = None
     refused: Verdict | None = None
     undo: tuple[str, Verdict] | None = None
@@ -94,7 +91,7 @@ class WatchedJob:
         pause = exponential_backoff(failures, first=_PAUSE_SECONDS, longest=_LONGEST_PAUSE_SECONDS)
         self.pause = Pause(now + pause, failures, changes, lasting=lasting, restoring=restoring)
 
-    def meet(self, company: frozenset[tuple[str, int | None]], *, now: float) -> None:
+    def meet(self, company: frozenset[tuple[str, int | None]]) -> None:
         """Take in which pods share its nodes: figures from before a change compare with none after.
 
         Other pods end a trial, as nobody can tell any more what it has brought.
@@ -102,7 +99,7 @@ class WatchedJob:
         if company == self.company:
             return
         if {uid for uid, _ in company} != {uid for uid, _ in self.company}:
-            self.since, self.trial = now, None
+            self.trial = None
             if self.operation is not None:
                 self.operation.trial = None
         self.history.forget()
@@ -114,16 +111,12 @@ class WatchedJob:
             return math.inf if now - self.began < _EARLY_SECONDS else None
         return self.work.left(reported.progress)
 
-    def fresh(self, now: float) -> bool:
-        """Return whether too little has been seen of it to take anything from it."""
-        return now - self.since < _FRESH_SECONDS
-
 
 def watch(tracked: TrackedJob, now: float) -> WatchedJob:
     """Begin to watch a job; what it lost before counts on."""
     noted = tracked.state.cpu
     budget = Budget(noted.used, noted.lost, noted.lent, noted.borrowed)
-    return WatchedJob(tracked, since=now, began=now, budget=budget)
+    return WatchedJob(tracked, began=now, budget=budget)
 
 
 def live_pods(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:

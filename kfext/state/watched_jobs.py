@@ -76,6 +76,7 @@ class WatchedJobs:
                 reported,
                 self._progress.uses,
                 in_flight=self._in_flight(one, pods, now),
+                settling=one.operation is not None and one.operation.is_set,
                 left=one.left(reported, now),
             )
             if reported is not None and one.history.take(reported.progress, signal.use, now=now):
@@ -119,10 +120,10 @@ class WatchedJobs:
         return chosen_policies(self._settings_of(tracked))
 
     def _in_flight(self, one: WatchedJob, pods: tuple[Pod, ...], now: float) -> bool:
-        """Return whether a job has to wait: for a write, a kubelet, new figures or a pod."""
+        """Return whether a job has to wait: for a write, a kubelet or a pod."""
         return (
             one.tracked.busy
-            or one.operation is not None
+            or (one.operation is not None and not one.operation.is_set)
             or self._paused(one, now)
             or not is_whole(one, pods)
             or not all_measured(pods, self._progress.uses)

@@ -37,14 +37,21 @@ def neighbourhoods(jobs: Iterable[JobSignal]) -> list[tuple[JobSignal, ...]]:
 
 @dataclass(slots=True)
 class _Turn:
-    """When neighbours were looked at last, and how often in a row nothing grew then."""
+    """When neighbours were looked at last, and how often in a row nothing grew then.
+
+    `first`: whether they had not been looked at before.
+    """
 
     at: float
     idle: int = 0
+    first: bool = False
 
 
 class Cadence:
-    """Follows one policy. Jobs that come or go make other neighbours, which are due at once."""
+    """Follows one policy. Jobs that come or go make other neighbours, which are due at once.
+
+    They stay due for one interval, as some of their figures are still from before.
+    """
 
     def __init__(self) -> None:
         self._turns: dict[Neighbours, _Turn] = {}
@@ -63,15 +70,21 @@ class Cadence:
         for group in neighbourhoods(jobs):
             key = frozenset(job.uid for job in group)
             turn = self._turns.get(key)
-            busy = any(job.in_flight for job in group)
+            busy = any(job.in_flight or job.settling for job in group)
             completing = not busy and all(
                 job.state is GrowthState.COMPLETING and job.left is None for job in group
             )
             idle = turn.idle if turn is not None and completing else 0
-            first = min(map(interval, group))
-            wait = exponential_backoff(idle + 1, first=first, longest=MOST_INTERVALS * first)
+            shortest = min(map(interval, group))
+            wait = exponential_backoff(idle + 1, first=shortest, longest=MOST_INTERVALS * shortest)
             if turn is None or now >= turn.at + wait:
-                turn = _Turn(at=-math.inf if busy else now, idle=idle + 1 if completing else 0)
+                turn = _Turn(
+                    at=-math.inf if busy else now,
+                    idle=idle + 1 if completing else 0,
+                    first=turn is None,
+                )
+                found += group
+            elif turn.first and now < turn.at + shortest:
                 found += group
             turns[key] = turn
         self._turns = turns

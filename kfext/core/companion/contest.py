@@ -148,19 +148,24 @@ def contest(node: str, jobs: Sequence[JobSignal], signals: Signals) -> Contest:
     )
     pods = [pod for job in here for pod in job.on(node)]
     size = max(0, allocatable - others)
-    full = others + sum(map(_taken, pods)) >= _FULL * allocatable
     requests = sum(map(_weight, pods))
 
+    def part(pod: PodSignal) -> float:
+        return size * _weight(pod) / requests
+
+    def use(job: JobSignal, pod: PodSignal) -> float:
+        # One that has just started, or was just resized, counts as busy: else no node is full while
+        # jobs come one by one, and what a job is about to take is given to others.
+        return part(pod) if pod.use is None or job.settling else pod.use
+
+    used = sum(use(job, pod) for job in here for pod in job.on(node))
+    full = others + used >= _FULL * allocatable
+
     def wants(job: JobSignal) -> int:
-        found = sum(
-            wanted(
-                pod,
-                most=min(signals.open_limit(pod), size),
-                full=full,
-                part=size * _weight(pod) / requests,
-            )
-            for pod in job.on(node)
-        )
+        found = 0
+        for pod in job.on(node):
+            most = min(signals.open_limit(pod), size)
+            found += most if job.settling else wanted(pod, most=most, full=full, part=part(pod))
         return min(found, size)
 
     return Contest(

@@ -62,6 +62,11 @@ class Operation:
         return self.phase is Phase.WRITING
 
     @property
+    def is_set(self) -> bool:
+        """Whether the kubelets have set all sizes, and only new measurements are waited for."""
+        return self.phase is Phase.MEASURING
+
+    @property
     def last(self) -> bool:
         """Whether no stage follows."""
         return self.stage + 1 >= len(self.proposal.stages)

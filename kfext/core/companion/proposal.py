@@ -44,6 +44,7 @@ class Proposal:
 
     `serves`: the uid of the job that is to gain, perhaps itself, by the `measure`. Without a
         measure it only gives back what was taken, and nothing has to be shown.
+    `expected`: what that job shows by the measure without any such change, None if not known.
     `reason`: a sentence for the job's owner; it names no other job.
     `rests`: whether the policy leaves the job alone from then on.
     """
@@ -54,6 +55,7 @@ class Proposal:
     reason: str
     serves: str
     measure: Measure | None = None
+    expected: float | None = None
     rank: Rank = Rank.RESIZE
     rests: bool = False
 

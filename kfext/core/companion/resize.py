@@ -41,9 +41,10 @@ def _propose(signals: Signals) -> Advice:
     willing, stood_down = RESIZE.willing(signals, _why_not)
     spent = [job for job in willing if job.budget.spent(RESIZE.of(job, "budget"))]
     jobs = [job for job in willing if job not in spent]
-    changes = _changes(jobs, contests(jobs, signals))
+    of = contests(jobs, signals)
+    changes = _changes(jobs, of)
     found = [_left_alone(job, signals) for job in spent]
-    found += [_proposal(job, changes[job.uid], signals) for job in jobs]
+    found += [_proposal(job, changes[job.uid], signals, of) for job in jobs]
     return Advice(tuple(one for one in found if one is not None), stood_down)
 
 
@@ -116,7 +117,9 @@ def _change(job: JobSignal, of: Contest, caps: Mapping[str, int]) -> _Change | N
     return _Change(of, caps, cap, shrinks=shrinks, taken=taken)
 
 
-def _proposal(job: JobSignal, changes: Sequence[_Change], signals: Signals) -> Proposal | None:
+def _proposal(
+    job: JobSignal, changes: Sequence[_Change], signals: Signals, of: Mapping[str, Contest]
+) -> Proposal | None:
     winner = _winner(job, changes)
     if winner is None:
         changes = [one for one in changes if not one.shrinks]
@@ -130,6 +133,7 @@ def _proposal(job: JobSignal, changes: Sequence[_Change], signals: Signals) -> P
         reason=_reason(job, changes),
         serves=job.uid if winner is None else winner.uid,
         measure=None if winner is None else measure_for(winner.rate),
+        expected=None if winner is None else _with_equal_shares(winner, of),
     )
 
 
@@ -143,6 +147,14 @@ def _winner(job: JobSignal, changes: Iterable[_Change]) -> JobSignal | None:
         if one.contest.could_use_more(other, up_to=one.caps[other.uid])
     ]
     return max(candidates, key=lambda other: (other.growth or 0.0, other.uid), default=None)
+
+
+def _with_equal_shares(job: JobSignal, of: Mapping[str, Contest]) -> float | None:
+    """Return what a job would show by its measure if no job on its nodes was restricted."""
+    equal = sum(of[node].equal()[job.uid] for node in job.nodes)
+    if job.rate is None:
+        return float(equal)
+    return job.rate * equal / job.use if job.use else None
 
 
 def _sizes(job: JobSignal, change: _Change, signals: Signals) -> Iterable[Size]:

@@ -50,6 +50,8 @@ def _why_not(job: JobSignal) -> str | None:
 
 
 def _proposal(job: JobSignal) -> Proposal | None:
+    if job.settling:
+        return None  # what its pods use may be from before the last shift
     sizes = [size for node in job.nodes for size in _sizes(job, job.on(node))]
     if not sizes:
         return None

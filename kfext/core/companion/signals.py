@@ -36,7 +36,8 @@ class JobSignal:
     """A job that opted in to a policy at least.
 
     `policies`: by name, those that may look at it. `rests`: the names of those that leave it alone.
-    `in_flight`: whether an operation on it is not yet done.
+    `in_flight`: whether sizes of it are being written or set, or a pod is missing or not measured.
+    `settling`: whether its figures may be from before the last change of its sizes.
     `growth`: its G, None while it is not known or its policies have to wait for two windows that
         are younger than the start of the controller.
     `rate`: its steps a second, None if it reports none.
@@ -50,6 +51,7 @@ class JobSignal:
     policies: Mapping[str, PolicyChoice] = field(default_factory=dict)
     rests: frozenset[str] = frozenset()
     in_flight: bool = False
+    settling: bool = False
     state: GrowthState = GrowthState.NEW
     growth: float | None = None
     rate: float | None = None

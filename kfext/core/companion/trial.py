@@ -11,6 +11,8 @@ from kfext.core.companion.signals import Signals
 
 WINDOWS = 4
 """Windows with a value after which a gain must have shown."""
+WINDOWS_BEFORE = 2
+"""Windows with a value that must be there before the change, unless it is known what to expect."""
 _KEPT = 4
 """Windows before the change that are compared with."""
 _CERTAIN = 2.0
@@ -62,11 +64,15 @@ class Trial:
 def begin_trial(proposal: Proposal, history: Sequence[float | None]) -> Trial | None:
     """Return the trial of a proposal that is carried out; None if it is to show no gain.
 
-    `history`: its measure in the last windows, the newest last.
+    `history`: its measure in the last windows, the newest last. Without any it is compared with
+    what is expected.
     """
     if proposal.measure is None:
         return None
-    return Trial(proposal, before=tuple(one for one in history if one is not None)[-_KEPT:])
+    before = tuple(one for one in history if one is not None)[-_KEPT:]
+    if not before and proposal.expected is not None:
+        before = (proposal.expected,)
+    return Trial(proposal, before)
 
 
 def measure_for(rate: float | None) -> Measure:

@@ -71,6 +71,18 @@ def test_what_was_done_is_shown_as_long_as_it_stands() -> None:
     assert "350m of the 1400m" in shown.verdict.message
 
 
+def test_cpu_moves_among_jobs_that_keep_coming() -> None:
+    bed = TrainingNode()
+    bed.submit("old", converges=2.0)
+    bed.submit("older", converges=2.0)
+    bed.run(1500)
+    for number in range(4):
+        bed.submit(f"new-{number}", converges=400.0)
+        bed.run(40)
+    assert None not in limits(bed)
+    assert all(bed.limit(f"new-{number}") is None for number in range(4))
+
+
 def test_a_job_alone_on_its_node_is_left_as_it_is() -> None:
     bed = TrainingNode()
     bed.submit("alone")
@@ -110,6 +122,17 @@ def test_what_a_job_leaves_is_given_to_the_others_before_the_next_look() -> None
     bed.finish("new")
     steps = bed.planner.companion.steps(Moment(bed.at + 2, bed.at + 2))
     assert {tracked.job.name for tracked, _ in steps} == {"old", "older"}
+
+
+def test_what_a_job_leaves_does_not_idle_until_the_others_are_measured_anew() -> None:
+    bed = contended()
+    while not bed.written:
+        bed.round()
+    bed.run(20)
+    assert limits(bed) == {SIZE // 4}
+    bed.finish("new")
+    bed.round()
+    assert SIZE in limits(bed)
 
 
 def test_a_replaced_pod_is_restricted_again() -> None:

@@ -100,6 +100,23 @@ def test_a_job_is_shown(changes: list[Change], reason: str, message: str) -> Non
     assert message in found.verdict.message
 
 
+@pytest.mark.parametrize(
+    ("early", "want"),
+    [
+        pytest.param(True, names.REASON_TOO_EARLY, id="that it waits"),
+        pytest.param(False, names.REASON_NOTHING_TO_MOVE, id="that nothing is to be done"),
+    ],
+)
+def test_of_a_job_that_has_its_own_limits_it_is_shown(want: str, *, early: bool) -> None:
+    bed = bed_of()
+    bed.watched.early = early
+    job, signals = bed.signals()
+    known = replace(job, growth=0.5)
+    found = shown_of(bed.watched, known, signals, None, decided=True, paused=False)
+    assert found is not None
+    assert (found.holds, found.verdict.reason) == (False, want)
+
+
 def test_equal_reasons_are_shown_once() -> None:
     bed = bed_of()
     stands_down(bed.watched)

@@ -94,26 +94,24 @@ RESIZED = frozenset([("a", 350)])
 
 
 @pytest.mark.parametrize(
-    ("company", "fresh", "keeps_trial", "keeps_history"),
+    ("company", "keeps_trial", "keeps_history"),
     [
-        pytest.param(ALONE, False, True, True, id="the same pods with the same limits"),
-        pytest.param(RESIZED, False, True, False, id="the same pods with other limits"),
-        pytest.param(BESIDE, True, False, False, id="other pods"),
+        pytest.param(ALONE, True, True, id="the same pods with the same limits"),
+        pytest.param(RESIZED, True, False, id="the same pods with other limits"),
+        pytest.param(BESIDE, False, False, id="other pods"),
     ],
 )
 def test_what_was_seen_before_compares_with_nothing_after(
     company: frozenset[tuple[str, int | None]],
     *,
-    fresh: bool,
     keeps_trial: bool,
     keeps_history: bool,
 ) -> None:
     one = watched()
-    one.meet(ALONE, now=0.0)
+    one.meet(ALONE)
     one.trial = TRIAL
     one.history.take(Progress(), 350, now=0.0)
-    one.meet(company, now=100.0)
-    assert one.fresh(101.0) is fresh
+    one.meet(company)
     assert (one.trial is TRIAL) is keeps_trial
     assert bool(one.history.of(Measure.USE)) is keeps_history
 
@@ -129,16 +127,10 @@ def test_no_trial_begins_for_what_was_under_way_when_other_pods_came(
     company: frozenset[tuple[str, int | None]], want: Trial | None
 ) -> None:
     one = watched()
-    one.meet(ALONE, now=0.0)
+    one.meet(ALONE)
     one.operation = Operation(TRIAL.proposal, trial=TRIAL)
-    one.meet(company, now=100.0)
+    one.meet(company)
     assert one.operation.trial is want
-
-
-def test_a_job_is_fresh_for_two_windows() -> None:
-    one = watched(now=100.0)
-    assert one.fresh(159.0)
-    assert not one.fresh(160.0)
 
 
 # --- its pods -------------------------------------------------------------------------------------

@@ -37,11 +37,13 @@ class Training:
     """A job of one worker. `converges`: core-seconds in which its loss halves.
 
     `pace`: its steps a second, whatever CPU it gets; None: they follow its CPU.
+    `takes`: its work in core-seconds, None if it does not show how far it is.
     """
 
     made: JobBuilder
     converges: float
     pace: float | None = None
+    takes: float | None = None
     done: float = 0.0
     use: int = 0
 
@@ -52,7 +54,8 @@ class Training:
     @property
     def line(self) -> str:
         loss = math.exp2(-self.done / self.converges)
-        return f"step {int(100 * self.done)} loss {loss:.5f}"
+        total = "" if self.takes is None else f"/{int(100 * self.takes)}"
+        return f"step {int(100 * self.done)}{total} loss {loss:.5f}"
 
     def work(self, seconds: float) -> None:
         self.done += seconds * (self.use / 1000 if self.pace is None else self.pace / 100)
@@ -98,6 +101,7 @@ class TrainingNode:
         *,
         converges: float = 300.0,
         pace: float | None = None,
+        takes: float | None = None,
         resize: str = "cpu",
         limit: int | None = None,
         uid: str = "",
@@ -107,7 +111,7 @@ class TrainingNode:
         made.annotated(names.RESIZE, resize)
         plan = Plan(made.build().uid, 1, {ReplicaKey("worker", 0): NODE})
         made.annotated(names.PLAN, plan.encode())
-        training = self.trainings[name] = Training(made, converges, pace)
+        training = self.trainings[name] = Training(made, converges, pace, takes)
         self.planner.cluster.observe_job(made.raw)
         built = made.build()
         cpu = TrainerCpu(request=20, limit=limit, given=limit)
@@ -161,7 +165,6 @@ class TrainingNode:
         self.at += ROUND
         self._work()
         self._kubelet()
-        now = Moment(wall=self.at, monotonic=self.at)
         progress = self.planner.progress
         for part in range(_READS):
             then = self.at - ROUND + ROUND * part / _READS
@@ -169,19 +172,26 @@ class TrainingNode:
                 line = self.trainings[read.tracked.job.name].line
                 lines = [LogLine(then - ago, line) for ago in (6, 3, 0)]
                 progress.take(read, lines, Moment(wall=then, monotonic=then))
-        if self.at % 30 == 0:
-            progress.measured(
-                {
-                    self.pod(name).uid: CpuUse(one.use / 1000, at=self.at, window=30.0)
-                    for name, one in self.trainings.items()
-                }
-            )
+        self._measure()
+        self._act()
+
+    def _act(self) -> None:
+        now = Moment(wall=self.at, monotonic=self.at)
         self.planner.tick(now)
         for tracked, step in self.planner.companion.steps(now):
             assert isinstance(step, Resize)
             self._write(tracked, step, now)
         for tracked, _, shown in self.planner.companion.news():
             self.shown[tracked.job.name] = shown
+
+    def _measure(self) -> None:
+        if self.at % 30 == 0:
+            self.planner.progress.measured(
+                {
+                    self.pod(name).uid: CpuUse(one.use / 1000, at=self.at, window=30.0)
+                    for name, one in self.trainings.items()
+                }
+            )
 
     def _work(self) -> None:
         live = list(self.trainings.items())

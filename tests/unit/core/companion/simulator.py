@@ -11,7 +11,7 @@ from kfext.core.companion.cadence import Cadence
 from kfext.core.companion.policy import Policy
 from kfext.core.companion.proposal import Measure, Proposal
 from kfext.core.companion.signals import JobSignal, NodeSignal, Signals
-from kfext.core.companion.trial import Outcome, Trial, begin_trial
+from kfext.core.companion.trial import WINDOWS_BEFORE, Outcome, Trial, begin_trial
 from kfext.core.progress.growth_list import GrowthList
 from kfext.model.policy import PolicyChoice
 from tests.unit.core.companion.jobs import pod
@@ -69,7 +69,6 @@ class World:
     outcomes: list[Outcome] = field(default_factory=list)
     trials: dict[str, Trial] = field(default_factory=dict)
     company: frozenset[str] = frozenset()
-    since: float = 0.0
 
     def run(self, intervals: int) -> "World":
         random, cadences = Random(self.seed), {one.name: Cadence() for one in self.policies}
@@ -97,7 +96,7 @@ class World:
         company = frozenset(job.uid for job in live)
         if company == self.company:
             return
-        self.company, self.since, self.trials = company, self.now, {}
+        self.company, self.trials = company, {}
         for job in live:
             for values in job.history.values():
                 values.clear()
@@ -107,7 +106,7 @@ class World:
         if proposal.measure is None:
             return True
         seen = self.job(proposal.serves).history[proposal.measure]
-        return bool(seen) and self.now - self.since >= 2 * SECONDS
+        return proposal.expected is not None or len(seen) >= WINDOWS_BEFORE
 
     def _judged(self, signals: Signals) -> list[Proposal]:
         """Return what is to be undone; a trial without a gain stays until that is done."""

@@ -1,5 +1,7 @@
 """What a node has for the jobs that are decided on, and what each wants of it."""
 
+from dataclasses import replace
+
 from kfext.core.companion.contest import contest, contests
 from kfext.core.companion.signals import JobSignal
 from tests.unit.core.companion.jobs import job, pod, signals
@@ -33,6 +35,24 @@ def test_on_a_full_node_those_that_use_their_part_may_want_more() -> None:
     slack = contest("n1", jobs, signals(*jobs))
     assert slack.wants == {"a": 900, "b": 300, "c": 100}
     assert not slack.could_use_more(jobs[0], up_to=1400)
+
+
+def test_one_that_has_just_started_counts_as_busy_when_it_is_asked_whether_a_node_is_full() -> None:
+    jobs = [one("a", use=500), one("b", use=450), one("just-started")]
+    assert contest("n1", jobs, signals(*jobs)).wants["a"] == 1400
+    jobs[1] = one("b", use=300)
+    assert contest("n1", jobs, signals(*jobs)).wants["a"] == 500
+
+
+def test_one_that_was_just_resized_is_about_to_take_what_others_leave() -> None:
+    first, capped = one("first", use=300), one("capped", limit=500, use=300)
+    jobs = [replace(first, settling=True), capped]
+    settling = contest("n1", jobs, signals(*jobs))
+    assert settling.wants["first"] == 1400
+    assert settling.raised({"first": 1400, "capped": 466})["capped"] == 466
+    jobs = [first, capped]
+    known = contest("n1", jobs, signals(*jobs))
+    assert known.wants["first"] == 300
 
 
 def test_one_whose_use_is_not_known_is_not_known_to_want_more() -> None:

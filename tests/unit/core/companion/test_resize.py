@@ -62,6 +62,20 @@ def test_each_proposal_names_whom_it_serves_and_by_what_measure() -> None:
     assert "grower" not in shrink.reason
 
 
+@pytest.mark.parametrize(
+    ("served", "want"),
+    [
+        pytest.param({"use": 700, "rate": 3.0}, 3.0, id="with equal shares already"),
+        pytest.param({"use": 600, "rate": 3.0}, 3.5, id="with less than an equal share"),
+        pytest.param({"use": 600}, 700.0, id="by its use, as it reports no steps"),
+    ],
+)
+def test_what_the_served_job_would_show_with_equal_shares_is_expected(
+    served: dict[str, float], want: float
+) -> None:
+    assert only(advice(grower(**served), done(use=800))).expected == want
+
+
 def test_of_two_that_grow_the_slower_one_leaves_cpu_to_the_faster_one() -> None:
     found = only(advice(one("fast", NEW, 0.9, use=700), one("slow", NEW, 0.1, use=700)))
     assert (found.job, found.serves) == ("slow", "fast")

@@ -79,6 +79,12 @@ def test_C5_limits_follow_the_use_within_a_few_intervals_and_keep_their_sum(
     assert SHIFT.propose(signals(with_use(followed, wants))) == Advice()
 
 
+def test_C5_nothing_moves_while_the_use_may_be_from_before_the_last_move() -> None:
+    pods = ps(400, 100), worker(400, 400)
+    assert advice(*pods).proposals
+    assert not advice(*pods, settling=True).proposals
+
+
 def test_C5_a_pod_keeps_what_it_uses_and_a_headroom() -> None:
     (found,) = advice(ps(1000, 600), worker(2000, 2000)).proposals
     assert found.stages == ((Size("ps-0", 720),), (Size("worker-0", 2280),))

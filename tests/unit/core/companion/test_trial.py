@@ -1,5 +1,7 @@
 """Whether what was done has helped the job that it was to serve."""
 
+from dataclasses import replace
+
 import pytest
 
 from kfext.core.companion.proposal import Measure, Rank, Size
@@ -40,6 +42,22 @@ def test_a_gain_is_one_beyond_the_noise(
     for use in after:
         trial = trial.with_window(seen(use))
     assert trial.outcome(seen(None)) is want
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "want"),
+    [
+        pytest.param([], 500, GAINED, id="more than expected"),
+        pytest.param([None], 404, RUNNING, id="hardly more than expected"),
+        pytest.param([490], 495, RUNNING, id="more than expected, but no more than before"),
+    ],
+)
+def test_without_windows_before_it_compares_with_what_is_expected(
+    before: list[float | None], after: int, want: Outcome
+) -> None:
+    trial = begin_trial(replace(proposal("j", serves="k"), expected=400.0), before)
+    assert trial is not None
+    assert trial.with_window(seen(after)).outcome(seen(None)) is want
 
 
 def test_the_measure_of_the_proposal_counts() -> None:
