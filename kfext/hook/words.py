@@ -37,6 +37,8 @@ MEMORY = 14
 """Bytes of the card that the process has reserved."""
 HOOKED = 15
 """What the hook does at the gate: nothing if 0, else one of the numbers below."""
+TICKETS_SEEN = 16
+"""How many tickets there were when the process last passed its gate."""
 
 WATCHING, READY, COARSE = 1, 2, 3
 """HOOKED: calibrating; at its boundaries; some micro-step is longer than it should be."""
