@@ -76,6 +76,10 @@ class Node:
     def promise(self, pod: str) -> None:
         self.terms["team", pod] = Terms(high=pod == "high", share=0.3)
 
+    def processes(self, slot: int) -> int:
+        """Return how many processes are on a card."""
+        return sum(len(one.processes) for one in self.agent._cards[slot]._sharers.values())
+
     def end(self, pod: str) -> None:
         self.held = [one for one in self.held if one.pod != pod]
 
@@ -86,8 +90,14 @@ class Job:
     def __init__(self, path: str, pod: str) -> None:
         self.own, self.orders, self.bells = Page.make(), Orders(), 0
         self.own.words[words.LAYOUT] = words.VERSION
-        take = self._rung if pod == "high" else self.orders.take
+        self.heard: list[str] = []
+        take = self._rung if pod == "high" else self._led
         Link(path, own=self.own, take=take)
+
+    def _led(self, message: dict[str, object], descriptors: list[int]) -> None:
+        """Take a message, and note whether a micro-step may begin after it."""
+        self.orders.take(message, descriptors)
+        self.heard.append(self.word())
 
     def _rung(self, message: dict[str, object], _: list[int]) -> None:
         if "bells" not in message:
