@@ -52,7 +52,7 @@ class Agent:
 
     `inventory`: the cards of the node. `busybox`: see `lay_out`. `held`: asks kubelet, and raises
     grpc.RpcError while it is away. `terms`: what a pod was promised, None while that is unknown.
-    Raises InventoryError.
+    `strikes`: see `SharedCard`. Raises InventoryError.
     """
 
     def __init__(
@@ -64,6 +64,7 @@ class Agent:
         busybox: Path,
         held: Callable[[], Awaitable[list[Held]]],
         terms: Callable[[Pod], Terms | None],
+        strikes: Callable[[Pod, Pod], int],
         plugins: Path = FOLDER,
     ) -> None:
         self._held = held
@@ -82,12 +83,15 @@ class Agent:
             )
             for slot in range(count)
         ]
-        self._cards = [SharedCard(slot) for slot in range(count)]
+        self._cards = [SharedCard(slot, strikes=strikes) for slot in range(count)]
         self._known: dict[str, tuple[int, Pod]] = {}
         self._leads_from = math.inf
+        self._leading = False
 
     def reports(self) -> list[CardReport]:
-        """Return what is to be shown of each card."""
+        """Return what is to be shown of each card; of none before it is known who is there."""
+        if not self._leading:
+            return []
         now = monotonic()
         return [card.report(now) for card in self._cards]
 
@@ -163,6 +167,7 @@ class Agent:
         for folder, terms in sorted(known, key=lambda one: not one[1].high):
             self._known[folder] = slot, pod = sharers[folder]
             self._cards[slot].promise(folder, pod, terms, now=now)
+        self._leading = True
 
     def _enter(self, folder: str, process: Process) -> None:
         self._cards[self._slots.slot(folder)].join(folder, process)

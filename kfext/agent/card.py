@@ -1,6 +1,6 @@
 """One card and the jobs on it: who gives way to whom, and for how long."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import structlog
@@ -8,6 +8,7 @@ import structlog
 from kfext.agent.process import Process
 from kfext.agent.report import CardReport
 from kfext.agent.sharer import Sharer, Terms, reading
+from kfext.agent.slots import Pod
 from kfext.core.gpu.dispatcher import Dispatcher
 from kfext.core.gpu.neighbours import Neighbours
 from kfext.hook import words
@@ -24,10 +25,12 @@ class SharedCard:
     """The sharers of one card, by the names of their folders. Call `look` when `look` has said to.
 
     Others learn of what joins and leaves at the next look, however often that has happened.
+    `strikes`: those that a pod of low priority has from an earlier agent, beside one of high.
     """
 
-    def __init__(self, slot: int) -> None:
+    def __init__(self, slot: int, *, strikes: Callable[[Pod, Pod], int]) -> None:
         self._slot = slot
+        self._strikes = strikes
         self._card: str | None = None
         self._sharers: dict[str, Sharer] = {}
         self._dispatcher = Dispatcher()
@@ -48,7 +51,7 @@ class SharedCard:
             _log.info("a card is reserved", slot=self._slot, card=card)
         self._card = card
 
-    def promise(self, folder: str, pod: tuple[str, str], terms: Terms, *, now: float) -> None:
+    def promise(self, folder: str, pod: Pod, terms: Terms, *, now: float) -> None:
         """Take in a pod that has a part of the card, or its new terms; at most one has priority."""
         sharer = self._sharer(folder)
         if sharer.terms == terms and sharer.pod == pod:
@@ -175,13 +178,16 @@ class SharedCard:
             sharer.time(alone=idle and not wanting - {name}, now=now)
 
     def _rule(self, lows: Mapping[str, Sharer], now: float) -> None:
-        budgets = [one.terms.budget for one in self._sharers.values() if one.terms and one.high]
-        if not budgets:
+        highs = [one for one in self._sharers.values() if one.high]
+        if not highs:
             for sharer in lows.values():
                 sharer.ruling = None
             return
         if self._neighbours is None:
-            self._neighbours = Neighbours(budget=min(budgets), now=now)
+            budget = min(one.terms.budget for one in highs if one.terms)
+            self._neighbours = Neighbours(budget=budget, now=now)
+        for name, sharer in lows.items():
+            self._neighbours.recall(name, self._strikes(sharer.pod, highs[0].pod))
         read = reading(self._highs, now)
         if read is not None:
             self._neighbours.note(read)

@@ -12,8 +12,8 @@ class SharerReport:
     of high priority (0 for that job);
     `memory`: bytes; `micro_step`: how long one should take at most; `beacon_age`: seconds since a
     process of the job of high priority has last shown life, None for others and without processes;
-    `infeasible`: it cannot have its minimum; `times_shut`: its gate, for losses; `evict`: it is to
-    leave the card.
+    `infeasible`: it cannot have its minimum; `times_shut`: its gate, for losses; `strikes`: how
+    many of these times count; `evict`: it is to leave the card.
     """
 
     namespace: str
@@ -28,6 +28,7 @@ class SharerReport:
     beacon_age: float | None = None
     infeasible: bool = False
     times_shut: int = 0
+    strikes: int = 0
     evict: bool = False
 
 

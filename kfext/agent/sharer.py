@@ -147,6 +147,7 @@ class Sharer:
             beacon_age=max(now - min(pulses), 0.0) if pulses else None,
             infeasible=ruling is not None and ruling.infeasible,
             times_shut=ruling.times_shut if ruling else 0,
+            strikes=ruling.strikes if ruling else 0,
             evict=ruling is not None and ruling.evict,
         )
 

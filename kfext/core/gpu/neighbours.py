@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kfext.core.gpu.ladder import EVICTED_AFTER, Ladder
+from kfext.core.gpu.ladder import Ladder
 from kfext.core.gpu.loss import LossMeter
 from kfext.core.gpu.pair import Pair
 from kfext.core.gpu.steps import Reading
+from kfext.model.shared_gpu import EVICTED_AFTER
 
 LONGEST_MICRO_STEP = 0.005
 _SHORTEST_MICRO_STEP = 0.001
@@ -32,7 +33,8 @@ class Ruling:
 
     `shut`: its gate is shut, but for one step if there is a `ticket`; else it may pass while the
     job of high priority is idle, and intrude for `allowance` from now on. `infeasible`: that does
-    not give it its minimum; `evict`: it is to leave the card; `times_shut`: for losses.
+    not give it its minimum; `strikes`: for losses; `evict`: it is to leave the card; `times_shut`:
+    for losses, in all.
     """
 
     shut: bool
@@ -40,6 +42,7 @@ class Ruling:
     allowance: float = 0.0
     ticket: bool = False
     infeasible: bool = False
+    strikes: int = 0
     evict: bool = False
     times_shut: int = 0
 
@@ -63,6 +66,10 @@ class Neighbours:
     def restart(self) -> None:
         """Take in that its processes are others than before."""
         self.meter.restart()
+
+    def recall(self, name: str, strikes: int) -> None:
+        """Take in strikes that a job of low priority has from before; call `rule` after it."""
+        self._ladder.recall(name, strikes)
 
     def remove(self, name: str) -> None:
         """Forget a job of low priority: another one may come under its name."""
@@ -114,6 +121,7 @@ class Neighbours:
             pair.allowance,
             ticket=shut and rung.ticket(now),
             infeasible=pair.infeasible,
+            strikes=rung.strikes,
             evict=rung.strikes >= EVICTED_AFTER,
             times_shut=rung.times_shut,
         )

@@ -25,7 +25,13 @@ CARDS = [
         busyPermille=512,
         sharers=[
             {**HIGH, "lossPermille": 12},
-            {**LOW, "harvestPermille": 431, "waitedSeconds": 7, "guaranteeInfeasible": True},
+            {
+                **LOW,
+                "harvestPermille": 431,
+                "waitedSeconds": 7,
+                "guaranteeInfeasible": True,
+                "strikes": 2,
+            },
         ],
     ),
     card("a", 0, memoryMiB=81920),
@@ -43,7 +49,8 @@ def test_cards_are_shown_with_their_sharers() -> None:
         ["high", "50", "%", "1.2", "%", "-", "-", "team/train-worker-0"],
         [
             *("low", "30", "%", "-", "43.1", "%", "7", "s", "team/tune-worker-0"),
-            *("(its", "minimum", "cannot", "be", "met)"),
+            *("(its", "minimum", "cannot", "be", "met;"),
+            *("it", "was", "shut", "out", "2", "of", "3", "times)"),
         ],
         ["b", "0", "-", "16", "Gi", "-", "unhealthy:", "it", "is", "split", "by", "MIG"],
     ]

@@ -2,8 +2,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from kfext.core.gpu.ladder import EVICTED_AFTER, PATIENCE, SHUT_SECONDS
+from kfext.core.gpu.ladder import PATIENCE, SHUT_SECONDS
 from kfext.core.gpu.neighbours import Neighbours
+from kfext.model.shared_gpu import EVICTED_AFTER
 from tests.unit.core.gpu.card import Card
 
 BUDGET, MINIMUM = 0.05, 0.2
