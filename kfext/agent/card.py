@@ -1,7 +1,9 @@
 """One card and the jobs on it: who gives way to whom, and for how long."""
 
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import chain, islice, zip_longest
 
 import structlog
 
@@ -36,7 +38,7 @@ class SharedCard:
         self._dispatcher = Dispatcher()
         self._neighbours: Neighbours | None = None
         self._highs: list[Process] = []
-        self._ringing: list[Sharer] = []
+        self._ringing: list[socket.socket] = []
         self._ahead = False
         self._busy: list[tuple[int, int]] = []
         # A process hears its bell only beside pages: this one is of nobody, who is never busy.
@@ -111,7 +113,7 @@ class SharedCard:
             turn = name == holder or self._dispatcher.idle
             sharer.order(turn=turn, reserved=self._card is not None, now=now)
         if holder is not None and holder != before:
-            lows[holder].wake()
+            lows[holder].bells.ring()
         return max(min(_SOON, until), _AT_ONCE)
 
     def report(self, now: float) -> CardReport:
@@ -162,9 +164,11 @@ class SharedCard:
                 one.give_way(self._pages(), one.processes.values())
             if self._neighbours is not None:
                 self._neighbours.restart()
-        if changed or giving != self._ringing:
-            self._ringing = giving
-            bells = [one.bell for one in giving[:MOST_DESCRIPTORS]]
+        # The first bell of each pod comes before the second one of any.
+        ranked = chain(*zip_longest(*(one.bells.rung for one in giving)))
+        bells = list(islice(filter(None, ranked), MOST_DESCRIPTORS))
+        if changed or bells != self._ringing:
+            self._ringing = bells
             for high in highs:
                 high.send_bells(bells)
 

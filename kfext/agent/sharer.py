@@ -1,10 +1,9 @@
 """A pod that shares a card, from what is read on the pages of its processes."""
 
-import socket
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
+from kfext.agent.bells import Bells
 from kfext.agent.process import Order, Process
 from kfext.agent.report import SharerReport
 from kfext.core.gpu.dispatcher import Activity
@@ -43,7 +42,7 @@ class Sharer:
         self._asks = False
         self._worked = Recent()
         self._micro_steps: dict[int, int] = {}
-        self._heard, self._rung = _bell()
+        self.bells = Bells()
 
     @property
     def high(self) -> bool:
@@ -55,11 +54,6 @@ class Sharer:
         """Whether its gate is shut, so that it has no use for a turn."""
         return self.ruling is not None and self.ruling.shut
 
-    @property
-    def bell(self) -> socket.socket:
-        """What the job of high priority rings to wake it."""
-        return self._rung
-
     def join(self, process: Process) -> None:
         """Take in a process."""
         self.processes[process.number] = process
@@ -69,6 +63,7 @@ class Sharer:
     def leave(self, number: int) -> None:
         """Take in that a process has gone."""
         self.processes.pop(number, None)
+        self.bells.leave(number)
         self._micro_steps.pop(number, None)
         self._throughput.restart()
 
@@ -76,8 +71,7 @@ class Sharer:
         """Have the connections of its processes end, and forget them."""
         for process in self.processes.values():
             process.end()
-        self._heard.close()
-        self._rung.close()
+        self.bells.close()
 
     def look(self, now: float) -> None:
         """Read the pages of its processes."""
@@ -151,15 +145,10 @@ class Sharer:
             evict=ruling is not None and ruling.evict,
         )
 
-    def wake(self) -> None:
-        """Have its processes read their orders now."""
-        with suppress(OSError):  # full, so they have much to read already
-            self._rung.send(b"t", socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-
     def give_way(self, pages: Sequence[int], processes: Iterable[Process]) -> None:
         """Have some of its processes give way before those with these pages."""
         for process in processes:
-            process.send_highs(pages, self._heard)
+            process.send_highs(pages, self.bells.heard_by(process.number))
 
 
 def reading(processes: Iterable[Process], now: float) -> Reading | None:
@@ -168,11 +157,3 @@ def reading(processes: Iterable[Process], now: float) -> Reading | None:
     if first is None:
         return None
     return Reading(now, first[words.STEPS], min(first.seconds(words.STEPPED), now))
-
-
-def _bell() -> tuple[socket.socket, socket.socket]:
-    """Return the two ends of a bell: that which hears it cannot ring, nor send anything."""
-    heard, rung = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    heard.shutdown(socket.SHUT_WR)
-    rung.shutdown(socket.SHUT_RD)
-    return heard, rung
