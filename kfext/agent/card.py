@@ -61,7 +61,7 @@ class SharedCard:
         if sharer.high or terms.high:
             self._neighbours = None
         new = sharer.terms is None
-        sharer.pod, sharer.terms = pod, terms
+        sharer.promise(pod, terms, now=now)
         if not terms.high:
             self._dispatcher.turns.set(folder, share=terms.share, limit=terms.limit, now=now)
         for process in sharer.processes.values() if new else ():
@@ -82,8 +82,8 @@ class SharedCard:
     def join(self, folder: str, process: Process) -> None:
         """Take in a process of a pod, of which the terms may be unknown."""
         sharer = self._sharer(folder)
-        sharer.join(process)
-        self._greet(sharer, process)
+        if sharer.join(process):
+            self._greet(sharer, process)
 
     def leave(self, folder: str, number: int) -> None:
         """Take in that a process has gone."""

@@ -154,6 +154,8 @@ def _sharer(one: SharerReport, report: CardReport, uids: dict[Pod, str]) -> Obje
         "sharePercent": round(one.share * UNITS),
         "memoryMiB": one.memory // _MIB,
     }
+    if one.unhooked:
+        shown["unhooked"] = one.unhooked
     if one.high:
         if report.loss is not None:
             shown["lossPermille"] = max(_permille(report.loss), 0)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from kfext.agent.bells import Bells
 from kfext.agent.process import Order, Process
 from kfext.agent.report import SharerReport
+from kfext.agent.slots import Pod
+from kfext.agent.unhooked import Unhooked
 from kfext.core.gpu.dispatcher import Activity
 from kfext.core.gpu.neighbours import LONGEST_MICRO_STEP, Ruling, Seen
 from kfext.core.gpu.steps import Reading, Throughput
@@ -15,13 +17,17 @@ from kfext.hook import words
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a pod was promised; parts of the card, or of its time."""
+    """What a pod was promised; parts of the card, or of its time.
+
+    `hooked`: whether it gets the hook, as its owner may have left it out.
+    """
 
     high: bool
     share: float
     limit: float = 1.0
     budget: float = 0.05
     minimum: float = 0.2
+    hooked: bool = True
 
 
 class Sharer:
@@ -43,6 +49,8 @@ class Sharer:
         self._worked = Recent()
         self._micro_steps: dict[int, int] = {}
         self.bells = Bells()
+        self._unhooked = Unhooked()
+        self._promised = 0.0
 
     @property
     def high(self) -> bool:
@@ -54,15 +62,25 @@ class Sharer:
         """Whether its gate is shut, so that it has no use for a turn."""
         return self.ruling is not None and self.ruling.shut
 
-    def join(self, process: Process) -> None:
-        """Take in a process."""
+    def promise(self, pod: Pod, terms: Terms, *, now: float) -> None:
+        """Take in which pod it is, or its new terms."""
+        if self.terms is None:
+            self._promised = now
+        self.pod, self.terms = pod, terms
+
+    def join(self, process: Process) -> bool:
+        """Take in a process; return whether it is to be led, as it has a hook."""
+        if not self._unhooked.hooked(process):
+            return False
         self.processes[process.number] = process
         self._micro_steps[process.number] = process[words.MICRO_STEPS]
         self._throughput.restart()
+        return True
 
     def leave(self, number: int) -> None:
         """Take in that a process has gone."""
-        self.processes.pop(number, None)
+        if self.processes.pop(number, None) is None:
+            return
         self.bells.leave(number)
         self._micro_steps.pop(number, None)
         self._throughput.restart()
@@ -128,7 +146,9 @@ class Sharer:
         """Return what is to be shown of it."""
         assert self.terms is not None
         processes, ruling = self.processes.values(), self.ruling
-        pulses = [one.seconds(words.PULSE) for one in processes] if self.high else []
+        heard = [one for one in processes if self.high and not one[words.UNHOOKED]]
+        pulses = [one.seconds(words.PULSE) for one in heard]
+        why = self._unhooked.why(processes, promised=now - self._promised)
         return SharerReport(
             *self.pod,
             high=self.high,
@@ -143,6 +163,7 @@ class Sharer:
             times_shut=ruling.times_shut if ruling else 0,
             strikes=ruling.strikes if ruling else 0,
             evict=ruling is not None and ruling.evict,
+            unhooked=why if self.terms.hooked else "",
         )
 
     def give_way(self, pages: Sequence[int], processes: Iterable[Process]) -> None:

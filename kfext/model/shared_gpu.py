@@ -6,6 +6,7 @@ from typing import Any
 
 from kfext.model.gpu_slots import MOST_SLOTS
 from kfext.model.tolerant import mapping, sequence, text
+from kfext.model.unhooked import UNHOOKED
 
 Place = tuple[str, int]
 """Where a slot is: the name of its node, and its number."""
@@ -27,6 +28,7 @@ class CardSharer:
     `strikes`: how often it was shut out for the losses of the sharer of high priority, but for
     those times that are forgotten.
     `evict`: whether it must leave.
+    `unhooked`: why nothing is known of what it does, one of `UNHOOKED`; empty if it is known.
     """
 
     pod: str
@@ -35,6 +37,7 @@ class CardSharer:
     gets: int | None = None
     strikes: int = 0
     evict: bool = False
+    unhooked: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,7 @@ def parse_shared_gpu(raw: Mapping[str, Any]) -> SharedGpu | None:
 
 
 def _sharer(raw: Mapping[str, Any]) -> CardSharer:
+    unhooked = text(raw.get("unhooked"))
     return CardSharer(
         pod=text(raw.get("podUID")),
         high=raw.get("priority") == "high",
@@ -91,6 +95,7 @@ def _sharer(raw: Mapping[str, Any]) -> CardSharer:
         gets=_number(raw.get("harvestPermille"), most=_PERMILLE),
         strikes=_number(raw.get("strikes"), most=EVICTED_AFTER) or 0,
         evict=raw.get("evict") is True,
+        unhooked=unhooked if unhooked in UNHOOKED else "",
     )
 
 

@@ -70,6 +70,13 @@ def test_a_card_whose_reservation_is_not_known_is_not_shown_as_reserved() -> Non
     assert "card" not in status_of(replace(VIEW, reservation=""))
 
 
+def test_a_job_of_high_priority_that_is_not_heard_of_is_not_shown_as_idle() -> None:
+    deaf = replace(HIGH, beacon_age=None, unhooked="CallbackList")
+    found = status_of(replace(VIEW, report=replace(VIEW.report, sharers=(deaf,))))
+    assert "busyPermille" not in found
+    assert [one["unhooked"] for one in found["sharers"]] == ["CallbackList"]
+
+
 async def test_a_slot_is_made_with_its_node_and_then_written_where_it_changes() -> None:
     client = FakeClient()
     writer = shown(client)

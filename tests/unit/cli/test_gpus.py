@@ -24,7 +24,7 @@ CARDS = [
         memoryMiB=81920,
         busyPermille=512,
         sharers=[
-            {**HIGH, "lossPermille": 12},
+            {**HIGH, "lossPermille": 12, "unhooked": "OldTensorFlow"},
             {
                 **LOW,
                 "harvestPermille": 431,
@@ -46,7 +46,23 @@ def test_cards_are_shown_with_their_sharers() -> None:
         ["a", "0", "-", "80", "Gi", "-", "free"],
         ["a", "1", "GPU-1", "80", "Gi", "51.2", "%", "shared"],
         ["PRIORITY", "SHARE", "LOSS", "GETS", "WAITED", "POD"],
-        ["high", "50", "%", "1.2", "%", "-", "-", "team/train-worker-0"],
+        [
+            "high",
+            "50",
+            "%",
+            "1.2",
+            "%",
+            "-",
+            "-",
+            "team/train-worker-0",
+            "(not",
+            "hooked:",
+            "TensorFlow",
+            "is",
+            "older",
+            "than",
+            "2.6)",
+        ],
         [
             *("low", "30", "%", "-", "43.1", "%", "7", "s", "team/tune-worker-0"),
             *("(its", "minimum", "cannot", "be", "met;"),

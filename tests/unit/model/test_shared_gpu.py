@@ -31,7 +31,8 @@ def test_all_that_an_agent_reports() -> None:
         {"podUID": "a", "evict": True, "strikes": 3},
         {"podUID": "b", "evict": False, "lossPermille": 12, "harvestPermille": 2000},
         {"podUID": "c", "lossPermille": -1, "harvestPermille": 400, "strikes": 4},
-        {"podUID": "d", "priority": "high", "strikes": "1"},
+        {"podUID": "d", "priority": "high", "strikes": "1", "unhooked": "any text"},
+        {"podUID": "e", "unhooked": "HookFailed"},
     ]
     found = parsed(
         reservation="uid",
@@ -57,6 +58,7 @@ def test_all_that_an_agent_reports() -> None:
             CardSharer("b", loss=12),
             CardSharer("c", gets=400),
             CardSharer("d", high=True),
+            CardSharer("e", unhooked="HookFailed"),
         ),
     )
 
