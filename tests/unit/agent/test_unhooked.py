@@ -39,10 +39,10 @@ REASONS = {
 def test_what_a_process_without_a_hook_states_is_shown(
     card: SharedCard, reason: int, want: str
 ) -> None:
-    card.promise("high", ("team", "high"), HIGH, now=1.0)
-    came = without_hook(card, "high", reason)
-    assert of(card, "high").unhooked == want
-    assert came.read().messages == 0
+    card.promise("low", ("team", "low"), LOW, now=1.0)
+    came = without_hook(card, "low", reason)
+    assert of(card, "low").unhooked == want
+    assert came.read().messages == 0, "there is nothing to lead"
 
 
 def test_it_says_nothing_of_those_that_have_one(card: SharedCard) -> None:
