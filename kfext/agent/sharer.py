@@ -123,6 +123,7 @@ class Sharer:
             self._intruded_now,
             self._asks,
             self._throughput.normalised,
+            gives_way=any(not one[words.UNHOOKED] for one in self.processes.values()),
         )
 
     def order(self, *, turn: bool, reserved: bool, now: float) -> None:

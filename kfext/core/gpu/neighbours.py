@@ -1,5 +1,6 @@
 """What the jobs of low priority on a card may do beside the one of high priority."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,7 +18,8 @@ _SHORTEST_MICRO_STEP = 0.001
 class Seen:
     """Of a job of low priority since the last look, in seconds. `minimum`: that it should have.
 
-    `waits`: it stands at its gate; `normalised`: its speed beside others, as a part of that alone.
+    `waits`: it stands at its gate; `normalised`: its speed beside others, as a part of that alone;
+    `gives_way`: it is known to have a gate.
     """
 
     minimum: float
@@ -25,6 +27,7 @@ class Seen:
     intruded: float
     waits: bool
     normalised: float | None = None
+    gives_way: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ class Neighbours:
     def rule(self, lows: Mapping[str, Seen], *, now: float) -> dict[str, Ruling]:
         """Return what each of low priority may do."""
         meter = self.meter
+        meter.held_back = all(seen.gives_way for seen in lows.values())
         self._pairs = {
             name: self._pairs.get(name) or Pair(meter, minimum=seen.minimum, now=now)
             for name, seen in lows.items()
@@ -95,7 +99,11 @@ class Neighbours:
         shut = self._ladder.shut(
             losing=meter.over or self._gains_nothing(lows),
             windows=meter.windows,
-            worked={name: pair.share for name, pair in self._pairs.items()},
+            # What one has done that does not give way is not known, so it is suspected first.
+            worked={
+                name: pair.share if lows[name].gives_way else math.inf
+                for name, pair in self._pairs.items()
+            },
             now=now,
         )
         if shut != self._shut:

@@ -4,6 +4,7 @@ import pytest
 
 from kfext.agent.card import SharedCard
 from kfext.agent.report import SharerReport
+from kfext.agent.sharer import Sharer
 from kfext.agent.unhooked import PATIENCE
 from kfext.hook import words
 from kfext.hook.orders import WAIT
@@ -76,3 +77,13 @@ def test_a_pod_of_which_nothing_comes_is_shown_after_a_while(card: SharedCard) -
 def test_who_leaves_the_hook_out_by_its_settings_needs_no_reason(card: SharedCard) -> None:
     card.promise("low", ("team", "low"), replace(LOW, hooked=False), now=1.0)
     assert of(card, "low", now=2.0 + PATIENCE).unhooked == ""
+
+
+def test_it_gives_way_once_a_process_with_a_hook_has_come_and_while_that_works() -> None:
+    sharer, hooked = Sharer(), Hooked()
+    sharer.promise(("team", "low"), LOW, now=1.0)
+    assert not sharer.seen().gives_way
+    sharer.join(hooked.process)
+    assert sharer.seen().gives_way
+    hooked.own.words[words.UNHOOKED] = words.FAILED
+    assert not sharer.seen().gives_way
