@@ -24,6 +24,10 @@ RESERVATION_PRIORITY = "kfext-gpu-reservation"
 PARTS_POLICY = "kfext-gpu-parts"
 """ValidatingAdmissionPolicy and its binding: pods with parts of GPUs start where kfext places them
 alone, and only who has the verb DECIDE may remove their GATE or write their GPU_TERMS."""
+SLOTS_POLICY = "kfext-gpu-slots"
+"""ValidatingAdmissionPolicy and its binding: the agent of a node writes its SharedGPUs alone."""
+AGENT = "kfext-agent"
+"""DaemonSet and account of the agents in GPU_NAMESPACE."""
 
 LEASE = "kfext-controller"
 """Lease in NAMESPACE, which the controller renews only while it can actually place jobs."""

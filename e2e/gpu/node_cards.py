@@ -26,6 +26,7 @@ CARDS = Path("/var/lib/kubelet/cpu-cards")
 INSIDE = "/cards"
 MEMORY = 16 * 1024
 """MiB of a card, which nothing uses."""
+_LOOK_SECONDS = 0.5
 
 
 def uuids(node: str, count: int) -> list[str]:
@@ -40,11 +41,20 @@ def allocate(devices: Sequence[str]) -> Allocation:
     return Allocation(env, [Mount(str(CARDS), INSIDE)])
 
 
-async def offer(cards: Sequence[str]) -> None:
-    """Offer the cards to kubelet for ever."""
+async def offer() -> None:
+    """Offer the cards to kubelet for ever, of those in trouble as unhealthy ones."""
     plugin = DevicePlugin(NATIVE_GPU, allocate=allocate)
-    await plugin.offer(dict.fromkeys(cards, True))
-    await plugin.run()
+    await plugin.offer(_health())
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(plugin.run())
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            await plugin.offer(_health())
+
+
+def _health() -> dict[str, bool]:
+    listed = json.loads((CARDS / cpu_inventory.LIST).read_text())
+    return {card["uuid"]: not card.get("trouble") for card in listed}
 
 
 def main() -> None:
@@ -60,7 +70,7 @@ def main() -> None:
     (CARDS / cpu_inventory.LIST).write_text(json.dumps(listed))
     for card in cards:
         threading.Thread(target=CpuCard(CARDS / card).serve, daemon=True).start()
-    asyncio.run(offer(cards))
+    asyncio.run(offer())
 
 
 if __name__ == "__main__":

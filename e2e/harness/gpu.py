@@ -2,19 +2,22 @@
 
 import json
 import os
+import signal
 import socket
 import sys
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from e2e.gpu import node_cards
+from e2e.gpu import cpu_inventory, node_cards
 from e2e.gpu.cpu_card import REPORT
 from e2e.harness.install import kubectl, wait_installed
+from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.paths import REPOSITORY
 from e2e.testbed.realnodes import Node
 from kfext.model.gpu_slots import resource_of
-from kfext.names import GPU_NAMESPACE, NATIVE_GPU
+from kfext.names import AGENT, GPU_NAMESPACE, NATIVE_GPU
 
 _OVERLAY = REPOSITORY / "e2e/gpu/overlay"
 _LABEL = "kfext.dev/gpu-sharing=true"
@@ -38,11 +41,16 @@ def install_sharing(bed: Testbed, *nodes: Node) -> None:
     kubectl(bed, "apply", "--server-side", "-k", str(_OVERLAY))
     wait_installed(bed)
     for node in nodes:
-        bed.wait_for(
-            partial(_offers, bed, node.name),
-            what=f"the agent of {node.name}",
-            seconds=_READY_SECONDS,
-        )
+        wait_shared(bed, node)
+
+
+def wait_shared(bed: Testbed, node: Node) -> None:
+    """Return once the slots of a node can be used."""
+    bed.wait_for(
+        partial(_offers, bed, node.name),
+        what=f"the agent of {node.name}",
+        seconds=_READY_SECONDS,
+    )
 
 
 def uninstall_sharing(bed: Testbed) -> None:
@@ -62,9 +70,48 @@ def reservations(bed: Testbed) -> list[Object]:
     return [pod for pod in pods if "kfext.dev/gpu-slot" in pod["metadata"]["labels"]]
 
 
+def set_trouble(node: Node, uuid: str, trouble: str) -> None:
+    """Have a card of a node report a trouble, or none if it is empty."""
+    path = _kubelet_folder(node) / node_cards.CARDS.name / cpu_inventory.LIST
+    listed = json.loads(path.read_text())
+    for card in listed:
+        if card["uuid"] == uuid:
+            card["trouble"] = trouble
+    # Whoever reads it sees one list or the other.
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(listed))
+    new.rename(path)
+
+
+def agent_of(bed: Testbed, node: Node) -> Object:
+    """Return the pod of a node's agent that is not about to end."""
+    pods = bed.api.get(f"/api/v1/namespaces/{GPU_NAMESPACE}/pods")["items"]
+    (found,) = (
+        pod
+        for pod in pods
+        if pod["spec"].get("serviceAccountName") == AGENT
+        and pod["spec"].get("nodeName") == node.name
+        and not pod["metadata"].get("deletionTimestamp")
+    )
+    return dict(found)
+
+
+def signal_agent(bed: Testbed, node: Node, number: signal.Signals) -> None:
+    """Send a signal to the process of a node's agent."""
+    uid = agent_of(bed, node)["metadata"]["uid"]
+    for pid in node.pod_processes(uid, running="kfext"):
+        os.kill(pid, number)
+
+
+def left_over(node: Node) -> list[str]:
+    """Return what the agent keeps on a node for sharers: the folders of sockets, cards given."""
+    parts = [node.sandbox.folder / "kfext" / part for part in ("sockets", "cards")]
+    return [str(one) for part in parts if part.is_dir() for one in part.iterdir()]
+
+
 def counted(node: Node, uuid: str) -> dict[str, Object]:
     """Return what a card has counted of each of its clients, by name."""
-    folder = os.open(node.sandbox.folder / "kubelet" / node_cards.CARDS.name, os.O_PATH)
+    folder = os.open(_kubelet_folder(node) / node_cards.CARDS.name, os.O_PATH)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as card:
             card.connect(f"/proc/self/fd/{folder}/{uuid}")  # the whole path may be too long
@@ -73,6 +120,21 @@ def counted(node: Node, uuid: str) -> dict[str, Object]:
     finally:
         os.close(folder)
     return {client["name"]: client for client in found["clients"]}
+
+
+def late(node: Node, uuid: str, name: str) -> float:
+    """Return the part of its kernels that a job began long after another had come to the card."""
+    client = counted(node, uuid)[name]
+    return float(client["late"]) / int(client["kernels"])
+
+
+def unreserved(bed: Testbed) -> None:
+    """Return once no GPU is reserved any more."""
+    until(lambda: not reservations(bed), what="all cards are given back")
+
+
+def _kubelet_folder(node: Node) -> Path:
+    return node.sandbox.folder / "kubelet"
 
 
 def _offers(bed: Testbed, node: str) -> bool:

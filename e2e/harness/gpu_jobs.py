@@ -27,14 +27,20 @@ def dialled(
     layers: int = 20,
     load_ms: float = 0.0,
     steps: int = 100,
+    queue: int = 0,
+    disables: bool = False,
 ) -> Manifest:
     """Return a PyTorchJob of one pod that uses a card for a part of each step.
 
     `settings`: by key without `gpu-`, such as `share`; without any it has a whole GPU.
+    `queue`: kernels that it gives the card at once in each step, and at none of its layers.
+    `disables`: whether it has Python pass over PYTHONPATH, and so over the hook.
     """
-    hooked = "share" in settings and settings.get("isolation") != "none"
+    hooked = "share" in settings and settings.get("isolation") != "none" and not disables
     driver = [] if hooked else ["-m", "cpu_card"]  # which the hook loads else
+    driver = ["-E", *driver] if disables else driver
     dial = ["/jobs/dial.py", "--layers", str(layers), "--load-ms", str(load_ms)]
+    dial += ["--queue", str(queue)]
     container = {
         "name": "pytorch",
         "image": TRAINING_IMAGE,
@@ -104,6 +110,19 @@ class Team:
             return any(one["type"] == "Succeeded" and one["status"] == "True" for one in conditions)
 
         until(ended, what=f"{name} ends", account=self.said, seconds=TRAINED_SECONDS)
+
+    def plan(self, name: str) -> Object:
+        """Return the status of the TrainingPlan of a job, empty while it has none."""
+        path = f"/apis/kfext.dev/v1alpha1/namespaces/{self.namespace}/trainingplans"
+        plans = self.bed.api.get(path)["items"]
+        return next(
+            (
+                dict(one.get("status", {}))
+                for one in plans
+                if one["metadata"]["name"] == f"pytorchjob-{name}"
+            ),
+            {},
+        )
 
     def step_ends(self, name: str) -> list[float]:
         """Return when the steps of a job ended, by the clock of its node."""

@@ -36,16 +36,22 @@ class RefusedError(AssertionError):
 
 
 class Kube:
-    """A client, by default an administrator's; `ask` returns any answer, the others insist."""
+    """A client, by default an administrator's; `ask` returns any answer, the others insist.
 
-    def __init__(self, testbed: Testbed, user: Credential | None = None) -> None:
+    `token`: of an account, in place of a user's certificate.
+    """
+
+    def __init__(
+        self, testbed: Testbed, user: Credential | None = None, *, token: str = ""
+    ) -> None:
         user = user or testbed.pki.client("tester", groups=("system:masters",))
         self._server = testbed.server
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._pool = urllib3.PoolManager(
             maxsize=64,
             ca_certs=str(testbed.pki.authority.certificate),
-            cert_file=str(user.certificate),
-            key_file=str(user.key),
+            cert_file=None if token else str(user.certificate),
+            key_file=None if token else str(user.key),
             timeout=urllib3.Timeout(connect=5, read=60),
             retries=False,
         )
@@ -55,7 +61,7 @@ class Kube:
     ) -> Answer:
         sent = body if isinstance(body, bytes) else None if body is None else json.dumps(body)
         answer = self._pool.request(
-            method, self._server + path, body=sent, headers={"Content-Type": kind}
+            method, self._server + path, body=sent, headers={"Content-Type": kind, **self._headers}
         )
         warnings = answer.headers.getlist("Warning")
         try:

@@ -40,13 +40,15 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=20)
     parser.add_argument("--load-ms", type=float, default=0.0)
     parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--queue", type=int, default=0)
     asked = parser.parse_args()
     torch.set_num_threads(1)
     model = nn.Sequential(*(nn.Linear(_WIDTH, _WIDTH) for _ in range(asked.layers)))
     optimizer = torch.optim.SGD(model.parameters(), 0.001)
     for step, batch in enumerate(DataLoader(Slow(asked.steps, asked.load_ms / 1000))):
         loss = model(batch).square().mean()
-        optimizer.zero_grad()
+        for _ in range(1 + asked.queue):  # each gives the card one kernel, and waits for none
+            optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         print(f"step={step} loss={loss.item():.6f} at={time.monotonic():.4f}", flush=True)

@@ -85,10 +85,15 @@ def millicores(path: str) -> int | None:
     return None if quota in {"max", "-1"} else int(quota) * 1000 // int(period)
 
 
+def members(path: str) -> set[int]:
+    """Return the ids of the processes in the cgroup and below it, in any hierarchy."""
+    return set(_members(path))
+
+
 def kill_members(path: str) -> None:
     """Kill every process in the cgroup and below it, and wait until the last is gone."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    while pids := set(_members(path)):
+    while pids := members(path):
         for pid in pids:
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -145,7 +150,6 @@ def _file(name: str, path: str) -> Path:
 
 
 def _members(path: str) -> Iterator[int]:
-    """Yield the ids of the processes in the cgroup and below it, in any hierarchy."""
     for hierarchy in hierarchies():
         for folder, _, _ in os.walk(_folder(hierarchy, path)):
             try:

@@ -1,6 +1,7 @@
 """The agent's work: who is on which card, by kubelet; what each was promised, by its pod."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,12 +21,17 @@ from kfext.agent.slots import Pod, Slots
 from kfext.gpu.device_plugin import FOLDER, DevicePlugin
 from kfext.gpu.inventory import Inventory, InventoryError
 from kfext.gpu.pod_resources import Held
+from kfext.hook.link import LONGEST_PAUSE
 from kfext.model.gpu_slots import resource_of, units_of
 
 _log = structlog.get_logger(__name__)
 
 _POLL_SECONDS = 1.0
 """Pause between two questions to kubelet about who has what."""
+_RETURN_SECONDS = LONGEST_PAUSE + 0.5
+"""After its start an agent leads nobody for so long: the processes that an earlier one has led come
+back one after the other, and one of low priority would pass before that of high priority is known.
+Until then each paces itself, before the processes of high priority that it knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +52,7 @@ class Agent:
 
     `inventory`: the cards of the node. `busybox`: see `lay_out`. `held`: asks kubelet, and raises
     grpc.RpcError while it is away. `terms`: what a pod was promised, None while that is unknown.
-    Raises InventoryError.
+    `strikes`: see `SharedCard`. Raises InventoryError.
     """
 
     def __init__(
@@ -58,6 +64,7 @@ class Agent:
         busybox: Path,
         held: Callable[[], Awaitable[list[Held]]],
         terms: Callable[[Pod], Terms | None],
+        strikes: Callable[[Pod, Pod], int],
         plugins: Path = FOLDER,
     ) -> None:
         self._held = held
@@ -76,11 +83,15 @@ class Agent:
             )
             for slot in range(count)
         ]
-        self._cards = [SharedCard(slot) for slot in range(count)]
+        self._cards = [SharedCard(slot, strikes=strikes) for slot in range(count)]
         self._known: dict[str, tuple[int, Pod]] = {}
+        self._leads_from = math.inf
+        self._leading = False
 
     def reports(self) -> list[CardReport]:
-        """Return what is to be shown of each card."""
+        """Return what is to be shown of each card; of none before it is known who is there."""
+        if not self._leading:
+            return []
         now = monotonic()
         return [card.report(now) for card in self._cards]
 
@@ -103,6 +114,7 @@ class Agent:
 
     async def run(self) -> None:
         """Share the cards until cancelled."""
+        self._leads_from = monotonic() + _RETURN_SECONDS
         try:
             async with asyncio.TaskGroup() as tasks:
                 for slot, plugin in enumerate(self._plugins):
@@ -135,7 +147,10 @@ class Agent:
         return _POLL_SECONDS
 
     def _take(self, held: Sequence[Held]) -> None:
-        """Take in what kubelet says; a pod with unknown terms waits for the next time."""
+        """Take in what kubelet says; a pod with unknown terms waits for the next time.
+
+        Of new pods those of high priority come first, so that the others are led before them.
+        """
         self._slots.take(held)
         sharers = self._slots.sharers
         for slot, card in enumerate(self._cards):
@@ -144,11 +159,15 @@ class Agent:
             if sharers.get(folder) != (slot, pod):  # gone, or another pod has its units now
                 del self._known[folder]
                 self._cards[slot].withdraw(folder)
-        for folder, (slot, pod) in sharers.items():
-            terms = self._terms(pod)
-            if terms is not None:
-                self._known[folder] = (slot, pod)
-                self._cards[slot].promise(folder, pod, terms, now=monotonic())
+        now = monotonic()
+        if now < self._leads_from:
+            return
+        found = [(folder, self._terms(pod)) for folder, (_, pod) in sharers.items()]
+        known = [(folder, terms) for folder, terms in found if terms is not None]
+        for folder, terms in sorted(known, key=lambda one: not one[1].high):
+            self._known[folder] = slot, pod = sharers[folder]
+            self._cards[slot].promise(folder, pod, terms, now=now)
+        self._leading = True
 
     def _enter(self, folder: str, process: Process) -> None:
         self._cards[self._slots.slot(folder)].join(folder, process)

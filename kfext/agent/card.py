@@ -1,13 +1,16 @@
 """One card and the jobs on it: who gives way to whom, and for how long."""
 
-from collections.abc import Mapping
+import socket
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import chain, islice, zip_longest
 
 import structlog
 
 from kfext.agent.process import Process
 from kfext.agent.report import CardReport
 from kfext.agent.sharer import Sharer, Terms, reading
+from kfext.agent.slots import Pod
 from kfext.core.gpu.dispatcher import Dispatcher
 from kfext.core.gpu.neighbours import Neighbours
 from kfext.hook import words
@@ -24,16 +27,18 @@ class SharedCard:
     """The sharers of one card, by the names of their folders. Call `look` when `look` has said to.
 
     Others learn of what joins and leaves at the next look, however often that has happened.
+    `strikes`: those that a pod of low priority has from an earlier agent, beside one of high.
     """
 
-    def __init__(self, slot: int) -> None:
+    def __init__(self, slot: int, *, strikes: Callable[[Pod, Pod], int]) -> None:
         self._slot = slot
+        self._strikes = strikes
         self._card: str | None = None
         self._sharers: dict[str, Sharer] = {}
         self._dispatcher = Dispatcher()
         self._neighbours: Neighbours | None = None
         self._highs: list[Process] = []
-        self._ringing: list[Sharer] = []
+        self._ringing: list[socket.socket] = []
         self._ahead = False
         self._busy: list[tuple[int, int]] = []
         # A process hears its bell only beside pages: this one is of nobody, who is never busy.
@@ -48,7 +53,7 @@ class SharedCard:
             _log.info("a card is reserved", slot=self._slot, card=card)
         self._card = card
 
-    def promise(self, folder: str, pod: tuple[str, str], terms: Terms, *, now: float) -> None:
+    def promise(self, folder: str, pod: Pod, terms: Terms, *, now: float) -> None:
         """Take in a pod that has a part of the card, or its new terms; at most one has priority."""
         sharer = self._sharer(folder)
         if sharer.terms == terms and sharer.pod == pod:
@@ -56,7 +61,7 @@ class SharedCard:
         if sharer.high or terms.high:
             self._neighbours = None
         new = sharer.terms is None
-        sharer.pod, sharer.terms = pod, terms
+        sharer.promise(pod, terms, now=now)
         if not terms.high:
             self._dispatcher.turns.set(folder, share=terms.share, limit=terms.limit, now=now)
         for process in sharer.processes.values() if new else ():
@@ -77,8 +82,8 @@ class SharedCard:
     def join(self, folder: str, process: Process) -> None:
         """Take in a process of a pod, of which the terms may be unknown."""
         sharer = self._sharer(folder)
-        sharer.join(process)
-        self._greet(sharer, process)
+        if sharer.join(process):
+            self._greet(sharer, process)
 
     def leave(self, folder: str, number: int) -> None:
         """Take in that a process has gone."""
@@ -108,7 +113,7 @@ class SharedCard:
             turn = name == holder or self._dispatcher.idle
             sharer.order(turn=turn, reserved=self._card is not None, now=now)
         if holder is not None and holder != before:
-            lows[holder].wake()
+            lows[holder].bells.ring()
         return max(min(_SOON, until), _AT_ONCE)
 
     def report(self, now: float) -> CardReport:
@@ -159,9 +164,11 @@ class SharedCard:
                 one.give_way(self._pages(), one.processes.values())
             if self._neighbours is not None:
                 self._neighbours.restart()
-        if changed or giving != self._ringing:
-            self._ringing = giving
-            bells = [one.bell for one in giving[:MOST_DESCRIPTORS]]
+        # The first bell of each pod comes before the second one of any.
+        ranked = chain(*zip_longest(*(one.bells.rung for one in giving)))
+        bells = list(islice(filter(None, ranked), MOST_DESCRIPTORS))
+        if changed or bells != self._ringing:
+            self._ringing = bells
             for high in highs:
                 high.send_bells(bells)
 
@@ -175,13 +182,16 @@ class SharedCard:
             sharer.time(alone=idle and not wanting - {name}, now=now)
 
     def _rule(self, lows: Mapping[str, Sharer], now: float) -> None:
-        budgets = [one.terms.budget for one in self._sharers.values() if one.terms and one.high]
-        if not budgets:
+        highs = [one for one in self._sharers.values() if one.high]
+        if not highs:
             for sharer in lows.values():
                 sharer.ruling = None
             return
         if self._neighbours is None:
-            self._neighbours = Neighbours(budget=min(budgets), now=now)
+            budget = min(one.terms.budget for one in highs if one.terms)
+            self._neighbours = Neighbours(budget=budget, now=now)
+        for name, sharer in lows.items():
+            self._neighbours.recall(name, self._strikes(sharer.pod, highs[0].pod))
         read = reading(self._highs, now)
         if read is not None:
             self._neighbours.note(read)

@@ -12,6 +12,7 @@ from kfext.agent.agent import Agent
 from kfext.agent.metrics import Metrics
 from kfext.agent.node_pods import NodePods
 from kfext.agent.shared_gpus import SharedGpus, SlotView
+from kfext.agent.strikes import EarlierStrikes
 from kfext.core.admission.hooked import BUSYBOX
 from kfext.errors import KfextError
 from kfext.gpu.inventory import InventoryError, inventory
@@ -48,12 +49,14 @@ async def run(config: Config) -> None:
     async with Client(find_access(kubeconfig=config.kubeconfig)) as client:
         node = await client.get(paths.nodes(config.node))
         pods = NodePods(client, node=config.node)
-        agent = _agent(config, pods)
+        strikes = EarlierStrikes(pods.uid)
+        agent = _agent(config, pods, strikes)
         shown = SharedGpus(
             client,
             node=config.node,
             node_uid=text(mapping(node.get("metadata")).get("uid")),
             views=lambda: _views(agent, pods, config.node),
+            found=strikes.read,
         )
         probes = await serve_probes(
             port=config.probe_port,
@@ -66,7 +69,7 @@ async def run(config: Config) -> None:
                 following = tasks.create_task(pods.run())
                 await _synced(pods, stop)
                 parts = [following, tasks.create_task(agent.run()), tasks.create_task(shown.run())]
-                _log.info("sharing", node=config.node, cards=len(agent.reports()))
+                _log.info("sharing", node=config.node)
                 await stop.wait()
                 for part in parts:
                     part.cancel()
@@ -82,7 +85,7 @@ async def _synced(pods: NodePods, stop: asyncio.Event) -> None:
         wait.cancel()
 
 
-def _agent(config: Config, pods: NodePods) -> Agent:
+def _agent(config: Config, pods: NodePods, strikes: EarlierStrikes) -> Agent:
     busybox = shutil.which(BUSYBOX)
     if busybox is None:
         raise KfextError(f"there is no {BUSYBOX}, which the containers of jobs are given")
@@ -94,6 +97,7 @@ def _agent(config: Config, pods: NodePods) -> Agent:
             busybox=Path(busybox),
             held=held_devices,
             terms=pods.terms,
+            strikes=strikes.take,
         )
     except InventoryError as error:
         raise KfextError(str(error)) from error

@@ -63,6 +63,7 @@ def terms_of(share: GpuShare) -> Terms:
         limit=share.limit / UNITS,
         budget=share.loss_budget,
         minimum=share.min_share,
+        hooked=share.gated,
     )
 
 

@@ -16,6 +16,7 @@ _LEASE_NS = 2 * 10**9
 """For how long an order holds: past that a process takes the agent for dead."""
 _NS = 1e9
 _NO_END = 2**63
+_WORD = 2**64
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,8 @@ class Process:
             os.close(self.descriptor)
             raise
         self._orders.words[words.LAYOUT] = words.VERSION
-        self._tickets = 0
+        # A process that an earlier agent has led must not take our first count for a ticket.
+        self._tickets = self._page[words.TICKETS_SEEN]
         self._tallies: dict[int, Tally] = {}
 
     def __getitem__(self, word: int) -> int:
@@ -86,7 +88,7 @@ class Process:
 
     def order(self, order: Order, *, now: float) -> None:
         """Write its order, which holds for a lease. The counts of the process itself go on."""
-        self._tickets += order.ticket
+        self._tickets = (self._tickets + order.ticket) % _WORD
         page = self._orders.words
         allowed = self._page[words.INTRUDED_NS] + int(order.allowance * _NS)
         page[words.MODE] = order.mode

@@ -11,9 +11,10 @@ class SharerReport:
     `waited`, `intruded`: the seconds in which it stood at its gates, and worked beside the busy job
     of high priority (0 for that job);
     `memory`: bytes; `micro_step`: how long one should take at most; `beacon_age`: seconds since a
-    process of the job of high priority has last shown life, None for others and without processes;
-    `infeasible`: it cannot have its minimum; `times_shut`: its gate, for losses; `evict`: it is to
-    leave the card.
+    process of the job of high priority has last shown life, None for others and if none is heard;
+    `infeasible`: it cannot have its minimum; `times_shut`: its gate, for losses; `strikes`: how
+    many of these times count; `evict`: it is to leave the card; `unhooked`: why nothing is known of
+    what it does, one of `kfext.model.unhooked`, empty if it is known.
     """
 
     namespace: str
@@ -28,7 +29,9 @@ class SharerReport:
     beacon_age: float | None = None
     infeasible: bool = False
     times_shut: int = 0
+    strikes: int = 0
     evict: bool = False
+    unhooked: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from kfext.errors import ApiError, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.model.gpu_slots import UNITS, reservation_of
+from kfext.model.shared_gpu import EVICTED_AFTER, SharedGpu, parse_shared_gpu
 from kfext.names import API_GROUP, API_VERSION
 
 _log = structlog.get_logger(__name__)
@@ -51,15 +52,28 @@ class SlotView:
 
 
 class SharedGpus:
-    """Keeps them current. `views`: the slots; `node_uid`: of the Node, with which they go."""
+    """Keeps them current.
+
+    `node_uid`: of the Node, with which they go.
+    `views`: the slots.
+    `found`: is given each slot as an earlier agent has left it, before it is written.
+    """
 
     def __init__(
-        self, client: Client, *, node: str, node_uid: str, views: Callable[[], Sequence[SlotView]]
+        self,
+        client: Client,
+        *,
+        node: str,
+        node_uid: str,
+        views: Callable[[], Sequence[SlotView]],
+        found: Callable[[SharedGpu], None],
     ) -> None:
         self._client = client
         self._node = node
         self._node_uid = node_uid
         self._views = views
+        self._found = found
+        self._met: set[int] = set()
         self._written: dict[int, tuple[Object, float]] = {}
 
     async def run(self) -> None:
@@ -80,7 +94,12 @@ class SharedGpus:
         if written and _decides(status) == _decides(written) and now - at < pause:
             return
         if not written:
-            await self._create(slot)
+            made = parse_shared_gpu(await self._create(slot))
+            if slot not in self._met:
+                self._met.add(slot)
+                if made is not None and made.sharers:
+                    self._found(made)
+                    return  # the view does not have it yet
         try:
             await self._apply(slot, {"status": status}, subresource="status")
         except NotFound:
@@ -88,14 +107,15 @@ class SharedGpus:
             raise
         self._written[slot] = (status, now)
 
-    async def _create(self, slot: int) -> None:
+    async def _create(self, slot: int) -> Object:
+        """Make a slot, or leave it as it is; return it with its status."""
         owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self._node_uid}
         spec = {"node": self._node, "slot": slot}
-        await self._apply(slot, {"spec": spec}, metadata={"ownerReferences": [owner]})
+        return await self._apply(slot, {"spec": spec}, metadata={"ownerReferences": [owner]})
 
     async def _apply(
         self, slot: int, part: Object, *, metadata: Object | None = None, subresource: str = ""
-    ) -> None:
+    ) -> Object:
         name = reservation_of(self._node, slot)
         body = {
             "apiVersion": f"{API_GROUP}/{API_VERSION}",
@@ -103,7 +123,7 @@ class SharedGpus:
             "metadata": {"name": name, **(metadata or {})},
             **part,
         }
-        await self._client.apply(paths.shared_gpus(name, subresource), body)
+        return await self._client.apply(paths.shared_gpus(name, subresource), body)
 
 
 def status_of(view: SlotView) -> Object:
@@ -134,6 +154,8 @@ def _sharer(one: SharerReport, report: CardReport, uids: dict[Pod, str]) -> Obje
         "sharePercent": round(one.share * UNITS),
         "memoryMiB": one.memory // _MIB,
     }
+    if one.unhooked:
+        shown["unhooked"] = one.unhooked
     if one.high:
         if report.loss is not None:
             shown["lossPermille"] = max(_permille(report.loss), 0)
@@ -145,14 +167,18 @@ def _sharer(one: SharerReport, report: CardReport, uids: dict[Pod, str]) -> Obje
     }
     if one.infeasible:
         shown["guaranteeInfeasible"] = True
+    if one.strikes:
+        shown["strikes"] = min(one.strikes, EVICTED_AFTER)
     if one.evict:
         shown["evict"] = True
     return shown
 
 
 def _decides(status: Object) -> tuple[object, ...]:
-    """Return what of a status others act on."""
-    sharers = [(one["podUID"], one.get("evict")) for one in status["sharers"]]
+    """Return what of a status others act on; the next agent does on the strikes."""
+    sharers = [
+        tuple(one.get(key) for key in ("podUID", "strikes", "evict")) for one in status["sharers"]
+    ]
     keys = ("reservation", "card", "memoryMiB", "trouble", "moved")
     return (*(status.get(key) for key in keys), sharers)
 

@@ -1,12 +1,13 @@
 """A pod that shares a card, from what is read on the pages of its processes."""
 
-import socket
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
+from kfext.agent.bells import Bells
 from kfext.agent.process import Order, Process
 from kfext.agent.report import SharerReport
+from kfext.agent.slots import Pod
+from kfext.agent.unhooked import Unhooked
 from kfext.core.gpu.dispatcher import Activity
 from kfext.core.gpu.neighbours import LONGEST_MICRO_STEP, Ruling, Seen
 from kfext.core.gpu.steps import Reading, Throughput
@@ -16,13 +17,17 @@ from kfext.hook import words
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a pod was promised; parts of the card, or of its time."""
+    """What a pod was promised; parts of the card, or of its time.
+
+    `hooked`: whether it gets the hook, as its owner may have left it out.
+    """
 
     high: bool
     share: float
     limit: float = 1.0
     budget: float = 0.05
     minimum: float = 0.2
+    hooked: bool = True
 
 
 class Sharer:
@@ -43,7 +48,9 @@ class Sharer:
         self._asks = False
         self._worked = Recent()
         self._micro_steps: dict[int, int] = {}
-        self._heard, self._rung = _bell()
+        self.bells = Bells()
+        self._unhooked = Unhooked()
+        self._promised = 0.0
 
     @property
     def high(self) -> bool:
@@ -55,20 +62,26 @@ class Sharer:
         """Whether its gate is shut, so that it has no use for a turn."""
         return self.ruling is not None and self.ruling.shut
 
-    @property
-    def bell(self) -> socket.socket:
-        """What the job of high priority rings to wake it."""
-        return self._rung
+    def promise(self, pod: Pod, terms: Terms, *, now: float) -> None:
+        """Take in which pod it is, or its new terms."""
+        if self.terms is None:
+            self._promised = now
+        self.pod, self.terms = pod, terms
 
-    def join(self, process: Process) -> None:
-        """Take in a process."""
+    def join(self, process: Process) -> bool:
+        """Take in a process; return whether it is to be led, as it has a hook."""
+        if not self._unhooked.hooked(process):
+            return False
         self.processes[process.number] = process
         self._micro_steps[process.number] = process[words.MICRO_STEPS]
         self._throughput.restart()
+        return True
 
     def leave(self, number: int) -> None:
         """Take in that a process has gone."""
-        self.processes.pop(number, None)
+        if self.processes.pop(number, None) is None:
+            return
+        self.bells.leave(number)
         self._micro_steps.pop(number, None)
         self._throughput.restart()
 
@@ -76,8 +89,7 @@ class Sharer:
         """Have the connections of its processes end, and forget them."""
         for process in self.processes.values():
             process.end()
-        self._heard.close()
-        self._rung.close()
+        self.bells.close()
 
     def look(self, now: float) -> None:
         """Read the pages of its processes."""
@@ -111,6 +123,7 @@ class Sharer:
             self._intruded_now,
             self._asks,
             self._throughput.normalised,
+            gives_way=any(not one[words.UNHOOKED] for one in self.processes.values()),
         )
 
     def order(self, *, turn: bool, reserved: bool, now: float) -> None:
@@ -134,7 +147,9 @@ class Sharer:
         """Return what is to be shown of it."""
         assert self.terms is not None
         processes, ruling = self.processes.values(), self.ruling
-        pulses = [one.seconds(words.PULSE) for one in processes] if self.high else []
+        heard = [one for one in processes if self.high and not one[words.UNHOOKED]]
+        pulses = [one.seconds(words.PULSE) for one in heard]
+        why = self._unhooked.why(processes, promised=now - self._promised)
         return SharerReport(
             *self.pod,
             high=self.high,
@@ -147,18 +162,15 @@ class Sharer:
             beacon_age=max(now - min(pulses), 0.0) if pulses else None,
             infeasible=ruling is not None and ruling.infeasible,
             times_shut=ruling.times_shut if ruling else 0,
+            strikes=ruling.strikes if ruling else 0,
             evict=ruling is not None and ruling.evict,
+            unhooked=why if self.terms.hooked else "",
         )
-
-    def wake(self) -> None:
-        """Have its processes read their orders now."""
-        with suppress(OSError):  # full, so they have much to read already
-            self._rung.send(b"t", socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
     def give_way(self, pages: Sequence[int], processes: Iterable[Process]) -> None:
         """Have some of its processes give way before those with these pages."""
         for process in processes:
-            process.send_highs(pages, self._heard)
+            process.send_highs(pages, self.bells.heard_by(process.number))
 
 
 def reading(processes: Iterable[Process], now: float) -> Reading | None:
@@ -167,11 +179,3 @@ def reading(processes: Iterable[Process], now: float) -> Reading | None:
     if first is None:
         return None
     return Reading(now, first[words.STEPS], min(first.seconds(words.STEPPED), now))
-
-
-def _bell() -> tuple[socket.socket, socket.socket]:
-    """Return the two ends of a bell: that which hears it cannot ring, nor send anything."""
-    heard, rung = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    heard.shutdown(socket.SHUT_WR)
-    rung.shutdown(socket.SHUT_RD)
-    return heard, rung

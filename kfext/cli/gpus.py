@@ -7,8 +7,9 @@ from kfext.cli.cluster import ClusterOptions
 from kfext.cli.output import printed, table
 from kfext.errors import Forbidden, NotFound, UserError
 from kfext.kube import paths
-from kfext.model.shared_gpu import SharedGpu, parse_shared_gpu
+from kfext.model.shared_gpu import EVICTED_AFTER, SharedGpu, parse_shared_gpu
 from kfext.model.tolerant import mapping, sequence, text
+from kfext.model.unhooked import UNHOOKED
 
 _HEAD = ("NODE", "SLOT", "CARD", "MEMORY", "HIGH BUSY", "STATE")
 _SHARER_HEAD = ("PRIORITY", "SHARE", "LOSS", "GETS", "WAITED", "POD")
@@ -75,6 +76,11 @@ def _sharer(raw: Raw) -> tuple[str, ...]:
     pod = f"{text(raw.get('namespace'))}/{text(raw.get('pod'))}"
     notes = {"guaranteeInfeasible": "its minimum cannot be met", "evict": "it must leave"}
     said = [words for field, words in notes.items() if raw.get(field) is True]
+    if unhooked := UNHOOKED.get(text(raw.get("unhooked"))):
+        said.append(f"not hooked: {unhooked}")
+    strikes = raw.get("strikes")
+    if type(strikes) is int and strikes > 0:
+        said.append(f"it was shut out {strikes} of {EVICTED_AFTER} times")
     waited = raw.get("waitedSeconds")
     return (
         text(raw.get("priority")) or _UNKNOWN,

@@ -37,7 +37,6 @@ class Gate:
         self._outstanding: deque[Marker] = deque()
         self._word = PASS
         self._began = 0
-        self._tickets = 0
         self._ticket_ends = 0
         page[words.HOOKED] = words.WATCHING
 
@@ -81,7 +80,8 @@ class Gate:
             page[words.INTRUDED] += 1
         if word == TICKET:
             self._ticket_ends = page[words.WORKED_NS] + _TICKET_NS
-        self._word, self._began, self._tickets = word, now, self._orders.tickets()
+        page[words.TICKETS_SEEN] = self._orders.tickets()
+        self._word, self._began = word, now
 
     def _ask(self, now: int) -> str:
         page = self._page
@@ -89,7 +89,8 @@ class Gate:
             show_life(page, self._device.memory)
         if page[words.WORKED_NS] < self._ticket_ends:
             return PASS
-        return self._orders.word(now, intruded=page[words.INTRUDED_NS], tickets=self._tickets)
+        intruded, seen = page[words.INTRUDED_NS], page[words.TICKETS_SEEN]
+        return self._orders.word(now, intruded=intruded, tickets=seen)
 
     def _account(self, now: int) -> None:
         """Charge what the last micro-step took, and rest after it while no agent lives."""

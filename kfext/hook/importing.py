@@ -7,6 +7,7 @@ import importlib.util
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -14,9 +15,14 @@ from typing import Any
 from .switch import report
 
 
-def when_imported(installs: Mapping[str, Callable[[ModuleType], None]]) -> None:
-    """Have each function called with the module of its name, right after that was imported."""
-    sys.meta_path.insert(0, _Finder(dict(installs)))
+def when_imported(
+    installs: Mapping[str, Callable[[ModuleType], None]], failed: Callable[[], None]
+) -> None:
+    """Have each function called with the module of its name, right after that was imported.
+
+    `failed` is called after one that has raised an error.
+    """
+    sys.meta_path.insert(0, _Finder(dict(installs), failed))
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -26,8 +32,11 @@ class _Finder(importlib.abc.MetaPathFinder):
     an entry goes only when its module has been imported.
     """
 
-    def __init__(self, installs: dict[str, Callable[[ModuleType], None]]) -> None:
+    def __init__(
+        self, installs: dict[str, Callable[[ModuleType], None]], failed: Callable[[], None]
+    ) -> None:
         self._installs = installs
+        self._failed = failed
         self._thread = threading.local()
 
     def find_spec(
@@ -51,6 +60,8 @@ class _Finder(importlib.abc.MetaPathFinder):
                 install(module)
         except Exception as error:
             report(f"{name} is not hooked: {error!r}")
+            with suppress(Exception):
+                self._failed()
 
 
 class _Loader(importlib.abc.Loader):

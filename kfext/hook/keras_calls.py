@@ -36,11 +36,21 @@ class Logs:
 
 
 class Fits:
-    """Calls the beacon around the batches of `Model.fit`; `join` makes it at the first one."""
+    """Calls the beacon around the batches of `Model.fit`; `join` makes it at the first one.
 
-    def __init__(self, keras: Any, switch: Switch, join: Callable[[], Beacon]) -> None:
+    `unheard` is called at a `fit` of which nothing can be heard.
+    """
+
+    def __init__(
+        self,
+        keras: Any,
+        switch: Switch,
+        join: Callable[[], Beacon],
+        unheard: Callable[[], None],
+    ) -> None:
         self._keras = keras
         self._join = join
+        self._unheard = unheard
         self._beacon: Beacon | None = None
         self._begun: deque[int] = deque()
         self._callback = _callback_class(keras.callbacks.Callback, self, switch.guard)
@@ -100,7 +110,10 @@ class Fits:
         """Return the arguments of `fit` with our callback as the last one."""
         bound = import_module("inspect").signature(fit).bind(*args, **kwargs)
         given = bound.arguments.get("callbacks")
-        if self._keras.backend.backend() != "tensorflow" or hasattr(given, "callbacks"):
+        if self._keras.backend.backend() != "tensorflow":
+            return args, kwargs
+        if hasattr(given, "callbacks"):
+            self._unheard()
             return args, kwargs
         listed = list(given) if isinstance(given, (list, tuple)) else [given] if given else []
         bound.arguments["callbacks"] = [*listed, self._callback()]

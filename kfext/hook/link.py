@@ -22,6 +22,7 @@ MOST_DESCRIPTORS = 64
 """Descriptors beside a message at most."""
 _PAUSES = (0.1, 0.5, 1.0)
 """Seconds before each new try to connect; the last one again and again."""
+LONGEST_PAUSE = _PAUSES[-1]
 
 
 def send(peer: socket.socket, message: dict[str, Any], descriptors: list[int]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from types import ModuleType
 
@@ -16,13 +17,14 @@ from .importing import when_imported
 from .keras_calls import Fits
 from .link import Link
 from .low import Low
+from .notice import Notice
 from .orders import Orders
 from .page import Page
 from .pythonpath import restore
 from .switch import Switch
 from .torch_calls import TorchCalls
 from .torch_scripts import hide_from_scripts
-from .words import LAYOUT, VERSION
+from .words import CALLBACK_LIST, FAILED, LAYOUT, OLD_TENSORFLOW, UNHOOKED, VERSION
 
 PRIORITY, SOCKET = "KFEXT_GPU_PRIORITY", "KFEXT_GPU_SOCKET"
 RECORDED = "KFEXT_PYTHONPATH"
@@ -32,6 +34,9 @@ DEVICE = "KFEXT_GPU_DEVICE"
 HIGH = "high"
 
 _SWITCH = Switch()
+_NOTICE = Notice(os.environ.get(SOCKET, ""))
+_OLDEST_TENSORFLOW = (2, 6)
+"""Before, its Keras was a part of it, and no module of its own."""
 
 
 def start() -> None:
@@ -41,8 +46,10 @@ def start() -> None:
         return
     installs: dict[str, Callable[[ModuleType], None]] = {"torch": _on_torch}
     if os.environ.get(PRIORITY) == HIGH:
-        installs.update({"keras": _on_keras, "tf_keras": _on_keras})
-    when_imported(installs)
+        installs.update({"keras": _on_keras, "tf_keras": _on_keras, "tensorflow": _on_tensorflow})
+    failed = partial(_NOTICE.give, FAILED)
+    _SWITCH.at_end(failed)
+    when_imported(installs, failed)
 
 
 def _on_torch(torch: ModuleType) -> None:
@@ -56,7 +63,14 @@ def _on_torch(torch: ModuleType) -> None:
 
 
 def _on_keras(keras: ModuleType) -> None:
-    _keep(Fits(keras, _SWITCH, lambda: _join_high(lambda: 0)))
+    unheard = partial(_NOTICE.give, CALLBACK_LIST)
+    _keep(Fits(keras, _SWITCH, lambda: _join_high(lambda: 0), unheard))
+
+
+def _on_tensorflow(tensorflow: ModuleType) -> None:
+    numbers = str(getattr(tensorflow, "__version__", "")).split(".")[:2]
+    if all(map(str.isdecimal, numbers)) and tuple(map(int, numbers)) < _OLDEST_TENSORFLOW:
+        _NOTICE.give(OLD_TENSORFLOW)
 
 
 def _keep(hooked: High | Low | Fits) -> None:
@@ -75,8 +89,14 @@ def _device(torch: ModuleType) -> Device:
 
 
 def _page() -> Page:
-    page = Page.make()
+    page, process = Page.make(), os.getpid()
     page.words[LAYOUT] = VERSION
+
+    def unhook() -> None:
+        if os.getpid() == process:  # a fork has no hook of its own to fail, and shares the page
+            page.words[UNHOOKED] = FAILED
+
+    _SWITCH.at_end(unhook)
     return page
 
 

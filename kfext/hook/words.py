@@ -37,9 +37,18 @@ MEMORY = 14
 """Bytes of the card that the process has reserved."""
 HOOKED = 15
 """What the hook does at the gate: nothing if 0, else one of the numbers below."""
+TICKETS_SEEN = 16
+"""How many tickets there were when the process last passed its gate."""
+UNHOOKED = 17
+"""Why nothing is heard of the process, or nothing any more: 0 if it is heard of, else one of the
+numbers below."""
 
 WATCHING, READY, COARSE = 1, 2, 3
 """HOOKED: calibrating; at its boundaries; some micro-step is longer than it should be."""
+
+FAILED, OLD_TENSORFLOW, CALLBACK_LIST = 1, 2, 3
+"""UNHOOKED: a hook raised an error; TensorFlow is older than 2.6; `Model.fit` is given a whole
+`CallbackList`."""
 
 # Of the page of orders, which the agent writes for one sharer.
 LEASE = 1

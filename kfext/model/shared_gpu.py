@@ -6,11 +6,14 @@ from typing import Any
 
 from kfext.model.gpu_slots import MOST_SLOTS
 from kfext.model.tolerant import mapping, sequence, text
+from kfext.model.unhooked import UNHOOKED
 
 Place = tuple[str, int]
 """Where a slot is: the name of its node, and its number."""
 MOST_SHARERS = 100
 """A sharer has one hundredth at least."""
+EVICTED_AFTER = 3
+"""Strikes after which a sharer of low priority must leave its card."""
 _LARGEST_MEMORY = 2**32
 _PERMILLE = 1000
 
@@ -19,14 +22,22 @@ _PERMILLE = 1000
 class CardSharer:
     """A pod that has a part of a card, by its uid.
 
+    `high`: whether it has high priority.
     `loss`: the thousandths of its speed that it loses, `gets`: the thousandths of the time in which
-    it worked; None while unknown. `evict`: whether it must leave.
+    it worked; None while unknown.
+    `strikes`: how often it was shut out for the losses of the sharer of high priority, but for
+    those times that are forgotten.
+    `evict`: whether it must leave.
+    `unhooked`: why nothing is known of what it does, one of `UNHOOKED`; empty if it is known.
     """
 
     pod: str
+    high: bool = False
     loss: int | None = None
     gets: int | None = None
+    strikes: int = 0
     evict: bool = False
+    unhooked: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +87,15 @@ def parse_shared_gpu(raw: Mapping[str, Any]) -> SharedGpu | None:
 
 
 def _sharer(raw: Mapping[str, Any]) -> CardSharer:
+    unhooked = text(raw.get("unhooked"))
     return CardSharer(
         pod=text(raw.get("podUID")),
+        high=raw.get("priority") == "high",
         loss=_number(raw.get("lossPermille"), most=_PERMILLE),
         gets=_number(raw.get("harvestPermille"), most=_PERMILLE),
+        strikes=_number(raw.get("strikes"), most=EVICTED_AFTER) or 0,
         evict=raw.get("evict") is True,
+        unhooked=unhooked if unhooked in UNHOOKED else "",
     )
 
 

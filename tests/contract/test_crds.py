@@ -18,7 +18,8 @@ from kfext.core.settings.gpu_values import GPU_RULES
 from kfext.core.settings.values import known_settings, parse_setting
 from kfext.model.gpu_slots import MOST_SLOTS, reservation_of
 from kfext.model.policy import Mode, parse_policy
-from kfext.model.shared_gpu import MOST_SHARERS, SharedGpu, parse_shared_gpu
+from kfext.model.shared_gpu import EVICTED_AFTER, MOST_SHARERS, SharedGpu, parse_shared_gpu
+from kfext.model.unhooked import UNHOOKED
 from tests.contract.manifests import CRDS, crd, read, schema
 from tests.setting_samples import WELL_FORMED
 
@@ -334,6 +335,10 @@ def test_the_bounds_of_a_slot_are_those_of_the_code() -> None:
     spec, status = SLOT["spec"]["properties"], SLOT["status"]["properties"]
     assert (spec["slot"]["minimum"], spec["slot"]["maximum"]) == (0, MOST_SLOTS - 1)
     assert status["sharers"]["maxItems"] == MOST_SHARERS
+    strikes = status["sharers"]["items"]["properties"]["strikes"]
+    assert strikes["maximum"] == EVICTED_AFTER
+    unhooked = status["sharers"]["items"]["properties"]["unhooked"]
+    assert unhooked["enum"] == list(UNHOOKED)
     for field, attribute in (("memoryMiB", "memory"), ("busyPermille", "busy")):
         largest = status[field]["maximum"]
         assert getattr(_slot_with(field, largest), attribute) == largest
@@ -367,7 +372,15 @@ def test_whatever_an_agent_writes_is_bounded() -> None:
 
 def test_whatever_an_agent_writes_is_in_the_schema() -> None:
     high = SharerReport("team", "a", high=True, share=0.7, beacon_age=0.1)
-    low = SharerReport("team", "b", high=False, share=0.3, infeasible=True, evict=True)
+    low = SharerReport(
+        *("team", "b"),
+        high=False,
+        share=0.3,
+        infeasible=True,
+        strikes=2,
+        evict=True,
+        unhooked="HookFailed",
+    )
     view = SlotView(
         report=CardReport(0, "GPU-1", loss=0.02, sharers=(high, low)),
         reservation="uid",

@@ -280,3 +280,45 @@ def test_the_priority_of_reservations_is_for_their_namespace() -> None:
     (condition,), (validation,) = spec["matchConditions"], spec["validations"]
     assert f"== '{names.RESERVATION_PRIORITY}'" in condition["expression"]
     assert validation["expression"] == f"request.namespace == '{names.GPU_NAMESPACE}'"
+
+
+# --- who writes slots ---------------------------------------------------------------------------
+
+
+def _slots() -> Object:
+    spec: Object = _named("ValidatingAdmissionPolicy", names.SLOTS_POLICY)["spec"]
+    return spec
+
+
+def test_every_write_of_a_slot_by_an_agent_is_judged_and_none_of_others() -> None:
+    assert _slots()["failurePolicy"] == "Fail"
+    (judged,) = _slots()["matchConstraints"]["resourceRules"]
+    written = {
+        resource: set(rule["verbs"])
+        for rule in _named("ClusterRole", names.AGENT)["rules"]
+        for resource in rule["resources"]
+        if rule["apiGroups"] == [names.API_GROUP]
+    }
+    assert judged["apiGroups"] == [names.API_GROUP]
+    assert set(judged["resources"]) == written.keys()
+    # Server-side apply is a patch, which creates or updates; it may not delete.
+    assert set(judged["operations"]) == {"CREATE", "UPDATE"}
+    assert set().union(*written.values()) == {"create", "patch"}
+    (condition,) = (one["expression"] for one in _slots()["matchConditions"])
+    account = f"system:serviceaccount:{names.GPU_NAMESPACE}:{names.AGENT}"
+    assert condition == f"request.userInfo.username == '{account}'"
+    assert _agent()["spec"]["serviceAccountName"] == names.AGENT
+    binding = _named("ValidatingAdmissionPolicyBinding", names.SLOTS_POLICY)["spec"]
+    assert binding == {"policyName": names.SLOTS_POLICY, "validationActions": ["Deny"]}
+
+
+def test_an_agent_is_known_by_the_node_of_its_token_and_one_without_writes_nothing() -> None:
+    (variable,) = _slots()["variables"]
+    # All of it may be absent, and an error would refuse the agent without a word on why.
+    key = "authentication.kubernetes.io/node-name"
+    assert variable["expression"] == f"request.userInfo.?extra[?'{key}'][?0].orValue('')"
+    known, own = (one["expression"] for one in _slots()["validations"])
+    assert known == "variables.node != ''"
+    assert "object.spec.node == variables.node" in own
+    # There is no old object at CREATE.
+    assert "(request.operation == 'CREATE' || oldObject.spec.node == variables.node)" in own

@@ -1,57 +1,19 @@
 """Real jobs share cards that a node's CPU plays: reservation, parts, gates, all through kubelet."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from e2e.gpu.node_cards import uuids
-from e2e.harness.gpu import (
-    counted,
-    install_sharing,
-    play_cards,
-    reservations,
-    slots,
-    uninstall_sharing,
-)
+from e2e.harness.gpu import counted, late, reservations, slots, unreserved
 from e2e.harness.gpu_jobs import Team, dialled
-from e2e.harness.install import install_kfext
 from e2e.harness.wait import until
 from e2e.testbed.api import ApiError
-from e2e.testbed.cluster import Testbed
-from e2e.testbed.realnodes import Node, nodes
+from e2e.testbed.realnodes import Node
 from kfext import names
 
-CARDS = 2
 STEPS = 200
 Object = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def node(bed: Testbed) -> Iterator[Node]:
-    """A node with cards, on which kfext shares them."""
-    first, _ = nodes(bed)
-    play_cards(first, CARDS)
-    install_sharing(bed, first)
-    yield first
-    uninstall_sharing(bed)
-    bed.stop_process(first.sandbox.process("cards"))
-    install_kfext(bed)
-
-
-@pytest.fixture
-def team(bed: Testbed, managed: str) -> Team:
-    return Team(bed, managed)
-
-
-def unreserved(bed: Testbed) -> None:
-    until(lambda: not reservations(bed), what="all cards are given back")
-
-
-def late(node: Node, uuid: str, name: str) -> float:
-    """Return the part of its kernels that a job began long after another had come to the card."""
-    client = counted(node, uuid)[name]
-    return float(client["late"]) / int(client["kernels"])
 
 
 def share_one_card(team: Team, node: Node, *, isolation: str = "auto") -> Object:
@@ -75,36 +37,36 @@ def share_one_card(team: Team, node: Node, *, isolation: str = "auto") -> Object
 
 
 def test_low_priority_gives_way_on_a_card_that_is_accounted_for_and_given_back(
-    team: Team, node: Node
+    team: Team, gpu_node: Node
 ) -> None:
-    status = share_one_card(team, node)["status"]
+    status = share_one_card(team, gpu_node)["status"]
     assert status["healthy"]
     assert {one["priority"] for one in status["sharers"]} == {"high", "low"}
-    assert late(node, status["card"], "low") <= 0.01
+    assert late(gpu_node, status["card"], "low") <= 0.01
     unreserved(team.bed)
 
 
-def test_without_the_gate_they_take_turns(team: Team, node: Node) -> None:
-    status = share_one_card(team, node, isolation="none")["status"]
-    assert late(node, status["card"], "low") >= 0.4
+def test_without_the_gate_they_take_turns(team: Team, gpu_node: Node) -> None:
+    status = share_one_card(team, gpu_node, isolation="none")["status"]
+    assert late(gpu_node, status["card"], "low") >= 0.4
     unreserved(team.bed)
 
 
-def test_a_whole_card_is_never_a_shared_one(team: Team, node: Node) -> None:
+def test_a_whole_card_is_never_a_shared_one(team: Team, gpu_node: Node) -> None:
     team.submit(dialled("part", {"share": "0.5"}, steps=10_000))
     team.running("part")
     team.submit(dialled("whole", steps=20))
     team.succeeded("whole")
-    (shared,) = (one for one in slots(team.bed, node.name) if one["status"].get("card"))
+    (shared,) = (one for one in slots(team.bed, gpu_node.name) if one["status"].get("card"))
     (pod,) = reservations(team.bed)
     assert pod["metadata"]["uid"] == shared["status"]["reservation"]
-    (other,) = (card for card in uuids(node.name, CARDS) if card != shared["status"]["card"])
-    assert "whole" in counted(node, other)
+    (other,) = (card for card in uuids(gpu_node.name, 2) if card != shared["status"]["card"])
+    assert "whole" in counted(gpu_node, other)
     team.delete("part")
     unreserved(team.bed)
 
 
-def test_nobody_else_may_ask_for_parts_of_cards(team: Team, node: Node) -> None:
+def test_nobody_else_may_ask_for_parts_of_cards(team: Team, gpu_node: Node) -> None:
     limits = {"kfext.dev/gpu-0": "50"}
     container = {"name": "main", "image": "none", "resources": {"limits": limits}}
     pod = {

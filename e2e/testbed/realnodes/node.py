@@ -126,6 +126,11 @@ class Node:
                 continue
         raise FileNotFoundError(f"pod {uid} has no cgroup on {self.name}")
 
+    def pod_processes(self, uid: str, *, running: str) -> list[int]:
+        """Return the ids of the processes of a pod whose command line has that word in it."""
+        pids = {pid for cgroup in self._cgroups(uid) for pid in cgroups.members(cgroup)}
+        return sorted(pid for pid in pids if running.encode() in _command_line(pid))
+
     def _cgroups(self, uid: str) -> list[str]:
         """Return where the cgroup of a pod may be, by its QoS class."""
         return [
@@ -147,3 +152,10 @@ class Node:
     def bytes_in_overlay(self) -> int:
         """Return the bytes of pods' packets that have passed the node's tunnel so far."""
         return network.bytes_in_tunnel(self.namespace)
+
+
+def _command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""  # it has ended meanwhile

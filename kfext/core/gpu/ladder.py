@@ -13,8 +13,6 @@ PATIENCE = 60.0
 SHUT_SECONDS = 60.0
 TICKET_SECONDS = 30.0
 """While its gate is shut a job may make one step in that time, so that collectives live."""
-EVICTED_AFTER = 3
-"""Strikes after which a job leaves the card."""
 FORGOTTEN_SECONDS = 600.0
 """Of no losses, after which one strike is forgotten."""
 
@@ -44,6 +42,10 @@ class Ladder:
         self._losing_since: float | None = None
         self._windows = 0
         self._calm_since = now
+
+    def recall(self, name: str, strikes: int) -> None:
+        """Add strikes that a job has from before all that this knows of it."""
+        self.rungs.setdefault(name, Rung()).strikes += strikes
 
     def shut(
         self, *, losing: bool, windows: int, worked: Mapping[str, float], now: float

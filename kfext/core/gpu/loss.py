@@ -33,11 +33,14 @@ class LossMeter:
     hold the others back while `holding` is true. `windows` counts those in which enough steps were
     made; `step_seconds`: how long a step takes with the card to itself; `loss`: the part of its
     speed that the job loses, below 0 if it gains. Both are None while they are unknown.
+    `held_back`: whether all others do stop in a window. If not, a window shows nothing of the job
+    with the card to itself, and what was known of that before still counts.
     """
 
     def __init__(self, *, budget: float) -> None:
         self.budget = budget
         self.holding = False
+        self.held_back = True
         self.windows = 0
         self.step_seconds: float | None = None
         self.loss: float | None = None
@@ -99,9 +102,10 @@ class LossMeter:
         if not (enough and lasted >= HELD_SECONDS) and lasted < longest:
             return
         if enough:
-            self._alone.append(self._held)
+            if self.held_back:
+                self._alone.append(self._held)
+                self.step_seconds = typical(chain(*self._alone))
             self.windows += 1
-            self.step_seconds = typical(chain(*self._alone))
             self._compare()
         self.holding = False
         self._next = reading.at + (PERIODS - 1) * lasted

@@ -1,12 +1,14 @@
 """What the jobs of low priority on a card may do beside the one of high priority."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kfext.core.gpu.ladder import EVICTED_AFTER, Ladder
+from kfext.core.gpu.ladder import Ladder
 from kfext.core.gpu.loss import LossMeter
 from kfext.core.gpu.pair import Pair
 from kfext.core.gpu.steps import Reading
+from kfext.model.shared_gpu import EVICTED_AFTER
 
 LONGEST_MICRO_STEP = 0.005
 _SHORTEST_MICRO_STEP = 0.001
@@ -16,7 +18,8 @@ _SHORTEST_MICRO_STEP = 0.001
 class Seen:
     """Of a job of low priority since the last look, in seconds. `minimum`: that it should have.
 
-    `waits`: it stands at its gate; `normalised`: its speed beside others, as a part of that alone.
+    `waits`: it stands at its gate; `normalised`: its speed beside others, as a part of that alone;
+    `gives_way`: it is known to have a gate.
     """
 
     minimum: float
@@ -24,6 +27,7 @@ class Seen:
     intruded: float
     waits: bool
     normalised: float | None = None
+    gives_way: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,8 @@ class Ruling:
 
     `shut`: its gate is shut, but for one step if there is a `ticket`; else it may pass while the
     job of high priority is idle, and intrude for `allowance` from now on. `infeasible`: that does
-    not give it its minimum; `evict`: it is to leave the card; `times_shut`: for losses.
+    not give it its minimum; `strikes`: for losses; `evict`: it is to leave the card; `times_shut`:
+    for losses, in all.
     """
 
     shut: bool
@@ -40,6 +45,7 @@ class Ruling:
     allowance: float = 0.0
     ticket: bool = False
     infeasible: bool = False
+    strikes: int = 0
     evict: bool = False
     times_shut: int = 0
 
@@ -64,6 +70,10 @@ class Neighbours:
         """Take in that its processes are others than before."""
         self.meter.restart()
 
+    def recall(self, name: str, strikes: int) -> None:
+        """Take in strikes that a job of low priority has from before; call `rule` after it."""
+        self._ladder.recall(name, strikes)
+
     def remove(self, name: str) -> None:
         """Forget a job of low priority: another one may come under its name."""
         self._pairs.pop(name, None)
@@ -73,6 +83,7 @@ class Neighbours:
     def rule(self, lows: Mapping[str, Seen], *, now: float) -> dict[str, Ruling]:
         """Return what each of low priority may do."""
         meter = self.meter
+        meter.held_back = all(seen.gives_way for seen in lows.values())
         self._pairs = {
             name: self._pairs.get(name) or Pair(meter, minimum=seen.minimum, now=now)
             for name, seen in lows.items()
@@ -88,7 +99,11 @@ class Neighbours:
         shut = self._ladder.shut(
             losing=meter.over or self._gains_nothing(lows),
             windows=meter.windows,
-            worked={name: pair.share for name, pair in self._pairs.items()},
+            # What one has done that does not give way is not known, so it is suspected first.
+            worked={
+                name: pair.share if lows[name].gives_way else math.inf
+                for name, pair in self._pairs.items()
+            },
             now=now,
         )
         if shut != self._shut:
@@ -114,6 +129,7 @@ class Neighbours:
             pair.allowance,
             ticket=shut and rung.ticket(now),
             infeasible=pair.infeasible,
+            strikes=rung.strikes,
             evict=rung.strikes >= EVICTED_AFTER,
             times_shut=rung.times_shut,
         )

@@ -10,6 +10,7 @@ from kfext.core.words import listed, pods
 from kfext.model.gpu_slots import has_part, parts_in
 from kfext.model.pod import Pod
 from kfext.model.shared_gpu import Place
+from kfext.model.unhooked import UNHOOKED
 from kfext.model.verdict import Verdict
 from kfext.names import (
     GATED,
@@ -98,6 +99,8 @@ def _part(one: CardPart) -> str:
         words += f", losing {round(one.sharer.loss / 10)} %"
     if one.sharer.gets is not None:
         words += f", working {round(one.sharer.gets / 10)} % of the time"
+    if one.sharer.unhooked:
+        words += f", not hooked: {UNHOOKED[one.sharer.unhooked]}"
     return words
 
 

@@ -20,9 +20,10 @@ _NUMBERS = count()
 class Hooked:
     """A process of a job, as its hook makes it: a page, and what it has got from the agent."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, tickets_seen: int = 0) -> None:
         self.own = Page.make()
         self.own.words[words.LAYOUT] = words.VERSION
+        self.own.words[words.TICKETS_SEEN] = tickets_seen
         self.peer, self._agent = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.orders, self.bells = Orders(), list[socket.socket]()
         self.messages = 0

@@ -8,6 +8,7 @@ from time import monotonic_ns
 import grpc
 
 from kfext.agent.agent import Agent
+from kfext.agent.report import SharerReport
 from kfext.agent.sharer import Terms
 from kfext.agent.slots import Pod
 from kfext.gpu.inventory import Card
@@ -28,6 +29,7 @@ class Node:
 
     def __init__(self, root: Path) -> None:
         self.held, self.terms = [CARD], dict[Pod, Terms]()
+        self.strikes = dict[Pod, int]()
         self.asked = 0
         self.troubles = {"GPU-1": "", "GPU-2": ""}
         self.root = root
@@ -52,6 +54,7 @@ class Node:
             busybox=Path(__file__),
             held=self._held,
             terms=self.terms.get,
+            strikes=lambda low, _: self.strikes.pop(low, 0),
             plugins=self.root / "plugins",
         )
         self.agent = agent
@@ -76,6 +79,14 @@ class Node:
     def promise(self, pod: str) -> None:
         self.terms["team", pod] = Terms(high=pod == "high", share=0.3)
 
+    def sharers(self) -> list[SharerReport]:
+        """Return what is shown of the pods on all cards."""
+        return [one for card in self.agent.reports() for one in card.sharers]
+
+    def processes(self, slot: int) -> int:
+        """Return how many processes are on a card."""
+        return sum(len(one.processes) for one in self.agent._cards[slot]._sharers.values())
+
     def end(self, pod: str) -> None:
         self.held = [one for one in self.held if one.pod != pod]
 
@@ -86,8 +97,14 @@ class Job:
     def __init__(self, path: str, pod: str) -> None:
         self.own, self.orders, self.bells = Page.make(), Orders(), 0
         self.own.words[words.LAYOUT] = words.VERSION
-        take = self._rung if pod == "high" else self.orders.take
+        self.heard: list[str] = []
+        take = self._rung if pod == "high" else self._led
         Link(path, own=self.own, take=take)
+
+    def _led(self, message: dict[str, object], descriptors: list[int]) -> None:
+        """Take a message, and note whether a micro-step may begin after it."""
+        self.orders.take(message, descriptors)
+        self.heard.append(self.word())
 
     def _rung(self, message: dict[str, object], _: list[int]) -> None:
         if "bells" not in message:

@@ -20,6 +20,7 @@ from tests.unit.agent.node import CARD, UNITS, Job, Node, until
 @pytest.fixture
 async def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
     monkeypatch.setattr(module, "_POLL_SECONDS", 0.02)
+    monkeypatch.setattr(module, "_RETURN_SECONDS", 0.0)
     made = Node(tmp_path)
     made.start()
     await until(lambda: made.asked > 0)
@@ -68,6 +69,40 @@ async def test_a_new_agent_finds_all_that_runs(node: Node) -> None:
     before = low.orders.page
     node.start()
     await until(lambda: low.orders.page is not before and low.led() and low.word() == WAIT)
+
+
+async def test_a_new_agent_goes_on_with_the_strikes_of_the_one_before(node: Node) -> None:
+    low = node.run("low")
+    node.run("high")
+    await until(low.led)
+    await node.stop()
+    node.strikes["team", "low"] = 3
+    node.start()
+    assert node.agent.reports() == [], "nothing is shown of sharers that are not known yet"
+    await until(lambda: any(one.evict for one in node.sharers()))
+    assert {(one.pod, one.strikes, one.evict) for one in node.sharers()} == {
+        ("high", 0, False),
+        ("low", 3, True),
+    }
+
+
+async def test_a_new_agent_leads_nobody_before_all_have_come_back(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    low, high = node.run("low"), node.run("high")
+    high.busy()
+    await until(lambda: low.led() and low.word() == WAIT)
+    await node.stop()
+    before, asked = low.orders.page, node.asked
+    monkeypatch.setattr(module, "_RETURN_SECONDS", 3600.0)
+    node.start()
+    await until(lambda: node.processes(0) == 2 and node.asked > asked + 3)
+    assert low.orders.page is before
+    node.agent._leads_from = 0.0
+    low.heard.clear()
+    await until(lambda: low.orders.page is not before and low.led())
+    assert low.heard, "it has got messages"
+    assert set(low.heard) == {WAIT}, "after each it knew before whom it gives way"
 
 
 async def test_another_pod_that_gets_the_units_of_one_that_is_gone_has_its_own_terms(

@@ -1,8 +1,11 @@
 """Who gives way to whom on a card, from when on, and who wakes it."""
 
+import socket
+
 import pytest
 
 from kfext.agent.card import SharedCard
+from kfext.hook.link import MOST_DESCRIPTORS
 from kfext.hook.orders import PASS, WAIT
 from tests.unit.agent.hooked import HIGH, LOW, Hooked, joined
 
@@ -114,10 +117,56 @@ def test_of_processes_that_come_and_go_others_hear_once_a_look(card: SharedCard)
     assert [b - a for a, b in zip(before, after, strict=True)] == [1, 1, 1]
 
 
-def test_a_pod_with_many_processes_has_one_bell(card: SharedCard) -> None:
+def heard(low: Hooked) -> bytes:
+    """Return what a process hears of its bell now."""
+    bell = low.read().orders.bell
+    assert bell is not None
+    return bell.recv(8, socket.MSG_DONTWAIT)
+
+
+def test_a_ring_wakes_each_process_of_a_pod(card: SharedCard) -> None:
+    high = joined(card, "high", HIGH)
+    lows = [joined(card, "low", LOW), Hooked()]
+    card.join("low", lows[1].process)
+    card.look(1.0)
+    for bell in high.read().bells:
+        bell.send(b"i")
+    for low in lows:
+        assert heard(low) == b"i", "no other process has heard it instead"
+
+
+def test_a_pod_with_many_processes_has_four_bells(card: SharedCard) -> None:
     high = joined(card, "high", HIGH)
     joined(card, "low", LOW)
     for _ in range(15):
         card.join("low", Hooked().process)
     card.look(1.0)
-    assert len(high.read().bells) == 1
+    assert len(high.read().bells) == 4
+
+
+def test_processes_that_come_one_after_the_other_need_one_bell(card: SharedCard) -> None:
+    high = joined(card, "high", HIGH)
+    card.promise("low", ("team", "low"), LOW, now=1.0)
+    card.look(1.0)
+    before = high.read().messages
+    for moment in range(10):
+        hooked = Hooked()
+        card.join("low", hooked.process)
+        card.look(1.1 + moment)
+        card.leave("low", hooked.process.number)
+    assert high.read().messages == before + 1
+
+
+def test_many_processes_of_one_pod_take_no_bell_from_others(card: SharedCard) -> None:
+    high = joined(card, "high", HIGH)
+    crowd = [joined(card, f"low-{number}", LOW) for number in range(20)]
+    for number in range(20):
+        for _ in range(3):
+            card.join(f"low-{number}", Hooked().process)
+    last = joined(card, "last", LOW)
+    card.look(1.0)
+    assert len(high.read().bells) == MOST_DESCRIPTORS
+    for bell in high.bells:
+        bell.send(b"i")
+    for low in (*crowd, last):
+        assert heard(low) == b"i"

@@ -21,6 +21,10 @@ TERMS: dict[str, tuple[dict[str, str], Terms | None]] = {
         {names.GPU_TERMS: json.dumps(asdict(SHARE))},
         Terms(high=True, share=0.5, limit=0.8, budget=0.1, minimum=0.3),
     ),
+    "one that gets no hook": (
+        {names.GPU_TERMS: json.dumps(asdict(GpuShare(50, gated=False)))},
+        Terms(high=False, share=0.5, hooked=False),
+    ),
     "not what a user asks for": ({names.GPU_SHARE: "0.9", names.GPU_PRIORITY: "high"}, None),
     "nothing": ({}, None),
     "no JSON": ({names.GPU_TERMS: "{"}, None),

@@ -25,6 +25,18 @@ def test_a_process_that_comes_late_has_no_tickets_of_others(card: SharedCard) ->
     assert new.read().word(1.3) == WAIT
 
 
+@pytest.mark.parametrize("seen", [7, 2**64 - 1], ids=["seven", "as many as a word can count"])
+def test_a_process_that_an_earlier_agent_has_led_has_no_ticket_before_it_gets_one(
+    seen: int,
+) -> None:
+    low = Hooked(tickets_seen=seen)
+    low.process.send_orders()
+    low.process.order(Order(words.SHUT, 0.005), now=1.0)
+    assert low.read().word(1.1, tickets=seen) == WAIT
+    low.process.order(Order(words.SHUT, 0.005, ticket=True), now=1.2)
+    assert low.word(1.3, tickets=seen) == TICKET
+
+
 def test_a_process_that_is_closed_leaves_nothing_open() -> None:
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))

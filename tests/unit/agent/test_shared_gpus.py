@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
@@ -13,7 +14,7 @@ from kfext.agent.shared_gpus import (
 )
 from kfext.errors import NotFound
 from kfext.kube.client import Client
-from kfext.model.shared_gpu import parse_shared_gpu
+from kfext.model.shared_gpu import SharedGpu, parse_shared_gpu
 
 HIGH = SharerReport("team", "train", high=True, share=0.5, harvest=0.512, beacon_age=0.1)
 LOW = SharerReport("team", "tune", high=False, share=0.3, harvest=0.4, waited=7.9, memory=2**30)
@@ -28,21 +29,30 @@ VIEW = SlotView(
 
 
 class FakeClient:
-    """Takes in what is applied; `gone`: the object was deleted."""
+    """Takes in what is applied.
+
+    `gone`: the object was deleted; `left`: the status in which an earlier agent has left it.
+    """
 
     def __init__(self) -> None:
         self.applied: list[tuple[str, dict[str, Any]]] = []
         self.gone = False
+        self.left: dict[str, Any] = {}
 
     async def apply(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         if self.gone and path.endswith("/status"):
             raise NotFound(status=404, reason="NotFound", message="")
         self.applied.append((path.rsplit("/", 1)[-1], body))
-        return body
+        return {**body, "status": self.left}
+
+    def statuses(self) -> int:
+        return sum(path == "status" for path, _ in self.applied)
 
 
-def shown(client: FakeClient) -> SharedGpus:
-    return SharedGpus(cast(Client, client), node="n", node_uid="uid-n", views=lambda: [VIEW])
+def shown(client: FakeClient, found: Callable[[SharedGpu], None] = lambda _: None) -> SharedGpus:
+    return SharedGpus(
+        cast(Client, client), node="n", node_uid="uid-n", views=lambda: [VIEW], found=found
+    )
 
 
 def test_the_controller_reads_what_the_agent_writes() -> None:
@@ -58,6 +68,13 @@ def test_the_controller_reads_what_the_agent_writes() -> None:
 
 def test_a_card_whose_reservation_is_not_known_is_not_shown_as_reserved() -> None:
     assert "card" not in status_of(replace(VIEW, reservation=""))
+
+
+def test_a_job_of_high_priority_that_is_not_heard_of_is_not_shown_as_idle() -> None:
+    deaf = replace(HIGH, beacon_age=None, unhooked="CallbackList")
+    found = status_of(replace(VIEW, report=replace(VIEW.report, sharers=(deaf,))))
+    assert "busyPermille" not in found
+    assert [one["unhooked"] for one in found["sharers"]] == ["CallbackList"]
 
 
 async def test_a_slot_is_made_with_its_node_and_then_written_where_it_changes() -> None:
@@ -77,6 +94,9 @@ DECISIONS = {
     "a card": replace(VIEW, report=replace(VIEW.report, card="GPU-2")),
     "health": replace(VIEW, trouble="it reported Xid 79"),
     "who is there": replace(VIEW, report=replace(VIEW.report, sharers=(HIGH,))),
+    "what counts against one": replace(
+        VIEW, report=replace(VIEW.report, sharers=(HIGH, replace(LOW, strikes=1)))
+    ),
     "who must leave": replace(
         VIEW, report=replace(VIEW.report, sharers=(HIGH, replace(LOW, evict=True)))
     ),
@@ -120,3 +140,32 @@ async def test_what_has_not_changed_is_applied_again_in_a_while() -> None:
     await writer.write(VIEW, now=0.0)
     await writer.write(VIEW, now=REPEAT_SECONDS)
     assert [path for path, _ in client.applied] == [client.applied[0][0], "status", "status"]
+
+
+async def test_what_an_earlier_agent_has_left_is_read_before_it_is_written_over() -> None:
+    client, found = FakeClient(), list[SharedGpu]()
+    struck = replace(VIEW.report, sharers=(HIGH, replace(LOW, strikes=5)))
+    client.left = status_of(replace(VIEW, report=struck))
+    writer = shown(client, found.append)
+    await writer.write(VIEW, now=0.0)
+    (left,) = found
+    assert [(one.pod, one.high, one.strikes) for one in left.sharers] == [
+        ("uid-high", True, 0),
+        ("uid-low", False, 3),
+    ]
+    assert client.statuses() == 0
+    await writer.write(VIEW, now=1.0)
+    assert (client.statuses(), len(found)) == (1, 1)
+
+
+async def test_what_this_agent_has_written_is_not_read_again() -> None:
+    client, found = FakeClient(), list[SharedGpu]()
+    writer = shown(client, found.append)
+    await writer.write(VIEW, now=0.0)
+    client.gone = True
+    with pytest.raises(NotFound):
+        await writer.write(DECISIONS["health"], now=1.0)
+    client.gone, client.left = False, status_of(VIEW)
+    await writer.write(VIEW, now=2.0)
+    assert found == []
+    assert client.statuses() == 2

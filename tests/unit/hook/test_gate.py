@@ -115,6 +115,7 @@ def test_a_ticket_lets_one_whole_step_through() -> None:
     trial.order(words.TICKETS, 1)
     for _ in range(3):
         trial.gate.enter()
+    assert trial.own[words.TICKETS_SEEN] == 1
     trial.gate.step()
     entering = trial.entering()
     assert stays(entering)

@@ -87,7 +87,11 @@ class Trial:
             callbacks=SimpleNamespace(Callback=Callback),
             backend=SimpleNamespace(backend=lambda: self.backend),
         )
-        self.fits = Fits(keras, Switch(), self.join)
+        self.unheard = 0
+        self.fits = Fits(keras, Switch(), self.join, self.miss)
+
+    def miss(self) -> None:
+        self.unheard += 1
 
     def join(self) -> Written:
         self.beacons.append(Written())
@@ -175,6 +179,7 @@ def test_a_list_that_the_job_has_made_itself_is_left_alone(trial: Trial) -> None
     with pytest.raises(TypeError, match="not subscriptable"):  # the fake's own
         model.fit([1], callbacks=given)
     assert model.given is given
+    assert trial.unheard == 1
 
 
 def test_a_call_that_is_wrong_fails_as_without_us(trial: Trial) -> None:

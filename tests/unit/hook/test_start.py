@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from kfext.agent.hook_files import lay_out
+from kfext.hook import words
+from kfext.hook.link import receive
+from kfext.hook.page import Page
 
 _SHOWS = """
 import json, os, sys
@@ -97,7 +101,7 @@ def test_a_framework_is_hooked_after_its_import_and_keeps_its_own_loader(
     theirs = module(tmp_path / "theirs", "framework", "made = [1]")
     code = """
 from kfext_hook.importing import when_imported
-when_imported({"framework": lambda module: module.made.append(2)})
+when_imported({"framework": lambda module: module.made.append(2)}, failed=lambda: None)
 import framework, importlib.machinery
 assert isinstance(framework.__spec__.loader, importlib.machinery.SourceFileLoader)
 assert isinstance(framework.__loader__, importlib.machinery.SourceFileLoader)
@@ -110,7 +114,7 @@ _INSTALLS = """
 from importlib.util import find_spec
 from kfext_hook.importing import when_imported
 made = []
-when_imported({"framework": lambda module: made.append(module.mark)})
+when_imported({"framework": lambda module: made.append(module.mark)}, lambda: made.append("failed"))
 """
 
 
@@ -141,6 +145,61 @@ import framework
 print(made)
 """
     assert run(code, PYTHONPATH=f"{hook}:{theirs}") == "[7]\n"
+
+
+def states(hook: Path, agent: Path, theirs: Path, code: str, *, priority: str = "high") -> int:
+    """Run code in a job; return the reason that its process states to the agent."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(str(agent))
+        listening.listen()
+        listening.settimeout(20)
+        env = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": f"{hook}:{theirs}",
+            "KFEXT_GPU_SOCKET": str(agent),
+            "KFEXT_GPU_PRIORITY": priority,
+        }
+        waits = f"{code}\nimport sys\nsys.stdin.read()"
+        command = [sys.executable, "-c", waits]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, env=env) as job:
+            peer, _ = listening.accept()
+            with peer:
+                found = receive(peer)
+                assert found is not None
+                _, (page,) = found
+                reason = Page.of(page).words[words.UNHOOKED]
+                assert receive(peer) is None, "it takes no place from a process with a hook"
+            assert job.stdin is not None
+            job.stdin.close()
+    return reason
+
+
+def test_a_framework_that_cannot_be_hooked_is_stated_to_the_agent(
+    hook: Path, tmp_path: Path
+) -> None:
+    theirs = module(tmp_path / "theirs", "torch", "mark = 7")
+    found = states(hook, tmp_path / "agent", theirs, "import torch", priority="low")
+    assert found == words.FAILED
+
+
+def test_a_tensorflow_whose_keras_is_a_part_of_it_is_stated_to_the_agent(
+    hook: Path, tmp_path: Path
+) -> None:
+    theirs = module(tmp_path / "theirs", "tensorflow", "__version__ = '2.5.3'")
+    found = states(hook, tmp_path / "agent", theirs, "import tensorflow")
+    assert found == words.OLD_TENSORFLOW
+
+
+@pytest.mark.parametrize("version", ["2.6.0", "2.16.1", "unknown", ""])
+def test_of_another_tensorflow_nothing_is_stated(hook: Path, tmp_path: Path, version: str) -> None:
+    theirs = module(tmp_path / "theirs", "tensorflow", f"__version__ = {version!r}")
+    shown = run(
+        "import tensorflow, threading; print(threading.active_count())",
+        PYTHONPATH=f"{hook}:{theirs}",
+        KFEXT_GPU_SOCKET="/nowhere",
+        KFEXT_GPU_PRIORITY="high",
+    )
+    assert shown == "1\n"
 
 
 @pytest.mark.parametrize("flag", ["-S", "-E", "-I"])

@@ -28,9 +28,11 @@ def parsed(**status: Any) -> SharedGpu:
 
 def test_all_that_an_agent_reports() -> None:
     sharers = [
-        {"podUID": "a", "evict": True},
+        {"podUID": "a", "evict": True, "strikes": 3},
         {"podUID": "b", "evict": False, "lossPermille": 12, "harvestPermille": 2000},
-        {"podUID": "c", "lossPermille": -1, "harvestPermille": 400},
+        {"podUID": "c", "lossPermille": -1, "harvestPermille": 400, "strikes": 4},
+        {"podUID": "d", "priority": "high", "strikes": "1", "unhooked": "any text"},
+        {"podUID": "e", "unhooked": "HookFailed"},
     ]
     found = parsed(
         reservation="uid",
@@ -51,7 +53,13 @@ def test_all_that_an_agent_reports() -> None:
         healthy=False,
         moved=True,
         busy=450,
-        sharers=(CardSharer("a", evict=True), CardSharer("b", loss=12), CardSharer("c", gets=400)),
+        sharers=(
+            CardSharer("a", strikes=3, evict=True),
+            CardSharer("b", loss=12),
+            CardSharer("c", gets=400),
+            CardSharer("d", high=True),
+            CardSharer("e", unhooked="HookFailed"),
+        ),
     )
 
 

@@ -15,6 +15,7 @@ from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.model.pod import ReplicaKey, parse_pod
 from kfext.model.shared_gpu import CardSharer
+from kfext.model.unhooked import CALLBACK_LIST
 from kfext.state.card_steps import Reserve, Unreserve
 from kfext.state.planner import Planner
 from tests.builders import JobBuilder, job
@@ -234,6 +235,17 @@ def test_a_job_shows_what_it_has_and_what_that_costs() -> None:
     (tracked,) = world.planner.cluster.jobs.values()
     assert tracked.verdict is not None
     assert "; slot 0 of n with 1 other, losing 1 %" in tracked.verdict.message
+
+
+def test_a_job_shows_why_others_do_not_know_when_it_works() -> None:
+    world = placed()
+    sharers = (CardSharer("pod-0", high=True, unhooked=CALLBACK_LIST),)
+    world.planner.cluster.observe_card(None, slot("n", 0, card="GPU-0", sharers=sharers))
+    assert world.step() is None
+    (tracked,) = world.planner.cluster.jobs.values()
+    assert tracked.verdict is not None
+    part = "slot 0 of n alone, not hooked: Model.fit is given a CallbackList instead of a list"
+    assert part in tracked.verdict.message
 
 
 def test_an_edited_share_holds_from_the_next_start() -> None:

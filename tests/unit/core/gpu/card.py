@@ -19,8 +19,9 @@ class Card:
     """A job of high priority whose steps need the card for `busy` of `period` s, and one of low.
 
     A step's work comes in one piece, and the pauses differ. `looks`: whether low's gate looks at
-    the beacon; it is shut at the agent's word in any case. `wants`: whether low has work; `comes`:
-    when the job of high priority does; `efficiency`: what is left of the card while both use it.
+    the beacon; it is shut at the agent's word in any case, unless there is none (`gated`). `wants`:
+    whether low has work; `comes`: when the job of high priority does; `efficiency`: what is left of
+    the card while both use it.
     """
 
     neighbours: Neighbours
@@ -28,6 +29,7 @@ class Card:
     minimum: float = 0.2
     period: float = 0.1
     looks: bool = True
+    gated: bool = True
     wants: bool = True
     comes: float = 0.0
     efficiency: float = 1.0
@@ -83,6 +85,7 @@ class Card:
             self.intruded - intruded,
             self._waits,
             self.throughput.normalised,
+            gives_way=self.gated,
         )
         self._waits = False
         self.neighbours.note(Reading(self.now, self.steps, self.stepped))
@@ -100,7 +103,7 @@ class Card:
         ruling, busy = self.ruling, self._high > 0
         self._intruding = False
         self._waits = True
-        if ruling.shut:
+        if ruling.shut and self.gated:
             return
         if busy and self.looks:
             if self.intruded >= self._allowed:

@@ -53,6 +53,17 @@ def test_a_window_lasts_until_three_steps_were_made() -> None:
     assert sum(held) * _TICK < 0.2 * 120
 
 
+def test_while_others_do_not_stop_the_steps_from_before_count() -> None:
+    def seconds(meter: LossMeter, at: float) -> float:
+        meter.held_back = at < 100
+        return 0.1 if at < 100 else 0.125
+
+    meter = run(seconds, until=400)
+    assert meter.step_seconds == pytest.approx(0.1)
+    assert meter.loss == pytest.approx(0.2, abs=0.003)
+    assert meter.windows > 5, "its windows confirm what is lost all the same"
+
+
 def test_one_slow_window_decides_nothing() -> None:
     def seconds(meter: LossMeter, at: float) -> float:
         return 1.0 if meter.holding and 60 < at < 75 else 0.1

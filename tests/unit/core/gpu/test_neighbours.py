@@ -2,8 +2,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from kfext.core.gpu.ladder import EVICTED_AFTER, PATIENCE, SHUT_SECONDS
-from kfext.core.gpu.neighbours import Neighbours
+from kfext.core.gpu.ladder import PATIENCE, SHUT_SECONDS
+from kfext.core.gpu.neighbours import Neighbours, Seen
+from kfext.core.gpu.steps import Reading
+from kfext.model.shared_gpu import EVICTED_AFTER
 from tests.unit.core.gpu.card import Card
 
 BUDGET, MINIMUM = 0.05, 0.2
@@ -87,6 +89,31 @@ def test_a_pair_that_goes_on_losing_is_shut_out_three_times_and_then_taken_apart
             tickets += one.ruling.ticket
         assert tickets == 1  # one step, so that collectives live
         one.run(2)
+
+
+def test_one_that_does_not_give_way_has_to_leave_though_it_cannot_be_held_back() -> None:
+    one = card(0.8, looks=False)
+    one.wants = False
+    one.run(100)  # the job of high priority is known from before it comes
+    one.gated, one.wants = False, True
+    one.run(EVICTED_AFTER * (2 * PATIENCE + SHUT_SECONDS))
+    assert one.ruling.evict
+
+
+def test_one_that_does_not_give_way_is_suspected_before_one_that_does() -> None:
+    neighbours, steps = Neighbours(budget=BUDGET, now=0.0), 0.0
+    shut, tick, now = list[str](), 0.05, 0.0
+    while now < 400 and not shut:
+        apart = now < 100
+        seen = {"gated": Seen(0.0, tick / 2, 0.0, False)}
+        if not apart:
+            seen["other"] = Seen(0.0, 0.0, 0.0, False, gives_way=False)
+        steps += tick * (10 if apart else 7)
+        neighbours.note(Reading(now, int(steps), now))
+        rulings = neighbours.rule(seen, now=now)
+        shut = [name for name, ruling in rulings.items() if ruling.times_shut]
+        now += tick
+    assert shut == ["other"]
 
 
 def test_it_is_the_gate_that_keeps_the_loss_small() -> None:

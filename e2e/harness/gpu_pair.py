@@ -1,0 +1,109 @@
+"""Two jobs on one card of a node: one of high priority that trains for long, and one beside it."""
+
+import os
+import signal
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from e2e.harness.gpu import counted, slots
+from e2e.harness.gpu_jobs import Team, dialled
+from e2e.harness.wait import until
+from e2e.testbed.realnodes import Node
+
+ENDLESS = 100_000
+"""Steps, of which no case sees the end."""
+LOAD_MS = 60.0
+HIGH = {"share": "0.5", "priority": "high"}
+LOW = {"share": "0.3", "min_share": "0"}
+STEP_KERNELS = 61
+"""Of a job of 20 layers: 20 forward, 40 backward, and one for its optimizer. Each takes 1 ms."""
+_NUMBERS = count(1)
+"""A card counts by the names of jobs, so no two have the same."""
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Such jobs. `card`: its UUID; `high`, `low`: the names of the jobs."""
+
+    team: Team
+    node: Node
+    card: str
+    high: str
+    low: str
+
+    def goes_on(self, name: str, *, steps: int = 10) -> None:
+        """Return when a job has begun the kernels of so many more steps."""
+        wanted = kernels(self.node, self.card, name) + steps * STEP_KERNELS
+        until(
+            lambda: kernels(self.node, self.card, name) >= wanted,
+            what=f"{name} goes on",
+            account=self.team.said,
+        )
+
+    def pace(self) -> float:
+        """Return the kernels that low begins for each one of high, from now on."""
+        before = {one: kernels(self.node, self.card, one) for one in (self.low, self.high)}
+        self.goes_on(self.high)
+        low, high = (kernels(self.node, self.card, one) - n for one, n in before.items())
+        return low / high
+
+
+def named(role: str) -> str:
+    """Return a name that no other job has."""
+    return f"{role}-{next(_NUMBERS)}"
+
+
+def beside_high(team: Team, node: Node, *, queue: int = 0, disables: bool = False) -> Pair:
+    """Have a job of high priority train, and one of low on its card; see `dialled`."""
+    high, low = named("high"), named("low")
+    team.submit(dialled(high, HIGH, load_ms=LOAD_MS, steps=ENDLESS))
+    team.running(high)
+    team.submit(dialled(low, LOW, steps=ENDLESS, queue=queue, disables=disables))
+    team.running(low)
+    pair = Pair(team, node, card_of(team, node, high, low), high, low)
+    for name in (high, low):
+        pair.goes_on(name)
+    return pair
+
+
+def card_of(team: Team, node: Node, *jobs: str) -> str:
+    """Return the card that the pods of these jobs share, and no others, once it is shown."""
+    slot = until(
+        lambda: slot_of(team, node, *jobs),
+        what=f"{', '.join(jobs)} are shown on one card",
+        account=team.said,
+    )
+    return str(slot["status"]["card"])
+
+
+def slot_of(team: Team, node: Node, *jobs: str) -> Object | None:
+    """Return the slot that the pods of these jobs share, None if there is none."""
+    pods = {f"{name}-master-0" for name in jobs}
+    for slot in slots(team.bed, node.name):
+        if {one["pod"] for one in sharers_of(slot)} == pods:
+            return slot
+    return None
+
+
+def sharers_of(slot: Object) -> list[Object]:
+    """Return the sharers that a SharedGPU shows."""
+    return list(slot["status"].get("sharers", []))
+
+
+def sharers(team: Team, node: Node) -> list[Object]:
+    """Return the sharers of all cards of a node."""
+    return [one for slot in slots(team.bed, node.name) for one in sharers_of(slot)]
+
+
+def kernels(node: Node, card: str, name: str) -> int:
+    """Return how many kernels a job has begun on a card, 0 before its first."""
+    return int(counted(node, card).get(name, {"kernels": 0})["kernels"])
+
+
+def kill(node: Node, pod: Object) -> None:
+    """Kill the training of a pod, which has no time to say anything."""
+    for pid in node.pod_processes(pod["metadata"]["uid"], running="dial.py"):
+        os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,48 @@
+"""To have the agent know why a process has no hook: it shows the reason to the job's owner."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from contextlib import suppress
+from time import sleep
+
+from . import words
+from .link import send
+from .page import Page
+
+_PAUSE_SECONDS = 30.0
+"""Then the agent is told again: it may be another one, or not have known the pod before."""
+
+
+class Notice:
+    """Gives the agent one reason of this process, the first; a fork of it has to give its own.
+
+    No connection is kept, since a pod may have only some, and the processes with hooks need them.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._given_by: int | None = None
+
+    def give(self, reason: int) -> None:
+        """Have the agent know a reason, which is one of those of `words.UNHOOKED`. Raises OSError.
+
+        The first call starts a thread, and all others do nothing.
+        """
+        if self._given_by == os.getpid():
+            return
+        self._given_by = os.getpid()
+        own = Page.make()
+        own.words[words.LAYOUT] = words.VERSION
+        own.words[words.UNHOOKED] = reason
+        threading.Thread(target=self._run, args=(own,), name="kfext", daemon=True).start()
+
+    def _run(self, own: Page) -> None:
+        assert own.descriptor is not None
+        while True:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as agent, suppress(OSError):
+                agent.connect(self._path)
+                send(agent, {}, [own.descriptor])
+            sleep(_PAUSE_SECONDS)

@@ -1,0 +1,50 @@
+"""The agent as a process, for a test that kills it: its kubelet and its pods are the test's.
+
+python -m tests.adapters.gpu.agent_process FOLDER
+"""
+
+import asyncio
+import json
+import sys
+from functools import partial
+from pathlib import Path
+
+from kfext.agent.agent import Agent
+from kfext.agent.sharer import Terms
+from kfext.agent.slots import Pod
+from kfext.gpu.inventory import Card
+from kfext.gpu.pod_resources import held_devices
+
+NODE, CARD = "node-a", "GPU-1"
+PLUGINS, RESOURCES, TERMS = "plugins", "resources.sock", "terms.json"
+"""Below the folder: where plugins register, what tells who has what, and what each was promised."""
+
+
+class Cards:
+    """One card, which is well."""
+
+    def cards(self) -> list[Card]:
+        return [Card(CARD, 16384)]
+
+
+def terms_of(folder: Path, pod: Pod) -> Terms | None:
+    found = json.loads((folder / TERMS).read_text()).get(pod[1])
+    return Terms(**found) if found else None
+
+
+async def run(folder: Path) -> None:
+    agent = Agent(
+        node=NODE,
+        inventory=Cards(),
+        root=folder / "root",
+        busybox=Path(__file__),
+        held=partial(held_devices, folder / RESOURCES),
+        terms=partial(terms_of, folder),
+        strikes=lambda *_: 0,
+        plugins=folder / PLUGINS,
+    )
+    await agent.run()
+
+
+if __name__ == "__main__":
+    asyncio.run(run(Path(sys.argv[1])))

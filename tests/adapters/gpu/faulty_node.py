@@ -1,0 +1,169 @@
+"""A node on which a test kills what it likes: the agent and the jobs are true processes."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from e2e.gpu.cpu_card import REPORT
+from kfext.model.gpu_slots import reservation_of, units_of
+from kfext.names import GPU_NAMESPACE, NATIVE_GPU
+from tests.adapters.gpu.agent_process import CARD, NODE, PLUGINS, RESOURCES, TERMS
+from tests.adapters.gpu.fake_kubelet import RESOURCES as MESSAGES
+from tests.adapters.gpu.fake_kubelet import FakeKubelet, allocate
+from tests.adapters.gpu.sharer_process import BURST
+
+SLOT, ENDPOINT = "kfext.dev/gpu-0", "kfext.dev-gpu-0.sock"
+UNITS = {"high": units_of(0)[:50], "low": units_of(0)[50:80]}
+Process = subprocess.Popen[bytes]
+
+
+class FaultyNode:
+    """Its agent, its card, the jobs on it by name, and what kubelet says of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._held = {reservation_of(NODE, 0): (GPU_NAMESPACE, NATIVE_GPU, [CARD])}
+        self._terms: dict[str, dict[str, Any]] = {}
+        self._sockets: dict[str, str] = {}
+        self._resources: grpc.aio.Server | None = None
+        self._processes: list[Process] = []
+        self.kubelet = FakeKubelet(folder / PLUGINS)
+        self.jobs: dict[str, Process] = {}
+
+    async def start(self) -> None:
+        (self._folder / PLUGINS).mkdir()
+        self._tell()
+        await self.kubelet.start()
+        await self._serve()
+        self._run("e2e.gpu.cpu_card", str(self._folder / "card"))
+        self.start_agent()
+        await until((self._folder / "card").exists)
+
+    async def stop(self) -> None:
+        for process in reversed(self._processes):  # the jobs before their card
+            process.kill()
+            process.wait()
+        await self.kubelet.stop()
+        assert self._resources is not None
+        await self._resources.stop(grace=None)
+
+    def start_agent(self) -> None:
+        self.agent = self._run("tests.adapters.gpu.agent_process", str(self._folder))
+
+    def signal_agent(self, number: signal.Signals) -> None:
+        self.agent.send_signal(number)
+        if number == signal.SIGKILL:
+            self.agent.wait()
+
+    async def admit(self, role: str) -> None:
+        """Have kubelet give a pod its units, as soon as the agent has a card for the slot."""
+        async with asyncio.timeout(30):
+            while True:
+                try:
+                    async with self.kubelet.channel(ENDPOINT) as channel:
+                        (found,) = (await allocate(channel, UNITS[role])).container_responses
+                    break
+                except grpc.aio.AioRpcError:  # it does not serve yet, or knows no card
+                    await asyncio.sleep(0.05)
+        (folder,) = (one.host_path for one in found.mounts if "sockets" in one.host_path)
+        self._sockets[role] = f"{folder}/agent"
+        self._held[role] = ("team", SLOT, UNITS[role])
+        self._terms[role] = {"high": role == "high", "share": 0.5, "minimum": 0.0}
+        self._tell()
+
+    def run(self, role: str) -> Process:
+        """Have a pod that was admitted run its process."""
+        arguments = role, self._sockets[role], str(self._folder / "card")
+        self.jobs[role] = self._run("tests.adapters.gpu.sharer_process", *arguments)
+        return self.jobs[role]
+
+    def kill(self, role: str) -> None:
+        self.jobs[role].kill()
+        self.jobs[role].wait()
+
+    def end(self, role: str) -> None:
+        """Have kubelet forget a pod."""
+        del self._held[role]
+
+    def folders(self) -> list[str]:
+        """Return the folders of sockets that the agent keeps."""
+        return sorted(one.name for one in (self._folder / "root" / "sockets").iterdir())
+
+    def agent_descriptors(self) -> int:
+        """Return how many descriptors the agent has open."""
+        return len(os.listdir(f"/proc/{self.agent.pid}/fd"))
+
+    def counted(self, role: str, what: str = "kernels") -> int:
+        """Return what the card has counted of all processes of a job."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as card:
+            card.connect(str(self._folder / "card"))
+            card.send(REPORT)
+            clients = json.loads(card.recv(2**16))["clients"]
+        return sum(int(one[what]) for one in clients if one["name"] == role)
+
+    async def goes_on(self, role: str, *, bursts: int = 10) -> None:
+        """Return when a job has begun as many more kernels."""
+        wanted = self.counted(role) + bursts * BURST
+        await until(lambda: self.counted(role) >= wanted)
+
+    async def pace(self) -> float:
+        """Return how many kernels low begins for each one of high, from now on."""
+        low, high = self.counted("low"), self.counted("high")
+        await self.goes_on("high")
+        return (self.counted("low") - low) / (self.counted("high") - high)
+
+    def late(self) -> float:
+        """Return the part of its kernels that low began long after high had come."""
+        return self.counted("low", "late") / self.counted("low")
+
+    def _tell(self) -> None:
+        new = self._folder / "new"
+        new.write_text(json.dumps(self._terms))
+        new.rename(self._folder / TERMS)
+
+    def _run(self, module: str, *arguments: str) -> Process:
+        process = subprocess.Popen([sys.executable, "-m", module, *arguments])
+        self._processes.append(process)
+        return process
+
+    async def _serve(self) -> None:
+        async def list_all(_: Any, __: Any) -> Any:
+            pods = [
+                {
+                    "name": pod,
+                    "namespace": namespace,
+                    "containers": [
+                        {"name": "a", "devices": [{"resource_name": name, "device_ids": devices}]}
+                    ],
+                }
+                for pod, (namespace, name, devices) in self._held.items()
+            ]
+            return MESSAGES["ListPodResourcesResponse"](pod_resources=pods)
+
+        handler = grpc.unary_unary_rpc_method_handler(
+            list_all,
+            request_deserializer=MESSAGES["ListPodResourcesRequest"].FromString,
+            response_serializer=MESSAGES["ListPodResourcesResponse"].SerializeToString,
+        )
+        server = self._resources = grpc.aio.server()
+        service = grpc.method_handlers_generic_handler("v1.PodResourcesLister", {"List": handler})
+        server.add_generic_rpc_handlers((service,))
+        server.add_insecure_port(f"unix://{self._folder / RESOURCES}")
+        await server.start()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            if condition():
+                return
+            await asyncio.sleep(0.02)

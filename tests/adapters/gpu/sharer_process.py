@@ -1,0 +1,96 @@
+"""A job on a card that the CPU plays, as a process that a test may kill at any time.
+
+    python -m tests.adapters.gpu.sharer_process high|low AGENT CARD
+
+AGENT and CARD are paths of sockets. High priority has work in bursts, and low priority always.
+"""
+
+import os
+import socket
+import sys
+import time
+
+from e2e.gpu.cpu_card import ASK, DONE, NO_WORK, WORK
+from kfext.hook import words
+from kfext.hook.beacon import Beacon
+from kfext.hook.device import TimedMarker
+from kfext.hook.gate import Gate
+from kfext.hook.link import Link
+from kfext.hook.orders import Orders
+from kfext.hook.page import Page
+
+BURST = 40
+"""Kernels of a millisecond, with as long a pause after them."""
+_MILLISECOND = 0.001
+
+
+class Marker:
+    """A point that has been reached: each kernel is waited for."""
+
+    def wait(self) -> None:
+        pass
+
+    def seconds_since(self, earlier: TimedMarker) -> float:
+        return 0.0
+
+
+class Card:
+    """The card, as its driver in a process sees it."""
+
+    def __init__(self, path: str, name: str) -> None:
+        self._peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._peer.connect(path)
+        self._peer.send(name.encode())
+
+    def ready(self) -> bool:
+        return True
+
+    def capturing(self) -> bool:
+        return False
+
+    def mark(self) -> Marker:
+        return Marker()
+
+    def memory(self) -> int:
+        return 0
+
+    def run(self, kernels: int) -> None:
+        self._peer.send(WORK)
+        for _ in range(kernels):
+            self._peer.send(ASK)
+            self._peer.recv(16)
+            time.sleep(_MILLISECOND)
+            self._peer.send(DONE)
+        self._peer.send(NO_WORK)
+
+
+def high(agent: str, card: Card, own: Page) -> None:
+    beacon = Beacon(own.words, memory=card.memory, fail=lambda error: os._exit(1))
+    Link(agent, own=own, take=beacon.take)
+    while True:
+        begun = beacon.begin()
+        card.run(BURST)
+        beacon.end(card.mark(), begun)
+        time.sleep(BURST * _MILLISECOND)
+
+
+def low(agent: str, card: Card, own: Page) -> None:
+    orders = Orders()
+    Link(agent, own=own, take=orders.take)
+    gate = Gate(own.words, orders, card)
+    while orders.page is None:
+        time.sleep(_MILLISECOND)
+    while True:
+        gate.enter()
+        card.run(1)
+
+
+def main() -> None:
+    role, agent, card = sys.argv[1:]
+    own = Page.make()
+    own.words[words.LAYOUT] = words.VERSION
+    (high if role == "high" else low)(agent, Card(card, role), own)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Who writes the slots of which node, on a true API server with tokens as kubelet gives them."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from e2e.harness.installed import component, crds
+from e2e.harness.kube import Answer, Kube, Object
+from e2e.harness.wait import until
+from e2e.testbed.cluster import Testbed
+from e2e.testbed.paths import REPOSITORY
+from kfext import names
+
+SLOTS = "/apis/kfext.dev/v1alpha1/sharedgpus"
+CORE = f"/api/v1/namespaces/{names.GPU_NAMESPACE}"
+TOKENS = f"{CORE}/serviceaccounts/{names.AGENT}/token"
+NODES = ("node-a", "node-b")
+KINDS = {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"}
+APPLY = "application/apply-patch+yaml"
+
+
+def is_needed(thing: Object) -> bool:
+    return thing["kind"] in KINDS or thing["metadata"]["name"] == names.SLOTS_POLICY
+
+
+def slot(node: str, **status: Any) -> Object:
+    about = {"apiVersion": "kfext.dev/v1alpha1", "kind": "SharedGPU"}
+    body = {**about, "metadata": {"name": f"slot-of-{node}"}, "spec": {"node": node, "slot": 0}}
+    return {**body, "status": status} if status else body
+
+
+def write(kube: Kube, node: str, **status: Any) -> Answer:
+    """Write the slot of a node as the agent does."""
+    part = "/status" if status else ""
+    path = f"{SLOTS}/slot-of-{node}{part}?fieldManager=agent&force=true"
+    return kube.ask("PATCH", path, slot(node, **status), kind=APPLY)
+
+
+@pytest.fixture(scope="module")
+def agents(testbed: Testbed) -> Iterator[dict[str, Kube]]:
+    """The agents of two nodes by their nodes, and by none what has a token without a pod."""
+    things = [*crds(REPOSITORY), *filter(is_needed, component("gpu-sharing"))]
+    for thing in things:
+        testbed.api.apply(thing)
+    found = {}
+    for node in NODES:
+        until(partial(is_there, testbed, node), what="the account may have pods")
+        bound = {"kind": "Pod", "apiVersion": "v1", "name": f"agent-{node}"}
+        found[node] = Kube(testbed, token=token(testbed, {"boundObjectRef": bound}))
+    found[""] = Kube(testbed, token=token(testbed, {}))
+    admin = Kube(testbed)
+    for node in NODES:
+        assert write(admin, node).ok
+    own, other = NODES
+    until(lambda: write(found[own], own).ok, what="the agents have their rights")
+    until(lambda: not write(found[own], other).ok, what="the policy holds")
+    yield found
+    for node in NODES:
+        testbed.api.delete(f"{SLOTS}/slot-of-{node}")
+        testbed.api.delete(f"{CORE}/pods/agent-{node}?gracePeriodSeconds=0")
+    for thing in things:
+        if thing["metadata"]["name"] == names.SLOTS_POLICY:
+            testbed.api.delete(testbed.api.path(thing))
+
+
+def is_there(testbed: Testbed, node: str) -> bool:
+    """Whether the pod of the agent of a node is there; it is made if it can be."""
+    container = {"name": "a", "image": "none"}
+    spec = {"nodeName": node, "serviceAccountName": names.AGENT, "containers": [container]}
+    pod = {"metadata": {"name": f"agent-{node}"}, "spec": spec}
+    return Kube(testbed).ask("POST", f"{CORE}/pods", pod).status in {201, 409}
+
+
+def token(testbed: Testbed, spec: Object) -> str:
+    found: str = Kube(testbed).create(TOKENS, {"spec": spec})["status"]["token"]
+    return found
+
+
+WRITES: dict[str, tuple[str, str, str]] = {
+    "the agent of the node": ("node-a", "node-a", ""),
+    "the agent of another node": ("node-b", "node-a", "the agent of node node-b writes"),
+    "a token that is bound to no pod": ("", "node-a", "bound to no node"),
+}
+
+
+@pytest.mark.parametrize("status", [{}, {"healthy": False}], ids=["slot", "status"])
+@pytest.mark.parametrize(("agent", "node", "refusal"), WRITES.values(), ids=WRITES)
+def test_an_agent_writes_the_slots_of_its_node_alone(
+    agents: dict[str, Kube], status: Object, agent: str, node: str, refusal: str
+) -> None:
+    answer = write(agents[agent], node, **status)
+    assert (answer.status, refusal in answer.message) == (403 if refusal else 200, True)
+
+
+def test_it_makes_none_for_another_node(testbed: Testbed, agents: dict[str, Kube]) -> None:
+    testbed.api.delete(f"{SLOTS}/slot-of-node-b")
+    assert write(agents["node-a"], "node-b").status == 403
+    assert write(agents["node-b"], "node-b").status == 201
+
+
+def test_it_takes_over_none_of_another_node(agents: dict[str, Kube]) -> None:
+    path = f"{SLOTS}/slot-of-node-b?fieldManager=agent&force=true"
+    body = slot("node-a")
+    body["metadata"]["name"] = "slot-of-node-b"
+    answer = agents["node-a"].ask("PATCH", path, body, kind=APPLY)
+    assert (answer.status, "the agent of node node-a writes" in answer.message) == (403, True)
+
+
+def test_who_else_has_the_right_is_not_judged(testbed: Testbed, agents: dict[str, Kube]) -> None:
+    assert write(Kube(testbed), "node-b", healthy=True).ok
