@@ -8,15 +8,15 @@ seen, the plan's claim for it keeps the GPU free.
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from kfext.core.ledger.cards import (
+from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.ledger.parts import (
     capacity,
     has_priority,
     is_of_card,
     taken_by,
     taken_by_reservation,
 )
-from kfext.core.ledger.claim import Claim
-from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.situation import CardPart, CardView
 from kfext.model.constraints import Toleration
 from kfext.model.gpu_slots import MOST_SLOTS, parts_in, resource_of

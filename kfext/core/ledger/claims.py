@@ -2,8 +2,8 @@
 
 from collections.abc import Hashable, Iterable, Mapping
 
-from kfext.core.ledger.cards import taken_by, taken_by_reservation
 from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.parts import taken_by, taken_by_reservation
 from kfext.core.ledger.ports import hosted, port_claims
 from kfext.model.gpu_share import counted
 from kfext.model.gpu_slots import resource_of

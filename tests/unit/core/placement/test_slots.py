@@ -1,6 +1,6 @@
-from kfext.core.ledger.cards import taken_by, taken_by_reservation
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
+from kfext.core.ledger.parts import taken_by, taken_by_reservation
 from kfext.core.placement.gang import Member, members_of
 from kfext.core.placement.place import place
 from kfext.core.placement.slots import slots_for
