@@ -9,14 +9,9 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import replace
 
 from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.claims import part_claim, reserved_gpu
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.ledger.parts import (
-    capacity,
-    has_priority,
-    is_of_card,
-    taken_by,
-    taken_by_reservation,
-)
+from kfext.core.ledger.parts import capacity, has_priority, is_of_card
 from kfext.core.lifecycle.situation import CardPart, CardView
 from kfext.model.constraints import Toleration
 from kfext.model.gpu_slots import MOST_SLOTS, parts_in, resource_of
@@ -165,13 +160,14 @@ class Cards:
     def in_use(self, place: Place) -> bool:
         """Return whether a pod has time of the slot."""
         node, slot = place
-        return any(resource_of(slot) in one.requests for one in self._ledger.claims_on([node]))
+        claims = self._ledger.claims_on([node])
+        return any(resource_of(slot) in one.requests for one in claims if not one.kept)
 
     def _high(self, place: Place) -> Iterator[str]:
         """Yield the uid of the job of high priority in a slot."""
         node, slot = place
         for claim in self._ledger.claims_on([node]):
-            if claim.job and has_priority(claim.requests, slot):
+            if claim.job and not claim.kept and has_priority(claim.requests, slot):
                 yield claim.job
 
     def _ready(self, place: Place) -> bool:
@@ -188,10 +184,10 @@ class Cards:
     def _claim(self, place: Place) -> None:
         """Enter on the ledger that a slot needs a GPU, unless its pod claims that itself."""
         key: Hashable = ("reservation", place)
-        pod, (node, slot) = self._pods.get(place), place
+        pod = self._pods.get(place)
         wanted = any(place in places for places in self._wanted.values())
         if wanted and (pod is None or pod.finished):
-            self._ledger.claim(key, Claim(node, taken_by_reservation(slot)))
+            self._ledger.claim(key, reserved_gpu(place))
         else:
             self._ledger.drop(key)
 
@@ -211,9 +207,7 @@ def _part_claim(pod: Pod) -> Claim | None:
     slots = list(parts_in(pod.requests))
     if pod.share is None or pod.finished or not pod.home or len(slots) != 1:
         return None
-    taken = dict(taken_by(pod.share.need, slots[0]))
-    del taken[resource_of(slots[0])]
-    return Claim(pod.home, taken, job=pod.owner_uid)
+    return part_claim(pod.share.need, slots[0], pod.home, job=pod.owner_uid)
 
 
 def places_of(plan: Plan) -> Collection[Place]:

@@ -66,6 +66,10 @@ class Cards:
         count += self._native if of.whole else np.minimum(spare, self._native)
         return count
 
+    def is_reserved(self, row: int, slot: int) -> bool:
+        """Return whether a GPU is reserved for a slot of a row."""
+        return bool(self._reserved[slot, row])
+
     def harm(self, need: CardNeed) -> NDArray[np.float64]:
         """Return how much more of a row becomes useless to others if it takes a replica.
 

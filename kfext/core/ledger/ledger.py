@@ -179,9 +179,13 @@ class Ledger:
         """Return the cards that may be shared as they are without the `ignoring` claims."""
         return self._cards(partial(self.free, ignoring=ignoring))
 
+    @property
+    def slots(self) -> int:
+        """How many slots a node has at most."""
+        return slots_among(self._columns.resources)
+
     def _cards(self, free: Read) -> Cards:
-        slots = slots_among(self._columns.resources)
-        return Cards(slots, free=free, allocatable=self.allocatable)
+        return Cards(self.slots, free=free, allocatable=self.allocatable)
 
     def scored_load(self) -> Amounts:
         """Return claimed CPU and memory for scores, shape (2, rows): every pod counts."""

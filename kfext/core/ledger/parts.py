@@ -62,6 +62,15 @@ def taken_by(need: CardNeed, slot: int) -> Resources:
     return {name: number for name, number in {**taken, high: int(need.high)}.items() if number}
 
 
+def kept_for(need: CardNeed, slot: int) -> Resources:
+    """Return what is kept of a slot for a replica that waits, so that it can be placed there.
+
+    A sharer of high priority that came before one of low might leave it too little.
+    """
+    guard = {lines_of(slot)[HIGH]: 1} if need.idle else {}
+    return {**taken_by(need, slot), **guard}
+
+
 def taken_by_reservation(slot: int) -> Resources:
     """Return what the pod takes that reserves a GPU for a slot."""
     return {NATIVE_GPU: 1, lines_of(slot)[RESERVED]: 1}
@@ -71,6 +80,19 @@ def slots_among(resources: Collection[str]) -> int:
     """Return how many slots the nodes have at most that have these resources."""
     slots = (slot for slot in range(MOST_SLOTS) if resource_of(slot) in resources)
     return max(slots, default=-1) + 1
+
+
+_SLOT_OF = {
+    line: slot
+    for slot in range(MOST_SLOTS)
+    for line in lines_of(slot)
+    if line != lines_of(slot)[RESERVED]
+}
+
+
+def slots_in(requests: Resources) -> set[int]:
+    """Return the slots of which who takes this has a part."""
+    return {_SLOT_OF[name] for name in requests.keys() & _SLOT_OF.keys()}
 
 
 def has_priority(requests: Resources, slot: int) -> bool:

@@ -1,11 +1,23 @@
 """Which slot of its node each replica that shares a GPU gets."""
 
 from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass
 
 from kfext.core.ledger.ledger import Ledger
+from kfext.core.ledger.parts import kept_for
 from kfext.core.placement.gang import Member
+from kfext.model.gpu_share import uncounted
 from kfext.model.plan import NO_SLOTS, Assignment, Slots
+from kfext.model.quantity import Resources
 from kfext.names import NATIVE_GPU
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The node of each member of a gang, and the slots of those that share GPUs."""
+
+    nodes: Assignment
+    slots: Slots
 
 
 def slots_for(
@@ -36,3 +48,10 @@ def slots_for(
             return None
         slots.update({key: slot for (key, _), slot in zip(sharing, chosen, strict=True)})
     return slots
+
+
+def kept_requests(member: Member, slot: int | None) -> Resources:
+    """Return what is kept of its node for a member that waits, which is to be in a slot of it."""
+    if member.card is None or slot is None:
+        return member.requests
+    return {**uncounted(member.requests), **kept_for(member.card, slot)}

@@ -89,6 +89,16 @@ def test_a_job_is_kept_from_those_beside_which_it_had_to_leave() -> None:
     assert bed.cards.view(None, [], apart=("uid-high", "gone")).shunned == ("n",)
 
 
+def test_only_what_is_there_or_promised_needs_the_gpu_of_a_slot() -> None:
+    bed, taken = Bed(), taken_by(GpuShare(50, high=True).need, 0)
+    bed.ledger.claim("kept", Claim("n", taken, job="uid-head", kept=True))
+    reported(sharers=(CardSharer("uid-pod", evict=True),))(bed)
+    assert not bed.cards.in_use(HERE)
+    assert bed.cards.view(PLAN, [POD], apart=()).rivals == ()
+    bed.ledger.claim("promise", Claim("n", taken))
+    assert bed.cards.in_use(HERE)
+
+
 def test_a_gpu_is_kept_for_a_plan_until_the_pod_that_reserves_it_claims_it() -> None:
     bed = Bed()
     bed.cards.want("uid-1", {HERE: ()})

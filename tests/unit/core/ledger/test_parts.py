@@ -5,8 +5,10 @@ from kfext.core.ledger.parts import (
     capacity,
     has_priority,
     is_of_card,
+    kept_for,
     lines_of,
     slots_among,
+    slots_in,
     taken_by,
     taken_by_reservation,
 )
@@ -35,6 +37,26 @@ def test_what_a_replica_takes_of_a_slot(need: CardNeed, want: Resources) -> None
     assert taken_by(need, 3) == want
     assert has_priority(taken_by(need, 3), 3) == need.high
     assert not has_priority(taken_by(need, 3), 2)
+
+
+KEPT: dict[str, tuple[CardNeed, Resources]] = {
+    "what it will take": (CardNeed(50), {}),
+    "the place of high priority, if that might leave it too little": (
+        CardNeed(50, idle=200),
+        {HIGH: 1},
+    ),
+    "its own place of high priority once": (CardNeed(50, high=True), {}),
+}
+
+
+@pytest.mark.parametrize(("need", "more"), KEPT.values(), ids=KEPT)
+def test_what_is_kept_of_a_slot_for_a_replica_that_waits(need: CardNeed, more: Resources) -> None:
+    assert kept_for(need, 3) == {**taken_by(need, 3), **more}
+
+
+def test_who_reserves_a_gpu_has_no_part_of_it() -> None:
+    assert slots_in({**taken_by(CardNeed(50), 3), **taken_by(CardNeed(10), 5), "cpu": 1}) == {3, 5}
+    assert slots_in(taken_by_reservation(3)) == set()
 
 
 def test_a_card_has_what_its_sharers_can_take() -> None:
