@@ -115,8 +115,7 @@ class Cards:
 
         `apart`: the uids of the jobs beside which it had to leave a card before.
         """
-        beside = (self._wanted.get(uid, {}) for uid in apart)
-        shunned = tuple(sorted({node for places in beside for node, _ in places}))
+        shunned = self.of_jobs(apart)
         if plan is None or not plan.slots:
             return CardView(shunned=shunned)
         places = sorted(places_of(plan))
@@ -137,6 +136,10 @@ class Cards:
             shunned=shunned,
             parts=parts,
         )
+
+    def of_jobs(self, uids: Iterable[str]) -> tuple[Place, ...]:
+        """Return the slots in which some jobs have parts."""
+        return tuple(sorted({place for uid in uids for place in self._wanted.get(uid, ())}))
 
     def jobs(self) -> Collection[str]:
         """Return the uids of the jobs that need GPUs for slots."""

@@ -200,5 +200,6 @@ class ReservationManager:
 
     def _basis_of(self, tracked: TrackedJob, *, now: float) -> tuple[TrainingJob, Limits]:
         """Return the properties of a job on which its reservation depends."""
-        excluded = tracked.state.excluded_at(now)
-        return tracked.job, limits_of(self._settings(tracked).settings, excluded=excluded)
+        settings, state = self._settings(tracked).settings, tracked.state
+        closed = self._cluster.books.cards.of_jobs(state.apart)
+        return tracked.job, limits_of(settings, excluded=state.excluded_at(now), closed=closed)

@@ -22,7 +22,9 @@ from kfext.core.ledger.tiers import Leaves, Tiers, tier_of
 from kfext.core.ledger.topology import Domains, Topology
 from kfext.model.constraints import Constraints
 from kfext.model.gang_terms import Exclusive
+from kfext.model.gpu_slots import UNITS, resource_of
 from kfext.model.node import Node
+from kfext.model.shared_gpu import Place
 from kfext.names import HOSTNAME
 
 
@@ -236,6 +238,20 @@ class Ledger:
         left = copy.copy(self)
         left._columns = self._columns.less(self._tiers.leaving(leaves))
         left._leaves = leaves
+        return left
+
+    def closing(self, places: Iterable[Place]) -> Self:
+        """Return what is left when some slots take nobody more, for immediate queries only.
+
+        It shares claims and nodes with this ledger, like `without`.
+        """
+        rows = [(row, slot) for node, slot in places if (row := self._row.get(node)) is not None]
+        if not rows:
+            return self
+        left = copy.copy(self)
+        left._columns = self._columns.copy()
+        for row, slot in rows:
+            left._columns.book_one(row, resource_of(slot), UNITS, +1)
         return left
 
     def domains(self, keys: tuple[str, ...]) -> tuple[Domains, ...]:

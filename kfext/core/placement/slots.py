@@ -9,6 +9,7 @@ from kfext.core.placement.gang import Member
 from kfext.model.gpu_share import uncounted
 from kfext.model.plan import NO_SLOTS, Assignment, Slots
 from kfext.model.quantity import Resources
+from kfext.model.shared_gpu import Place
 from kfext.names import NATIVE_GPU
 
 
@@ -25,18 +26,19 @@ def slots_for(
     assignment: Assignment,
     ledger: Ledger,
     *,
+    closed: Collection[Place] = (),
     ignoring: Collection[Hashable] = (),
 ) -> Slots | None:
     """Return the slots of the members that share GPUs on their nodes, None if there are not enough.
 
-    `ignoring` are claims of the members themselves.
+    None of them is `closed`. `ignoring` are claims of the members themselves.
     """
     if not any(member.card for member in members):
         return NO_SLOTS
     on: dict[str, list[Member]] = {}
     for member in members:
         on.setdefault(assignment[member.key], []).append(member)
-    slots, cards = {}, ledger.cards(ignoring=ignoring)
+    slots, cards = {}, ledger.closing(closed).cards(ignoring=ignoring)
     for node, present in on.items():
         sharing = [(one.key, one.card) for one in present if one.card is not None]
         row = ledger.row(node)

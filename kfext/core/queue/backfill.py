@@ -59,6 +59,7 @@ def reserve(
     """
     wanted = gang(members)
     limits = limits.with_terms(batch.constraints for batch in wanted.batches)
+    ledger = ledger.closing(limits.closed)
     emptied = ledger.without(lambda tier: tier.of_job)
     shut = limits.excluded
     open_ = np.array([node is not None and node.name not in shut for node in ledger.nodes])

@@ -53,11 +53,12 @@ class ScaleRoom:
         kept = context.reservation.claims if context.reservation and context.ahead else ()
         members, ledger = members_of(with_workers(tracked.job, workers)), self._cluster.ledger
         ignoring = [*context.promised, *kept, *gone]
-        limits = limits_of(settings, excluded=tracked.state.excluded_at(now))
+        closed = self._cluster.books.cards.of_jobs(tracked.state.apart)
+        limits = limits_of(settings, excluded=tracked.state.excluded_at(now), closed=closed)
         found = place(members, ledger, limits, ignoring=ignoring)
         if isinstance(found, Verdict):
             return None
-        slots = slots_for(members, found, ledger, ignoring=ignoring)
+        slots = slots_for(members, found, ledger, closed=closed, ignoring=ignoring)
         return None if slots is None else Places(found, slots)
 
     def freed(self, sizes: Mapping[str, int]) -> list[Hashable]:

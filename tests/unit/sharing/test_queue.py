@@ -4,6 +4,7 @@ from copy import deepcopy
 
 from kfext import names
 from kfext.core.lifecycle.steps import Unsuspend
+from kfext.model.job_state import JobState
 from kfext.model.pod import Pod
 from kfext.state.card_steps import Unreserve
 from tests.builders import JobBuilder, job
@@ -102,3 +103,16 @@ def test_before_room_is_kept_others_start() -> None:
     assert starts(world) == set()
     arrives(world, "young", sharing("0.2", min_share="0"))
     assert starts(world) == {"young"}
+
+
+def test_a_job_that_had_to_leave_a_card_goes_to_another_of_its_node() -> None:
+    world = placed()
+    arrives(world, "low", sharing("0.2", min_share="0"))
+    (step,) = decided(world).values()
+    assert isinstance(step, Unsuspend)
+    assert set(step.plan.slots.values()) == {0}
+    state = JobState(apart=("uid-1",)).encode(job_uid="left")
+    arrives(world, "left", sharing("0.2", min_share="0").annotated(names.STATE, state))
+    (step,) = decided(world).values()
+    assert isinstance(step, Unsuspend)
+    assert set(step.plan.slots.values()) == {1}

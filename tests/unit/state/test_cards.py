@@ -86,7 +86,7 @@ def test_a_job_is_kept_from_those_beside_which_it_had_to_leave() -> None:
     bed.cards.want("uid-high", {HERE: ()})
     reported(sharers=(CardSharer("uid-pod", evict=True),))(bed)
     assert bed.cards.view(PLAN, [POD], apart=()).rivals == ("uid-high",)
-    assert bed.cards.view(None, [], apart=("uid-high", "gone")).shunned == ("n",)
+    assert bed.cards.view(None, [], apart=("uid-high", "gone")).shunned == (HERE,)
 
 
 def test_only_what_is_there_or_promised_needs_the_gpu_of_a_slot() -> None:

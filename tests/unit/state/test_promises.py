@@ -66,7 +66,9 @@ def test_to_drop_none_frees_nothing() -> None:
 
 def shared(**settings: str) -> list[Member]:
     """The members of a job with half of a GPU."""
-    return members_of(as_sharing(sharing("0.5", **settings).suspended().build(), None))
+    return members_of(
+        as_sharing(sharing("0.5", replicas=1, uid="one", **settings).suspended().build(), None)
+    )
 
 
 def promised(members: list[Member], *, reserved: bool = False) -> tuple[Ledger, Promises]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kfext.core.placement.gang import Member
 from kfext.core.placement.place import place
 from kfext.core.placement.slots import slots_for
+from kfext.core.queue.backfill import reserve
 from kfext.model.pod import ReplicaKey
 from kfext.model.verdict import Verdict
 from tests.builders import limits
@@ -35,7 +36,7 @@ small = st.builds(
 jobs = st.one_of(shares, unsized, st.builds(whole, st.integers(1, 2), replicas=st.integers(1, 2)))
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(
     nodes=st.sampled_from(["a", "ab"]),
     there=st.lists(jobs, min_size=1, max_size=6),
@@ -151,3 +152,13 @@ def test_a_gpu_that_is_about_to_be_given_back_is_kept_too() -> None:
     assert found.waits_for == ()
     assert not floor.starts("young", part("0.1"))
     assert floor.reserve(HALF_HEAD) is None, "that job can have it now"
+
+
+def test_no_room_is_kept_on_a_card_that_is_closed_to_the_job() -> None:
+    floor = Floor()
+    for uid, share, slot in (("a", "0.6", 0), ("b", "0.9", 1)):
+        assert floor.starts(uid, part(share), slot=slot)
+    for closed, waits_for in (((), ("a",)), ([("n", 0)], ("b",))):
+        found = reserve("head", part("0.5"), floor.ledger, limits(closed=closed), ends={})
+        assert found is not None
+        assert found.waits_for == waits_for
