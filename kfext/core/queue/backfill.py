@@ -22,6 +22,8 @@ from kfext.core.queue.reservation import Reservation, keep
 from kfext.model.gang_terms import Exclusive
 from kfext.model.verdict import Verdict
 
+_TRIED = 8
+"""How many nodes are compared that lack the same."""
 _Way = dict[str, Amounts]
 """Node -> what the gang will take of it, shape (resources,)."""
 
@@ -73,7 +75,7 @@ def reserve(
             for batch in wanted.batches
         ],
     )
-    found = [way for way in (_on_one_node(prospect), _on_many(prospect)) if way is not None]
+    found = [*_on_one_node(prospect), *_on_many(prospect)]
     ways = [way for way in found if limits.allow(way)]
     if found and not ways:  # only the solver knows how to keep within these limits
         ways = _as_placed(members, emptied, limits)
@@ -106,20 +108,25 @@ def _without_taken(batch: Batch, emptied: Ledger) -> Mask:
     return mask
 
 
-def _on_one_node(prospect: _Prospect) -> _Way | None:
-    """Return the need on the one node that can hold the whole gang and lacks least of it now."""
+def _on_one_node(prospect: _Prospect) -> list[_Way]:
+    """Return the need on each of the nodes that can hold the whole gang and lack least of it now.
+
+    Those that lack the same may differ in who holds it. Of cards that is the rule, so some are
+    tried.
+    """
     wanted, total = prospect.wanted, prospect.wanted.total[:, None]
     fits = np.logical_and.reduce(prospect.masks) & (prospect.later >= total).all(axis=0)
     rows = np.flatnonzero(fits)
     if not len(rows) or wanted.apart:
-        return None
+        return []
     lacks = (np.maximum(total - prospect.free[:, rows], 0) / np.maximum(total, 1)).sum(axis=0)
-    names = prospect.ledger.name_order()[rows]
-    best = rows[np.lexsort((names, np.round(lacks, 9)))[0]]
-    return {_name(prospect, int(best)): wanted.total}
+    lacks = np.round(lacks, 9)
+    order = np.lexsort((prospect.ledger.name_order()[rows], lacks))
+    best = rows[order[lacks[order] == lacks.min()][:_TRIED]]
+    return [{_name(prospect, int(row)): wanted.total} for row in best]
 
 
-def _on_many(prospect: _Prospect) -> _Way | None:
+def _on_many(prospect: _Prospect) -> list[_Way]:
     """Return the need on a node set: free capacity is used first, the freest node first."""
     wanted, ledger = prospect.wanted, prospect.ledger
     scale = np.maximum(wanted.total, 1)[:, None]
@@ -141,10 +148,11 @@ def _on_many(prospect: _Prospect) -> _Way | None:
             taken[order] += some
             left -= int(some.sum())
         if left:
-            return None
+            return []
         for one in exclusive:
             taken_by[one] = taken_by.get(one, False) | (taken > 0)
-    return {_name(prospect, int(row)): used[:, row] for row in np.flatnonzero(used.any(axis=0))}
+    rows = np.flatnonzero(used.any(axis=0))
+    return [{_name(prospect, int(row)): used[:, row] for row in rows}]
 
 
 def _as_placed(members: Sequence[Member], emptied: Ledger, limits: Limits) -> list[_Way]:

@@ -162,3 +162,12 @@ def test_no_room_is_kept_on_a_card_that_is_closed_to_the_job() -> None:
         found = reserve("head", part("0.5"), floor.ledger, limits(closed=closed), ends={})
         assert found is not None
         assert found.waits_for == waits_for
+
+
+def test_of_nodes_whose_cards_are_all_taken_that_where_least_is_to_be_freed() -> None:
+    floor = Floor("a", "b", "c", cards=1)
+    for uid, share in (("a", "0.9"), ("b", "0.6"), ("c", "0.8")):
+        assert floor.starts(uid, part(share))
+    found = floor.reserve(part("0.5"))
+    assert found is not None
+    assert (found.nodes, found.waits_for) == (("b",), ("b",))
