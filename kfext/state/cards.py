@@ -141,6 +141,12 @@ class Cards:
         """Return the slots in which some jobs have parts."""
         return tuple(sorted({place for uid in uids for place in self._wanted.get(uid, ())}))
 
+    def on(self, nodes: Iterable[str]) -> frozenset[Place]:
+        """Return the slots of some nodes in which jobs have parts."""
+        there = set(nodes)
+        places = (place for of_job in self._wanted.values() for place in of_job)
+        return frozenset(place for place in places if place[0] in there)
+
     def jobs(self) -> Collection[str]:
         """Return the uids of the jobs that need GPUs for slots."""
         return self._wanted.keys()

@@ -4,13 +4,17 @@ from copy import deepcopy
 
 from kfext import names
 from kfext.core.lifecycle.steps import Unsuspend
+from kfext.core.placement.gang import members_of
+from kfext.core.placement.slots import Places
 from kfext.model.job_state import JobState
 from kfext.model.pod import Pod
+from kfext.model.priority import PriorityClass
 from kfext.state.card_steps import Unreserve
+from kfext.state.scaling.room import ScaleRoom
 from tests.builders import JobBuilder, job
 from tests.gpu_builders import sharing
 from tests.unit.sharing.stages import OTHERS, bind, decided
-from tests.unit.sharing.test_path import World, admitted, started
+from tests.unit.sharing.test_path import FIRST, World, admitted, started
 
 LONG = 301.0
 """Longer than reserveAfter."""
@@ -116,3 +120,36 @@ def test_a_job_that_had_to_leave_a_card_goes_to_another_of_its_node() -> None:
     (step,) = decided(world).values()
     assert isinstance(step, Unsuspend)
     assert set(step.plan.slots.values()) == {1}
+
+
+def test_a_card_that_another_job_opened_is_not_kept_twice() -> None:
+    world = World(admitted(job().worker(1, cpu="40")))
+    world.step()
+    head = sharing("0.5", replicas=0, priority="high").worker(1, cpu="32", gpus=1)
+    arrives(world, "head", head)
+    head_waits(world, "head")
+    arrives(world, "low", sharing("0.5", min_share="0"))
+    assert starts(world) == {"low"}, "on the card of which the other half is kept"
+    arrives(world, "whole", job().worker(1, gpus=1))
+    assert starts(world) == {"whole"}
+
+
+def test_nobody_takes_the_card_that_is_promised_to_a_job() -> None:
+    world = placed()
+    planner = world.planner
+    arrives(world, "gives", job().worker(1, gpus=1))
+    assert starts(world) == {"gives"}
+    arrives(world, "waits", sharing("0.6", priority="high"))
+    assert starts(world) == set()
+    waiting, gone = planner.cluster.jobs["waits"], list(planner.cluster.jobs["gives"].claimed)
+    room = ScaleRoom(planner.cluster, planner.queue)
+    settings = planner.settings.of_tracked(waiting).settings
+    assert room.waiting_fits(waiting, settings, 1, now=world.now) is None
+    places = room.waiting_fits(waiting, settings, 1, now=world.now, gone=gone)
+    assert places == Places({FIRST: "n"}, {FIRST: 1})
+    planner.queue.promises.keep("waits", members_of(waiting.job), places)
+    planner.cluster.forget_job("gives")
+    planner.queue.observe_class(None, PriorityClass("high", 100))
+    arrives(world, "first", job().worker(1, gpus=1).prioritized("high"))
+    arrives(world, "second", sharing("0.5", priority="high").prioritized("high"))
+    assert starts(world) == {"waits"}
