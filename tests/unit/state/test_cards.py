@@ -89,6 +89,15 @@ def test_a_job_is_kept_from_those_beside_which_it_had_to_leave() -> None:
     assert bed.cards.view(None, [], apart=("uid-high", "gone")).shunned == (HERE,)
 
 
+def test_the_slots_in_which_jobs_have_parts_by_job_and_by_node() -> None:
+    bed = Bed()
+    bed.cards.want("uid-1", {HERE: (), ("m", 1): ()})
+    bed.cards.want("uid-2", {("n", 1): ()})
+    assert bed.cards.of_jobs(["uid-2", "uid-1", "gone"]) == (("m", 1), HERE, ("n", 1))
+    assert bed.cards.on(["n"]) == {HERE, ("n", 1)}
+    assert bed.cards.on([]) == set()
+
+
 def test_only_what_is_there_or_promised_needs_the_gpu_of_a_slot() -> None:
     bed, taken = Bed(), taken_by(GpuShare(50, high=True).need, 0)
     bed.ledger.claim("kept", Claim("n", taken, job="uid-head", kept=True))
