@@ -26,6 +26,7 @@ from kfext.model.node import Node, parse_node
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, parse_pod
 from kfext.model.quantity import parse_resources
+from kfext.model.shared_gpu import Place
 
 Raw = dict[str, Any]
 
@@ -317,6 +318,7 @@ def limits(
     *,
     one_node: bool = False,
     excluded: Iterable[str] = (),
+    closed: Iterable[Place] = (),
     topology_keys: Iterable[str] = (),
     assumed: Mapping[str, int] | None = None,
     assumed_burst: int | None = None,
@@ -325,6 +327,7 @@ def limits(
     return Limits(
         one_node=one_node,
         excluded=tuple(excluded),
+        closed=tuple(closed),
         topology_keys=tuple(topology_keys),
         assumed=tuple(sorted((assumed or {}).items())),
         assumed_burst=assumed_burst,

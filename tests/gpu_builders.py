@@ -1,7 +1,7 @@
 """Small builders of what jobs that share GPUs are placed on."""
 
 from kfext import names
-from kfext.core.ledger.cards import capacity
+from kfext.core.ledger.parts import capacity
 from kfext.model.gpu_slots import UNITS, reservation_of, resource_of
 from kfext.model.node import Node
 from kfext.model.pod import Pod

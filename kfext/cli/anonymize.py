@@ -10,7 +10,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 from kfext import names
-from kfext.core.ledger.cards import is_of_card
+from kfext.core.ledger.parts import is_of_card
 from kfext.core.settings.values import STDOUT, is_setting
 from kfext.model.gpu_share import counted
 from kfext.model.job_state import decode_state

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Self
 
 from kfext.model.gpu_slots import UNITS
+from kfext.model.quantity import Resources
 from kfext.model.tolerant import mapping
 
 WHOLE = "whole GPUs"
@@ -143,6 +144,11 @@ def counted(resource: str) -> CardsFor | None:
     if not all(matches):
         return None
     return CardsFor(frozenset(_need(match) for match in matches if match), whole)
+
+
+def uncounted(requests: Resources) -> dict[str, int]:
+    """Return requests without the resources that count cards."""
+    return {name: number for name, number in requests.items() if counted(name) is None}
 
 
 def _need(match: re.Match[str]) -> CardNeed:

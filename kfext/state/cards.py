@@ -8,15 +8,10 @@ seen, the plan's claim for it keeps the GPU free.
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from kfext.core.ledger.cards import (
-    capacity,
-    has_priority,
-    is_of_card,
-    taken_by,
-    taken_by_reservation,
-)
 from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.claims import part_claim, reserved_gpu
 from kfext.core.ledger.ledger import Ledger
+from kfext.core.ledger.parts import capacity, has_priority, is_of_card
 from kfext.core.lifecycle.situation import CardPart, CardView
 from kfext.model.constraints import Toleration
 from kfext.model.gpu_slots import MOST_SLOTS, parts_in, resource_of
@@ -120,8 +115,7 @@ class Cards:
 
         `apart`: the uids of the jobs beside which it had to leave a card before.
         """
-        beside = (self._wanted.get(uid, {}) for uid in apart)
-        shunned = tuple(sorted({node for places in beside for node, _ in places}))
+        shunned = self.of_jobs(apart)
         if plan is None or not plan.slots:
             return CardView(shunned=shunned)
         places = sorted(places_of(plan))
@@ -142,6 +136,16 @@ class Cards:
             shunned=shunned,
             parts=parts,
         )
+
+    def of_jobs(self, uids: Iterable[str]) -> tuple[Place, ...]:
+        """Return the slots in which some jobs have parts."""
+        return tuple(sorted({place for uid in uids for place in self._wanted.get(uid, ())}))
+
+    def on(self, nodes: Iterable[str]) -> frozenset[Place]:
+        """Return the slots of some nodes in which jobs have parts."""
+        there = set(nodes)
+        places = (place for of_job in self._wanted.values() for place in of_job)
+        return frozenset(place for place in places if place[0] in there)
 
     def jobs(self) -> Collection[str]:
         """Return the uids of the jobs that need GPUs for slots."""
@@ -165,13 +169,14 @@ class Cards:
     def in_use(self, place: Place) -> bool:
         """Return whether a pod has time of the slot."""
         node, slot = place
-        return any(resource_of(slot) in one.requests for one in self._ledger.claims_on([node]))
+        claims = self._ledger.claims_on([node])
+        return any(resource_of(slot) in one.requests for one in claims if not one.kept)
 
     def _high(self, place: Place) -> Iterator[str]:
         """Yield the uid of the job of high priority in a slot."""
         node, slot = place
         for claim in self._ledger.claims_on([node]):
-            if claim.job and has_priority(claim.requests, slot):
+            if claim.job and not claim.kept and has_priority(claim.requests, slot):
                 yield claim.job
 
     def _ready(self, place: Place) -> bool:
@@ -188,10 +193,10 @@ class Cards:
     def _claim(self, place: Place) -> None:
         """Enter on the ledger that a slot needs a GPU, unless its pod claims that itself."""
         key: Hashable = ("reservation", place)
-        pod, (node, slot) = self._pods.get(place), place
+        pod = self._pods.get(place)
         wanted = any(place in places for places in self._wanted.values())
         if wanted and (pod is None or pod.finished):
-            self._ledger.claim(key, Claim(node, taken_by_reservation(slot)))
+            self._ledger.claim(key, reserved_gpu(place))
         else:
             self._ledger.drop(key)
 
@@ -211,9 +216,7 @@ def _part_claim(pod: Pod) -> Claim | None:
     slots = list(parts_in(pod.requests))
     if pod.share is None or pod.finished or not pod.home or len(slots) != 1:
         return None
-    taken = dict(taken_by(pod.share.need, slots[0]))
-    del taken[resource_of(slots[0])]
-    return Claim(pod.home, taken, job=pod.owner_uid)
+    return part_claim(pod.share.need, slots[0], pod.home, job=pod.owner_uid)
 
 
 def places_of(plan: Plan) -> Collection[Place]:

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Hashable, Iterable
 
 from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.claims import replica_claim, reserved_gpu
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Member
-from kfext.model.plan import Assignment
+from kfext.core.placement.slots import Places, kept_requests
 
 
 class Promises:
@@ -16,20 +17,25 @@ class Promises:
         self._freed = freed
         self._kept: dict[str, tuple[Hashable, ...]] = {}
 
-    def keep(self, uid: str, members: Iterable[Member], places: Assignment) -> None:
+    def keep(self, uid: str, members: Iterable[Member], places: Places) -> None:
         """Promise a job the places of its members, in place of an earlier promise.
 
         Pods that are about to end may still be there, so a node can have more claims than room.
         """
         self.drop(uid)
         claims: dict[Hashable, Claim] = {
-            ("promise", uid, member.key): Claim(
-                node=places[member.key],
-                requests=member.requests,
-                host_ports=member.constraints.host_ports,
+            ("promise", uid, member.key): replica_claim(
+                member.constraints,
+                kept_requests(member, places.slots.get(member.key)),
+                places.nodes[member.key],
             )
             for member in members
         }
+        cards = self._ledger.cards()
+        for place in {(places.nodes[key], slot) for key, slot in places.slots.items()}:
+            row = self._ledger.row(place[0])
+            if row is not None and not cards.is_reserved(row, place[1]):
+                claims["promise", uid, place] = reserved_gpu(place)
         self._ledger.claim_all(claims)
         self._kept[uid] = tuple(claims)
 

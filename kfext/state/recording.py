@@ -3,8 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator
 
-from kfext.core.ledger.claim import Claim
-from kfext.core.queue.reservation import Reservation, reserved_key
+from kfext.core.queue.reservation import Reservation, kept_claims
 from kfext.core.settings.gpu_shares import as_written
 from kfext.model.moment import Moment
 from kfext.model.plan import decode_plan
@@ -200,8 +199,5 @@ def _reservation(record: ReservationRecord) -> Reservation:
         waits_for=record.waits_for,
         until=math.inf if record.until is None else record.until,
         to_free=record.to_free,
-        claims={
-            reserved_key(node): Claim(node=node, requests=kept, job=record.job_uid)
-            for node, kept in record.kept.items()
-        },
+        claims=kept_claims(record.job_uid, record.kept),
     )

@@ -8,7 +8,6 @@ from kfext.core.placement.limits import Limits, limits_of
 from kfext.core.queue.backfill import reserve
 from kfext.core.queue.no_fit import shape_of
 from kfext.core.queue.reservation import Reservation
-from kfext.model.job import TrainingJob
 from kfext.names import REASON_WAITING_FOR_OPERATOR
 from kfext.state.cluster import Cluster
 from kfext.state.promises import Promises
@@ -116,7 +115,8 @@ class ReservationManager:
         return (
             self._known != self._versions()
             or holder is None
-            or self._basis != self._basis_of(holder, now=now)
+            or self.kept is None
+            or self._basis != self._basis_of(holder, self.kept, now=now)
         )
 
     def adopt(
@@ -129,7 +129,8 @@ class ReservationManager:
         self._set(reservation, now=now - held_for)
         holder = self.holder
         if holder is not None and not outdated:
-            self._known, self._basis = self._versions(), self._basis_of(holder, now=now)
+            self._known = self._versions()
+            self._basis = self._basis_of(holder, reservation, now=now)
 
     def _begin_break(self, *, now: float) -> bool:
         self.on_break = True
@@ -160,9 +161,10 @@ class ReservationManager:
             self._known = self._versions()
             self._nowhere.clear()
             self._basis = ()
-        basis = _, limits = self._basis_of(tracked, now=now)
-        if self.holds(tracked) and basis == self._basis:
-            return self.kept
+        kept = self.kept if self.holds(tracked) else None
+        if kept is not None and self._basis == self._basis_of(tracked, kept, now=now):
+            return kept
+        limits = self._limits_of(tracked, now=now)
         shape = (shape_of(tracked.job), limits)
         if shape in self._nowhere:
             return None
@@ -172,7 +174,7 @@ class ReservationManager:
                 self._nowhere.clear()
             self._nowhere.add(shape)
         else:
-            self._basis = basis
+            self._basis = self._basis_of(tracked, found, now=now)
         return found
 
     def _found(self, tracked: TrackedJob, limits: Limits) -> Reservation | None:
@@ -198,7 +200,17 @@ class ReservationManager:
         """Return a value that changes whenever another reservation may be possible."""
         return self._cluster.ledger.gains, self._cluster.ends_version
 
-    def _basis_of(self, tracked: TrackedJob, *, now: float) -> tuple[TrainingJob, Limits]:
-        """Return the properties of a job on which its reservation depends."""
-        excluded = tracked.state.excluded_at(now)
-        return tracked.job, limits_of(self._settings(tracked).settings, excluded=excluded)
+    def _basis_of(
+        self, tracked: TrackedJob, found: Reservation, *, now: float
+    ) -> tuple[object, ...]:
+        """Return on what the reservation of a job depends beside what comes free.
+
+        A job that starts on a card of which a part is kept takes the GPU that was kept for it.
+        """
+        used = self._cluster.books.cards.on(found.nodes)
+        return tracked.job, self._limits_of(tracked, now=now), used
+
+    def _limits_of(self, tracked: TrackedJob, *, now: float) -> Limits:
+        settings, state = self._settings(tracked).settings, tracked.state
+        closed = self._cluster.books.cards.of_jobs(state.apart)
+        return limits_of(settings, excluded=state.excluded_at(now), closed=closed)

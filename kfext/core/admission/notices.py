@@ -49,6 +49,11 @@ def warnings(
         yield from _crowding(job, assumed=settings.placement.assumed_burst)
     if settings.network == HOST and (why := _pod_network(job, settings, facts)):
         yield f"the pods will have their own network, not that of their node: {why}"
+    if names.RESERVATION_PRIORITY in job.priority_classes:
+        yield (
+            f"PriorityClass {names.RESERVATION_PRIORITY} is for pods that reserve GPUs: pods of "
+            f"this job are refused with it, and in the queue it counts as none; name another one"
+        )
     for group in job.groups:
         written = annotations_of(job, body, group).get(names.COLOCATION)
         if written not in {None, settings.colocation}:

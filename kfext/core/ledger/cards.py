@@ -13,18 +13,11 @@ from numpy.typing import NDArray
 
 from kfext.core.ledger.columns import Amounts
 from kfext.core.ledger.eligible import Mask
+from kfext.core.ledger.parts import CONTEXT, MEMORY, RESERVED, TIME, lines_of
 from kfext.model.gpu_share import CardNeed, CardsFor, counted
-from kfext.model.gpu_slots import MOST_SLOTS, UNITS, resource_of
-from kfext.model.quantity import Resources
+from kfext.model.gpu_slots import UNITS
 from kfext.names import NATIVE_GPU
 
-CONTEXT = 500
-"""MiB of a card that a process takes before its first tensor."""
-_RESERVE = 0.03, 512
-"""What is left of a card's memory: this part of it, and at least so many MiB."""
-_PERMILLE = 1000
-_OWN = "card "
-"""Begins the names of the resources that only kfext knows; those of Kubernetes have no spaces."""
 _SIZES = (UNITS, UNITS // 2, UNITS // 4)
 """What others may ask of a card: as nothing is known of them, each as likely as the others."""
 _USELESS = np.array(
@@ -37,62 +30,6 @@ Read = Callable[[Sequence[str]], Amounts]
 """Names of resources -> their amounts on each row, shape (resources, rows)."""
 
 
-def lines_of(slot: int) -> tuple[str, ...]:
-    """Return the resources of a slot, in the order of `Cards.free`.
-
-    Its time in hundredths, as in Kubernetes; its memory in MiB, that of sharers which stated none
-    not counted; the hundredths of these; sharers of high priority; the thousandths of its time
-    beside them; whether it is reserved.
-    """
-    card = f"{_OWN}{slot}"
-    unsized, high, idle = f"{card} unsized", f"{card} high", f"{card} idle"
-    return resource_of(slot), f"{card} memory", unsized, high, idle, f"{card} reserved"
-
-
-def is_of_card(resource: str) -> bool:
-    """Return whether only kfext knows a resource, as it is of a card."""
-    return resource.startswith(_OWN)
-
-
-_TIME, _MEMORY, _UNSIZED, _HIGH, _IDLE, _RESERVED = range(len(lines_of(0)))
-
-
-def capacity(slot: int, *, memory: int, busy: int | None = None) -> Resources:
-    """Return what a card has beside its time.
-
-    `memory`: its whole memory in MiB.
-    `busy`: the thousandths of its time that its sharer of high priority uses, None while unknown.
-    """
-    part, least = _RESERVE
-    usable = memory - max(int(memory * part), least)
-    # A sharer of high priority takes all of its time; what it was seen to leave is given back.
-    idle = _PERMILLE + (0 if busy is None else _PERMILLE - busy)
-    _, *names = lines_of(slot)
-    return dict(zip(names, (max(usable, 0), UNITS, 1, idle, 1), strict=True))
-
-
-def taken_by(need: CardNeed, slot: int) -> Resources:
-    """Return what a replica takes of a slot."""
-    time, memory, unsized, high, idle, _ = lines_of(slot)
-    taken = {time: need.units, idle: _PERMILLE if need.high else need.idle}
-    if need.memory is None:
-        taken[unsized] = need.units
-    else:
-        taken[memory] = need.memory + CONTEXT
-    return {name: number for name, number in {**taken, high: int(need.high)}.items() if number}
-
-
-def taken_by_reservation(slot: int) -> Resources:
-    """Return what the pod takes that reserves a GPU for a slot."""
-    return {NATIVE_GPU: 1, lines_of(slot)[_RESERVED]: 1}
-
-
-def slots_among(resources: Collection[str]) -> int:
-    """Return how many slots the nodes have at most that have these resources."""
-    slots = (slot for slot in range(MOST_SLOTS) if resource_of(slot) in resources)
-    return max(slots, default=-1) + 1
-
-
 def with_cards(
     amounts: Amounts, resources: Collection[str], cards: Callable[[], "Cards"]
 ) -> Amounts:
@@ -103,11 +40,6 @@ def with_cards(
         for line, of in wanted.items():
             amounts[line] = found.count(of)
     return amounts
-
-
-def has_priority(requests: Resources, slot: int) -> bool:
-    """Return whether who takes this is the sharer of high priority on a slot."""
-    return lines_of(slot)[_HIGH] in requests
 
 
 class Cards:
@@ -123,8 +55,8 @@ class Cards:
         found = free([name for of_slot in names for name in of_slot])
         # By resource, slot and row.
         self._free: Amounts = found.reshape(slots, len(lines_of(0)), rows).swapaxes(0, 1)
-        self._memory: Amounts = allocatable([of_slot[_MEMORY] for of_slot in names])
-        self._reserved: Mask = self._free[_RESERVED] <= 0
+        self._memory: Amounts = allocatable([of_slot[MEMORY] for of_slot in names])
+        self._reserved: Mask = self._free[RESERVED] <= 0
 
     def count(self, of: CardsFor) -> Amounts:
         """Return on how many cards of each row any of some needs can be met, shape (rows,)."""
@@ -133,6 +65,10 @@ class Cards:
         spare: Amounts = (meets & ~self._reserved).sum(axis=0)
         count += self._native if of.whole else np.minimum(spare, self._native)
         return count
+
+    def is_reserved(self, row: int, slot: int) -> bool:
+        """Return whether a GPU is reserved for a slot of a row."""
+        return bool(self._reserved[slot, row])
 
     def harm(self, need: CardNeed) -> NDArray[np.float64]:
         """Return how much more of a row becomes useless to others if it takes a replica.
@@ -156,7 +92,7 @@ class Cards:
         for need in needs:
             meets, harm = self._meets(need)[:, row], self._harm(need)[:, row]
             usable = [*np.flatnonzero(meets & reserved), *np.flatnonzero(meets & ~reserved)[:new]]
-            order = np.lexsort((usable, self._free[_TIME, usable, row], harm[usable]))
+            order = np.lexsort((usable, self._free[TIME, usable, row], harm[usable]))
             options.append([int(usable[number]) for number in order])
         chosen = _matched(options)
         if chosen is None or np.count_nonzero(~reserved[chosen]) > new:
@@ -182,7 +118,7 @@ class Cards:
         return meets
 
     def _harm(self, need: CardNeed) -> NDArray[np.float64]:
-        left = np.clip(self._free[_TIME], 0, UNITS)
+        left = np.clip(self._free[TIME], 0, UNITS)
         after = np.clip(left - need.units, 0, UNITS)
         harm: NDArray[np.float64] = _USELESS[after] - _USELESS[left]
         return harm

@@ -21,6 +21,8 @@ class Claim:
     `gang_terms`: the affinity and anti-affinity between the pods of its job.
     `job`: the uid of the training job that the pod belongs to, empty for all other pods.
     `priority`: the priority of the pod, None if there is no pod that could be preempted.
+    `reserves`: the slot for which it has a GPU, which it gives back when no job has a part there.
+    `kept`: whether it only keeps others out until a job that waits can be placed.
     """
 
     node: str
@@ -29,6 +31,8 @@ class Claim:
     job: str = ""
     priority: int | None = None
     gang_terms: tuple[GangTerm, ...] = ()
+    reserves: int | None = None
+    kept: bool = False
 
     @property
     def exclusive(self) -> tuple[Exclusive, ...]:

@@ -2,16 +2,18 @@
 
 from collections.abc import Hashable, Iterable, Mapping
 
-from kfext.core.ledger.cards import taken_by, taken_by_reservation
 from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.parts import taken_by, taken_by_reservation
 from kfext.core.ledger.ports import hosted, port_claims
-from kfext.model.gpu_share import counted
+from kfext.model.constraints import Constraints
+from kfext.model.gpu_share import CardNeed, uncounted
 from kfext.model.gpu_slots import resource_of
 from kfext.model.job import TrainingJob
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.quantity import Resources
 from kfext.model.replica_group import ReplicaGroup
+from kfext.model.shared_gpu import Place
 
 
 def pod_key(uid: str) -> Hashable:
@@ -43,7 +45,14 @@ def pod_claim(pod: Pod) -> Claim | None:
         job=pod.owner_uid,
         priority=pod.priority,
         gang_terms=pod.gang_terms if pod.owner_uid else (),
+        reserves=pod.reserves,
     )
+
+
+def reserved_gpu(place: Place) -> Claim:
+    """Return the claim of the GPU that a slot needs before there is a pod that reserves it."""
+    node, slot = place
+    return Claim(node, taken_by_reservation(slot), reserves=slot)
 
 
 def plan_claims(
@@ -79,10 +88,35 @@ def card_claims(job: TrainingJob, plan: Plan) -> Mapping[Hashable, Claim]:
     """Return what the replicas under a plan take of GPUs beside the time that pods request."""
     claims: dict[Hashable, Claim] = {}
     for key, slot in plan.slots.items():
-        taken = dict(taken_by(plan.shares[key.type].need, slot))
-        del taken[resource_of(slot)]
-        claims[card_key(job.uid, key)] = Claim(plan.assignment[key], taken, job=job.uid)
+        need = plan.shares[key.type].need
+        claims[card_key(job.uid, key)] = part_claim(need, slot, plan.assignment[key], job=job.uid)
     return claims
+
+
+def part_claim(need: CardNeed, slot: int, node: str, *, job: str) -> Claim:
+    """Return what a replica takes of a GPU beside its time, which its pod requests."""
+    taken = dict(taken_by(need, slot))
+    del taken[resource_of(slot)]
+    return Claim(node, taken, job=job)
+
+
+def replica_claim(
+    of: Constraints | Pod,
+    requests: Resources,
+    node: str,
+    *,
+    job: str = "",
+    priority: int | None = None,
+) -> Claim:
+    """Return what a replica will take of a node: these requests, and what is exclusive to it."""
+    return Claim(
+        node=node,
+        requests=requests,
+        host_ports=of.host_ports,
+        job=job,
+        priority=priority,
+        gang_terms=of.gang_terms,
+    )
 
 
 def _replica_claims(
@@ -106,15 +140,9 @@ def _replica_claims(
         slot = plan.slots.get(key)
         claim = None if pod else shared.get((key.type, node, slot))
         if claim is None:
+            requests = pod.requests if pod else _requests(group, slot)
             alone = pod or group.constraints
-            claim = Claim(
-                node=node,
-                requests=pod.requests if pod else _requests(group, slot),
-                host_ports=alone.host_ports,
-                job=job.uid,
-                priority=priority,
-                gang_terms=alone.gang_terms,
-            )
+            claim = replica_claim(alone, requests, node, job=job.uid, priority=priority)
             if pod is None:
                 shared[key.type, node, slot] = claim
         claims[plan_key(job.uid, key)] = claim
@@ -125,5 +153,4 @@ def _requests(group: ReplicaGroup, slot: int | None) -> Resources:
     """Return what the pod of a replica will request, of which slot of a GPU if it shares one."""
     if group.share is None or slot is None:
         return group.requests
-    own = {name: number for name, number in group.requests.items() if counted(name) is None}
-    return {**own, resource_of(slot): group.share.units}
+    return {**uncounted(group.requests), resource_of(slot): group.share.units}

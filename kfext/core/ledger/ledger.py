@@ -13,15 +13,18 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from kfext.core.ledger.cards import Cards, Read, slots_among, with_cards
+from kfext.core.ledger.cards import Cards, Read, with_cards
 from kfext.core.ledger.claim import Claim, Claims
 from kfext.core.ledger.columns import LARGEST, Amounts, Columns
 from kfext.core.ledger.eligible import Eligibility, Mask
+from kfext.core.ledger.parts import slots_among
 from kfext.core.ledger.tiers import Leaves, Tiers, tier_of
 from kfext.core.ledger.topology import Domains, Topology
 from kfext.model.constraints import Constraints
 from kfext.model.gang_terms import Exclusive
+from kfext.model.gpu_slots import UNITS, resource_of
 from kfext.model.node import Node
+from kfext.model.shared_gpu import Place
 from kfext.names import HOSTNAME
 
 
@@ -178,9 +181,13 @@ class Ledger:
         """Return the cards that may be shared as they are without the `ignoring` claims."""
         return self._cards(partial(self.free, ignoring=ignoring))
 
+    @property
+    def slots(self) -> int:
+        """How many slots a node has at most."""
+        return slots_among(self._columns.resources)
+
     def _cards(self, free: Read) -> Cards:
-        slots = slots_among(self._columns.resources)
-        return Cards(slots, free=free, allocatable=self.allocatable)
+        return Cards(self.slots, free=free, allocatable=self.allocatable)
 
     def scored_load(self) -> Amounts:
         """Return claimed CPU and memory for scores, shape (2, rows): every pod counts."""
@@ -231,6 +238,20 @@ class Ledger:
         left = copy.copy(self)
         left._columns = self._columns.less(self._tiers.leaving(leaves))
         left._leaves = leaves
+        return left
+
+    def closing(self, places: Iterable[Place]) -> Self:
+        """Return what is left when some slots take nobody more, for immediate queries only.
+
+        It shares claims and nodes with this ledger, like `without`.
+        """
+        rows = [(row, slot) for node, slot in places if (row := self._row.get(node)) is not None]
+        if not rows:
+            return self
+        left = copy.copy(self)
+        left._columns = self._columns.copy()
+        for row, slot in rows:
+            left._columns.book_one(row, resource_of(slot), UNITS, +1)
         return left
 
     def domains(self, keys: tuple[str, ...]) -> tuple[Domains, ...]:

@@ -14,7 +14,7 @@ from kfext.core.ledger.columns import Columns
 class Tier(NamedTuple):
     """What claims have in common that leave together.
 
-    `of_job`: whether they are of a training job.
+    `of_job`: whether they are of training jobs, or of GPUs that are reserved for their parts.
     `priority`: that of their pods, None if there is no pod that could be preempted.
     """
 
@@ -28,7 +28,7 @@ Leaves = Callable[[Tier], bool]
 
 def tier_of(claim: Claim) -> Tier:
     """Return the tier of a claim."""
-    return Tier(bool(claim.job), claim.priority)
+    return Tier(bool(claim.job) or claim.reserves is not None, claim.priority)
 
 
 class Tiers:

@@ -112,7 +112,8 @@ def _planned(
     spread = why_spread(replace(situation, job=hosted(job)) if port else situation, found, ledger)
     message += f"; {spread}" if spread else ""
     places = members_of(with_workers(job, workers_of(job) - fewer))
-    slots = slots_for(places, found, ledger, ignoring=situation.open_claims)
+    closed, free = situation.cards.shunned, situation.open_claims
+    slots = slots_for(places, found, ledger, closed=closed, ignoring=free)
     if slots is None:
         refusal = "no GPUs can be divided so that each of its pods gets its part"
         return _keep_waiting(situation, NoFit(Verdict(REASON_NO_ROOM, refusal)))

@@ -104,6 +104,7 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
         ledger,
         assignment=plan.assignment,
         excluded=situation.excluded,
+        closed=situation.cards.shunned,
         ignoring=own,
     ):
         return before_cards(situation, gated.values()) or _pin(plan, gated)

@@ -100,7 +100,7 @@ class CardView:
     `lost`: those with a GPU that is unhealthy, or another one than the job uses.
     `evicted`: those that the job must leave, as it or another loses too much there.
     `rivals`: the uids of the jobs of high priority there.
-    `shunned`: the nodes on which the job would meet one that it had to leave before.
+    `shunned`: the slots in which the job would meet one that it had to leave before.
     `parts`: what the job's pods have, as far as the agents have reported it.
     """
 
@@ -108,7 +108,7 @@ class CardView:
     lost: tuple[Place, ...] = ()
     evicted: tuple[Place, ...] = ()
     rivals: tuple[str, ...] = ()
-    shunned: tuple[str, ...] = ()
+    shunned: tuple[Place, ...] = ()
     parts: tuple[CardPart, ...] = ()
 
 
@@ -190,12 +190,13 @@ class Situation:
     @property
     def limits(self) -> Limits:
         """The limits within which the job is placed now."""
-        return limits_of(self.settings, excluded=self.excluded)
+        closed = self.cards.shunned
+        return limits_of(self.settings, excluded=self.excluded, closed=closed)
 
     @property
     def excluded(self) -> tuple[str, ...]:
         """The nodes that are excluded for the job now."""
-        return (*self.state.excluded_at(self.now), *self.cards.shunned)
+        return self.state.excluded_at(self.now)
 
     @property
     def backs_off(self) -> float:

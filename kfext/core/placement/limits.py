@@ -7,6 +7,7 @@ from typing import Self
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Colocation
 from kfext.model.constraints import Constraints
+from kfext.model.shared_gpu import Place
 from kfext.names import COLOCATION
 
 
@@ -19,6 +20,7 @@ class Limits:
 
     `one_node`: whether all members must go to a single node.
     `excluded`: the names of nodes that may not be used.
+    `closed`: the slots of nodes that may not be shared.
     `topology_keys`: labels of nodes, the widest domain first, such as a zone and then a rack.
     `assumed`: the amounts that count in scores, never in fits, for a pod without requests.
     `assumed_burst`: the millicores that a pod without a CPU limit is taken to use if it can; None
@@ -27,6 +29,7 @@ class Limits:
 
     one_node: bool
     excluded: tuple[str, ...]
+    closed: tuple[Place, ...]
     topology_keys: tuple[str, ...]
     assumed: tuple[tuple[str, int], ...]
     assumed_burst: int | None
@@ -41,12 +44,19 @@ class Limits:
         return not (self.one_node and len(set(nodes)) > 1)
 
 
-def limits_of(settings: Settings, *, excluded: Iterable[str]) -> Limits:
-    """Return the limits of a job with these settings; `excluded` are nodes that failed it."""
+def limits_of(
+    settings: Settings, *, excluded: Iterable[str], closed: Iterable[Place] = ()
+) -> Limits:
+    """Return the limits of a job with these settings.
+
+    `excluded` are nodes that failed it, `closed` slots where it would meet a job that it had to
+    leave before.
+    """
     placement = settings.placement
     return Limits(
         one_node=settings.colocation is Colocation.REQUIRED,
         excluded=tuple(excluded),
+        closed=tuple(closed),
         topology_keys=placement.topology_keys,
         assumed=tuple(sorted(placement.assumed_requests.items())),
         assumed_burst=None if COLOCATION in settings.stated else placement.assumed_burst,

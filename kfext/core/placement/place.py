@@ -23,6 +23,7 @@ from kfext.core.placement.score import Rows, ranking
 from kfext.core.placement.solve import Task, solve
 from kfext.model.gang_terms import Exclusive
 from kfext.model.plan import Assignment
+from kfext.model.shared_gpu import Place
 from kfext.model.verdict import Verdict
 
 
@@ -48,6 +49,7 @@ def place(
     if not moving.members:
         return dict(bound)
     limits = limits.with_terms(batch.constraints for batch in moving.batches)
+    ledger = ledger.closing(limits.closed)
     possible = _masks(moving, ledger, excluded=limits.excluded)
     task = Task(
         gang=moving,
@@ -143,12 +145,15 @@ def still_fits(
     *,
     assignment: Assignment,
     excluded: Collection[str] = (),
+    closed: Collection[Place] = (),
     ignoring: Collection[Hashable] = (),
 ) -> bool:
     """Return whether every member still fits on its node in `assignment`, on the present ledger.
 
-    `ignoring` are the claims of the members themselves.
+    `excluded` and `closed` are nodes and slots as in Limits, `ignoring` the claims of the members
+    themselves.
     """
+    ledger = ledger.closing(closed)
     moving = gang(members)
     places = [ledger.row(assignment.get(member.key, "")) for member in moving.members]
     rows = np.array([row for row in places if row is not None], dtype=np.intp)

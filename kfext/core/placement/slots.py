@@ -1,11 +1,24 @@
 """Which slot of its node each replica that shares a GPU gets."""
 
 from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass
 
 from kfext.core.ledger.ledger import Ledger
+from kfext.core.ledger.parts import kept_for
 from kfext.core.placement.gang import Member
+from kfext.model.gpu_share import uncounted
 from kfext.model.plan import NO_SLOTS, Assignment, Slots
+from kfext.model.quantity import Resources
+from kfext.model.shared_gpu import Place
 from kfext.names import NATIVE_GPU
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The node of each member of a gang, and the slots of those that share GPUs."""
+
+    nodes: Assignment
+    slots: Slots
 
 
 def slots_for(
@@ -13,18 +26,19 @@ def slots_for(
     assignment: Assignment,
     ledger: Ledger,
     *,
+    closed: Collection[Place] = (),
     ignoring: Collection[Hashable] = (),
 ) -> Slots | None:
     """Return the slots of the members that share GPUs on their nodes, None if there are not enough.
 
-    `ignoring` are claims of the members themselves.
+    None of them is `closed`. `ignoring` are claims of the members themselves.
     """
     if not any(member.card for member in members):
         return NO_SLOTS
     on: dict[str, list[Member]] = {}
     for member in members:
         on.setdefault(assignment[member.key], []).append(member)
-    slots, cards = {}, ledger.cards(ignoring=ignoring)
+    slots, cards = {}, ledger.closing(closed).cards(ignoring=ignoring)
     for node, present in on.items():
         sharing = [(one.key, one.card) for one in present if one.card is not None]
         row = ledger.row(node)
@@ -36,3 +50,10 @@ def slots_for(
             return None
         slots.update({key: slot for (key, _), slot in zip(sharing, chosen, strict=True)})
     return slots
+
+
+def kept_requests(member: Member, slot: int | None) -> Resources:
+    """Return what is kept of its node for a member that waits, which is to be in a slot of it."""
+    if member.card is None or slot is None:
+        return member.requests
+    return {**uncounted(member.requests), **kept_for(member.card, slot)}

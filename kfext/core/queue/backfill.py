@@ -5,7 +5,7 @@ freely around it. It is derived from the ledger on demand and never stored. Sour
 ANL/IBM SP scheduling system (1995); the treatment of jobs with an unknown end is kfext's own.
 """
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,9 +16,16 @@ from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Batch, Gang, Member, gang
 from kfext.core.placement.limits import Limits
 from kfext.core.placement.place import place
-from kfext.core.queue.reservation import Ends, Needs, Reservation, keep
+from kfext.core.queue.leavers import Ends
+from kfext.core.queue.occupants import Need, Occupants, need_of
+from kfext.core.queue.reservation import Reservation, keep
 from kfext.model.gang_terms import Exclusive
 from kfext.model.verdict import Verdict
+
+_TRIED = 8
+"""How many nodes are compared that lack the same."""
+_Way = dict[str, Amounts]
+"""Node -> what the gang will take of it, shape (resources,)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,7 @@ def reserve(
     """
     wanted = gang(members)
     limits = limits.with_terms(batch.constraints for batch in wanted.batches)
+    ledger = ledger.closing(limits.closed)
     emptied = ledger.without(lambda tier: tier.of_job)
     shut = limits.excluded
     open_ = np.array([node is not None and node.name not in shut for node in ledger.nodes])
@@ -61,24 +69,36 @@ def reserve(
         wanted=wanted,
         ledger=ledger,
         free=ledger.free(wanted.resources, ignoring=ignoring),
-        later=emptied.free(wanted.resources),
+        later=emptied.free(wanted.resources, ignoring=ignoring),
         masks=[
             ledger.eligible(batch.constraints) & open_ & _without_taken(batch, emptied)
             for batch in wanted.batches
         ],
     )
-    found = [need for need in (_on_one_node(prospect), _on_many(prospect)) if need is not None]
-    needs = [need for need in found if limits.allow(need)]
-    if found and not needs:  # only the solver knows how to keep within these limits
-        needs = _as_placed(members, emptied, limits)
-    kept = (
-        keep(job_uid, wanted, ledger, needs=need, ends=ends, ignoring=ignoring) for need in needs
-    )
-    return min(
-        (one for one in kept if one.waits_for),  # else nothing that ends would make it fit
-        key=lambda one: (one.to_free, len(one.nodes), one.nodes),
-        default=None,
-    )
+    found = [*_on_one_node(prospect), *_on_many(prospect)]
+    ways = [way for way in found if limits.allow(way)]
+    if found and not ways:  # only the solver knows how to keep within these limits
+        ways = _as_placed(members, emptied, limits)
+    exclusive = {one for batch in wanted.batches for one in batch.constraints.exclusive}
+    kept, total = [], need_of(wanted.resources, wanted.total)
+    for way in ways:
+        needs = {node: need_of(wanted.resources, amounts) for node, amounts in way.items()}
+        on = Occupants(needs, ledger, exclusive=exclusive, ignoring=ignoring)
+        reservation = keep(job_uid, on, needs=needs, total=total, ends=ends)
+        if _makes_room(reservation, on, needs):
+            kept.append(reservation)
+    return min(kept, key=lambda one: (one.to_free, len(one.nodes), one.nodes), default=None)
+
+
+def _makes_room(reservation: Reservation, on: Occupants, needs: Mapping[str, Need]) -> bool:
+    """Return whether a gang fits once the jobs have ended that it waits for, and not before.
+
+    A GPU that is about to be given back, as nobody has a part of it any more, is waited for too.
+    """
+    if not all(on.holds(node, need) for node, need in needs.items()):
+        return False
+    as_it_is = all(on.holds(node, need, already=True) for node, need in needs.items())
+    return bool(reservation.waits_for) or not as_it_is
 
 
 def _without_taken(batch: Batch, emptied: Ledger) -> Mask:
@@ -88,20 +108,25 @@ def _without_taken(batch: Batch, emptied: Ledger) -> Mask:
     return mask
 
 
-def _on_one_node(prospect: _Prospect) -> Needs | None:
-    """Return the need on the one node that can hold the whole gang and lacks least of it now."""
+def _on_one_node(prospect: _Prospect) -> list[_Way]:
+    """Return the need on each of the nodes that can hold the whole gang and lack least of it now.
+
+    Those that lack the same may differ in who holds it. Of cards that is the rule, so some are
+    tried.
+    """
     wanted, total = prospect.wanted, prospect.wanted.total[:, None]
     fits = np.logical_and.reduce(prospect.masks) & (prospect.later >= total).all(axis=0)
     rows = np.flatnonzero(fits)
     if not len(rows) or wanted.apart:
-        return None
+        return []
     lacks = (np.maximum(total - prospect.free[:, rows], 0) / np.maximum(total, 1)).sum(axis=0)
-    names = prospect.ledger.name_order()[rows]
-    best = rows[np.lexsort((names, np.round(lacks, 9)))[0]]
-    return {_name(prospect, int(best)): wanted.total}
+    lacks = np.round(lacks, 9)
+    order = np.lexsort((prospect.ledger.name_order()[rows], lacks))
+    best = rows[order[lacks[order] == lacks.min()][:_TRIED]]
+    return [{_name(prospect, int(row)): wanted.total} for row in best]
 
 
-def _on_many(prospect: _Prospect) -> Needs | None:
+def _on_many(prospect: _Prospect) -> list[_Way]:
     """Return the need on a node set: free capacity is used first, the freest node first."""
     wanted, ledger = prospect.wanted, prospect.ledger
     scale = np.maximum(wanted.total, 1)[:, None]
@@ -123,13 +148,14 @@ def _on_many(prospect: _Prospect) -> Needs | None:
             taken[order] += some
             left -= int(some.sum())
         if left:
-            return None
+            return []
         for one in exclusive:
             taken_by[one] = taken_by.get(one, False) | (taken > 0)
-    return {_name(prospect, int(row)): used[:, row] for row in np.flatnonzero(used.any(axis=0))}
+    rows = np.flatnonzero(used.any(axis=0))
+    return [{_name(prospect, int(row)): used[:, row] for row in rows}]
 
 
-def _as_placed(members: Sequence[Member], emptied: Ledger, limits: Limits) -> list[Needs]:
+def _as_placed(members: Sequence[Member], emptied: Ledger, limits: Limits) -> list[_Way]:
     """Return the need on the nodes that the solver would choose if all training jobs had ended.
 
     It chooses by requests, so that no more is reserved than the gang needs.
@@ -139,11 +165,11 @@ def _as_placed(members: Sequence[Member], emptied: Ledger, limits: Limits) -> li
         return []
     wanted = gang(members)
     each = [batch.requests for batch in wanted.batches for _ in range(batch.count)]
-    needs: Needs = {}
+    way: _Way = {}
     for member, requests in zip(wanted.members, each, strict=True):
         node = placed[member.key]
-        needs[node] = needs[node] + requests if node in needs else requests
-    return [needs]
+        way[node] = way[node] + requests if node in way else requests
+    return [way]
 
 
 def _copies(amounts: Amounts, requests: Amounts) -> Amounts:

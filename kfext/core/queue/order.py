@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from kfext.model.job import TrainingJob
 from kfext.model.priority import PriorityClass
+from kfext.names import RESERVATION_PRIORITY
 
 Classes = Mapping[str, PriorityClass]
 Turn = tuple[int, float, str, str, str]
@@ -19,9 +20,11 @@ def priority_class(job: TrainingJob, classes: Classes) -> PriorityClass:
     """Return the class that decides a job's priority.
 
     It is what its pods will have: the highest that the template of a pod names, else the global
-    default of the cluster, else priority 0. A name that the cluster does not know counts as none.
+    default of the cluster, else priority 0. A name that the cluster does not know counts as none,
+    and so does the class of the pods that reserve GPUs, as no pod of a job is admitted with it.
     """
-    known = [found for name in job.priority_classes if (found := classes.get(name))]
+    names = (name for name in job.priority_classes if name != RESERVATION_PRIORITY)
+    known = [found for name in names if (found := classes.get(name))]
     if known:
         return max(known, key=lambda one: (one.value, one.name))
     return default_class(classes)

@@ -5,22 +5,14 @@ for will free. All other capacity they may use meanwhile without delaying it.
 """
 
 import math
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from kfext.core.ledger.claim import Claim
-from kfext.core.ledger.columns import LARGEST
-from kfext.core.ledger.ledger import Ledger
-from kfext.core.placement.gang import Gang
-
-Ends = Mapping[str, float]
-"""Uid of a running job -> its latest end, in epoch seconds; jobs with an unknown end are absent."""
-
-Needs = dict[str, NDArray[np.int64]]
-"""Node -> amounts of the gang's resources, shape (resources,)."""
+from kfext.core.queue.kept import kept_of
+from kfext.core.queue.leavers import Ends, leavers
+from kfext.core.queue.occupants import Need, Occupants
+from kfext.model.quantity import Resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,116 +39,29 @@ class Reservation:
         return ends is not None and math.isfinite(self.until) and ends <= self.until
 
 
-def reserved_key(node: str) -> Hashable:
-    """Return the key of the claim that a reservation has on a node."""
-    return ("reserved", node)
-
-
-def keep(
-    job_uid: str,
-    wanted: Gang,
-    ledger: Ledger,
-    *,
-    needs: Needs,
-    ends: Ends,
-    ignoring: Collection[Hashable],
-) -> Reservation:
-    """Return the reservation of a gang that will take `needs`, on a ledger without `ignoring`."""
-    held = _held(wanted, ledger, needs, ignoring)
-    gaps = _gaps(wanted, ledger, needs=needs, ignoring=ignoring)
-    takers = _port_takers(wanted, ledger, needs, ignoring)
-    leavers = _leavers(held, gaps, takers=takers, ends=ends, total=wanted.total)
-    claims: dict[Hashable, Claim] = {}
-    for node, amounts in needs.items():
-        left = amounts.copy()
-        for uid in leavers:
-            left -= held[uid].get(node, 0)
-        kept = {name: int(n) for name, n in zip(wanted.resources, left, strict=True) if n > 0}
-        if kept:
-            claims[reserved_key(node)] = Claim(node=node, requests=kept, job=job_uid)
-    return Reservation(
-        job_uid=job_uid,
-        nodes=tuple(sorted(needs)),
-        waits_for=tuple(sorted(leavers)),
-        until=max((ends.get(uid, math.inf) for uid in leavers), default=math.inf),
-        to_free=sum(_size(held[uid], wanted.total) for uid in leavers),
-        claims=claims,
-    )
-
-
-def _gaps(wanted: Gang, ledger: Ledger, *, needs: Needs, ignoring: Collection[Hashable]) -> Needs:
-    """Return the amounts that are still missing on each of the nodes."""
-    free = ledger.free(wanted.resources, ignoring=ignoring)
-    rows = {node: ledger.row(node) for node in needs}
+def kept_claims(job_uid: str, kept: Mapping[str, Resources]) -> Mapping[Hashable, Claim]:
+    """Return the claims of a reservation that keeps such amounts of nodes."""
     return {
-        node: np.maximum(needs[node] - free[:, row], 0)
-        for node, row in rows.items()
-        if row is not None
+        ("reserved", node): Claim(node=node, requests=amounts, job=job_uid, kept=True)
+        for node, amounts in kept.items()
+        if amounts
     }
 
 
-def _held(
-    wanted: Gang, ledger: Ledger, nodes: Collection[str], ignoring: Collection[Hashable]
-) -> dict[str, Needs]:
-    """Return what each training job holds on each of the nodes."""
-    held: dict[str, Needs] = {}
-    for claim in ledger.claims_on(nodes, ignoring=ignoring):
-        if claim.job:
-            taken = [min(claim.requests.get(name, 0), LARGEST) for name in wanted.resources]
-            amounts, of = np.array(taken, dtype=np.int64), held.setdefault(claim.job, {})
-            before = of.get(claim.node, np.zeros_like(amounts))
-            of[claim.node] = np.minimum(before + amounts, LARGEST)
-    return held
+def keep(
+    job_uid: str, on: Occupants, *, needs: Mapping[str, Need], total: Need, ends: Ends
+) -> Reservation:
+    """Return the reservation of a gang that will take `needs` of nodes, and `total` of all.
 
-
-def _port_takers(
-    wanted: Gang, ledger: Ledger, nodes: Collection[str], ignoring: Collection[Hashable]
-) -> set[str]:
-    """Return the training jobs that have a host port of the gang on one of its nodes."""
-    exclusive = {one for batch in wanted.batches for one in batch.constraints.exclusive}
-    claims = ledger.claims_on(nodes, ignoring=ignoring) if exclusive else ()
-    return {one.job for one in claims if one.job and not exclusive.isdisjoint(one.exclusive)}
-
-
-def _leavers(
-    held: dict[str, Needs],
-    gaps: Needs,
-    *,
-    takers: Collection[str],
-    ends: Ends,
-    total: NDArray[np.int64],
-) -> list[str]:
-    """Return the jobs to wait for, and no more than needed: known ends first, else the smallest.
-
-    All `takers` of its ports must end.
-
-    The smallest free hardly more than what is missing. Later jobs may use what is freed beyond
-    that, and a long series of them must not starve the waiting job.
+    The jobs that it waits for have left then.
     """
-
-    def size(uid: str) -> float:
-        return _size(held[uid], total)
-
-    left = {node: amounts.copy() for node, amounts in gaps.items()}
-    chosen: list[str] = []
-    for uid in sorted(held, key=lambda uid: (ends.get(uid, math.inf), size(uid), uid)):
-        of = {node: amounts for node, amounts in held[uid].items() if node in left}
-        if uid in takers or any(
-            (np.minimum(amounts, left[node]) > 0).any() for node, amounts in of.items()
-        ):
-            chosen.append(uid)
-            for node, amounts in of.items():
-                left[node] -= amounts
-    for uid in sorted(set(chosen).difference(takers), key=lambda uid: (-size(uid), uid)):
-        of = {node: amounts for node, amounts in held[uid].items() if node in left}
-        if all((left[node] + amounts <= 0).all() for node, amounts in of.items()):
-            chosen.remove(uid)
-            for node, amounts in of.items():
-                left[node] += amounts
-    return chosen
-
-
-def _size(held: Needs, total: NDArray[np.int64]) -> float:
-    """Return what a job holds, in sizes of the waiting gang."""
-    shares = (float((amounts / np.maximum(total, 1)).sum()) for amounts in held.values())
-    return round(sum(shares), 9)
+    waits_for = leavers(on, needs, total=total, ends=ends)
+    kept = {node: kept_of(on, node, need) for node, need in needs.items()}
+    return Reservation(
+        job_uid=job_uid,
+        nodes=tuple(sorted(needs)),
+        waits_for=tuple(sorted(waits_for)),
+        until=max((ends.get(uid, math.inf) for uid in waits_for), default=math.inf),
+        to_free=sum(on.size(uid, total) for uid in waits_for),
+        claims=kept_claims(job_uid, kept),
+    )

@@ -9,7 +9,7 @@ from typing import Any
 from kfext import names
 from kfext.core.settings.gpu_values import AUTO, HIGH, LOW, NONE, of_type
 from kfext.core.settings.of_job import gpu_settings_of
-from kfext.model.gpu_share import CardNeed, GpuShare, counted, name_of
+from kfext.model.gpu_share import CardNeed, GpuShare, name_of, uncounted
 from kfext.model.gpu_slots import UNITS, has_part, without_parts
 from kfext.model.job import TrainingJob
 from kfext.model.plan import Plan
@@ -61,7 +61,7 @@ def as_written(job: TrainingJob) -> TrainingJob:
         return job
     groups = []
     for group in job.groups:
-        own = {name: number for name, number in group.requests.items() if counted(name) is None}
+        own = uncounted(group.requests)
         if group.share:
             own[NATIVE_GPU] = 1
         groups.append(replace(group, requests=own, share=None))

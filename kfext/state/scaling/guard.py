@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from kfext import names
 from kfext.core.elastic import fewest_workers
 from kfext.core.placement.limits import limits_of
+from kfext.core.placement.slots import Places
 from kfext.core.queue import order
 from kfext.core.scale import parameters
 from kfext.core.scale.guard import Giver, givers_of
 from kfext.core.settings.resolve import Settings
-from kfext.model.plan import Assignment
 from kfext.state.queue import Queue
 from kfext.state.scaling.room import ScaleRoom
 from kfext.state.scaling.scaled_job import ScaledJob
@@ -81,7 +81,7 @@ class Guard:
 
     def places(
         self, waiting: TrackedJob, workers: int, sizes: Mapping[str, int], *, now: float
-    ) -> Assignment | None:
+    ) -> Places | None:
         """Return the places of a job that waits once others, by uid, have so many workers."""
         settings = self._settings_of(waiting)
         gone = self._room.freed(sizes)

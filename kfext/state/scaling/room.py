@@ -12,6 +12,7 @@ from kfext.core.network.eligibility import agents_alike
 from kfext.core.placement.gang import members_of, present
 from kfext.core.placement.limits import limits_of
 from kfext.core.placement.place import place
+from kfext.core.placement.slots import Places, slots_for
 from kfext.core.queue.quota import demand
 from kfext.core.settings.resolve import Settings
 from kfext.model.plan import Assignment
@@ -43,20 +44,22 @@ class ScaleRoom:
         *,
         now: float,
         gone: Iterable[Hashable] = (),
-    ) -> Assignment | None:
+    ) -> Places | None:
         """Return the places of a job that waits, with so many workers, once some claims are gone.
 
         What is kept for another job counts as taken, unless this one comes before it.
         """
         context = self._queue.context(tracked, now=now)
         kept = context.reservation.claims if context.reservation and context.ahead else ()
-        found = place(
-            members_of(with_workers(tracked.job, workers)),
-            self._cluster.ledger,
-            limits_of(settings, excluded=tracked.state.excluded_at(now)),
-            ignoring=[*context.promised, *kept, *gone],
-        )
-        return None if isinstance(found, Verdict) else found
+        members, ledger = members_of(with_workers(tracked.job, workers)), self._cluster.ledger
+        ignoring = [*context.promised, *kept, *gone]
+        closed = self._cluster.books.cards.of_jobs(tracked.state.apart)
+        limits = limits_of(settings, excluded=tracked.state.excluded_at(now), closed=closed)
+        found = place(members, ledger, limits, ignoring=ignoring)
+        if isinstance(found, Verdict):
+            return None
+        slots = slots_for(members, found, ledger, closed=closed, ignoring=ignoring)
+        return None if slots is None else Places(found, slots)
 
     def freed(self, sizes: Mapping[str, int]) -> list[Hashable]:
         """Return the claims that are gone once jobs, by uid, have so many workers."""

@@ -13,10 +13,11 @@ from kfext.core.lifecycle.patience import suspended
 from kfext.core.lifecycle.situation import next_plan
 from kfext.core.lifecycle.steps import Rescale, Step, Suspend
 from kfext.core.placement.gang import members_of
+from kfext.core.placement.slots import Places
 from kfext.core.scale.change import Cause, Change, starts_anew
 from kfext.core.settings.resolve import Settings
 from kfext.model.moment import Moment
-from kfext.model.plan import Assignment
+from kfext.model.plan import NO_SLOTS, Assignment
 from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
 from kfext.state.queue import Queue
@@ -91,7 +92,7 @@ class Sizing:
             pods = self._cluster.pods(one.uid)
             state = suspended(state, tracked.job, pods, plan=plan, now=now.wall)
             members = members_of(with_workers(tracked.job, change.workers))
-            self._queue.promises.keep(one.uid, members, places)
+            self._queue.promises.keep(one.uid, members, Places(places, NO_SLOTS))
             return Suspend(state, workers=change.workers)
         port = plan.port if plan else 0
         following = next_plan(plan, tracked.state, places, job_uid=one.uid, port=port, why=why)

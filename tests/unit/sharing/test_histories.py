@@ -33,7 +33,7 @@ def promised(history: History) -> dict[tuple[str, int], list[GpuShare]]:
 
 
 class Sharing(History):
-    """A history of small jobs, all of which share GPUs."""
+    """A history of small jobs that have GPUs, most of them parts of one."""
 
     def submit(self) -> None:
         self.count += 1
@@ -49,7 +49,7 @@ PLAIN = {
     "terms": None,
 }
 small = st.fixed_dictionaries(
-    {"workers": st.integers(1, 2), "gpu": st.sampled_from(["low", "high", "high"])}
+    {"workers": st.integers(1, 2), "gpu": st.sampled_from(["low", "high", "high", "whole"])}
 )
 SHARING = (
     *(Sharing.submit, Sharing.submit, Sharing.go_on, Sharing.go_on, Sharing.wait),

@@ -70,7 +70,7 @@ jobs = st.fixed_dictionaries(
         "deadline": st.sampled_from([0, 0, 100, 1000]),
         "claim": st.sampled_from(["", "", "", "data"]),
         "terms": st.sampled_from([None, None, None, apart, together]),
-        "gpu": st.sampled_from(["", "", "", "low", "high"]),
+        "gpu": st.sampled_from(["", "", "", "low", "high", "whole"]),
     }
 )
 
@@ -90,7 +90,7 @@ def made(name: str, *, uid: str, created: float, **of: Any) -> JobBuilder:
     stated = {f"kfext.dev/{key}": str(of[key]) for key in ("colocation", "network") if of[key]}
     if elastic:
         stated[names.ELASTIC] = "1-9"
-    if gpu:
+    if gpu in {"low", "high"}:
         stated |= {names.GPU_SHARE: "0.5", names.GPU_PRIORITY: gpu, names.GPU_MIN_SHARE: "0"}
     built.raw["metadata"]["annotations"] |= stated
     template = built.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]

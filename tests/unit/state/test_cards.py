@@ -4,9 +4,9 @@ from dataclasses import replace
 import pytest
 
 from kfext import names
-from kfext.core.ledger.cards import taken_by
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
+from kfext.core.ledger.parts import taken_by
 from kfext.core.lifecycle.situation import CardPart, CardView
 from kfext.model.gpu_share import GpuShare
 from kfext.model.plan import Plan
@@ -86,7 +86,26 @@ def test_a_job_is_kept_from_those_beside_which_it_had_to_leave() -> None:
     bed.cards.want("uid-high", {HERE: ()})
     reported(sharers=(CardSharer("uid-pod", evict=True),))(bed)
     assert bed.cards.view(PLAN, [POD], apart=()).rivals == ("uid-high",)
-    assert bed.cards.view(None, [], apart=("uid-high", "gone")).shunned == ("n",)
+    assert bed.cards.view(None, [], apart=("uid-high", "gone")).shunned == (HERE,)
+
+
+def test_the_slots_in_which_jobs_have_parts_by_job_and_by_node() -> None:
+    bed = Bed()
+    bed.cards.want("uid-1", {HERE: (), ("m", 1): ()})
+    bed.cards.want("uid-2", {("n", 1): ()})
+    assert bed.cards.of_jobs(["uid-2", "uid-1", "gone"]) == (("m", 1), HERE, ("n", 1))
+    assert bed.cards.on(["n"]) == {HERE, ("n", 1)}
+    assert bed.cards.on([]) == set()
+
+
+def test_only_what_is_there_or_promised_needs_the_gpu_of_a_slot() -> None:
+    bed, taken = Bed(), taken_by(GpuShare(50, high=True).need, 0)
+    bed.ledger.claim("kept", Claim("n", taken, job="uid-head", kept=True))
+    reported(sharers=(CardSharer("uid-pod", evict=True),))(bed)
+    assert not bed.cards.in_use(HERE)
+    assert bed.cards.view(PLAN, [POD], apart=()).rivals == ()
+    bed.ledger.claim("promise", Claim("n", taken))
+    assert bed.cards.in_use(HERE)
 
 
 def test_a_gpu_is_kept_for_a_plan_until_the_pod_that_reserves_it_claims_it() -> None:

@@ -1,8 +1,18 @@
 """What is about to be freed is kept for the job that it is for."""
 
+import pytest
+
+from kfext.core.ledger.claims import reserved_gpu
 from kfext.core.ledger.ledger import Ledger
+from kfext.core.placement.gang import Member, members_of
+from kfext.core.placement.slots import Places
+from kfext.core.settings.gpu_shares import as_sharing
+from kfext.model.gpu_share import CardNeed
+from kfext.model.plan import NO_SLOTS
+from kfext.names import NATIVE_GPU
 from kfext.state.promises import Promises
 from tests.builders import job, node
+from tests.gpu_builders import sharing, sharing_node
 
 
 class Bed:
@@ -22,7 +32,7 @@ class Bed:
         return int(self.ledger.free(("cpu",))[0, 0])
 
     def keep(self, uid: str = "one") -> None:
-        self.promises.keep(uid, self.members, self.places)
+        self.promises.keep(uid, self.members, Places(self.places, NO_SLOTS))
 
 
 def test_what_is_promised_is_taken_for_all_but_the_job() -> None:
@@ -52,3 +62,51 @@ def test_to_drop_none_frees_nothing() -> None:
     bed = Bed()
     bed.promises.drop("one")
     assert bed.freed == 0
+
+
+def shared(**settings: str) -> list[Member]:
+    """The members of a job with half of a GPU."""
+    return members_of(
+        as_sharing(sharing("0.5", replicas=1, uid="one", **settings).suspended().build(), None)
+    )
+
+
+def promised(members: list[Member], *, reserved: bool = False) -> tuple[Ledger, Promises]:
+    """A node of two cards, of the first of which such members are promised their part."""
+    ledger = Ledger([sharing_node("n", cards=2)])
+    if reserved:
+        ledger.claim("reservation", reserved_gpu(("n", 0)))
+    promises = Promises(ledger, lambda: None)
+    keys = [member.key for member in members]
+    promises.keep("one", members, Places(dict.fromkeys(keys, "n"), dict.fromkeys(keys, 0)))
+    return ledger, promises
+
+
+LOW, HIGH, LOW_FREE = CardNeed(50, idle=200), CardNeed(50, high=True), CardNeed(50)
+LEFT: dict[str, tuple[list[Member], CardNeed, int]] = {
+    "the other half, and the other card": (shared(min_share="0"), LOW_FREE, 2),
+    "no more than that half": (shared(min_share="0"), CardNeed(60), 1),
+    "as much memory": (shared(memory="12Gi"), CardNeed(10, memory=8000), 1),
+    "a place of high priority, once": (shared(priority="high"), HIGH, 1),
+    "none of high priority beside one of low": (shared(), HIGH, 1),
+    "but one beside one without a minimum": (shared(min_share="0"), HIGH, 2),
+    "no low priority beside one of high": (shared(priority="high"), LOW, 1),
+}
+
+
+@pytest.mark.parametrize(("members", "need", "want"), LEFT.values(), ids=LEFT)
+def test_what_a_promise_of_a_part_leaves_to_others(
+    members: list[Member], need: CardNeed, want: int
+) -> None:
+    ledger, promises = promised(members)
+    assert ledger.free([need.name]).tolist() == [[want]]
+    own = ledger.free([need.name], ignoring=promises.of("one"))
+    assert own.tolist() == [[2]]
+    promises.drop("one")
+    assert ledger.free([need.name, NATIVE_GPU]).tolist() == [[2], [2]]
+
+
+@pytest.mark.parametrize("reserved", [False, True], ids=["free", "reserved already"])
+def test_a_promise_of_a_part_takes_one_gpu(*, reserved: bool) -> None:
+    ledger, _ = promised(shared(), reserved=reserved)
+    assert ledger.free([NATIVE_GPU]).tolist() == [[1]]

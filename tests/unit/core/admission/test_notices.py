@@ -49,6 +49,11 @@ WARNED = {
         "cannot place this job: 3 of its pods cannot share a node, but kfext.dev/colocation is "
         "required; it stays suspended",
     ),
+    "the priority of pods that reserve GPUs": (
+        job(specs={"Worker": replica(1, priorityClassName="kfext-gpu-reservation")}),
+        FACTS,
+        "pods of this job are refused with it, and in the queue it counts as none",
+    ),
     "a feature that has not landed": (
         job(annotations={names.MIGRATE: "checkpointed"}),
         FACTS,

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kfext.core.ledger.cards import capacity, taken_by, taken_by_reservation
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
+from kfext.core.ledger.parts import capacity, taken_by, taken_by_reservation
 from kfext.model.gpu_share import CardNeed, GpuShare, name_of
 from kfext.model.gpu_slots import resource_of
 from kfext.model.node import Node

@@ -39,6 +39,7 @@ LEAVES: dict[str, Leaves] = {
 def test_the_tier_of_a_claim() -> None:
     assert tier_of(Claim("a", {})) == Tier(of_job=False, priority=None)
     assert tier_of(Claim("a", {}, job="uid", priority=7)) == Tier(of_job=True, priority=7)
+    assert tier_of(Claim("a", {}, reserves=0, priority=9)) == Tier(of_job=True, priority=9)
 
 
 @example(

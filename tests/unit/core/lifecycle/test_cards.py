@@ -114,7 +114,8 @@ def test_a_job_remembers_beside_which_others_it_had_to_leave() -> None:
     step = without_card(running(gang(), state=state, cards=cards))
     assert isinstance(step, Suspend)
     assert step.state.apart == ("uid-8", "uid-9", "uid-7")
-    assert running(gang(), cards=CardView(shunned=("m",))).excluded == ("m",)
+    back = running(gang(), cards=CardView(shunned=(("m", 0),)))
+    assert (back.limits.closed, back.excluded) == ((("m", 0),), ())
 
 
 def test_a_job_goes_on_while_its_cards_are_as_they_were() -> None:

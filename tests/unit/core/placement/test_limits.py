@@ -12,6 +12,7 @@ NOTHING = limits_of(Settings(), excluded=())
 SET: dict[str, tuple[Limits, object]] = {
     "one_node": (limits_of(Settings(colocation=Colocation.REQUIRED), excluded=()), True),
     "excluded": (limits_of(Settings(), excluded=["b", "a"]), ("b", "a")),
+    "closed": (limits_of(Settings(), excluded=(), closed=[("a", 0)]), (("a", 0),)),
     "topology_keys": (
         limits_of(Settings(placement=Placement(topology_keys=("zone", "rack"))), excluded=()),
         ("zone", "rack"),

@@ -1,11 +1,16 @@
-from kfext.core.ledger.cards import taken_by, taken_by_reservation
+from dataclasses import replace
+
+import pytest
+
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
+from kfext.core.ledger.parts import taken_by, taken_by_reservation
 from kfext.core.placement.gang import Member, members_of
-from kfext.core.placement.place import place
-from kfext.core.placement.slots import slots_for
+from kfext.core.placement.place import place, still_fits
+from kfext.core.placement.slots import kept_requests, slots_for
 from kfext.core.settings.gpu_shares import as_sharing
-from kfext.model.gpu_share import GpuShare
+from kfext.model.gpu_share import CardNeed, GpuShare, counted, uncounted
+from kfext.model.gpu_slots import resource_of
 from kfext.model.pod import ReplicaKey
 from kfext.model.verdict import Verdict
 from tests.builders import JobBuilder, job, limits
@@ -62,3 +67,36 @@ def test_one_gpu_is_not_both_shared_and_whole() -> None:
 def test_a_job_that_shares_nothing_needs_no_slot() -> None:
     wanted = members(job().worker(1, gpus=1))
     assert slots_for(wanted, {FIRST: "a"}, ledger("a")) == {}
+
+
+def test_a_job_goes_to_another_card_of_a_node_where_one_is_closed_to_it() -> None:
+    on, wanted = ledger("a", cards=2), members(sharing("0.5"))
+    taken(on, "a", GpuShare(50))
+    assert slots_for(wanted, {FIRST: "a"}, on) == {FIRST: 0}
+    closed = [("a", 0), ("gone", 1)]
+    found = place(wanted, on, limits(closed=closed))
+    assert found == {FIRST: "a"}
+    assert slots_for(wanted, found, on, closed=closed) == {FIRST: 1}
+    assert slots_for(wanted, found, on) == {FIRST: 0}, "the ledger is as it was"
+    for fits, slot in ((True, 1), (False, 0)):
+        (one,) = wanted
+        card = CardNeed(50).at(slot)
+        there = replace(one, card=card, requests={**uncounted(one.requests), card.name: 1})
+        assert still_fits([there], on, assignment=found, closed=closed) is fits
+    both = [("a", 0), ("a", 1)]
+    assert isinstance(place(wanted, on, limits(closed=both)), Verdict)
+
+
+KEPT: dict[str, tuple[JobBuilder, int | None, set[str]]] = {
+    "of a member that shares nothing, what it requests": (job().worker(1, gpus=1), None, set()),
+    "of one that shares a GPU, its slot": (sharing("0.5"), 1, {resource_of(1), "card 1 unsized"}),
+}
+
+
+@pytest.mark.parametrize(("made", "slot", "lines"), KEPT.values(), ids=KEPT)
+def test_what_is_kept_for_a_member(made: JobBuilder, slot: int | None, lines: set[str]) -> None:
+    (one,) = members(made)
+    kept = kept_requests(one, slot)
+    assert lines <= kept.keys()
+    assert all(counted(name) is None for name in kept)
+    assert uncounted(one.requests).items() <= kept.items()

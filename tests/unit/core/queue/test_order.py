@@ -5,6 +5,7 @@ import pytest
 
 from kfext.core.queue.order import in_order, priority_class
 from kfext.model.priority import PriorityClass, parse_priority_class
+from kfext.names import RESERVATION_PRIORITY
 from tests.builders import JobBuilder, job
 
 OLD = job(name="z", uid="1").worker(1).created(10).build()
@@ -41,6 +42,11 @@ CASES: Mapping[str, tuple[JobBuilder, Mapping[str, PriorityClass], int]] = {
     "without any the global default decides": (one(), USUAL, 7),
     "without a global default it is 0": (one(), CLASSES, 0),
     "a class that nobody knows counts as none": (one("typo", "high"), CLASSES, 1000),
+    "that of the pods which reserve GPUs counts as none": (
+        one(RESERVATION_PRIORITY, "low"),
+        {**CLASSES, RESERVATION_PRIORITY: PriorityClass(RESERVATION_PRIORITY, 10**9)},
+        -10,
+    ),
     "of two global defaults the lowest holds, as in Kubernetes": (
         one(),
         {**USUAL, "other": PriorityClass("other", 3, default=True)},

@@ -4,19 +4,17 @@ import math
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.placement.gang import gang
+from kfext.core.queue.occupants import Need, Occupants
 from kfext.core.queue.reservation import Reservation, keep
-from tests.builders import job
 from tests.unit.core.queue.cluster import GPU, Use, cluster
 
-FOUR = gang(job(uid="head").worker(4, gpus=1).members())
+FOUR = Need({GPU: 4})
 
 
 def kept(
@@ -27,11 +25,9 @@ def kept(
     ignoring: Collection[Hashable] = (),
 ) -> Reservation:
     """The reservation of four pods that will take so many GPUs of each node."""
-    amounts = {
-        name: np.array([count if resource == GPU else 0 for resource in FOUR.resources])
-        for name, count in needs.items()
-    }
-    return keep("head", FOUR, on, needs=amounts, ends=ends or {}, ignoring=ignoring)
+    wanted = {name: Need({GPU: count}) for name, count in needs.items()}
+    there = Occupants(wanted, on, ignoring=ignoring)
+    return keep("head", there, needs=wanted, total=FOUR, ends=ends or {})
 
 
 def left_alone(of: Reservation) -> dict[str, int]:

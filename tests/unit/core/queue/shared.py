@@ -1,0 +1,91 @@
+"""Clusters whose GPUs are shared, on which jobs come and go as the solver places them."""
+
+from collections.abc import Sequence
+
+from kfext.core.ledger.claims import replica_claim, reserved_gpu
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.ledger.parts import slots_in, taken_by
+from kfext.core.placement.gang import Member, members_of
+from kfext.core.placement.place import place
+from kfext.core.placement.slots import slots_for
+from kfext.core.queue.backfill import reserve
+from kfext.core.queue.leavers import Ends
+from kfext.core.queue.reservation import Reservation
+from kfext.core.settings.gpu_shares import as_sharing
+from kfext.model.gpu_share import uncounted
+from kfext.model.verdict import Verdict
+from tests.builders import JobBuilder, job, limits
+from tests.gpu_builders import sharing, sharing_node
+
+
+def members(made: JobBuilder) -> list[Member]:
+    return members_of(as_sharing(made.suspended().build(), None))
+
+
+def part(share: str = "0.5", *, replicas: int = 1, **settings: str) -> list[Member]:
+    """The members of a job that shares GPUs; of low priority without a minimum, if not said."""
+    return members(sharing(share, replicas=replicas, **{"min_share": "0", **settings}))
+
+
+def whole(gpus: int = 1, *, replicas: int = 1) -> list[Member]:
+    return members(job().worker(replicas, gpus=gpus))
+
+
+class Floor:
+    """Nodes with cards that may be shared, and the jobs there, by uid."""
+
+    def __init__(self, *nodes: str, cards: int = 2) -> None:
+        self.ledger = Ledger([sharing_node(name, cards=cards) for name in nodes or ("n",)])
+        self.kept: Reservation | None = None
+
+    def starts(self, uid: str, wanted: Sequence[Member], *, slot: int | None = None) -> bool:
+        """Place a job, in a slot if one is said; return whether there was room."""
+        found = place(wanted, self.ledger, limits())
+        if isinstance(found, Verdict):
+            return False
+        slots = slots_for(wanted, found, self.ledger)
+        assert slots is not None
+        for one in wanted:
+            requests, at = uncounted(one.requests), slots.get(one.key)
+            if one.card is not None and at is not None:
+                at = at if slot is None else slot
+                requests |= taken_by(one.card, at)
+            claim = replica_claim(one.constraints, requests, found[one.key], job=uid, priority=0)
+            self.ledger.claim((uid, one.key), claim)
+        self._reserve_gpus()
+        return True
+
+    def ends(self, *uids: str) -> None:
+        """Jobs end, and GPUs of which nobody has a part any more are given back."""
+        for key, claim in self.ledger.claims().items():
+            if claim.job in uids:
+                self.ledger.drop(key)
+        self._reserve_gpus()
+
+    def reserve(self, wanted: Sequence[Member], *, ends: Ends | None = None) -> Reservation | None:
+        """Keep room for a job in place of what was kept before."""
+        before = self.kept.claims if self.kept else {}
+        found = reserve("head", wanted, self.ledger, limits(), ends=ends or {}, ignoring=before)
+        self.give_up()
+        self.kept = found
+        self.ledger.claim_all(found.claims if found else {})
+        return found
+
+    def give_up(self) -> None:
+        """Keep nothing any more."""
+        for key in self.kept.claims if self.kept else ():
+            self.ledger.drop(key)
+        self.kept = None
+
+    def used(self) -> set[tuple[str, int]]:
+        """The slots of which jobs have parts."""
+        claims = (claim for claim in self.ledger.claims().values() if not claim.kept)
+        return {(claim.node, slot) for claim in claims for slot in slots_in(claim.requests)}
+
+    def _reserve_gpus(self) -> None:
+        used = self.used()
+        for key, claim in self.ledger.claims().items():
+            if claim.reserves is not None and (claim.node, claim.reserves) not in used:
+                self.ledger.drop(key)
+        for place_ in used:
+            self.ledger.claim(("reservation", place_), reserved_gpu(place_))

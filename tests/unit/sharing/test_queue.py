@@ -1,0 +1,155 @@
+"""Jobs that wait for cards, whole ones or parts of them, and those that come after them."""
+
+from copy import deepcopy
+
+from kfext import names
+from kfext.core.lifecycle.steps import Unsuspend
+from kfext.core.placement.gang import members_of
+from kfext.core.placement.slots import Places
+from kfext.model.job_state import JobState
+from kfext.model.pod import Pod
+from kfext.model.priority import PriorityClass
+from kfext.state.card_steps import Unreserve
+from kfext.state.scaling.room import ScaleRoom
+from tests.builders import JobBuilder, job
+from tests.gpu_builders import sharing
+from tests.unit.sharing.stages import OTHERS, bind, decided
+from tests.unit.sharing.test_path import FIRST, World, admitted, started
+
+LONG = 301.0
+"""Longer than reserveAfter."""
+
+
+def placed() -> World:
+    """A job has a part of the first card of a node of two; nobody has the second."""
+    world = started(priority="high")
+    world.create()
+    world.reserve()
+    world.step()
+    bind(world)
+    world.reason()
+    return world
+
+
+def arrives(world: World, uid: str, made: JobBuilder) -> None:
+    """A job of another team is admitted now."""
+    world.planner.settings.observe_namespace(None, OTHERS)
+    raw = admitted(made.created(world.now)).raw
+    raw["metadata"] |= {"namespace": OTHERS.name, "name": uid, "uid": uid}
+    world.planner.cluster.observe_job(deepcopy(raw))
+
+
+def starts(world: World) -> set[str]:
+    return {uid for uid, step in decided(world).items() if isinstance(step, Unsuspend)}
+
+
+def waits(world: World, uid: str) -> str:
+    """Why a job waits."""
+    verdict = world.planner.cluster.jobs[uid].verdict
+    assert verdict is not None
+    return verdict.reason
+
+
+def head_waits(world: World, uid: str) -> None:
+    """A job has waited so long that room is kept for it."""
+    assert starts(world) == set()
+    world.now += LONG
+    assert starts(world) == set()
+    kept = world.planner.queue.reservation
+    assert kept is not None
+    assert (kept.job_uid, kept.waits_for) == (uid, ("uid-1",))
+
+
+def ends(world: World) -> None:
+    """The job that was there first is done, and its GPU is given back."""
+    world.pods["pod-0"]["status"] = {"phase": "Succeeded"}
+    metadata = world.pods["pod-0"]["metadata"]
+    metadata["resourceVersion"] = str(int(metadata["resourceVersion"]) + 10)
+    world.see("pod-0")
+    world.raw["status"] = {"conditions": [{"type": "Succeeded", "status": "True"}]}
+    world.show()
+
+
+def test_D5_nobody_joins_a_card_for_which_a_job_with_whole_gpus_waits() -> None:
+    world = placed()
+    arrives(world, "head", job().worker(1, gpus=2))
+    head_waits(world, "head")
+    arrives(world, "young", sharing("0.2", min_share="0"))
+    assert starts(world) == set()
+    assert waits(world, "young") == names.REASON_RESERVED
+    ends(world)
+    assert starts(world) == set(), "a pod still reserves the GPU"
+    assert waits(world, "young") == names.REASON_RESERVED
+    (step,) = world.planner.cards.due(world.now)
+    assert isinstance(step, Unreserve)
+    assert isinstance(step.pod, Pod)
+    world.planner.cluster.observe_pod(step.pod, None)
+    assert starts(world) == {"head"}
+    assert world.planner.queue.reservation is None
+
+
+def test_D5_nobody_takes_a_gpu_for_which_a_job_with_parts_waits() -> None:
+    world = placed()
+    arrives(world, "head", sharing("0.6", priority="high", replicas=2))
+    head_waits(world, "head")
+    arrives(world, "young", job().worker(1, gpus=1))
+    arrives(world, "low", sharing("0.5", min_share="0"))
+    assert starts(world) == set()
+    assert {waits(world, uid) for uid in ("young", "low")} == {names.REASON_RESERVED}
+    ends(world)
+    assert starts(world) == {"head"}
+    assert world.planner.queue.reservation is None
+
+
+def test_before_room_is_kept_others_start() -> None:
+    world = placed()
+    arrives(world, "head", job().worker(1, gpus=2))
+    assert starts(world) == set()
+    arrives(world, "young", sharing("0.2", min_share="0"))
+    assert starts(world) == {"young"}
+
+
+def test_a_job_that_had_to_leave_a_card_goes_to_another_of_its_node() -> None:
+    world = placed()
+    arrives(world, "low", sharing("0.2", min_share="0"))
+    (step,) = decided(world).values()
+    assert isinstance(step, Unsuspend)
+    assert set(step.plan.slots.values()) == {0}
+    state = JobState(apart=("uid-1",)).encode(job_uid="left")
+    arrives(world, "left", sharing("0.2", min_share="0").annotated(names.STATE, state))
+    (step,) = decided(world).values()
+    assert isinstance(step, Unsuspend)
+    assert set(step.plan.slots.values()) == {1}
+
+
+def test_a_card_that_another_job_opened_is_not_kept_twice() -> None:
+    world = World(admitted(job().worker(1, cpu="40")))
+    world.step()
+    head = sharing("0.5", replicas=0, priority="high").worker(1, cpu="32", gpus=1)
+    arrives(world, "head", head)
+    head_waits(world, "head")
+    arrives(world, "low", sharing("0.5", min_share="0"))
+    assert starts(world) == {"low"}, "on the card of which the other half is kept"
+    arrives(world, "whole", job().worker(1, gpus=1))
+    assert starts(world) == {"whole"}
+
+
+def test_nobody_takes_the_card_that_is_promised_to_a_job() -> None:
+    world = placed()
+    planner = world.planner
+    arrives(world, "gives", job().worker(1, gpus=1))
+    assert starts(world) == {"gives"}
+    arrives(world, "waits", sharing("0.6", priority="high"))
+    assert starts(world) == set()
+    waiting, gone = planner.cluster.jobs["waits"], list(planner.cluster.jobs["gives"].claimed)
+    room = ScaleRoom(planner.cluster, planner.queue)
+    settings = planner.settings.of_tracked(waiting).settings
+    assert room.waiting_fits(waiting, settings, 1, now=world.now) is None
+    places = room.waiting_fits(waiting, settings, 1, now=world.now, gone=gone)
+    assert places == Places({FIRST: "n"}, {FIRST: 1})
+    planner.queue.promises.keep("waits", members_of(waiting.job), places)
+    planner.cluster.forget_job("gives")
+    planner.queue.observe_class(None, PriorityClass("high", 100))
+    arrives(world, "first", job().worker(1, gpus=1).prioritized("high"))
+    arrives(world, "second", sharing("0.5", priority="high").prioritized("high"))
+    assert starts(world) == {"waits"}
