@@ -9,7 +9,7 @@ from kfext.agent.process import Process
 from kfext.agent.report import CardReport
 from kfext.agent.sharer import Sharer, Terms, reading
 from kfext.core.gpu.dispatcher import Dispatcher
-from kfext.core.gpu.neighbours import Neighbours
+from kfext.core.gpu.neighbours import LONGEST_MICRO_STEP, Neighbours
 from kfext.hook import words
 from kfext.hook.link import MOST_DESCRIPTORS
 from kfext.hook.page import Page
@@ -24,10 +24,12 @@ class SharedCard:
     """The sharers of one card, by the names of their folders. Call `look` when `look` has said to.
 
     Others learn of what joins and leaves at the next look, however often that has happened.
+    `longest_micro_step`: see `Neighbours`.
     """
 
-    def __init__(self, slot: int) -> None:
+    def __init__(self, slot: int, *, longest_micro_step: float = LONGEST_MICRO_STEP) -> None:
         self._slot = slot
+        self._longest = longest_micro_step
         self._card: str | None = None
         self._sharers: dict[str, Sharer] = {}
         self._dispatcher = Dispatcher()
@@ -181,7 +183,9 @@ class SharedCard:
                 sharer.ruling = None
             return
         if self._neighbours is None:
-            self._neighbours = Neighbours(budget=min(budgets), now=now)
+            self._neighbours = Neighbours(
+                budget=min(budgets), now=now, longest_micro_step=self._longest
+            )
         read = reading(self._highs, now)
         if read is not None:
             self._neighbours.note(read)
