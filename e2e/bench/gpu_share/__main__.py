@@ -1,5 +1,6 @@
 """GPU sharing without Kubernetes: python -m e2e.bench.gpu_share --card cpu|cuda."""
 
+import signal
 import sys
 
 import click
@@ -33,6 +34,8 @@ def main(
     quick: bool,
     anew: bool,
 ) -> None:
+    # Like Ctrl-C: it unwinds, so that no job is left behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     measured = measure(
         card=card, parts=part, repeats=repeats, minutes=minutes, quick=quick, anew=anew
     )

@@ -42,10 +42,10 @@ _SHARING = (
 """On which those with the hook depend too."""
 _AROUND_SECONDS = 6.0
 """Of a run: PyTorch is imported."""
-_SMOKE_SECONDS, _PACE_SECONDS = 8.0, 4.0
+_SMOKE_SECONDS, _PACE_SECONDS = 5.0, 4.0
 _WINDOW_SECONDS = {True: 5.0, False: 30.0}
 """By whether it is a quick run. In 30 s kfext holds low back for one, to measure."""
-_GROUP_SECONDS = {True: 4.0, False: 20.0}
+_GROUP_SECONDS = {True: 4.0, False: 15.0}
 """Of each job of the group, alone; by whether it is a quick run."""
 
 

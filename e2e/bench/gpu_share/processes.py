@@ -80,6 +80,11 @@ class Job:
         if self._process.wait():
             raise self._spoiled()
 
+    def cpu_wait(self) -> float:
+        """Return for how many seconds its threads were ready to run so far, and had no CPU."""
+        threads = Path(f"/proc/{self._process.pid}/task").glob("*/schedstat")
+        return sum(int(one.read_text().split()[1]) for one in threads) / 1e9
+
     def kill(self) -> None:
         """End it."""
         self._process.kill()

@@ -10,6 +10,7 @@ import numpy as np
 EVERY = 20
 """Steps from one digest of losses to the next."""
 _DIGITS = 12
+_ROUNDING = 1e-6
 
 
 def rates(ends: Sequence[float], began: float, ended: float) -> list[float]:
@@ -17,7 +18,7 @@ def rates(ends: Sequence[float], began: float, ended: float) -> list[float]:
 
     A step counts in the seconds in which it ran, to the part to which it did.
     """
-    edges = [began + second for second in range(int(ended - began) + 1)]
+    edges = [began + second for second in range(int(ended - began + _ROUNDING) + 1)]
     made = np.interp(edges, ends, np.arange(len(ends), dtype=float))
     return [float(later - earlier) for earlier, later in pairwise(made)]
 

@@ -25,13 +25,15 @@ class Outcome:
     """What a window has shown.
 
     `rates`: by job, the steps a second in each second of the window; `busy`: the part of it in
-    which the card was busy; `preempted`: seconds from each time that high became busy until low had
+    which the card was busy; `cpu_wait`: that in which the threads of the jobs waited for a CPU, in
+    sum; `preempted`: seconds from each time that high became busy until low had
     nothing left on the card; `losses`: see `digests`; `micro_step`: low's longest by itself, in
     seconds, None without a gate.
     """
 
     rates: Mapping[str, Sequence[float]]
     busy: float
+    cpu_wait: float
     preempted: Sequence[float]
     losses: Mapping[str, Mapping[str, str]]
     micro_step: float | None = None
@@ -72,14 +74,15 @@ async def _run(place: Bench, arm: Arm, *, load: float, seconds: float) -> Outcom
         for job in jobs:
             job.begin()
         await asyncio.sleep(WARM_UP_SECONDS)
-        busy, began = place.busy(), monotonic()
+        busy, waited, began = place.busy(), _cpu_wait(jobs), monotonic()
         await asyncio.sleep(seconds)
-        busy, ended = place.busy() - busy, monotonic()
+        busy, waited, ended = place.busy() - busy, _cpu_wait(jobs) - waited, monotonic()
         micro_step = _micro_step(agent) if agent is not None and LOW in arm.jobs else None
         place.kill_all()
         return Outcome(
             {job.name: rates([one.at for one in _steps(job)], began, ended) for job in jobs},
             busy / (ended - began),
+            waited / (ended - began),
             _preempted(agent, jobs, began, ended),
             {job.name: digests([one.loss for one in job.steps()]) for job in jobs},
             micro_step,
@@ -99,6 +102,10 @@ def _steps(job: Job) -> Sequence[Any]:
     if not steps:
         raise SpoiledError(f"{job.name} has made no steps")
     return steps
+
+
+def _cpu_wait(jobs: Sequence[Job]) -> float:
+    return sum(job.cpu_wait() for job in jobs)
 
 
 def _micro_step(agent: Agent) -> float:

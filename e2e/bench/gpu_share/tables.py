@@ -46,7 +46,7 @@ def shares_table(card: str, runs: Runs, u: float, seconds: float) -> str:
     """Return a row for each arm with a job of high priority of that u, but that alone."""
     head = (
         "arm", "high loses, %", "low share, %", "low share / bound", "preemption p50 ms", "p99 ms",
-        "longest micro-step ms", "card busy, %", "targets",
+        "longest micro-step ms", "card busy, %", "jobs wait for a CPU, %", "targets",
     )  # fmt: skip
     alone, low_alone = runs[_exclusive(u)], runs[LOW_ALONE]
     high_busy, low_busy = (fmean(one.busy for one in some) for some in (alone, low_alone))
@@ -67,7 +67,7 @@ def shares_table(card: str, runs: Runs, u: float, seconds: float) -> str:
                 judged = HIGH_LOSS.judge(100 * loss.value), LOW_EFFICIENCY.judge(efficiency.value)
                 targets = "; ".join(judged)
         busy = f"{100 * fmean(one.busy for one in some):.0f}"
-        rows.append((*cells, busy, targets))
+        rows.append((*cells, busy, _cpu_wait(some), targets))
     repeats = min(len(some) for arm, some in runs.items() if arm.u == u)
     title = (
         f"{card}, u_h {high_busy:.2f}, u_l {low_busy:.2f}, bound {100 * most:.0f} %; repeats: "
@@ -86,9 +86,12 @@ def overhead_table(card: str, runs: Runs) -> str:
                 continue
             slower = mapped(ratio(_blocks(runs[arm], job), _blocks(runs[alone], job)), _slower)
             judged = HOOK_OVERHEAD[job].judge(100 * slower.value) if name == HOOKED else ""
-            rows.append((job, name, slower.percent(), judged))
+            waits = _cpu_wait(runs[arm])
+            rows.append((job, name, slower.percent(), waits, judged))
     return table(
-        f"{card}: the hook of a job that is alone", ("job", "", "slower, %", "target"), rows
+        f"{card}: the hook of a job that is alone",
+        ("job", "", "slower, %", "jobs wait for a CPU, %", "target"),
+        rows,
     )
 
 
@@ -161,6 +164,10 @@ def _preemption(runs: Sequence[Outcome]) -> tuple[str, str]:
 def _micro_step(runs: Sequence[Outcome]) -> str:
     found = [1000 * one.micro_step for one in runs if one.micro_step is not None]
     return spread(found, digits=1) if found else ""
+
+
+def _cpu_wait(runs: Sequence[Outcome]) -> str:
+    return spread([100 * one.cpu_wait for one in runs], digits=0)
 
 
 def _mean(one: GroupOutcome) -> float:

@@ -44,7 +44,7 @@ def test_no_step_is_counted_twice_and_none_is_lost(
     took: list[float], began: float, seconds: int
 ) -> None:
     ends = [sum(took[:count]) for count in range(len(took))]
-    found = rates(ends, began, began + seconds + 0.01)  # what is over is left out
+    found = rates(ends, began, began + seconds)
     within = sum(began < end <= began + seconds for end in ends)
     assert len(found) == seconds
     assert abs(sum(found) - within) <= 1 + 1e-6
@@ -150,7 +150,7 @@ def outcome(
 ) -> Outcome:
     made = {name: [rate] * 4 for name, rate in (("high", high), ("low", low)) if rate is not None}
     preempted = [0.001, 0.004] if len(made) > 1 else []
-    return Outcome(made, busy, preempted, {name: {str(EVERY): losses} for name in made}, None)
+    return Outcome(made, busy, 0.1, preempted, {name: {str(EVERY): losses} for name in made}, None)
 
 
 ALONE = {
@@ -169,14 +169,15 @@ def test_a_row_has_what_high_loses_and_what_low_gets_of_what_is_left() -> None:
     runs = {**ALONE, NATIVE: [outcome(3.0, 4.0)] * 2, GATED: [outcome(4.95, 1.9)] * 2}
     native, gated = cells(shares_table("card", runs, 0.8, 4.0))
     assert native[1:4] == ["40.0 (40.0 to 40.0)", "40.0 (40.0 to 40.0)", "2.00 (2.00 to 2.00)"]
-    assert native[8] == ""  # no target is for it
+    assert native[8] == "10 (10-10)"
+    assert native[9] == ""  # no target is for it
     assert gated[1:6] == [
         "1.0 (1.0 to 1.0)", "19.0 (19.0 to 19.0)", "0.95 (0.95 to 0.95)", "4.0", "4.0",
     ]  # fmt: skip
-    assert gated[8] == "<= 2 %: PASS; >= 0.9: PASS"
+    assert gated[9] == "<= 2 %: PASS; >= 0.9: PASS"
     runs[GATED] = [outcome(4.5, 1.0)] * 2
     (_, missed) = cells(shares_table("card", runs, 0.8, 4.0))
-    assert missed[8] == "<= 2 %: MISS; >= 0.9: MISS"
+    assert missed[9] == "<= 2 %: MISS; >= 0.9: MISS"
 
 
 def test_tables_show_what_was_measured_so_far() -> None:
@@ -184,7 +185,7 @@ def test_tables_show_what_was_measured_so_far() -> None:
     assert "bound" not in all_of("card", {arms.LOW_ALONE: ALONE[arms.LOW_ALONE]}, 4.0)
     runs = {**ALONE, arms.hooked_alone()[0]: [outcome(None, 9.9)]}
     slower = next(row for row in cells(all_of("card", runs, 4.0)) if row[:1] == ["low"])
-    assert slower[2:] == ["1.0 (1.0 to 1.0)", "< 2 %: PASS"]
+    assert slower[2:] == ["1.0 (1.0 to 1.0)", "10 (10-10)", "< 2 %: PASS"]
 
 
 def test_a_loss_that_differs_in_any_run_is_shown() -> None:
@@ -306,7 +307,7 @@ import json, os, sys, time
 print("ready", flush=True)
 print(json.dumps(dict(os.environ)), flush=True)
 print("step=1 loss=0x1p+0 at=2.5")
-print("step=2 loss=0x1p-1 at=3.5\\nstep=3 loss=", end="", flush=True)
+print("step=2 loss=0x1p-1 at=3.5\\nstep=3 loss=0x1p-2 at=4.", end="", flush=True)
 """
 
 
@@ -319,6 +320,14 @@ def test_a_job_is_read_up_to_its_last_whole_line() -> None:
         assert job.trace() == []
 
 
+def test_how_long_a_job_has_waited_for_a_cpu_only_grows() -> None:
+    with bench(NoCard(), Python((sys.executable,))) as place:
+        script(place.folder, "while True: pass")
+        job = place.start("high", load=0.0)
+        first = job.cpu_wait()
+        assert 0 <= first <= job.cpu_wait()
+
+
 @pytest.mark.parametrize(
     ("hooking", "expected"),
     [
@@ -329,11 +338,15 @@ def test_a_job_is_read_up_to_its_last_whole_line() -> None:
              "KFEXT_GPU_PRIORITY": "high", "KFEXT_GPU_DEVICE": "cpu_card:Card"},
         ),
         (
+            Hooking(Path("/h"), Path("/d"), high=False),
+            {"KFEXT_GPU_PRIORITY": "low", "KFEXT_GPU_DEVICE": "cpu_card:Card"},
+        ),
+        (
             Hooking(Path("/h"), Path("/d"), high=False, traced=True),
             {"KFEXT_GPU_PRIORITY": "low", "KFEXT_GPU_DEVICE": "gate_trace:on_cpu_card"},
         ),
     ],
-    ids=["without the hook", "of high priority", "of low priority, traced"],
+    ids=["without the hook", "of high priority", "of low priority", "of low priority, traced"],
 )  # fmt: skip
 def test_what_a_job_finds_in_its_environment(
     hooking: Hooking | None, expected: Mapping[str, str | None]
