@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from e2e.bench import store
 from e2e.bench.gpu_share import arms, measure
 from e2e.bench.gpu_share.agent import Agent
 from e2e.bench.gpu_share.cards import CpuCard, Cuda
@@ -211,6 +212,7 @@ def test_a_group_is_compared_with_one_job_at_a_time() -> None:
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("KFEXT_CACHE", str(tmp_path))
+    monkeypatch.setattr(store, "kept", lambda: tmp_path / "kept")
     return tmp_path
 
 
