@@ -24,6 +24,8 @@ from e2e.bench.bed import kfext_cluster
 from e2e.bench.cluster import compare
 from e2e.bench.companion import measure as companion
 from e2e.bench.companion import overhead
+from e2e.bench.gpu_share import measure as gpu_share
+from e2e.bench.gpu_share.cards import CARDS
 from e2e.bench.network import measure as network_bench
 from e2e.bench.peers import measure as peers
 from e2e.bench.report import conditions
@@ -60,7 +62,7 @@ _ALONE: dict[str, Callable[..., str]] = {"worst": worst.measure, "polling": poll
     type=click.Choice(
         [
             *("all", *_PURE, "cluster", "companion", "overhead", "rescale", "stream"),
-            *("network", "peers"),
+            *("network", "peers", "gpu-share"),
             *_ON_A_CLUSTER,
             *("scale", *_SCALE, *_ALONE),
         ]
@@ -85,8 +87,8 @@ _ALONE: dict[str, Callable[..., str]] = {"worst": worst.measure, "polling": poll
 @click.option(
     "--repeats",
     type=int,
-    help="network: of every job and place (3); companion, rescale, stream (3), overhead (10): of "
-    "every arm.",
+    help="network: of every job and place (3); companion, gpu-share, rescale, stream (3), overhead "
+    "(10): of every arm.",
 )
 @click.option(
     "--network", type=click.Choice(compare.NETWORKS), default="pod", help="cluster: under kfext."
@@ -94,16 +96,18 @@ _ALONE: dict[str, Callable[..., str]] = {"worst": worst.measure, "polling": poll
 @click.option("--calibrate", is_flag=True, help="companion: only try what caps do on the node.")
 @click.option(
     "--part",
-    type=click.Choice(companion.PARTS),
+    type=click.Choice([*companion.PARTS, *gpu_share.PARTS]),
     multiple=True,
-    default=companion.PARTS,
-    show_default=True,
-    help="companion: the schedules to run.",
+    help=f"companion: the schedules to run ({', '.join(companion.PARTS)}); gpu-share: what to "
+    f"measure ({', '.join(gpu_share.DEFAULT_PARTS)}).",
+)
+@click.option(
+    "--card", type=click.Choice(list(CARDS)), default="cpu", help="gpu-share: cuda is a real GPU."
 )
 @click.option(
     "--anew",
     is_flag=True,
-    help="companion, overhead, rescale, stream: measure again what is stored.",
+    help="companion, gpu-share, overhead, rescale, stream: measure again what is stored.",
 )
 def main(
     what: str,
@@ -114,6 +118,7 @@ def main(
     network: str,
     calibrate: bool,
     part: tuple[str, ...],
+    card: str,
     anew: bool,
 ) -> None:
 
@@ -133,28 +138,27 @@ def main(
         run(name, partial(_SCALE[name], quick=quick))
     for name in [name for name in _ALONE if what in ("all", name)]:
         run(name, partial(_ALONE[name], quick=quick))
-    if what in ("all", "cluster"):
-        measure = partial(compare.measure, minutes=minutes, link=link[0], network=network)
-        run("cluster", partial(measure, quick=quick))
-    if what in ("all", "companion"):
-        shared = partial(companion.measure, quick=quick, repeats=1 if quick else repeats or 3)
-        run("companion", partial(shared, only_calibrate=calibrate, anew=anew, parts=part))
-    if what in ("all", "overhead"):
-        often = 1 if quick else repeats or 10
-        run("overhead", partial(overhead.measure, quick=quick, repeats=often, anew=anew))
-    often = 1 if quick else repeats or 3
-    if what in ("all", "rescale"):
-        run("rescale", partial(rescale.measure, quick=quick, repeats=often, anew=anew))
-    if what in ("all", "stream"):
-        shared = partial(stream.measure, quick=quick, minutes=minutes, repeats=often)
-        run("stream", partial(shared, anew=anew))
-    if what in ("all", "network"):
-        run(
-            "network",
-            partial(network_bench.measure, links=link, repeats=1 if quick else repeats or 3),
-        )
-    if what in ("all", "peers"):
-        run("peers", lambda: peers.measure(quick=quick))
+
+    def stored(measure: Callable[..., str], *, usually: int = 3) -> Callable[..., str]:
+        often = 1 if quick else repeats or usually
+        return partial(measure, quick=quick, repeats=often, anew=anew)
+
+    schedules = [one for one in companion.PARTS if one in part] or companion.PARTS
+    of_gpu = [one for one in gpu_share.PARTS if one in part] or gpu_share.DEFAULT_PARTS
+    of_jobs = partial(companion.measure, only_calibrate=calibrate, parts=schedules)
+    in_turn = partial(compare.measure, minutes=minutes, link=link[0], network=network)
+    real: dict[str, Callable[[], str]] = {
+        "cluster": partial(in_turn, quick=quick),
+        "companion": stored(of_jobs),
+        "overhead": stored(overhead.measure, usually=10),
+        "rescale": stored(rescale.measure),
+        "stream": stored(partial(stream.measure, minutes=minutes)),
+        "gpu-share": stored(partial(gpu_share.measure, card=card, parts=of_gpu)),
+        "network": partial(network_bench.measure, links=link, repeats=1 if quick else repeats or 3),
+        "peers": partial(peers.measure, quick=quick),
+    }
+    for name in [name for name in real if what in ("all", name)]:
+        run(name, real[name])
     print(conditions(" ".join(["python -m e2e.bench", *sys.argv[1:]])))
 
 

@@ -43,18 +43,24 @@ def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str
     return "\n".join([f"### {title}", "", lines[0], rule, *lines[1:]])
 
 
-def conditions(command: str) -> str:
-    """Return the lines below a table: command, machine, versions, and how busy the machine was."""
+def conditions(command: str, *, cluster: bool = True) -> str:
+    """Return the lines below a table: command, machine, versions, and how busy the machine was.
+
+    `cluster`: whether there was one.
+    """
+    parts = [
+        f"`{command}`, commit {_commit()}, load average at the end "
+        f"{'/'.join(f'{value:.1f}' for value in os.getloadavg())}.\n"
+        f"{os.cpu_count()} cores ({_processor()}), {_memory()} GiB, {platform.system()} "
+        f"{platform.release()}",
+        f"Python {platform.python_version()}",
+    ]
+    if not cluster:
+        return "; ".join(parts) + "."
     packages = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
-    load = "/".join(f"{value:.1f}" for value in os.getloadavg())
-    return "\n".join(
-        [
-            f"`{command}`, commit {_commit()}, load average at the end {load}.",
-            f"{os.cpu_count()} cores ({_processor()}), {_memory()} GiB, {platform.system()} "
-            f"{platform.release()}; Python {platform.python_version()}, {packages}; Kubernetes "
-            f"{paths.KUBERNETES}, etcd {paths.ETCD}, training-operator {paths.TRAINING_OPERATOR}, "
-            f"kwok {paths.KWOK}.",
-        ]
+    return (
+        f"{'; '.join(parts)}, {packages}; Kubernetes {paths.KUBERNETES}, etcd {paths.ETCD}, "
+        f"training-operator {paths.TRAINING_OPERATOR}, kwok {paths.KWOK}."
     )
 
 

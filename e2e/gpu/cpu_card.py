@@ -1,34 +1,48 @@
-"""A card that the CPU plays: one kernel at a time, and a kernel sleeps while it has the card.
+"""A card that the CPU plays: it runs one kernel at a time, and a kernel does nothing but last.
 
     python3 -m e2e.gpu.cpu_card SOCKET
 
-The processes on the card are its clients. They take turns kernel by kernel, as with time slices. It
-counts what tells whether one gave way to another. What runs in a job is `e2e/jobs/cpu_card.py`.
+The processes on the card are its clients. They give it kernels and go on, as with a GPU, and the
+card takes them from its clients in turns, as with time slices. A kernel begins when the one before
+it ends, not when this process gets to run, so that a busy CPU does not make the card slow. It
+counts what tells whether one client gave way to another. What runs in a job is
+`e2e/jobs/cpu_card.py`.
 """
 
 import json
-import selectors
+import select
 import socket
+import struct
 import sys
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 
-ASK, DONE, WORK, NO_WORK = b"a", b"d", b"w", b"n"
-"""From a client: it wants the card for a kernel; the kernel has ended; it has kernels to run from
-now on; it has none any more."""
-GRANT = b"g"
+KERNEL = struct.Struct("=cdd")
+"""From a client: b"k", the seconds that a kernel lasts, and when it was given to the card."""
+MARKER = struct.Struct("=cqd")
+"""From a client: b"m", the number of a marker, and when it was set. The same comes back when all
+kernels before it have ended, with the time of that."""
 LATE_SECONDS = 0.02
 """After that, what a gate of 5 ms had let through is over: two micro-steps, and some delay."""
 REPORT = b"r"
 """From anybody: what it has counted, in JSON."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A kernel, or the marker of that number, and when it was given."""
+
+    at: float
+    seconds: float = 0.0
+    marker: int | None = None
+
+
 @dataclass(slots=True)
 class Client:
-    """A process on the card. `has_work`: also while it waits for its turn.
+    """A process on the card.
 
     `kernels`, `beside`: how many it has begun, and how many of them while another one had work;
     `late`: when another one had had work for more than LATE_SECONDS.
@@ -36,13 +50,12 @@ class Client:
 
     name: str
     peer: socket.socket
-    has_work: bool = False
     kernels: int = 0
     beside: int = 0
     late: int = 0
     seconds: float = 0.0
-    since: float = 0.0
-    works_since: float = 0.0
+    given: deque[_Given] = field(default_factory=deque)
+    works_since: float | None = None
 
 
 class CpuCard:
@@ -54,86 +67,122 @@ class CpuCard:
         self._listening.bind(str(path))
         path.chmod(0o666)
         self._listening.listen()
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._listening, selectors.EVENT_READ)
-        self._clients: dict[int, Client] = {}
+        self._peers: list[socket.socket] = []
+        self._clients: dict[socket.socket, Client] = {}
         self._gone: list[Client] = []
-        self._queue: deque[int] = deque()
-        self._holder: int | None = None
-        self._began = monotonic()
+        self._turns: deque[Client] = deque()
+        self._runs: Client | None = None
+        self._began, self._ends = 0.0, 0.0
+        self._opened = monotonic()
 
     def serve(self) -> None:
         """Serve for ever."""
         while True:
-            for key, _ in self._selector.select():
-                if key.fileobj is self._listening:
-                    peer, _ = self._listening.accept()
-                    self._selector.register(peer, selectors.EVENT_READ)
+            wait = max(self._ends - monotonic(), 0.0) if self._runs else None
+            # Not epoll, which waits for whole milliseconds.
+            ready, _, _ = select.select([self._listening, *self._peers], [], [], wait)
+            for peer in ready:
+                if peer is self._listening:
+                    self._peers.append(self._listening.accept()[0])
                 else:
-                    assert isinstance(key.fileobj, socket.socket)
-                    self._hear(key.fileobj)
+                    self._hear(peer)
+            self._advance(monotonic())
 
     def _hear(self, peer: socket.socket) -> None:
-        number = peer.fileno()
-        try:
-            message = peer.recv(256)
-        except OSError:
-            message = b""
-        client = self._clients.get(number)
+        """Take in all that has come from a client."""
+        while peer in self._peers:
+            try:
+                message = peer.recv(256, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            except OSError:
+                message = b""
+            self._take(peer, message)
+
+    def _take(self, peer: socket.socket, message: bytes) -> None:
+        client = self._clients.get(peer)
         if not message:
-            self._end(number, peer)
+            self._end(peer)
         elif message == REPORT:
             with suppress(OSError):  # gone meanwhile, as its end will show
                 peer.send(json.dumps(self._report()).encode())
         elif client is None:
-            self._clients[number] = Client(message.decode(), peer)
-        elif message == ASK:
-            self._queue.append(number)
-            self._grant()
-        elif message == DONE:
-            self._release(client)
+            self._clients[peer] = client = Client(message.decode(), peer)
+            self._turns.append(client)
+        elif message[:1] == b"k":
+            _, seconds, at = KERNEL.unpack(message)
+            client.given.append(_Given(at, seconds))
+            if client.works_since is None:
+                client.works_since = at
         else:
-            client.has_work, client.works_since = message == WORK, monotonic()
+            _, number, at = MARKER.unpack(message)
+            client.given.append(_Given(at, marker=number))
+            self._reach(client, at)
 
-    def _grant(self) -> None:
-        """Give the card to the client that has waited for longest, if it is free."""
-        while self._holder is None and self._queue:
-            number = self._queue.popleft()
-            client = self._clients[number]
-            try:
-                client.peer.send(GRANT)
-            except OSError:
-                continue  # it was killed, as its end will show
-            client.kernels += 1
-            client.since = monotonic()
-            others = (one for one in self._clients.values() if one is not client and one.has_work)
-            since = min((one.works_since for one in others), default=client.since)
-            client.beside += since < client.since
-            client.late += client.since - since > LATE_SECONDS
-            self._holder = number
+    def _advance(self, now: float) -> None:
+        """End the kernels that have ended until now, and begin others in their place."""
+        while True:
+            if self._runs is not None:
+                if self._ends > now:
+                    return
+                self._release(self._ends)
+            if not self._begin():
+                return
 
-    def _release(self, client: Client) -> None:
-        client.seconds += monotonic() - client.since
-        self._holder = None
-        self._grant()
+    def _begin(self) -> bool:
+        """Begin the kernel of the client that has waited for a turn for longest, if any has one."""
+        waiting = [one for one in self._turns if one.given]
+        if not waiting:
+            return False
+        # Who came while the card was free is first, else whose turn it is.
+        free = self._ends
+        client = min(waiting, key=lambda one: max(one.given[0].at, free))
+        begins = max(client.given[0].at, free)
+        self._turns.remove(client)
+        self._turns.append(client)
+        client.kernels += 1
+        others = (one.works_since for one in self._turns if one is not client)
+        since = min((at for at in others if at is not None), default=begins)
+        client.beside += since < begins
+        client.late += begins - since > LATE_SECONDS
+        self._runs, self._began, self._ends = client, begins, begins + client.given[0].seconds
+        return True
 
-    def _end(self, number: int, peer: socket.socket) -> None:
+    def _release(self, at: float) -> None:
+        """Take in that the kernel has ended."""
+        client, self._runs = self._runs, None
+        assert client is not None
+        client.seconds += at - self._began
+        client.given.popleft()
+        self._reach(client, at)
+        if not client.given:
+            client.works_since = None
+
+    def _reach(self, client: Client, at: float) -> None:
+        """Announce the markers before which there is no kernel any more."""
+        while client.given and client.given[0].marker is not None:
+            one = client.given.popleft()
+            with suppress(OSError):  # it was killed, as its end will show
+                client.peer.send(MARKER.pack(b"m", one.marker, max(one.at, at)))
+
+    def _end(self, peer: socket.socket) -> None:
         """Take in that a process has ended, or was killed, perhaps within a kernel."""
-        self._selector.unregister(peer)
-        client = self._clients.pop(number, None)
+        self._peers.remove(peer)
+        client = self._clients.pop(peer, None)
         peer.close()
         if client is None:
             return
         self._gone.append(client)
-        self._queue = deque(one for one in self._queue if one != number)
-        if self._holder == number:
-            self._release(client)
+        self._turns.remove(client)
+        if self._runs is client:
+            self._runs, self._ends = None, monotonic()
+            client.seconds += self._ends - self._began
 
     def _report(self) -> dict[str, object]:
         counted = ("name", "kernels", "beside", "late", "seconds")
         clients = [*self._gone, *self._clients.values()]
         shown = [{name: getattr(one, name) for name in counted} for one in clients]
-        return {"seconds": monotonic() - self._began, "clients": shown}
+        return {"seconds": monotonic() - self._opened, "clients": shown}
 
 
 def main() -> None:

@@ -1,24 +1,24 @@
 """The driver of the card that `e2e/gpu/cpu_card.py` plays.
 
 A job on it computes as ever. Beside that it gives the card a kernel for each innermost module, two
-for its backward, and one for the optimizer. They run one after the other behind the training, which
-waits for them where it asks for a number.
+for its backward, and one for the optimizer. The card runs them one after the other while the
+training goes on, which waits for them where it asks for a number.
 
 Loaded by `KFEXT_GPU_DEVICE=cpu_card:Card`, or by `python3 -m cpu_card SCRIPT ...` without kfext.
 """
 
 import os
-import queue
 import runpy
 import socket
+import struct
 import sys
 import threading
 import time
 from importlib import import_module
 from typing import Any
 
-_ASK, _DONE, _WORK, _NO_WORK = b"a", b"d", b"w", b"n"
-_GRANT_BYTES = 16
+_KERNEL, _MARKER = struct.Struct("=cdd"), struct.Struct("=cqd")
+"""See `e2e/gpu/cpu_card.py`, which jobs cannot import."""
 
 
 class Marker:
@@ -28,9 +28,9 @@ class Marker:
         self._reached = threading.Event()
         self._at = 0.0
 
-    def reach(self) -> None:
-        """Take in that all kernels before it have ended."""
-        self._at = time.monotonic()
+    def reach(self, at: float) -> None:
+        """Take in when all kernels before it had ended."""
+        self._at = at
         self._reached.set()
 
     def wait(self) -> None:
@@ -45,13 +45,17 @@ class Marker:
 
 
 class Card:
-    """The card as one process sees it: a socket in /cards; `CPU_CARD_KERNEL_MS` is a kernel."""
+    """The card as one process sees it: a socket in the folder `CPU_CARD_FOLDER`, or in /cards.
+
+    `CPU_CARD_KERNEL_MS` is a kernel.
+    """
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
         self._kernel = float(os.environ.get("CPU_CARD_KERNEL_MS", "1")) / 1000
-        self._given: queue.SimpleQueue[float | Marker] = queue.SimpleQueue()
-        self._waiting = 0
+        self._markers: dict[int, Marker] = {}
+        self._marked = 0
+        self._unmarked = False
         self._lock = threading.Lock()
         self._card: socket.socket | None = None
         self._process: int | None = None
@@ -86,11 +90,13 @@ class Card:
         """Return a marker after all kernels so far."""
         marker = Marker()
         with self._lock:
-            if self._card is None or not self._waiting:
-                marker.reach()
+            if self._card is None or not (self._unmarked or self._markers):
+                marker.reach(time.monotonic())
             else:
-                self._waiting += 1
-                self._given.put(marker)
+                self._marked += 1
+                self._unmarked = False
+                self._markers[self._marked] = marker
+                self._card.send(_MARKER.pack(b"m", self._marked, time.monotonic()))
         return marker
 
     def memory(self) -> int:
@@ -105,13 +111,12 @@ class Card:
             if self._card is None:
                 self._process = os.getpid()
                 self._card = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                self._card.connect(f"/cards/{os.environ['NVIDIA_VISIBLE_DEVICES']}")
+                folder = os.environ.get("CPU_CARD_FOLDER", "/cards")
+                self._card.connect(f"{folder}/{os.environ['NVIDIA_VISIBLE_DEVICES']}")
                 self._card.send(os.environ.get("CPU_CARD_NAME", str(os.getpid())).encode())
                 threading.Thread(target=self._run, args=(self._card,), daemon=True).start()
-            if not self._waiting:
-                self._card.send(_WORK)
-            self._waiting += 1
-            self._given.put(self._kernel)
+            self._unmarked = True
+            self._card.send(_KERNEL.pack(b"k", self._kernel, time.monotonic()))
 
     def _forward(self, module: Any, _: Any, returned: Any) -> None:
         if next(module.children(), None) is not None:
@@ -125,19 +130,10 @@ class Card:
         self.launch()
 
     def _run(self, card: socket.socket) -> None:
+        """Take in the markers that are reached."""
         while True:
-            one = self._given.get()
-            if isinstance(one, Marker):
-                one.reach()
-            else:
-                card.send(_ASK)
-                card.recv(_GRANT_BYTES)
-                time.sleep(one)
-                card.send(_DONE)
-            with self._lock:
-                self._waiting -= 1
-                if not self._waiting:
-                    card.send(_NO_WORK)
+            _, number, at = _MARKER.unpack(card.recv(_MARKER.size))
+            self._markers.pop(number).reach(at)
 
 
 def main() -> None:

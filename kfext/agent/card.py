@@ -12,7 +12,7 @@ from kfext.agent.report import CardReport
 from kfext.agent.sharer import Sharer, Terms, reading
 from kfext.agent.slots import Pod
 from kfext.core.gpu.dispatcher import Dispatcher
-from kfext.core.gpu.neighbours import Neighbours
+from kfext.core.gpu.neighbours import LONGEST_MICRO_STEP, Neighbours
 from kfext.hook import words
 from kfext.hook.link import MOST_DESCRIPTORS
 from kfext.hook.page import Page
@@ -28,11 +28,19 @@ class SharedCard:
 
     Others learn of what joins and leaves at the next look, however often that has happened.
     `strikes`: those that a pod of low priority has from an earlier agent, beside one of high.
+    `longest_micro_step`: see `Neighbours`.
     """
 
-    def __init__(self, slot: int, *, strikes: Callable[[Pod, Pod], int]) -> None:
+    def __init__(
+        self,
+        slot: int,
+        *,
+        strikes: Callable[[Pod, Pod], int],
+        longest_micro_step: float = LONGEST_MICRO_STEP,
+    ) -> None:
         self._slot = slot
         self._strikes = strikes
+        self._longest = longest_micro_step
         self._card: str | None = None
         self._sharers: dict[str, Sharer] = {}
         self._dispatcher = Dispatcher()
@@ -189,7 +197,7 @@ class SharedCard:
             return
         if self._neighbours is None:
             budget = min(one.terms.budget for one in highs if one.terms)
-            self._neighbours = Neighbours(budget=budget, now=now)
+            self._neighbours = Neighbours(budget=budget, now=now, longest_micro_step=self._longest)
         for name, sharer in lows.items():
             self._neighbours.recall(name, self._strikes(sharer.pod, highs[0].pod))
         read = reading(self._highs, now)

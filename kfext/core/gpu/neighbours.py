@@ -54,10 +54,14 @@ class Neighbours:
     """A job of high priority with a loss budget, and all those of low priority beside it.
 
     Call `note` with each reading of the high job and then `rule`, some times in a second.
+    `longest_micro_step`: in seconds; of a high job with short steps it may have to be shorter.
     """
 
-    def __init__(self, *, budget: float, now: float) -> None:
+    def __init__(
+        self, *, budget: float, now: float, longest_micro_step: float = LONGEST_MICRO_STEP
+    ) -> None:
         self.meter = LossMeter(budget=budget)
+        self._longest = longest_micro_step
         self._ladder = Ladder(now)
         self._pairs: dict[str, Pair] = {}
         self._shut: set[str] = set()
@@ -138,5 +142,5 @@ class Neighbours:
         """Return how long a micro-step may be: high loses half of one in each of its steps."""
         step = self.meter.step_seconds
         if step is None:
-            return LONGEST_MICRO_STEP
-        return min(LONGEST_MICRO_STEP, max(_SHORTEST_MICRO_STEP, self.meter.budget * step))
+            return self._longest
+        return min(self._longest, max(_SHORTEST_MICRO_STEP, self.meter.budget * step))

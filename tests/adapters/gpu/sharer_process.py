@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 
-from e2e.gpu.cpu_card import ASK, DONE, NO_WORK, WORK
+from e2e.gpu.cpu_card import KERNEL, MARKER
 from kfext.hook import words
 from kfext.hook.beacon import Beacon
 from kfext.hook.device import TimedMarker
@@ -55,13 +55,10 @@ class Card:
         return 0
 
     def run(self, kernels: int) -> None:
-        self._peer.send(WORK)
         for _ in range(kernels):
-            self._peer.send(ASK)
-            self._peer.recv(16)
-            time.sleep(_MILLISECOND)
-            self._peer.send(DONE)
-        self._peer.send(NO_WORK)
+            self._peer.send(KERNEL.pack(b"k", _MILLISECOND, time.monotonic()))
+        self._peer.send(MARKER.pack(b"m", 0, time.monotonic()))
+        self._peer.recv(MARKER.size)
 
 
 def high(agent: str, card: Card, own: Page) -> None:

@@ -1,9 +1,67 @@
 import json
 import socket
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic
 
-from e2e.gpu.cpu_card import ASK, GRANT, REPORT, CpuCard
+import pytest
+
+from e2e.gpu.cpu_card import KERNEL, LATE_SECONDS, MARKER, REPORT, CpuCard
+
+
+class Played:
+    """A card of which the test says what time it is, and its clients."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._card = CpuCard(path)
+        self._clients: dict[str, socket.socket] = {}
+
+    def give(
+        self,
+        name: str,
+        *,
+        at: float,
+        kernels: int,
+        seconds: float = 0.1,
+        marked: float | None = None,
+    ) -> None:
+        """Have a client give the card kernels, and then set a marker, perhaps later."""
+        if name not in self._clients:
+            self._clients[name] = client(self._path, name)
+            self._clients[name].setblocking(False)
+            self._card._peers.append(self._card._listening.accept()[0])
+        for _ in range(kernels):
+            self._clients[name].send(KERNEL.pack(b"k", seconds, at))
+        self._clients[name].send(MARKER.pack(b"m", 1, at if marked is None else marked))
+
+    def until(self, now: float) -> None:
+        """Have the card hear of all that it was given, and run until then."""
+        for peer in tuple(self._card._peers):
+            self._card._hear(peer)
+        self._card._advance(now)
+
+    def reached(self, name: str) -> float | None:
+        """Return when a client's marker was reached, None if it was not."""
+        try:
+            return float(MARKER.unpack(self._clients[name].recv(64))[2])
+        except BlockingIOError:
+            return None
+
+    def counted(self, name: str, *what: str) -> list[float]:
+        """Return what the card has counted of a client."""
+        (found,) = (one for one in self._card._clients.values() if one.name == name)
+        return [getattr(found, one) for one in what]
+
+    def kill(self, name: str) -> None:
+        """End a client."""
+        self._clients.pop(name).close()
+
+    def close(self) -> None:
+        """End all of them."""
+        for name in tuple(self._clients):
+            self.kill(name)
 
 
 def client(path: Path, name: str) -> socket.socket:
@@ -14,19 +72,84 @@ def client(path: Path, name: str) -> socket.socket:
     return peer
 
 
-def test_a_client_that_is_killed_while_it_waits_for_the_card_costs_nobody_else_it(
+@pytest.fixture
+def card(tmp_path: Path) -> Iterator[Played]:
+    played = Played(tmp_path / "card")
+    yield played
+    played.close()
+
+
+def test_kernels_take_their_time_however_late_the_card_gets_to_run(card: Played) -> None:
+    card.give("only", at=10.0, kernels=20)
+    card.until(11.95)
+    assert card.reached("only") is None
+    card.until(60.0)
+    assert card.reached("only") == pytest.approx(12.0)
+    assert card.counted("only", "seconds") == pytest.approx([2.0])
+
+
+def test_what_comes_to_a_free_card_begins_at_once(card: Played) -> None:
+    card.give("only", at=10.0, kernels=1)
+    card.until(20.0)
+    assert card.reached("only") == pytest.approx(10.1)
+    card.give("only", at=15.0, kernels=1)
+    card.until(20.0)
+    assert card.reached("only") == pytest.approx(15.1)
+
+
+def test_a_marker_is_not_reached_before_it_is_set(card: Played) -> None:
+    card.give("only", at=10.0, kernels=1, marked=15.0)
+    card.until(20.0)
+    assert card.reached("only") == 15.0
+    card.give("only", at=17.0, kernels=0)
+    card.until(20.0)
+    assert card.reached("only") == 17.0
+
+
+def test_clients_take_turns_kernel_by_kernel(card: Played) -> None:
+    card.give("first", at=10.0, kernels=3)
+    card.give("second", at=10.0, kernels=1)
+    card.until(20.0)
+    assert card.reached("second") == pytest.approx(10.2)
+    assert card.reached("first") == pytest.approx(10.4)
+
+
+def test_it_counts_what_is_begun_beside_another_and_what_long_after_that_came(
+    card: Played,
+) -> None:
+    card.give("high", at=10.0, kernels=2, seconds=2 * LATE_SECONDS)
+    card.give("low", at=10.001, kernels=3, seconds=0.001)
+    card.until(20.0)
+    # One is begun between the two of the other, and two when the other has gone.
+    assert card.counted("low", "kernels", "beside", "late") == [3, 1, 1]
+    assert card.counted("high", "kernels", "beside", "late") == [2, 1, 1]
+
+
+def test_a_client_that_is_killed_within_a_kernel_costs_nobody_else_the_card(card: Played) -> None:
+    now = monotonic()
+    card.give("killed", at=now, kernels=1, seconds=3600.0)
+    card.give("other", at=now, kernels=1)
+    card.until(now + 1)
+    assert card.reached("other") is None
+    card.kill("killed")
+    card.until(now + 600)
+    assert card.reached("other") is not None
+
+
+def test_a_client_that_is_killed_before_the_card_hears_of_it_costs_nobody_else_anything(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "card"
-    card = CpuCard(path)
+    made = CpuCard(path)
     killed = client(path, "killed")
-    killed.send(ASK)
+    killed.send(KERNEL.pack(b"k", 3600.0, monotonic()))
     killed.send(REPORT)
     killed.close()
-    threading.Thread(target=card.serve, daemon=True).start()
+    threading.Thread(target=made.serve, daemon=True).start()
     with client(path, "other") as other:
-        other.send(ASK)
-        assert other.recv(16) == GRANT
+        other.send(KERNEL.pack(b"k", 0.001, monotonic()))
+        other.send(MARKER.pack(b"m", 7, monotonic()))
+        assert MARKER.unpack(other.recv(64))[1] == 7
         other.send(REPORT)
         clients = json.loads(other.recv(4096))["clients"]
     assert {one["name"]: one["kernels"] for one in clients} == {"killed": 0, "other": 1}

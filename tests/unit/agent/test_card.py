@@ -16,6 +16,15 @@ def test_a_job_that_has_the_card_for_itself_works_whenever_it_wants(card: Shared
     assert low.read().word(1.1) == PASS
 
 
+def test_micro_steps_are_ordered_to_be_no_longer_than_a_card_is_made_for() -> None:
+    card = SharedCard(0, strikes=lambda *_: 0, longest_micro_step=0.002)
+    card.reserve("GPU-1")
+    joined(card, "high", HIGH)
+    low = joined(card, "low", LOW)
+    card.look(1.0)
+    assert low.read().orders.micro_step() == pytest.approx(0.002)
+
+
 def test_orders_that_are_not_renewed_run_out(card: SharedCard) -> None:
     low = joined(card, "low", LOW)
     card.look(1.0)

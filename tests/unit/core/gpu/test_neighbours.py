@@ -136,3 +136,14 @@ def test_micro_steps_are_shorter_where_high_s_steps_are() -> None:
     one.period = 0.04
     one.run(10)
     assert one.ruling.micro_step == pytest.approx(BUDGET * 0.04, rel=0.1)
+
+
+def test_no_micro_step_is_longer_than_it_may_be() -> None:
+    made = Neighbours(budget=1.0, now=0.0, longest_micro_step=0.002)
+    one = Card(made, 0.5, minimum=0.0)
+    one.run(0.1)
+    assert made.meter.step_seconds is None
+    assert one.ruling.micro_step == 0.002
+    one.run(10)
+    assert made.meter.step_seconds is not None
+    assert one.ruling.micro_step == 0.002

@@ -1,0 +1,170 @@
+"""The cards on which sharing is measured: a GPU, and one that the CPU plays."""
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from importlib import import_module
+from pathlib import Path
+from time import monotonic
+from typing import Protocol
+
+from e2e.bench.gpu_share.pythons import Python, of_training_image
+from e2e.gpu.cpu_card import REPORT
+from e2e.harness.wait import until
+from e2e.testbed import paths
+from e2e.testbed.preflight import Unavailable
+
+Busy = Callable[[], float]
+"""Returns for how many seconds the card has been busy since it was opened."""
+_SAMPLE_SECONDS = 0.1
+
+
+class Card(Protocol):
+    """A card."""
+
+    @property
+    def title(self) -> str:
+        """What to call it."""
+
+    @property
+    def model(self) -> tuple[str, ...]:
+        """The arguments of the training on it."""
+
+    @property
+    def traced(self) -> str:
+        """What the hook of a job loads as its card to trace its gate, see `gate_trace.py`."""
+
+    def python(self) -> Python:
+        """Return the Python with PyTorch for it. Raises Unavailable."""
+
+    def opened(self, folder: Path) -> AbstractContextManager[Busy]:
+        """Have the card ready for jobs, which see `folder`."""
+
+    def environment(self, job: str, folder: str) -> Mapping[str, str]:
+        """Return the variables with which a job finds the card; `folder`: as the job sees it."""
+
+    def driver(self, *, hooked: bool) -> tuple[str, ...]:
+        """Return the arguments of Python before the script of a job."""
+
+
+class CpuCard:
+    """The card of `e2e/gpu/cpu_card.py`, on which each kernel lasts for a millisecond."""
+
+    title = "CPU card"
+    model = ("--device", "cpu", "--layers", "20")
+    traced = "gate_trace:on_cpu_card"
+
+    def python(self) -> Python:
+        """Return that of the image of training jobs."""
+        return of_training_image()
+
+    @contextmanager
+    def opened(self, folder: Path) -> Iterator[Busy]:
+        """Play the card, as a process."""
+        path = folder / "card"
+        command = [sys.executable, "-m", "e2e.gpu.cpu_card", str(path)]
+        with subprocess.Popen(command, cwd=paths.REPOSITORY) as played:
+            try:
+                until(path.exists, what="the card is there")
+                yield lambda: _busy(path)
+            finally:
+                played.kill()
+
+    def environment(self, job: str, folder: str) -> Mapping[str, str]:
+        """Return what its driver reads, and that the hook loads it."""
+        return {
+            "NVIDIA_VISIBLE_DEVICES": "card",
+            "CPU_CARD_FOLDER": folder,
+            "CPU_CARD_NAME": job,
+            "KFEXT_GPU_DEVICE": "cpu_card:Card",
+        }
+
+    def driver(self, *, hooked: bool) -> tuple[str, ...]:
+        """Have it loaded where no hook does so."""
+        return () if hooked else ("-m", "cpu_card")
+
+
+def _busy(path: Path) -> float:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as card:
+        card.connect(str(path))
+        card.send(REPORT)
+        clients = json.loads(card.recv(2**16))["clients"]
+    return float(sum(one["seconds"] for one in clients))
+
+
+class Cuda:
+    """The first GPU of this machine, by NVML."""
+
+    traced = "gate_trace:on_cuda"
+    # 180 products of matrices a step, each of which takes a GPU of 2024 about a quarter of a ms.
+    model = ("--device", "cuda", "--layers", "60", "--width", "2048", "--batch", "8192")
+
+    def __init__(self) -> None:
+        try:
+            self._nvml = import_module("pynvml")
+            self._nvml.nvmlInit()
+            self._handle = self._nvml.nvmlDeviceGetHandleByIndex(0)
+            name = self._nvml.nvmlDeviceGetName(self._handle)
+        except ImportError as error:
+            raise Unavailable(
+                f"NVML cannot be called: pip install nvidia-ml-py ({error})"
+            ) from error
+        except self._nvml.NVMLError as error:
+            raise Unavailable(
+                f"there is no GPU of NVIDIA with a driver on this machine ({error}); "
+                f"--card cpu plays one"
+            ) from error
+        self.title = name.decode() if isinstance(name, bytes) else name
+
+    def python(self) -> Python:
+        """Return the one that runs this."""
+        asks = "import sys, torch; sys.exit(not torch.cuda.is_available())"
+        if subprocess.run([sys.executable, "-c", asks], check=False).returncode:
+            raise Unavailable(f"{sys.executable} has no PyTorch that finds the GPU")
+        return Python((sys.executable,))
+
+    @contextmanager
+    def opened(self, folder: Path) -> Iterator[Busy]:
+        """Ask the driver ten times a second how busy the GPU is."""
+        use = _Use(lambda: self._nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu / 100)
+        try:
+            yield lambda: use.seconds
+        finally:
+            use.stop()
+
+    def environment(self, job: str, folder: str) -> Mapping[str, str]:
+        """Return which GPU it is, in NVML's order."""
+        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "0"}
+
+    def driver(self, *, hooked: bool) -> tuple[str, ...]:
+        """Return nothing: PyTorch loads it."""
+        return ()
+
+
+class _Use:
+    """Sums up what part of the time a card is busy: `seconds` so far."""
+
+    def __init__(self, part: Callable[[], float]) -> None:
+        self._part = part
+        self._ended = threading.Event()
+        self.seconds = 0.0
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        before = monotonic()
+        while not self._ended.wait(_SAMPLE_SECONDS):
+            part, now = self._part(), monotonic()
+            self.seconds += part * (now - before)
+            before = now
+
+    def stop(self) -> None:
+        self._ended.set()
+        self._thread.join()
+
+
+CARDS: Mapping[str, Callable[[], Card]] = {"cpu": CpuCard, "cuda": Cuda}

@@ -1,0 +1,135 @@
+"""Six jobs, three of each priority: one after the other on a card, or two at a time."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass
+from time import monotonic
+from typing import Any, Self
+
+from e2e.bench.gpu_share.agent import Agent
+from e2e.bench.gpu_share.arms import DEFAULT
+from e2e.bench.gpu_share.cards import Card
+from e2e.bench.gpu_share.processes import Bench, Hooking, Job, bench
+from e2e.bench.gpu_share.pythons import Python
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A job of the group. `u`: the part of the time in which it keeps the card busy alone."""
+
+    name: str
+    high: bool
+    u: float
+
+
+MEMBERS = (
+    Member("high-1", high=True, u=0.4),
+    Member("low-1", high=False, u=0.9),
+    Member("high-2", high=True, u=0.6),
+    Member("low-2", high=False, u=0.7),
+    Member("high-3", high=True, u=0.8),
+    Member("low-3", high=False, u=0.5),
+)
+"""In the order in which they were submitted, all at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How the group gets the card. `lines`: the jobs of one line run one after the other."""
+
+    name: str
+    lines: tuple[tuple[Member, ...], ...]
+    hooked: bool
+
+
+_BY_PRIORITY = tuple(tuple(one for one in MEMBERS if one.high is high) for high in (True, False))
+EXCLUSIVE = Way("exclusive, one after the other", (MEMBERS,), hooked=False)
+NATIVE = Way("native, one of each priority at a time", _BY_PRIORITY, hooked=False)
+GATED = Way("kfext, one of each priority at a time", _BY_PRIORITY, hooked=True)
+WAYS = (EXCLUSIVE, NATIVE, GATED)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Of the training alone: seconds of a step without loading, and of the card in it."""
+
+    step: float
+    busy: float
+
+    def load(self, u: float) -> float:
+        """Return for how many seconds a step loads data, if the card is to be busy for `u`."""
+        return max(self.busy / u - self.step, 0.0)
+
+    def steps(self, u: float, seconds: float) -> int:
+        """Return how many such steps take so many seconds."""
+        return max(round(seconds / (self.step + self.load(u))), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOutcome:
+    """When each job ended, in seconds since all were submitted; the part the card was busy."""
+
+    ended: Mapping[str, float]
+    busy: float
+
+    @property
+    def makespan(self) -> float:
+        """When the last one ended."""
+        return max(self.ended.values())
+
+    def stored(self) -> Object:
+        """Return it as JSON."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, stored: Object) -> Self:
+        """Return what was stored."""
+        return cls(**stored)
+
+
+def run_group(card: Card, python: Python, way: Way, *, pace: Pace, seconds: float) -> GroupOutcome:
+    """Return what came of the group; each job takes so many seconds alone. Raises SpoiledError."""
+    with bench(card, python) as place:
+        return asyncio.run(_run(place, way, pace=pace, seconds=seconds))
+
+
+async def _run(place: Bench, way: Way, *, pace: Pace, seconds: float) -> GroupOutcome:
+    async with AsyncExitStack() as stack:
+        stack.callback(place.kill_all)
+        agent = None
+        if way.hooked:
+            agent = await stack.enter_async_context(Agent(place.folder).running())
+        # They start and load their model before, so that it is the card that they wait for.
+        jobs = {
+            one: place.start(
+                one.name,
+                load=pace.load(one.u),
+                steps=pace.steps(one.u, seconds),
+                hooking=Hooking(agent.hook, agent.door(one.name), one.high) if agent else None,
+            )
+            for one in MEMBERS
+        }
+        for job in jobs.values():
+            await job.ready()
+        began, busy = monotonic(), place.busy()
+        ended: dict[str, float] = {}
+        await asyncio.gather(*(_line(agent, line, jobs, ended) for line in way.lines))
+        lasted = monotonic() - began
+        since = {name: at - began for name, at in ended.items()}
+        return GroupOutcome(since, (place.busy() - busy) / lasted)
+
+
+async def _line(
+    agent: Agent | None, line: Sequence[Member], jobs: Mapping[Member, Job], ended: dict[str, float]
+) -> None:
+    for one in line:
+        if agent:
+            agent.admit(one.name, DEFAULT.terms(high=one.high))
+        jobs[one].begin()
+        await asyncio.to_thread(jobs[one].wait)
+        ended[one.name] = jobs[one].steps()[-1].at
+        if agent:
+            agent.dismiss(one.name)

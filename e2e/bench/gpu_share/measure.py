@@ -1,0 +1,204 @@
+"""The benchmark: a training's pace, then all arms in turn; what is stored is not run again."""
+
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean
+from time import monotonic
+from typing import Any
+
+import structlog
+
+from e2e.bench.gpu_share import arms, tables
+from e2e.bench.gpu_share.arms import Arm
+from e2e.bench.gpu_share.cards import CARDS, Card
+from e2e.bench.gpu_share.group import MEMBERS, WAYS, GroupOutcome, Pace, Way, run_group
+from e2e.bench.gpu_share.processes import SCRIPTS
+from e2e.bench.gpu_share.pythons import Python
+from e2e.bench.gpu_share.run import WARM_UP_SECONDS, Outcome, run
+from e2e.bench.interleaved import Interleaved, unspoiled
+from e2e.bench.store import Store
+from e2e.testbed import paths
+from e2e.testbed.progress import say, step
+
+Object = dict[str, Any]
+SMOKE, FIGURES, GROUP = PARTS = ("smoke", "figures", "group")
+DEFAULT_PARTS = (FIGURES, GROUP)
+_HERE = Path(__file__).parent
+_FRAME = (
+    *(_HERE / f"{name}.py" for name in ("run", "processes", "readings", "cards", "group")),
+    *(paths.REPOSITORY / "e2e/jobs" / name for name in SCRIPTS),
+    paths.REPOSITORY / "e2e/gpu/cpu_card.py",
+)
+"""On which the runs of every arm depend."""
+_SHARING = (
+    _HERE / "agent.py",
+    *(paths.REPOSITORY / "kfext/agent" / f"{name}.py" for name in ("card", "process", "sharer")),
+    paths.REPOSITORY / "kfext/core/gpu",
+    paths.REPOSITORY / "kfext/hook",
+)
+"""On which those with the hook depend too."""
+_AROUND_SECONDS = 6.0
+"""Of a run: PyTorch is imported."""
+_SMOKE_SECONDS, _PACE_SECONDS = 5.0, 4.0
+_WINDOW_SECONDS = {True: 5.0, False: 30.0}
+"""By whether it is a quick run. In 30 s kfext holds low back for one, to measure."""
+_GROUP_SECONDS = {True: 4.0, False: 15.0}
+"""Of each job of the group, alone; by whether it is a quick run."""
+
+
+def measure(
+    *,
+    card: str,
+    parts: Sequence[str],
+    repeats: int,
+    quick: bool,
+    anew: bool,
+    minutes: float | None = None,
+) -> str:
+    """Measure what is not stored yet, and return the tables. Raises Unavailable.
+
+    `minutes`: see `Measurement`; None for no limit.
+    """
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger("warning"),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    chosen = CARDS[card]()
+    one = Measurement(
+        chosen,
+        chosen.python(),
+        seconds=_WINDOW_SECONDS[quick],
+        repeats=1 if quick else repeats,
+        minutes=math.inf if minutes is None else minutes,
+        anew=anew,
+    )
+    made: dict[str, Callable[[], str]] = {
+        SMOKE: one.smoke,
+        FIGURES: lambda: one.figures(thorough=card == "cpu"),
+        GROUP: lambda: one.group(quick=quick),
+    }
+    return "\n\n".join(made[name]() for name in PARTS if name in parts)
+
+
+class Measurement:
+    """The parts of the benchmark on one card. `seconds`: of each window.
+
+    `minutes`: after which no run begins that would not end by then; the rest is for another time.
+    """
+
+    def __init__(
+        self,
+        card: Card,
+        python: Python,
+        *,
+        seconds: float,
+        repeats: int,
+        minutes: float,
+        anew: bool,
+    ) -> None:
+        self._card = card
+        self._python = python
+        self._seconds = seconds
+        self._repeats = repeats
+        self._deadline = monotonic() + 60 * minutes
+        self._anew = anew
+        self._known_pace: Pace | None = None
+
+    def smoke(self) -> str:
+        """Return the table of a few short runs, which are not kept."""
+        pace = self._measured_pace(_PACE_SECONDS)
+        found = {arm: [self._arm(arm, pace, _SMOKE_SECONDS).stored()] for arm in arms.smoke()}
+        return tables.all_of(self._card.title, _outcomes(found), _SMOKE_SECONDS)
+
+    def figures(self, *, thorough: bool) -> str:
+        """Return the tables of all arms that have been measured."""
+        pace = self._pace()
+        by_title = {arm.title: arm for arm in arms.figures(thorough=thorough)}
+        stores = {title: self._store(arm, pace) for title, arm in by_title.items()}
+        around = WARM_UP_SECONDS + _AROUND_SECONDS
+        runs = self._measure(
+            stores,
+            lambda title: self._arm(by_title[title], pace, self._seconds).stored(),
+            seconds=self._seconds + around,
+        )
+        found = _outcomes({by_title[title]: some for title, some in runs.items()})
+        return tables.all_of(self._card.title, found, self._seconds)
+
+    def group(self, *, quick: bool) -> str:
+        """Return the table of the group."""
+        pace, seconds = self._pace(), _GROUP_SECONDS[quick]
+        ways = {way.name: way for way in WAYS}
+        stores = {name: self._group_store(way, pace, seconds) for name, way in ways.items()}
+        runs = self._measure(
+            stores,
+            lambda name: self._way(ways[name], pace, seconds).stored(),
+            seconds=seconds * len(MEMBERS) + _AROUND_SECONDS,
+        )
+        found = {name: [GroupOutcome.of(one) for one in some] for name, some in runs.items()}
+        return tables.group_table(self._card.title, found, seconds)
+
+    def _measure(
+        self, stores: Mapping[str, Store], one: Callable[[str], Object], *, seconds: float
+    ) -> Mapping[str, Sequence[Object]]:
+        """Run what is missing as far as there is time, each for about so many seconds."""
+        interleaved = Interleaved(stores, repeats=self._repeats)
+        if self._anew:
+            interleaved.forget()
+        while missing := interleaved.missing():
+            left = len(missing) * seconds / 60
+            if monotonic() + seconds > self._deadline:
+                say(f"{len(missing)} runs are left for another time, about {left:.0f} minutes")
+                break
+            repeat, title = missing[0]
+            with step(f"{title}, repeat {repeat + 1}; {left:.0f} minutes to go"):
+                interleaved.keep(repeat, title, one(title))
+        return interleaved.runs()
+
+    def _arm(self, arm: Arm, pace: Pace, seconds: float) -> Outcome:
+        load = pace.load(arm.u) if arm.u is not None else 0.0
+        return unspoiled(
+            arm.title, lambda: run(self._card, self._python, arm, load=load, seconds=seconds)
+        )
+
+    def _way(self, way: Way, pace: Pace, seconds: float) -> GroupOutcome:
+        return unspoiled(
+            way.name,
+            lambda: run_group(self._card, self._python, way, pace=pace, seconds=seconds),
+        )
+
+    def _pace(self) -> Pace:
+        """Return the pace of the training, measured once."""
+        if self._known_pace is None:
+            store = Store(f"gpu-share pace {self._card.title}", self._card.model, _FRAME)
+            if self._anew:
+                store.forget()
+            if store.find("pace") is None:
+                store.put("pace", asdict(self._measured_pace(self._seconds)))
+            self._known_pace = Pace(**(store.find("pace") or {}))
+        return self._known_pace
+
+    def _measured_pace(self, seconds: float) -> Pace:
+        with step("how long a step takes without loading"):
+            unloaded = Arm(arms.EXCLUSIVE, None, low=True)
+            one = self._arm(unloaded, Pace(0.0, 0.0), seconds)
+        took = 1 / fmean(one.rates[arms.LOW])
+        return Pace(took, took * one.busy)
+
+    def _store(self, arm: Arm, pace: Pace) -> Store:
+        sources = _FRAME if arm.sharing is None else (*_FRAME, *_SHARING)
+        return self._named(arm.title, [repr(arm), repr(pace), repr(self._seconds)], sources)
+
+    def _group_store(self, way: Way, pace: Pace, seconds: float) -> Store:
+        sources = (*_FRAME, *_SHARING) if way.hooked else _FRAME
+        return self._named(f"group {way.name}", [repr(way), repr(pace), repr(seconds)], sources)
+
+    def _named(self, title: str, inputs: Sequence[str], sources: Sequence[Path]) -> Store:
+        name = f"gpu-share {self._card.title} {title}"
+        return Store(name, [*inputs, *self._card.model], sources)
+
+
+def _outcomes(found: Mapping[Arm, Sequence[Object]]) -> tables.Runs:
+    return {arm: [Outcome.of(one) for one in some] for arm, some in found.items()}

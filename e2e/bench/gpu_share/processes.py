@@ -1,0 +1,171 @@
+"""The jobs as processes: started, told to begin, and read."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from e2e.bench.gpu_share.cards import Busy, Card
+from e2e.bench.gpu_share.pythons import Python
+from e2e.bench.interleaved import SpoiledError
+from e2e.testbed import paths
+from kfext.hook import start
+
+_JOBS = paths.REPOSITORY / "e2e/jobs"
+SCRIPTS = ("share.py", "cpu_card.py", "gate_trace.py")
+_READY_SECONDS = 120.0
+_LOOK_SECONDS = 0.05
+_LAST_LINES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step of a training: when it ended, and its loss, as the bits of a number."""
+
+    at: float
+    loss: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hooking:
+    """What a hooked job gets: the folders of the hook and of its socket, and its priority.
+
+    `traced`: whether its gate is, see `gate_trace.py`.
+    """
+
+    hook: Path
+    doors: Path
+    high: bool
+    traced: bool = False
+
+
+class Job:
+    """A training that waits until `begin`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], name: str, folder: Path) -> None:
+        self.name = name
+        self._process = process
+        self._folder = folder
+
+    def begin(self) -> None:
+        """Have it train."""
+        (self._folder / f"{self.name}.go").touch()
+
+    def steps(self) -> list[Step]:
+        """Return the steps so far."""
+        found = (line.split() for line in self._said().splitlines() if line.startswith("step="))
+        pairs = (dict(word.partition("=")[::2] for word in words) for words in found)
+        return [Step(float(one["at"]), one["loss"]) for one in pairs if "at" in one]
+
+    def trace(self) -> list[str]:
+        """Return what `gate_trace.py` has written."""
+        path = self._folder / f"{self.name}.trace"
+        return path.read_text().splitlines() if path.exists() else []
+
+    async def ready(self) -> None:
+        """Return when it waits to begin. Raises SpoiledError if it fails."""
+        async with asyncio.timeout(_READY_SECONDS):
+            while "ready" not in self._said():
+                if self._process.poll() is not None:
+                    raise self._spoiled()
+                await asyncio.sleep(_LOOK_SECONDS)
+
+    def wait(self) -> None:
+        """Return when it has made all of its steps. Raises SpoiledError if it fails."""
+        if self._process.wait():
+            raise self._spoiled()
+
+    def cpu_wait(self) -> float:
+        """Return for how many seconds its threads were ready to run so far, and had no CPU."""
+        threads = Path(f"/proc/{self._process.pid}/task").glob("*/schedstat")
+        return sum(int(one.read_text().split()[1]) for one in threads) / 1e9
+
+    def kill(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.wait()
+
+    def _spoiled(self) -> SpoiledError:
+        errors = (self._folder / f"{self.name}.err").read_text().splitlines()
+        return SpoiledError(f"{self.name} ended: {' / '.join(errors[-_LAST_LINES:])}")
+
+    def _said(self) -> str:
+        text = (self._folder / f"{self.name}.out").read_text()
+        return text[: text.rfind("\n") + 1]
+
+
+class Bench:
+    """A card, and a folder for the jobs on it, for one run. `busy`: see `Busy`."""
+
+    def __init__(self, card: Card, python: Python, folder: Path, busy: Busy) -> None:
+        self.folder = folder
+        self.busy = busy
+        self._card = card
+        self._python = python
+        self._jobs: list[Job] = []
+
+    def start(
+        self, name: str, *, load: float, steps: int | None = None, hooking: Hooking | None = None
+    ) -> Job:
+        """Start a job with so many seconds of loading in each step; it waits to begin."""
+        inside = self._python.inside
+        scripts = inside(self.folder / "jobs")
+        driver = self._card.driver(hooked=hooking is not None)
+        arguments = ["--load-ms", f"{load * 1000:.3f}", "--go", inside(self.folder / f"{name}.go")]
+        arguments += [] if steps is None else ["--steps", str(steps)]
+        with (
+            (self.folder / f"{name}.out").open("w") as out,
+            (self.folder / f"{name}.err").open("w") as err,
+        ):
+            process = subprocess.Popen(
+                [
+                    *(*self._python.command, *driver),
+                    *(f"{scripts}/share.py", *self._card.model, *arguments),
+                ],
+                env=self._environment(name, scripts, hooking),
+                stdout=out,
+                stderr=err,
+            )
+        job = Job(process, name, self.folder)
+        self._jobs.append(job)
+        return job
+
+    def kill_all(self) -> None:
+        """End all jobs."""
+        for job in self._jobs:
+            job.kill()
+
+    def _environment(self, name: str, scripts: str, hooking: Hooking | None) -> Mapping[str, str]:
+        inside = self._python.inside
+        found = {**os.environ, "PYTHONPATH": scripts, "OMP_NUM_THREADS": "1"}
+        found |= self._card.environment(name, inside(self.folder))
+        if hooking is None:
+            return found
+        found["PYTHONPATH"] = f"{inside(hooking.hook)}:{scripts}"
+        found[start.PRIORITY] = start.HIGH if hooking.high else "low"
+        found[start.SOCKET] = f"{inside(hooking.doors)}/agent"
+        if hooking.traced:
+            found[start.DEVICE] = self._card.traced
+            found["GATE_TRACE"] = inside(self.folder / f"{name}.trace")
+        return found
+
+
+@contextmanager
+def bench(card: Card, python: Python) -> Iterator[Bench]:
+    """Have a card and a folder for one run; nothing of both remains."""
+    with TemporaryDirectory(prefix="kfext-", dir=python.temporary) as made:
+        folder = Path(made)
+        (folder / "jobs").mkdir()
+        for script in SCRIPTS:
+            shutil.copy(_JOBS / script, folder / "jobs")
+        with card.opened(folder) as busy:
+            one = Bench(card, python, folder, busy)
+            try:
+                yield one
+            finally:
+                one.kill_all()

@@ -1,0 +1,174 @@
+"""What the runs come to."""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from e2e.bench.gpu_share.arms import (
+    AGAIN,
+    EXCLUSIVE,
+    HIGH,
+    HOOKED,
+    LOADS,
+    LOW,
+    LOW_ALONE,
+    Arm,
+)
+from e2e.bench.gpu_share.estimates import Blocks, agreed, bound, mapped, ratio
+from e2e.bench.gpu_share.group import EXCLUSIVE as ONE_BY_ONE
+from e2e.bench.gpu_share.group import GroupOutcome
+from e2e.bench.gpu_share.run import Outcome
+from e2e.bench.report import quantile, spread, table
+from e2e.bench.targets import (
+    GROUP_COMPLETION,
+    GROUP_UTILISATION,
+    HIGH_LOSS,
+    HOOK_OVERHEAD,
+    LOW_EFFICIENCY,
+)
+
+Runs = Mapping[Arm, Sequence[Outcome]]
+"""The outcomes of each arm, by repeat."""
+
+
+def all_of(card: str, runs: Runs, seconds: float) -> str:
+    """Return all tables; `seconds`: of a window."""
+    found = [
+        shares_table(card, runs, u, seconds)
+        for u in LOADS
+        if {_exclusive(u), LOW_ALONE} <= runs.keys()
+    ]
+    if any(arm.name == HOOKED for arm in runs):
+        found.append(overhead_table(card, runs))
+    return "\n\n".join([*found, losses_table(card, runs)])
+
+
+def shares_table(card: str, runs: Runs, u: float, seconds: float) -> str:
+    """Return a row for each arm with a job of high priority of that u, but that alone."""
+    head = (
+        "arm", "high loses, %", "low share, %", "low share / bound", "preemption p50 ms", "p99 ms",
+        "longest micro-step ms", "card busy, %", "jobs wait for a CPU, %", "targets",
+    )  # fmt: skip
+    alone, low_alone = runs[_exclusive(u)], runs[LOW_ALONE]
+    high_busy, low_busy = (fmean(one.busy for one in some) for some in (alone, low_alone))
+    most = bound(high_busy, low_busy)
+    rows = []
+    for arm, some in runs.items():
+        if arm.u != u or arm.name in {EXCLUSIVE, HOOKED}:
+            continue
+        loss = mapped(ratio(_blocks(some, HIGH), _blocks(alone, HIGH)), lambda part: 1 - part)
+        cells = [arm.name, loss.percent(), *[""] * 5]
+        targets = ""
+        if arm.low:
+            share = ratio(_blocks(some, LOW), _blocks(low_alone, LOW))
+            efficiency = mapped(share, lambda part: part / most)
+            shown = f"{efficiency.value:.2f} ({efficiency.low:.2f} to {efficiency.high:.2f})"
+            cells[2:] = [share.percent(), shown, *_preemption(some), _micro_step(some)]
+            if arm.sharing is not None:
+                judged = HIGH_LOSS.judge(100 * loss.value), LOW_EFFICIENCY.judge(efficiency.value)
+                targets = "; ".join(judged)
+        busy = f"{100 * fmean(one.busy for one in some):.0f}"
+        rows.append((*cells, busy, _cpu_wait(some), targets))
+    repeats = min(len(some) for arm, some in runs.items() if arm.u == u)
+    title = (
+        f"{card}, u_h {high_busy:.2f}, u_l {low_busy:.2f}, bound {100 * most:.0f} %; repeats: "
+        f"{repeats} of {seconds:.0f} s; in brackets the interval of 95 %"
+    )
+    return table(title, head, rows)
+
+
+def overhead_table(card: str, runs: Runs) -> str:
+    """Return how much slower each job is alone with the hook, and what two runs without differ."""
+    rows = []
+    for job, alone in ((HIGH, _exclusive(LOADS[0])), (LOW, LOW_ALONE)):
+        for name in (HOOKED, AGAIN):
+            arm = next((one for one in runs if one.name == name and one.u == alone.u), None)
+            if arm is None or alone not in runs:
+                continue
+            slower = mapped(ratio(_blocks(runs[arm], job), _blocks(runs[alone], job)), _slower)
+            judged = HOOK_OVERHEAD[job].judge(100 * slower.value) if name == HOOKED else ""
+            waits = _cpu_wait(runs[arm])
+            rows.append((job, name, slower.percent(), waits, judged))
+    return table(
+        f"{card}: the hook of a job that is alone",
+        ("job", "", "slower, %", "jobs wait for a CPU, %", "target"),
+        rows,
+    )
+
+
+def losses_table(card: str, runs: Runs) -> str:
+    """Return whether the losses of each job are the same, bit by bit, in all arms."""
+    rows = []
+    for job in (HIGH, LOW):
+        found = [one.losses[job] for some in runs.values() for one in some if job in one.losses]
+        steps, same = agreed(found)
+        verdict = ("equal" if same else "DIFFERENT: MISS") if steps else "not measured"
+        rows.append((job, str(len(found)), str(steps), verdict))
+    head = ("job", "runs, with and without the hook", "steps compared, at most", "losses")
+    return table(f"{card}: the losses of all steps, bit by bit", head, rows)
+
+
+def group_table(card: str, runs: Mapping[str, Sequence[GroupOutcome]], seconds: float) -> str:
+    """Return a row for each way in which the six jobs got the card."""
+    head = (
+        "way", "last job ends s", "change", "mean job ends s", "change", "card busy, %",
+        "points more", "targets",
+    )  # fmt: skip
+    before = runs.get(ONE_BY_ONE.name, [])
+    rows = []
+    for name, some in runs.items():
+        last, mean = [one.makespan for one in some], [_mean(one) for one in some]
+        busy = [100 * one.busy for one in some]
+        changes = ["", "", "", ""]
+        if name != ONE_BY_ONE.name and before:
+            pairs = list(zip(some, before, strict=False))
+            sooner = fmean(100 * (one.makespan / old.makespan - 1) for one, old in pairs)
+            changed = fmean(100 * (_mean(one) / _mean(old) - 1) for one, old in pairs)
+            points = fmean(100 * (one.busy - old.busy) for one, old in pairs)
+            judged = GROUP_COMPLETION.judge(sooner), GROUP_UTILISATION.judge(points)
+            changes = [f"{sooner:+.0f} %", f"{changed:+.0f} %", f"{points:+.0f}", "; ".join(judged)]
+        rows.append(
+            (
+                name,
+                spread(last, digits=0),
+                changes[0],
+                spread(mean, digits=0),
+                changes[1],
+                spread(busy, digits=0),
+                *changes[2:],
+            )
+        )
+    repeats = min((len(some) for some in runs.values()), default=0)
+    jobs = f"six jobs of {seconds:.0f} s each, three of each priority"
+    return table(f"{card}: {jobs}, one card; repeats: {repeats}", head, rows)
+
+
+def _exclusive(u: float) -> Arm:
+    return Arm(EXCLUSIVE, u, low=False)
+
+
+def _blocks(runs: Sequence[Outcome], job: str) -> Blocks:
+    return [one.rates[job] for one in runs]
+
+
+def _slower(part: float) -> float:
+    return 1 / part - 1
+
+
+def _preemption(runs: Sequence[Outcome]) -> tuple[str, str]:
+    found = [1000 * seconds for one in runs for seconds in one.preempted]
+    if not found:
+        return "", ""
+    return f"{quantile(found, 0.5):.1f}", f"{quantile(found, 0.99):.1f}"
+
+
+def _micro_step(runs: Sequence[Outcome]) -> str:
+    found = [1000 * one.micro_step for one in runs if one.micro_step is not None]
+    return spread(found, digits=1) if found else ""
+
+
+def _cpu_wait(runs: Sequence[Outcome]) -> str:
+    return spread([100 * one.cpu_wait for one in runs], digits=0)
+
+
+def _mean(one: GroupOutcome) -> float:
+    return fmean(one.ended.values())

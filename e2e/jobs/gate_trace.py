@@ -1,0 +1,49 @@
+"""A card for the hook of a job of low priority, which writes down when the job used it.
+
+Loaded by `KFEXT_GPU_DEVICE=gate_trace:on_cuda` (or `:on_cpu_card`). The file `GATE_TRACE` gets a
+line `pass T` when the gate has let a micro-step begin, and a line `done T` when all has ended that
+the job had given to the card before it came to the gate; T is of CLOCK_MONOTONIC, in nanoseconds.
+"""
+
+import os
+import queue
+import threading
+from functools import wraps
+from importlib import import_module
+from time import monotonic_ns
+from typing import Any
+
+
+def on_cuda(torch: Any) -> Any:
+    """Return the GPU that PyTorch uses."""
+    return _traced(import_module("kfext_hook.device").Cuda(torch))
+
+
+def on_cpu_card(torch: Any) -> Any:
+    """Return the card that the CPU plays."""
+    return _traced(import_module("cpu_card").Card(torch))
+
+
+def _traced(device: Any) -> Any:
+    trace = os.open(os.environ["GATE_TRACE"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    markers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    gate = import_module("kfext_hook.gate").Gate
+    enter = gate.enter
+
+    def write(word: str) -> None:
+        os.write(trace, f"{word} {monotonic_ns()}\n".encode())
+
+    @wraps(enter)
+    def traced(self: Any) -> None:
+        markers.put(device.mark())
+        enter(self)
+        write("pass")
+
+    def wait() -> None:
+        while True:
+            markers.get().wait()
+            write("done")
+
+    gate.enter = traced
+    threading.Thread(target=wait, daemon=True).start()
+    return device

@@ -1,0 +1,406 @@
+"""The benchmark of GPU sharing: what is read of its jobs, what that comes to, and its runs."""
+
+import asyncio
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from e2e.bench import store
+from e2e.bench.gpu_share import arms, measure
+from e2e.bench.gpu_share.agent import Agent
+from e2e.bench.gpu_share.cards import CpuCard, Cuda
+from e2e.bench.gpu_share.estimates import agreed, bound, mapped, ratio
+from e2e.bench.gpu_share.group import EXCLUSIVE, MEMBERS, WAYS, GroupOutcome, Pace
+from e2e.bench.gpu_share.processes import Hooking, bench
+from e2e.bench.gpu_share.pythons import Python
+from e2e.bench.gpu_share.readings import EVERY, digests, latencies, rates, work
+from e2e.bench.gpu_share.run import Outcome
+from e2e.bench.gpu_share.tables import all_of, group_table, losses_table, shares_table
+from e2e.bench.interleaved import Interleaved, SpoiledError
+from e2e.testbed.preflight import Unavailable
+from kfext.agent.sharer import Terms
+from kfext.hook import words
+from tests.unit.agent.node import Job, until
+
+MS = 10**6
+
+
+def test_a_step_counts_in_each_second_for_the_part_in_which_it_ran() -> None:
+    ends = [0.0, 0.5, 1.0, 3.0, 3.5, 4.0]
+    assert rates(ends, 0.0, 4.0) == pytest.approx([2.0, 0.5, 0.5, 2.0])
+    assert rates(ends, 0.5, 2.7) == pytest.approx([1.25, 0.5])
+
+
+@given(
+    st.lists(st.floats(0.001, 0.9), min_size=30, max_size=60), st.floats(0, 1), st.integers(1, 5)
+)
+def test_no_step_is_counted_twice_and_none_is_lost(
+    took: list[float], began: float, seconds: int
+) -> None:
+    ends = [sum(took[:count]) for count in range(len(took))]
+    found = rates(ends, began, began + seconds)
+    within = sum(began < end <= began + seconds for end in ends)
+    assert len(found) == seconds
+    assert abs(sum(found) - within) <= 1 + 1e-6
+
+
+TRACES: dict[str, tuple[list[str], list[tuple[float, float]]]] = {
+    "the card is empty between two micro-steps": (
+        [f"done {10 * MS}", f"pass {20 * MS}", f"done {25 * MS}", f"pass {40 * MS}",
+         f"done {44 * MS}"],
+        [(0.020, 0.025), (0.040, 0.044)],
+    ),
+    "the next one is let through before the last is done": (
+        [f"done {1 * MS}", f"pass {2 * MS}", f"pass {3 * MS}", f"done {6 * MS}", f"done {9 * MS}"],
+        [(0.002, 0.009)],
+    ),
+    "what has not ended yet is left out": ([f"done {1 * MS}", f"pass {2 * MS}"], []),
+    "nothing": ([], []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("trace", "expected"), TRACES.values(), ids=TRACES.keys())
+def test_when_the_card_had_work_of_low(
+    trace: list[str], expected: list[tuple[float, float]]
+) -> None:
+    assert work(trace) == [pytest.approx(span) for span in expected]
+
+
+def test_high_waits_until_low_has_nothing_left_if_it_had_anything() -> None:
+    spans = [(1.0, 2.0), (3.0, 3.5)]
+    assert latencies([0.5, 1.0, 1.75, 2.0, 2.5, 3.4, 9.0], spans) == pytest.approx(
+        [0.0, 1.0, 0.25, 0.0, 0.0, 0.1, 0.0]
+    )
+    assert latencies([1.0], []) == [0.0]
+
+
+def test_losses_are_the_same_up_to_a_step_or_they_are_not() -> None:
+    losses = [float(number).hex() for number in range(3 * EVERY)]
+    other = [*losses[: 2 * EVERY], (-1.0).hex(), *losses[2 * EVERY + 1 :]]
+    longer, shorter = digests(losses), digests(losses[: EVERY + 1])
+    assert agreed([longer, shorter, longer]) == (3 * EVERY, True)
+    assert agreed([longer, shorter]) == (EVERY, True)
+    assert agreed([longer, digests(other)]) == (3 * EVERY, False)
+    assert agreed([longer]) == (0, True)
+
+
+def test_an_interval_has_the_ratio_in_it_and_grows_with_what_repeats_differ_by() -> None:
+    steady = ratio([[4.0] * 10, [4.0] * 10], [[5.0] * 10, [5.0] * 10])
+    assert (steady.value, steady.low, steady.high) == pytest.approx((0.8, 0.8, 0.8))
+    noisy = ratio([[3.0] * 10, [5.0] * 10], [[5.0] * 10, [5.0] * 10])
+    assert noisy.value == pytest.approx(0.8)
+    assert noisy.low < 0.7
+    assert noisy.high > 0.9
+    loss = mapped(noisy, lambda part: 1 - part)
+    assert loss.low < loss.value < loss.high
+    assert mapped(steady, lambda part: 1 - part).percent() == "20.0 (20.0 to 20.0)"
+
+
+@pytest.mark.parametrize(
+    ("high", "low", "expected"), [(0.8, 1.0, 0.2), (0.5, 0.5, 1.0), (0.2, 0.5, 1.0)]
+)
+def test_low_can_have_what_high_leaves_and_no_more_than_it_had_alone(
+    high: float, low: float, expected: float
+) -> None:
+    assert bound(high, low) == pytest.approx(expected)
+
+
+def test_every_arm_is_stored_under_a_name_of_its_own() -> None:
+    for thorough in (True, False):
+        found = arms.figures(thorough=thorough)
+        assert len({arm.title for arm in found}) == len({*found}) == len(found)
+    assert {*arms.figures(thorough=False)} < {*arms.figures(thorough=True)}
+    assert {*arms.smoke()} < {*arms.figures(thorough=True)}
+
+
+def test_one_arm_has_what_kfext_promises_by_default_and_others_have_nothing_but_the_gate() -> None:
+    default = Terms(high=False, share=0.3)
+    gated = {arm.name: arm for arm in arms.shared(0.5) if arm.sharing is not None}
+    for name, arm in gated.items():
+        assert arm.sharing is not None
+        assert (arm.sharing.terms(high=False) == default) == (name == arms.BUDGET)
+    micro_steps = [arm.sharing.micro_step for arm in gated.values() if arm.sharing]
+    assert micro_steps == [0.01, 0.005, 0.002, 0.005]
+
+
+def test_how_long_a_step_loads_data_for_the_card_to_be_busy_for_a_part_of_the_time() -> None:
+    pace = Pace(step=0.06, busy=0.05)
+    assert pace.load(0.5) == pytest.approx(0.04)
+    assert pace.load(0.9) == 0.0  # it has gaps of its own
+    assert pace.steps(0.5, 20.0) == 200
+    assert pace.steps(0.5, 0.0) == 1
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+def test_each_job_of_the_group_runs_once_and_one_of_high_priority_at_a_time(way: Any) -> None:
+    assert sorted(one.name for line in way.lines for one in line) == sorted(
+        one.name for one in MEMBERS
+    )
+    assert sum(any(one.high for one in line) for line in way.lines) == 1
+
+
+def outcome(
+    high: float | None, low: float | None, *, busy: float = 0.5, losses: str = "same"
+) -> Outcome:
+    made = {name: [rate] * 4 for name, rate in (("high", high), ("low", low)) if rate is not None}
+    preempted = [0.001, 0.004] if len(made) > 1 else []
+    return Outcome(made, busy, 0.1, preempted, {name: {str(EVERY): losses} for name in made}, None)
+
+
+ALONE = {
+    arms.LOW_ALONE: [outcome(None, 10.0, busy=1.0)] * 2,
+    arms.Arm(arms.EXCLUSIVE, 0.8, low=False): [outcome(5.0, None, busy=0.8)] * 2,
+}
+NATIVE, GATED = arms.shared(0.8)[0], arms.shared(0.8)[2]
+
+
+def cells(table: str) -> list[list[str]]:
+    rows = table.splitlines()[4:]
+    return [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
+
+
+def test_a_row_has_what_high_loses_and_what_low_gets_of_what_is_left() -> None:
+    runs = {**ALONE, NATIVE: [outcome(3.0, 4.0)] * 2, GATED: [outcome(4.95, 1.9)] * 2}
+    native, gated = cells(shares_table("card", runs, 0.8, 4.0))
+    assert native[1:4] == ["40.0 (40.0 to 40.0)", "40.0 (40.0 to 40.0)", "2.00 (2.00 to 2.00)"]
+    assert native[8] == "10 (10-10)"
+    assert native[9] == ""  # no target is for it
+    assert gated[1:6] == [
+        "1.0 (1.0 to 1.0)", "19.0 (19.0 to 19.0)", "0.95 (0.95 to 0.95)", "4.0", "4.0",
+    ]  # fmt: skip
+    assert gated[9] == "<= 2 %: PASS; >= 0.9: PASS"
+    runs[GATED] = [outcome(4.5, 1.0)] * 2
+    (_, missed) = cells(shares_table("card", runs, 0.8, 4.0))
+    assert missed[9] == "<= 2 %: MISS; >= 0.9: MISS"
+
+
+def test_tables_show_what_was_measured_so_far() -> None:
+    assert "not measured" in all_of("card", {}, 4.0)
+    assert "bound" not in all_of("card", {arms.LOW_ALONE: ALONE[arms.LOW_ALONE]}, 4.0)
+    runs = {**ALONE, arms.hooked_alone()[0]: [outcome(None, 9.9)]}
+    slower = next(row for row in cells(all_of("card", runs, 4.0)) if row[:1] == ["low"])
+    assert slower[2:] == ["1.0 (1.0 to 1.0)", "10 (10-10)", "< 2 %: PASS"]
+
+
+def test_a_loss_that_differs_in_any_run_is_shown() -> None:
+    same = {**ALONE, NATIVE: [outcome(3.0, 4.0)]}
+    assert [row[3] for row in cells(losses_table("card", same))] == ["equal", "equal"]
+    runs = {**ALONE, NATIVE: [outcome(3.0, 4.0, losses="other")]}
+    assert [row[3] for row in cells(losses_table("card", runs))] == ["DIFFERENT: MISS"] * 2
+
+
+def test_a_group_is_compared_with_one_job_at_a_time() -> None:
+    runs = {
+        EXCLUSIVE.name: [GroupOutcome({"a": 50.0, "b": 100.0}, 0.5)],
+        "both": [GroupOutcome({"a": 60.0, "b": 70.0}, 0.7)],
+    }
+    _, both = cells(group_table("card", runs, 20.0))
+    assert both[1:] == [
+        "70 (70-70)", "-30 %", "65 (65-65)", "-13 %", "70 (70-70)", "+20",
+        "<= -20 %: PASS; >= 10 points: PASS",
+    ]  # fmt: skip
+    assert group_table("card", {}, 20.0)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("KFEXT_CACHE", str(tmp_path))
+    monkeypatch.setattr(store, "kept", lambda: tmp_path / "kept")
+    return tmp_path
+
+
+def measurement(**changes: Any) -> measure.Measurement:
+    given: dict[str, Any] = {"seconds": 4.0, "repeats": 2, "minutes": 600.0, "anew": False}
+    return measure.Measurement(CpuCard(), Python(("none",)), **{**given, **changes})
+
+
+def test_what_is_stored_is_not_run_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[arms.Arm] = []
+
+    def run(_: Any, __: Any, arm: arms.Arm, *, load: float, seconds: float) -> Outcome:
+        ran.append(arm)
+        assert (load > 0) == (arm.u is not None)
+        return outcome(5.0 if arm.u else None, 10.0 if arm.low else None, busy=0.9)
+
+    monkeypatch.setattr(measure, "run", run)
+    measurement(minutes=0.0).figures(thorough=True)
+    assert ran == [arms.LOW_ALONE]  # how long a step takes, whatever time there is
+    ran.clear()
+    wanted = arms.figures(thorough=True)
+    shown = measurement().figures(thorough=True)
+    assert sorted(arm.title for arm in ran) == sorted(arm.title for arm in wanted * 2)
+    assert [arm.title for arm in ran[:17]] != [arm.title for arm in ran[17:]]
+    ran.clear()
+    assert measurement().figures(thorough=True) == shown
+    assert not ran
+    measurement(anew=True, repeats=1).figures(thorough=True)
+    assert len(ran) == 1 + len(wanted)
+
+
+def test_without_a_gpu_there_is_a_message_and_no_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with pytest.raises(Unavailable, match="nvidia-ml-py"):
+        Cuda()
+
+
+class FakeNvml:
+    """NVML of a machine with one GPU, or of one without a driver."""
+
+    class NVMLError(Exception):
+        """What NVML raises."""
+
+    def __init__(self, *, driver: bool) -> None:
+        self.driver = driver
+
+    def nvmlInit(self) -> None:
+        if not self.driver:
+            raise self.NVMLError("no driver")
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        return index
+
+    def nvmlDeviceGetName(self, handle: int) -> bytes:
+        return b"NVIDIA H200"
+
+    def nvmlDeviceGetUtilizationRates(self, handle: int) -> Any:
+        return type("Rates", (), {"gpu": 50})
+
+
+def test_how_busy_a_gpu_is_comes_from_its_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(driver=False))
+    with pytest.raises(Unavailable, match="--card cpu"):
+        Cuda()
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(driver=True))
+    card = Cuda()
+    assert card.title == "NVIDIA H200"
+
+    async def sampled() -> None:
+        with card.opened(tmp_path) as busy:
+            await until(lambda: busy() > 0)
+
+    asyncio.run(sampled())
+
+
+class NoCard(CpuCard):
+    """A card on which nothing runs."""
+
+    @contextmanager
+    def opened(self, folder: Path) -> Iterator[Any]:
+        yield lambda: 0.0
+
+
+def script(folder: Path, text: str) -> None:
+    (folder / "jobs/share.py").write_text(text)
+
+
+SHOWS = """
+import json, os, sys, time
+print("ready", flush=True)
+print(json.dumps(dict(os.environ)), flush=True)
+print("step=1 loss=0x1p+0 at=2.5")
+print("step=2 loss=0x1p-1 at=3.5\\nstep=3 loss=0x1p-2 at=4.", end="", flush=True)
+"""
+
+
+def test_a_job_is_read_up_to_its_last_whole_line() -> None:
+    with bench(NoCard(), Python((sys.executable,))) as place:
+        script(place.folder, SHOWS)
+        job = place.start("high", load=0.0, hooking=Hooking(Path("/h"), Path("/d"), high=True))
+        job.wait()
+        assert [(one.at, one.loss) for one in job.steps()] == [(2.5, "0x1p+0"), (3.5, "0x1p-1")]
+        assert job.trace() == []
+
+
+def test_how_long_a_job_has_waited_for_a_cpu_only_grows() -> None:
+    with bench(NoCard(), Python((sys.executable,))) as place:
+        script(place.folder, "while True: pass")
+        job = place.start("high", load=0.0)
+        first = job.cpu_wait()
+        assert 0 <= first <= job.cpu_wait()
+
+
+@pytest.mark.parametrize(
+    ("hooking", "expected"),
+    [
+        (None, {"PYTHONPATH": "{jobs}", "KFEXT_GPU_SOCKET": None}),
+        (
+            Hooking(Path("/h"), Path("/d"), high=True),
+            {"PYTHONPATH": "/h:{jobs}", "KFEXT_GPU_SOCKET": "/d/agent",
+             "KFEXT_GPU_PRIORITY": "high", "KFEXT_GPU_DEVICE": "cpu_card:Card"},
+        ),
+        (
+            Hooking(Path("/h"), Path("/d"), high=False),
+            {"KFEXT_GPU_PRIORITY": "low", "KFEXT_GPU_DEVICE": "cpu_card:Card"},
+        ),
+        (
+            Hooking(Path("/h"), Path("/d"), high=False, traced=True),
+            {"KFEXT_GPU_PRIORITY": "low", "KFEXT_GPU_DEVICE": "gate_trace:on_cpu_card"},
+        ),
+    ],
+    ids=["without the hook", "of high priority", "of low priority", "of low priority, traced"],
+)  # fmt: skip
+def test_what_a_job_finds_in_its_environment(
+    hooking: Hooking | None, expected: Mapping[str, str | None]
+) -> None:
+    with bench(NoCard(), Python((sys.executable,))) as place:
+        found = place._environment("job", "/jobs", hooking)
+        for name, value in expected.items():
+            assert found.get(name) == (value and value.format(jobs="/jobs"))
+
+
+def test_a_job_that_fails_spoils_the_run_and_says_why() -> None:
+    with bench(NoCard(), Python((sys.executable,))) as place:
+        script(place.folder, "raise ValueError('no memory left')")
+        job = place.start("low", load=0.0, hooking=Hooking(Path("/h"), Path("/d"), high=False))
+        with pytest.raises(SpoiledError, match=r"low ended: .*no memory left"):
+            asyncio.run(job.ready())
+        with pytest.raises(SpoiledError, match="no memory left"):
+            job.wait()
+
+
+async def test_the_agent_sees_when_high_becomes_busy_and_when_low_has_chosen_its_places(
+    tmp_path: Path,
+) -> None:
+    async with Agent(tmp_path, longest_micro_step=0.002).running() as agent:
+        for name in ("high", "low"):
+            agent.admit(name, arms.DEFAULT.terms(high=name == "high"))
+        high, low = (Job(f"{agent.door(name)}/agent", name) for name in ("high", "low"))
+        await until(lambda: low.led() and high.bells == 1)
+        assert low.orders.micro_step() == pytest.approx(0.002)
+        assert not agent.is_calibrated("low")
+        low.own.words[words.LONGEST_NS] = 3 * MS
+        low.own.words[words.HOOKED] = words.COARSE
+        assert agent.is_calibrated("low")
+        assert agent.longest_micro_step("low") == pytest.approx(0.003)
+        came = [5.0, 6.0]
+        for at in came:
+            high.own.words[words.BUSY] = 0
+            high.own.words[words.CHANGED] = int(at * 1e9)
+            high.own.words[words.BUSY] = 1
+            await until(lambda at=at: agent.became_busy[-1:] == [at])  # type: ignore[misc]
+        assert agent.became_busy == came
+        agent.dismiss("high")
+        await until(lambda: "high" not in {name for name, _ in agent._of_all()})
+
+
+def test_the_arms_are_interleaved_in_another_order_each_time(cache: Path) -> None:
+    one = measurement(repeats=4)
+    pace = Pace(0.06, 0.05)
+    stores = {arm.title: one._store(arm, pace) for arm in arms.figures(thorough=True)}
+    turns = Interleaved(stores, repeats=4).missing()
+    orders: Sequence[Sequence[str]] = [
+        [title for number, title in turns if number == repeat] for repeat in range(4)
+    ]
+    assert all(sorted(order) == sorted(stores) for order in orders)
+    assert all(first != second for first, second in pairwise(orders))
