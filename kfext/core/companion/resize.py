@@ -22,6 +22,9 @@ from kfext.core.companion.signals import JobSignal, Signals, use_of
 from kfext.core.companion.trial import measure_for
 from kfext.model.qos import QoS
 
+_Shares = Mapping[str, Mapping[str, int]]
+"""By node and uid, what each job would use if none was restricted; in millicores."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Change:
@@ -43,8 +46,9 @@ def _propose(signals: Signals) -> Advice:
     jobs = [job for job in willing if job not in spent]
     of = contests(jobs, signals)
     changes = _changes(jobs, of)
+    equal = {node: one.equal() for node, one in of.items()}
     found = [_left_alone(job, signals) for job in spent]
-    found += [_proposal(job, changes[job.uid], signals, of) for job in jobs]
+    found += [_proposal(job, changes[job.uid], signals, equal) for job in jobs]
     return Advice(tuple(one for one in found if one is not None), stood_down)
 
 
@@ -118,7 +122,7 @@ def _change(job: JobSignal, of: Contest, caps: Mapping[str, int]) -> _Change | N
 
 
 def _proposal(
-    job: JobSignal, changes: Sequence[_Change], signals: Signals, of: Mapping[str, Contest]
+    job: JobSignal, changes: Sequence[_Change], signals: Signals, equal: _Shares
 ) -> Proposal | None:
     winner = _winner(job, changes)
     if winner is None:
@@ -133,7 +137,7 @@ def _proposal(
         reason=_reason(job, changes),
         serves=job.uid if winner is None else winner.uid,
         measure=None if winner is None else measure_for(winner.rate),
-        expected=None if winner is None else _with_equal_shares(winner, of),
+        expected=None if winner is None else _with_equal_shares(winner, equal),
     )
 
 
@@ -149,12 +153,12 @@ def _winner(job: JobSignal, changes: Iterable[_Change]) -> JobSignal | None:
     return max(candidates, key=lambda other: (other.growth or 0.0, other.uid), default=None)
 
 
-def _with_equal_shares(job: JobSignal, of: Mapping[str, Contest]) -> float | None:
+def _with_equal_shares(job: JobSignal, equal: _Shares) -> float | None:
     """Return what a job would show by its measure if no job on its nodes was restricted."""
-    equal = sum(of[node].equal()[job.uid] for node in job.nodes)
+    share = sum(equal[node][job.uid] for node in job.nodes)
     if job.rate is None:
-        return float(equal)
-    return job.rate * equal / job.use if job.use else None
+        return float(share)
+    return job.rate * share / job.use if job.use else None
 
 
 def _sizes(job: JobSignal, change: _Change, signals: Signals) -> Iterable[Size]:
