@@ -150,7 +150,6 @@ class SharedCard:
 
     def _pages(self) -> list[int]:
         pages = [one.descriptor for one in self._high_processes()]
-        assert self._nobody.descriptor is not None
         return pages or [self._nobody.descriptor]
 
     def _greet(self, sharer: Sharer, process: Process) -> None:

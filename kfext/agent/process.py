@@ -1,6 +1,5 @@
 """A process that shares a card: its page, the page of its orders, and the connection to it."""
 
-import os
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
@@ -37,26 +36,31 @@ class Process:
     """One process of a sharer. `number` tells it from all others since the agent began.
 
     What its page holds was written by the user's code: any number may be there. Raises ValueError
-    for a descriptor that is no page of this layout. `descriptor` is that of its page, for others.
+    for a descriptor that is no page of this layout.
     """
 
     def __init__(self, number: int, peer: socket.socket, page: int) -> None:
         self.number = number
         self._peer = peer
         self._peer.setblocking(False)
-        self.descriptor = os.dup(page)
+        self._own = Page.of(page)
+        self._page = self._own.words
         try:
-            self._page = Page.of(page).words
             if self._page[words.LAYOUT] != words.VERSION:
                 raise ValueError(f"its page has the layout {self._page[words.LAYOUT]}")
             self._orders = Page.make()
         except (OSError, ValueError):
-            os.close(self.descriptor)
+            self._own.close()
             raise
         self._orders.words[words.LAYOUT] = words.VERSION
         # A process that an earlier agent has led must not take our first count for a ticket.
         self._tickets = self._page[words.TICKETS_SEEN]
         self._tallies: dict[int, Tally] = {}
+
+    @property
+    def descriptor(self) -> int:
+        """That of its page, for others."""
+        return self._own.descriptor
 
     def __getitem__(self, word: int) -> int:
         return self._page[word]
@@ -75,7 +79,6 @@ class Process:
 
     def send_orders(self) -> None:
         """Give the process the page that its orders are on."""
-        assert self._orders.descriptor is not None
         self._send({"orders": True}, [self._orders.descriptor])
 
     def send_highs(self, pages: Sequence[int], bell: socket.socket) -> None:
@@ -106,9 +109,8 @@ class Process:
     def close(self) -> None:
         """Close the connection and the pages. Nothing may use the process any more."""
         self._peer.close()
-        os.close(self.descriptor)
-        if self._orders.descriptor is not None:
-            os.close(self._orders.descriptor)
+        self._own.close()
+        self._orders.close()
 
     def _send(self, message: dict[str, Any], descriptors: list[int]) -> None:
         """Send without waiting. A process that does not read has to connect, and to begin, again.

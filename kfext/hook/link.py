@@ -98,5 +98,4 @@ class Link:
             tries += 1
 
     def _greet(self, agent: socket.socket) -> None:
-        assert self._own.descriptor is not None
         send(agent, {}, [self._own.descriptor])

@@ -40,7 +40,6 @@ class Notice:
         threading.Thread(target=self._run, args=(own,), name="kfext", daemon=True).start()
 
     def _run(self, own: Page) -> None:
-        assert own.descriptor is not None
         while True:
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as agent, suppress(OSError):
                 agent.connect(self._path)

@@ -7,7 +7,7 @@ from typing import Any
 
 from . import words
 from .link import close_all
-from .page import Page
+from .page import words_of
 from .pulse import PULSE_SECONDS
 
 PASS, INTRUDE, TICKET, WAIT = "pass", "intrude", "ticket", "wait"
@@ -40,11 +40,11 @@ class Orders:
             close_all(descriptors)
             raise ValueError(f"{len(descriptors)} descriptors instead of {wanted}")
         if message.get("orders"):
-            self.page = Page.of(descriptors[0]).words
+            self.page = words_of(descriptors[0])
             return
         if highs:
             self.bell = socket.socket(fileno=descriptors.pop())
-        self.highs = tuple(Page.of(one).words for one in descriptors)
+        self.highs = tuple(words_of(one) for one in descriptors)
 
     def led(self, now: int) -> bool:
         """Whether an agent lives."""

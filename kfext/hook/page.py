@@ -27,9 +27,12 @@ _MEMFD_CREATE = {"x86_64": 319, "aarch64": 279}
 
 
 class Page:
-    """One page, mapped. `words` are its words; storing one is a single store of 8 bytes."""
+    """One page, mapped. `words` are its words; storing one is a single store of 8 bytes.
 
-    def __init__(self, memory: mmap.mmap, descriptor: int | None = None) -> None:
+    `descriptor`: what others can map it by.
+    """
+
+    def __init__(self, memory: mmap.mmap, descriptor: int) -> None:
         self.words = memoryview(memory).cast("Q")
         self.descriptor = descriptor
 
@@ -48,19 +51,32 @@ class Page:
 
     @classmethod
     def of(cls, descriptor: int) -> Page:
-        """Return another process's page; its descriptor is closed.
+        """Return another process's page, with the descriptor that came for it.
 
-        Raises ValueError if the page could be cut off under this process, or has another size.
+        Raises ValueError if the page could be cut off under this process, or has another size; the
+        descriptor is closed then.
         """
         try:
             sealed = fcntl.fcntl(descriptor, _GET_SEALS)
             if sealed & _FIXED != _FIXED or os.fstat(descriptor).st_size != SIZE:
                 raise ValueError("its size is not sealed, or not that of a page")
-            return cls(mmap.mmap(descriptor, SIZE, prot=mmap.PROT_READ))
-        except OSError as error:
-            raise ValueError(f"it is no page: {error}") from error
-        finally:
+            return cls(mmap.mmap(descriptor, SIZE, prot=mmap.PROT_READ), descriptor)
+        except (OSError, ValueError) as error:
             os.close(descriptor)
+            raise ValueError(f"it is no page: {error}") from error
+
+    def close(self) -> None:
+        """Close the descriptor. The words stay mapped for as long as they are in use."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+def words_of(descriptor: int) -> memoryview:
+    """Return the words of another process's page; its descriptor is closed. Raises ValueError."""
+    page = Page.of(descriptor)
+    page.close()
+    return page.words
 
 
 def _memfd() -> int:

@@ -27,7 +27,6 @@ class Hooked:
         self.peer, self._agent = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.orders, self.bells = Orders(), list[socket.socket]()
         self.messages = 0
-        assert self.own.descriptor is not None
         page = socket.dup(self.own.descriptor)
         self.process = Process(next(_NUMBERS), self._agent, page)
 

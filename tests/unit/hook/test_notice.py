@@ -9,7 +9,7 @@ from kfext.hook import notice as module
 from kfext.hook import words
 from kfext.hook.link import receive
 from kfext.hook.notice import Notice
-from kfext.hook.page import Page
+from kfext.hook.page import words_of
 
 
 @pytest.fixture
@@ -31,9 +31,9 @@ def stated(agent: socket.socket) -> int:
         assert found is not None
         _, (page,) = found
         assert receive(peer) is None
-    words_of = Page.of(page).words
-    assert words_of[words.LAYOUT] == words.VERSION
-    return words_of[words.UNHOOKED]
+    its = words_of(page)
+    assert its[words.LAYOUT] == words.VERSION
+    return its[words.UNHOOKED]
 
 
 def test_the_first_reason_is_stated_again_and_again(agent: socket.socket, tmp_path: Path) -> None:

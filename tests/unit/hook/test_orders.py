@@ -83,19 +83,14 @@ def test_whether_a_micro_step_may_begin(case: Case) -> None:
     assert orders.word(NOW, intruded=case.intruded, tickets=case.tickets) == case.want
 
 
-def duplicate(page: Page) -> int:
-    assert page.descriptor is not None
-    return os.dup(page.descriptor)
-
-
 def test_pages_and_bell_are_taken_from_messages() -> None:
     orders, own, high = Orders(), Page.make(), Page.make()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     own.words[words.LEASE] = monotonic_ns() + SECOND
     high.words[words.BUSY], high.words[words.PULSE] = 1, monotonic_ns()
-    orders.take({"orders": True}, [duplicate(own)])
+    orders.take({"orders": True}, [os.dup(own.descriptor)])
     assert orders.led(monotonic_ns())
-    orders.take({"highs": 1}, [duplicate(high), ours.detach()])
+    orders.take({"highs": 1}, [os.dup(high.descriptor), ours.detach()])
     assert orders.busy(monotonic_ns())
     theirs.send(b"i")
     assert orders.bell is not None

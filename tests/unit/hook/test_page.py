@@ -8,11 +8,6 @@ import pytest
 from kfext.hook.page import SIZE, Page
 
 
-def descriptor_of(page: Page) -> int:
-    assert page.descriptor is not None
-    return page.descriptor
-
-
 def map_writable(descriptor: int) -> None:
     mmap.mmap(descriptor, SIZE)
 
@@ -55,14 +50,14 @@ ATTACKS: dict[str, Callable[[int], None]] = {
 def test_whoever_holds_the_descriptor_of_a_page_cannot(attack: Callable[[int], None]) -> None:
     page = Page.make()
     with pytest.raises(PermissionError):
-        attack(descriptor_of(page))
+        attack(page.descriptor)
     page.words[3] = 7
-    assert os.fstat(descriptor_of(page)).st_size == SIZE
+    assert os.fstat(page.descriptor).st_size == SIZE
 
 
 def test_a_reader_sees_what_the_owner_stores() -> None:
     page = Page.make()
-    reader = Page.of(os.dup(descriptor_of(page)))
+    reader = Page.of(os.dup(page.descriptor))
     page.words[5] = 2**64 - 1
     assert reader.words[5] == 2**64 - 1
     with pytest.raises(TypeError):
@@ -76,12 +71,12 @@ def test_a_python_that_was_built_with_an_old_glibc_makes_the_same_page(
     for name in ("F_ADD_SEALS", "F_GET_SEALS", "F_SEAL_SHRINK", "F_SEAL_GROW", "F_SEAL_SEAL"):
         monkeypatch.delattr(fcntl, name)
     page = Page.make()
-    assert not os.get_inheritable(descriptor_of(page))
+    assert not os.get_inheritable(page.descriptor)
     for attack in (map_writable, write, cut_off, make_longer):
         with pytest.raises(PermissionError):
-            attack(descriptor_of(page))
+            attack(page.descriptor)
     page.words[3] = 7
-    assert Page.of(os.dup(descriptor_of(page))).words[3] == 7
+    assert Page.of(os.dup(page.descriptor)).words[3] == 7
 
 
 def test_where_no_page_can_be_made_the_error_names_the_machine(

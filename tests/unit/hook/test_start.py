@@ -12,7 +12,7 @@ import pytest
 from kfext.agent.hook_files import lay_out
 from kfext.hook import words
 from kfext.hook.link import receive
-from kfext.hook.page import Page
+from kfext.hook.page import words_of
 
 _SHOWS = """
 import json, os, sys
@@ -167,7 +167,7 @@ def states(hook: Path, agent: Path, theirs: Path, code: str, *, priority: str = 
                 found = receive(peer)
                 assert found is not None
                 _, (page,) = found
-                reason = Page.of(page).words[words.UNHOOKED]
+                reason = words_of(page)[words.UNHOOKED]
                 assert receive(peer) is None, "it takes no place from a process with a hook"
             assert job.stdin is not None
             job.stdin.close()
