@@ -18,7 +18,8 @@ from .pulse import PULSE_SECONDS, show_life
 
 _NAP_SECONDS = 0.05
 """How often the orders are read while the gate is shut: they change without a wake."""
-_OUTSTANDING = 2
+OUTSTANDING = 2
+"""Micro-steps; what they cost the other job is in `kfext.core.gpu.neighbours`."""
 _TICKET_NS = 10**9
 """For how long a ticket lets the process work, if its optimizer makes no step before."""
 PACE = 0.2
@@ -63,7 +64,7 @@ class Gate:
         """Return when the next micro-step may begin; call it where one ends and another begins."""
         page = self._page
         self._outstanding.append(self._device.mark())
-        while len(self._outstanding) >= _OUTSTANDING:
+        while len(self._outstanding) >= OUTSTANDING:
             self._outstanding.popleft().wait()
         self._account(monotonic_ns())
         arrived = now = monotonic_ns()

@@ -12,6 +12,8 @@ from kfext.model.shared_gpu import EVICTED_AFTER
 
 LONGEST_MICRO_STEP = 0.005
 _SHORTEST_MICRO_STEP = 0.001
+OUTSTANDING = 2
+"""Micro-steps of a job of low priority that its gate leaves on the card at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +141,8 @@ class Neighbours:
         )
 
     def _micro_step(self) -> float:
-        """Return how long a micro-step may be: high loses half of one in each of its steps."""
+        """Return how long a micro-step may be: high can lose two of them in each of its steps."""
         step = self.meter.step_seconds
         if step is None:
             return self._longest
-        return min(self._longest, max(_SHORTEST_MICRO_STEP, self.meter.budget * step))
+        return min(self._longest, max(_SHORTEST_MICRO_STEP, self.meter.budget * step / OUTSTANDING))

@@ -18,10 +18,10 @@ _FREE = Ruling(shut=False, micro_step=LONGEST_MICRO_STEP)
 class Card:
     """A job of high priority whose steps need the card for `busy` of `period` s, and one of low.
 
-    A step's work comes in one piece, and the pauses differ. `looks`: whether low's gate looks at
-    the beacon; it is shut at the agent's word in any case, unless there is none (`gated`). `wants`:
-    whether low has work; `comes`: when the job of high priority does; `efficiency`: what is left of
-    the card while both use it.
+    A step's work comes in one piece, and the pauses differ; low has two micro-steps on the card at
+    a time. `looks`: whether low's gate looks at the beacon; it is shut at the agent's word in any
+    case, unless there is none (`gated`). `wants`: whether low has work; `comes`: when the job of
+    high priority does; `efficiency`: what is left of the card while both use it.
     """
 
     neighbours: Neighbours
@@ -61,7 +61,7 @@ class Card:
             self._rule()
             if self.now >= self.comes:
                 self._high_goes_on()
-            if self._low <= 0 and self.wants:
+            if self._low <= self.ruling.micro_step and self.wants:
                 self._begin()
             self._serve()
             self.now += _TICK
@@ -112,7 +112,7 @@ class Card:
             self.intruded += ruling.micro_step
         self._waits = False
         self.begun_while_busy += busy and not self._intruding
-        self._low = ruling.micro_step
+        self._low += ruling.micro_step
 
     def _serve(self) -> None:
         both = self._high > 0 and self._low > 0
