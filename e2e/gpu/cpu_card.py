@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 KERNEL = struct.Struct("=cdd")
 """From a client: b"k", the seconds that a kernel lasts, and when it was given to the card."""
@@ -28,7 +29,16 @@ kernels before it have ended, with the time of that."""
 LATE_SECONDS = 0.02
 """After that, what a gate of 5 ms had let through is over: two micro-steps, and some delay."""
 REPORT = b"r"
-"""From anybody: what it has counted, in JSON."""
+"""From anybody: what it has counted, in JSON; see `report`."""
+
+
+def report(path: str) -> dict[str, Any]:
+    """Return what the card under a path has counted, of itself and of its clients."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as card:
+        card.connect(path)
+        card.send(REPORT)
+        found: dict[str, Any] = json.loads(card.recv(2**16))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

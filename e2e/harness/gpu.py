@@ -3,14 +3,13 @@
 import json
 import os
 import signal
-import socket
 import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from e2e.gpu import cpu_inventory, node_cards
-from e2e.gpu.cpu_card import REPORT
+from e2e.gpu.cpu_card import report
 from e2e.harness.install import kubectl, wait_installed
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
@@ -113,10 +112,7 @@ def counted(node: Node, uuid: str) -> dict[str, Object]:
     """Return what a card has counted of each of its clients, by name."""
     folder = os.open(_kubelet_folder(node) / node_cards.CARDS.name, os.O_PATH)
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as card:
-            card.connect(f"/proc/self/fd/{folder}/{uuid}")  # the whole path may be too long
-            card.send(REPORT)
-            found = json.loads(card.recv(2**16))
+        found = report(f"/proc/self/fd/{folder}/{uuid}")  # the whole path may be too long
     finally:
         os.close(folder)
     return {client["name"]: client for client in found["clients"]}

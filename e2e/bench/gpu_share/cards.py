@@ -1,7 +1,5 @@
 """The cards on which sharing is measured: a GPU, and one that the CPU plays."""
 
-import json
-import socket
 import subprocess
 import sys
 import threading
@@ -13,7 +11,7 @@ from time import monotonic
 from typing import Protocol
 
 from e2e.bench.gpu_share.pythons import Python, of_training_image
-from e2e.gpu.cpu_card import REPORT
+from e2e.gpu.cpu_card import report
 from e2e.harness.wait import until
 from e2e.testbed import paths
 from e2e.testbed.preflight import Unavailable
@@ -89,11 +87,7 @@ class CpuCard:
 
 
 def _busy(path: Path) -> float:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as card:
-        card.connect(str(path))
-        card.send(REPORT)
-        clients = json.loads(card.recv(2**16))["clients"]
-    return float(sum(one["seconds"] for one in clients))
+    return float(sum(one["seconds"] for one in report(str(path))["clients"]))
 
 
 class Cuda:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from e2e.gpu.cpu_card import REPORT
+from e2e.gpu.cpu_card import report
 from kfext.model.gpu_slots import reservation_of, units_of
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 from tests.adapters.gpu.agent_process import CARD, NODE, PLUGINS, RESOURCES, TERMS
@@ -104,10 +103,7 @@ class FaultyNode:
 
     def counted(self, role: str, what: str = "kernels") -> int:
         """Return what the card has counted of all processes of a job."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as card:
-            card.connect(str(self._folder / "card"))
-            card.send(REPORT)
-            clients = json.loads(card.recv(2**16))["clients"]
+        clients = report(str(self._folder / "card"))["clients"]
         return sum(int(one[what]) for one in clients if one["name"] == role)
 
     async def goes_on(self, role: str, *, bursts: int = 10) -> None:
