@@ -13,8 +13,11 @@ from kfext.core.ledger.claims import part_claim, reserved_gpu
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.parts import capacity, has_priority, is_of_card
 from kfext.core.lifecycle.situation import CardPart, CardView
+from kfext.core.placement.limits import Limits, limits_of
+from kfext.core.settings.resolve import Settings
 from kfext.model.constraints import Toleration
 from kfext.model.gpu_slots import MOST_SLOTS, parts_in, resource_of
+from kfext.model.job_state import JobState
 from kfext.model.node import Node
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod
@@ -136,6 +139,11 @@ class Cards:
             shunned=shunned,
             parts=parts,
         )
+
+    def limits(self, settings: Settings, state: JobState, *, now: float) -> Limits:
+        """Return the limits within which a job with these settings is placed now."""
+        closed = self.of_jobs(state.apart)
+        return limits_of(settings, excluded=state.excluded_at(now), closed=closed)
 
     def of_jobs(self, uids: Iterable[str]) -> tuple[Place, ...]:
         """Return the slots in which some jobs have parts."""

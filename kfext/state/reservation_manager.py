@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Iterable
 
 from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
 from kfext.core.placement.gang import members_of
-from kfext.core.placement.limits import Limits, limits_of
+from kfext.core.placement.limits import Limits
 from kfext.core.queue.backfill import reserve
 from kfext.core.queue.no_fit import shape_of
 from kfext.core.queue.reservation import Reservation
@@ -116,7 +116,7 @@ class ReservationManager:
             self._known != self._versions()
             or holder is None
             or self.kept is None
-            or self._basis != self._basis_of(holder, self.kept, now=now)
+            or self._basis != self._basis_of(holder, self.kept, self._limits(holder, now=now))
         )
 
     def adopt(
@@ -130,7 +130,7 @@ class ReservationManager:
         holder = self.holder
         if holder is not None and not outdated:
             self._known = self._versions()
-            self._basis = self._basis_of(holder, reservation, now=now)
+            self._basis = self._basis_of(holder, reservation, self._limits(holder, now=now))
 
     def _begin_break(self, *, now: float) -> bool:
         self.on_break = True
@@ -162,9 +162,9 @@ class ReservationManager:
             self._nowhere.clear()
             self._basis = ()
         kept = self.kept if self.holds(tracked) else None
-        if kept is not None and self._basis == self._basis_of(tracked, kept, now=now):
+        limits = self._limits(tracked, now=now)
+        if kept is not None and self._basis == self._basis_of(tracked, kept, limits):
             return kept
-        limits = self._limits_of(tracked, now=now)
         shape = (shape_of(tracked.job), limits)
         if shape in self._nowhere:
             return None
@@ -174,7 +174,7 @@ class ReservationManager:
                 self._nowhere.clear()
             self._nowhere.add(shape)
         else:
-            self._basis = self._basis_of(tracked, found, now=now)
+            self._basis = self._basis_of(tracked, found, limits)
         return found
 
     def _found(self, tracked: TrackedJob, limits: Limits) -> Reservation | None:
@@ -201,16 +201,14 @@ class ReservationManager:
         return self._cluster.ledger.gains, self._cluster.ends_version
 
     def _basis_of(
-        self, tracked: TrackedJob, found: Reservation, *, now: float
+        self, tracked: TrackedJob, found: Reservation, limits: Limits
     ) -> tuple[object, ...]:
         """Return on what the reservation of a job depends beside what comes free.
 
         A job that starts on a card of which a part is kept takes the GPU that was kept for it.
         """
-        used = self._cluster.books.cards.on(found.nodes)
-        return tracked.job, self._limits_of(tracked, now=now), used
+        return tracked.job, limits, self._cluster.books.cards.on(found.nodes)
 
-    def _limits_of(self, tracked: TrackedJob, *, now: float) -> Limits:
-        settings, state = self._settings(tracked).settings, tracked.state
-        closed = self._cluster.books.cards.of_jobs(state.apart)
-        return limits_of(settings, excluded=state.excluded_at(now), closed=closed)
+    def _limits(self, tracked: TrackedJob, *, now: float) -> Limits:
+        settings = self._settings(tracked).settings
+        return self._cluster.books.cards.limits(settings, tracked.state, now=now)

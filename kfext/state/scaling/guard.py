@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from kfext import names
 from kfext.core.elastic import fewest_workers
-from kfext.core.placement.limits import limits_of
 from kfext.core.placement.slots import Places
 from kfext.core.queue import order
 from kfext.core.scale import parameters
@@ -64,7 +63,7 @@ class Guard:
         settings = self._settings_of(waiting)
         workers = fewest_workers(waiting.job, settings.elastic)
         givers = self._givers(waiting, candidates)
-        limits = limits_of(settings, excluded=waiting.state.excluded_at(now))
+        limits = self._room.limits(waiting, settings, now=now)
         basis = (waiting.job, workers, limits, self._room.version, tuple(givers))
         if not givers or basis == self._in_vain:
             return None

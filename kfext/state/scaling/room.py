@@ -10,7 +10,7 @@ from kfext.core.ledger.claims import plan_key, pod_key
 from kfext.core.ledger.ports import hosted, joins_block
 from kfext.core.network.eligibility import agents_alike
 from kfext.core.placement.gang import members_of, present
-from kfext.core.placement.limits import limits_of
+from kfext.core.placement.limits import Limits
 from kfext.core.placement.place import place
 from kfext.core.placement.slots import Places, slots_for
 from kfext.core.queue.quota import demand
@@ -36,6 +36,10 @@ class ScaleRoom:
         """A number that changes with whatever is claimed, or may be."""
         return self._cluster.ledger.version + self._cluster.ledger.gains
 
+    def limits(self, tracked: TrackedJob, settings: Settings, *, now: float) -> Limits:
+        """Return the limits within which a job is placed now."""
+        return self._cluster.books.cards.limits(settings, tracked.state, now=now)
+
     def waiting_fits(
         self,
         tracked: TrackedJob,
@@ -53,12 +57,11 @@ class ScaleRoom:
         kept = context.reservation.claims if context.reservation and context.ahead else ()
         members, ledger = members_of(with_workers(tracked.job, workers)), self._cluster.ledger
         ignoring = [*context.promised, *kept, *gone]
-        closed = self._cluster.books.cards.of_jobs(tracked.state.apart)
-        limits = limits_of(settings, excluded=tracked.state.excluded_at(now), closed=closed)
+        limits = self.limits(tracked, settings, now=now)
         found = place(members, ledger, limits, ignoring=ignoring)
         if isinstance(found, Verdict):
             return None
-        slots = slots_for(members, found, ledger, closed=closed, ignoring=ignoring)
+        slots = slots_for(members, found, ledger, closed=limits.closed, ignoring=ignoring)
         return None if slots is None else Places(found, slots)
 
     def freed(self, sizes: Mapping[str, int]) -> list[Hashable]:
@@ -103,7 +106,7 @@ class ScaleRoom:
         found = place(
             members,
             self._cluster.ledger,
-            limits_of(settings, excluded=tracked.state.excluded_at(now)),
+            self.limits(tracked, settings, now=now),
             bound={key: pod.home for key, pod in pods.items() if pod.home},
             ignoring=[*tracked.claimed, *self._queue.promises.of(one.uid)],
         )

@@ -8,7 +8,9 @@ from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.parts import taken_by
 from kfext.core.lifecycle.situation import CardPart, CardView
+from kfext.core.settings.resolve import Settings
 from kfext.model.gpu_share import GpuShare
+from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.shared_gpu import CardSharer, SharedGpu
@@ -87,6 +89,14 @@ def test_a_job_is_kept_from_those_beside_which_it_had_to_leave() -> None:
     reported(sharers=(CardSharer("uid-pod", evict=True),))(bed)
     assert bed.cards.view(PLAN, [POD], apart=()).rivals == ("uid-high",)
     assert bed.cards.view(None, [], apart=("uid-high", "gone")).shunned == (HERE,)
+
+
+def test_a_job_is_placed_on_other_nodes_and_slots_than_those_that_failed_it() -> None:
+    bed = Bed()
+    bed.cards.want("uid-high", {HERE: ()})
+    state = JobState(excluded={"m": 100.0, "n": 50.0}, apart=("uid-high",))
+    found = bed.cards.limits(Settings(), state, now=60.0)
+    assert (found.excluded, found.closed) == (("m",), (HERE,))
 
 
 def test_the_slots_in_which_jobs_have_parts_by_job_and_by_node() -> None:
