@@ -18,6 +18,9 @@ from kfext.core.admission.facts import Facts
 from kfext.kube.certs.authority import new_authority, new_leaf
 from kfext.webhook.app import make_app, make_runner
 from kfext.webhook.metrics import Metrics
+from tests.adapters.webhook import running
+
+webhook, namespaces = running.webhook, running.namespaces
 
 MANAGED = Facts(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
 

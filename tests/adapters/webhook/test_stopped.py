@@ -1,0 +1,68 @@
+"""What a true API server does while `kfext webhook` ends, and after it."""
+
+import itertools
+import signal
+from contextlib import nullcontext, suppress
+
+import pytest
+
+from e2e.testbed.api import ApiError
+from e2e.testbed.cluster import Testbed
+from kfext import names
+from tests.adapters.webhook.running import Webhook, create, create_pod, review, until
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def stopped(webhook: Webhook) -> Webhook:
+    webhook.process.send_signal(signal.SIGTERM)
+    return webhook
+
+
+def test_sigterm_makes_it_unready_then_ends_it_in_order(stopped: Webhook) -> None:
+    until(lambda: stopped.probe("/readyz")[0] in {503, 0}, what="not ready")
+    with suppress(OSError):  # it may have ended on a busy machine
+        assert review(stopped)["connection"] == "close"
+    assert stopped.process.wait(timeout=30) == 0, stopped.output.read_text()
+    assert "Traceback" not in stopped.output.read_text()
+
+
+def test_X1_without_a_webhook_jobs_start_as_on_plain_kubernetes(
+    testbed: Testbed, stopped: Webhook, namespaces: dict[str, str]
+) -> None:
+    stopped.process.wait(timeout=30)
+    made = create(testbed, namespaces["managed"], "unseen")
+    assert "annotations" not in made["metadata"]
+
+
+SHARE = {names.GPU_SHARE: "0.5"}
+WITHOUT_A_WEBHOOK = {
+    "a job with a share": ("managed", SHARE, False),
+    "a job with a share of one replica type": (
+        "managed",
+        {f"{names.GPU_SHARE}.worker": "0.5"},
+        False,
+    ),
+    "a job that was released": ("managed", {**SHARE, names.RELEASED: "true"}, True),
+    "a job with another setting of kfext": ("managed", {names.COLOCATION: "off"}, True),
+    "a job without annotations": ("managed", {}, True),
+    "a job with a share elsewhere": ("plain", SHARE, True),
+}
+
+
+@pytest.mark.parametrize("kind", ["job", "pod"])
+@pytest.mark.parametrize("case", WITHOUT_A_WEBHOOK.values(), ids=WITHOUT_A_WEBHOOK)
+def test_without_a_webhook_only_what_shares_a_gpu_is_refused(
+    testbed: Testbed,
+    stopped: Webhook,
+    namespaces: dict[str, str],
+    case: tuple[str, dict[str, str], bool],
+    kind: str,
+) -> None:
+    stopped.process.wait(timeout=30)
+    make = create if kind == "job" else create_pod
+    where, annotations, passes = case
+    refused = pytest.raises(ApiError, match=f'failed calling webhook "sharing-{kind}s')
+    with nullcontext() if passes else refused:
+        make(testbed, namespaces[where], f"{kind}-{next(_numbers)}", annotations=annotations)
