@@ -26,7 +26,7 @@ from e2e.testbed.progress import say, step
 NAME = "demo"
 PLAIN, MANAGED = "plain", "managed"
 _DEADLINE_SECONDS = 900
-_SCALES = "python -m pytest e2e/cases/real/test_scaling.py -k torchrun  # 15 minutes"
+_SCALES = ".venv/bin/python -m e2e.bench rescale --quick  # a quarter of an hour"
 
 
 @dataclass(frozen=True)

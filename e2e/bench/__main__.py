@@ -54,6 +54,8 @@ _SCALE: dict[str, Callable[..., str]] = {
 """Each on a cluster of its own; `scale` is all three."""
 _ALONE: dict[str, Callable[..., str]] = {"worst": worst.measure, "polling": polling.measure}
 """Each on a cluster of its own too."""
+_COMPANION = ("companion", "overhead", "rescale", "stream")
+"""All of them are the companion's; its name alone is all four."""
 
 
 @click.command(help=__doc__)
@@ -157,7 +159,8 @@ def main(
         "network": partial(network_bench.measure, links=link, repeats=1 if quick else repeats or 3),
         "peers": partial(peers.measure, quick=quick),
     }
-    for name in [name for name in real if what in ("all", name)]:
+    of_companion = _COMPANION if what == "companion" and not (part or calibrate) else ()
+    for name in [name for name in real if what in ("all", name) or name in of_companion]:
         run(name, real[name])
     print(conditions(" ".join(["python -m e2e.bench", *sys.argv[1:]])))
 

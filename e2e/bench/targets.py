@@ -87,6 +87,8 @@ CAPPED_SHARE = Target("<=", 5.0, "%")
 OVERHEAD = Target("<", 1.0, "%")
 """By how much longer training takes where its progress is read, or where it may be resized."""
 
+GUARD_ACTS = Target("<=", 35.0, "s")
+"""From the arrival of a gang until kfext takes workers for it: after 30 s, which it may wait."""
 GANG_BOUND = Target("<=", 15.0, "s")
 """From the end of the last pod that made room until the gang is bound."""
 LOST_STEPS = Target("==", 0.0)

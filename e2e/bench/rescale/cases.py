@@ -98,6 +98,7 @@ def gang(pace: Pace) -> Object:
 
 
 TORCH = Case("torchrun")
+AGAIN = Case("torchrun again (A/A)")
 TORCH_GRACE = Case("torchrun, grace 30 s", grace=DEFAULT_GRACE)
 OWN_SETTINGS = Case("torchrun, its own last call of 30 s", last_call=TORCHRUN_LAST_CALL)
 DEAF = Case("torchrun, saves only when it likes", listens=False)
@@ -108,5 +109,5 @@ UNDISTURBED = {
     "TFJob": Case("TFJob, undisturbed", kind="TFJob", disturbed=False),
 }
 """What the loss of the others is compared with, by kind."""
-CASES = (TORCH, TORCH_GRACE, OWN_SETTINGS, DEAF, TF, TF_GRACE, *UNDISTURBED.values())
+CASES = (TORCH, AGAIN, TORCH_GRACE, OWN_SETTINGS, DEAF, TF, TF_GRACE, *UNDISTURBED.values())
 QUICK_CASES = (TORCH, TF, *UNDISTURBED.values())

@@ -5,9 +5,18 @@ from statistics import median
 from typing import Any
 
 from e2e.bench.report import spread, table
-from e2e.bench.rescale.cases import CASES, DEAF, OWN_SETTINGS, TF, TF_GRACE, TORCH, UNDISTURBED
+from e2e.bench.rescale.cases import (
+    AGAIN,
+    CASES,
+    DEAF,
+    OWN_SETTINGS,
+    TF,
+    TF_GRACE,
+    TORCH,
+    UNDISTURBED,
+)
 from e2e.bench.rescale.parts import Rescale, Story
-from e2e.bench.targets import GANG_BOUND, LOSS_TOLERANCE, LOST_STEPS
+from e2e.bench.targets import GANG_BOUND, GUARD_ACTS, LOSS_TOLERANCE, LOST_STEPS
 
 Object = dict[str, Any]
 Runs = Mapping[str, Sequence[Object]]
@@ -24,11 +33,14 @@ _FIGURES: Mapping[str, Callable[[Rescale], float]] = {
     "a step usually": lambda one: one.usual,
 }
 _BOUGHT = (
-    ("last call of 5 s, not torchrun's 30 s", TORCH, OWN_SETTINGS, _STILL),
-    ("a checkpoint on request, not when the job likes", TORCH, DEAF, "checkpoint"),
-    ("a grace of 2 s, not 30 s", TF, TF_GRACE, "pods"),
+    ("last call of 5 s, not torchrun's 30 s", TORCH, OWN_SETTINGS, "in", _STILL),
+    ("a checkpoint on request, not when the job likes", TORCH, DEAF, "in", "checkpoint"),
+    ("a checkpoint on request, not when the job likes", TORCH, DEAF, "out", "checkpoint"),
+    ("a grace of 2 s, not 30 s", TF, TF_GRACE, "in", "pods"),
+    ("none (A/A)", TORCH, AGAIN, "in", _STILL),
+    ("none (A/A)", TORCH, AGAIN, "out", _STILL),
 )
-"""An improvement, the case with it and the one without, and the part of a shrink that it shortens.
+"""An improvement, the case with it and the one without, and the part of a rescale that it shortens.
 
 torchrun waits for its last call only while it has fewer than the most that it may have, and it ends
 by SIGTERM within any grace; a TFJob's Python is process 1 and takes all of it.
@@ -38,7 +50,7 @@ by SIGTERM within any grace; a TFJob's Python is process 1 and takes all of it.
 def guard_table(runs: Runs) -> str:
     """Return a row for each case: how long the gang waited, and for what."""
     head = (
-        "job", "gang comes to kfext acts s", "checkpoint s", "pods end s",
+        "job", "gang comes to kfext acts s", "target", "checkpoint s", "pods end s",
         "last one gone to gang bound s", "target", "gang comes to bound s", "repeats",
     )  # fmt: skip
     rows = []
@@ -48,8 +60,9 @@ def guard_table(runs: Runs) -> str:
         rows.append(
             (
                 name,
-                *(_spread(shrinks, _FIGURES[key]) for key in ("until kfext acts", "checkpoint")),
-                _spread(shrinks, _FIGURES["pods"]),
+                _spread(shrinks, _FIGURES["until kfext acts"]),
+                GUARD_ACTS.judge(median(one.idle for one in shrinks)),
+                *(_spread(shrinks, _FIGURES[key]) for key in ("checkpoint", "pods")),
                 spread(to_bind, digits=1),
                 GANG_BOUND.judge(median(to_bind)),
                 spread([_waited(one) for one in stories], digits=1),
@@ -63,7 +76,8 @@ def pause_table(runs: Runs) -> str:
     """Return two rows for each case: the parts of its change out and in, in seconds."""
     rows = []
     for name, stories in _stories(runs).items():
-        for way, of in (("in", [one.shrink for one in stories]), ("out", _growths(stories))):
+        for way in ("in", "out"):
+            of = _ways(stories, way)
             sizes = f"{way}, {of[0].before} to {of[0].after}"
             rows.append((name, sizes, *(_spread(of, figure) for figure in _FIGURES.values())))
     return table("The parts of a rescale, in seconds", ("job", "workers", *_FIGURES), rows)
@@ -100,21 +114,21 @@ def work_table(runs: Runs) -> str:
 
 
 def bought_table(runs: Runs) -> str:
-    """Return a row for each improvement: the part of a shrink that it shortens, in seconds.
+    """Return a row for each improvement: the part of a rescale that it shortens, in seconds.
 
     The last column has the median of the differences of pairs of one repeat.
     """
     stories, rows = _stories(runs), []
-    for title, one, other, part in _BOUGHT:
+    for title, one, other, way, part in _BOUGHT:
         if {one.title, other.title} <= stories.keys():
             ours, without = (
-                [_FIGURES[part](story.shrink) for story in stories[case.title]]
+                [_FIGURES[part](change) for change in _ways(stories[case.title], way)]
                 for case in (one, other)
             )
             saved = median(old - new for new, old in zip(ours, without, strict=False))
             figures = (spread(ours, digits=1), spread(without, digits=1), f"{saved:.1f}")
-            rows.append((title, part, *figures))
-    head = ("improvement", "part", "with it", "without it", "saved")
+            rows.append((title, way, part, *figures))
+    head = ("improvement", "workers", "part", "with it", "without it", "saved")
     return table("What improvements bought, in seconds", head, rows)
 
 
@@ -127,8 +141,8 @@ def _stories(runs: Runs) -> dict[str, list[Story]]:
     return {name: some for name, some in found.items() if some}
 
 
-def _growths(stories: Sequence[Story]) -> list[Rescale]:
-    return [one.growth for one in stories]
+def _ways(stories: Sequence[Story], way: str) -> list[Rescale]:
+    return [one.shrink if way == "in" else one.growth for one in stories]
 
 
 def _spread(changes: Sequence[Rescale], figure: Callable[[Rescale], float]) -> str:

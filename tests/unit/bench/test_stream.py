@@ -193,6 +193,8 @@ def test_the_best_and_the_worst_job_are_those_with_the_least_and_the_largest_med
     assert rows[1][2:] == [
         "job-0: -50.0 % (-50.0 to -40.0)",
         "job-1: -10.0 % (-10.0 to +0.0)",
+        "2",
+        "0",
     ]
     assert rows[1][1] == "-25.0 % (-30.0 to -25.0)"
 
