@@ -196,16 +196,18 @@ class Companion:
         """Yield the steps that restore what the user wrote, whatever else is under way."""
         for job in here.jobs:
             one = self._jobs.by_uid[job.uid]
+            pods, state = self._jobs.pods(one), one.tracked.state.cpu
+            one.see(pods)
             writing = one.operation is not None and one.operation.writing
             paused = self._operations.paused(one, now, restoring=True)
             if one.tracked.busy or writing or paused:
                 continue
-            state = one.tracked.state.cpu
             back = restoring(
                 job,
                 here,
-                pods=self._jobs.pods(one),
+                pods=pods,
                 state=state,
+                seen=one.seen,
                 chosen=one.chosen,
                 undo=one.undo,
             )

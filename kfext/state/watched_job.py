@@ -1,12 +1,13 @@
 """A job that opted in to a policy of the companion, as it is followed. Times are monotonic."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kfext.core.companion.budget import Budget
 from kfext.core.companion.history import History
 from kfext.core.companion.operation import Operation
+from kfext.core.companion.owned import last_written
 from kfext.core.companion.shown import Shown
 from kfext.core.companion.trial import Trial
 from kfext.core.companion.work import Work
@@ -62,7 +63,8 @@ class WatchedJob:
     `pause`: after a failure, None if nothing has failed since the last success.
     `refused`: why, until something succeeds. `undo`: the policy whose sizes were not all written
         or set, and why: they are to be restored.
-    `shown`: what its TrainingPlan shows.
+    `shown`: what its TrainingPlan shows. `seen`: by the uids of its pods, the last limits of ours
+        that they were seen to have.
     """
 
     tracked: TrackedJob
@@ -82,6 +84,16 @@ class WatchedJob:
     refused: Verdict | None = None
     undo: tuple[str, Verdict] | None = None
     shown: Shown | None = None
+    seen: dict[str, int] = field(default_factory=dict)
+
+    def see(self, pods: Iterable[Pod]) -> None:
+        """Take in which of its pods have had the last limit that was written for them."""
+        before, self.seen = self.seen, {}
+        for pod in pods:
+            last = last_written(pod, self.tracked.state.cpu)
+            now = pod.trainer.limit if pod.trainer else None
+            if last is not None and last in {now, before.get(pod.uid)}:
+                self.seen[pod.uid] = last
 
     def fail(self, now: float, *, lasting: bool, restoring: bool, changes: int) -> None:
         """Take in a failure; each in a row doubles the pause. A refusal for good stays one."""

@@ -28,6 +28,21 @@ def owner_of(pod: Pod, state: CpuState) -> Owner:
     return Owner.KFEXT if pod.trainer.limit in state.written.get(_name(pod), ()) else Owner.OTHER
 
 
+def changed_by_others(pod: Pod, state: CpuState, *, seen: int | None) -> bool:
+    """Return whether somebody else has changed the CPU of a pod since kfext wrote its limit.
+
+    `seen`: the limit that the pod was last seen to have when that was the last of ours, None if it
+    was never. Without it a limit of the user's could be there because ours never arrived.
+    """
+    asked, cpu = asked_of(pod, state), pod.trainer
+    if asked is None or cpu is None:
+        return False
+    written = state.written.get(_name(pod), ())
+    put_back = cpu.limit == asked.limit != seen == last_written(pod, state)
+    requests = {asked.request, *written}
+    return put_back or cpu.request not in requests or owner_of(pod, state) is Owner.OTHER
+
+
 def asked_of(pod: Pod, state: CpuState) -> AskedCpu | None:
     """Return the size that the user asked for; None while kfext has noted none for its type."""
     return state.asked.get(pod.replica.type) if pod.replica else None
@@ -52,6 +67,11 @@ def noted(state: CpuState, sizes: Iterable[tuple[Pod, CpuSize]], *, by: frozense
         known = dict.fromkeys((size.limit, *now, *written.get(_name(pod), ())))
         written[_name(pod)] = tuple(known)[:REMEMBERED]
     return replace(state, asked=asked, written=written, by=by)
+
+
+def last_written(pod: Pod, state: CpuState) -> int | None:
+    """Return the limit that kfext wrote last for a pod, or meant to; None if it never did."""
+    return next(iter(state.written.get(_name(pod), ())), None)
 
 
 def _name(pod: Pod) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kfext.core.companion.owned import Owner, owner_of
+from kfext.core.companion.owned import changed_by_others
 from kfext.core.companion.proposal import Proposal, give_back
 from kfext.core.companion.signals import JobSignal, Signals
 from kfext.model.cpu_state import CpuState
@@ -29,17 +29,21 @@ def restoring(
     *,
     pods: Sequence[Pod],
     state: CpuState,
+    seen: Mapping[str, int],
     chosen: Mapping[str, PolicyChoice],
     undo: tuple[str, Verdict] | None,
 ) -> Restoring | None:
     """Return what is to be restored of a job, None if nothing is.
 
-    `chosen`: the policies that the user and the administrator allow. `undo`: a policy whose sizes
-    were not all written or set, and why.
+    `seen`: by the uids of pods, the last limits of ours that they were seen to have. `chosen`: the
+    policies that the user and the administrator allow. `undo`: a policy whose sizes were not all
+    written or set, and why.
     """
-    changed = next((pod for pod in pods if owner_of(pod, state) is Owner.OTHER), None)
+    changed = next(
+        (pod for pod in pods if changed_by_others(pod, state, seen=seen.get(pod.uid))), None
+    )
     if changed is not None and chosen and not chosen.keys() <= state.rests.keys():
-        reason = f"somebody else changed the CPU limit of pod {changed.name}: that is the new wish"
+        reason = f"somebody else changed the CPU of pod {changed.name}: that is the new wish"
         return _back(job, signals, reason, rests=dict.fromkeys(chosen, reason))
     if undo is not None:
         policy, why = undo

@@ -23,10 +23,12 @@ FORBIDDEN = 'cannot patch resource "pods/resize" in API group ""'
 BEYOND = "maximum cpu usage per Container is 1, but limit is 1400m"
 
 
-def contended(policy: TrainingPolicy | None = None, *, resize: str = "cpu") -> TrainingNode:
-    """Two jobs that have converged long since, and one that begins to grow."""
+def contended(
+    policy: TrainingPolicy | None = None, *, resize: str = "cpu", limit: int | None = None
+) -> TrainingNode:
+    """Two jobs that have converged long since, the first with a limit, and one that grows."""
     bed = TrainingNode(policy)
-    bed.submit("old", converges=2.0, resize=resize)
+    bed.submit("old", converges=2.0, resize=resize, limit=limit)
     bed.submit("older", converges=2.0, resize=resize)
     bed.run(1500)
     bed.submit("new", converges=400.0, resize=resize)
@@ -245,6 +247,15 @@ def test_a_size_that_somebody_else_wrote_stays_and_the_job_is_left_alone() -> No
     assert bed.limit("old") == 777
     assert reason(bed, "old") == names.REASON_RESTS
     assert [name for name, step in bed.written if name == "old" and step.sizes] == ["old"]
+
+
+def test_somebody_else_who_puts_the_users_limit_back_is_not_overruled() -> None:
+    bed = contended(limit=1300).run(120)
+    assert bed.limit("old") == SIZE // 4
+    bed.size_by_hand("old", 1300)
+    bed.run(300)
+    assert bed.limit("old") == 1300
+    assert reason(bed, "old") == names.REASON_RESTS
 
 
 def test_a_pod_that_is_made_anew_after_off_and_on_is_no_hand_of_others() -> None:

@@ -11,7 +11,7 @@ from kfext.model.cpu_state import AskedCpu, CpuState
 from kfext.model.policy import Mode, PolicyChoice
 from kfext.model.verdict import Verdict
 from tests.unit.core.companion.jobs import job, pod, signals
-from tests.unit.core.companion.pods import running
+from tests.unit.core.companion.pods import REQUEST, running
 
 ACTS, SHOWS = PolicyChoice(Mode.ACT), PolicyChoice(Mode.OBSERVE)
 INFEASIBLE, DEFERRED = Verdict("Infeasible", "too much"), Verdict("Deferred", "no room")
@@ -31,6 +31,8 @@ def state(**fields: Any) -> CpuState:
 def found(
     *,
     limit: int | None = 350,
+    request: int = REQUEST,
+    seen: int | None = None,
     noted: CpuState | None = None,
     chosen: Mapping[str, PolicyChoice] | None = None,
     undo: tuple[str, Verdict] | None = None,
@@ -44,8 +46,9 @@ def found(
     return restoring(
         of,
         signals(of),
-        pods=[running(0, limit)],
+        pods=[running(0, limit, request=request)],
         state=noted,
+        seen={} if seen is None else {"worker-0": seen},
         chosen=chosen,
         undo=undo,
     )
@@ -92,12 +95,27 @@ def test_what_a_kubelet_can_never_set_makes_the_policy_rest() -> None:
     assert back.proposal.rests
 
 
-def test_after_a_hand_of_others_every_policy_rests_and_that_pod_is_left_as_it_is() -> None:
-    back = found(limit=777)
+HANDS: dict[str, tuple[dict[str, Any], int | None]] = {
+    "another limit": ({"limit": 777}, None),
+    "the user's limit in place of ours": ({"limit": 1000, "seen": 350}, None),
+    "another request": ({"request": 300}, 1000),
+}
+
+
+@pytest.mark.parametrize(("case", "restored"), HANDS.values(), ids=HANDS)
+def test_after_a_hand_of_others_every_policy_rests_and_a_limit_of_theirs_stays(
+    case: dict[str, Any], restored: int | None
+) -> None:
+    back = found(**case)
     assert back is not None
     assert set(back.rests) == {"resize", "shift"}
-    assert back.proposal.stages == ()
+    assert back.proposal.stages == (((Size("worker-0", restored),),) if restored else ())
     assert "is the new wish" in back.proposal.reason
+
+
+def test_a_limit_of_the_users_that_ours_never_replaced_is_of_no_other_hand() -> None:
+    assert found(limit=1000) is None
+    assert found(limit=1000, seen=350, noted=state(written={"worker-0": (1000, 350)})) is None
 
 
 @pytest.mark.parametrize(
