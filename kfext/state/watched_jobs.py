@@ -39,6 +39,7 @@ class WatchedJobs:
         self._settings_of = settings_of
         self._paused = paused
         self._news: dict[str, TrackedJob] = {}
+        self._left: set[str] = set()
         self._beside: dict[str, frozenset[str]] = {}
 
     def pods(self, one: WatchedJob) -> tuple[Pod, ...]:
@@ -53,8 +54,10 @@ class WatchedJobs:
             ended = job.finished or job.suspend or job.deleting
             if not ended and (tracked.state.cpu != CpuState() or self._policies(tracked)):
                 self.by_uid[uid] = before.get(uid) or watch(tracked, now)
-        for uid in (before.keys() - self.by_uid.keys()) & self._cluster.jobs.keys():
-            self._news[uid] = before[uid].tracked
+        left = {uid for uid, one in self._cluster.jobs.items() if not one.busy} - self.by_uid.keys()
+        # Of one that is left alone an earlier controller may have shown something.
+        self._news |= {uid: self._cluster.jobs[uid] for uid in left - self._left}
+        self._left = left
 
     def signals(self, now: float) -> tuple[Signals, set[str]]:
         """Return the signals of all watched jobs that run, and those with a window that ended."""

@@ -233,6 +233,21 @@ def test_a_namespace_that_is_opted_out_gets_everything_back() -> None:
     assert limits(bed) == {SIZE}
 
 
+@pytest.mark.parametrize("how", ["it ends", "it opts out, and its limits are put back"])
+def test_what_is_shown_of_a_job_that_is_left_alone_while_no_controller_runs_goes(how: str) -> None:
+    bed = squeezed()
+    made = bed.trainings["old"].made
+    if how == "it ends":
+        made.condition("Succeeded")
+    else:
+        made.annotated(names.RESIZE, "off").annotated(names.STATE, "{}")
+        bed.size_by_hand("old", SIZE)
+    bed.shown.clear()
+    bed.restart()
+    bed.run(60)
+    assert bed.shown["old"] is None
+
+
 def test_a_policy_that_is_switched_off_gives_back_although_another_may_act() -> None:
     bed = squeezed()
     bed.planner.settings.observe_policy(policy(resize=Mode.OFF))
