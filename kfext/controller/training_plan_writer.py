@@ -1,6 +1,7 @@
 """Keep one TrainingPlan per job for people to read. It is derived, so losing one loses nothing."""
 
 import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -33,6 +34,8 @@ _log = structlog.get_logger(__name__)
 _CALM_SECONDS = 1.0
 """Pause between two writes of one TrainingPlan, so that it does not count a gang's pods one by one.
 """
+_SAME_SECONDS = 10.0
+"""Pause before a write that only updates numbers and messages."""
 _LONGEST_PAUSE_SECONDS = 300.0
 """The longest pause after a write that was refused; each in a row doubles it."""
 _WORKERS = 16
@@ -61,6 +64,8 @@ class TrainingPlanWriter:
         self._refreshes: asyncio.Queue[str] = asyncio.Queue()
         self._queued: dict[str, asyncio.Queue[str]] = {}
         self._failures: Counter[str] = Counter()
+        self._tried_at: dict[str, float] = {}
+        self._waiting: dict[str, asyncio.TimerHandle] = {}
 
     def observe(self, old: WrittenTrainingPlan | None, new: WrittenTrainingPlan | None) -> None:
         """Take in the present version of a TrainingPlan; a deleted one is created again."""
@@ -115,8 +120,10 @@ class TrainingPlanWriter:
 
     def forget(self, uid: str) -> None:
         """Take in that a job is gone: its TrainingPlan goes with it."""
-        for memory in (self._wanted, self._written, self._failures):
+        for memory in (self._wanted, self._written, self._failures, self._tried_at):
             memory.pop(uid, None)
+        if uid in self._waiting:
+            self._waiting.pop(uid).cancel()
         self._conditions.forget(uid)
 
     async def run(self) -> None:
@@ -135,10 +142,22 @@ class TrainingPlanWriter:
         if uid not in self._wanted:
             return
         _, status = self._wanted[uid]
-        queue = self._refreshes if same_but_texts(status, self._written.get(uid)) else self._news
+        queue = self._news
+        if same_but_texts(status, self._written.get(uid)):
+            queue = self._refreshes
+            wait = self._tried_at.get(uid, -math.inf) + _SAME_SECONDS - time.monotonic()
+            if wait > 0:
+                if uid not in self._waiting:
+                    loop = asyncio.get_running_loop()
+                    self._waiting[uid] = loop.call_later(wait, self._waited, uid)
+                return
         if self._queued.get(uid) not in {self._news, queue}:
             self._queued[uid] = queue
             queue.put_nowait(uid)
+
+    def _waited(self, uid: str) -> None:
+        self._waiting.pop(uid)
+        self._want(*self._wanted[uid])
 
     async def _work(self, queue: asyncio.Queue[str], *, pause: float) -> None:
         loop = asyncio.get_running_loop()
@@ -146,6 +165,7 @@ class TrainingPlanWriter:
             uid = await queue.get()
             job, status = self._wanted.get(uid, (None, None))
             if job is not None and status is not None and self._written.get(uid) != status:
+                self._tried_at[uid] = time.monotonic()
                 await self._attempt(job, status)
             # Until then the job counts as queued, so that changes in the meantime wait too.
             loop.call_later(self._calm_seconds(uid), self._calm_again, uid)
@@ -177,9 +197,8 @@ class TrainingPlanWriter:
 
     def _calm_again(self, uid: str) -> None:
         self._queued.pop(uid, None)
-        job, status = self._wanted.get(uid, (None, None))
-        if job is not None and self._written.get(uid) != status:
-            self._enqueue(uid)
+        if uid in self._wanted:
+            self._want(*self._wanted[uid])
 
     async def _write(self, job: TrainingJob, status: TrainingPlanStatus) -> bool:
         """Write a status; return False if the TrainingPlan is of an earlier job of that name."""

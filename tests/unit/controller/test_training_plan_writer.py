@@ -72,6 +72,7 @@ class FakeApi:
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     monkeypatch.setattr(module, "_CALM_SECONDS", 0.001)
+    monkeypatch.setattr(module, "_SAME_SECONDS", 0.001)
     return FakeApi()
 
 
@@ -302,6 +303,34 @@ async def test_progress_is_written_again_only_if_a_person_would_see_it(
         await run(made)
     assert api.patches == writes
     assert api.plans["pytorchjob-train"]["status"]["progress"]["step"] >= 1000
+
+
+@pytest.mark.parametrize(
+    ("then", "steps"), [(RUNS, [100]), (SPOILT, [100, 500])], ids=["alone", "beside other news"]
+)
+async def test_progress_waits_after_a_write_but_not_when_there_is_other_news(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch, then: TrainingPlanStatus, steps: list[int]
+) -> None:
+    monkeypatch.setattr(module, "_SAME_SECONDS", 1000.0)
+    made = plan_writer(api)
+    made.show(JOB, RUNS)
+    for step in range(1, 6):
+        made.show_progress(JOB, progress(100 * step))
+        await run(made)
+    made.show(JOB, then)
+    await run(made)
+    assert api.patches == len(steps)
+    assert api.plans["pytorchjob-train"]["status"]["progress"]["step"] == steps[-1]
+
+
+async def test_progress_that_had_to_wait_is_written_by_itself(api: FakeApi) -> None:
+    made = plan_writer(api)
+    made.show(JOB, RUNS)
+    for step in range(1, 6):
+        made.show_progress(JOB, progress(100 * step))
+        await run(made, 0.01)
+    await run(made, 0.5)
+    assert api.plans["pytorchjob-train"]["status"]["progress"]["step"] == 500
 
 
 async def test_progress_outlives_a_restart_of_the_controller(api: FakeApi) -> None:
