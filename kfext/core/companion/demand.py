@@ -11,8 +11,6 @@ LEAST_LIMIT = 50
 
 _STOPPED = 0.95
 """The share of its limit from which on a pod counts as stopped by it."""
-_OFTEN = 0.1
-"""The share of throttled periods from which on it counts as stopped, although its mean is lower."""
 _CONTENT = 0.5
 """The share of its part of a full node below which a pod wants no more."""
 
@@ -21,7 +19,7 @@ def is_stopped(pod: PodSignal) -> bool:
     """Return whether its limit keeps a pod from using more."""
     if pod.limit is None or pod.use is None:
         return False
-    return pod.use >= _STOPPED * pod.limit or (pod.throttled or 0.0) >= _OFTEN
+    return pod.use >= _STOPPED * pod.limit
 
 
 def wanted(pod: PodSignal, *, most: int, full: bool, part: float) -> int:

@@ -17,7 +17,6 @@ class PodSignal:
     `component`: its replica type, e.g. worker.
     `limit`: its limit now. `user_limit`: the one that the user wrote. None: nothing limits it.
     `use`: the mean over the last interval, None while that is not known.
-    `throttled`: the share of CFS periods in which the limit stopped it, None if not known.
     """
 
     uid: str
@@ -27,7 +26,6 @@ class PodSignal:
     limit: int | None = None
     user_limit: int | None = None
     use: int | None = None
-    throttled: float | None = None
     qos: QoS = QoS.BURSTABLE
 
 

@@ -23,6 +23,7 @@ from kfext.state.planner import Planner
 from tests.builders import job, pod
 
 PATH = "/api/v1/namespaces/team/pods/train-worker-0/log"
+PAUSE, HOUR = module._PAUSE_SECONDS, 3600.0
 LINES = b"2026-11-22T10:00:00.1Z step 1/10 loss 0.9\n2026-11-22T10:00:01.1Z step 2/10 loss 0.8\n"
 
 
@@ -183,6 +184,18 @@ async def test_so_many_logs_are_read_at_once_and_no_more(bed: Bed) -> None:
     bed.at += 1000
     await bed.until(lambda: len(set(bed.shown)) == 40 - MOST_AT_ONCE)
     assert bed.kubelet.most_at_once == MOST_AT_ONCE
+
+
+async def test_no_more_than_twenty_logs_are_begun_in_a_second(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PAUSE_SECONDS", HOUR)
+    for number in range(40):
+        bed.runs(f"job-{number}")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await bed.until(lambda: False)
+    assert len(bed.kubelet.paths) == 20 * PAUSE
 
 
 async def test_the_log_of_a_pod_that_was_replaced_is_read_from_its_start(bed: Bed) -> None:

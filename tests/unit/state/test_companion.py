@@ -1,5 +1,6 @@
 """The companion drives resize on a node of trainings: what is written, restored and shown."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -321,16 +322,28 @@ def test_a_size_that_was_noted_and_never_written_is_no_hand_of_others() -> None:
     assert reason(bed, "old") != names.REASON_RESTS
 
 
-def test_F6_what_the_api_server_refuses_is_not_tried_again_before_a_quota_changes() -> None:
+def loosen_a_quota(bed: TrainingNode) -> None:
+    quotas, quota = bed.planner.queue.quotas, Quota("team", "q")
+    quotas.observe_quota(None, quota)
+    quotas.observe_quota(quota, replace(quota, hard={"cpu": 1}))
+
+
+def remove_a_limit_range(bed: TrainingNode) -> None:
+    bed.planner.queue.quotas.observe_limit_range("team", None)
+
+
+@pytest.mark.parametrize("change", [loosen_a_quota, remove_a_limit_range])
+def test_F6_what_the_api_server_refuses_is_not_tried_again_before_what_refused_it_changes(
+    change: Callable[[TrainingNode], None],
+) -> None:
     bed = contended()
+    bed.planner.queue.quotas.observe_limit_range(None, "team")
     tried: list[object] = []
     bed.answer = lambda step: tried.append(step) or BEYOND  # type: ignore[func-returns-value]
     bed.run(1200)
     assert len(tried) == 2
     assert reason(bed, "old") == names.REASON_RESIZE_REFUSED
-    quotas, quota = bed.planner.queue.quotas, Quota("team", "q")
-    quotas.observe_quota(None, quota)
-    quotas.observe_quota(quota, replace(quota, hard={"cpu": 1}))
+    change(bed)
     bed.answer = lambda step: ""
     assert limits(bed.run(120)) == {SIZE // 4}
     assert reason(bed, "old") == names.REASON_CPU_MOVED

@@ -12,8 +12,6 @@ from tests.unit.core.companion.jobs import pod
 STOPPED: dict[str, tuple[dict[str, Any], bool]] = {
     "at its limit": ({"limit": 100, "use": 95}, True),
     "below its limit": ({"limit": 100, "use": 94}, False),
-    "throttled in bursts": ({"limit": 100, "use": 30, "throttled": 0.1}, True),
-    "hardly throttled": ({"limit": 100, "use": 30, "throttled": 0.09}, False),
     "without a limit": ({"use": 1400}, False),
     "its use is not known": ({"limit": 100}, False),
 }

@@ -91,12 +91,12 @@ def test_C5_a_pod_keeps_what_it_uses_and_a_headroom() -> None:
 
 
 def test_C5_of_busy_pods_each_has_the_share_of_its_use() -> None:
-    pods = (ps(400, 300, throttled=0.5), worker(400, 900), worker(400, 300, 1, throttled=0.5))
+    pods = (ps(400, 400), worker(400, 800), worker(400, 400, 1))
     (found,) = advice(*pods).proposals
     assert {size.pod: size.limit for stage in found.stages for size in stage} == {
-        "ps-0": 240,
-        "worker-0": 720,
-        "worker-1": 240,
+        "ps-0": 300,
+        "worker-0": 600,
+        "worker-1": 300,
     }
 
 
@@ -154,7 +154,6 @@ def jobs(draw: st.DrawFn) -> JobSignal:
                 user_limit=limit,
                 request=limit if qos is QoS.GUARANTEED else draw(st.integers(0, limit - 1)),
                 use=draw(st.integers(0, limit)),
-                throttled=draw(st.one_of(st.none(), st.floats(0, 1))),
             )
         )
     return of(*pods)
