@@ -58,7 +58,8 @@ def reference(job: TrainingJob) -> Reference:
 class StepExecutor:
     """Writes steps to the API server and takes the answers into the mirror.
 
-    `in_flight` bounds the requests under way at once, over all jobs.
+    `in_flight` bounds the requests under way at once, over all jobs. Those to pods of jobs that run
+    have a bound of their own, a quarter of it, so that no placement waits for them.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class StepExecutor:
         self._cluster = cluster
         self._events = events
         self._room = asyncio.Semaphore(in_flight)
+        self._aside = asyncio.Semaphore(in_flight // 4)
 
     async def write(self, tracked: TrackedJob, step: Step) -> bool:
         """Carry out a step; return whether all of it was done. Raises ApiError.
@@ -125,14 +127,14 @@ class StepExecutor:
             case Resize(sizes, state):
                 await self._patch_job(job, job_patch.save_state_patch(tracked.raw, job, state))
                 container = job.kind.container
-                complete = await self._each(
+                writes = (
                     self._resize(pod, resize_patch.resize(pod, size, container=container))
                     for pod, size in sizes
                 )
+                complete = await self._each(writes, room=self._aside)
             case RequestCheckpoint(pods, number):
-                complete = await self._each(
-                    self._patch_pod(pod, request_patch(pod, number)) for pod in pods
-                )
+                writes = (self._patch_pod(pod, request_patch(pod, number)) for pod in pods)
+                complete = await self._each(writes, room=self._aside)
             case Rescale(plan, workers, state):
                 patch = job_patch.rescale_patch(
                     tracked.raw, job, plan, workers=workers, state=state
@@ -140,7 +142,8 @@ class StepExecutor:
                 await self._patch_job(job, patch)
             case RestartWorkers(pods, state):
                 await self._patch_job(job, job_patch.save_state_patch(tracked.raw, job, state))
-                complete = await self._each(self._delete(pod) for pod in pods)
+                writes = (self._delete(pod) for pod in pods)
+                complete = await self._each(writes, room=self._aside)
         self._say(job, step.verdict, action=type(step).__name__)
         return complete
 
@@ -167,14 +170,16 @@ class StepExecutor:
             resource_version=pod.resource_version,
         )
 
-    async def _each(self, writes: Iterable[Awaitable[None]]) -> bool:
+    async def _each(
+        self, writes: Iterable[Awaitable[None]], *, room: asyncio.Semaphore | None = None
+    ) -> bool:
         """Carry out independent writes at once; return whether all found their pod unchanged.
 
         Any other refusal is raised once all are written. Raises ApiError.
         """
 
         async def one(write: Awaitable[None]) -> bool:
-            async with self._room:
+            async with room or self._room:
                 try:
                     await write
                 except NotServed:

@@ -1,3 +1,4 @@
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -187,6 +188,26 @@ async def test_a_resize_is_noted_before_the_first_pod_has_it(bench: Bench) -> No
     noted = jsonpatch.apply_patch(raw, bench.client.patches[0])["metadata"]["annotations"]
     assert decode_state(noted[STATE]).cpu == RESIZED.cpu
     assert not bench.events.said
+
+
+async def test_a_placement_does_not_wait_for_resizes_that_hang(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = asyncio.Event()
+    resize = bench.client.strategic_patch_as
+
+    async def hang(path: str, patch: Any, *, decode: Callable[[bytes], Pod]) -> Pod:
+        await answered.wait()
+        return await resize(path, patch, decode=decode)
+
+    monkeypatch.setattr(bench.client, "strategic_patch_as", hang)
+    resizes = [asyncio.create_task(bench.write(RESIZE)) for _ in range(100)]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(20):
+        assert await bench.write(Pin(tuple((one, "a") for one in GATED)))
+    assert not any(one.done() for one in resizes)
+    answered.set()
+    assert all(await asyncio.gather(*resizes))
 
 
 async def test_no_pod_is_resized_if_that_cannot_be_noted(bench: Bench) -> None:
