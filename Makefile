@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 CODE := kfext tests e2e
 # Two processes, each with a cluster of its own, unless KFEXT_TESTBED names one: an end-to-end case
 # mostly waits. Those on real nodes take longest, so they come first, as in the order of the files.
-BESIDE := $(if $(KFEXT_TESTBED),,--numprocesses 2 --dist loadgroup --no-loadscope-reorder)
+BESIDE := $(if $(KFEXT_TESTBED),,--numprocesses 2 --no-loadscope-reorder)
 
 # -- set-up ------------------------------------------------------------------
 
