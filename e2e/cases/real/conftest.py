@@ -5,8 +5,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.harness.gpu import install_sharing, play_cards, uninstall_sharing
-from e2e.harness.gpu_jobs import Team
 from e2e.harness.install import create_namespace, install_kfext, kubectl
 from e2e.harness.standing import named_or_running
 from e2e.testbed.cluster import Testbed
@@ -57,20 +55,3 @@ def members(bed: Testbed) -> tuple[Node, Node]:
 def homes(members: tuple[Node, Node]) -> tuple[str, str]:
     """Return the names of the two nodes."""
     return members[0].name, members[1].name
-
-
-@pytest.fixture(scope="module")
-def gpu_node(bed: Testbed) -> Iterator[Node]:
-    """A node with two cards, on which kfext shares them."""
-    first, _ = nodes(bed)
-    play_cards(first, 2)
-    install_sharing(bed, first)
-    yield first
-    uninstall_sharing(bed)
-    bed.stop_process(first.sandbox.process("cards"))
-    install_kfext(bed)
-
-
-@pytest.fixture
-def team(bed: Testbed, managed: str) -> Team:
-    return Team(bed, managed)
