@@ -7,8 +7,11 @@ import pytest
 
 from e2e.harness.install import create_namespace, install_kfext, kubectl
 from e2e.harness.standing import named_or_running
+from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.realnodes import Node, nodes
+
+_GONE_SECONDS = 180.0
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -40,8 +43,10 @@ def _namespace(
     name = f"{prefix}-{abs(hash(request.node.nodeid)) % 10**8}"
     create_namespace(bed, name, managed=managed)
     yield name
-    # To the end, so that the next case has the nodes for itself.
-    kubectl(bed, "delete", "namespace", name, "--timeout=180s")
+    kubectl(bed, "delete", "namespace", name, "--wait=false")
+    # Then the next case has the nodes for itself; what else was in the namespace may take longer.
+    pods = f"/api/v1/namespaces/{name}/pods"
+    until(lambda: not bed.api.get(pods)["items"], what="its pods are gone", seconds=_GONE_SECONDS)
 
 
 @pytest.fixture
