@@ -9,9 +9,9 @@ READY := $(VENV)/.ready
 CODE := kfext tests e2e
 # Where it is set, every process of kfext that a test starts would compile all of kfext anew.
 unexport PYTHONDONTWRITEBYTECODE
-# Two processes, each with a cluster of its own, unless KFEXT_TESTBED names one: an end-to-end case
+# Four processes, each with a cluster of its own, unless KFEXT_TESTBED names one: an end-to-end case
 # mostly waits. Those on real nodes take longest, so they come first, as in the order of the files.
-BESIDE := $(if $(KFEXT_TESTBED),,--numprocesses 2 --no-loadscope-reorder)
+BESIDE := $(if $(KFEXT_TESTBED),,--numprocesses 4 --no-loadscope-reorder)
 
 # -- set-up ------------------------------------------------------------------
 
