@@ -7,9 +7,11 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CODE := kfext tests e2e
-# Two processes, each with a cluster of its own, unless KFEXT_TESTBED names one: an end-to-end case
+# Where it is set, every process of kfext that a test starts would compile all of kfext anew.
+unexport PYTHONDONTWRITEBYTECODE
+# Four processes, each with a cluster of its own, unless KFEXT_TESTBED names one: an end-to-end case
 # mostly waits. Those on real nodes take longest, so they come first, as in the order of the files.
-BESIDE := $(if $(KFEXT_TESTBED),,--numprocesses 2 --dist loadgroup --no-loadscope-reorder)
+BESIDE := $(if $(KFEXT_TESTBED),,--numprocesses 4 --no-loadscope-reorder)
 
 # -- set-up ------------------------------------------------------------------
 
@@ -57,7 +59,7 @@ quick: $(READY) ## unit and contract tests but the longest, in under a minute
 
 unit: $(READY) ## unit, adapter and contract tests
 	@echo "== unit, adapter and contract tests"
-	@$(BIN)/pytest --quiet tests -m "not long" --numprocesses 2 --dist loadfile
+	@$(BIN)/pytest --quiet tests -m "not long" --numprocesses 2 --dist worksteal
 
 e2e: $(READY) ## end-to-end tests on a real cluster
 	@echo "== end-to-end tests"

@@ -8,9 +8,11 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
+from e2e.harness.groups import GroupScheduling
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.space import Space
 from e2e.harness.standing import named_or_running
@@ -20,11 +22,9 @@ _FAKE_NODES = 20
 _numbers = itertools.count()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep cases that share a cluster of their own in one process of a parallel run."""
-    for item in items:
-        real = item.path.parent.name == "real"
-        item.add_marker(pytest.mark.xdist_group("real" if real else item.path.stem))
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling:
+    """Keep cases that share a cluster or a set-up in one process of a parallel run."""
+    return GroupScheduling(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -8,9 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from e2e.gpu import cpu_inventory, node_cards
 from e2e.gpu.cpu_card import report
 from e2e.harness.install import kubectl, wait_installed
+from e2e.harness.installed import component
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.paths import REPOSITORY
@@ -52,9 +55,14 @@ def wait_shared(bed: Testbed, node: Node) -> None:
     )
 
 
-def uninstall_sharing(bed: Testbed) -> None:
-    """Delete kfext with all that it shares GPUs by."""
-    kubectl(bed, "delete", "--ignore-not-found", "--timeout=180s", "-k", str(_OVERLAY))
+def uninstall_sharing(bed: Testbed, *nodes: Node) -> None:
+    """Take GPU sharing away from kfext, which is then as if it had been installed without."""
+    for node in nodes:
+        kubectl(bed, "label", "node", node.name, f"{_LABEL.partition('=')[0]}-")
+    gone = yaml.safe_dump_all(component("gpu-sharing"))
+    options = ("--ignore-not-found", "--timeout=180s")
+    kubectl(bed, "delete", *options, "-f", "-", given=gone)  # and with it the agents
+    kubectl(bed, "delete", *options, "--all", "sharedgpus")
 
 
 def slots(bed: Testbed, node: str) -> list[Object]:

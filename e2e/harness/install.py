@@ -13,11 +13,12 @@ _READY_SECONDS = 180.0
 _GONE = "180s"
 
 
-def kubectl(bed: Testbed, *arguments: str) -> str:
-    """Run kubectl as the testbed's administrator and return what it prints."""
+def kubectl(bed: Testbed, *arguments: str, given: str = "") -> str:
+    """Run kubectl as the testbed's administrator, `given` as its input; return what it prints."""
     done = subprocess.run(
         [str(bed.binary("kubectl")), *arguments],
         env={**os.environ, "KUBECONFIG": str(bed.kubeconfig)},
+        input=given,
         capture_output=True,
         text=True,
         check=False,

@@ -34,7 +34,7 @@ def roles(version: Path) -> Iterator[dict[str, Any]]:
 
 
 def component(name: str, version: Path = REPOSITORY) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a component, which gives the controller a right."""
+    """Yield the objects of a component, as its files have them."""
     (content,) = read(f"components/{name}/kustomization.yaml", version)
     for file in content["resources"]:
         yield from read(f"components/{name}/{file}", version)

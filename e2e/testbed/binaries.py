@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from e2e.testbed import golang, paths, progress
@@ -140,6 +141,7 @@ def _module_files(name: str, dependency: str, wanted: Sequence[str]) -> list[Pat
     return copies
 
 
+@cache  # kubectl is asked for before each of its calls
 def _version(program: Path, ask: Sequence[str]) -> Version:
     """Return (major, minor) that a program says it is; (0, 0) if it does not say."""
     try:

@@ -5,12 +5,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.harness.gpu import install_sharing, play_cards, uninstall_sharing
-from e2e.harness.gpu_jobs import Team
 from e2e.harness.install import create_namespace, install_kfext, kubectl
 from e2e.harness.standing import named_or_running
+from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.realnodes import Node, nodes
+
+_GONE_SECONDS = 180.0
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -42,8 +43,10 @@ def _namespace(
     name = f"{prefix}-{abs(hash(request.node.nodeid)) % 10**8}"
     create_namespace(bed, name, managed=managed)
     yield name
-    # To the end, so that the next case has the nodes for itself.
-    kubectl(bed, "delete", "namespace", name, "--timeout=180s")
+    kubectl(bed, "delete", "namespace", name, "--wait=false")
+    # Then the next case has the nodes for itself; what else was in the namespace may take longer.
+    pods = f"/api/v1/namespaces/{name}/pods"
+    until(lambda: not bed.api.get(pods)["items"], what="its pods are gone", seconds=_GONE_SECONDS)
 
 
 @pytest.fixture
@@ -57,20 +60,3 @@ def members(bed: Testbed) -> tuple[Node, Node]:
 def homes(members: tuple[Node, Node]) -> tuple[str, str]:
     """Return the names of the two nodes."""
     return members[0].name, members[1].name
-
-
-@pytest.fixture(scope="module")
-def gpu_node(bed: Testbed) -> Iterator[Node]:
-    """A node with two cards, on which kfext shares them."""
-    first, _ = nodes(bed)
-    play_cards(first, 2)
-    install_sharing(bed, first)
-    yield first
-    uninstall_sharing(bed)
-    bed.stop_process(first.sandbox.process("cards"))
-    install_kfext(bed)
-
-
-@pytest.fixture
-def team(bed: Testbed, managed: str) -> Team:
-    return Team(bed, managed)
