@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from kfext.agent.process import Process
 from kfext.agent.report import CardReport
 from kfext.agent.sharer import Terms
 from kfext.agent.slots import Pod, Slots
+from kfext.gpu.device_list import DEFAULT
 from kfext.gpu.device_plugin import FOLDER, DevicePlugin
 from kfext.gpu.inventory import Inventory, InventoryError
 from kfext.gpu.pod_resources import Held
@@ -50,6 +51,8 @@ class SlotState:
 class Agent:
     """Shares the cards of a node. `root` is a folder of the node's that is its own.
 
+    `strategies`: by which of NVIDIA's device-list strategies jobs get their cards.
+
     `inventory`: the cards of the node. `busybox`: see `lay_out`. `held`: asks kubelet, and raises
     grpc.RpcError while it is away. `terms`: what a pod was promised, None while that is unknown.
     `strikes`: see `SharedCard`. Raises InventoryError.
@@ -65,6 +68,7 @@ class Agent:
         held: Callable[[], Awaitable[list[Held]]],
         terms: Callable[[Pod], Terms | None],
         strikes: Callable[[Pod, Pod], int],
+        strategies: Set[str] = DEFAULT,
         plugins: Path = FOLDER,
     ) -> None:
         self._held = held
@@ -75,7 +79,12 @@ class Agent:
         self._present = inventory.cards()
         count = len(self._present)
         self._slots = Slots(
-            node=node, count=count, doors=self._doors, hook=hook, given=root / "cards"
+            node=node,
+            count=count,
+            doors=self._doors,
+            hook=hook,
+            given=root / "cards",
+            strategies=strategies,
         )
         self._plugins = [
             DevicePlugin(

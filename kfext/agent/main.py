@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 import signal
+from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from kfext.agent.shared_gpus import SharedGpus, SlotView
 from kfext.agent.strikes import EarlierStrikes
 from kfext.core.admission.hooked import BUSYBOX
 from kfext.errors import KfextError
+from kfext.gpu.device_list import parse_strategies
 from kfext.gpu.inventory import InventoryError, inventory
 from kfext.gpu.pod_resources import held_devices
 from kfext.kube import paths
@@ -30,10 +32,14 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What the agent is started with; `root`: a folder of the node's that is its own."""
+    """What the agent is started with; `root`: a folder of the node's that is its own.
+
+    `device_list`: NVIDIA's device-list strategies, with commas.
+    """
 
     node: str
     root: Path
+    device_list: str
     kubeconfig: Path | None = None
     probe_port: int = 8080
 
@@ -43,6 +49,7 @@ async def run(config: Config) -> None:
 
     The jobs on the cards go on when it ends: those of low priority pace themselves then.
     """
+    strategies = parse_strategies(config.device_list)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -50,7 +57,7 @@ async def run(config: Config) -> None:
         node = await client.get(paths.nodes(config.node))
         pods = NodePods(client, node=config.node)
         strikes = EarlierStrikes(pods.uid)
-        agent = _agent(config, pods, strikes)
+        agent = _agent(config, pods, strikes, strategies)
         shown = SharedGpus(
             client,
             node=config.node,
@@ -85,7 +92,7 @@ async def _synced(pods: NodePods, stop: asyncio.Event) -> None:
         wait.cancel()
 
 
-def _agent(config: Config, pods: NodePods, strikes: EarlierStrikes) -> Agent:
+def _agent(config: Config, pods: NodePods, strikes: EarlierStrikes, strategies: Set[str]) -> Agent:
     busybox = shutil.which(BUSYBOX)
     if busybox is None:
         raise KfextError(f"there is no {BUSYBOX}, which the containers of jobs are given")
@@ -98,6 +105,7 @@ def _agent(config: Config, pods: NodePods, strikes: EarlierStrikes) -> Agent:
             held=held_devices,
             terms=pods.terms,
             strikes=strikes.take,
+            strategies=strategies,
         )
     except InventoryError as error:
         raise KfextError(str(error)) from error

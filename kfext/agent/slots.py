@@ -1,9 +1,11 @@
 """The slots of this node as kubelet knows them: whose each unit is, and what comes with it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import replace
 from pathlib import Path
 
 from kfext.agent.doors import SOCKET, Doors
+from kfext.gpu.device_list import DEFAULT, allocation_of
 from kfext.gpu.device_plugin import Allocation, Mount, RefusedError
 from kfext.gpu.pod_resources import Held
 from kfext.model.gpu_slots import folder_of, reservation_of, slot_of, units_of
@@ -23,17 +25,28 @@ class Slots:
     """Which card each slot stands for, and which pod has which units.
 
     `hook` is the folder with the hook's files, `given` one of the node's in which each slot has a
-    file with the card that its sharers got, as long as it has any. `cards`: the UUID of the card of
-    each slot that is reserved. `sharers`: slot and pod, by the name of the pod's folder.
+    file with the card that its sharers got, as long as it has any. `strategies`: by which of
+    NVIDIA's device-list strategies they get it. `cards`: the UUID of the card of each slot that is
+    reserved. `sharers`: slot and pod, by the name of the pod's folder.
     """
 
-    def __init__(self, *, node: str, count: int, doors: Doors, hook: Path, given: Path) -> None:
+    def __init__(
+        self,
+        *,
+        node: str,
+        count: int,
+        doors: Doors,
+        hook: Path,
+        given: Path,
+        strategies: Set[str] = DEFAULT,
+    ) -> None:
         self._reservations = {
             (GPU_NAMESPACE, reservation_of(node, slot)): slot for slot in range(count)
         }
         self._slots = {unit: slot for slot in range(count) for unit in units_of(slot)}
         self._doors = doors
         self._hook = hook
+        self._strategies = strategies
         self._absent = dict.fromkeys(doors.open_all(), 0)
         self._given = given
         given.mkdir(parents=True, exist_ok=True)
@@ -79,11 +92,10 @@ class Slots:
         name = folder_of(units)
         folder = self._doors.open(name)
         self._absent[name] = 0
-        return Allocation(
-            env={
-                "NVIDIA_VISIBLE_DEVICES": card,
-                "KFEXT_GPU_SOCKET": f"{_SOCKETS}/{SOCKET}",
-            },
+        found = allocation_of(card, strategies=self._strategies, name=name)
+        return replace(
+            found,
+            env={**found.env, "KFEXT_GPU_SOCKET": f"{_SOCKETS}/{SOCKET}"},
             mounts=[Mount(str(self._hook), _HOOK), Mount(str(folder), _SOCKETS)],
         )
 

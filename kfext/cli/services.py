@@ -118,11 +118,35 @@ def controller(
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Folder of the node's for the sockets of jobs and the hook, which they execute.",
 )
+@click.option(
+    "--device-list-strategy",
+    envvar="DEVICE_LIST_STRATEGY",
+    default="envvar",
+    show_default=True,
+    help="How containers get their cards, as NVIDIA's device plugin has it: envvar, "
+    "cdi-annotations, cdi-cri, or some of these with commas.",
+)
 def agent(
-    *, kubeconfig: Path | None, probe_port: int, log_level: str, node: str, data_dir: Path
+    *,
+    kubeconfig: Path | None,
+    probe_port: int,
+    log_level: str,
+    node: str,
+    data_dir: Path,
+    device_list_strategy: str,
 ) -> None:
     """Share the GPUs of a node between the jobs that were placed on them."""
     from kfext.agent.main import Config, run  # noqa: PLC0415 - only this needs gRPC and NVML
 
     logs.configure(log_level)
-    asyncio.run(run(Config(node, data_dir, kubeconfig=kubeconfig, probe_port=probe_port)))
+    asyncio.run(
+        run(
+            Config(
+                node,
+                data_dir,
+                device_list_strategy,
+                kubeconfig=kubeconfig,
+                probe_port=probe_port,
+            )
+        )
+    )

@@ -37,11 +37,15 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What a container gets: variables, folders, and devices by their CDI names."""
+    """What a container gets: variables, folders, and devices by their CDI names.
+
+    `annotations`: of the container, for its runtime; nothing shows them on the pod.
+    """
 
     env: Mapping[str, str] = field(default_factory=dict)
     mounts: Sequence[Mount] = ()
     cdi: Sequence[str] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 class DevicePlugin:
@@ -163,7 +167,12 @@ def _encoded(allocation: Allocation) -> dict[str, Any]:
         for one in allocation.mounts
     ]
     devices = [{"name": name} for name in allocation.cdi]
-    return {"envs": dict(allocation.env), "mounts": mounts, "cdi_devices": devices}
+    return {
+        "envs": dict(allocation.env),
+        "mounts": mounts,
+        "annotations": dict(allocation.annotations),
+        "cdi_devices": devices,
+    }
 
 
 def _unary(method: Any, request: str, response: str) -> Any:

@@ -1,30 +1,34 @@
 """The component gpu-sharing: an agent with few rights, and GPUs that nobody else can take."""
 
+from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any
 
 import pytest
 
 from kfext import names
+from kfext.gpu.device_list import CDI_ANNOTATIONS, CDI_CRI, parse_strategies
+from kfext.gpu.device_list import DEFAULT as DEFAULT_STRATEGIES
 from kfext.gpu.device_plugin import FOLDER
 from kfext.gpu.pod_resources import SOCKET
 from kfext.model.gpu_slots import MOST_SLOTS, resource_of
 from tests.contract.manifests import DEFAULT, Object, added, render
 
-COMPONENT = "gpu-sharing"
+COMPONENT, CDI = "gpu-sharing", "gpu-sharing-cdi"
 POLICIES = (names.PARTS_POLICY, names.RESERVATION_PRIORITY)
 
 
-def _named(kind: str, name: str) -> Object:
+def _named(kind: str, name: str, things: Sequence[Object] | None = None) -> Object:
     (found,) = (
         thing
-        for thing in added(COMPONENT)
+        for thing in things or added(COMPONENT)
         if (thing["kind"], thing["metadata"]["name"]) == (kind, name)
     )
     return found
 
 
-def _agent() -> Object:
-    template: Object = _named("DaemonSet", "kfext-agent")["spec"]["template"]
+def _agent(things: Sequence[Object] | None = None) -> Object:
+    template: Object = _named("DaemonSet", "kfext-agent", things)["spec"]["template"]
     return template
 
 
@@ -100,12 +104,28 @@ def test_the_agent_runs_where_an_administrator_has_labelled_the_node() -> None:
 def test_the_agent_learns_the_name_of_its_node_and_sees_its_gpus_without_having_one() -> None:
     container = _container(_agent())
     assert container["command"] == ["kfext", "agent"]
-    env = {one["name"]: one for one in container["env"]}
+    env = _by_name(container["env"])
     assert env["NODE_NAME"]["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
     assert env["NVIDIA_VISIBLE_DEVICES"]["value"] == "all"
     assert env["NVIDIA_DRIVER_CAPABILITIES"]["value"] == "utility"
+    assert parse_strategies(env["DEVICE_LIST_STRATEGY"]["value"]) == DEFAULT_STRATEGIES
     assert container["resources"]["requests"].keys() == {"cpu", "memory"}
     assert container["resources"]["limits"].keys() == {"memory"}
+
+
+def test_with_cdi_the_agent_differs_in_its_runtime_and_its_strategies_only() -> None:
+    plain, cdi = (deepcopy(added(name)) for name in (COMPONENT, CDI))
+    one, other = (_agent(things)["spec"] for things in (plain, cdi))
+    before, after = (_by_name(spec["containers"][0].pop("env")) for spec in (one, other))
+    strategies = after.pop("DEVICE_LIST_STRATEGY")["value"]
+    assert parse_strategies(strategies) == {CDI_ANNOTATIONS, CDI_CRI}
+    assert other.pop("runtimeClassName") == "nvidia"
+    del before["DEVICE_LIST_STRATEGY"]
+    assert (cdi, after) == (plain, before)
+
+
+def _by_name(env: list[Object]) -> dict[str, Object]:
+    return {one["name"]: one for one in env}
 
 
 def test_the_agent_is_probed_and_only_prometheus_may_call_it() -> None:

@@ -19,6 +19,7 @@ def answer(devices: Sequence[str]) -> Allocation:
         {"NVIDIA_VISIBLE_DEVICES": "GPU-1"},
         [Mount("/var/lib/kfext/a", "/kfext")],
         ["nvidia.com/gpu=1"],
+        {"cdi.k8s.io/a": "nvidia.com/gpu=1"},
     )
 
 
@@ -56,7 +57,7 @@ async def endpoint(kubelet: FakeKubelet) -> str:
 
 
 @pytest.mark.usefixtures("plugin")
-async def test_a_container_gets_variables_mounts_and_cdi_names(kubelet: FakeKubelet) -> None:
+async def test_a_container_gets_all_that_is_allocated_to_it(kubelet: FakeKubelet) -> None:
     async with kubelet.channel(await endpoint(kubelet)) as channel:
         (found,) = (await allocate(channel, ["a"])).container_responses
     assert dict(found.envs) == {"NVIDIA_VISIBLE_DEVICES": "GPU-1"}
@@ -65,6 +66,7 @@ async def test_a_container_gets_variables_mounts_and_cdi_names(kubelet: FakeKube
         "/var/lib/kfext/a", "/kfext", True
     )  # fmt: skip
     assert [one.name for one in found.cdi_devices] == ["nvidia.com/gpu=1"]
+    assert dict(found.annotations) == {"cdi.k8s.io/a": "nvidia.com/gpu=1"}
 
 
 @pytest.mark.usefixtures("plugin")

@@ -1,0 +1,145 @@
+"""What a container that shares a GPU gets, in the bytes that kubelet reads.
+
+The bytes were written by kubelet's own types: `pkg/apis/deviceplugin/v1beta1` of k8s.io/kubelet
+0.35.4. That a runtime acts on CDI names is not tested here: containerd 1.6 of the testbed has none.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from kfext.agent.doors import Doors
+from kfext.agent.slots import Slots
+from kfext.errors import SettingError
+from kfext.gpu.device_list import STRATEGIES, parse_strategies
+from kfext.gpu.device_plugin import DevicePlugin
+from kfext.gpu.pod_resources import Held
+from kfext.model.gpu_slots import reservation_of, units_of
+from kfext.names import GPU_NAMESPACE, NATIVE_GPU
+from tests.adapters.gpu.fake_kubelet import PLUGIN, FakeKubelet
+
+NODE, SLOT, CARD = "node-a", 1, "GPU-11"
+RESERVED = Held(GPU_NAMESPACE, reservation_of(NODE, SLOT), "hold", NATIVE_GPU, frozenset({CARD}))
+ANSWERS = {
+    "envvar": (
+        "0a85010a270a104b464558545f4750555f534f434b455412132f6b666578742f736f636b65742f616765"
+        "6e740a200a164e56494449415f56495349424c455f4445564943455312064750552d313112160a0b2f6b"
+        "666578742f686f6f6b12052f686f6f6b180112200a0d2f6b666578742f736f636b6574120d2f736f636b"
+        "6574732f312d30301801"
+    ),
+    "cdi-annotations": (
+        "0aa9010a270a104b464558545f4750555f534f434b455412132f6b666578742f736f636b65742f616765"
+        "6e7412160a0b2f6b666578742f686f6f6b12052f686f6f6b180112200a0d2f6b666578742f736f636b65"
+        "74120d2f736f636b6574732f312d3030180122440a196364692e6b38732e696f2f6b666578742e677075"
+        "5f312d303012276b38732e6465766963652d706c7567696e2e6e76696469612e636f6d2f6770753d4750"
+        "552d3131"
+    ),
+    "cdi-cri": (
+        "0a8e010a270a104b464558545f4750555f534f434b455412132f6b666578742f736f636b65742f616765"
+        "6e7412160a0b2f6b666578742f686f6f6b12052f686f6f6b180112200a0d2f6b666578742f736f636b65"
+        "74120d2f736f636b6574732f312d303018012a290a276b38732e6465766963652d706c7567696e2e6e76"
+        "696469612e636f6d2f6770753d4750552d3131"
+    ),
+    "cdi-annotations,cdi-cri": (
+        "0ad4010a270a104b464558545f4750555f534f434b455412132f6b666578742f736f636b65742f616765"
+        "6e7412160a0b2f6b666578742f686f6f6b12052f686f6f6b180112200a0d2f6b666578742f736f636b65"
+        "74120d2f736f636b6574732f312d3030180122440a196364692e6b38732e696f2f6b666578742e677075"
+        "5f312d303012276b38732e6465766963652d706c7567696e2e6e76696469612e636f6d2f6770753d4750"
+        "552d31312a290a276b38732e6465766963652d706c7567696e2e6e76696469612e636f6d2f6770753d47"
+        "50552d3131"
+    ),
+}
+"""By device-list strategy, in hexadecimal."""
+
+
+class Folders:
+    """Stands in for the sockets of sharers."""
+
+    def open_all(self) -> list[str]:
+        return []
+
+    def open(self, name: str) -> Path:
+        return Path("/sockets") / name
+
+
+def slots(root: Path, written: str) -> Slots:
+    made = Slots(
+        node=NODE,
+        count=2,
+        doors=cast(Doors, Folders()),
+        hook=Path("/hook"),
+        given=root / "cards",
+        strategies=parse_strategies(written),
+    )
+    made.take([RESERVED])
+    return made
+
+
+@pytest.mark.parametrize(("written", "want"), ANSWERS.items())
+async def test_a_container_gets_its_card_in_the_words_of_nvidia_s_device_plugin(
+    written: str, want: str, tmp_path: Path
+) -> None:
+    kubelet = FakeKubelet(tmp_path)
+    await kubelet.start()
+    allocate = partial(slots(tmp_path, written).allocate, SLOT)
+    plugin = DevicePlugin("kfext.dev/gpu-1", allocate=allocate, folder=tmp_path)
+    running = asyncio.create_task(plugin.run())
+    try:
+        endpoint = (await kubelet.registered.get()).endpoint
+        found = await answer(kubelet, endpoint)
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+        await kubelet.stop()
+    assert sorted(of_container(found)) == sorted(of_container(bytes.fromhex(want)))
+
+
+async def answer(kubelet: FakeKubelet, endpoint: str) -> bytes:
+    """Return what the plugin answers as it is sent, to a container with 30 units of the slot."""
+    asked = PLUGIN["AllocateRequest"](container_requests=[{"devices_ids": units_of(SLOT)[:30]}])
+    async with kubelet.channel(endpoint) as channel:
+        allocate = channel.unary_unary("/v1beta1.DevicePlugin/Allocate")
+        return bytes(await allocate(asked.SerializeToString()))
+
+
+def of_container(answer: bytes) -> list[tuple[int, bytes]]:
+    """Return the fields of the answer to the only container; the order of a map is left open."""
+    ((number, container),) = fields(answer)
+    assert number == 1
+    return list(fields(container))
+
+
+def fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield number and value of each field of a message in which each has a length."""
+    while message:
+        tag, message = varint(message)
+        assert tag & 7 == 2, "it has a length"
+        length, message = varint(message)
+        yield tag >> 3, message[:length]
+        message = message[length:]
+
+
+def varint(message: bytes) -> tuple[int, bytes]:
+    """Return the number at the head of a message, and what is behind it."""
+    value = shift = 0
+    for at, byte in enumerate(message):
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return value, message[at + 1 :]
+    raise ValueError("the message ends within a number")
+
+
+@pytest.mark.parametrize("written", ["volume-mounts", "envvar;cdi-cri", "cdi", "", "envvar,"])
+def test_another_strategy_is_refused_with_those_that_there_are(written: str) -> None:
+    with pytest.raises(SettingError) as refused:
+        parse_strategies(written)
+    assert all(one in str(refused.value) for one in ("DEVICE_LIST_STRATEGY", *STRATEGIES))
+
+
+def test_strategies_may_be_written_with_spaces() -> None:
+    assert parse_strategies("envvar, cdi-cri") == {"envvar", "cdi-cri"}
