@@ -1,6 +1,7 @@
 """Writes the SharedGPU of each slot of the node, which administrators and the controller read."""
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
@@ -165,6 +166,8 @@ def _sharer(one: SharerReport, report: CardReport, uids: dict[Pod, str]) -> Obje
         "waitedSeconds": int(one.waited),
         "intrudedSeconds": int(one.intruded),
     }
+    if one.coarse:
+        shown["coarseMillis"] = max(math.ceil((one.longest or 0.0) * 1000), 1)
     if one.infeasible:
         shown["guaranteeInfeasible"] = True
     if one.strikes:

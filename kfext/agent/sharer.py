@@ -13,6 +13,9 @@ from kfext.core.gpu.neighbours import LONGEST_MICRO_STEP, Ruling, Seen
 from kfext.core.gpu.steps import Reading, Throughput
 from kfext.core.gpu.tally import Recent
 from kfext.hook import words
+from kfext.model.shared_gpu import LONGEST_COARSE
+
+_CALIBRATED = (words.READY, words.COARSE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +153,8 @@ class Sharer:
         heard = [one for one in processes if self.high and not one[words.UNHOOKED]]
         pulses = [one.seconds(words.PULSE) for one in heard]
         why = self._unhooked.why(processes, promised=now - self._promised)
+        gated = [one for one in processes if not self.high and one[words.HOOKED] in _CALIBRATED]
+        longest = max((one.seconds(words.LONGEST_NS) for one in gated), default=None)
         return SharerReport(
             *self.pod,
             high=self.high,
@@ -159,6 +164,8 @@ class Sharer:
             waited=self._waited,
             intruded=self._intruded,
             micro_step=ruling.micro_step if ruling else None,
+            longest=None if longest is None else min(longest, LONGEST_COARSE),
+            coarse=any(one[words.HOOKED] == words.COARSE for one in gated),
             beacon_age=max(now - min(pulses), 0.0) if pulses else None,
             infeasible=ruling is not None and ruling.infeasible,
             times_shut=ruling.times_shut if ruling else 0,

@@ -9,7 +9,7 @@ from kfext.errors import Forbidden, NotFound, UserError
 from kfext.kube import paths
 from kfext.model.shared_gpu import EVICTED_AFTER, SharedGpu, parse_shared_gpu
 from kfext.model.tolerant import mapping, sequence, text
-from kfext.model.unhooked import UNHOOKED
+from kfext.model.unhooked import UNHOOKED, coarse
 
 _HEAD = ("NODE", "SLOT", "CARD", "MEMORY", "HIGH BUSY", "STATE")
 _SHARER_HEAD = ("PRIORITY", "SHARE", "LOSS", "GETS", "WAITED", "POD")
@@ -78,6 +78,9 @@ def _sharer(raw: Raw) -> tuple[str, ...]:
     said = [words for field, words in notes.items() if raw.get(field) is True]
     if unhooked := UNHOOKED.get(text(raw.get("unhooked"))):
         said.append(f"not hooked: {unhooked}")
+    millis = raw.get("coarseMillis")
+    if type(millis) is int:
+        said.append(coarse(millis))
     strikes = raw.get("strikes")
     if type(strikes) is int and strikes > 0:
         said.append(f"it was shut out {strikes} of {EVICTED_AFTER} times")

@@ -12,6 +12,8 @@ Place = tuple[str, int]
 """Where a slot is: the name of its node, and its number."""
 MOST_SHARERS = 100
 """A sharer has one hundredth at least."""
+LONGEST_COARSE = 3600.0
+"""Seconds; a micro-step that is stated to be longer is shown as one of that length."""
 EVICTED_AFTER = 3
 """Strikes after which a sharer of low priority must leave its card."""
 _LARGEST_MEMORY = 2**32
@@ -29,6 +31,7 @@ class CardSharer:
     those times that are forgotten.
     `evict`: whether it must leave.
     `unhooked`: why nothing is known of what it does, one of `UNHOOKED`; empty if it is known.
+    `coarse`: the milliseconds of its longest micro-step, if that is longer than it should be.
     """
 
     pod: str
@@ -38,6 +41,7 @@ class CardSharer:
     strikes: int = 0
     evict: bool = False
     unhooked: str = ""
+    coarse: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,7 @@ def _sharer(raw: Mapping[str, Any]) -> CardSharer:
         strikes=_number(raw.get("strikes"), most=EVICTED_AFTER) or 0,
         evict=raw.get("evict") is True,
         unhooked=unhooked if unhooked in UNHOOKED else "",
+        coarse=_number(raw.get("coarseMillis"), most=round(LONGEST_COARSE * 1000)),
     )
 
 

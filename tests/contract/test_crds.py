@@ -18,7 +18,13 @@ from kfext.core.settings.gpu_values import GPU_RULES
 from kfext.core.settings.values import known_settings, parse_setting
 from kfext.model.gpu_slots import MOST_SLOTS, reservation_of
 from kfext.model.policy import Mode, parse_policy
-from kfext.model.shared_gpu import EVICTED_AFTER, MOST_SHARERS, SharedGpu, parse_shared_gpu
+from kfext.model.shared_gpu import (
+    EVICTED_AFTER,
+    LONGEST_COARSE,
+    MOST_SHARERS,
+    SharedGpu,
+    parse_shared_gpu,
+)
 from kfext.model.unhooked import UNHOOKED
 from tests.contract.manifests import CRDS, crd, read, schema
 from tests.setting_samples import WELL_FORMED
@@ -339,6 +345,9 @@ def test_the_bounds_of_a_slot_are_those_of_the_code() -> None:
     assert strikes["maximum"] == EVICTED_AFTER
     unhooked = status["sharers"]["items"]["properties"]["unhooked"]
     assert unhooked["enum"] == list(UNHOOKED)
+    assert status["sharers"]["items"]["properties"]["coarseMillis"]["maximum"] == (
+        LONGEST_COARSE * 1000
+    )
     for field, attribute in (("memoryMiB", "memory"), ("busyPermille", "busy")):
         largest = status[field]["maximum"]
         assert getattr(_slot_with(field, largest), attribute) == largest
@@ -380,6 +389,8 @@ def test_whatever_an_agent_writes_is_in_the_schema() -> None:
         strikes=2,
         evict=True,
         unhooked="HookFailed",
+        longest=0.08,
+        coarse=True,
     )
     view = SlotView(
         report=CardReport(0, "GPU-1", loss=0.02, sharers=(high, low)),

@@ -10,7 +10,7 @@ from kfext.core.words import listed, pods
 from kfext.model.gpu_slots import has_part, parts_in
 from kfext.model.pod import Pod
 from kfext.model.shared_gpu import Place
-from kfext.model.unhooked import UNHOOKED
+from kfext.model.unhooked import UNHOOKED, coarse
 from kfext.model.verdict import Verdict
 from kfext.names import (
     GATED,
@@ -101,6 +101,8 @@ def _part(one: CardPart) -> str:
         words += f", working {round(one.sharer.gets / 10)} % of the time"
     if one.sharer.unhooked:
         words += f", not hooked: {UNHOOKED[one.sharer.unhooked]}"
+    if one.sharer.coarse is not None:
+        words += f", {coarse(one.sharer.coarse)}"
     return words
 
 

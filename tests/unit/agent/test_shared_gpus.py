@@ -77,6 +77,23 @@ def test_a_job_of_high_priority_that_is_not_heard_of_is_not_shown_as_idle() -> N
     assert [one["unhooked"] for one in found["sharers"]] == ["CallbackList"]
 
 
+COARSE: dict[str, tuple[float | None, int]] = {
+    "as measured, in whole milliseconds": (0.0421, 43),
+    "one that is stated to take no time": (0.0, 1),
+    "one that is not stated any more": (None, 1),
+}
+
+
+@pytest.mark.parametrize(("longest", "want"), COARSE.values(), ids=COARSE)
+def test_a_micro_step_that_is_too_long_is_shown(longest: float | None, want: int) -> None:
+    def shown(low: SharerReport) -> object:
+        view = replace(VIEW, report=replace(VIEW.report, sharers=(low,)))
+        return status_of(view)["sharers"][0].get("coarseMillis")
+
+    assert shown(replace(LOW, longest=longest, coarse=True)) == want
+    assert shown(replace(LOW, longest=longest)) is None
+
+
 async def test_a_slot_is_made_with_its_node_and_then_written_where_it_changes() -> None:
     client = FakeClient()
     writer = shown(client)

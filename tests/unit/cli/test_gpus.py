@@ -31,6 +31,7 @@ CARDS = [
                 "waitedSeconds": 7,
                 "guaranteeInfeasible": True,
                 "strikes": 2,
+                "coarseMillis": 42,
             },
         ],
     ),
@@ -66,6 +67,8 @@ def test_cards_are_shown_with_their_sharers() -> None:
         [
             *("low", "30", "%", "-", "43.1", "%", "7", "s", "team/tune-worker-0"),
             *("(its", "minimum", "cannot", "be", "met;"),
+            *("it", "gives", "way", "only", "after"),
+            *("micro-steps", "of", "up", "to", "42", "ms;"),
             *("it", "was", "shut", "out", "2", "of", "3", "times)"),
         ],
         ["b", "0", "-", "16", "Gi", "-", "unhealthy:", "it", "is", "split", "by", "MIG"],

@@ -32,7 +32,8 @@ def test_all_that_an_agent_reports() -> None:
         {"podUID": "b", "evict": False, "lossPermille": 12, "harvestPermille": 2000},
         {"podUID": "c", "lossPermille": -1, "harvestPermille": 400, "strikes": 4},
         {"podUID": "d", "priority": "high", "strikes": "1", "unhooked": "any text"},
-        {"podUID": "e", "unhooked": "HookFailed"},
+        {"podUID": "e", "unhooked": "HookFailed", "coarseMillis": 3_600_001},
+        {"podUID": "f", "coarseMillis": 42},
     ]
     found = parsed(
         reservation="uid",
@@ -59,6 +60,7 @@ def test_all_that_an_agent_reports() -> None:
             CardSharer("c", gets=400),
             CardSharer("d", high=True),
             CardSharer("e", unhooked="HookFailed"),
+            CardSharer("f", coarse=42),
         ),
     )
 

@@ -248,6 +248,17 @@ def test_a_job_shows_why_others_do_not_know_when_it_works() -> None:
     assert part in tracked.verdict.message
 
 
+def test_a_job_shows_that_it_gives_way_late() -> None:
+    world = placed()
+    sharers = (CardSharer("pod-0", gets=400, coarse=42),)
+    world.planner.cluster.observe_card(None, slot("n", 0, card="GPU-0", sharers=sharers))
+    assert world.step() is None
+    (tracked,) = world.planner.cluster.jobs.values()
+    assert tracked.verdict is not None
+    part = "working 40 % of the time, it gives way only after micro-steps of up to 42 ms"
+    assert part in tracked.verdict.message
+
+
 def test_an_edited_share_holds_from_the_next_start() -> None:
     world = placed()
     world.raw["metadata"]["annotations"][names.GPU_SHARE] = "0.9"
