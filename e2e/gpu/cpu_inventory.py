@@ -1,17 +1,51 @@
 """The cards of a node that its CPU plays, in place of NVML: loaded by the agent on the testbed."""
 
 import json
+import socket
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 
 from kfext.gpu.inventory import Card
 
 LIST = "cards.json"
-_FOLDER = Path(__file__).parent
+_REPORT = b"r"
+"""As in `cpu_card`, which is not where this runs."""
+_SECONDS = 1.0
 
 
 class CpuCards:
-    """Those in the list beside this file; a test may edit it to give one a trouble."""
+    """Those in the list beside this file; a test may edit it to give one a trouble.
+
+    Of each it is known how much it works; the CPU states no power, and no errors.
+    """
+
+    def __init__(self, folder: Path = Path(__file__).parent) -> None:
+        self._folder = folder
+        self._counted: dict[str, tuple[float, float]] = {}
 
     def cards(self) -> list[Card]:
         """Return them as they are in the list now."""
-        return [Card(**one) for one in json.loads((_FOLDER / LIST).read_text())]
+        listed = [Card(**one) for one in json.loads((self._folder / LIST).read_text())]
+        return [replace(card, utilisation=self._utilisation(card.uuid)) for card in listed]
+
+    def _utilisation(self, uuid: str) -> float | None:
+        """Return the part of the time since the last call in which a card worked."""
+        before = self._counted.pop(uuid, None)
+        with suppress(OSError, ValueError):
+            self._counted[uuid] = monotonic(), _worked(self._folder / uuid)
+        after = self._counted.get(uuid)
+        if before is None or after is None:
+            return None
+        (since, had), (now, has) = before, after
+        return min((has - had) / (now - since), 1.0)
+
+
+def _worked(path: Path) -> float:
+    """Return the seconds that a card has worked, of kernels that have ended."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as card:
+        card.settimeout(_SECONDS)
+        card.connect(str(path))
+        card.send(_REPORT)
+        return sum(float(one["seconds"]) for one in json.loads(card.recv(2**16))["clients"])

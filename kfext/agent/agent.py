@@ -20,7 +20,7 @@ from kfext.agent.sharer import Terms
 from kfext.agent.slots import Pod, Slots
 from kfext.gpu.device_list import DEFAULT
 from kfext.gpu.device_plugin import FOLDER, DevicePlugin
-from kfext.gpu.inventory import Inventory, InventoryError
+from kfext.gpu.inventory import Card, Inventory, InventoryError
 from kfext.gpu.pod_resources import Held
 from kfext.hook.link import LONGEST_PAUSE
 from kfext.model.gpu_slots import resource_of, units_of
@@ -103,6 +103,10 @@ class Agent:
             return []
         now = monotonic()
         return [card.report(now) for card in self._cards]
+
+    def cards(self) -> list[Card]:
+        """Return the cards of the node as they were last read, shared or not."""
+        return self._present
 
     def state(self, slot: int) -> SlotState:
         """Return what there is in a slot."""

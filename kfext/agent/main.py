@@ -69,7 +69,7 @@ async def run(config: Config) -> None:
             port=config.probe_port,
             live=lambda: None,
             ready=lambda: None if pods.synced.is_set() else "the node's pods are not read yet",
-            registry=Metrics(agent.reports).registry,
+            registry=Metrics(agent.reports, agent.cards).registry,
         )
         try:
             async with asyncio.TaskGroup() as tasks:

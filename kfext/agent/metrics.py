@@ -7,9 +7,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from kfext.agent.report import CardReport, SharerReport
+from kfext.gpu.inventory import Card
 
 LABELS = ("slot", "namespace", "pod_name")
 """`pod` is a label that Prometheus itself adds."""
+_MIB = 2**20
+_LEAST_LEFT = 0.01
+"""Of the time; of less than that a part says nothing."""
 _GAUGES: dict[str, tuple[str, Callable[[SharerReport], float | None]]] = {
     "kfext_gpu_share_ratio": (
         "The part of the card that a pod was promised",
@@ -26,6 +30,10 @@ _GAUGES: dict[str, tuple[str, Callable[[SharerReport], float | None]]] = {
     "kfext_gpu_micro_step_seconds": (
         "How long a micro-step beside the pod of high priority should take at most",
         lambda one: one.micro_step,
+    ),
+    "kfext_gpu_longest_micro_step_seconds": (
+        "How long the longest micro-step takes, as the pod itself has measured it at first",
+        lambda one: one.longest,
     ),
     "kfext_gpu_memory_used_bytes": (
         "Memory of the card that the processes of a pod have reserved",
@@ -53,28 +61,34 @@ _COUNTERS: dict[str, tuple[str, Callable[[SharerReport], float]]] = {
 
 
 class Metrics:
-    """The agent's metrics, in a registry of their own. `reports`: what is known of each card."""
+    """The agent's metrics, in a registry of their own.
 
-    def __init__(self, reports: Callable[[], Iterable[CardReport]]) -> None:
+    `reports`: what is known of each slot; `cards`: the cards of the node.
+    """
+
+    def __init__(
+        self, reports: Callable[[], Iterable[CardReport]], cards: Callable[[], Iterable[Card]]
+    ) -> None:
         self.registry = CollectorRegistry()
-        self.registry.register(_CardCollector(reports))
+        self.registry.register(_CardCollector(reports, cards))
 
 
 class _CardCollector(Collector):
     """Reads the reports at each scrape: sharers come and go."""
 
-    def __init__(self, reports: Callable[[], Iterable[CardReport]]) -> None:
+    def __init__(
+        self, reports: Callable[[], Iterable[CardReport]], cards: Callable[[], Iterable[Card]]
+    ) -> None:
         self._reports = reports
+        self._cards = cards
 
     def collect(self) -> Iterable[Metric]:
-        """Yield the families of the cards, and of their sharers."""
-        cards = list(self._reports())
+        """Yield the families of the cards, of the slots and of their sharers."""
+        slots, cards = list(self._reports()), list(self._cards())
         yield from _of_cards(cards)
-        sharers = [
-            ((str(card.slot), one.namespace, one.pod), one)
-            for card in cards
-            for one in card.sharers
-        ]
+        yield from _of_slots(slots)
+        yield _of_memory(slots, cards)
+        sharers = [(_labels(slot, one), one) for slot in slots for one in slot.sharers]
         for name, (text, value_of) in _GAUGES.items():
             gauge = GaugeMetricFamily(name, text, labels=LABELS)
             for labels, one in sharers:
@@ -99,7 +113,52 @@ class _CardCollector(Collector):
         yield preemptions
 
 
-def _of_cards(cards: Iterable[CardReport]) -> Iterable[Metric]:
+def _labels(slot: CardReport, one: SharerReport) -> tuple[str, str, str]:
+    return str(slot.slot), one.namespace, one.pod
+
+
+def _of_cards(cards: Iterable[Card]) -> Iterable[Metric]:
+    used = GaugeMetricFamily(
+        "kfext_gpu_card_utilisation_ratio",
+        "The part of the last moments in which a card worked, by its driver",
+        labels=("uuid",),
+    )
+    power = GaugeMetricFamily(
+        "kfext_gpu_card_power_watts", "What a card draws, by its driver", labels=("uuid",)
+    )
+    errors = CounterMetricFamily(
+        "kfext_gpu_xid_errors",
+        "Errors that the driver has reported of a card since the agent started, by their Xid",
+        labels=("uuid", "xid"),
+    )
+    for card in cards:
+        if card.utilisation is not None:
+            used.add_metric((card.uuid,), card.utilisation)
+        if card.power is not None:
+            power.add_metric((card.uuid,), card.power)
+        for xid, times in card.errors.items():
+            errors.add_metric((card.uuid, str(xid)), times)
+    return used, power, errors
+
+
+def _of_memory(slots: Iterable[CardReport], cards: Iterable[Card]) -> Metric:
+    limit = GaugeMetricFamily(
+        "kfext_gpu_memory_limit_bytes",
+        "Memory of the card that a pod was promised; nothing holds it to that",
+        labels=LABELS,
+    )
+    sizes = {card.uuid: card.memory * _MIB for card in cards}
+    for slot in slots:
+        size = sizes.get(slot.card or "")
+        for one in slot.sharers:
+            if one.promised is not None:
+                limit.add_metric(_labels(slot, one), one.promised)
+            elif size is not None:
+                limit.add_metric(_labels(slot, one), one.share * size)
+    return limit
+
+
+def _of_slots(slots: Iterable[CardReport]) -> Iterable[Metric]:
     info = GaugeMetricFamily(
         "kfext_gpu_slot_info", "1 for each card that is reserved", labels=("slot", "uuid")
     )
@@ -108,9 +167,29 @@ def _of_cards(cards: Iterable[CardReport]) -> Iterable[Metric]:
         "The part of its speed that the pod of high priority loses by sharing",
         labels=("slot",),
     )
-    for card in cards:
-        if card.card is not None:
-            info.add_metric((str(card.slot), card.card), 1)
-        if card.loss is not None:
-            loss.add_metric((str(card.slot),), card.loss)
-    return info, loss
+    harvest = GaugeMetricFamily(
+        "kfext_gpu_harvest_efficiency",
+        "The part of the time left by the pod of high priority in which those of low priority work",
+        labels=("slot",),
+    )
+    for one in slots:
+        if one.card is not None:
+            info.add_metric((str(one.slot), one.card), 1)
+        if one.loss is not None:
+            loss.add_metric((str(one.slot),), one.loss)
+        efficiency = _efficiency(one)
+        if efficiency is not None:
+            harvest.add_metric((str(one.slot),), efficiency)
+    return info, loss, harvest
+
+
+def _efficiency(slot: CardReport) -> float | None:
+    """Return it over the last seconds, None if nobody shares or it is not known what is left.
+
+    Over 1 those of low priority work beside the one of high priority, within its loss budget.
+    """
+    left = [1 - one.harvest for one in slot.sharers if one.high and one.beacon_age is not None]
+    worked = [one.harvest for one in slot.sharers if not one.high]
+    if not left or not worked or left[0] < _LEAST_LEFT:
+        return None
+    return sum(worked) / left[0]

@@ -64,6 +64,7 @@ def terms_of(share: GpuShare) -> Terms:
         budget=share.loss_budget,
         minimum=share.min_share,
         hooked=share.gated,
+        memory=share.memory,
     )
 
 

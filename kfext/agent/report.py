@@ -10,10 +10,12 @@ class SharerReport:
     `harvest`: the part in which it worked between its gates, or was busy if it has high priority;
     `waited`, `intruded`: the seconds in which it stood at its gates, and worked beside the busy job
     of high priority (0 for that job);
-    `memory`: bytes; `micro_step`: how long one should take at most; `longest`: how long the longest
-    takes, as its processes have measured it, None while they have not; `coarse`: that is longer
-    than it should be, as there is no place for the gate within it; `beacon_age`: seconds since a
-    process of the job of high priority has last shown life, None for others and if none is heard;
+    `memory`: bytes that it has, `promised`: those that it was promised, None for the same part of
+    them as of the card's time;
+    `micro_step`: how long one should take at most; `longest`: how long the longest takes, as its
+    processes have measured it, None while they have not; `coarse`: that is longer than it should
+    be, as there is no place for the gate within it; `beacon_age`: seconds since a process of the
+    job of high priority has last shown life, None for others and if none is heard;
     `infeasible`: it cannot have its minimum; `times_shut`: its gate, for losses; `strikes`: how
     many of these times count; `evict`: it is to leave the card; `unhooked`: why nothing is known of
     what it does, one of `kfext.model.unhooked`, empty if it is known.
@@ -24,6 +26,7 @@ class SharerReport:
     high: bool
     share: float
     memory: int = 0
+    promised: int | None = None
     harvest: float = 0.0
     waited: float = 0.0
     intruded: float = 0.0

@@ -22,7 +22,8 @@ _CALIBRATED = (words.READY, words.COARSE)
 class Terms:
     """What a pod was promised; parts of the card, or of its time.
 
-    `hooked`: whether it gets the hook, as its owner may have left it out.
+    `hooked`: whether it gets the hook, as its owner may have left it out; `memory`: bytes of the
+    card, None for the same part of them as of its time.
     """
 
     high: bool
@@ -31,6 +32,7 @@ class Terms:
     budget: float = 0.05
     minimum: float = 0.2
     hooked: bool = True
+    memory: int | None = None
 
 
 class Sharer:
@@ -160,6 +162,7 @@ class Sharer:
             high=self.high,
             share=self.terms.share,
             memory=sum(one[words.MEMORY] for one in processes),
+            promised=self.terms.memory,
             harvest=min(self._worked.share, 1.0),
             waited=self._waited,
             intruded=self._intruded,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Protocol
 
@@ -17,11 +18,17 @@ class Card:
 
     `memory`: in MiB, all of it.
     `trouble`: why it takes no sharers, empty if it does.
+    `utilisation`: the part of the last moments in which it worked; `power`: the watts that it
+    draws. Both are None where they are not known.
+    `errors`: how often it has reported which Xid, since the inventory was made.
     """
 
     uuid: str
     memory: int
     trouble: str = ""
+    utilisation: float | None = None
+    power: float | None = None
+    errors: Mapping[int, int] = field(default_factory=dict)
 
 
 class Inventory(Protocol):

@@ -1,6 +1,9 @@
 """The cards of a node by NVML, NVIDIA's library for managing them."""
 
+from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pynvml
@@ -25,12 +28,13 @@ class Nvml:
         except pynvml.NVMLError as error:
             raise InventoryError(f"NVML does not start: {error}") from error
         self._errors: dict[str, str] = {}
+        self._reported: dict[str, Counter[int]] = {}
 
     def cards(self) -> list[Card]:
         """Return the cards in the order of NVML, which is that of their bus addresses."""
         try:
             self._take_events()
-            return [self._card(handle) for handle in _handles()]
+            return [self._measured(self._card(handle), handle) for handle in _handles()]
         except pynvml.NVMLError as error:
             raise InventoryError(f"NVML does not answer: {error}") from error
 
@@ -43,6 +47,17 @@ class Nvml:
         trouble = self._errors.get(uuid, "")
         return Card(uuid, memory, trouble or ("it is split by MIG" if _is_split(handle) else ""))
 
+    def _measured(self, card: Card, handle: Any) -> Card:
+        """Return a card with the figures that it has, of which one that is split has few."""
+        used = _figure(pynvml.nvmlDeviceGetUtilizationRates, handle)
+        milliwatts = _figure(pynvml.nvmlDeviceGetPowerUsage, handle)
+        return replace(
+            card,
+            utilisation=None if used is None else used.gpu / 100,
+            power=None if milliwatts is None else milliwatts / 1000,
+            errors=dict(self._reported.get(card.uuid, {})),
+        )
+
     def _take_events(self) -> None:
         """Take in the errors since the last call, without waiting for one."""
         while True:
@@ -50,15 +65,23 @@ class Nvml:
                 event = pynvml.nvmlEventSetWait_v2(self._events, 0)
             except pynvml.NVMLError_Timeout:
                 return
-            if event.eventData in _APPLICATION_XIDS:
-                continue
             uuid = pynvml.nvmlDeviceGetUUID(event.device)
-            self._errors[uuid] = f"it reported Xid {event.eventData}"
+            self._reported.setdefault(uuid, Counter())[event.eventData] += 1
+            if event.eventData not in _APPLICATION_XIDS:
+                self._errors[uuid] = f"it reported Xid {event.eventData}"
 
 
 def _handles() -> list[Any]:
     number = pynvml.nvmlDeviceGetCount()
     return [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(number)]
+
+
+def _figure(read: Callable[[Any], Any], handle: Any) -> Any:
+    """Return a figure of a card, None if it has none now."""
+    try:
+        return read(handle)
+    except pynvml.NVMLError:
+        return None
 
 
 def _register(handle: Any, events: Any) -> None:

@@ -7,14 +7,17 @@ from typing import Any
 import pytest
 
 from kfext import names
+from kfext.agent.metrics import Metrics
 from kfext.gpu.device_list import CDI_ANNOTATIONS, CDI_CRI, parse_strategies
 from kfext.gpu.device_list import DEFAULT as DEFAULT_STRATEGIES
 from kfext.gpu.device_plugin import FOLDER
 from kfext.gpu.pod_resources import SOCKET
 from kfext.model.gpu_slots import MOST_SLOTS, resource_of
 from tests.contract.manifests import DEFAULT, Object, added, render
+from tests.contract.tables import only, table
 
 COMPONENT, CDI = "gpu-sharing", "gpu-sharing-cdi"
+PAGE = "docs/gpu-sharing.md"
 POLICIES = (names.PARTS_POLICY, names.RESERVATION_PRIORITY)
 
 
@@ -138,6 +141,13 @@ def test_the_agent_is_probed_and_only_prometheus_may_call_it() -> None:
     assert policy["podSelector"]["matchLabels"].items() <= labels.items()
     (rule,) = policy["ingress"]
     assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"metrics": "enabled"}}}]
+
+
+def test_every_series_of_the_agent_has_one_row_and_every_row_is_one() -> None:
+    families = Metrics(lambda: (), lambda: ()).registry.collect()
+    exported = [one.name + "_total" * (one.type == "counter") for one in families]
+    rows = [only(row["series of the agent"]) for row in table(PAGE, "series of the agent")]
+    assert sorted(rows) == sorted(exported)
 
 
 @pytest.mark.parametrize("template", [_agent, _reservation])

@@ -15,6 +15,7 @@ class FakeCard:
     split: bool | None = False
     reports: bool = True
     lost: bool = False
+    measured: bool = True
 
 
 @dataclass
@@ -57,6 +58,18 @@ class FakeNvml:
         if card.lost:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
         return SimpleNamespace(total=card.memory)
+
+    def nvmlDeviceGetUtilizationRates(self, card: FakeCard) -> Any:
+        self._measured(card)
+        return SimpleNamespace(gpu=75, memory=30)
+
+    def nvmlDeviceGetPowerUsage(self, card: FakeCard) -> int:
+        self._measured(card)
+        return 412_500
+
+    def _measured(self, card: FakeCard) -> None:
+        if not card.measured:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
     def nvmlDeviceGetMigMode(self, card: FakeCard) -> tuple[int, int]:
         if card.split is None:

@@ -8,6 +8,7 @@ from time import monotonic
 import pytest
 
 from e2e.gpu.cpu_card import KERNEL, LATE_SECONDS, MARKER, REPORT, CpuCard
+from e2e.gpu.cpu_inventory import LIST, CpuCards
 
 
 class Played:
@@ -134,6 +135,22 @@ def test_a_client_that_is_killed_within_a_kernel_costs_nobody_else_the_card(card
     card.kill("killed")
     card.until(now + 600)
     assert card.reached("other") is not None
+
+
+def test_its_utilisation_is_what_it_has_worked_between_two_looks(tmp_path: Path) -> None:
+    (tmp_path / LIST).write_text(json.dumps([{"uuid": name, "memory": 1} for name in "ab"]))
+    made = CpuCard(tmp_path / "a")
+    threading.Thread(target=made.serve, daemon=True).start()
+    cards = CpuCards(tmp_path)
+    assert [one.utilisation for one in cards.cards()] == [None, None]
+    assert [one.utilisation for one in cards.cards()] == [0.0, None], "nobody serves the other"
+    with client(tmp_path / "a", "busy") as busy:
+        busy.send(KERNEL.pack(b"k", 0.05, monotonic()))
+        busy.send(MARKER.pack(b"m", 1, monotonic()))
+        busy.recv(64)
+        first, _ = cards.cards()
+        assert first.utilisation is not None
+        assert 0 < first.utilisation <= 1
 
 
 def test_a_client_that_is_killed_before_the_card_hears_of_it_costs_nobody_else_anything(

@@ -28,7 +28,13 @@ def test_a_card_as_nvml_shows_it(
     card: FakeCard, trouble: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library(monkeypatch, card)
-    assert nvml.Nvml().cards() == [Card("GPU-1", 16 * 1024, trouble)]
+    want = Card("GPU-1", 16 * 1024, trouble, utilisation=0.75, power=412.5)
+    assert nvml.Nvml().cards() == [want]
+
+
+def test_a_card_may_have_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    library(monkeypatch, FakeCard("GPU-1", measured=False))
+    assert nvml.Nvml().cards() == [Card("GPU-1", 16 * 1024)]
 
 
 def test_a_card_that_was_lost_takes_nobody_and_the_others_do(
@@ -46,9 +52,11 @@ def test_an_error_of_a_card_keeps_it_out_and_that_of_a_program_does_not(
 ) -> None:
     fake = library(monkeypatch, FakeCard("GPU-1"), FakeCard("GPU-2"))
     seen = nvml.Nvml()
-    fake.errors.extend([("GPU-2", 31), ("GPU-2", number)])
+    fake.errors.extend([("GPU-2", 43), ("GPU-2", number)])
     for _ in range(2):
-        assert [card.trouble for card in seen.cards()] == ["", trouble]
+        found = seen.cards()
+        assert [card.trouble for card in found] == ["", trouble]
+        assert [card.errors for card in found] == [{}, {43: 1, number: 1}]
 
 
 def test_a_node_without_a_driver_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from kfext.agent.node_pods import _decode
 from kfext.agent.sharer import Terms
 from kfext.model.gpu_share import GpuShare
 
-SHARE = GpuShare(50, 80, high=True, loss_budget=0.1, min_share=0.3)
+SHARE = GpuShare(50, 80, 2**30, high=True, loss_budget=0.1, min_share=0.3)
 
 
 def pod(annotations: dict[str, str]) -> bytes:
@@ -19,7 +19,7 @@ def pod(annotations: dict[str, str]) -> bytes:
 TERMS: dict[str, tuple[dict[str, str], Terms | None]] = {
     "what the controller has written": (
         {names.GPU_TERMS: json.dumps(asdict(SHARE))},
-        Terms(high=True, share=0.5, limit=0.8, budget=0.1, minimum=0.3),
+        Terms(high=True, share=0.5, limit=0.8, budget=0.1, minimum=0.3, memory=2**30),
     ),
     "one that gets no hook": (
         {names.GPU_TERMS: json.dumps(asdict(GpuShare(50, gated=False)))},
