@@ -22,7 +22,10 @@ from kfext.names import (
     SUSPENDED,
 )
 
-KUEUE = "Kueue starts this job, and kfext cannot place parts of GPUs for it then"
+KUEUE = Verdict(
+    REASON_SHARE_REFUSED, "Kueue starts this job, and kfext cannot place parts of GPUs for it then"
+)
+"""Shown from when it is in Kueue's queue: that it cannot have them must not cost it any quota."""
 
 
 def without_share(situation: Situation) -> Step | None:
@@ -35,7 +38,7 @@ def without_share(situation: Situation) -> Step | None:
     if not sharing or (plan is not None and plan.slots):
         return None
     if job.kueue_managed:
-        return Wait(SUSPENDED, Verdict(REASON_SHARE_REFUSED, KUEUE))
+        return Wait(SUSPENDED, KUEUE)
     message = "it was resumed by hand, but its parts of GPUs had not been placed"
     return _back_to_queue(situation, Verdict(REASON_SHARE_REFUSED, message))
 

@@ -79,9 +79,36 @@ def test_a_job_without_its_parts_goes_back_to_the_queue(plan: Plan | None) -> No
 def test_a_job_that_kueue_started_without_them_waits_and_says_why() -> None:
     step = next_step(running(gang().queued_by_kueue(), None), Ledger([sharing_node("n")]))
     assert isinstance(step, Wait)
+    assert (step.phase, step.verdict) == (names.SUSPENDED, KUEUE)
+
+
+BY_KUEUE: dict[str, tuple[JobBuilder, dict[str, Any], str | None, str]] = {
+    "its label came before our webhook": (gang().suspended(), {}, names.SUSPENDED, KUEUE.reason),
+    "its label came after it": (gang().held(), {}, names.SUSPENDED, KUEUE.reason),
+    "nobody opted the namespace in: not ours to show": (
+        gang().suspended(),
+        {"managed": False},
+        None,
+        KUEUE.reason,
+    ),
+    "it has whole GPUs": (
+        job().worker(1, gpus=1).suspended(),
+        {},
+        names.SUSPENDED,
+        names.REASON_SUSPENDED_BY_USER,
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "more", "phase", "reason"), BY_KUEUE.values(), ids=BY_KUEUE)
+def test_a_job_in_the_queue_of_kueue_is_told_before_it_costs_quota(
+    made: JobBuilder, more: dict[str, Any], phase: str | None, reason: str
+) -> None:
+    queued = as_sharing(made.queued_by_kueue().build(), None)
+    step = next_step(situation_of(queued, now=NOW, **more), Ledger([sharing_node("n")]))
+    assert isinstance(step, Wait)
     assert step.verdict is not None
-    assert (step.phase, step.verdict.reason) == (names.SUSPENDED, names.REASON_SHARE_REFUSED)
-    assert step.verdict.message == KUEUE
+    assert (step.phase, step.verdict.reason) == (phase, reason)
 
 
 LOST = (("n", 0),)
