@@ -125,7 +125,7 @@ class Cards:
         uids = {pod.uid for pod in pods}
         found = [(place, one) for place in places if (one := self._known.get(place)) is not None]
         parts = tuple(
-            CardPart(place, sharer, others=len(one.sharers) - 1)
+            CardPart(place, sharer, others=len(one.sharers) - 1, card=one.card)
             for place, one in found
             for sharer in one.sharers
             if sharer.pod in uids

@@ -97,6 +97,7 @@ def with_parts(situation: Situation, message: str) -> str:
 def _part(one: CardPart) -> str:
     node, slot = one.place
     words = f"slot {slot} of {node}"
+    words += f" ({one.card})" if one.card else ""
     words += f" with {one.others} other{'s' * (one.others > 1)}" if one.others else " alone"
     if one.sharer.loss is not None:
         words += f", losing {round(one.sharer.loss / 10)} %"

@@ -85,11 +85,16 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class CardPart:
-    """What a pod has of a card; `others`: how many pods share it with that one."""
+    """What a pod has of a card.
+
+    `others`: how many pods share it with that one.
+    `card`: its UUID.
+    """
 
     place: Place
     sharer: CardSharer
     others: int
+    card: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,7 +234,7 @@ def test_a_job_shows_what_it_has_and_what_that_costs() -> None:
     assert world.step() is None
     (tracked,) = world.planner.cluster.jobs.values()
     assert tracked.verdict is not None
-    assert "; slot 0 of n with 1 other, losing 1 %" in tracked.verdict.message
+    assert "; slot 0 of n (GPU-0) with 1 other, losing 1 %" in tracked.verdict.message
 
 
 def test_a_job_shows_why_others_do_not_know_when_it_works() -> None:
@@ -244,7 +244,7 @@ def test_a_job_shows_why_others_do_not_know_when_it_works() -> None:
     assert world.step() is None
     (tracked,) = world.planner.cluster.jobs.values()
     assert tracked.verdict is not None
-    part = "slot 0 of n alone, not hooked: Model.fit is given a CallbackList instead of a list"
+    part = "slot 0 of n (GPU-0) alone, not hooked: Model.fit is given a CallbackList instead"
     assert part in tracked.verdict.message
 
 

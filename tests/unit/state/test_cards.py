@@ -50,6 +50,7 @@ def reported(**more: object) -> Callable[[Bed], None]:
 
 
 UNREADY = CardView(unready=(HERE,))
+LEAVER = CardSharer("uid-pod", evict=True)
 LOST = CardView(unready=(HERE,), lost=(HERE,))
 VIEWS: dict[str, tuple[list[Callable[[Bed], None]], CardView]] = {
     "nothing is there": ([], UNREADY),
@@ -62,8 +63,8 @@ VIEWS: dict[str, tuple[list[Callable[[Bed], None]], CardView]] = {
         LOST,
     ),
     "the job is to leave": (
-        [reserved(), reported(sharers=(CardSharer("uid-pod", evict=True),))],
-        CardView(evicted=(HERE,), parts=(CardPart(HERE, CardSharer("uid-pod", evict=True), 0),)),
+        [reserved(), reported(sharers=(LEAVER,))],
+        CardView(evicted=(HERE,), parts=(CardPart(HERE, LEAVER, 0, "GPU-1"),)),
     ),
     "another is to leave": (
         [reserved(), reported(sharers=(CardSharer("other", evict=True),))],
