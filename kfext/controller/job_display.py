@@ -89,7 +89,7 @@ class JobDisplay:
             ),
             planned=plan.why if plan else "",
             invalid=invalid,
-            edited=edited_shares(of_job.settings.gpu, tracked.job, tracked.plan),
+            edited=edited_shares(tracked.job, tracked.plan),
         )
         if phase == QUEUED and verdict and self._plan_writer.reason(tracked.job) != verdict.reason:
             _log.info(

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from kfext import names
 from kfext.core.settings.gpu_shares import as_written, shares_by
 from kfext.core.settings.gpu_values import AUTO, HIGH, LOW, NONE
-from kfext.core.settings.values import Value
+from kfext.core.settings.of_job import gpu_settings_asked
 from kfext.model.gpu_share import GpuShare
 from kfext.model.gpu_slots import UNITS
 from kfext.model.job import TrainingJob
@@ -15,14 +15,11 @@ from kfext.model.quantity import MEMORY, human
 _WHOLE = "1 (a whole GPU)"
 
 
-def edited_shares(asked: Mapping[str, Value], job: TrainingJob, plan: Plan | None) -> str:
-    """Return what differs, in a sentence; empty if nothing does, or the job does not run.
-
-    `asked`: the GPU settings that its annotations have now.
-    """
+def edited_shares(job: TrainingJob, plan: Plan | None) -> str:
+    """Return what differs, in a sentence; empty if nothing does, or the job does not run."""
     if plan is None or job.suspend or job.finished or job.released:
         return ""
-    wanted = shares_by(asked, as_written(job))
+    wanted = shares_by(gpu_settings_asked(job), as_written(job))
     changes = [
         f"{key} of {type_} is {has} and was edited to {wants}"
         for type_ in sorted({*plan.shares, *wanted})

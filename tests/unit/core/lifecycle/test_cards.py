@@ -51,18 +51,35 @@ def part(index: int, *, slot: int | None = None, units: int = 50, **more: Any) -
     return replace(gated, requests={resource_of(index if slot is None else slot): units, "pods": 1})
 
 
+def edited() -> JobBuilder:
+    return gang().annotated(names.GPU_SHARE, "0.6")
+
+
 GANG = (part(0), part(1))
+BOUND = pod(sharing(replicas=2).build(), "worker", 0, bound="n")
 NEEDS_NONE: dict[str, Situation] = {
     "it shares none": running(job().worker(1, gpus=1), None),
     "it has its parts": running(gang()),
     "Kueue started it with its parts": running(gang().queued_by_kueue()),
-    "no replica shares any": running(sharing(replicas=0).master(), NO_SLOTS),
+    "other parts were asked for while it runs": running(edited(), pods=[BOUND]),
+    "other parts were asked for while its pod is on its way": running(
+        edited(), pods=[replace(BOUND, node_name="", pinned_to="n")]
+    ),
+    "other parts were asked for, and Kueue starts it": running(edited().queued_by_kueue()),
+    "no replica shares any": running(sharing(replicas=0, priority="high").master(), NO_SLOTS),
 }
 
 
 @pytest.mark.parametrize("situation", NEEDS_NONE.values(), ids=NEEDS_NONE)
 def test_a_job_that_has_its_parts_or_needs_none_goes_on(situation: Situation) -> None:
     assert without_share(situation) is None
+
+
+def test_a_job_whose_share_was_edited_before_it_started_is_placed_anew() -> None:
+    for pods in ((), GANG):
+        step = without_share(running(edited(), pods=pods))
+        message = stopped(step, names.REASON_SHARE_EDITED, excluded=False)
+        assert message.startswith("kfext.dev/gpu-share of worker is 0.5 and was edited to 0.6")
 
 
 RESUMED: dict[str, Plan | None] = {"no plan": None, "a plan without parts": NO_SLOTS}

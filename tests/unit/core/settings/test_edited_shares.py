@@ -4,10 +4,8 @@ import pytest
 
 from kfext.core.settings.edited_shares import edited_shares
 from kfext.core.settings.gpu_shares import as_sharing
-from kfext.core.settings.resolve import resolve
 from kfext.model.gpu_share import GpuShare
 from kfext.model.plan import Plan
-from kfext.model.policy import TrainingPolicy
 from kfext.names import GPU_SHARE, RELEASED
 from tests.builders import JobBuilder, job
 from tests.gpu_builders import sharing
@@ -65,10 +63,9 @@ EDITS: dict[str, tuple[dict[str, GpuShare], JobBuilder, list[str]]] = {
 
 
 def said(made: JobBuilder, plan: Plan | None) -> str:
-    seen = as_sharing(made.build(), plan)
-    good = {GPU_SHARE: "0.5"}
-    settings = resolve(seen.annotations, {}, TrainingPolicy(), last_good=good)
-    return edited_shares(settings.gpu, seen, plan)
+    for spec in made.raw["spec"]["pytorchReplicaSpecs"].values():
+        spec["template"]["metadata"] = {"annotations": {GPU_SHARE: "0.5"}}
+    return edited_shares(as_sharing(made.build(), plan), plan)
 
 
 @pytest.mark.parametrize(("has", "made", "want"), EDITS.values(), ids=EDITS)
