@@ -33,6 +33,7 @@ from kfext.names import (
     REASON_PLANNED,
     REASON_POD_NETWORK,
     REASON_SETTINGS_INVALID,
+    REASON_SHARE_EDITED,
     TRAINING_GROUP,
     TRAINING_VERSION,
 )
@@ -55,6 +56,8 @@ class TrainingPlanStatus:
     """Why the job was placed as it is: on how many nodes, with how many workers."""
     invalid: str = ""
     """The settings of the job that an edit made malformed."""
+    edited: str = ""
+    """What was edited of the parts of GPUs with which the job runs."""
     asked: str = ""
     """Why the pods have, or do not have, the host network that was requested."""
     progress: Reported | None = None
@@ -90,6 +93,7 @@ def decode_training_plan(raw: bytes) -> WrittenTrainingPlan:
             planned=text(written.get(PLANNED, {}).get("message")),
             asked=text(written.get(REASON_HOST_NETWORK, {}).get("message")),
             invalid=text(written.get(REASON_SETTINGS_INVALID, {}).get("message")),
+            edited=text(written.get(REASON_SHARE_EDITED, {}).get("message")),
             progress=decode_progress(raw_status.get("progress"), written),
             companion=decode_companion(written),
         ),
@@ -126,6 +130,7 @@ def status_of(
     network: str = POD,
     asked: str = "",
     invalid: str = "",
+    edited: str = "",
     planned: str = "",
 ) -> TrainingPlanStatus:
     """Return the status of a job in a phase."""
@@ -138,6 +143,7 @@ def status_of(
         message=verdict.message[:1024] if verdict else "",
         asked=asked[:1024],
         invalid=invalid[:1024],
+        edited=edited[:1024],
         planned=planned,
     )
 
@@ -151,9 +157,12 @@ def encode_status(uid: str, status: TrainingPlanStatus, conditions: Conditions) 
         reason=status.reason or status.phase,
         message=status.message,
     )
-    reason = REASON_SETTINGS_INVALID
-    invalid = conditions.state(
-        uid, reason, holds=bool(status.invalid), reason=reason, message=status.invalid
+    invalid, edited = (
+        conditions.state(uid, reason, holds=bool(said), reason=reason, message=said)
+        for reason, said in (
+            (REASON_SETTINGS_INVALID, status.invalid),
+            (REASON_SHARE_EDITED, status.edited),
+        )
     )
     on_host = status.network == HOST
     network = conditions.state(
@@ -166,7 +175,10 @@ def encode_status(uid: str, status: TrainingPlanStatus, conditions: Conditions) 
     planned = conditions.state(
         uid, PLANNED, holds=True, reason=REASON_PLANNED, message=status.planned
     )
-    more = [(planned, status.planned), (network, status.asked), (invalid, status.invalid)]
+    more = [
+        *((planned, status.planned), (network, status.asked)),
+        *((invalid, status.invalid), (edited, status.edited)),
+    ]
     progress = status.progress or Reported()
     known = [
         conditions.state(

@@ -114,6 +114,7 @@ class Books:
         missing = still_to_come(tracked.started, pods, planned=planned)
         self._expect(tracked, missing and min(missing, self._planned(tracked)))
         self.cards.want(tracked.job.uid, _cards(tracked))
+        self.cards.apart.note(tracked.job.uid, tracked.state.apart)
         self._keep_parts(pods, claimed=tracked.claimed)
         if freed:
             self._freed("")
@@ -126,6 +127,7 @@ class Books:
         """Take in that a job is gone, and that it has left some pods behind."""
         self._expect(tracked, None)
         self.cards.want(tracked.job.uid, {})
+        self.cards.apart.forget(tracked.job.uid)
         pods = tuple(pods)
         self._keep_parts(pods, claimed=())
         if self._plans.drop(tracked):

@@ -22,6 +22,7 @@ from kfext.model.node import Node
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod
 from kfext.model.shared_gpu import Place, SharedGpu
+from kfext.state.apart import Apart
 
 Tolerations = tuple[Toleration, ...]
 _STEP = 50
@@ -32,11 +33,13 @@ class Cards:
     """Knows them, and enters on the ledger what is reserved.
 
     `changed` is called with the uid of a job for which a card has changed.
+    `apart`: which jobs are not placed on one card again.
     """
 
     def __init__(self, ledger: Ledger, changed: Callable[[str], None]) -> None:
         self._ledger = ledger
         self._changed = changed
+        self.apart = Apart()
         self._known: dict[Place, SharedGpu] = {}
         self._pods: dict[Place, Pod] = {}
         self._place_of: dict[str, Place] = {}
@@ -113,19 +116,16 @@ class Cards:
 
     # --- what follows ---------------------------------------------------------------------------
 
-    def view(self, plan: Plan | None, pods: Iterable[Pod], *, apart: Iterable[str]) -> CardView:
-        """Return what the next step of a job under a plan depends on.
-
-        `apart`: the uids of the jobs beside which it had to leave a card before.
-        """
-        shunned = self.of_jobs(apart)
+    def view(self, plan: Plan | None, pods: Iterable[Pod], *, job_uid: str) -> CardView:
+        """Return what the next step of a job under a plan depends on."""
+        shunned = self._shunned(job_uid)
         if plan is None or not plan.slots:
             return CardView(shunned=shunned)
         places = sorted(places_of(plan))
         uids = {pod.uid for pod in pods}
         found = [(place, one) for place in places if (one := self._known.get(place)) is not None]
         parts = tuple(
-            CardPart(place, sharer, others=len(one.sharers) - 1)
+            CardPart(place, sharer, others=len(one.sharers) - 1, card=one.card)
             for place, one in found
             for sharer in one.sharers
             if sharer.pod in uids
@@ -140,14 +140,10 @@ class Cards:
             parts=parts,
         )
 
-    def limits(self, settings: Settings, state: JobState, *, now: float) -> Limits:
+    def limits(self, settings: Settings, state: JobState, *, job_uid: str, now: float) -> Limits:
         """Return the limits within which a job with these settings is placed now."""
-        closed = self.of_jobs(state.apart)
+        closed = self._shunned(job_uid)
         return limits_of(settings, excluded=state.excluded_at(now), closed=closed)
-
-    def of_jobs(self, uids: Iterable[str]) -> tuple[Place, ...]:
-        """Return the slots in which some jobs have parts."""
-        return tuple(sorted({place for uid in uids for place in self._wanted.get(uid, ())}))
 
     def on(self, nodes: Iterable[str]) -> frozenset[Place]:
         """Return the slots of some nodes in which jobs have parts."""
@@ -179,6 +175,11 @@ class Cards:
         node, slot = place
         claims = self._ledger.claims_on([node])
         return any(resource_of(slot) in one.requests for one in claims if not one.kept)
+
+    def _shunned(self, job_uid: str) -> tuple[Place, ...]:
+        """Return the slots in which a job would meet one from which it is kept apart."""
+        others = self.apart.of(job_uid)
+        return tuple(sorted({place for uid in others for place in self._wanted.get(uid, ())}))
 
     def _high(self, place: Place) -> Iterator[str]:
         """Yield the uid of the job of high priority in a slot."""

@@ -239,7 +239,7 @@ class Planner:
             hopeless=0.0 if hopeless_since is None else now.monotonic - hopeless_since,
             context=self.queue.context(tracked, now=now.wall),
             cards=self.cluster.books.cards.view(
-                tracked.plan, self.cluster.pods(tracked.job.uid), apart=tracked.state.apart
+                tracked.plan, self.cluster.pods(tracked.job.uid), job_uid=tracked.job.uid
             ),
             refused={
                 step: Refused(one.message, one.until - now.monotonic)

@@ -211,4 +211,5 @@ class ReservationManager:
 
     def _limits(self, tracked: TrackedJob, *, now: float) -> Limits:
         settings = self._settings(tracked).settings
-        return self._cluster.books.cards.limits(settings, tracked.state, now=now)
+        cards = self._cluster.books.cards
+        return cards.limits(settings, tracked.state, job_uid=tracked.job.uid, now=now)

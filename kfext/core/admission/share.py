@@ -72,6 +72,12 @@ def _of_template(
         return ""
     if number != 1:
         return f"asks for {NATIVE_GPU}: {number}, but a replica can have a part of 1 only"
+    if node := group.constraints.node_name:
+        # Its pods would pass the webhook and have whole GPUs, beside the ones reserved for them.
+        return (
+            f"names its node (nodeName: {node!r}); allowed: no nodeName, as kfext chooses the node "
+            f'with the GPU; e.g. nodeSelector: {{"kubernetes.io/hostname": "{node}"}}'
+        )
     if any(_asks(one) for one in map(mapping, sequence(spec.get("initContainers")))):
         return "has an init container that asks for a GPU"
     for container in map(mapping, sequence(spec.get("containers"))):

@@ -6,6 +6,7 @@ from dataclasses import replace
 from kfext.core.lifecycle.patience import suspend
 from kfext.core.lifecycle.situation import CardPart, Situation
 from kfext.core.lifecycle.steps import DeleteUnbound, Step, Ungate, Wait
+from kfext.core.settings.edited_shares import edited_shares
 from kfext.core.words import listed, pods
 from kfext.model.gpu_slots import has_part, parts_in
 from kfext.model.pod import Pod
@@ -17,25 +18,33 @@ from kfext.names import (
     REASON_CARD_LOST,
     REASON_CARD_TIMEOUT,
     REASON_EVICTED,
+    REASON_SHARE_EDITED,
     REASON_SHARE_REFUSED,
     REASON_WAITING_FOR_CARD,
     SUSPENDED,
 )
 
-KUEUE = "Kueue starts this job, and kfext cannot place parts of GPUs for it then"
+KUEUE = Verdict(
+    REASON_SHARE_REFUSED, "Kueue starts this job, and kfext cannot place parts of GPUs for it then"
+)
+"""Shown from when it is in Kueue's queue: that it cannot have them must not cost it any quota."""
 
 
 def without_share(situation: Situation) -> Step | None:
     """Return what to do with a job that runs and has no slots, None if it has or needs none.
 
-    Somebody has resumed it. The webhook creates none of its pods, as nothing accounts for them.
+    Somebody has resumed it. The webhook creates none of its pods, as nothing accounts for them. If
+    other parts were asked for while it was stopped, it is placed anew.
     """
     job, plan = situation.job, situation.plan
+    edited = edited_shares(job, plan)
+    if edited and not (job.kueue_managed or any(pod.home for pod in situation.pods)):
+        return _back_to_queue(situation, Verdict(REASON_SHARE_EDITED, edited))
     sharing = any(group.share and group.replicas for group in job.groups)
     if not sharing or (plan is not None and plan.slots):
         return None
     if job.kueue_managed:
-        return Wait(SUSPENDED, Verdict(REASON_SHARE_REFUSED, KUEUE))
+        return Wait(SUSPENDED, KUEUE)
     message = "it was resumed by hand, but its parts of GPUs had not been placed"
     return _back_to_queue(situation, Verdict(REASON_SHARE_REFUSED, message))
 
@@ -94,6 +103,7 @@ def with_parts(situation: Situation, message: str) -> str:
 def _part(one: CardPart) -> str:
     node, slot = one.place
     words = f"slot {slot} of {node}"
+    words += f" ({one.card})" if one.card else ""
     words += f" with {one.others} other{'s' * (one.others > 1)}" if one.others else " alone"
     if one.sharer.loss is not None:
         words += f", losing {round(one.sharer.loss / 10)} %"

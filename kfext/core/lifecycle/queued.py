@@ -7,6 +7,7 @@ from kfext.core.elastic import fewest_workers, with_workers, workers_of
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import hosted
 from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY, why_spread
+from kfext.core.lifecycle.cards import KUEUE
 from kfext.core.lifecycle.hands_off import left_suspended
 from kfext.core.lifecycle.network import place_on_network
 from kfext.core.lifecycle.resume import unsafe_to_resume
@@ -52,7 +53,9 @@ def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> St
         settings = situation.settings
         placed = settings.managed and settings.colocation is not Colocation.OFF
         phase = SUSPENDED if placed or situation.plan else None
-        return Wait(phase, Verdict(REASON_SUSPENDED_BY_USER, f"suspended by {who}"))
+        refused = job.kueue_managed and job.shares_gpus
+        said = Verdict(REASON_SUSPENDED_BY_USER, f"suspended by {who}")
+        return Wait(phase, KUEUE if refused else said)
     unsafe = unsafe_to_resume(situation)
     if unsafe is not None:
         return unsafe

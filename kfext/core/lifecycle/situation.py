@@ -85,11 +85,16 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class CardPart:
-    """What a pod has of a card; `others`: how many pods share it with that one."""
+    """What a pod has of a card.
+
+    `others`: how many pods share it with that one.
+    `card`: its UUID.
+    """
 
     place: Place
     sharer: CardSharer
     others: int
+    card: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +105,8 @@ class CardView:
     `lost`: those with a GPU that is unhealthy, or another one than the job uses.
     `evicted`: those that the job must leave, as it or another loses too much there.
     `rivals`: the uids of the jobs of high priority there.
-    `shunned`: the slots in which the job would meet one that it had to leave before.
+    `shunned`: the slots in which the job would meet one that it had to leave, or that had to leave
+        it.
     `parts`: what the job's pods have, as far as the agents have reported it.
     """
 

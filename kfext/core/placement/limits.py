@@ -49,8 +49,8 @@ def limits_of(
 ) -> Limits:
     """Return the limits of a job with these settings.
 
-    `excluded` are nodes that failed it, `closed` slots where it would meet a job that it had to
-    leave before.
+    `excluded` are nodes that failed it, `closed` slots where it would meet a job from which it is
+    kept apart.
     """
     placement = settings.placement
     return Limits(

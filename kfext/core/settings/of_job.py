@@ -39,7 +39,15 @@ def gpu_settings_of(job: TrainingJob) -> Mapping[str, Value]:
     They are those of the job alone. Once it has started they are those that its templates got then:
     what is edited later holds from the next start.
     """
-    written = job.annotations if job.suspend else job.template_settings
+    return gpu_settings_asked(job) if job.suspend else _gpu_settings(job, job.template_settings)
+
+
+def gpu_settings_asked(job: TrainingJob) -> Mapping[str, Value]:
+    """Return the same as the annotations of the job have them now, started or not."""
+    return _gpu_settings(job, job.annotations)
+
+
+def _gpu_settings(job: TrainingJob, written: Mapping[str, str]) -> Mapping[str, Value]:
     ours = {key: one for key, one in written.items() if key in GPU_RULES}
     if not ours:
         return {}

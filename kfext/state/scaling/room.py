@@ -38,7 +38,8 @@ class ScaleRoom:
 
     def limits(self, tracked: TrackedJob, settings: Settings, *, now: float) -> Limits:
         """Return the limits within which a job is placed now."""
-        return self._cluster.books.cards.limits(settings, tracked.state, now=now)
+        cards = self._cluster.books.cards
+        return cards.limits(settings, tracked.state, job_uid=tracked.job.uid, now=now)
 
     def waiting_fits(
         self,

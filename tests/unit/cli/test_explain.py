@@ -287,3 +287,14 @@ def test_a_program_gets_the_progress_too() -> None:
     assert found is not None
     explanation = explained(found, raw, status={"progress": PROGRESS}, pods=(), now=NOW)
     assert explanation["progress"]["totalSteps"] == 100
+
+
+def test_an_edit_that_waits_for_the_next_start_is_told() -> None:
+    edited = {
+        "type": names.REASON_SHARE_EDITED,
+        "status": "True",
+        "reason": names.REASON_SHARE_EDITED,
+        "message": "kfext.dev/gpu-share of worker is 0.5 and was edited to 0.9",
+    }
+    said = words(ours(), status={"phase": "Placed", "message": "on n", "conditions": [edited]})
+    assert "  ShareEdited True: kfext.dev/gpu-share of worker is 0.5 and was edited" in said

@@ -208,18 +208,28 @@ def test_what_is_written_is_read_back() -> None:
 SPOILT = status_of(JOB, phase=QUEUED, verdict=Verdict("NoRoom", "full"), nodes=(), invalid="bad")
 
 
-async def test_a_spoilt_setting_is_a_condition_until_it_is_mended(api: FakeApi) -> None:
+EDITED = status_of(JOB, phase=QUEUED, verdict=Verdict("NoRoom", "full"), nodes=(), edited="other")
+
+
+@pytest.mark.parametrize(
+    ("view", "type_"),
+    [(SPOILT, "SettingsInvalid"), (EDITED, "ShareEdited")],
+    ids=["spoilt", "edit"],
+)
+async def test_an_edit_without_effect_is_a_condition_until_it_is_mended(
+    api: FakeApi, view: TrainingPlanStatus, type_: str
+) -> None:
     made = plan_writer(api)
     seen = []
-    for view in (SPOILT, WAITS):
-        made.show(JOB, view)
+    for now in (view, WAITS):
+        made.show(JOB, now)
         await run(made)
         plan = api.plans["pytorchjob-train"]
         seen.append([(one["type"], one["status"]) for one in plan["status"]["conditions"]])
         plan["spec"] = {"job": {"uid": JOB.uid}}
-        assert decode_training_plan(json.dumps(plan).encode()).status == view
+        assert decode_training_plan(json.dumps(plan).encode()).status == now
     assert seen == [
-        [("Placed", "False"), ("SettingsInvalid", "True")],
+        [("Placed", "False"), (type_, "True")],
         [("Placed", "False")],
     ]
 

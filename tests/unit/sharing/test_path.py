@@ -18,7 +18,7 @@ from kfext.model.shared_gpu import CardSharer
 from kfext.model.unhooked import CALLBACK_LIST
 from kfext.state.card_steps import Reserve, Unreserve
 from kfext.state.planner import Planner
-from tests.builders import JobBuilder, job
+from tests.builders import JobBuilder, job, moment
 from tests.gpu_builders import plain_node, reservation, sharing, slot
 from tests.unit.step_patches import job_operations
 
@@ -234,7 +234,7 @@ def test_a_job_shows_what_it_has_and_what_that_costs() -> None:
     assert world.step() is None
     (tracked,) = world.planner.cluster.jobs.values()
     assert tracked.verdict is not None
-    assert "; slot 0 of n with 1 other, losing 1 %" in tracked.verdict.message
+    assert "; slot 0 of n (GPU-0) with 1 other, losing 1 %" in tracked.verdict.message
 
 
 def test_a_job_shows_why_others_do_not_know_when_it_works() -> None:
@@ -244,7 +244,7 @@ def test_a_job_shows_why_others_do_not_know_when_it_works() -> None:
     assert world.step() is None
     (tracked,) = world.planner.cluster.jobs.values()
     assert tracked.verdict is not None
-    part = "slot 0 of n alone, not hooked: Model.fit is given a CallbackList instead of a list"
+    part = "slot 0 of n (GPU-0) alone, not hooked: Model.fit is given a CallbackList instead"
     assert part in tracked.verdict.message
 
 
@@ -267,6 +267,38 @@ def test_an_edited_share_holds_from_the_next_start() -> None:
     assert isinstance(step, SaveState), "it is noted, and nothing else"
     (tracked,) = world.planner.cluster.jobs.values()
     assert tracked.job.groups[0].share == GpuShare(50)
+
+
+EDITS = {"another share": ("0.9", {"worker": 90}), "a whole GPU": (None, {})}
+
+
+@pytest.mark.parametrize(("share", "units"), EDITS.values(), ids=EDITS)
+def test_a_start_by_a_person_is_one_too(share: str | None, units: dict[str, int]) -> None:
+    world = placed()
+    world.raw["spec"]["runPolicy"]["suspend"] = True
+    world.raw["metadata"]["annotations"][names.GPU_SHARE] = share or ""
+    if share is None:
+        del world.raw["metadata"]["annotations"][names.GPU_SHARE]
+    world.show()
+    while world.step() is not None:
+        pass
+    world.planner.cluster.observe_pod(parse_pod(world.pods.pop("pod-0")), None)
+    world.raw["spec"]["runPolicy"]["suspend"] = False
+    world.show()
+    step = world.step()
+    assert isinstance(step, Suspend)
+    assert step.state.reason == names.REASON_SHARE_EDITED
+    said = {"type": "Suspended", "status": "True", "lastTransitionTime": moment(world.now)}
+    world.raw["status"] = {"conditions": [said]}
+    world.show()
+    assert world.reason() == names.REASON_WAITING_FOR_SUSPEND
+    world.now += 60
+    world.show()
+    step = world.step()
+    assert isinstance(step, Unsuspend)
+    assert {type_: one.units for type_, one in step.plan.shares.items()} == units
+    while step := world.step():
+        assert isinstance(step, SaveState), "it is as was asked for now"
 
 
 def test_G4_a_shared_gpu_is_never_free_for_others_and_comes_back() -> None:

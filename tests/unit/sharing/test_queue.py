@@ -122,6 +122,32 @@ def test_a_job_that_had_to_leave_a_card_goes_to_another_of_its_node() -> None:
     assert set(step.plan.slots.values()) == {1}
 
 
+def test_a_job_is_not_placed_beside_one_that_had_to_leave_it() -> None:
+    state = JobState(apart=("high",)).encode(job_uid="uid-1")
+    low = sharing("0.2", min_share="0").annotated(names.STATE, state)
+    world = World(admitted(low))
+    step = world.step()
+    assert isinstance(step, Unsuspend)
+    assert set(step.plan.slots.values()) == {0}
+    arrives(world, "high", sharing("0.2", priority="high"))
+    (step,) = decided(world).values()
+    assert isinstance(step, Unsuspend)
+    assert set(step.plan.slots.values()) == {1}
+    arrives(world, "other", sharing("0.2", priority="high"))
+    (step,) = decided(world).values()
+    assert isinstance(step, Unsuspend)
+    assert set(step.plan.slots.values()) == {0}, "as it never left that one"
+
+
+def test_nothing_is_remembered_of_jobs_that_are_gone() -> None:
+    state = JobState(apart=("high",)).encode(job_uid="uid-1")
+    world = World(admitted(sharing("0.2", min_share="0").annotated(names.STATE, state)))
+    apart = world.planner.cluster.books.cards.apart
+    assert apart.of("high") == {"uid-1"}
+    world.planner.cluster.forget_job("uid-1")
+    assert apart.of("high") == set()
+
+
 def test_a_card_that_another_job_opened_is_not_kept_twice() -> None:
     world = World(admitted(job().worker(1, cpu="40")))
     world.step()

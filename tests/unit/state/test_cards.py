@@ -50,6 +50,7 @@ def reported(**more: object) -> Callable[[Bed], None]:
 
 
 UNREADY = CardView(unready=(HERE,))
+LEAVER = CardSharer("uid-pod", evict=True)
 LOST = CardView(unready=(HERE,), lost=(HERE,))
 VIEWS: dict[str, tuple[list[Callable[[Bed], None]], CardView]] = {
     "nothing is there": ([], UNREADY),
@@ -62,8 +63,8 @@ VIEWS: dict[str, tuple[list[Callable[[Bed], None]], CardView]] = {
         LOST,
     ),
     "the job is to leave": (
-        [reserved(), reported(sharers=(CardSharer("uid-pod", evict=True),))],
-        CardView(evicted=(HERE,), parts=(CardPart(HERE, CardSharer("uid-pod", evict=True), 0),)),
+        [reserved(), reported(sharers=(LEAVER,))],
+        CardView(evicted=(HERE,), parts=(CardPart(HERE, LEAVER, 0, "GPU-1"),)),
     ),
     "another is to leave": (
         [reserved(), reported(sharers=(CardSharer("other", evict=True),))],
@@ -77,8 +78,8 @@ def test_what_a_job_sees_of_its_cards(given: list[Callable[[Bed], None]], want: 
     bed = Bed()
     for happens in given:
         happens(bed)
-    assert bed.cards.view(PLAN, [POD], apart=()) == want
-    assert bed.cards.view(None, [POD], apart=()) == CardView()
+    assert bed.cards.view(PLAN, [POD], job_uid="uid-1") == want
+    assert bed.cards.view(None, [POD], job_uid="uid-1") == CardView()
 
 
 def test_a_job_is_kept_from_those_beside_which_it_had_to_leave() -> None:
@@ -87,23 +88,37 @@ def test_a_job_is_kept_from_those_beside_which_it_had_to_leave() -> None:
     bed.ledger.claim("low", Claim("n", taken_by(GpuShare(20).need, 0), job="uid-1"))
     bed.cards.want("uid-high", {HERE: ()})
     reported(sharers=(CardSharer("uid-pod", evict=True),))(bed)
-    assert bed.cards.view(PLAN, [POD], apart=()).rivals == ("uid-high",)
-    assert bed.cards.view(None, [], apart=("uid-high", "gone")).shunned == (HERE,)
+    assert bed.cards.view(PLAN, [POD], job_uid="uid-1").rivals == ("uid-high",)
+    bed.cards.apart.note("uid-1", ("uid-high", "gone"))
+    assert bed.cards.view(None, [], job_uid="uid-1").shunned == (HERE,)
+
+
+def test_a_job_is_kept_from_those_that_had_to_leave_it_wherever_they_are_now() -> None:
+    bed = Bed()
+    bed.cards.apart.note("uid-a", ("uid-1",))
+    bed.cards.apart.note("uid-b", ("uid-1",))
+    bed.cards.want("uid-b", {HERE: ()})
+    bed.cards.want("uid-a", {HERE: (), ("m", 1): ()})
+    assert bed.cards.view(None, [], job_uid="uid-1").shunned == (("m", 1), HERE)
+    limits = bed.cards.limits(Settings(), JobState(), job_uid="uid-1", now=0.0)
+    assert limits.closed == (("m", 1), HERE)
+    bed.cards.want("uid-a", {})
+    assert bed.cards.view(None, [], job_uid="uid-1").shunned == (HERE,)
 
 
 def test_a_job_is_placed_on_other_nodes_and_slots_than_those_that_failed_it() -> None:
     bed = Bed()
     bed.cards.want("uid-high", {HERE: ()})
-    state = JobState(excluded={"m": 100.0, "n": 50.0}, apart=("uid-high",))
-    found = bed.cards.limits(Settings(), state, now=60.0)
+    bed.cards.apart.note("uid-1", ("uid-high",))
+    state = JobState(excluded={"m": 100.0, "n": 50.0})
+    found = bed.cards.limits(Settings(), state, job_uid="uid-1", now=60.0)
     assert (found.excluded, found.closed) == (("m",), (HERE,))
 
 
-def test_the_slots_in_which_jobs_have_parts_by_job_and_by_node() -> None:
+def test_the_slots_in_which_jobs_have_parts_by_node() -> None:
     bed = Bed()
     bed.cards.want("uid-1", {HERE: (), ("m", 1): ()})
     bed.cards.want("uid-2", {("n", 1): ()})
-    assert bed.cards.of_jobs(["uid-2", "uid-1", "gone"]) == (("m", 1), HERE, ("n", 1))
     assert bed.cards.on(["n"]) == {HERE, ("n", 1)}
     assert bed.cards.on([]) == set()
 
@@ -113,7 +128,7 @@ def test_only_what_is_there_or_promised_needs_the_gpu_of_a_slot() -> None:
     bed.ledger.claim("kept", Claim("n", taken, job="uid-head", kept=True))
     reported(sharers=(CardSharer("uid-pod", evict=True),))(bed)
     assert not bed.cards.in_use(HERE)
-    assert bed.cards.view(PLAN, [POD], apart=()).rivals == ()
+    assert bed.cards.view(PLAN, [POD], job_uid="uid-1").rivals == ()
     bed.ledger.claim("promise", Claim("n", taken))
     assert bed.cards.in_use(HERE)
 

@@ -75,6 +75,7 @@ REFUSED: dict[str, tuple[Raw, str]] = {
         workers(SHARE, containers=[limited(1, env=[CARDS])]),
         "NVIDIA_VISIBLE_DEVICES",
     ),
+    "its template names the node": (workers(SHARE, nodeName="n"), "names its node (nodeName: 'n')"),
     "a low job of several ranks": (workers(SHARE, replicas=2), "a job of 2 pods cannot"),
     "a low job whose other rank has no GPU": (
         asked(SHARE, specs={"Master": replica(1), "Worker": asking()}),
@@ -95,6 +96,12 @@ def test_a_job_that_cannot_share_gpus_is_refused(raw: Raw, why: str) -> None:
     assert why in mutation.refusal
     assert mutation.ops == ()
     assert [one.reason for one in mutation.verdicts] == [names.REASON_SHARE_REFUSED]
+
+
+def test_a_job_that_names_its_node_is_told_what_is_allowed_instead() -> None:
+    refusal = mutate_job(workers(SHARE, nodeName="n"), FACTS).refusal
+    for part in ("Worker template", "nodeName: 'n'", "allowed: ", "e.g. nodeSelector"):
+        assert part in refusal
 
 
 OFF = replace(FACTS, namespace_annotations={names.COLOCATION: "off"})
@@ -121,6 +128,10 @@ ALLOWED: dict[str, tuple[Raw, Facts]] = {
     ),
     "a container without a GPU says which it sees": (
         workers(SHARE, containers=[limited(1), {"name": "side", "env": [CARDS]}]),
+        FACTS,
+    ),
+    "a type that has no GPU names its node": (
+        asked(HIGH, kind="TFJob", specs={"PS": replica(1, nodeName="n"), "Worker": asking()}),
         FACTS,
     ),
     "elasticity is off": (asked({**SHARE, names.ELASTIC: "off"}), FACTS),

@@ -51,18 +51,35 @@ def part(index: int, *, slot: int | None = None, units: int = 50, **more: Any) -
     return replace(gated, requests={resource_of(index if slot is None else slot): units, "pods": 1})
 
 
+def edited() -> JobBuilder:
+    return gang().annotated(names.GPU_SHARE, "0.6")
+
+
 GANG = (part(0), part(1))
+BOUND = pod(sharing(replicas=2).build(), "worker", 0, bound="n")
 NEEDS_NONE: dict[str, Situation] = {
     "it shares none": running(job().worker(1, gpus=1), None),
     "it has its parts": running(gang()),
     "Kueue started it with its parts": running(gang().queued_by_kueue()),
-    "no replica shares any": running(sharing(replicas=0).master(), NO_SLOTS),
+    "other parts were asked for while it runs": running(edited(), pods=[BOUND]),
+    "other parts were asked for while its pod is on its way": running(
+        edited(), pods=[replace(BOUND, node_name="", pinned_to="n")]
+    ),
+    "other parts were asked for, and Kueue starts it": running(edited().queued_by_kueue()),
+    "no replica shares any": running(sharing(replicas=0, priority="high").master(), NO_SLOTS),
 }
 
 
 @pytest.mark.parametrize("situation", NEEDS_NONE.values(), ids=NEEDS_NONE)
 def test_a_job_that_has_its_parts_or_needs_none_goes_on(situation: Situation) -> None:
     assert without_share(situation) is None
+
+
+def test_a_job_whose_share_was_edited_before_it_started_is_placed_anew() -> None:
+    for pods in ((), GANG):
+        step = without_share(running(edited(), pods=pods))
+        message = stopped(step, names.REASON_SHARE_EDITED, excluded=False)
+        assert message.startswith("kfext.dev/gpu-share of worker is 0.5 and was edited to 0.6")
 
 
 RESUMED: dict[str, Plan | None] = {"no plan": None, "a plan without parts": NO_SLOTS}
@@ -79,9 +96,36 @@ def test_a_job_without_its_parts_goes_back_to_the_queue(plan: Plan | None) -> No
 def test_a_job_that_kueue_started_without_them_waits_and_says_why() -> None:
     step = next_step(running(gang().queued_by_kueue(), None), Ledger([sharing_node("n")]))
     assert isinstance(step, Wait)
+    assert (step.phase, step.verdict) == (names.SUSPENDED, KUEUE)
+
+
+BY_KUEUE: dict[str, tuple[JobBuilder, dict[str, Any], str | None, str]] = {
+    "its label came before our webhook": (gang().suspended(), {}, names.SUSPENDED, KUEUE.reason),
+    "its label came after it": (gang().held(), {}, names.SUSPENDED, KUEUE.reason),
+    "nobody opted the namespace in: not ours to show": (
+        gang().suspended(),
+        {"managed": False},
+        None,
+        KUEUE.reason,
+    ),
+    "it has whole GPUs": (
+        job().worker(1, gpus=1).suspended(),
+        {},
+        names.SUSPENDED,
+        names.REASON_SUSPENDED_BY_USER,
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "more", "phase", "reason"), BY_KUEUE.values(), ids=BY_KUEUE)
+def test_a_job_in_the_queue_of_kueue_is_told_before_it_costs_quota(
+    made: JobBuilder, more: dict[str, Any], phase: str | None, reason: str
+) -> None:
+    queued = as_sharing(made.queued_by_kueue().build(), None)
+    step = next_step(situation_of(queued, now=NOW, **more), Ledger([sharing_node("n")]))
+    assert isinstance(step, Wait)
     assert step.verdict is not None
-    assert (step.phase, step.verdict.reason) == (names.SUSPENDED, names.REASON_SHARE_REFUSED)
-    assert step.verdict.message == KUEUE
+    assert (step.phase, step.verdict.reason) == (phase, reason)
 
 
 LOST = (("n", 0),)
