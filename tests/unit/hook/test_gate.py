@@ -203,6 +203,19 @@ def test_without_an_agent_each_rest_is_four_times_the_work_before_it(
     assert trial.own[words.WORKED_NS] == 5 * 10**7
 
 
+def test_the_card_rests_from_the_end_of_a_step_until_the_job_comes_back() -> None:
+    trial = Trial()
+    trial.high(busy=False)
+    for at in (0.0, 0.1, 0.2):  # a step ends, and the job comes back with data 50 ms later
+        trial.card.clock = at
+        trial.gate.enter()
+        trial.gate.step()
+        trial.card.clock = at + 0.05
+        trial.gate.enter()
+    trial.gate.enter()
+    assert trial.own[words.RESTED_NS] == pytest.approx(3 * 0.05 * 1e9)
+
+
 def test_the_memory_is_asked_for_five_times_a_second_at_most(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
