@@ -13,7 +13,7 @@ from time import monotonic_ns, sleep
 
 from . import words
 from .device import Device, TimedMarker
-from .orders import INTRUDE, PASS, TICKET, WAIT, Orders
+from .orders import PASS, TICKET, WAIT, Orders
 from .pulse import PULSE_SECONDS, show_life
 
 _NAP_SECONDS = 0.05
@@ -37,7 +37,7 @@ class Gate:
         self._device = device
         self._outstanding: deque[tuple[TimedMarker, TimedMarker | None]] = deque()
         self._stepped: TimedMarker | None = None
-        self._word = PASS
+        self._intrudes = False
         self._began = 0
         self._ticket_ends = 0
         page[words.HOOKED] = words.WATCHING
@@ -80,12 +80,12 @@ class Gate:
         page[words.ASKING] = 0
         page[words.WAITED_NS] += now - arrived
         page[words.MICRO_STEPS] += 1
-        if self._orders.busy(now):
-            page[words.INTRUDED] += 1
+        self._intrudes = self._orders.busy(now)
+        page[words.INTRUDED] += self._intrudes
         if word == TICKET:
             self._ticket_ends = page[words.WORKED_NS] + _TICKET_NS
         page[words.TICKETS_SEEN] = self._orders.tickets()
-        self._word, self._began = word, now
+        self._began = now
 
     def _ask(self, now: int) -> str:
         page = self._page
@@ -112,7 +112,7 @@ class Gate:
             return
         took = now - self._began
         self._page[words.WORKED_NS] += took
-        if self._word == INTRUDE:
+        if self._intrudes:
             self._page[words.INTRUDED_NS] += took
         if not self._orders.led(now):
             sleep(min(took * (1 / PACE - 1) / 1e9, _LONGEST_REST_SECONDS))

@@ -157,6 +157,18 @@ def test_a_ticket_ends_after_a_second_of_work() -> None:
     assert stays(trial.entering())
 
 
+@pytest.mark.parametrize("busy", [True, False])
+def test_what_a_ticket_takes_of_a_busy_job_is_counted(*, busy: bool) -> None:
+    trial = Trial()
+    trial.high(busy=busy)
+    trial.order(words.MODE, words.SHUT)
+    trial.order(words.TICKETS, 1)
+    for _ in range(3):
+        trial.gate.enter()
+    assert trial.own[words.INTRUDED] == 3 * busy
+    assert trial.own[words.INTRUDED_NS] == trial.own[words.WORKED_NS] * busy
+
+
 def test_tickets_that_were_not_needed_are_not_kept() -> None:
     trial = Trial()
     trial.high(busy=False)
