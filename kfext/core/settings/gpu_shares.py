@@ -35,7 +35,11 @@ def as_sharing(
     shares = plan.shares if plan is not None and promised else shares_by(gpu_settings_of(job), job)
     if not shares:
         return job
-    shares = {type_: replace(share, busy=busy.get(type_)) for type_, share in shares.items()}
+    shares = {
+        # Without the hook nobody will see whether it still is what it was.
+        type_: replace(share, busy=busy.get(type_) if share.gated else None)
+        for type_, share in shares.items()
+    }
     needs = {share.need for share in shares.values()}
     whole = any(
         NATIVE_GPU in group.requests for group in job.groups if group.type.lower() not in shares
