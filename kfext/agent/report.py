@@ -8,6 +8,7 @@ class SharerReport:
     """A pod on the card. Parts are of the card's time in the last seconds, seconds are in all.
 
     `harvest`: the part in which it worked between its gates, or was busy if it has high priority;
+    `busy`: the part in which it would be with the card to itself, None while that is unknown;
     `waited`, `intruded`: the seconds in which it stood at its gates, and worked beside the busy job
     of high priority (0 for that job);
     `memory`: bytes that it has, `promised`: those that it was promised, None for the same part of
@@ -28,6 +29,7 @@ class SharerReport:
     memory: int = 0
     promised: int | None = None
     harvest: float = 0.0
+    busy: float | None = None
     waited: float = 0.0
     intruded: float = 0.0
     micro_step: float | None = None

@@ -130,7 +130,6 @@ class SharedGpus:
 def status_of(view: SlotView) -> Object:
     """Return the status of a SharedGPU."""
     report = view.report
-    high = next((one for one in report.sharers if one.high), None)
     sharers = [_sharer(one, report, view.uids) for one in report.sharers]
     status: Object = {
         "memoryMiB": view.memory,
@@ -141,8 +140,6 @@ def status_of(view: SlotView) -> Object:
     }
     if report.card is not None and view.reservation:
         status |= {"card": report.card, "reservation": view.reservation}
-    if high is not None and high.beacon_age is not None:
-        status["busyPermille"] = _permille(high.harvest)
     return status
 
 
@@ -155,6 +152,8 @@ def _sharer(one: SharerReport, report: CardReport, uids: dict[Pod, str]) -> Obje
         "sharePercent": round(one.share * UNITS),
         "memoryMiB": one.memory // _MIB,
     }
+    if one.busy is not None:
+        shown["busyPermille"] = _permille(one.busy)
     if one.unhooked:
         shown["unhooked"] = one.unhooked
     if one.high:

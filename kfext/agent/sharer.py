@@ -10,6 +10,7 @@ from kfext.agent.slots import Pod
 from kfext.agent.unhooked import Unhooked
 from kfext.core.gpu.dispatcher import Activity
 from kfext.core.gpu.neighbours import LONGEST_MICRO_STEP, Ruling, Seen
+from kfext.core.gpu.profile import Profile
 from kfext.core.gpu.steps import Reading, Throughput
 from kfext.core.gpu.tally import Recent
 from kfext.hook import words
@@ -48,6 +49,8 @@ class Sharer:
         self.processes: dict[int, Process] = {}
         self.activity = Activity(wants=False, begun=False, used=0.0)
         self._throughput = Throughput()
+        self._profile = Profile()
+        self._looked = 0.0
         self._intruded, self._intruded_now = 0.0, 0.0
         self._waited = 0.0
         self._asks = False
@@ -99,17 +102,24 @@ class Sharer:
     def look(self, now: float) -> None:
         """Read the pages of its processes."""
         begun = False
-        used = self._intruded_now = 0.0
+        used = rested = self._intruded_now = 0.0
         for number, process in self.processes.items():
             used += process.grown(words.BUSY_NS if self.high else words.WORKED_NS, now=now)
             self._intruded_now += process.grown(words.INTRUDED_NS, now=now)
             self._waited += process.grown(words.WAITED_NS, now=now)
+            rested += process.grown(words.RESTED_NS, now=now)
             count = process[words.MICRO_STEPS]
             begun, self._micro_steps[number] = begun or count != self._micro_steps[number], count
         self._asks = any(one[words.ASKING] == 1 for one in self.processes.values())
         self.activity = Activity(wants=begun or self._asks, begun=begun, used=used)
         self._intruded += self._intruded_now
         self._worked.add(used, now=now)
+        read, passed, self._looked = reading(self.processes.values(), now), now - self._looked, now
+        if read is None:
+            self._profile.restart()
+        else:  # one of low priority has what it could use of the card between its gates
+            could = passed if self.high else used
+            self._profile.note(read.steps, used=used - rested, could=could)
 
     def time(self, *, alone: bool, now: float) -> None:
         """Time its steps; `alone`: nobody else has used the card since the last look."""
@@ -152,8 +162,8 @@ class Sharer:
         """Return what is to be shown of it."""
         assert self.terms is not None
         processes, ruling = self.processes.values(), self.ruling
-        heard = [one for one in processes if self.high and not one[words.UNHOOKED]]
-        pulses = [one.seconds(words.PULSE) for one in heard]
+        heard = [one for one in processes if not one[words.UNHOOKED]]
+        pulses = [one.seconds(words.PULSE) for one in heard if self.high]
         why = self._unhooked.why(processes, promised=now - self._promised)
         gated = [one for one in processes if not self.high and one[words.HOOKED] in _CALIBRATED]
         longest = max((one.seconds(words.LONGEST_NS) for one in gated), default=None)
@@ -164,6 +174,7 @@ class Sharer:
             memory=sum(one[words.MEMORY] for one in processes),
             promised=self.terms.memory,
             harvest=min(self._worked.share, 1.0),
+            busy=self._profile.busy if heard else None,
             waited=self._waited,
             intruded=self._intruded,
             micro_step=ruling.micro_step if ruling else None,

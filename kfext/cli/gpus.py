@@ -11,8 +11,8 @@ from kfext.model.shared_gpu import EVICTED_AFTER, SharedGpu, parse_shared_gpu
 from kfext.model.tolerant import mapping, sequence, text
 from kfext.model.unhooked import UNHOOKED, coarse
 
-_HEAD = ("NODE", "SLOT", "CARD", "MEMORY", "HIGH BUSY", "STATE")
-_SHARER_HEAD = ("PRIORITY", "SHARE", "LOSS", "GETS", "WAITED", "POD")
+_HEAD = ("NODE", "SLOT", "CARD", "MEMORY", "STATE")
+_SHARER_HEAD = ("PRIORITY", "SHARE", "BUSY ALONE", "LOSS", "GETS", "WAITED", "POD")
 _UNKNOWN = "-"
 
 Raw = Mapping[str, Any]
@@ -59,8 +59,7 @@ def in_words(known: Sequence[tuple[SharedGpu, Raw]]) -> str:
 def _row(one: SharedGpu, raw: Raw) -> tuple[str, ...]:
     trouble = text(mapping(raw.get("status")).get("trouble"))
     memory = f"{one.memory / 1024:.0f} Gi" if one.memory else _UNKNOWN
-    busy = _UNKNOWN if one.busy is None else _percent(one.busy)
-    return one.node, str(one.slot), one.card or _UNKNOWN, memory, busy, _state(one, trouble)
+    return one.node, str(one.slot), one.card or _UNKNOWN, memory, _state(one, trouble)
 
 
 def _state(one: SharedGpu, trouble: str) -> str:
@@ -88,6 +87,7 @@ def _sharer(raw: Raw) -> tuple[str, ...]:
     return (
         text(raw.get("priority")) or _UNKNOWN,
         f"{raw.get('sharePercent', _UNKNOWN)} %",
+        _percent(raw.get("busyPermille")),
         _percent(raw.get("lossPermille")),
         _percent(raw.get("harvestPermille")),
         f"{waited} s" if type(waited) is int else _UNKNOWN,

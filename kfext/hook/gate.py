@@ -12,8 +12,8 @@ from collections import deque
 from time import monotonic_ns, sleep
 
 from . import words
-from .device import Device, Marker
-from .orders import INTRUDE, PASS, TICKET, WAIT, Orders
+from .device import Device, TimedMarker
+from .orders import PASS, TICKET, WAIT, Orders
 from .pulse import PULSE_SECONDS, show_life
 
 _NAP_SECONDS = 0.05
@@ -35,8 +35,9 @@ class Gate:
         self._page = page
         self._orders = orders
         self._device = device
-        self._outstanding: deque[Marker] = deque()
-        self._word = PASS
+        self._outstanding: deque[tuple[TimedMarker, TimedMarker | None]] = deque()
+        self._stepped: TimedMarker | None = None
+        self._intrudes = False
         self._began = 0
         self._ticket_ends = 0
         page[words.HOOKED] = words.WATCHING
@@ -55,6 +56,7 @@ class Gate:
         self._page[words.STEPS] += 1
         self._page[words.STEPPED] = monotonic_ns()
         self._ticket_ends = 0
+        self._stepped = self._device.mark()
 
     def abandon(self) -> None:
         """Take in that nobody passes the gate any more; the page shows it."""
@@ -63,9 +65,10 @@ class Gate:
     def enter(self) -> None:
         """Return when the next micro-step may begin; call it where one ends and another begins."""
         page = self._page
-        self._outstanding.append(self._device.mark())
+        self._outstanding.append((self._device.mark(), self._stepped))
+        self._stepped = None
         while len(self._outstanding) >= OUTSTANDING:
-            self._outstanding.popleft().wait()
+            self._reach(*self._outstanding.popleft())
         self._account(monotonic_ns())
         arrived = now = monotonic_ns()
         word = self._ask(now)
@@ -77,12 +80,12 @@ class Gate:
         page[words.ASKING] = 0
         page[words.WAITED_NS] += now - arrived
         page[words.MICRO_STEPS] += 1
-        if self._orders.busy(now):
-            page[words.INTRUDED] += 1
+        self._intrudes = self._orders.busy(now)
+        page[words.INTRUDED] += self._intrudes
         if word == TICKET:
             self._ticket_ends = page[words.WORKED_NS] + _TICKET_NS
         page[words.TICKETS_SEEN] = self._orders.tickets()
-        self._word, self._began = word, now
+        self._began = now
 
     def _ask(self, now: int) -> str:
         page = self._page
@@ -93,13 +96,23 @@ class Gate:
         intruded, seen = page[words.INTRUDED_NS], page[words.TICKETS_SEEN]
         return self._orders.word(now, intruded=intruded, tickets=seen)
 
+    def _reach(self, marker: TimedMarker, stepped: TimedMarker | None) -> None:
+        """Wait for a marker; `stepped` is that of the step before it, if nothing was in between.
+
+        The job has waited for data, if between the two the card has.
+        """
+        marker.wait()
+        if stepped is not None:
+            stepped.wait()
+            self._page[words.RESTED_NS] += int(max(marker.seconds_since(stepped), 0.0) * 1e9)
+
     def _account(self, now: int) -> None:
         """Charge what the last micro-step took, and rest after it while no agent lives."""
         if not self._began:
             return
         took = now - self._began
         self._page[words.WORKED_NS] += took
-        if self._word == INTRUDE:
+        if self._intrudes:
             self._page[words.INTRUDED_NS] += took
         if not self._orders.led(now):
             sleep(min(took * (1 / PACE - 1) / 1e9, _LONGEST_REST_SECONDS))

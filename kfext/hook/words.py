@@ -42,6 +42,8 @@ TICKETS_SEEN = 16
 UNHOOKED = 17
 """Why nothing is heard of the process, or nothing any more: 0 if it is heard of, else one of the
 numbers below."""
+RESTED_NS = 18
+"""For how long of that in WORKED_NS the card had nothing to do between a step and what follows."""
 
 WATCHING, READY, COARSE = 1, 2, 3
 """HOOKED: calibrating; at its boundaries; some micro-step is longer than it should be."""

@@ -6,9 +6,9 @@ How many those are depends on the share, so its terms are in the name of the res
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Self
+from typing import Any, Self
 
 from kfext.model.gpu_slots import UNITS
 from kfext.model.quantity import Resources
@@ -40,6 +40,8 @@ class GpuShare:
     `loss_budget`: the part of its speed that it may lose to them, if it has high priority.
     `min_share`: the part of the time that it should get beside a job of high priority.
     `gated`: whether it gets the hook, by which they give way.
+    `busy`: the thousandths of the time in which it would use a card that it had to itself, None
+        while that is unknown. It was measured and not promised, so it is not written with the rest.
     """
 
     units: int
@@ -49,6 +51,12 @@ class GpuShare:
     loss_budget: float = 0.05
     min_share: float = 0.2
     gated: bool = True
+    busy: int | None = None
+
+    @property
+    def uses(self) -> int:
+        """The thousandths of the time in which it counts as busy: all while that is unknown."""
+        return _PERMILLE if self.busy is None else self.busy
 
     @property
     def need(self) -> "CardNeed":
@@ -57,7 +65,8 @@ class GpuShare:
             units=self.units,
             memory=None if self.memory is None else -(-self.memory // _MIB),
             high=self.high,
-            idle=0 if self.high else round(self.min_share * _PERMILLE),
+            # Its minimum is a part of its speed alone, for which it does not need all of the card.
+            idle=0 if self.high else -(-round(self.min_share * _PERMILLE) * self.uses // _PERMILLE),
         )
 
 
@@ -69,9 +78,14 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 }
 
 
+def encode_share(share: GpuShare) -> dict[str, Any]:
+    """Return what is written of the terms."""
+    return {name: getattr(share, name) for name in _TYPES}
+
+
 def decode_share(written: object) -> GpuShare | None:
-    """Return the terms in `asdict` of some, None if there are none; never raises."""
-    found = {**asdict(GpuShare(units=0)), **mapping(written)}
+    """Return the terms in `encode_share` of some, None if there are none; never raises."""
+    found = {**encode_share(GpuShare(units=0)), **mapping(written)}
     if any(type(found[name]) not in types for name, types in _TYPES.items()):
         return None
     share = GpuShare(**{name: found[name] for name in _TYPES})

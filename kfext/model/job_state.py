@@ -13,6 +13,7 @@ from typing import Any, Self
 from kfext.model.bounds import MOST_PORTS
 from kfext.model.cpu_state import CpuState, cut, decode_cpu
 from kfext.model.job import TrainingJob
+from kfext.model.kinds import KINDS
 from kfext.model.plan import decode_plan
 from kfext.model.quantity import Resources
 from kfext.model.scale_state import ScaleState, decode_scale
@@ -34,6 +35,8 @@ _MESSAGE_LIMIT = 1024
 _LEAST_LIMIT = 48
 """Bytes of JSON to which texts are cut at last, so that a state always fits."""
 _LARGEST = 2.0**63
+_PERMILLE = 1000
+_TYPES = sorted({type_.lower() for kind in KINDS.values() for type_ in kind.types})
 _PORT = re.compile("[1-9][0-9]{0,4}")
 
 
@@ -81,6 +84,8 @@ class JobState:
         if it was not stopped since it ran.
     `observed`: what admission makes of its pods, by replica type in lower case.
     `no_host_network`: why the job must not be tried on the host network again, empty if it may.
+    `busy`: in how many thousandths of the time its replicas use a GPU that they have to themselves,
+        by type in lower case, as it was last measured. Whoever forges it fools their own job alone.
     `apart`: the uids of the jobs beside which it had to leave a GPU, the last of them.
     `cpu`: what is remembered of resizes.
     `scale`: what is remembered of changes of its size.
@@ -99,6 +104,7 @@ class JobState:
     observed: Mapping[str, Observed] = field(default_factory=dict)
     no_host_network: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
+    busy: Mapping[str, int] = field(default_factory=dict)
     apart: tuple[str, ...] = ()
     cpu: CpuState = field(default_factory=CpuState)
     scale: ScaleState = field(default_factory=ScaleState)
@@ -138,6 +144,7 @@ class JobState:
                 "observed": observed,
                 "noHostNetwork": cut(self.no_host_network, most=longest),
                 "settings": dict(self.settings),
+                "busy": dict(self.busy),
                 "apart": list(self.apart[-MOST_APART:]),
                 "cpu": self.cpu.encode(longest=longest),
                 "scale": scale.encode(longest=longest),
@@ -209,6 +216,7 @@ def _parsed(raw: Mapping[str, Any]) -> JobState:
         },
         no_host_network=text(raw.get("noHostNetwork")),
         settings=strings(raw.get("settings")),
+        busy=_busy(mapping(raw.get("busy"))),
         apart=tuple(filter(None, map(text, sequence(raw.get("apart"))[-MOST_APART:]))),
         cpu=decode_cpu(mapping(raw.get("cpu"))),
         scale=decode_scale(mapping(raw.get("scale"))),
@@ -224,6 +232,11 @@ def _observed(raw: Mapping[str, object]) -> Observed:
         host_ports=_host_ports(raw.get("hostPorts")),
         untolerated=raw.get("untolerated") is True,
     )
+
+
+def _busy(raw: Mapping[str, object]) -> dict[str, int]:
+    found = ((type_, raw.get(type_)) for type_ in _TYPES)
+    return {type_: n for type_, n in found if type(n) is int and 0 <= n <= _PERMILLE}
 
 
 def _host_ports(raw: object) -> tuple[tuple[str, int], ...]:

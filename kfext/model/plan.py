@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from kfext.model.bounds import MOST_ANNOTATION_BYTES, MOST_PODS
-from kfext.model.gpu_share import GpuShare, decode_share
+from kfext.model.gpu_share import GpuShare, decode_share, encode_share
 from kfext.model.gpu_slots import MOST_SLOTS
 from kfext.model.job import TrainingJob
 from kfext.model.networking import LARGEST_PORT
@@ -88,7 +88,7 @@ def _by_type(numbers: Mapping[ReplicaKey, int]) -> dict[str, list[int]]:
 
 
 def _written(shares: Mapping[str, GpuShare]) -> dict[str, dict[str, Any]]:
-    return {kind: asdict(share) for kind, share in sorted(shares.items())}
+    return {kind: encode_share(share) for kind, share in sorted(shares.items())}
 
 
 def plan_of(job: TrainingJob) -> Plan | None:

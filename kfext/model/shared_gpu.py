@@ -25,6 +25,7 @@ class CardSharer:
     """A pod that has a part of a card, by its uid.
 
     `high`: whether it has high priority.
+    `busy`: the thousandths of the time in which it would use the card if it had that to itself.
     `loss`: the thousandths of its speed that it loses, `gets`: the thousandths of the time in which
     it worked; None while unknown.
     `strikes`: how often it was shut out for the losses of the sharer of high priority, but for
@@ -36,6 +37,7 @@ class CardSharer:
 
     pod: str
     high: bool = False
+    busy: int | None = None
     loss: int | None = None
     gets: int | None = None
     strikes: int = 0
@@ -53,7 +55,6 @@ class SharedGpu:
     `memory`: its memory in MiB; of a slot without a GPU, that of the smallest it may get.
     `healthy`: whether it may get sharers.
     `moved`: whether its sharers have another GPU than the one that is reserved now.
-    `busy`: the thousandths of its time that the sharer of high priority uses, None while unknown.
     `sharers`: the pods that have parts of it.
     """
 
@@ -65,7 +66,6 @@ class SharedGpu:
     memory: int = 0
     healthy: bool = True
     moved: bool = False
-    busy: int | None = None
     sharers: tuple[CardSharer, ...] = ()
 
 
@@ -85,7 +85,6 @@ def parse_shared_gpu(raw: Mapping[str, Any]) -> SharedGpu | None:
         memory=_number(status.get("memoryMiB"), most=_LARGEST_MEMORY) or 0,
         healthy=status.get("healthy") is not False,
         moved=status.get("moved") is True,
-        busy=_number(status.get("busyPermille"), most=_PERMILLE),
         sharers=tuple(sharers),
     )
 
@@ -95,6 +94,7 @@ def _sharer(raw: Mapping[str, Any]) -> CardSharer:
     return CardSharer(
         pod=text(raw.get("podUID")),
         high=raw.get("priority") == "high",
+        busy=_number(raw.get("busyPermille"), most=_PERMILLE),
         loss=_number(raw.get("lossPermille"), most=_PERMILLE),
         gets=_number(raw.get("harvestPermille"), most=_PERMILLE),
         strikes=_number(raw.get("strikes"), most=EVICTED_AFTER) or 0,

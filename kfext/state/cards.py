@@ -25,8 +25,6 @@ from kfext.model.shared_gpu import Place, SharedGpu
 from kfext.state.apart import Apart
 
 Tolerations = tuple[Toleration, ...]
-_STEP = 50
-"""Thousandths to which the use of a card is rounded, up: each change has the queue looked at."""
 
 
 class Cards:
@@ -111,7 +109,7 @@ class Cards:
         for slot in range(MOST_SLOTS) if resource_of(0) in allocatable else ():
             known = self._known.get((node.name, slot))
             if known is not None and known.healthy and not known.moved:
-                allocatable |= capacity(slot, memory=known.memory, busy=_rounded(known.busy))
+                allocatable |= capacity(slot, memory=known.memory)
         return replace(node, allocatable=allocatable)
 
     # --- what follows ---------------------------------------------------------------------------
@@ -225,13 +223,9 @@ def _part_claim(pod: Pod) -> Claim | None:
     slots = list(parts_in(pod.requests))
     if pod.share is None or pod.finished or not pod.home or len(slots) != 1:
         return None
-    return part_claim(pod.share.need, slots[0], pod.home, job=pod.owner_uid)
+    return part_claim(pod.share, slots[0], pod.home, job=pod.owner_uid)
 
 
 def places_of(plan: Plan) -> Collection[Place]:
     """Return the slots in which a plan has replicas."""
     return {(plan.assignment[key], slot) for key, slot in plan.slots.items()}
-
-
-def _rounded(busy: int | None) -> int | None:
-    return None if busy is None else min(-(-busy // _STEP) * _STEP, 1000)

@@ -136,7 +136,7 @@ class Cluster:
             job = self.volumes.of_job(job)
         plan = plan_of(job)
         state = state_of(job)
-        job = as_sharing(as_observed(job, state), plan)
+        job = as_sharing(as_observed(job, state), plan, busy=state.busy)
         tracked = self.jobs.get(job.uid)
         if tracked is None:
             tracked = self.jobs[job.uid] = TrackedJob(raw, job, plan, state)

@@ -34,7 +34,7 @@ class PlanClaims:
         self._ledger.claim_all(wanted)
         # Claims that passed from the plan to a pod were handed over before; the rest is free again.
         freed = any(
-            key not in wanted or wanted[key].node != claim.node
+            key not in wanted or not wanted[key].covers(claim)
             for key, claim in tracked.claimed.items()
         )
         tracked.claimed = dict(wanted)

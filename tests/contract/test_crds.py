@@ -104,7 +104,8 @@ def test_a_crd_is_of_our_group_and_version_with_status_as_a_subresource(plural: 
 def test_every_printer_column_shows_a_field_of_the_schema(plural: str) -> None:
     fields = {path for path, _ in _walk(schema(plural))} | {".metadata.creationTimestamp"}
     (version,) = crd(plural)["spec"]["versions"]
-    shown = {column["jsonPath"] for column in version["additionalPrinterColumns"]}
+    columns = version["additionalPrinterColumns"]
+    shown = {re.sub(r"\[\?\(.*?\)\]", "[]", column["jsonPath"]) for column in columns}
     assert shown <= fields
 
 
@@ -348,14 +349,19 @@ def test_the_bounds_of_a_slot_are_those_of_the_code() -> None:
     assert status["sharers"]["items"]["properties"]["coarseMillis"]["maximum"] == (
         LONGEST_COARSE * 1000
     )
-    for field, attribute in (("memoryMiB", "memory"), ("busyPermille", "busy")):
-        largest = status[field]["maximum"]
-        assert getattr(_slot_with(field, largest), attribute) == largest
-        assert not getattr(_slot_with(field, largest + 1), attribute)
+    largest = status["memoryMiB"]["maximum"]
+    assert _slot_with(memoryMiB=largest).memory == largest
+    assert not _slot_with(memoryMiB=largest + 1).memory
+    busiest = status["sharers"]["items"]["properties"]["busyPermille"]["maximum"]
+    for busy in (busiest, busiest + 1):
+        (sharer,) = _slot_with(sharers=[{"busyPermille": busy}]).sharers
+        assert sharer.busy == (busy if busy == busiest else None)
 
 
-def _slot_with(field: str, value: int) -> SharedGpu | None:
-    return parse_shared_gpu({"spec": {"slot": 0}, "status": {field: value}})
+def _slot_with(**status: object) -> SharedGpu:
+    found = parse_shared_gpu({"spec": {"slot": 0}, "status": status})
+    assert found is not None
+    return found
 
 
 BOUNDS = {
@@ -380,7 +386,7 @@ def test_whatever_an_agent_writes_is_bounded() -> None:
 
 
 def test_whatever_an_agent_writes_is_in_the_schema() -> None:
-    high = SharerReport("team", "a", high=True, share=0.7, beacon_age=0.1)
+    high = SharerReport("team", "a", high=True, share=0.7, busy=0.6)
     low = SharerReport(
         *("team", "b"),
         high=False,
@@ -421,10 +427,11 @@ def test_the_sample_slot_is_what_the_controller_reads_it_as() -> None:
     found = parse_shared_gpu(raw)
     assert found is not None
     assert found.name == reservation_of(found.node, found.slot)
-    assert (found.node, found.slot, found.busy) == ("node-1", 0, 640)
+    assert (found.node, found.slot) == ("node-1", 0)
     assert found.reservation
     assert found.card
     assert found.memory == 81559
     assert (found.healthy, found.moved) == (True, False)
-    assert [(one.loss, one.gets) for one in found.sharers] == [(18, None), (None, 310)]
+    sharers = [(one.busy, one.loss, one.gets) for one in found.sharers]
+    assert sharers == [(640, 18, None), (870, None, 310)]
     assert raw["status"].keys() == SLOT["status"]["properties"].keys() - {"trouble"}

@@ -11,8 +11,6 @@ from kfext.core.gpu.loss import FRESH
 PATIENCE = 60.0
 """Seconds of losses before something follows."""
 SHUT_SECONDS = 60.0
-TICKET_SECONDS = 30.0
-"""While its gate is shut a job may make one step in that time, so that collectives live."""
 FORGOTTEN_SECONDS = 600.0
 """Of no losses, after which one strike is forgotten."""
 
@@ -24,14 +22,6 @@ class Rung:
     strikes: int = 0
     times_shut: int = 0
     shut_until: float = 0.0
-    next_ticket: float = 0.0
-
-    def ticket(self, now: float) -> bool:
-        """Return whether the job, whose gate is shut, may begin one more step."""
-        if now < self.next_ticket:
-            return False
-        self.next_ticket += TICKET_SECONDS
-        return True
 
 
 class Ladder:
@@ -69,7 +59,7 @@ class Ladder:
             rung = self.rungs[max(there or open_, key=lambda name: (worked[name], name))]
             rung.strikes += 1
             rung.times_shut += 1
-            rung.shut_until, rung.next_ticket = now + SHUT_SECONDS, now + TICKET_SECONDS
+            rung.shut_until = now + SHUT_SECONDS
             self._losing_since = None
         return {name for name in worked if now < self.rungs[name].shut_until}
 

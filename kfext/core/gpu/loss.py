@@ -4,7 +4,8 @@ For a second in thirty the others on the card are held back, and the job's steps
 such windows they are timed as well. Means are compared, as a median would hide what is lost in a
 minority of the steps, but a checkpoint or an evaluation counts neither here nor there. A window
 lasts for three steps and more, so longer for long steps, but never over `LONGEST_HELD` seconds: the
-loss of a job with steps of over 12 s stays unknown. Times are of one monotonic clock, in seconds.
+loss of a job with steps of over 12 s stays unknown. In place of those steps beside which another
+job makes one all the same it may last as long again. Times are of one monotonic clock, in seconds.
 """
 
 from collections import deque
@@ -34,19 +35,23 @@ class LossMeter:
     made; `step_seconds`: how long a step takes with the card to itself; `loss`: the part of its
     speed that the job loses, below 0 if it gains. Both are None while they are unknown.
     `held_back`: whether all others do stop in a window. If not, a window shows nothing of the job
-    with the card to itself, and what was known of that before still counts.
+    with the card to itself, and what was known of that before still counts. `disturbed`: whether
+    one of them makes a step now although it is held back; the steps beside it do not count.
     """
 
     def __init__(self, *, budget: float) -> None:
         self.budget = budget
         self.holding = False
         self.held_back = True
+        self.disturbed = False
         self.windows = 0
         self.step_seconds: float | None = None
         self.loss: float | None = None
         self._next = 0.0
         self._stretch: Stretch | None = None
         self._held: list[float] = []
+        self._spoilt = False
+        self._lost = 0.0
         self._alone: deque[list[float]] = deque(maxlen=WINDOWS)
         self._shared: deque[tuple[float, float]] = deque()
 
@@ -58,8 +63,13 @@ class LossMeter:
             return
         took = self._stretch.note(reading)
         if self.holding:
+            self._spoilt = self._spoilt or self.disturbed
             if took is not None:
-                self._held.append(took)
+                if self._spoilt:
+                    self._lost += took
+                else:
+                    self._held.append(took)
+                self._spoilt = self.disturbed
             self._end_window(reading, self._stretch.began)
             return
         if took is not None:
@@ -70,6 +80,7 @@ class LossMeter:
         # A job that makes no steps is not timed, so nobody is held back for it.
         if took is not None and reading.at >= self._due(self._stretch.began):
             self.holding, self._held = True, []
+            self._spoilt, self._lost = False, 0.0
             self._stretch = Stretch(reading)
             self._next = reading.at + PERIODS * HELD_SECONDS
 
@@ -99,6 +110,7 @@ class LossMeter:
         enough = len(self._held) >= _STEPS
         usual = typical(took for _, took in self._shared) if self._shared else 0.0
         longest = min(max(WINDOW, _HELD_STEPS * usual), LONGEST_HELD)
+        longest += min(self._lost, longest)
         if not (enough and lasted >= HELD_SECONDS) and lasted < longest:
             return
         if enough:

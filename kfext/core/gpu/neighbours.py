@@ -8,6 +8,7 @@ from kfext.core.gpu.ladder import Ladder
 from kfext.core.gpu.loss import LossMeter
 from kfext.core.gpu.pair import Pair
 from kfext.core.gpu.steps import Reading
+from kfext.core.gpu.tickets import Tickets
 from kfext.model.shared_gpu import EVICTED_AFTER
 
 LONGEST_MICRO_STEP = 0.005
@@ -36,8 +37,8 @@ class Seen:
 class Ruling:
     """What a job of low priority may do until the next one. Times are in seconds.
 
-    `shut`: its gate is shut, but for one step if there is a `ticket`; else it may pass while the
-    job of high priority is idle, and intrude for `allowance` from now on. `infeasible`: that does
+    `shut`: its gate is shut; else it may pass while the job of high priority is idle, and intrude
+    for `allowance` from now on. `ticket`: it may make one step in any case. `infeasible`: that does
     not give it its minimum; `strikes`: for losses; `evict`: it is to leave the card; `times_shut`:
     for losses, in all.
     """
@@ -65,6 +66,7 @@ class Neighbours:
         self.meter = LossMeter(budget=budget)
         self._longest = longest_micro_step
         self._ladder = Ladder(now)
+        self._tickets = Tickets(budget=budget)
         self._pairs: dict[str, Pair] = {}
         self._shut: set[str] = set()
 
@@ -84,6 +86,7 @@ class Neighbours:
         """Forget a job of low priority: another one may come under its name."""
         self._pairs.pop(name, None)
         self._ladder.rungs.pop(name, None)
+        self._tickets.remove(name)
         self._shut.discard(name)
 
     def rule(self, lows: Mapping[str, Seen], *, now: float) -> dict[str, Ruling]:
@@ -102,8 +105,11 @@ class Neighbours:
                 gated=name not in self._shut,
                 now=now,
             )
+            self._tickets.note(
+                name, worked=seen.worked, intruded=seen.intruded, waits=seen.waits, now=now
+            )
         shut = self._ladder.shut(
-            losing=meter.over or self._gains_nothing(lows),
+            losing=meter.over or self._tickets.over(now) or self._gains_nothing(lows),
             windows=meter.windows,
             # What one has done that does not give way is not known, so it is suspected first.
             worked={
@@ -115,7 +121,9 @@ class Neighbours:
         if shut != self._shut:
             self._shut = shut
             meter.restart()  # what was measured beside others does not hold beside fewer or more
-        return {name: self._ruling(name, now) for name in lows}
+        rulings = {name: self._ruling(name, now) for name in lows}
+        meter.disturbed = self._tickets.out(now)
+        return rulings
 
     def _gains_nothing(self, lows: Mapping[str, Seen]) -> bool:
         """Return whether all would end sooner one after the other: the sum of speeds is below 1."""
@@ -133,7 +141,7 @@ class Neighbours:
             shut or self.meter.holding,
             self._micro_step(),
             pair.allowance,
-            ticket=shut and rung.ticket(now),
+            ticket=self._tickets.due(name, now),
             infeasible=pair.infeasible,
             strikes=rung.strikes,
             evict=rung.strikes >= EVICTED_AFTER,

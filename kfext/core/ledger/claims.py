@@ -1,12 +1,13 @@
 """The claims that jobs and pods have on the ledger, derived from their objects in the cluster."""
 
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
 
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.parts import taken_by, taken_by_reservation
 from kfext.core.ledger.ports import hosted, port_claims
 from kfext.model.constraints import Constraints
-from kfext.model.gpu_share import CardNeed, uncounted
+from kfext.model.gpu_share import GpuShare, uncounted
 from kfext.model.gpu_slots import resource_of
 from kfext.model.job import TrainingJob
 from kfext.model.plan import Plan
@@ -86,16 +87,17 @@ def plan_claims(
 
 def card_claims(job: TrainingJob, plan: Plan) -> Mapping[Hashable, Claim]:
     """Return what the replicas under a plan take of GPUs beside the time that pods request."""
+    busy = {group.type.lower(): group.share.busy for group in job.groups if group.share}
     claims: dict[Hashable, Claim] = {}
     for key, slot in plan.slots.items():
-        need = plan.shares[key.type].need
-        claims[card_key(job.uid, key)] = part_claim(need, slot, plan.assignment[key], job=job.uid)
+        share = replace(plan.shares[key.type], busy=busy.get(key.type))
+        claims[card_key(job.uid, key)] = part_claim(share, slot, plan.assignment[key], job=job.uid)
     return claims
 
 
-def part_claim(need: CardNeed, slot: int, node: str, *, job: str) -> Claim:
+def part_claim(share: GpuShare, slot: int, node: str, *, job: str) -> Claim:
     """Return what a replica takes of a GPU beside its time, which its pod requests."""
-    taken = dict(taken_by(need, slot))
+    taken = dict(taken_by(share.need, slot, busy=share.uses))
     del taken[resource_of(slot)]
     return Claim(node, taken, job=job)
 

@@ -37,24 +37,21 @@ TIME, MEMORY, UNSIZED, HIGH, IDLE, RESERVED = range(len(lines_of(0)))
 """The place of each in these."""
 
 
-def capacity(slot: int, *, memory: int, busy: int | None = None) -> Resources:
-    """Return what a card has beside its time.
-
-    `memory`: its whole memory in MiB.
-    `busy`: the thousandths of its time that its sharer of high priority uses, None while unknown.
-    """
+def capacity(slot: int, *, memory: int) -> Resources:
+    """Return what a card with so many MiB of memory has beside its time."""
     part, least = _RESERVE
     usable = memory - max(int(memory * part), least)
-    # A sharer of high priority takes all of its time; what it was seen to leave is given back.
-    idle = _PERMILLE + (0 if busy is None else _PERMILLE - busy)
     _, *names = lines_of(slot)
-    return dict(zip(names, (max(usable, 0), UNITS, 1, idle, 1), strict=True))
+    return dict(zip(names, (max(usable, 0), UNITS, 1, _PERMILLE, 1), strict=True))
 
 
-def taken_by(need: CardNeed, slot: int) -> Resources:
-    """Return what a replica takes of a slot."""
+def taken_by(need: CardNeed, slot: int, *, busy: int = _PERMILLE) -> Resources:
+    """Return what a replica takes of a slot.
+
+    `busy`: in how many thousandths of its time the card is busy with it, if it has high priority.
+    """
     time, memory, unsized, high, idle, _ = lines_of(slot)
-    taken = {time: need.units, idle: _PERMILLE if need.high else need.idle}
+    taken = {time: need.units, idle: busy if need.high else need.idle}
     if need.memory is None:
         taken[unsized] = need.units
     else:

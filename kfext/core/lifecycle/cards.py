@@ -1,6 +1,6 @@
 """A job that shares GPUs: what its pods wait for before they start, and what stops it."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from kfext.core.lifecycle.patience import suspend
@@ -28,6 +28,9 @@ KUEUE = Verdict(
     REASON_SHARE_REFUSED, "Kueue starts this job, and kfext cannot place parts of GPUs for it then"
 )
 """Shown from when it is in Kueue's queue: that it cannot have them must not cost it any quota."""
+
+_BAND = 50
+"""Thousandths by which a job must use less of a GPU than is remembered: each change is a write."""
 
 
 def without_share(situation: Situation) -> Step | None:
@@ -92,6 +95,30 @@ def ungated(situation: Situation, gated: Collection[Pod]) -> Step:
     message = f"{pods(len(parts))} with parts of GPUs must not start unplaced"
     state = replace(situation.state, reason=REASON_SHARE_REFUSED, message=message)
     return DeleteUnbound(parts, state)
+
+
+def measured(situation: Situation) -> Mapping[str, int]:
+    """Return what is to be remembered of how much the replicas of a job use of GPUs, by type.
+
+    A type counts as its busiest replica, once the agents have measured all of them; what was known
+    before holds until then. More use is taken in at once, less once it is clearly less. Where a
+    replica cannot be measured any more, nothing is known.
+    """
+    sharers = {part.sharer.pod: part.sharer for part in situation.cards.parts}
+    busy = dict(situation.state.busy)
+    for group in situation.job.groups if sharers else ():
+        type_ = group.type.lower()
+        pods = (one for one in situation.pods if one.replica and one.replica.type == type_)
+        found = [sharers.get(pod.uid) for pod in pods if not (pod.deleting or pod.finished)]
+        if any(one and one.unhooked for one in found):
+            busy.pop(type_, None)
+            continue
+        known = [one.busy for one in found if one is not None and one.busy is not None]
+        if known and len(known) == len(found) == group.replicas:
+            most = max(known)
+            if not most <= busy.get(type_, -1) < most + _BAND:
+                busy[type_] = most
+    return busy
 
 
 def with_parts(situation: Situation, message: str) -> str:

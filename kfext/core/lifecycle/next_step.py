@@ -7,7 +7,7 @@ controller dies, its successor carries on from there.
 from dataclasses import replace
 
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.lifecycle.cards import ungated
+from kfext.core.lifecycle.cards import measured, ungated
 from kfext.core.lifecycle.queued import queued_step
 from kfext.core.lifecycle.refused import instead_of
 from kfext.core.lifecycle.running import running_step
@@ -30,8 +30,9 @@ def next_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache | None =
     step = instead_of(situation, _next_step(situation, ledger, no_fits or NoFitCache()))
     if isinstance(step, Wait) and step.phase not in {None, FINISHED}:
         settings = recorded(situation.job, situation.settings)
-        if settings != situation.state.settings and SaveState.__name__ not in situation.refused:
-            return SaveState(replace(situation.state, settings=settings))
+        state = replace(situation.state, settings=settings, busy=measured(situation))
+        if state != situation.state and SaveState.__name__ not in situation.refused:
+            return SaveState(state)
     return step
 
 

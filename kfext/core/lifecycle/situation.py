@@ -224,8 +224,9 @@ class Situation:
         """Return the next plan of the job; `why` is the reason for it, in a sentence."""
         job = self.job
         plan = next_plan(self.plan, self.state, assignment, job_uid=job.uid, port=port, why=why)
-        shares = {group.type.lower(): group.share for group in job.groups if group.share}
-        return replace(plan, shares=shares, slots=slots)
+        shares = ((group.type.lower(), group.share) for group in job.groups if group.share)
+        promised = {type_: replace(share, busy=None) for type_, share in shares}
+        return replace(plan, shares=promised, slots=slots)
 
     def after_strike(self, reason: str, message: str) -> JobState:
         """Return the state after a failed placement: back off, longer each time."""

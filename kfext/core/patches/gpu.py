@@ -1,13 +1,12 @@
 """What patches write about the parts of GPUs that a job gets: on its templates, and on its pods."""
 
 import json
-from dataclasses import asdict
 
 from kfext.core.patches.json_patch import Operation, pointer
 from kfext.core.settings.gpu_values import GPU_RULES
 from kfext.core.settings.values import parse_setting
 from kfext.errors import SettingError
-from kfext.model.gpu_share import GpuShare
+from kfext.model.gpu_share import GpuShare, encode_share
 from kfext.model.gpu_slots import MOST_SLOTS, UNITS
 from kfext.model.job import TrainingJob
 from kfext.model.plan import Plan
@@ -34,7 +33,7 @@ def on_template(job: TrainingJob, group: ReplicaGroup, plan: Plan) -> dict[str, 
 
 def on_pod(share: GpuShare) -> Operation:
     """Return the operation that writes on a pod, which has annotations, the terms of its part."""
-    value = json.dumps(asdict(share), separators=(",", ":"))
+    value = json.dumps(encode_share(share), separators=(",", ":"))
     return {"op": "add", "path": pointer("metadata", "annotations", GPU_TERMS), "value": value}
 
 

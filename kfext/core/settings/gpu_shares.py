@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
+from types import MappingProxyType
 from typing import Any
 
 from kfext import names
@@ -17,13 +18,16 @@ from kfext.model.quantity import Resources
 from kfext.names import NATIVE_GPU
 
 _DEFAULT = GpuShare(units=UNITS)
+_UNMEASURED: Mapping[str, int] = MappingProxyType({})
 
 
-def as_sharing(job: TrainingJob, plan: Plan | None) -> TrainingJob:
+def as_sharing(
+    job: TrainingJob, plan: Plan | None, *, busy: Mapping[str, int] = _UNMEASURED
+) -> TrainingJob:
     """Return a job whose replicas request parts of GPUs instead of whole ones, as the solver does.
 
     The parts are those of its plan while it runs under one: whoever may edit the job cannot change
-    what its pods were promised.
+    what its pods were promised. `busy`: by type in lower case, see `GpuShare`.
     """
     if job.released:
         return job
@@ -31,6 +35,11 @@ def as_sharing(job: TrainingJob, plan: Plan | None) -> TrainingJob:
     shares = plan.shares if plan is not None and promised else shares_by(gpu_settings_of(job), job)
     if not shares:
         return job
+    shares = {
+        # Without the hook nobody will see whether it still is what it was.
+        type_: replace(share, busy=busy.get(type_) if share.gated else None)
+        for type_, share in shares.items()
+    }
     needs = {share.need for share in shares.values()}
     whole = any(
         NATIVE_GPU in group.requests for group in job.groups if group.type.lower() not in shares

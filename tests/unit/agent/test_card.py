@@ -1,4 +1,5 @@
 import socket
+from dataclasses import replace
 
 import pytest
 
@@ -74,7 +75,7 @@ def test_a_new_process_of_a_pod_gets_what_is_left_whatever_the_one_before_has_us
     _, low, now = beside_a_busy_one(card, 60)
     low.own.words[words.INTRUDED_NS] = 10**15
     card.look(now)
-    assert low.word(now) == WAIT
+    assert low.word(now, tickets=low.orders.tickets()) == WAIT
     card.leave("low", low.process.number)
     new = Hooked()
     new.own.words[words.INTRUDED_NS] = 7 * NS  # it has known another agent
@@ -100,13 +101,33 @@ def test_a_job_that_loses_too_much_has_the_other_shut_out_but_for_one_step(
         high.own.words[words.STEPS] = int(steps)
         high.own.words[words.STEPPED] = int(now * NS)
         for one, speed in ((low, 2), (other, 1)):
-            one.own.words[words.MICRO_STEPS] += 1
-            one.own.words[words.WORKED_NS] += int(wait * speed / 3 * NS)
+            page = one.read().orders.page
+            one.asks(asks=page is not None and page[words.MODE] == words.SHUT)
+            if not one.own.words[words.ASKING]:
+                one.own.words[words.MICRO_STEPS] += 1
+                one.own.words[words.WORKED_NS] += int(wait * speed / 3 * NS)
         shut |= {one.pod for one in card.report(now).sharers if one.times_shut}
         tickets += low.word(now) == TICKET
         now += wait
     assert tickets
     assert shut == {"low"}
+
+
+@pytest.mark.parametrize("reserved", [True, False])
+def test_who_waits_for_half_a_minute_may_make_a_step_but_only_on_a_card_that_is_reserved(
+    card: SharedCard, *, reserved: bool
+) -> None:
+    high, low = joined(card, "high", HIGH), joined(card, "low", replace(LOW, minimum=0.0))
+    card.reserve("GPU-1" if reserved else None)
+    low.asks()
+    words_, now = list[str](), 1.0
+    while now < 40:
+        high.steps(now)
+        high.is_busy(now)
+        now += card.look(now)
+        words_.append(low.read().word(now))
+    assert words_[:500] == [WAIT] * 500
+    assert (words_[-1] == TICKET) is reserved
 
 
 def test_who_gets_the_turn_is_woken_for_it(card: SharedCard) -> None:

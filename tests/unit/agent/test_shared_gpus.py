@@ -16,7 +16,7 @@ from kfext.errors import NotFound
 from kfext.kube.client import Client
 from kfext.model.shared_gpu import SharedGpu, parse_shared_gpu
 
-HIGH = SharerReport("team", "train", high=True, share=0.5, harvest=0.512, beacon_age=0.1)
+HIGH = SharerReport("team", "train", high=True, share=0.5, harvest=0.9, busy=0.512)
 LOW = SharerReport("team", "tune", high=False, share=0.3, harvest=0.4, waited=7.9, memory=2**30)
 VIEW = SlotView(
     report=CardReport(0, "GPU-1", 0.013, (HIGH, LOW)),
@@ -59,10 +59,10 @@ def test_the_controller_reads_what_the_agent_writes() -> None:
     found = parse_shared_gpu({"spec": {"node": "n", "slot": 0}, "status": status_of(VIEW)})
     assert found is not None
     assert (found.card, found.reservation, found.memory) == ("GPU-1", "uid-hold", 16384)
-    assert (found.healthy, found.moved, found.busy) == (True, False, 510)
-    assert [(one.pod, one.loss, one.gets, one.evict) for one in found.sharers] == [
-        ("uid-high", 10, None, False),
-        ("uid-low", None, 400, False),
+    assert (found.healthy, found.moved) == (True, False)
+    assert [(one.pod, one.busy, one.loss, one.gets, one.evict) for one in found.sharers] == [
+        ("uid-high", 510, 10, None, False),
+        ("uid-low", None, None, 400, False),
     ]
 
 
@@ -71,10 +71,10 @@ def test_a_card_whose_reservation_is_not_known_is_not_shown_as_reserved() -> Non
 
 
 def test_a_job_of_high_priority_that_is_not_heard_of_is_not_shown_as_idle() -> None:
-    deaf = replace(HIGH, beacon_age=None, unhooked="CallbackList")
-    found = status_of(replace(VIEW, report=replace(VIEW.report, sharers=(deaf,))))
+    deaf = replace(HIGH, busy=None, unhooked="CallbackList")
+    (found,) = status_of(replace(VIEW, report=replace(VIEW.report, sharers=(deaf,))))["sharers"]
     assert "busyPermille" not in found
-    assert [one["unhooked"] for one in found["sharers"]] == ["CallbackList"]
+    assert found["unhooked"] == "CallbackList"
 
 
 COARSE: dict[str, tuple[float | None, int]] = {

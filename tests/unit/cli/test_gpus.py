@@ -22,9 +22,8 @@ CARDS = [
         1,
         card="GPU-1",
         memoryMiB=81920,
-        busyPermille=512,
         sharers=[
-            {**HIGH, "lossPermille": 12, "unhooked": "OldTensorFlow"},
+            {**HIGH, "busyPermille": 512, "lossPermille": 12, "unhooked": "OldTensorFlow"},
             {
                 **LOW,
                 "harvestPermille": 431,
@@ -43,13 +42,15 @@ CARDS = [
 def test_cards_are_shown_with_their_sharers() -> None:
     lines = written(CARDS, output="text").splitlines()
     assert [line.split() for line in lines] == [
-        ["NODE", "SLOT", "CARD", "MEMORY", "HIGH", "BUSY", "STATE"],
-        ["a", "0", "-", "80", "Gi", "-", "free"],
-        ["a", "1", "GPU-1", "80", "Gi", "51.2", "%", "shared"],
-        ["PRIORITY", "SHARE", "LOSS", "GETS", "WAITED", "POD"],
+        ["NODE", "SLOT", "CARD", "MEMORY", "STATE"],
+        ["a", "0", "-", "80", "Gi", "free"],
+        ["a", "1", "GPU-1", "80", "Gi", "shared"],
+        ["PRIORITY", "SHARE", "BUSY", "ALONE", "LOSS", "GETS", "WAITED", "POD"],
         [
             "high",
             "50",
+            "%",
+            "51.2",
             "%",
             "1.2",
             "%",
@@ -65,13 +66,13 @@ def test_cards_are_shown_with_their_sharers() -> None:
             "2.6)",
         ],
         [
-            *("low", "30", "%", "-", "43.1", "%", "7", "s", "team/tune-worker-0"),
+            *("low", "30", "%", "-", "-", "43.1", "%", "7", "s", "team/tune-worker-0"),
             *("(its", "minimum", "cannot", "be", "met;"),
             *("it", "gives", "way", "only", "after"),
             *("micro-steps", "of", "up", "to", "42", "ms;"),
             *("it", "was", "shut", "out", "2", "of", "3", "times)"),
         ],
-        ["b", "0", "-", "16", "Gi", "-", "unhealthy:", "it", "is", "split", "by", "MIG"],
+        ["b", "0", "-", "16", "Gi", "unhealthy:", "it", "is", "split", "by", "MIG"],
     ]
 
 

@@ -157,6 +157,18 @@ def test_a_ticket_ends_after_a_second_of_work() -> None:
     assert stays(trial.entering())
 
 
+@pytest.mark.parametrize("busy", [True, False])
+def test_what_a_ticket_takes_of_a_busy_job_is_counted(*, busy: bool) -> None:
+    trial = Trial()
+    trial.high(busy=busy)
+    trial.order(words.MODE, words.SHUT)
+    trial.order(words.TICKETS, 1)
+    for _ in range(3):
+        trial.gate.enter()
+    assert trial.own[words.INTRUDED] == 3 * busy
+    assert trial.own[words.INTRUDED_NS] == trial.own[words.WORKED_NS] * busy
+
+
 def test_tickets_that_were_not_needed_are_not_kept() -> None:
     trial = Trial()
     trial.high(busy=False)
@@ -201,6 +213,19 @@ def test_without_an_agent_each_rest_is_four_times_the_work_before_it(
         trial.gate.enter()
     assert clock.slept == [0.04] * 5
     assert trial.own[words.WORKED_NS] == 5 * 10**7
+
+
+def test_the_card_rests_from_the_end_of_a_step_until_the_job_comes_back() -> None:
+    trial = Trial()
+    trial.high(busy=False)
+    for at in (0.0, 0.1, 0.2):  # a step ends, and the job comes back with data 50 ms later
+        trial.card.clock = at
+        trial.gate.enter()
+        trial.gate.step()
+        trial.card.clock = at + 0.05
+        trial.gate.enter()
+    trial.gate.enter()
+    assert trial.own[words.RESTED_NS] == pytest.approx(3 * 0.05 * 1e9)
 
 
 def test_the_memory_is_asked_for_five_times_a_second_at_most(

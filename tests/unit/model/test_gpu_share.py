@@ -1,4 +1,4 @@
-from dataclasses import asdict
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,6 +10,7 @@ from kfext.model.gpu_share import (
     GpuShare,
     counted,
     decode_share,
+    encode_share,
     name_of,
 )
 from tests.unit.objects import json_values
@@ -48,7 +49,8 @@ def test_other_resources_count_no_cards(resource: str) -> None:
 
 @given(shares)
 def test_terms_read_back_as_they_were_written(share: GpuShare) -> None:
-    assert decode_share(asdict(share)) == share
+    assert decode_share(encode_share(share)) == share
+    assert decode_share(encode_share(replace(share, busy=400))) == share, "it was not promised"
 
 
 @given(json_values)
@@ -56,7 +58,7 @@ def test_anything_else_is_no_terms(written: object) -> None:
     assert decode_share(written) is None
 
 
-GOOD = asdict(GpuShare(50))
+GOOD = encode_share(GpuShare(50))
 BAD = {
     "more than a card": {**GOOD, "units": 101},
     "a share above the limit": {**GOOD, "limit": 40},
@@ -76,3 +78,9 @@ def test_low_priority_needs_time_beside_high() -> None:
     assert GpuShare(50).need.idle == 200
     assert GpuShare(50, high=True).need.idle == 0
     assert GpuShare(50, memory=2**20 + 1).need.memory == 2
+
+
+def test_who_uses_less_of_a_card_needs_less_time_for_the_same_part_of_its_speed() -> None:
+    assert GpuShare(50, busy=500).need.idle == 100
+    assert GpuShare(50, busy=501).need.idle == 101
+    assert GpuShare(50, busy=0).need.idle == 0

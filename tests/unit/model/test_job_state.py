@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 
 import pytest
@@ -37,6 +38,7 @@ states = st.builds(
             untolerated=st.booleans(),
         ),
     ),
+    busy=st.dictionaries(st.sampled_from(["worker", "master", "ps"]), st.integers(0, 1000)),
     cpu=cpu_states,
     scale=scale_states,
 )
@@ -124,6 +126,24 @@ def test_beside_what_is_known_of_resizes_a_usual_state_is_kept_whole() -> None:
         cpu=replace(RESIZED, rests={"resize": "the pods are Guaranteed"}),
     )
     assert decode_state(usual.encode(job_uid=UID)) == usual
+
+
+BUSY: dict[str, tuple[object, dict[str, int]]] = {
+    "of two types": ({"worker": 0, "master": 1000}, {"worker": 0, "master": 1000}),
+    "of no type of job": ({"x" * 3000: 400, "worker": 400}, {"worker": 400}),
+    "busier than always": ({"worker": 1001}, {}),
+    "less than idle": ({"worker": -1}, {}),
+    "a truth value": ({"worker": True}, {}),
+    "a fraction": ({"worker": 0.4}, {}),
+    "a list": ([400], {}),
+}
+
+
+@pytest.mark.parametrize(("written", "want"), BUSY.values(), ids=BUSY)
+def test_what_cannot_have_been_measured_is_not_remembered(
+    written: object, want: dict[str, int]
+) -> None:
+    assert decode_state(json.dumps({"uid": "u", "busy": written})).busy == want
 
 
 def test_a_new_state_is_written_as_its_uid_alone() -> None:

@@ -28,7 +28,7 @@ def parsed(**status: Any) -> SharedGpu:
 
 def test_all_that_an_agent_reports() -> None:
     sharers = [
-        {"podUID": "a", "evict": True, "strikes": 3},
+        {"podUID": "a", "evict": True, "strikes": 3, "busyPermille": 450},
         {"podUID": "b", "evict": False, "lossPermille": 12, "harvestPermille": 2000},
         {"podUID": "c", "lossPermille": -1, "harvestPermille": 400, "strikes": 4},
         {"podUID": "d", "priority": "high", "strikes": "1", "unhooked": "any text"},
@@ -41,7 +41,6 @@ def test_all_that_an_agent_reports() -> None:
         memoryMiB=16384,
         healthy=False,
         moved=True,
-        busyPermille=450,
         sharers=sharers,
     )
     assert found == SharedGpu(
@@ -53,9 +52,8 @@ def test_all_that_an_agent_reports() -> None:
         memory=16384,
         healthy=False,
         moved=True,
-        busy=450,
         sharers=(
-            CardSharer("a", strikes=3, evict=True),
+            CardSharer("a", busy=450, strikes=3, evict=True),
             CardSharer("b", loss=12),
             CardSharer("c", gets=400),
             CardSharer("d", high=True),
@@ -79,16 +77,26 @@ ODD: dict[str, tuple[str, object, object]] = {
     "negative memory": ("memory", -1, 0),
     "memory beyond all cards": ("memory", 2**32 + 1, 0),
     "memory as a text": ("memory", "16384", 0),
-    "an idle card": ("busy", 0, 0),
-    "a card that is always busy": ("busy", 1000, 1000),
-    "busier than always": ("busy", 1001, None),
-    "busy as a truth value": ("busy", True, None),
     "health that is unknown": ("healthy", None, True),
     "health as a text": ("healthy", "false", True),
     "moved as a text": ("moved", "true", False),
     "a card that is a number": ("card", 7, ""),
 }
-FIELDS = {"memory": "memoryMiB", "busy": "busyPermille"}
+FIELDS = {"memory": "memoryMiB"}
+BUSY: dict[str, tuple[object, int | None]] = {
+    "idle": (0, 0),
+    "always busy": (1000, 1000),
+    "busier than always": (1001, None),
+    "less than idle": (-1, None),
+    "a truth value": (True, None),
+    "a text": ("400", None),
+}
+
+
+@pytest.mark.parametrize(("written", "want"), BUSY.values(), ids=BUSY)
+def test_a_part_that_cannot_be_is_unknown(written: object, want: int | None) -> None:
+    (sharer,) = parsed(sharers=[{"busyPermille": written}]).sharers
+    assert sharer.busy == want
 
 
 @pytest.mark.parametrize(("field", "written", "want"), ODD.values(), ids=ODD)
@@ -102,9 +110,7 @@ def test_no_more_sharers_are_read_than_a_card_has() -> None:
 
 
 status = st.dictionaries(
-    st.sampled_from(
-        ["reservation", "card", "memoryMiB", "healthy", "moved", "busyPermille", "sharers"]
-    ),
+    st.sampled_from(["reservation", "card", "memoryMiB", "healthy", "moved", "sharers"]),
     json_values | st.lists(st.fixed_dictionaries({"podUID": json_values, "evict": json_values})),
 )
 
@@ -120,5 +126,4 @@ def test_anything_is_read_or_is_none_of_ours(metadata: Any, spec: Any, status: A
     if found is not None:
         assert 0 <= found.slot < MOST_SLOTS
         assert found.memory >= 0
-        assert found.busy is None or 0 <= found.busy <= 1000
         assert all(isinstance(one, str) for one in (found.name, found.node, found.card))

@@ -1,4 +1,7 @@
-"""G2 in random histories: no part of a card is promised twice, whatever happens to jobs."""
+"""G2 in random histories: no part of a card is promised twice, whatever happens to jobs.
+
+Nor is a job of low priority placed where it could not have its minimum.
+"""
 
 from collections.abc import Callable
 
@@ -6,6 +9,7 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
+from kfext import names
 from kfext.core.ledger.claims import card_key
 from kfext.model.gpu_share import GpuShare
 from kfext.model.gpu_slots import UNITS, slot_of
@@ -71,3 +75,77 @@ def test_G2_no_history_promises_a_card_twice(
         for place, shares in promised(history).items():
             assert sum(share.units for share in shares) <= UNITS, place
             assert sum(share.high for share in shares) <= 1, place
+
+
+class Measured(Sharing):
+    """Two cards, and jobs that share them; those of low priority want half of one."""
+
+    def __init__(self, draw: st.DataObject) -> None:
+        super().__init__(draw)
+        self.planner.cluster.observe_node(self.nodes.pop("b"), None)
+
+    def high(self) -> None:
+        self._submit("high")
+
+    def low(self) -> None:
+        self._submit("low")
+
+    def _submit(self, gpu: str) -> None:
+        self.count += 1
+        of = {**PLAIN, "workers": 1, "gpu": gpu}
+        raw = made(f"job-{self.count}", uid=f"job-{self.count}", created=self.now, **of).raw
+        template = raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+        for one in (raw, template):
+            one["metadata"]["annotations"][names.GPU_MIN_SHARE] = "0.5"
+        self.put_job(raw)
+
+    def busy(self) -> dict[str, float]:
+        """The part of the time in which each job counts as busy."""
+        jobs = self.planner.cluster.jobs
+        return {uid: one.state.busy.get("worker", 1000) / 1000 for uid, one in jobs.items()}
+
+    def there(self) -> dict[tuple[str, int], dict[str, GpuShare]]:
+        """Which jobs have plans for each slot."""
+        found: dict[tuple[str, int], dict[str, GpuShare]] = {}
+        for uid, tracked in self.planner.cluster.jobs.items():
+            plan = tracked.assumed or tracked.plan
+            if plan is None or not tracked.claimed:
+                continue
+            for key, at in plan.slots.items():
+                found.setdefault((plan.assignment[key], at), {})[uid] = plan.shares[key.type]
+        return found
+
+
+MEASURING = (
+    *(Measured.low, Measured.high, Measured.measure, Measured.go_on, Measured.go_on),
+    *(Measured.delete_before_its_pods, Measured.end_pods, Measured.suspend, Measured.restart),
+)
+
+
+@pytest.mark.histories
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), acts=st.lists(st.sampled_from(MEASURING), max_size=15))
+def test_no_history_places_low_where_by_the_profiles_its_minimum_does_not_fit(
+    data: st.DataObject, acts: list[Callable[[Measured], None]]
+) -> None:
+    history = Measured(data)
+    for act in (
+        Measured.high,
+        Measured.go_on,
+        Measured.measure,
+        Measured.go_on,
+        Measured.low,
+        *acts,
+    ):
+        note(act.__name__)
+        before, known = history.there(), history.busy()
+        act(history)
+        now = history.busy()
+        for place, shares in history.there().items():
+            high = [uid for uid, share in before.get(place, {}).items() if share.high]
+            lows = {uid for uid, share in shares.items() if not share.high}
+            if not (lows - before.get(place, {}).keys() and high and high[0] in shares):
+                continue
+            # What is measured may become known before or after a job is placed.
+            left = 1 - min(one.get(high[0], 1.0) for one in (known, now))
+            assert sum(min(known.get(low, 1.0), now[low]) for low in lows) / 2 <= left, place

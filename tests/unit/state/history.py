@@ -402,10 +402,17 @@ class History:
             case "moved":
                 self._report(place, moved=True)
             case "busy":
-                self._report(place, busy=400)
+                self.measure()
             case _:
                 sharers = tuple(CardSharer(uid, evict=True) for uid in sorted(self.pods))
                 self._report(place, sharers=sharers)
+
+    def measure(self) -> None:
+        """The agents have measured how much of their cards the sharers use."""
+        busy = self.draw.draw(st.sampled_from([100, 400, 900]), label="busy")
+        sharers = tuple(CardSharer(uid, busy=busy) for uid in sorted(self.pods))
+        for place in self.cards:
+            self._report(place, sharers=sharers)
 
     def lose_reservation(self) -> None:
         """A person deletes a pod that reserves a GPU."""

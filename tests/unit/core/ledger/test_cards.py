@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
@@ -6,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.claims import part_claim
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.ledger.parts import capacity, taken_by, taken_by_reservation
+from kfext.core.ledger.parts import taken_by, taken_by_reservation
 from kfext.model.gpu_share import CardNeed, GpuShare, name_of
 from kfext.model.gpu_slots import resource_of
 from kfext.model.node import Node
@@ -77,15 +79,35 @@ def test_a_card_that_is_unhealthy_takes_nobody() -> None:
     assert Ledger([sick]).free([HALF.name]).tolist() == [[0]]
 
 
-def test_low_goes_beside_high_where_that_one_leaves_enough() -> None:
-    node = sharing_node("n", cards=1)
-    for busy, want in ((900, 0), (800, 1), (100, 1)):
-        measured = capacity(0, memory=MEMORY, busy=busy)
-        on = Ledger([Node("n", {**node.allocatable, **measured})])
-        on.claim("high", Claim("n", {**taken_by(HIGH, 0), **taken_by_reservation(0)}))
-        assert on.free([HALF.name]).tolist() == [[want]]
+BESIDE: dict[str, tuple[int | None, int | None, int]] = {
+    "high leaves less": (900, None, 0),
+    "high leaves as much": (800, None, 1),
+    "high leaves more": (100, None, 1),
+    "high leaves less, but low uses only half of a card": (900, 500, 1),
+    "high leaves less, and low uses almost all of a card": (900, 510, 0),
+    "nothing is known of high, but low uses little": (None, 100, 0),
+    "nothing is known of high, but low uses nothing": (None, 0, 1),
+}
+
+
+@pytest.mark.parametrize(("high", "low", "want"), BESIDE.values(), ids=BESIDE)
+def test_low_goes_beside_high_where_that_one_leaves_enough(
+    high: int | None, low: int | None, want: int
+) -> None:
+    on = Ledger([sharing_node("n", cards=1)])
+    busy = GpuShare(50, high=True, busy=high)
+    on.claim("high", part_claim(busy, 0, "n", job="high"))
+    on.claim("reservation", Claim("n", taken_by_reservation(0)))
+    assert on.free([GpuShare(50, busy=low).need.name]).tolist() == [[want]]
+
+
+def test_the_minimums_of_those_beside_high_count_together() -> None:
+    on = Ledger([sharing_node("n", cards=1)])
+    on.claim("high", part_claim(GpuShare(50, high=True, busy=100), 0, "n", job="high"))
+    on.claim("reservation", Claim("n", taken_by_reservation(0)))
+    assert on.free([GpuShare(20).need.name]).tolist() == [[1]]
     on.claim("low", Claim("n", taken_by(GpuShare(20, min_share=0.8).need, 0)))
-    assert on.free([GpuShare(20).need.name]).tolist() == [[0]], "the minimums count together"
+    assert on.free([GpuShare(20).need.name]).tolist() == [[0]]
 
 
 CHOICES: dict[str, tuple[Present, Sequence[CardNeed], int, list[int] | None]] = {
@@ -146,6 +168,51 @@ def test_G2_a_card_is_never_promised_twice(events: list[tuple[bool, int, CardNee
             on.drop(("slot", slot))
             if sharers:
                 on.claim(("slot", slot), Claim("n", taken_by_reservation(slot)))
+
+
+profiles = st.builds(
+    lambda units, high, busy, minimum: GpuShare(units, high=high, busy=busy, min_share=minimum),
+    units=st.integers(1, 30),
+    high=st.booleans(),
+    busy=st.none() | st.integers(0, 1000),
+    minimum=st.sampled_from([0, 0.1, 0.2, 0.5, 0.9]),
+)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.none() | profiles), max_size=30))
+def test_low_never_goes_where_by_the_profiles_its_minimum_does_not_fit(
+    events: list[tuple[int, GpuShare | None]],
+) -> None:
+    """Sharers come, go, and are measured anew; those that are not measured count as 1."""
+    on, here = ledger(cards=2), dict[int, tuple[int, GpuShare]]()
+    for key, event in events:
+        slot, share = here.get(key, (None, event))
+        if event is None or share is None:
+            here.pop(key, None)
+            on.drop(key)
+            continue
+        if slot is not None:  # it is measured anew
+            share = replace(share, busy=event.busy)
+        else:
+            chosen = on.cards().choose(0, [share.need])
+            if chosen is None:
+                continue
+            slot = chosen[0]
+            beside = [one for at, one in here.values() if at == slot]
+            _assert_fits(share, beside)
+        here[key] = slot, share
+        taken = {**part_claim(share, slot, "n", job="").requests, resource_of(slot): share.units}
+        on.claim(key, Claim("n", taken))
+
+
+def _assert_fits(low: GpuShare, beside: Sequence[GpuShare]) -> None:
+    high = [one for one in beside if one.high]
+    if low.high or not high or not low.min_share:
+        return
+    u_h = 1 if high[0].busy is None else high[0].busy / 1000
+    lows = [low, *(one for one in beside if not one.high)]
+    minimums = sum(one.min_share * (1 if one.busy is None else one.busy / 1000) for one in lows)
+    assert low.busy == 0 or minimums <= 1 - u_h + 1e-9
 
 
 @given(

@@ -39,6 +39,11 @@ def test_what_a_replica_takes_of_a_slot(need: CardNeed, want: Resources) -> None
     assert not has_priority(taken_by(need, 3), 2)
 
 
+def test_one_of_high_priority_takes_the_time_in_which_it_is_busy() -> None:
+    high = CardNeed(50, high=True)
+    assert taken_by(high, 3, busy=400) == {**taken_by(high, 3), IDLE: 400}
+
+
 KEPT: dict[str, tuple[CardNeed, Resources]] = {
     "what it will take": (CardNeed(50), {}),
     "the place of high priority, if that might leave it too little": (
@@ -60,8 +65,8 @@ def test_who_reserves_a_gpu_has_no_part_of_it() -> None:
 
 
 def test_a_card_has_what_its_sharers_can_take() -> None:
-    has = capacity(3, memory=100_000, busy=400)
-    assert has == {MEMORY: 97_000, UNSIZED: 100, HIGH: 1, IDLE: 1600, RESERVED: 1}
+    has = capacity(3, memory=100_000)
+    assert has == {MEMORY: 97_000, UNSIZED: 100, HIGH: 1, IDLE: 1000, RESERVED: 1}
     assert taken_by_reservation(3) == {NATIVE_GPU: 1, RESERVED: 1}
 
 

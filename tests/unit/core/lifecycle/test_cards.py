@@ -8,9 +8,15 @@ import pytest
 
 from kfext import names
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.lifecycle.cards import KUEUE, before_cards, without_card, without_share
+from kfext.core.lifecycle.cards import (
+    KUEUE,
+    before_cards,
+    measured,
+    without_card,
+    without_share,
+)
 from kfext.core.lifecycle.next_step import next_step
-from kfext.core.lifecycle.situation import CardView, Situation
+from kfext.core.lifecycle.situation import CardPart, CardView, Situation
 from kfext.core.lifecycle.steps import Step, Suspend, Wait
 from kfext.core.settings.gpu_shares import as_sharing
 from kfext.model.gpu_share import GpuShare
@@ -18,6 +24,7 @@ from kfext.model.gpu_slots import resource_of
 from kfext.model.job_state import EXCLUDED_SECONDS, JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
+from kfext.model.shared_gpu import CardSharer
 from tests.builders import JobBuilder, job, pod, situation_of
 from tests.gpu_builders import sharing, sharing_node
 
@@ -218,3 +225,44 @@ def test_pods_of_a_job_without_parts_are_not_looked_at() -> None:
     made = job().worker(1, gpus=1)
     gated = [pod(made.build(), "worker", 0, gated=True)]
     assert before_cards(running(made, replace(NO_SLOTS, shares={})), gated) is None
+
+
+MEASURED: dict[str, tuple[dict[str, int], list[dict[str, Any]], dict[str, int]]] = {
+    "no replica is measured": ({}, [{}, {}], {}),
+    "one is not measured yet": ({}, [{"busy": 300}, {}], {}),
+    "the busiest counts": ({}, [{"busy": 300}, {"busy": 700}], {"worker": 700}),
+    "not measured again yet after a restart": ({"worker": 500}, [{}, {}], {"worker": 500}),
+    "no agent shows them": ({"worker": 500}, [], {"worker": 500}),
+    "more": ({"worker": 500}, [{"busy": 510}, {"busy": 0}], {"worker": 510}),
+    "a little less": ({"worker": 500}, [{"busy": 451}, {"busy": 0}], {"worker": 500}),
+    "clearly less": ({"worker": 500}, [{"busy": 450}, {"busy": 0}], {"worker": 450}),
+    "one is not heard of": ({"worker": 500}, [{"busy": 500}, {"unhooked": "HookFailed"}], {}),
+    "what is known of other types stays": (
+        {"ps": 1},
+        [{"busy": 2}, {"busy": 2}],
+        {"ps": 1, "worker": 2},
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "shown", "want"), MEASURED.values(), ids=MEASURED)
+def test_what_is_remembered_of_the_use_of_gpus(
+    before: dict[str, int], shown: list[dict[str, Any]], want: dict[str, int]
+) -> None:
+    pods = tuple(replace(part(index), uid=f"pod-{index}") for index in range(2))
+    parts = tuple(
+        CardPart(("n", at), CardSharer(f"pod-{at}", **one), others=0)
+        for at, one in enumerate(shown)
+    )
+    view, state = CardView(parts=parts), JobState(busy=before)
+    found = measured(running(gang(), pods=pods, cards=view, state=state))
+    assert found == want
+    again = replace(state, busy=found)
+    assert measured(running(gang(), pods=pods, cards=view, state=again)) == want
+
+
+def test_a_pod_that_ends_says_nothing_of_the_use_of_gpus() -> None:
+    ends = replace(part(0), uid="pod-0", deleting=True)
+    parts = (CardPart(("n", 0), CardSharer("pod-0", busy=300), others=0),)
+    view = CardView(parts=parts)
+    assert measured(running(gang(), pods=(ends,), cards=view)) == {}
