@@ -251,7 +251,7 @@ def test_what_is_remembered_of_the_use_of_gpus(
 ) -> None:
     pods = tuple(replace(part(index), uid=f"pod-{index}") for index in range(2))
     parts = tuple(
-        CardPart(("n", at), CardSharer(f"pod-{at}", **one), others=0)
+        CardPart(("n", at), CardSharer(f"pod-{at}", **one), others=0, card="GPU-1")
         for at, one in enumerate(shown)
     )
     view, state = CardView(parts=parts), JobState(busy=before)
@@ -263,6 +263,6 @@ def test_what_is_remembered_of_the_use_of_gpus(
 
 def test_a_pod_that_ends_says_nothing_of_the_use_of_gpus() -> None:
     ends = replace(part(0), uid="pod-0", deleting=True)
-    parts = (CardPart(("n", 0), CardSharer("pod-0", busy=300), others=0),)
+    parts = (CardPart(("n", 0), CardSharer("pod-0", busy=300), others=0, card="GPU-1"),)
     view = CardView(parts=parts)
     assert measured(running(gang(), pods=(ends,), cards=view)) == {}
