@@ -1,4 +1,5 @@
 import os
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,18 +11,22 @@ from kfext.hook.page import Page
 @pytest.fixture(autouse=True)
 def pages_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Close the pages that a test has made, or thousands of tests run out of descriptors."""
-    held, init, close = set[int](), Page.__init__, Page.close
+    held, init, close = dict[int, weakref.ref[Page]](), Page.__init__, Page.close
 
     def note(page: Page, *given: Any) -> None:
         init(page, *given)
-        held.add(page.descriptor)
+        held[page.descriptor] = weakref.ref(page)
 
     def forget(page: Page) -> None:
-        held.discard(page.descriptor)
+        held.pop(page.descriptor, None)
         close(page)
 
     monkeypatch.setattr(Page, "__init__", note)
     monkeypatch.setattr(Page, "close", forget)
     yield
-    for descriptor in held:
-        os.close(descriptor)
+    for descriptor, known in held.items():
+        # One that is still used, such as by a thread, must not close that number a second time.
+        if (page := known()) is not None:
+            close(page)
+        else:
+            os.close(descriptor)
