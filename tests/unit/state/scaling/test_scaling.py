@@ -180,6 +180,9 @@ def test_where_an_autoscaler_runs_a_job_gets_back_what_it_asked_for_and_no_more(
     of.planner.queue.observe_autoscaler(present=True)
     of.at(1500)
     assert sizes(of) == [3, 4]
+    found = of.driver.shown["train", names.SCALED]
+    assert found is not None
+    assert found.verdict.message.endswith("while the cluster has an autoscaler")
 
 
 def test_growth_that_did_not_pay_is_taken_back_once_the_job_has_saved() -> None:
