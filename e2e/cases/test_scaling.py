@@ -118,6 +118,7 @@ SHRINKS: dict[str, tuple[Writes, int]] = {
 }
 GROWS: dict[str, tuple[Writes, int]] = {
     "before it asks for a checkpoint": (request_patch, 0),
+    "after it has asked for one": (request_patch, 1),
     "before the patch that gives workers": (size_patch, 0),
     "after that patch": (size_patch, 1),
     "before the first new worker is sent to its node": (pin_patch, 0),
