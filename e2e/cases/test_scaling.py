@@ -11,7 +11,7 @@ import pytest
 from e2e.harness.fake_kubelet import FakeKubelet, fake_kubelet
 from e2e.harness.fake_log import FakeProgram, FakeTraining, training
 from e2e.harness.faults import KillAfter, Match
-from e2e.harness.journal import answers
+from e2e.harness.journal import answers, resumes
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.look import conditions
 from e2e.harness.nodes import taint
@@ -26,6 +26,7 @@ from e2e.harness.scaling import (
     Scene,
     pin_patch,
     request_patch,
+    resume_patch,
     size_patch,
     view_patch,
 )
@@ -54,12 +55,16 @@ def play(space: Space, kubelet: FakeKubelet) -> Iterator[Play]:
     with ExitStack() as playing:
 
         def begin(
-            kind: str = "PyTorchJob", *, program: FakeProgram | None = None, **options: object
+            kind: str = "PyTorchJob",
+            *,
+            dynamic: bool = True,
+            program: FakeProgram | None = None,
+            **options: object,
         ) -> tuple[Scene, FakeTraining]:
-            scene = Scene(space, kind)
+            scene = Scene(space, kind, dynamic)
             for node in scene.fill(**options):  # type: ignore[arg-type]
                 kubelet.take_over(space.kube, node)
-            made = program or FakeProgram(restarts=kind == "PyTorchJob")
+            made = program or FakeProgram(restarts=kind == "PyTorchJob" or not dynamic)
             return scene, playing.enter_context(training(space, TRAIN, kubelet, made))
 
         yield begin
@@ -113,11 +118,18 @@ SHRINKS: dict[str, tuple[Writes, int]] = {
 }
 GROWS: dict[str, tuple[Writes, int]] = {
     "before it asks for a checkpoint": (request_patch, 0),
+    "after it has asked for one": (request_patch, 1),
     "before the patch that gives workers": (size_patch, 0),
     "after that patch": (size_patch, 1),
     "before the first new worker is sent to its node": (pin_patch, 0),
     "after the first one is": (pin_patch, 1),
     "after all are": (pin_patch, FULL - LEAST),
+}
+STOPS: dict[str, tuple[Writes, int]] = {
+    "before the patch that stops it": (size_patch, 0),
+    "after that patch": (size_patch, 1),
+    "before the patch that starts it smaller": (resume_patch, 0),
+    "after that patch too": (resume_patch, 1),
 }
 
 
@@ -160,6 +172,27 @@ def test_a_job_gets_workers_back_once_though_the_controller_is_killed(
     survive(kfext, death, scene, scene.clear)
     scene.grown_back()
     check_once(scene, trained)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("death", STOPS.values(), ids=STOPS)
+def test_a_tfjob_that_is_stopped_for_another_size_goes_on_though_the_controller_is_killed(
+    play: Play, kfext: Kfext, death: tuple[Writes, int]
+) -> None:
+    scene, trained = play("TFJob", dynamic=False)
+    first = scene.uids()
+    survive(kfext, death, scene, scene.crowd)
+    scene.made_room()
+    assert scene.uids().keys() == {f"{TRAIN}-ps-0", f"{TRAIN}-worker-0"}
+    assert not first.items() & scene.uids().items()
+    assert scene.sizes() == [LEAST - 1]
+    scene.clear()
+    scene.grown_back()
+    # In two steps if the successor has not seen it large enough.
+    assert scene.sizes() == sorted({LEAST - 1, *scene.sizes(), FULL - 1})
+    assert "Failed" not in conditions(scene.space.job(TRAIN, "TFJob"))
+    assert len(set(answers(trained.lines))) >= 2
+    scene.patiently(lambda: resumes(trained.lines)[-1].world == FULL - 1)
 
 
 @pytest.fixture

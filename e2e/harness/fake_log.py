@@ -69,6 +69,8 @@ class FakeProgram:
         if team == self._team:
             return []
         first, self._team = not self._team, team
+        if first:
+            self._answered = 0  # a process that has begun knows of no request
         if not team or not (first or self.restarts):
             return []
         self.step, self._progress, self._announced = self.saved, 0.0, math.inf

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from e2e.harness.faults import Exchange, Match, job_patch, pod_patch
+from e2e.harness.faults import Exchange, Match, job_patch, pod_patch, unsuspend_patch
 from e2e.harness.jobs import job, specs, workers
 from e2e.harness.kube import Object
 from e2e.harness.pods import succeed, uids
@@ -21,9 +21,18 @@ _PATIENCE_SECONDS = 420.0
 
 
 def size_patch(namespace: str) -> Match:
-    """Match the patch with which kfext changes the number of workers of a job that runs."""
+    """Match the patch with which kfext changes the number of workers of a job that runs.
+
+    One that cannot change while it runs is suspended by it.
+    """
     wanted = job_patch(namespace)
     return lambda one: wanted(one) and _workers(one) is not None
+
+
+def resume_patch(namespace: str) -> Match:
+    """Match the patch with which kfext starts the job again that it has suspended."""
+    wanted = unsuspend_patch(namespace)
+    return lambda one: wanted(one) and one.path.endswith(f"/{TRAIN}")
 
 
 def request_patch(namespace: str) -> Match:
@@ -52,15 +61,18 @@ def _workers(one: Exchange) -> int | None:
     operations = [each for each in json.loads(one.body) if each["op"] != "test"]
     written = {each["path"]: each.get("value") for each in operations}
     sizes = [value for path, value in written.items() if path.endswith("/Worker/replicas")]
-    return sizes[0] if sizes and "/spec/runPolicy/suspend" not in written else None
+    return sizes[0] if sizes and written.get("/spec/runPolicy/suspend") is not False else None
 
 
-def elastic(kind: str, *, sizes: str) -> Object:
-    """Return a job of FULL pods in a form that kfext may scale; one pod of a TFJob is a server."""
+def elastic(kind: str, *, sizes: str, dynamic: bool = True) -> Object:
+    """Return a job of FULL pods in a form that kfext may scale; one pod of a TFJob is a server.
+
+    Its workers come and go while it runs if they are `dynamic`.
+    """
     options: dict[str, Any] = {"each": _CPU, "annotations": {names.ELASTIC: sizes}}
     if kind == "TFJob":
         made = job(TRAIN, {"PS": 1, "Worker": FULL - 1}, kind=kind, **options)
-        made["spec"]["enableDynamicWorker"] = True
+        made["spec"]["enableDynamicWorker"] = dynamic
         return made
     made = workers(TRAIN, FULL, **options)
     for spec in specs(made).values():
@@ -75,6 +87,7 @@ class Scene:
 
     space: Space
     kind: str = "PyTorchJob"
+    dynamic: bool = True
 
     def fill(self, *, nodes: int = 1, mode: str = "act", idle: int = 5) -> list[str]:
         """Have the job on all of its nodes; return these.
@@ -86,7 +99,7 @@ class Scene:
         parameters = {"wait": 3, "idle": idle, "rest": 12}
         self.space.policy(companion={"scale": {"mode": mode, "parameters": parameters}})
         sizes = f"{LEAST}-{FULL}" if self.kind == "PyTorchJob" else f"{LEAST - 1}-{FULL - 1}"
-        self.space.submit(elastic(self.kind, sizes=sizes))
+        self.space.submit(elastic(self.kind, sizes=sizes, dynamic=self.dynamic))
         self.space.bound(TRAIN, FULL)
         self.space.phase(TRAIN, "Placed", self.kind)
         return made

@@ -1,4 +1,8 @@
-"""Which of the proposals are carried out: one order for all policies, and one operation per job."""
+"""Which of the proposals are carried out: one order for all policies, and one operation per job.
+
+The number of workers is decided on before (state.scaling), and a job of which that changes has no
+proposal.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,10 +23,10 @@ class Chosen:
 def arbitrate(proposals: Iterable[Proposal], signals: Signals) -> Chosen:
     """Return the proposals that are chosen, in the order in which they are to be carried out.
 
-    What hurts is undone first, then starvation is ended, then jobs are scaled, migrated, resized;
-    of the same rank what writes the fewest pods comes first. A job gets one proposal, and none
-    while an operation on it is in flight. A policy that rests for a job, or may not look at it any
-    more, can only give back what it took. A proposal that is only shown keeps no other from acting.
+    What hurts is undone first, then jobs are resized; of the same rank what writes the fewest pods
+    comes first. A job gets one proposal, and none while an operation on it is in flight. A policy
+    that rests for a job, or may not look at it any more, can only give back what it took. A
+    proposal that is only shown keeps no other from acting.
     """
     jobs = {job.uid: job for job in signals.jobs}
     chosen: dict[Mode, dict[str, Proposal]] = {Mode.ACT: {}, Mode.OBSERVE: {}}

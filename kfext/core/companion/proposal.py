@@ -12,10 +12,7 @@ class Rank(IntEnum):
     """Which proposals come first, whatever policy makes them."""
 
     SAFETY = 0
-    STARVATION = 1
-    SCALE = 2
-    MIGRATE = 3
-    RESIZE = 4
+    RESIZE = 1
 
 
 class Measure(StrEnum):

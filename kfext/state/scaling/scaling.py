@@ -138,4 +138,6 @@ class Scaling:
             return
         ready = self._rescalings.saves.state_of(one, now=now.wall)
         would = self._decisions.foresight.would(one.uid)
-        self._jobs.tell(one, shown_of(one, ready, would=would, now=now.monotonic))
+        autoscaler = self._queue.autoscaler
+        shown = shown_of(one, ready, would=would, now=now.monotonic, autoscaler=autoscaler)
+        self._jobs.tell(one, shown)

@@ -11,15 +11,20 @@ from kfext.model.verdict import Verdict
 from kfext.state.scaling.scaled_job import ScaledJob, is_ours
 
 
-def shown_of(one: ScaledJob, ready: Readiness, *, would: str, now: float) -> Shown:
+def shown_of(
+    one: ScaledJob, ready: Readiness, *, would: str, now: float, autoscaler: bool = False
+) -> Shown:
     """Return what to show of a job now; `would`: what a policy that only observes would do.
 
-    `now` is monotonic.
+    `now` is monotonic. `autoscaler`: whether the cluster has one.
     """
-    return Shown(is_ours(one.tracked), next(_verdicts(one, ready, would=would, now=now)))
+    found = next(_verdicts(one, ready, would=would, now=now, autoscaler=autoscaler))
+    return Shown(is_ours(one.tracked), found)
 
 
-def _verdicts(one: ScaledJob, ready: Readiness, *, would: str, now: float) -> Iterator[Verdict]:
+def _verdicts(
+    one: ScaledJob, ready: Readiness, *, would: str, now: float, autoscaler: bool
+) -> Iterator[Verdict]:
     """Yield what is to be shown, the most important first."""
     change, sizes = one.change, one.sizes
     if change is not None:
@@ -50,4 +55,6 @@ def _verdicts(one: ScaledJob, ready: Readiness, *, would: str, now: float) -> It
         yield Verdict(names.REASON_GROWN, message)
     message = f"it has the {words.workers(sizes.now)} that it asked for"
     message += f"; it may have {sizes.least} to {sizes.most}"
+    if autoscaler and sizes.now < sizes.most:
+        message += ", but gets no more than it asked for while the cluster has an autoscaler"
     yield Verdict(names.REASON_AS_ASKED, message)

@@ -29,7 +29,7 @@ _FACTS = Facts(namespace_labels={MANAGED: "true"}, controller_alive=True)
 
 
 class Api:
-    """Objects of one namespace; kfext's mirror is shown each change at once.
+    """Jobs and pods; kfext's mirror is shown each change at once.
 
     `on_job`, `on_pod`, `on_gone`: who else is.
     """

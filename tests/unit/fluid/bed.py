@@ -5,8 +5,10 @@ from typing import Any
 
 from kfext.core.lifecycle.steps import Rescale, Suspend
 from kfext.core.patches.json_patch import pointer
+from kfext.model.node import Node
 from kfext.model.pod import ReplicaKey
 from kfext.state.planner import Planner
+from tests.builders import node
 from tests.unit.fluid.cluster import Cluster, World
 from tests.unit.fluid.jobs import JobSpec, Pace, Saving, Style
 from tests.unit.fluid.live import REQUEST, LiveJob
@@ -53,6 +55,19 @@ class Bed(Cluster):
 
     def annotate(self, key: str, value: str, name: str = "train") -> None:
         self.write(name, "metadata", "annotations", key, value=value)
+
+    def lose(self, name: str) -> None:
+        """Take a node away, with its pods."""
+        self.planner.cluster.observe_node(self._node(name), None)
+        self.kubelets.lose(name)
+
+    def regain(self, name: str) -> None:
+        """Bring a node back."""
+        self.planner.cluster.observe_node(None, self._node(name))
+        self.kubelets.regain(name)
+
+    def _node(self, name: str) -> Node:
+        return node(name, cpu=f"{self.world.nodes[name]}m")
 
     def restart(self) -> None:
         """Have another controller take over, which knows what the API server knows."""

@@ -81,6 +81,7 @@ class JobSpec:
     answers: float = 5.0
     prints: float = 5.0
     priority: str = ""
+    namespace: str = "team"
 
     @property
     def uid(self) -> str:
@@ -98,6 +99,7 @@ class JobSpec:
     def manifest(self) -> Raw:
         """Return the job as it is submitted."""
         made = job(self.kind, name=self.name, uid=self.uid).created(EPOCH + self.arrives)
+        made.raw["metadata"]["namespace"] = self.namespace
         if self.masters:
             self._group(made, "Master", 1)
         self._group(made, "Worker", self.workers)

@@ -47,6 +47,18 @@ class Kubelets:
         """Bind no more pods to a node, though nothing of it shows why."""
         self._closed.add(node)
 
+    def lose(self, node: str) -> None:
+        """Have a node gone, and its pods with it."""
+        self.close(node)
+        pods = [live for job in self._api.jobs.values() for live in job.pods.values()]
+        for live in (one for one in pods if one.pod.node_name == node):
+            self._api.mark_deleted(live)
+            self._api.remove_pod(live)
+
+    def regain(self, node: str) -> None:
+        """Have a node back, without its pods."""
+        self._closed.discard(node)
+
     def count(self) -> None:
         """Bring `busy` to the present second."""
         self.busy += self._cores * (self._clock.now - self._since)

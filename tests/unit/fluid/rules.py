@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tests.unit.fluid.cluster import URGENT, Cluster
+from tests.unit.fluid.change_rules import ChangeRules, priority
+from tests.unit.fluid.cluster import Cluster
 from tests.unit.fluid.live import LiveJob, LivePod
 
 REST = 60.0
@@ -53,6 +54,7 @@ class Rules:
         self._queue: list[str] = []
         self._promised: Change | None = None
         self._accused: list[tuple[LiveJob, str, float]] = []
+        self._of_changes = ChangeRules(cluster)
         cluster.on_second.append(self._look)
         cluster.api.on_job.append(self._observe)
         cluster.api.on_pod.append(self._observe_pod)
@@ -116,6 +118,10 @@ class Rules:
             self._say(live, f"went from {before} to {after} {now - last.at:g} s after a change")
         if after > before and after > 2 * live.training.largest:
             self._say(live, f"grew to {after}, and {live.training.largest} was the largest seen")
+        for what in self._of_changes.broken(
+            live, before, last=(last.before, last.after) if last else None
+        ):
+            self._say(live, what)
         if change.gives and head:
             self._promised = change
 
@@ -126,7 +132,7 @@ class Rules:
         waiting = [
             one for one in self.cluster.jobs if one.job.in_queue and one.training.began is None
         ]
-        waiting.sort(key=lambda one: (-_priority(one), one.spec.arrives, one.spec.name))
+        waiting.sort(key=lambda one: (-priority(one), one.spec.arrives, one.spec.name))
         return [one.spec.name for one in waiting]
 
     def _check_order(self, live: LiveJob) -> None:
@@ -170,7 +176,3 @@ class Rules:
 
     def _say(self, live: LiveJob, what: str) -> None:
         self.broken.append(f"{self._at} {live.spec.name} {what}")
-
-
-def _priority(live: LiveJob) -> int:
-    return URGENT.value if live.spec.priority == URGENT.name else 0

@@ -146,6 +146,40 @@ def test_a_job_that_loses_a_pod_before_its_first_step_is_not_taken_for_one_that_
     assert not [one for one in of.driver.written if isinstance(one.step, RestartWorkers)]
 
 
+LOST = {
+    "that of the workers that stay": (1, 0),
+    "that of those that leave, where the job that waits is to go": (1, 3),
+    "that of those that come": (2, 3),
+}
+
+
+def home_of(of: Bed, index: int) -> str:
+    """Return the node of a worker, empty if it has none yet."""
+    live = of.job().pods.get(ReplicaKey("worker", index))
+    return live.pod.node_name if live else ""
+
+
+@pytest.mark.parametrize(("change", "index"), LOST.values(), ids=LOST)
+def test_a_node_that_is_lost_while_pods_come_or_go_costs_no_job_more_than_its_time(
+    change: int, index: int
+) -> None:
+    of = until_changed(Bed(LONG, GANG, policy=True, a=2000, b=2000), times=change)
+    while not (home := home_of(of, index)):
+        of.at(of.clock.now + 1)
+    assert followed(of).phase is Phase.SETTLING
+    of.lose(home)
+    of.at(of.clock.now + 400)
+    assert home not in {home_of(of, index) for index in range(LONG.workers)}
+    assert not scaling(of)._jobs.any_changes
+    of.regain(home)
+    of.at(1800)
+    assert of.job("gang").job.finished
+    assert (of.job().workers, of.job().training.workers, followed(of).change) == (4, 4, None)
+    assert not of.job().job.released
+    assert not of.job().job.has("Failed")
+    assert of.job().training.lost_all == 0
+
+
 def test_a_person_may_have_a_job_scaled_again_that_was_left_alone() -> None:
     of = until_changed(scaled_bed(LONG, replace(GANG, workers=1)))
     of.at(of.clock.now + 30)

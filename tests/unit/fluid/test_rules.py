@@ -32,7 +32,7 @@ def loses(type_: str) -> Callable[[Bed], None]:
 @pytest.mark.parametrize(
     ("spec", "by_hand", "said"),
     [
-        pytest.param(SAVES, scales(3), None, id="a change within the bounds is none"),
+        pytest.param(SAVES, scales(5), None, id="a change within the bounds is none"),
         pytest.param(SAVES, scales(1), "has 1 workers beyond (2, 6)", id="below the minimum"),
         pytest.param(SAVES, scales(7), "has 7 workers beyond (2, 6)", id="above the maximum"),
         pytest.param(
@@ -44,7 +44,7 @@ def loses(type_: str) -> Callable[[Bed], None]:
         pytest.param(
             SAVES, scales(3, 5, every=30.0), "went from 3 to 5 30 s after a change", id="no rest"
         ),
-        pytest.param(SAVES, scales(3, 4, every=30.0), None, id="what is undone needs no rest"),
+        pytest.param(SAVES, scales(5, 4, every=30.0), None, id="what is undone needs no rest"),
         pytest.param(
             replace(SAVES, steps=8000),
             scales(*[3, 4] * 15, every=61.0),
@@ -63,7 +63,7 @@ def loses(type_: str) -> Callable[[Bed], None]:
         pytest.param(STATIC, loses("worker"), "failed", id="a job fails"),
         pytest.param(TORCHRUN, scales(1), "before any checkpoint", id="all work is lost"),
         pytest.param(
-            replace(TORCHRUN, saving=Saving.PERIODIC), scales(1), None, id="what was saved is not"
+            replace(TORCHRUN, saving=Saving.PERIODIC), scales(3), None, id="what was saved is not"
         ),
     ],
 )
@@ -103,3 +103,66 @@ def test_room_is_made_for_the_head_of_the_queue(needs: int, said: list[str]) -> 
     bed.at(100).scale(2)
     bed.at(200)
     assert rules.broken == said
+
+
+@pytest.mark.parametrize(
+    ("giver", "waits", "said"),
+    [
+        pytest.param(FILLS, HEAD, [], id="for one that has waited"),
+        pytest.param(
+            replace(FILLS, priority="urgent"),
+            replace(HEAD, priority="urgent"),
+            [],
+            id="for one of its priority",
+        ),
+        pytest.param(
+            FILLS, replace(HEAD, priority="urgent"), [], id="for one of a higher priority"
+        ),
+        pytest.param(
+            replace(FILLS, priority="urgent"),
+            HEAD,
+            ["seed 0, 100 s: train gave workers for a job of a lower priority"],
+            id="for one of a lower priority",
+        ),
+        pytest.param(
+            FILLS,
+            replace(HEAD, arrives=71.0),
+            ["seed 0, 100 s: train gave workers, and no job had waited for 30 s"],
+            id="for one that came a moment ago",
+        ),
+    ],
+)
+def test_a_job_gives(giver: JobSpec, waits: JobSpec, said: list[str]) -> None:
+    bed = Bed(giver, replace(waits, workers=1), a=4000)
+    rules = Rules(bed)
+    bed.at(100).scale(2)
+    bed.at(200)
+    assert rules.broken == said
+
+
+EARLY = "train grew without 60 s in which nothing started or changed"
+
+
+@pytest.mark.parametrize(
+    ("grows", "second", "said"),
+    [
+        pytest.param(SERVERS, 100, [], id="once nothing has changed for a while"),
+        pytest.param(SERVERS, 40, [EARLY], id="soon after its start"),
+        pytest.param(SERVERS, 190, [EARLY], id="soon after another started"),
+        pytest.param(TORCHRUN, 190, [], id="which started while it saved"),
+        pytest.param(
+            replace(SERVERS, cpu=2000),
+            100,
+            ["train grew beyond what it asked for, with 8000m of 8000m requested"],
+            id="to the last core",
+        ),
+        pytest.param(replace(SERVERS, cpu=1900), 100, [], id="to all cores but a few percent"),
+    ],
+)
+def test_a_job_grows(grows: JobSpec, second: float, said: list[str]) -> None:
+    later = replace(HEAD, arrives=180.0, workers=1)
+    bed = Bed(replace(grows, steps=9000, saving=Saving.PERIODIC, every=10), later, a=8000)
+    rules = Rules(bed)
+    bed.at(second).scale(3)
+    bed.at(second + 10)
+    assert [one.partition(": ")[2] for one in rules.broken] == said

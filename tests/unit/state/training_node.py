@@ -38,6 +38,7 @@ class Training:
 
     `pace`: its steps a second, whatever CPU it gets; None: they follow its CPU.
     `takes`: its work in core-seconds, None if it does not show how far it is.
+    `saved`: whether it has saved a checkpoint that its log does not show yet.
     """
 
     made: JobBuilder
@@ -46,6 +47,7 @@ class Training:
     takes: float | None = None
     done: float = 0.0
     use: int = 0
+    saved: bool = False
 
     @property
     def uid(self) -> str:
@@ -57,12 +59,23 @@ class Training:
         total = "" if self.takes is None else f"/{int(100 * self.takes)}"
         return f"step {int(100 * self.done)}{total} loss {loss:.5f}"
 
+    def print(self, at: float) -> list[LogLine]:
+        """Return the last lines of its log."""
+        lines = [LogLine(at - ago, self.line) for ago in (6, 3, 0)]
+        if self.saved:
+            lines.append(LogLine(at, f"saved checkpoint at step {int(100 * self.done)}"))
+            self.saved = False
+        return lines
+
     def work(self, seconds: float) -> None:
         self.done += seconds * (self.use / 1000 if self.pace is None else self.pace / 100)
 
 
 class TrainingNode:
-    """The node, and a planner that is driven as the controller drives it."""
+    """The node, and a planner that is driven as the controller drives it.
+
+    `shown`: what is shown of the CPU of jobs by name, `sizes`: of their number of workers.
+    """
 
     def __init__(self, policy: TrainingPolicy | None = None, *, size: int = SIZE) -> None:
         self.at = 0.0
@@ -70,6 +83,7 @@ class TrainingNode:
         self.trainings: dict[str, Training] = {}
         self.written: list[tuple[str, Resize]] = []
         self.shown: dict[str, Shown | None] = {}
+        self.sizes: dict[str, Shown | None] = {}
         self.answer: Callable[[Resize], str] = lambda step: ""
         self.kubelet: Verdict | None = None
         self.planner = self._controller()
@@ -103,12 +117,16 @@ class TrainingNode:
         pace: float | None = None,
         takes: float | None = None,
         resize: str = "cpu",
+        elastic: bool = False,
         limit: int | None = None,
         uid: str = "",
         **fields: object,
     ) -> Training:
         made = job(name=name, uid=uid or f"uid-{name}").worker(1, cpu="20m").resumed()
         made.annotated(names.RESIZE, resize)
+        if elastic:
+            made.elastic(minReplicas=1, maxReplicas=2, maxRestarts=100)
+            made.annotated(names.ELASTIC, "1-2")
         plan = Plan(made.build().uid, 1, {ReplicaKey("worker", 0): NODE})
         made.annotated(names.PLAN, plan.encode())
         training = self.trainings[name] = Training(made, converges, pace, takes)
@@ -169,8 +187,7 @@ class TrainingNode:
         for part in range(_READS):
             then = self.at - ROUND + ROUND * part / _READS
             for read in progress.due(then, most=100):
-                line = self.trainings[read.tracked.job.name].line
-                lines = [LogLine(then - ago, line) for ago in (6, 3, 0)]
+                lines = self.trainings[read.tracked.job.name].print(then)
                 progress.take(read, lines, Moment(wall=then, monotonic=then))
         self._measure()
         self._act()
@@ -181,8 +198,9 @@ class TrainingNode:
         for tracked, step in self.planner.companion.steps(now):
             assert isinstance(step, Resize)
             self._write(tracked, step, now)
-        for tracked, _, shown in self.planner.companion.news():
-            self.shown[tracked.job.name] = shown
+        for tracked, type_, shown in self.planner.companion.news():
+            of = self.shown if type_ == names.RESIZED else self.sizes
+            of[tracked.job.name] = shown
 
     def _measure(self) -> None:
         if self.at % 30 == 0:

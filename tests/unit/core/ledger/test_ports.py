@@ -1,10 +1,12 @@
 from dataclasses import replace
 
+import pytest
+
 from kfext.core.ledger.claim import Claim
-from kfext.core.ledger.ports import block, free_base, hosted, port_claims
+from kfext.core.ledger.ports import block, free_base, hosted, joins_block, port_claims
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
-from tests.builders import job, ledger, node
+from tests.builders import JobBuilder, job, ledger, node
 
 RANGE = (20000, 20099)
 
@@ -97,6 +99,46 @@ def test_a_replica_that_was_scaled_away_has_no_port() -> None:
 
 def test_a_plan_for_the_pod_network_holds_no_ports() -> None:
     assert port_claims(TFJOB, Plan("uid-1", 1, PLAN.assignment)) == {}
+
+
+LARGER = job("TFJob").ps(1).worker(3)  # the new worker has slot 6, behind the block
+GROWN = {**APART, ReplicaKey("worker", 2): "b"}
+JOINS: dict[str, tuple[JobBuilder, dict[str, Claim], bool]] = {
+    "the port behind the block is free": (LARGER, {}, True),
+    "somebody has it where the new worker goes": (LARGER, {"x": held(20006, on="b")}, False),
+    "somebody has it on another node": (LARGER, {"x": held(20006, on="a")}, True),
+    "the job has it still, from when it was larger": (
+        LARGER,
+        {"x": replace(held(20006, on="b"), job="uid-1")},
+        True,
+    ),
+    "with another server the workers would have other ports": (
+        job("TFJob").ps(2).worker(3),
+        {},
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("larger", "others", "joins"), JOINS.values(), ids=JOINS)
+def test_a_job_grows_within_its_block_of_ports(
+    larger: JobBuilder, others: dict[str, Claim], *, joins: bool
+) -> None:
+    books = ledger(node("a"), node("b"))
+    books.claim_all(port_claims(TFJOB, PLAN))
+    for key, claim in others.items():
+        books.claim(key, claim)
+    assert joins_block(TFJOB, larger.build(), PLAN, places=GROWN, ledger=books) is joins
+
+
+def test_a_worker_that_torchrun_is_given_needs_the_first_port_on_its_node() -> None:
+    (two, three) = (job().worker(n).elastic(rdzvBackend="c10d").build() for n in (2, 3))
+    on = {ReplicaKey("worker", index): name for index, name in enumerate("abc")}
+    plan = replace(PLAN, assignment={key: on[key] for key, _ in two.replicas()})
+    books = ledger(*map(node, "abc"))
+    assert joins_block(two, three, plan, places=on, ledger=books)
+    books.claim("somebody else", held(20000, on="c"))
+    assert not joins_block(two, three, plan, places=on, ledger=books)
 
 
 def test_on_the_host_network_a_declared_port_is_one_of_the_node() -> None:

@@ -76,12 +76,14 @@ SIZES: dict[str, tuple[JobBuilder, Range, int, Sizes]] = {
 
 
 @pytest.mark.parametrize(("of", "allowed", "asked", "want"), SIZES.values(), ids=SIZES)
-def test_the_sizes(of: JobBuilder, allowed: Range, asked: int, want: Sizes) -> None:
+def test_D6_the_sizes_that_a_job_may_have(
+    of: JobBuilder, allowed: Range, asked: int, want: Sizes
+) -> None:
     assert sizes_of(of.build(), allowed, asked=asked) == want
 
 
 @given(st.integers(1, 9), st.integers(1, 12), st.integers(0, 3), st.integers(1, 9))
-def test_the_bounds_of_a_job_do_not_depend_on_its_present_size(
+def test_D6_the_bounds_of_a_job_do_not_depend_on_its_present_size(
     minimum: int, now: int, more: int, asked: int
 ) -> None:
     of, allowed = torch(asked).build(), Range(minimum, minimum + more)

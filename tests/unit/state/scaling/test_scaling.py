@@ -180,6 +180,9 @@ def test_where_an_autoscaler_runs_a_job_gets_back_what_it_asked_for_and_no_more(
     of.planner.queue.observe_autoscaler(present=True)
     of.at(1500)
     assert sizes(of) == [3, 4]
+    found = of.driver.shown["train", names.SCALED]
+    assert found is not None
+    assert found.verdict.message.endswith("while the cluster has an autoscaler")
 
 
 def test_growth_that_did_not_pay_is_taken_back_once_the_job_has_saved() -> None:
@@ -219,13 +222,16 @@ def test_growth_that_finds_no_place_is_tried_ever_more_seldom() -> None:
 
 
 @pytest.mark.parametrize("second", [131.0, 140.0, 150.0, 170.0, 190.0, 260.0])
-def test_a_controller_that_dies_leaves_what_its_successor_brings_to_an_end(second: float) -> None:
-    of = scaled_bed(PERIODIC, GANG).at(second)
+@pytest.mark.parametrize("giver", [PERIODIC, ANEW], ids=["torchrun", "a TFJob that is suspended"])
+def test_a_controller_that_dies_leaves_what_its_successor_brings_to_an_end(
+    giver: JobSpec, second: float
+) -> None:
+    of = scaled_bed(giver, GANG).at(second)
     of.restart()
     until_bound(of, by=600)
     of.at(1800)
     assert of.job("gang").job.finished
-    assert of.job().workers == 4
+    assert of.job().workers == giver.workers
     assert not of.job().job.has("Failed")
 
 

@@ -144,3 +144,23 @@ def test_the_words_give_both_numbers() -> None:
     assert found.verdict.message.endswith("it asked for; quota q allows 2 pods")
     one.sizes = replace(one.sizes, asked=2)
     assert "2 workers" in shown_of(one, Readiness.READY, would="", now=0.0).verdict.message
+
+
+AUTOSCALER = {
+    "it could grow": (
+        4,
+        True,
+        "; it may have 1 to 8, but gets no more than it asked for while the cluster has an "
+        "autoscaler",
+    ),
+    "it has all that it may have": (8, True, "; it may have 1 to 8"),
+    "the cluster has none": (4, False, "; it may have 1 to 8"),
+}
+
+
+@pytest.mark.parametrize(("now", "present", "says"), AUTOSCALER.values(), ids=AUTOSCALER)
+def test_the_words_say_that_an_autoscaler_keeps_a_job_from_growing(
+    now: int, says: str, *, present: bool
+) -> None:
+    found = shown_of(scaled(now=now), Readiness.READY, would="", now=0.0, autoscaler=present)
+    assert found.verdict.message.endswith(says)

@@ -1,0 +1,125 @@
+"""What must hold of each change of a size: for whom a job gives, when others grow, and how far."""
+
+import math
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from kfext.core.scale.change import Cause
+from kfext.model.job_state import state_of
+from tests.unit.fluid.cluster import URGENT, Cluster
+from tests.unit.fluid.jobs import Style
+from tests.unit.fluid.live import LiveJob
+
+WAIT = 30.0
+"""Seconds that a job waits before others give for it."""
+IDLE = 60.0
+"""Seconds in which nothing starts and no size changes before a job grows."""
+CEILING = 0.97
+"""The part of all CPU that is requested at most where a job has more than it asked for."""
+_LATE = 5.0
+"""Seconds from a decision to its write: what happens meanwhile was not known."""
+_SAVES = 120.0
+"""Seconds that a job has to save its work in between, unless it goes on through a change."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Number:
+    """A number of workers that was written, also while the job is stopped for it.
+
+    `waiting`: the jobs in the queue then, and a moment before.
+    """
+
+    workers: int
+    at: float
+    waiting: tuple[LiveJob, ...]
+
+
+class ChangeRules:
+    """Watches a cluster, to tell of each change whether it was to be."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._numbers: dict[str, _Number] = {}
+        self._requested: dict[str, list[tuple[float, int]]] = {}
+        self._acts = [0.0]
+        self._queues: deque[tuple[float, tuple[LiveJob, ...]]] = deque()
+        cluster.on_second.append(self._look)
+        cluster.api.on_job.append(self._observe)
+
+    def broken(self, live: LiveJob, before: int, *, last: tuple[int, int] | None) -> Iterator[str]:
+        """Yield what did not hold of a change from `before` workers to those that a job has now.
+
+        `last`: from how many to how many it went before that.
+        """
+        number = self._numbers[live.spec.name]
+        if number.workers > before:
+            yield from self._growth(live, number)
+            return
+        took_back = last is not None and last[0] <= number.workers < before == last[1]
+        if not took_back or state_of(live.job).scale.cause == Cause.GUARD:
+            yield from self._giving(live, number)
+
+    def _giving(self, live: LiveJob, number: _Number) -> Iterator[str]:
+        long = [one for one in number.waiting if number.at - one.spec.arrives >= WAIT]
+        if not long:
+            yield f"gave workers, and no job had waited for {WAIT:g} s"
+        elif all(priority(one) < priority(live) for one in long):
+            yield "gave workers for a job of a lower priority"
+
+    def _growth(self, live: LiveJob, number: _Number) -> Iterator[str]:
+        saves = 0.0 if live.spec.style is Style.SERVERS else _SAVES
+        acts = [*(at for at in self._acts if at < number.at), number.at]
+        if not any(
+            later - earlier >= IDLE - _LATE and later >= number.at - saves - _LATE
+            for earlier, later in pairwise(acts)
+        ):
+            yield f"grew without {IDLE:g} s in which nothing started or changed"
+        if number.workers > live.spec.workers:
+            total = sum(self._cluster.world.nodes.values())
+            requested = live.job.pods * live.spec.cpu + sum(
+                self._least(name, number.at) for name in self._requested if name != live.spec.name
+            )
+            if requested > CEILING * total:
+                yield f"grew beyond what it asked for, with {requested}m of {total}m requested"
+
+    def _least(self, name: str, at: float) -> int:
+        """Return the fewest millicores that a job requested at a time or a moment before."""
+        known = [(-math.inf, 0), *self._requested[name], (math.inf, 0)]
+        return min(
+            millicores
+            for (since, millicores), (until, _) in pairwise(known)
+            if since <= at and until >= at - _LATE
+        )
+
+    # --- what is seen ---------------------------------------------------------------------------
+
+    def _observe(self, live: LiveJob) -> None:
+        name, now = live.spec.name, self._cluster.clock.now
+        stands = live.job.suspend or live.job.finished
+        millicores = 0 if stands else live.job.pods * live.spec.cpu
+        requested = self._requested.setdefault(name, [])
+        if not requested or requested[-1][1] != millicores:
+            requested.append((now, millicores))
+            if millicores:
+                self._acts.append(now)
+        known = self._numbers.get(name)
+        if known is None or known.workers != live.workers:
+            before = [one for at, queue in self._queues if at >= now - _LATE for one in queue]
+            self._numbers[name] = _Number(live.workers, now, (*before, *self._waiting()))
+
+    def _look(self) -> None:
+        now = self._cluster.clock.now
+        self._queues.append((now, self._waiting()))
+        while self._queues[0][0] < now - _LATE:
+            self._queues.popleft()
+
+    def _waiting(self) -> tuple[LiveJob, ...]:
+        jobs = self._cluster.jobs
+        return tuple(one for one in jobs if one.job.in_queue and one.training.began is None)
+
+
+def priority(live: LiveJob) -> int:
+    """Return the value of a job's PriorityClass."""
+    return URGENT.value if live.spec.priority == URGENT.name else 0
