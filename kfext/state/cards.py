@@ -138,6 +138,14 @@ class Cards:
             parts=parts,
         )
 
+    def unreserved(self, plan: Plan | None) -> tuple[Place, ...]:
+        """Return the slots of a plan for which no pod is known to have reserved a GPU.
+
+        Of a slot that was deleted the agent makes another one, so the pod alone counts meanwhile.
+        """
+        places = sorted(places_of(plan)) if plan is not None else ()
+        return tuple(place for place in places if not self._reserved(place))
+
     def limits(self, settings: Settings, state: JobState, *, job_uid: str, now: float) -> Limits:
         """Return the limits within which a job with these settings is placed now."""
         closed = self._shunned(job_uid)
@@ -185,6 +193,12 @@ class Cards:
         for claim in self._ledger.claims_on([node]):
             if claim.job and not claim.kept and has_priority(claim.requests, slot):
                 yield claim.job
+
+    def _reserved(self, place: Place) -> bool:
+        known, pod = self._known.get(place), self._pods.get(place)
+        if pod is None or pod.finished:
+            return False
+        return bool(pod.node_name) if known is None else known.reservation == pod.uid
 
     def _ready(self, place: Place) -> bool:
         known, pod = self._known.get(place), self._pods.get(place)

@@ -60,10 +60,25 @@ def without_card(situation: Situation) -> Step | None:
         apart = {**dict.fromkeys(situation.state.apart), **dict.fromkeys(cards.rivals)}
         remembers = replace(situation, state=replace(situation.state, apart=tuple(apart)))
         return _back_to_queue(remembers, Verdict(REASON_EVICTED, message))
-    if cards.lost and any(pod.node_name and not pod.finished for pod in situation.pods):
+    if not _runs(situation):
+        return None
+    if cards.lost:
         message = f"the GPU of {_named(cards.lost)} is unhealthy, or not the one that it used"
         return _back_to_queue(situation, Verdict(REASON_CARD_LOST, message))
+    limit = situation.placement.bind_timeout
+    if gone := [place for place, since in situation.unreserved.items() if since >= limit]:
+        message = f"the GPU of {_named(gone)} is not reserved any more, and was not again"
+        late = Verdict(REASON_CARD_LOST, f"{message} within {limit:g} s")
+        return _back_to_queue(situation, late, shunned=gone)
     return None
+
+
+def while_unreserved(situation: Situation, step: Step) -> Step:
+    """Return a step that ends in time if it waits while a GPU that the job uses is not reserved."""
+    if not (isinstance(step, Wait) and situation.unreserved and _runs(situation)):
+        return step
+    left = situation.placement.bind_timeout - max(situation.unreserved.values())
+    return replace(step, again=left if step.again is None else min(left, step.again))
 
 
 def before_cards(situation: Situation, gated: Collection[Pod]) -> Step | None:
@@ -125,6 +140,11 @@ def with_parts(situation: Situation, message: str) -> str:
     """Return a message with what the pods of a job have of their GPUs, rounded to whole percent."""
     parts = situation.cards.parts
     return f"{message}; {listed([_part(one) for one in parts], of='parts')}" if parts else message
+
+
+def _runs(situation: Situation) -> bool:
+    """Return whether any pod of the job is on a node, and has what it has of a GPU."""
+    return any(pod.node_name and not pod.finished for pod in situation.pods)
 
 
 def _part(one: CardPart) -> str:

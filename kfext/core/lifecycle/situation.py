@@ -129,6 +129,7 @@ class Situation:
         gang that the operator was to create before it.
     `unbound`: for each pod without a node, by uid, the time since it is as it is: behind our gate,
         or without it.
+    `unreserved`: for each slot of the job for which no GPU is reserved, the time since.
     `settled`: the time since the job's set of pods last changed.
     `hopeless`: the time since it is known that not even the empty cluster would hold the job.
     `host_network`: the request for the host network, None without one.
@@ -145,6 +146,7 @@ class Situation:
     waited: float = 0.0
     quiet: float = 0.0
     unbound: Mapping[str, float] = field(default_factory=dict)
+    unreserved: Mapping[Place, float] = field(default_factory=dict)
     settled: float = math.inf
     hopeless: float = 0.0
     context: QueueContext = field(default_factory=QueueContext)

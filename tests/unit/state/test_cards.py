@@ -40,8 +40,9 @@ class Bed:
         return int(self.ledger.free([names.NATIVE_GPU])[0, 0])
 
 
-def reserved(*, uid: str = "uid") -> Callable[[Bed], None]:
-    return lambda bed: bed.cards.take_pod(uid, reservation("n", uid=uid))
+def reserved(*, uid: str = "uid", **more: object) -> Callable[[Bed], None]:
+    pod = replace(reservation("n", uid=uid), **more)  # type: ignore[arg-type]
+    return lambda bed: bed.cards.take_pod(uid, pod)
 
 
 def reported(**more: object) -> Callable[[Bed], None]:
@@ -80,6 +81,39 @@ def test_what_a_job_sees_of_its_cards(given: list[Callable[[Bed], None]], want: 
         happens(bed)
     assert bed.cards.view(PLAN, [POD], job_uid="uid-1") == want
     assert bed.cards.view(None, [POD], job_uid="uid-1") == CardView()
+
+
+RESERVED: dict[str, tuple[list[Callable[[Bed], None]], bool]] = {
+    "nothing is there": ([], False),
+    "the pod alone, which has a node": ([reserved()], True),
+    "the pod alone, which has none": (
+        [reserved(node_name="", pinned_to="n")],
+        False,
+    ),
+    "the agent has reported its card": ([reserved(), reported()], True),
+    "its card is not healthy": ([reserved(), reported(healthy=False)], True),
+    "it is being deleted": (
+        [reserved(deleting=True), reported()],
+        True,
+    ),
+    "that of an earlier pod": ([reported(), reserved(uid="new")], False),
+    "the pod has ended": (
+        [reserved(phase="Failed"), reported()],
+        False,
+    ),
+    "the agent has reported none": ([reserved(), reported(card="", reservation="")], False),
+}
+
+
+@pytest.mark.parametrize(("given", "known"), RESERVED.values(), ids=RESERVED)
+def test_whether_a_gpu_is_reserved_for_a_slot(
+    given: list[Callable[[Bed], None]], *, known: bool
+) -> None:
+    bed = Bed()
+    for happens in given:
+        happens(bed)
+    assert bed.cards.unreserved(PLAN) == (() if known else (HERE,))
+    assert bed.cards.unreserved(None) == ()
 
 
 def test_a_job_is_kept_from_those_beside_which_it_had_to_leave() -> None:

@@ -16,6 +16,7 @@ from kfext.core.lifecycle.cards import (
     without_share,
 )
 from kfext.core.lifecycle.next_step import next_step
+from kfext.core.lifecycle.running import running_step
 from kfext.core.lifecycle.situation import CardPart, CardView, Situation
 from kfext.core.lifecycle.steps import Step, Suspend, Wait
 from kfext.core.settings.gpu_shares import as_sharing
@@ -169,8 +170,35 @@ def test_a_job_remembers_beside_which_others_it_had_to_leave() -> None:
     assert (back.limits.closed, back.excluded) == ((("m", 0),), ())
 
 
-def test_a_job_goes_on_while_its_cards_are_as_they_were() -> None:
-    assert without_card(running(gang(), cards=CardView(unready=LOST))) is None
+BOUND = pod(sharing(replicas=2).build(), "worker", 0, bound="n")
+UNRESERVED: dict[str, dict[str, Any]] = {
+    "the agent has not seen its reservation": {"cards": CardView(unready=LOST)},
+    "its reservation has just gone": {"unreserved": {LOST[0]: 59.0}},
+    "two were lost one after the other": {"unreserved": {LOST[0]: 30.0, ("n", 1): 59.0}},
+    "no pod of it has a GPU yet": {"unreserved": {LOST[0]: 600.0}, "pods": GANG},
+}
+
+
+@pytest.mark.parametrize("known", UNRESERVED.values(), ids=UNRESERVED)
+def test_a_job_goes_on_while_its_cards_may_be_as_they_were(known: dict[str, Any]) -> None:
+    assert without_card(running(gang(), **{"pods": [BOUND], **known})) is None
+
+
+def test_but_not_longer_on_a_card_that_is_not_reserved_than_for_a_bind() -> None:
+    unreserved = {("m", 1): 59.0, LOST[0]: 60.0}
+    step = without_card(running(gang(), pods=[BOUND], unreserved=unreserved))
+    message = stopped(step, names.REASON_CARD_LOST, excluded=True)
+    assert "slot 0 of n" in message
+    assert "within 60 s" in message
+    assert "slot 1 of m" not in message
+
+
+def test_it_is_looked_at_again_by_then() -> None:
+    bound = [pod(sharing(replicas=2).build(), "worker", index, bound="n") for index in range(2)]
+    situation = running(gang(), pods=bound, unreserved={LOST[0]: 20.0, ("n", 1): 50.0})
+    step = running_step(situation, Ledger([sharing_node("n")]))
+    assert isinstance(step, Wait)
+    assert (step.phase, step.again) == (names.PLACED, 10.0)
 
 
 @pytest.mark.parametrize(("strikes", "backoff"), [(0, 15), (1, 30), (9, 300)], ids=str)
