@@ -105,12 +105,14 @@ class Cards:
 
     def with_cards(self, node: Node) -> Node:
         """Return a node with what its slots have beside their time."""
-        allocatable = dict(without_cards(node).allocatable)
+        allocatable, troubles = dict(without_cards(node).allocatable), []
         for slot in range(MOST_SLOTS) if resource_of(0) in allocatable else ():
             known = self._known.get((node.name, slot))
-            if known is not None and known.healthy and not known.moved:
+            if known is not None and not known.healthy:
+                troubles.append(_trouble(known))
+            elif known is not None and not known.moved:
                 allocatable |= capacity(slot, memory=known.memory)
-        return replace(node, allocatable=allocatable)
+        return replace(node, allocatable=allocatable, troubles=tuple(troubles))
 
     # --- what follows ---------------------------------------------------------------------------
 
@@ -132,6 +134,7 @@ class Cards:
         return CardView(
             unready=tuple(place for place in places if not self._ready(place)),
             lost=tuple(place for place, one in found if one.moved or not one.healthy),
+            troubles={place: _trouble(one) for place, one in found if not one.healthy},
             evicted=evicted,
             rivals=tuple(sorted({uid for place in evicted for uid in self._high(place)})),
             shunned=shunned,
@@ -229,7 +232,7 @@ class Cards:
 def without_cards(node: Node) -> Node:
     """Return a node as Kubernetes shows it."""
     own = {name: number for name, number in node.allocatable.items() if not is_of_card(name)}
-    return replace(node, allocatable=own)
+    return replace(node, allocatable=own, troubles=())
 
 
 def _part_claim(pod: Pod) -> Claim | None:
@@ -243,3 +246,7 @@ def _part_claim(pod: Pod) -> Claim | None:
 def places_of(plan: Plan) -> Collection[Place]:
     """Return the slots in which a plan has replicas."""
     return {(plan.assignment[key], slot) for key, slot in plan.slots.items()}
+
+
+def _trouble(known: SharedGpu) -> str:
+    return known.trouble or "it is unhealthy"

@@ -103,6 +103,7 @@ class CardView:
 
     `unready`: those without a GPU that is reserved and that the agent has reported.
     `lost`: those with a GPU that is unhealthy, or another one than the job uses.
+    `troubles`: why those of them that are unhealthy are.
     `evicted`: those that the job must leave, as it or another loses too much there.
     `rivals`: the uids of the jobs of high priority there.
     `shunned`: the slots in which the job would meet one that it had to leave, or that had to leave
@@ -112,6 +113,7 @@ class CardView:
 
     unready: tuple[Place, ...] = ()
     lost: tuple[Place, ...] = ()
+    troubles: Mapping[Place, str] = field(default_factory=dict)
     evicted: tuple[Place, ...] = ()
     rivals: tuple[str, ...] = ()
     shunned: tuple[Place, ...] = ()

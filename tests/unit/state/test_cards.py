@@ -14,7 +14,7 @@ from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.shared_gpu import CardSharer, SharedGpu
-from kfext.state.cards import Cards
+from kfext.state.cards import Cards, without_cards
 from tests.gpu_builders import plain_node, reservation, sharing_node, slot
 
 HERE = ("n", 0)
@@ -53,12 +53,20 @@ def reported(**more: object) -> Callable[[Bed], None]:
 UNREADY = CardView(unready=(HERE,))
 LEAVER = CardSharer("uid-pod", evict=True)
 LOST = CardView(unready=(HERE,), lost=(HERE,))
+MIG = "it is split by MIG"
 VIEWS: dict[str, tuple[list[Callable[[Bed], None]], CardView]] = {
     "nothing is there": ([], UNREADY),
     "the pod alone": ([reserved()], UNREADY),
     "the agent has reported its card": ([reserved(), reported()], CardView()),
     "that of an earlier pod": ([reserved(), reported(), reserved(uid="new")], UNREADY),
-    "the card is not healthy": ([reserved(), reported(healthy=False)], LOST),
+    "the card is not healthy": (
+        [reserved(), reported(healthy=False, trouble=MIG)],
+        replace(LOST, troubles={HERE: MIG}),
+    ),
+    "nobody says why it is not": (
+        [reserved(), reported(healthy=False)],
+        replace(LOST, troubles={HERE: "it is unhealthy"}),
+    ),
     "its sharers have another card": (
         [reserved(), reported(moved=True)],
         LOST,
@@ -202,6 +210,9 @@ def test_a_node_has_what_its_agent_reports() -> None:
     whole = bed.cards.with_cards(plain)
     assert whole == sharing_node("n", cards=2)
     assert bed.cards.with_cards(whole) == whole
-    sick: SharedGpu = slot("n", 1, healthy=False)
+    sick: SharedGpu = slot("n", 1, healthy=False, trouble=MIG)
     bed.cards.observe(slot("n", 1), sick)
-    assert "card 1 memory" not in bed.cards.with_cards(whole).allocatable
+    found = bed.cards.with_cards(whole)
+    assert "card 1 memory" not in found.allocatable
+    assert found.troubles == (MIG,)
+    assert without_cards(found) == plain

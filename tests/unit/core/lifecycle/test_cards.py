@@ -160,6 +160,54 @@ def test_a_job_stops_where_it_must_not_go_on(cards: CardView, reason: str, where
     assert where in stopped(step, reason, excluded=False)
 
 
+MIG, XID = "it is split by MIG", "it reported Xid 79"
+TROUBLES: dict[str, tuple[CardView, str]] = {
+    "one card": (
+        CardView(lost=LOST, troubles={LOST[0]: MIG}),
+        f"slot 0 of n cannot be shared: {MIG}",
+    ),
+    "two in one trouble": (
+        CardView(lost=(*LOST, ("n", 1)), troubles={LOST[0]: MIG, ("n", 1): MIG}),
+        f"slot 0 of n and slot 1 of n cannot be shared: {MIG}",
+    ),
+    "two in two": (
+        CardView(lost=(*LOST, ("n", 1)), troubles={LOST[0]: MIG, ("n", 1): XID}),
+        f"slot 0 of n cannot be shared: {MIG}; slot 1 of n cannot be shared: {XID}",
+    ),
+    "and another that is not the one it used": (
+        CardView(lost=(*LOST, ("n", 1)), troubles={LOST[0]: MIG}),
+        f"slot 0 of n cannot be shared: {MIG}; the GPU of slot 1 of n is not the one that it used",
+    ),
+}
+
+
+@pytest.mark.parametrize(("cards", "message"), TROUBLES.values(), ids=TROUBLES)
+def test_why_a_card_cannot_be_shared_is_said(cards: CardView, message: str) -> None:
+    bound = pod(sharing(replicas=2).build(), "worker", 0, bound="n")
+    step = next_step(running(gang(), cards=cards, pods=[bound]), Ledger([sharing_node("n")]))
+    assert stopped(step, names.REASON_CARD_LOST, excluded=False) == message
+
+
+BEFORE: dict[str, tuple[Pod, ...]] = {"no pod exists": (), "all pods wait": GANG}
+
+
+@pytest.mark.parametrize("pods", BEFORE.values(), ids=BEFORE)
+def test_a_start_on_a_card_that_cannot_be_shared_fails_and_is_not_tried_again_at_once(
+    pods: tuple[Pod, ...],
+) -> None:
+    cards = CardView(unready=LOST, lost=LOST, troubles={LOST[0]: MIG})
+    step = next_step(running(gang(), cards=cards, pods=pods), Ledger([sharing_node("n")]))
+    assert MIG in stopped(step, names.REASON_CARD_LOST, excluded=True)
+    assert isinstance(step, Suspend)
+    assert (step.state.strikes, step.state.retry_at) == (1, NOW + 15)
+
+
+def test_a_job_whose_pods_have_ended_is_not_stopped_for_its_card() -> None:
+    ended = replace(pod(sharing().build(), "worker", 0, bound="n"), phase="Succeeded")
+    cards = CardView(lost=LOST, troubles={LOST[0]: MIG})
+    assert without_card(running(gang(), cards=cards, pods=[ended])) is None
+
+
 def test_a_job_remembers_beside_which_others_it_had_to_leave() -> None:
     state = JobState(apart=("uid-8", "uid-9"))
     cards = CardView(evicted=LOST, rivals=("uid-7", "uid-9"))
