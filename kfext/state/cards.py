@@ -16,7 +16,7 @@ from kfext.core.lifecycle.situation import CardPart, CardView
 from kfext.core.placement.limits import Limits, limits_of
 from kfext.core.settings.resolve import Settings
 from kfext.model.constraints import Toleration
-from kfext.model.gpu_slots import MOST_SLOTS, parts_in, resource_of
+from kfext.model.gpu_slots import parts_in, resource_of
 from kfext.model.job_state import JobState
 from kfext.model.node import Node
 from kfext.model.plan import Plan
@@ -39,6 +39,7 @@ class Cards:
         self._changed = changed
         self.apart = Apart()
         self._known: dict[Place, SharedGpu] = {}
+        self._slots: dict[str, set[int]] = {}
         self._pods: dict[Place, Pod] = {}
         self._place_of: dict[str, Place] = {}
         self._wanted: dict[str, Mapping[Place, Tolerations]] = {}
@@ -57,8 +58,11 @@ class Cards:
         """Take in a slot as it stands; None for `new` when it is gone."""
         if old is not None:
             self._known.pop((old.node, old.slot), None)
+            left = self._slots.pop(old.node, set()) - {old.slot}
+            self._slots |= {old.node: left} if left else {}
         if new is not None:
             self._known[new.node, new.slot] = new
+            self._slots.setdefault(new.node, set()).add(new.slot)
         for seen in filter(None, (old, new)):
             self._note((seen.node, seen.slot))
 
@@ -106,11 +110,12 @@ class Cards:
     def with_cards(self, node: Node) -> Node:
         """Return a node with what its slots have beside their time."""
         allocatable, troubles = dict(without_cards(node).allocatable), []
-        for slot in range(MOST_SLOTS) if resource_of(0) in allocatable else ():
-            known = self._known.get((node.name, slot))
-            if known is not None and not known.healthy:
+        # Not by the time of its slots: kubelet has none of those that are in trouble.
+        for slot in sorted(self._slots.get(node.name, ())):
+            known = self._known[node.name, slot]
+            if not known.healthy:
                 troubles.append(_trouble(known))
-            elif known is not None and not known.moved:
+            elif not known.moved:
                 allocatable |= capacity(slot, memory=known.memory)
         return replace(node, allocatable=allocatable, troubles=tuple(troubles))
 

@@ -6,11 +6,14 @@ import pytest
 
 from kfext import names
 from kfext.core.lifecycle.steps import Step, Suspend, Unsuspend
+from kfext.model.gpu_slots import UNITS, resource_of
 from kfext.model.job_state import EXCLUDED_SECONDS
+from kfext.model.node import Node
 from kfext.model.shared_gpu import SharedGpu
+from kfext.names import NATIVE_GPU
 from kfext.state.card_steps import Reserve, Unreserve
 from tests.builders import moment
-from tests.gpu_builders import plain_node, reservation, sharing, slot
+from tests.gpu_builders import reservation, sharing, slot
 from tests.unit.sharing.stages import remove
 from tests.unit.sharing.test_path import World, admitted
 
@@ -46,13 +49,16 @@ class Replicated(World):
     def __init__(self, agent: Agent) -> None:
         super().__init__(admitted(sharing("0.5", priority="high")))
         cluster, self._agent, self.starts, self.reserved = self.planner.cluster, agent, 0, 0
-        cluster.observe_node(plain_node("n", cards=2), plain_node("n", cards=1))
         cluster.observe_card(slot("n", 1), None)
         self._report()
 
     def _report(self) -> None:
         card = self._agent(reserved=bool(self._held()), met=self.reserved > 0)
-        self.planner.cluster.observe_card(None, card)
+        cluster, known = self.planner.cluster, self.planner.cluster.ledger.node("n")
+        cluster.observe_card(None, card)
+        time = {resource_of(0): UNITS} if card.healthy else {}  # by kubelet, none of one in trouble
+        plain = {NATIVE_GPU: 1, "cpu": 64_000, "memory": 2**38, "pods": 110}
+        cluster.observe_node(known, Node("n", {**plain, **time}))
 
     def _held(self) -> list[object]:
         return list(self.planner.cluster.books.cards.reservations())

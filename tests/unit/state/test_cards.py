@@ -10,6 +10,7 @@ from kfext.core.ledger.parts import taken_by
 from kfext.core.lifecycle.situation import CardPart, CardView
 from kfext.core.settings.resolve import Settings
 from kfext.model.gpu_share import GpuShare
+from kfext.model.gpu_slots import resource_of
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
@@ -216,3 +217,16 @@ def test_a_node_has_what_its_agent_reports() -> None:
     assert "card 1 memory" not in found.allocatable
     assert found.troubles == (MIG,)
     assert without_cards(found) == plain
+
+
+def test_a_node_keeps_its_other_slots_while_kubelet_has_no_time_of_one_in_trouble() -> None:
+    bed, plain = Bed(), plain_node("n", cards=2)
+    time = {name: n for name, n in plain.allocatable.items() if name != resource_of(0)}
+    for number, trouble in enumerate((MIG, "")):
+        bed.cards.observe(None, slot("n", number, healthy=not trouble, trouble=trouble))
+    found = bed.cards.with_cards(replace(plain, allocatable=time))
+    assert "card 0 memory" not in found.allocatable
+    assert "card 1 memory" in found.allocatable
+    assert found.troubles == (MIG,)
+    bed.cards.observe(slot("n", 0), None)
+    assert bed.cards.with_cards(found).troubles == ()
