@@ -13,10 +13,11 @@ from kfext.core.placement.gang import Batch, Gang
 from kfext.core.placement.limits import Limits
 from kfext.core.words import listed, pods
 from kfext.model.gpu_share import counted
+from kfext.model.gpu_slots import has_part
 from kfext.model.node import Node
 from kfext.model.quantity import PODS, human
 from kfext.model.verdict import Verdict
-from kfext.names import REASON_NO_ELIGIBLE_NODE, REASON_NO_ROOM, REASON_TOO_BIG
+from kfext.names import NATIVE_GPU, REASON_NO_ELIGIBLE_NODE, REASON_NO_ROOM, REASON_TOO_BIG
 
 _CAUSES = 3
 """How many causes a message names, most frequent first."""
@@ -82,6 +83,13 @@ def _cards(gang: Gang, nodes: Sequence[Node | None]) -> Iterator[str]:
     troubles = Counter(trouble for node in nodes if node for trouble in node.troubles)
     for trouble, count in troubles.most_common(_CAUSES):
         yield f"{count} slot{'s' * (count > 1)} cannot be shared: {trouble}"
+    slotted = [node.allocatable for node in nodes if node and has_part(node.allocatable)]
+    if bare := sum(not amounts.get(NATIVE_GPU) for amounts in slotted):
+        have = "has" if bare == 1 else "have"
+        yield (
+            f"{bare} of these nodes {have} slots but no {NATIVE_GPU}, by which a GPU is reserved: "
+            f"with DRA alone GPUs cannot be shared"
+        )
 
 
 def _in_pieces(gang: Gang, *, one_node: bool) -> str:

@@ -11,10 +11,11 @@ from kfext.core.placement.gang import Member, members_of
 from kfext.core.placement.place import place
 from kfext.core.settings.gpu_shares import as_sharing
 from kfext.model.gang_terms import GangTerm
+from kfext.model.node import Node
 from kfext.model.verdict import Verdict
 from kfext.names import GPU_SHARE, REASON_NO_ELIGIBLE_NODE, REASON_NO_ROOM, REASON_TOO_BIG
 from tests.builders import JobBuilder, apart, job, ledger, limits, node
-from tests.gpu_builders import plain_node, sharing
+from tests.gpu_builders import plain_node, sharing, sharing_node
 from tests.unit.core.placement.answers import GPU, verdict_of
 
 
@@ -211,6 +212,20 @@ def test_why_cards_cannot_be_shared_is_said_where_they_are_short() -> None:
     again = verdict_of(place(members, Ledger([LAME]), limits(excluded=["a"])))
     assert again.reason == REASON_NO_ELIGIBLE_NODE
     assert again.message.endswith(f"excluded by failed attempts (1); {said}")
+
+
+def test_nodes_that_have_gpus_by_dra_alone_are_told_from_full_ones() -> None:
+    bare = {name: n for name, n in sharing_node("b").allocatable.items() if name != GPU}
+    members = as_shared(sharing("0.5"))
+    verdict = verdict_of(place(members, Ledger([Node("b", bare), node("c")]), limits()))
+    assert verdict.reason == REASON_TOO_BIG
+    said = f"1 of these nodes has slots but no {GPU}, by which a GPU is reserved"
+    assert said in verdict.message
+    full = Ledger([sharing_node("b", cards=1)])
+    full.claim("whole", Claim("b", {GPU: 1}))
+    verdict = verdict_of(place(members, full, limits()))
+    assert verdict.reason == REASON_NO_ROOM
+    assert "DRA" not in verdict.message
 
 
 OTHERS: dict[str, JobBuilder] = {
