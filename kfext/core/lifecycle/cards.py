@@ -139,6 +139,13 @@ def measured(situation: Situation) -> Mapping[str, int]:
     return busy
 
 
+def with_last_attempt(situation: Situation, message: str) -> str:
+    """Return why a job waits with why it was last stopped for a GPU, while that excludes nodes."""
+    state = situation.state
+    failed = situation.excluded and state.reason in {REASON_CARD_LOST, REASON_CARD_TIMEOUT}
+    return f"{message}; it was stopped before: {state.message}" if failed else message
+
+
 def with_parts(situation: Situation, message: str) -> str:
     """Return a message with what the pods of a job have of their GPUs, rounded to whole percent."""
     parts = situation.cards.parts

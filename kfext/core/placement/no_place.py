@@ -147,6 +147,4 @@ def _no_node(gang: Gang, batch: Batch, ledger: Ledger, *, nodes: int) -> str:
     )
     named = ", ".join(f"{cause} ({count})" for cause, count in causes.most_common(_CAUSES))
     whose = "" if len(gang.batches) == 1 else f" for {batch.count} of {len(gang.members)} pods"
-    failed = [node for node in ledger.nodes if node and not why_not(batch.constraints, node)]
-    excluded = f"none of {nodes} nodes is eligible{whose}; excluded by {named}"
-    return "; ".join((excluded, *_cards(gang, failed)))
+    return f"none of {nodes} nodes is eligible{whose}; excluded by {named}"

@@ -114,9 +114,7 @@ def test_no_more_sharers_are_read_than_a_card_has() -> None:
 
 
 status = st.dictionaries(
-    st.sampled_from(
-        ["reservation", "card", "memoryMiB", "healthy", "trouble", "moved", "sharers"]
-    ),
+    st.sampled_from(["reservation", "card", "memoryMiB", "healthy", "trouble", "moved", "sharers"]),
     json_values | st.lists(st.fixed_dictionaries({"podUID": json_values, "evict": json_values})),
 )
 

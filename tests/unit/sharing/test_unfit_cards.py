@@ -125,11 +125,14 @@ def test_a_card_that_cannot_be_shared_is_not_reserved_again_and_again(
     assert not world._held()
 
 
-def test_the_reason_is_shown_while_the_job_backs_off_and_as_long_as_the_node_is_excluded() -> None:
-    world = Replicated(agent_that_learns)
+@pytest.mark.parametrize("agent", [agent_that_forgets, agent_that_learns])
+def test_the_reason_is_shown_while_the_job_backs_off_and_as_long_as_the_node_is_excluded(
+    agent: Agent,
+) -> None:
+    world = Replicated(agent)
     while not isinstance(world.second(), Suspend):
         pass
-    for _ in range(int(EXCLUDED_SECONDS) + 60):
+    for _ in range(int(EXCLUDED_SECONDS) - 1):
         world.second()
         assert SEVERAL in world.message()
 

@@ -209,9 +209,6 @@ def test_why_cards_cannot_be_shared_is_said_where_they_are_short() -> None:
     verdict = verdict_of(place(members, Ledger([LAME]), limits()))
     said = f"2 slots cannot be shared: {SEVERAL}; 1 slot cannot be shared: {MIG}"
     assert said in verdict.message
-    again = verdict_of(place(members, Ledger([LAME]), limits(excluded=["a"])))
-    assert again.reason == REASON_NO_ELIGIBLE_NODE
-    assert again.message.endswith(f"excluded by failed attempts (1); {said}")
 
 
 def test_nodes_that_have_gpus_by_dra_alone_are_told_from_full_ones() -> None:
