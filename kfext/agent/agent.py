@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence, Set
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -17,6 +17,7 @@ from kfext.agent.hook_files import lay_out
 from kfext.agent.process import Process
 from kfext.agent.report import CardReport
 from kfext.agent.sharer import Terms
+from kfext.agent.slot_state import SlotState, empty, reserved
 from kfext.agent.slots import Pod, Slots
 from kfext.gpu.device_list import DEFAULT
 from kfext.gpu.device_plugin import FOLDER, DevicePlugin
@@ -29,23 +30,12 @@ _log = structlog.get_logger(__name__)
 
 _POLL_SECONDS = 1.0
 """Pause between two questions to kubelet about who has what."""
+_LEARN_SECONDS = 10.0
+"""Pause between two questions to kubelet about which cards it gives out, which seldom change."""
 _RETURN_SECONDS = LONGEST_PAUSE + 0.5
 """After its start an agent leads nobody for so long: the processes that an earlier one has led come
 back one after the other, and one of low priority would pass before that of high priority is known.
 Until then each paces itself, before the processes of high priority that it knows."""
-
-
-@dataclass(frozen=True, slots=True)
-class SlotState:
-    """What there is in a slot.
-
-    `memory`: in MiB; of a slot without a card, that of the smallest it may get.
-    `trouble`: why it takes no sharers, empty if it does; `moved`: see `Slots.moved`.
-    """
-
-    memory: int
-    trouble: str
-    moved: bool
 
 
 class Agent:
@@ -54,8 +44,9 @@ class Agent:
     `strategies`: by which of NVIDIA's device-list strategies jobs get their cards.
 
     `inventory`: the cards of the node. `busybox`: see `lay_out`. `held`: asks kubelet, and raises
-    grpc.RpcError while it is away. `terms`: what a pod was promised, None while that is unknown.
-    `strikes`: see `SharedCard`. Raises InventoryError.
+    grpc.RpcError while it is away. So does `offered`, which asks it for the ids of the cards that
+    it gives out. `terms`: what a pod was promised, None while that is unknown. `strikes`: see
+    `SharedCard`. Raises InventoryError.
     """
 
     def __init__(
@@ -66,12 +57,15 @@ class Agent:
         root: Path,
         busybox: Path,
         held: Callable[[], Awaitable[list[Held]]],
+        offered: Callable[[], Awaitable[frozenset[str]]],
         terms: Callable[[Pod], Terms | None],
         strikes: Callable[[Pod, Pod], int],
         strategies: Set[str] = DEFAULT,
         plugins: Path = FOLDER,
     ) -> None:
         self._held = held
+        self._ask_offered = offered
+        self._offered: frozenset[str] = frozenset()
         self._terms = terms
         self._doors = Doors(root / "sockets", enter=self._enter, leave=self._leave)
         hook = lay_out(root / "hook", busybox=busybox)
@@ -110,20 +104,11 @@ class Agent:
 
     def state(self, slot: int) -> SlotState:
         """Return what there is in a slot."""
-        known = {card.uuid: card for card in self._present}
-        card = self._slots.cards.get(slot)
-        if card is None:
-            free = [one.memory for one in self._present if one.uuid not in self._taken()]
-            return SlotState(min(free, default=0), "", self._slots.moved(slot))
-        uuid, replicated, _ = card.partition("::")
-        if replicated:
-            return SlotState(0, "NVIDIA's device plugin gives it to several pods at once", False)
-        if uuid not in known:
-            return SlotState(0, "the driver does not show it", False)
-        return SlotState(known[uuid].memory, known[uuid].trouble, self._slots.moved(slot))
-
-    def _taken(self) -> set[str]:
-        return set(self._slots.cards.values())
+        card, moved = self._slots.cards.get(slot), self._slots.moved(slot)
+        if card is not None:
+            return reserved(card, self._present, moved=moved)
+        taken = set(self._slots.cards.values())
+        return empty(self._offered, self._present, taken=taken, moved=moved)
 
     async def run(self) -> None:
         """Share the cards until cancelled."""
@@ -136,6 +121,7 @@ class Agent:
                 for card in self._cards:
                     tasks.create_task(_repeat(partial(_look, card)))
                 tasks.create_task(_repeat(self._follow))
+                tasks.create_task(_repeat(self._learn))
                 tasks.create_task(_repeat(self._look_after))
         finally:
             self._doors.close_all()
@@ -147,6 +133,12 @@ class Agent:
         except grpc.RpcError as error:
             _log.warning("kubelet does not answer", why=str(error))
         return _POLL_SECONDS
+
+    async def _learn(self) -> float:
+        """Ask kubelet which cards it gives out; while it is away, what it said last holds."""
+        with suppress(grpc.RpcError):
+            self._offered = await self._ask_offered()
+        return _LEARN_SECONDS
 
     async def _look_after(self) -> float:
         """Read how the cards are; of one in trouble no units are to be had."""

@@ -5,6 +5,7 @@ import shutil
 import signal
 from collections.abc import Set
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -18,13 +19,13 @@ from kfext.core.admission.hooked import BUSYBOX
 from kfext.errors import KfextError
 from kfext.gpu.device_list import parse_strategies
 from kfext.gpu.inventory import InventoryError, inventory
-from kfext.gpu.pod_resources import held_devices
+from kfext.gpu.pod_resources import held_devices, offered_devices
 from kfext.kube import paths
 from kfext.kube.access import find_access
 from kfext.kube.client import Client
 from kfext.model.gpu_slots import reservation_of
 from kfext.model.tolerant import mapping, text
-from kfext.names import GPU_NAMESPACE
+from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 from kfext.probes import serve_probes
 
 _log = structlog.get_logger(__name__)
@@ -103,6 +104,7 @@ def _agent(config: Config, pods: NodePods, strikes: EarlierStrikes, strategies: 
             root=config.root,
             busybox=Path(busybox),
             held=held_devices,
+            offered=partial(offered_devices, NATIVE_GPU),
             terms=pods.terms,
             strikes=strikes.take,
             strategies=strategies,

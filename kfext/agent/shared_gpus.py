@@ -15,7 +15,7 @@ from kfext.errors import ApiError, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.model.gpu_slots import UNITS, reservation_of
-from kfext.model.shared_gpu import EVICTED_AFTER, SharedGpu, parse_shared_gpu
+from kfext.model.shared_gpu import EVICTED_AFTER, LONGEST_TROUBLE, SharedGpu, parse_shared_gpu
 from kfext.names import API_GROUP, API_VERSION
 
 _log = structlog.get_logger(__name__)
@@ -29,7 +29,6 @@ _LOOK_SECONDS = 1.0
 _STEP = 10
 """Thousandths to which figures are rounded: each change is a write."""
 _MIB = 2**20
-_LONGEST_TROUBLE = 256
 
 Object = dict[str, Any]
 
@@ -134,7 +133,7 @@ def status_of(view: SlotView) -> Object:
     status: Object = {
         "memoryMiB": view.memory,
         "healthy": not view.trouble,
-        "trouble": view.trouble[:_LONGEST_TROUBLE],
+        "trouble": view.trouble[:LONGEST_TROUBLE],
         "moved": view.moved,
         "sharers": sorted(sharers, key=lambda one: (one["namespace"], one["pod"])),
     }

@@ -63,6 +63,7 @@ def _changed(value: T, change: Change) -> T:
             value,
             assumed=assumed,
             unbound=_changed(value.unbound, change),
+            unreserved=_changed(value.unreserved, change),
             refusals=tuple(replace(one, message=change(one.message)) for one in value.refusals),
         )
     elif isinstance(value, Mapping):

@@ -46,7 +46,7 @@ def in_words(known: Sequence[tuple[SharedGpu, Raw]]) -> str:
     """Return them for a person: a line for each card, and below it one for each sharer."""
     if not known:
         return "no node shares GPUs: install the component gpu-sharing, and label nodes for it\n"
-    head, *rows = table([_HEAD, *(_row(*pair) for pair in known)])
+    head, *rows = table([_HEAD, *(_row(one) for one, _ in known)])
     shown = [head]
     for row, (_, raw) in zip(rows, known, strict=True):
         shown.append(row)
@@ -56,15 +56,14 @@ def in_words(known: Sequence[tuple[SharedGpu, Raw]]) -> str:
     return "\n".join(shown) + "\n"
 
 
-def _row(one: SharedGpu, raw: Raw) -> tuple[str, ...]:
-    trouble = text(mapping(raw.get("status")).get("trouble"))
+def _row(one: SharedGpu) -> tuple[str, ...]:
     memory = f"{one.memory / 1024:.0f} Gi" if one.memory else _UNKNOWN
-    return one.node, str(one.slot), one.card or _UNKNOWN, memory, _state(one, trouble)
+    return one.node, str(one.slot), one.card or _UNKNOWN, memory, _state(one)
 
 
-def _state(one: SharedGpu, trouble: str) -> str:
+def _state(one: SharedGpu) -> str:
     if not one.healthy:
-        return f"unhealthy: {trouble}" if trouble else "unhealthy"
+        return f"unhealthy: {one.trouble}" if one.trouble else "unhealthy"
     if one.moved:
         return "moved: its sharers have another card"
     return "shared" if one.card else "free"

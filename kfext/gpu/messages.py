@@ -58,6 +58,8 @@ POD_RESOURCES: Mapping[str, Fields] = {
         ("containers", 3, "[]ContainerResources"),
     ),
     "ListPodResourcesResponse": (("pod_resources", 1, "[]PodResources"),),
+    "AllocatableResourcesRequest": (),
+    "AllocatableResourcesResponse": (("devices", 1, "[]ContainerDevices"),),
 }
 
 

@@ -13,6 +13,17 @@ from kfext.gpu.inventory import Card, InventoryError
 _APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68, 109})
 """Errors of a program, after which the card is as it was. Source: NVIDIA, "Xid Errors", and
 k8s-device-plugin internal/rm/health.go."""
+_MODES = {
+    pynvml.NVML_COMPUTEMODE_EXCLUSIVE_THREAD: "EXCLUSIVE_THREAD",
+    pynvml.NVML_COMPUTEMODE_PROHIBITED: "PROHIBITED",
+    pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS: "EXCLUSIVE_PROCESS",
+}
+"""Those in which at most one process can use a card; NVIDIA's MPS daemon is meant for the last."""
+_UNKNOWN = (
+    pynvml.NVMLError_NotSupported,
+    pynvml.NVMLError_FunctionNotFound,
+    pynvml.NVMLError_NoPermission,
+)
 _MIB = 2**20
 
 
@@ -44,8 +55,7 @@ class Nvml:
             memory = pynvml.nvmlDeviceGetMemoryInfo(handle).total // _MIB
         except pynvml.NVMLError as error:
             return Card(uuid, 0, f"its memory cannot be read: {error}")
-        trouble = self._errors.get(uuid, "")
-        return Card(uuid, memory, trouble or ("it is split by MIG" if _is_split(handle) else ""))
+        return Card(uuid, memory, self._errors.get(uuid) or _why_not_shared(handle))
 
     def _measured(self, card: Card, handle: Any) -> Card:
         """Return a card with the figures that it has, of which one that is split has few."""
@@ -89,9 +99,22 @@ def _register(handle: Any, events: Any) -> None:
         pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, events)
 
 
-def _is_split(handle: Any) -> bool:
+def _why_not_shared(handle: Any) -> str:
+    """Return what keeps a card that is well from being shared, empty if nothing does."""
+    split = _known(pynvml.nvmlDeviceGetMigMode, handle)
+    if split is not None and split[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
+        return "it is split by MIG"
+    mode = _known(pynvml.nvmlDeviceGetComputeMode, handle)
+    if mode in _MODES:
+        return f"its compute mode is {_MODES[mode]}, not DEFAULT"
+    if _known(pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3, handle):
+        return "NVIDIA's MPS daemon shares it among programs"
+    return ""
+
+
+def _known(read: Callable[[Any], Any], handle: Any) -> Any:
+    """Return what is read of a card, None if it or its driver knows nothing of that."""
     try:
-        current, _ = pynvml.nvmlDeviceGetMigMode(handle)
-    except pynvml.NVMLError_NotSupported:
-        return False
-    return bool(current == pynvml.NVML_DEVICE_MIG_ENABLE)
+        return read(handle)
+    except _UNKNOWN:
+        return None

@@ -1,7 +1,8 @@
-"""Which container has which devices: kubelet's pod-resources service."""
+"""Which devices there are, and which container has which: kubelet's pod-resources service."""
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -26,14 +27,7 @@ class Held:
 
 async def held_devices(socket: Path = SOCKET) -> list[Held]:
     """Return what each container on the node has of each resource. Raises grpc.RpcError."""
-    limits = [("grpc.max_receive_message_length", _LONGEST)]
-    async with grpc.aio.insecure_channel(f"unix://{socket}", options=limits) as channel:
-        list_all = channel.unary_unary(
-            "/v1.PodResourcesLister/List",
-            request_serializer=_MESSAGES["ListPodResourcesRequest"].SerializeToString,
-            response_deserializer=_MESSAGES["ListPodResourcesResponse"].FromString,
-        )
-        answer = await list_all(_MESSAGES["ListPodResourcesRequest"](), timeout=10)
+    answer = await _asked(socket, "List", of="ListPodResources")
     found: dict[tuple[str, str, str, str], set[str]] = {}
     for pod in answer.pod_resources:
         for container in pod.containers:
@@ -41,3 +35,26 @@ async def held_devices(socket: Path = SOCKET) -> list[Held]:
                 key = (pod.namespace, pod.name, container.name, devices.resource_name)
                 found.setdefault(key, set()).update(devices.device_ids)
     return [Held(*key, frozenset(ids)) for key, ids in found.items()]
+
+
+async def offered_devices(resource: str, socket: Path = SOCKET) -> frozenset[str]:
+    """Return the devices of a resource that are healthy, whoever has them. Raises grpc.RpcError.
+
+    A kubelet before Kubernetes 1.23 does not answer this.
+    """
+    answer = await _asked(socket, "GetAllocatableResources", of="AllocatableResources")
+    offered = (one.device_ids for one in answer.devices if one.resource_name == resource)
+    return frozenset(device for ids in offered for device in ids)
+
+
+async def _asked(socket: Path, method: str, *, of: str) -> Any:
+    """Return the answer to a question without arguments; `of` begins the names of its messages."""
+    request, response = _MESSAGES[f"{of}Request"], _MESSAGES[f"{of}Response"]
+    limits = [("grpc.max_receive_message_length", _LONGEST)]
+    async with grpc.aio.insecure_channel(f"unix://{socket}", options=limits) as channel:
+        ask = channel.unary_unary(
+            f"/v1.PodResourcesLister/{method}",
+            request_serializer=request.SerializeToString,
+            response_deserializer=response.FromString,
+        )
+        return await ask(request(), timeout=10)

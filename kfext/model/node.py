@@ -23,6 +23,7 @@ class Node:
 
     `allocatable`: what its pods may request in total.
     `unschedulable`: whether it is cordoned.
+    `troubles`: for each of its slots that takes no sharers why, as far as agents have reported it.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Node:
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     uid: str = ""
+    troubles: tuple[str, ...] = ()
 
 
 def parse_node(raw: Mapping[str, Any]) -> Node:

@@ -16,6 +16,8 @@ LONGEST_COARSE = 3600.0
 """Seconds; a micro-step that is stated to be longer is shown as one of that length."""
 EVICTED_AFTER = 3
 """Strikes after which a sharer of low priority must leave its card."""
+LONGEST_TROUBLE = 256
+"""Characters."""
 _LARGEST_MEMORY = 2**32
 _PERMILLE = 1000
 
@@ -53,7 +55,7 @@ class SharedGpu:
     `reservation`: the uid of the pod that reserves a GPU for it, empty while none does.
     `card`: the UUID of that GPU.
     `memory`: its memory in MiB; of a slot without a GPU, that of the smallest it may get.
-    `healthy`: whether it may get sharers.
+    `healthy`: whether it may get sharers; `trouble`: why it may not, empty if nothing is said.
     `moved`: whether its sharers have another GPU than the one that is reserved now.
     `sharers`: the pods that have parts of it.
     """
@@ -65,6 +67,7 @@ class SharedGpu:
     card: str = ""
     memory: int = 0
     healthy: bool = True
+    trouble: str = ""
     moved: bool = False
     sharers: tuple[CardSharer, ...] = ()
 
@@ -84,6 +87,7 @@ def parse_shared_gpu(raw: Mapping[str, Any]) -> SharedGpu | None:
         card=text(status.get("card")),
         memory=_number(status.get("memoryMiB"), most=_LARGEST_MEMORY) or 0,
         healthy=status.get("healthy") is not False,
+        trouble=text(status.get("trouble"))[:LONGEST_TROUBLE],
         moved=status.get("moved") is True,
         sharers=tuple(sharers),
     )

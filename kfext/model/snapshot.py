@@ -30,22 +30,33 @@ class RefusalRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class UnreservedRecord:
+    """A slot of a job for which no GPU has been reserved, for so many seconds."""
+
+    node: str
+    slot: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class JobClocks:
     """What a controller knows of a job and no object in the cluster states.
 
     Durations are in seconds up to the moment of the snapshot: `waited` since the job last made
     progress, `unbound` since each pod without a node, by uid, is behind our gate or without it,
-    `settled` since its set of pods last changed, `hopeless` since it is known that not even the
-    empty cluster would hold it, None while one would; `resting` is how long a step that was refused
-    is not tried again. `enlarged` is since it was edited to need more, None if never; `turns` is
-    how often it had the reservation for as long as it may. `lapsed` says that its plan no longer
-    claims for pods that kfext does not hold back. `writing` says that a step is being written,
-    `assumed` is the plan that it writes, as on the job, empty if none. `refusals` are the steps
-    that were refused for good, and `unclaimed` says that its plan claims nothing because of them.
+    `unreserved` since no GPU is reserved for each of its slots that has none, `settled` since its
+    set of pods last changed, `hopeless` since it is known that not even the empty cluster would
+    hold it, None while one would; `resting` is how long a step that was refused is not tried again.
+    `enlarged` is since it was edited to need more, None if never; `turns` is how often it had the
+    reservation for as long as it may. `lapsed` says that its plan no longer claims for pods that
+    kfext does not hold back. `writing` says that a step is being written, `assumed` is the plan
+    that it writes, as on the job, empty if none. `refusals` are the steps that were refused for
+    good, and `unclaimed` says that its plan claims nothing because of them.
     """
 
     waited: float = 0.0
     unbound: Mapping[str, float] = field(default_factory=dict)
+    unreserved: tuple[UnreservedRecord, ...] = ()
     settled: float | None = None
     hopeless: float | None = None
     resting: float = 0.0

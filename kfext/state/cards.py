@@ -16,7 +16,7 @@ from kfext.core.lifecycle.situation import CardPart, CardView
 from kfext.core.placement.limits import Limits, limits_of
 from kfext.core.settings.resolve import Settings
 from kfext.model.constraints import Toleration
-from kfext.model.gpu_slots import MOST_SLOTS, parts_in, resource_of
+from kfext.model.gpu_slots import parts_in, resource_of
 from kfext.model.job_state import JobState
 from kfext.model.node import Node
 from kfext.model.plan import Plan
@@ -39,6 +39,7 @@ class Cards:
         self._changed = changed
         self.apart = Apart()
         self._known: dict[Place, SharedGpu] = {}
+        self._slots: dict[str, set[int]] = {}
         self._pods: dict[Place, Pod] = {}
         self._place_of: dict[str, Place] = {}
         self._wanted: dict[str, Mapping[Place, Tolerations]] = {}
@@ -57,8 +58,11 @@ class Cards:
         """Take in a slot as it stands; None for `new` when it is gone."""
         if old is not None:
             self._known.pop((old.node, old.slot), None)
+            left = self._slots.pop(old.node, set()) - {old.slot}
+            self._slots |= {old.node: left} if left else {}
         if new is not None:
             self._known[new.node, new.slot] = new
+            self._slots.setdefault(new.node, set()).add(new.slot)
         for seen in filter(None, (old, new)):
             self._note((seen.node, seen.slot))
 
@@ -105,12 +109,15 @@ class Cards:
 
     def with_cards(self, node: Node) -> Node:
         """Return a node with what its slots have beside their time."""
-        allocatable = dict(without_cards(node).allocatable)
-        for slot in range(MOST_SLOTS) if resource_of(0) in allocatable else ():
-            known = self._known.get((node.name, slot))
-            if known is not None and known.healthy and not known.moved:
+        allocatable, troubles = dict(without_cards(node).allocatable), []
+        # Not by the time of its slots: kubelet has none of those that are in trouble.
+        for slot in sorted(self._slots.get(node.name, ())):
+            known = self._known[node.name, slot]
+            if not known.healthy:
+                troubles.append(_trouble(known))
+            elif not known.moved:
                 allocatable |= capacity(slot, memory=known.memory)
-        return replace(node, allocatable=allocatable)
+        return replace(node, allocatable=allocatable, troubles=tuple(troubles))
 
     # --- what follows ---------------------------------------------------------------------------
 
@@ -132,11 +139,20 @@ class Cards:
         return CardView(
             unready=tuple(place for place in places if not self._ready(place)),
             lost=tuple(place for place, one in found if one.moved or not one.healthy),
+            troubles={place: _trouble(one) for place, one in found if not one.healthy},
             evicted=evicted,
             rivals=tuple(sorted({uid for place in evicted for uid in self._high(place)})),
             shunned=shunned,
             parts=parts,
         )
+
+    def unreserved(self, plan: Plan | None) -> tuple[Place, ...]:
+        """Return the slots of a plan for which no pod is known to have reserved a GPU.
+
+        Of a slot that was deleted the agent makes another one, so the pod alone counts meanwhile.
+        """
+        places = sorted(places_of(plan)) if plan is not None else ()
+        return tuple(place for place in places if not self._reserved(place))
 
     def limits(self, settings: Settings, state: JobState, *, job_uid: str, now: float) -> Limits:
         """Return the limits within which a job with these settings is placed now."""
@@ -186,6 +202,12 @@ class Cards:
             if claim.job and not claim.kept and has_priority(claim.requests, slot):
                 yield claim.job
 
+    def _reserved(self, place: Place) -> bool:
+        known, pod = self._known.get(place), self._pods.get(place)
+        if pod is None or pod.finished:
+            return False
+        return bool(pod.node_name) if known is None else known.reservation == pod.uid
+
     def _ready(self, place: Place) -> bool:
         known, pod = self._known.get(place), self._pods.get(place)
         if known is None or pod is None or not (known.healthy and known.card):
@@ -215,7 +237,7 @@ class Cards:
 def without_cards(node: Node) -> Node:
     """Return a node as Kubernetes shows it."""
     own = {name: number for name, number in node.allocatable.items() if not is_of_card(name)}
-    return replace(node, allocatable=own)
+    return replace(node, allocatable=own, troubles=())
 
 
 def _part_claim(pod: Pod) -> Claim | None:
@@ -229,3 +251,7 @@ def _part_claim(pod: Pod) -> Claim | None:
 def places_of(plan: Plan) -> Collection[Place]:
     """Return the slots in which a plan has replicas."""
     return {(plan.assignment[key], slot) for key, slot in plan.slots.items()}
+
+
+def _trouble(known: SharedGpu) -> str:
+    return known.trouble or "it is unhealthy"

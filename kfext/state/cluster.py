@@ -66,7 +66,7 @@ class Cluster:
             priority_of=priority_of,
             managed=managed,
             freed=self.mark_queue,
-            changed=self.mark,
+            changed=self._note_cards,
         )
         self.ledger, self.backlog = self.books.ledger, self.books.backlog
         self._gone: dict[str, None] = {}
@@ -224,6 +224,12 @@ class Cluster:
                 self.ledger.set_node(changed)
                 self.mark_queue()
 
+    def _note_cards(self, job_uid: str) -> None:
+        """Take in that a GPU changed which a job shares."""
+        if (tracked := self.jobs.get(job_uid)) is not None:
+            self._untimed[job_uid] = tracked
+        self.mark(job_uid)
+
     def _recheck_volumes(self, namespace: str) -> None:
         """Have the jobs looked at again whose volume claims now mean something else."""
         for uid in self._claiming:
@@ -275,6 +281,7 @@ class Cluster:
             managed = self._managed(tracked.job.namespace)
             tracked.observe_progress((*progress_of(tracked, pods), managed), at=now)
             tracked.observe_unbound(pods, at=now)
+            tracked.observe_unreserved(self.books.cards.unreserved(tracked.plan), at=now)
         self._untimed.clear()
 
     def take_time(self, now: float) -> None:

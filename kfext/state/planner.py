@@ -235,6 +235,7 @@ class Planner:
             waited=now.monotonic - tracked.since,
             quiet=self.cluster.backlog.quiet(tracked.job.uid, now.monotonic),
             unbound={uid: now.monotonic - at for (uid, _), at in tracked.unbound.items()},
+            unreserved={place: now.monotonic - at for place, at in tracked.unreserved.items()},
             settled=now.monotonic - tracked.settled_at,
             hopeless=0.0 if hopeless_since is None else now.monotonic - hopeless_since,
             context=self.queue.context(tracked, now=now.wall),

@@ -8,7 +8,13 @@ from kfext.core.settings.gpu_shares import as_written
 from kfext.model.moment import Moment
 from kfext.model.plan import decode_plan
 from kfext.model.pod import Pod
-from kfext.model.snapshot import JobClocks, RefusalRecord, ReservationRecord, Snapshot
+from kfext.model.snapshot import (
+    JobClocks,
+    RefusalRecord,
+    ReservationRecord,
+    Snapshot,
+    UnreservedRecord,
+)
 from kfext.state.cards import without_cards
 from kfext.state.cluster import Cluster
 from kfext.state.planner import Planner
@@ -140,6 +146,10 @@ def _clocks(tracked: TrackedJob, pods: Iterable[Pod], moment: Moment) -> JobCloc
     return JobClocks(
         waited=now - tracked.since,
         unbound={uid: now - at for (uid, _), at in tracked.unbound.items() if uid in waiting},
+        unreserved=tuple(
+            UnreservedRecord(node, slot, now - at)
+            for (node, slot), at in sorted(tracked.unreserved.items())
+        ),
         settled=now - tracked.settled_at if math.isfinite(tracked.settled_at) else None,
         hopeless=None if tracked.hopeless_since is None else now - tracked.hopeless_since,
         resting=max(tracked.not_before - now, 0.0),
@@ -162,6 +172,9 @@ def _set_clocks(tracked: TrackedJob, clocks: JobClocks, moment: Moment) -> None:
     for uid, gated in tracked.unbound:
         if uid in clocks.unbound:
             tracked.unbound[uid, gated] = now - clocks.unbound[uid]
+    for one in clocks.unreserved:
+        if (one.node, one.slot) in tracked.unreserved:
+            tracked.unreserved[one.node, one.slot] = now - one.seconds
     tracked.settled_at = -math.inf if clocks.settled is None else now - clocks.settled
     tracked.hopeless_since = None if clocks.hopeless is None else now - clocks.hopeless
     tracked.not_before = now + clocks.resting if clocks.resting else 0.0

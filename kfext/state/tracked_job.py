@@ -14,6 +14,7 @@ from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod
+from kfext.model.shared_gpu import Place
 from kfext.model.verdict import Verdict
 from kfext.names import QUEUED, REASON_WRITE_REFUSED
 
@@ -57,6 +58,7 @@ class TrackedJob:
     `since`: when the job last made progress.
     `unbound`: since when each of its pods that has no node is behind our gate, or without it; by
         uid and gate.
+    `unreserved`: since when no GPU is reserved for each of its slots that has none.
     `settled_at`: when its set of pods last changed.
     `hopeless_since`: since when not even the empty cluster would hold it, None if it would.
     `gated`: whether any of its pods are gated.
@@ -82,6 +84,7 @@ class TrackedJob:
     verdict: Verdict | None = None
     since: float = 0.0
     unbound: dict[tuple[str, bool], float] = field(default_factory=dict)
+    unreserved: dict[Place, float] = field(default_factory=dict)
     settled_at: float = 0.0
     hopeless_since: float | None = None
     gated: bool = False
@@ -144,6 +147,10 @@ class TrackedJob:
         waiting = (pod for pod in pods if not (pod.node_name or pod.deleting or pod.finished))
         keys = ((pod.uid, pod.gated) for pod in waiting)
         self.unbound = {key: self.unbound.get(key, at) for key in keys}
+
+    def observe_unreserved(self, places: Iterable[Place], *, at: float) -> None:
+        """Take in for which of its slots no GPU is reserved; each has a clock of its own."""
+        self.unreserved = {place: self.unreserved.get(place, at) for place in places}
 
     def decide(self, step: Step, *, at: float) -> tuple[str, float] | None:
         """Take in a decision; return the phase that ended with its length in seconds, or None."""

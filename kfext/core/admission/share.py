@@ -78,6 +78,12 @@ def _of_template(
             f"names its node (nodeName: {node!r}); allowed: no nodeName, as kfext chooses the node "
             f'with the GPU; e.g. nodeSelector: {{"kubernetes.io/hostname": "{node}"}}'
         )
+    if spec.get("resourceClaims"):
+        return "has resourceClaims: GPUs that are given out by DRA cannot be shared yet"
+    return _of_containers(spec)
+
+
+def _of_containers(spec: Mapping[str, Any]) -> str:
     if any(_asks(one) for one in map(mapping, sequence(spec.get("initContainers")))):
         return "has an init container that asks for a GPU"
     for container in map(mapping, sequence(spec.get("containers"))):

@@ -69,7 +69,7 @@ class Ledger:
         if known is None or _shape(known) != _shape(node):
             self._eligible.set(row, node)
             self._topology.forget()
-        if known is None or _shape(known) != _shape(node) or known.allocatable != node.allocatable:
+        if known is None or _counting(known) != _counting(node):
             self.gains += 1
 
     def remove_node(self, name: str) -> None:
@@ -304,6 +304,11 @@ class Ledger:
 def _shape(node: Node) -> tuple[object, ...]:
     """Return what decides the eligibility of a node."""
     return node.labels, node.taints, node.unschedulable
+
+
+def _counting(node: Node) -> tuple[object, ...]:
+    """Return what decides whether a job fits, and what is said if it does not."""
+    return _shape(node), node.allocatable, node.troubles
 
 
 def _name(node: Node | None) -> str:

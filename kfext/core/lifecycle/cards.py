@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from kfext.core.lifecycle.patience import suspend
-from kfext.core.lifecycle.situation import CardPart, Situation
+from kfext.core.lifecycle.situation import CardPart, CardView, Situation
 from kfext.core.lifecycle.steps import DeleteUnbound, Step, Ungate, Wait
 from kfext.core.settings.edited_shares import edited_shares
 from kfext.core.words import listed, pods
@@ -60,10 +60,28 @@ def without_card(situation: Situation) -> Step | None:
         apart = {**dict.fromkeys(situation.state.apart), **dict.fromkeys(cards.rivals)}
         remembers = replace(situation, state=replace(situation.state, apart=tuple(apart)))
         return _back_to_queue(remembers, Verdict(REASON_EVICTED, message))
-    if cards.lost and any(pod.node_name and not pod.finished for pod in situation.pods):
-        message = f"the GPU of {_named(cards.lost)} is unhealthy, or not the one that it used"
-        return _back_to_queue(situation, Verdict(REASON_CARD_LOST, message))
+    if cards.troubles and not any(pod.node_name for pod in situation.pods):
+        # The slot may look well again once no GPU is reserved for it, so it is not tried at once.
+        late = Verdict(REASON_CARD_LOST, _why_lost(cards))
+        return _back_to_queue(situation, late, shunned=cards.troubles)
+    if not _runs(situation):
+        return None
+    if cards.lost:
+        return _back_to_queue(situation, Verdict(REASON_CARD_LOST, _why_lost(cards)))
+    limit = situation.placement.bind_timeout
+    if gone := [place for place, since in situation.unreserved.items() if since >= limit]:
+        message = f"the GPU of {_named(gone)} is not reserved any more, and was not again"
+        late = Verdict(REASON_CARD_LOST, f"{message} within {limit:g} s")
+        return _back_to_queue(situation, late, shunned=gone)
     return None
+
+
+def while_unreserved(situation: Situation, step: Step) -> Step:
+    """Return a step that ends in time if it waits while a GPU that the job uses is not reserved."""
+    if not (isinstance(step, Wait) and situation.unreserved and _runs(situation)):
+        return step
+    left = situation.placement.bind_timeout - max(situation.unreserved.values())
+    return replace(step, again=left if step.again is None else min(left, step.again))
 
 
 def before_cards(situation: Situation, gated: Collection[Pod]) -> Step | None:
@@ -121,10 +139,22 @@ def measured(situation: Situation) -> Mapping[str, int]:
     return busy
 
 
+def with_last_attempt(situation: Situation, message: str) -> str:
+    """Return why a job waits with why it was last stopped for a GPU, while that excludes nodes."""
+    state = situation.state
+    failed = situation.excluded and state.reason in {REASON_CARD_LOST, REASON_CARD_TIMEOUT}
+    return f"{message}; it was stopped before: {state.message}" if failed else message
+
+
 def with_parts(situation: Situation, message: str) -> str:
     """Return a message with what the pods of a job have of their GPUs, rounded to whole percent."""
     parts = situation.cards.parts
     return f"{message}; {listed([_part(one) for one in parts], of='parts')}" if parts else message
+
+
+def _runs(situation: Situation) -> bool:
+    """Return whether any pod of the job is on a node, and has what it has of a GPU."""
+    return any(pod.node_name and not pod.finished for pod in situation.pods)
 
 
 def _part(one: CardPart) -> str:
@@ -141,6 +171,16 @@ def _part(one: CardPart) -> str:
     if one.sharer.coarse is not None:
         words += f", {coarse(one.sharer.coarse)}"
     return words
+
+
+def _why_lost(cards: CardView) -> str:
+    by_trouble: dict[str, list[Place]] = {}
+    for place, trouble in cards.troubles.items():
+        by_trouble.setdefault(trouble, []).append(place)
+    said = [f"{_named(at)} cannot be shared: {trouble}" for trouble, at in by_trouble.items()]
+    if others := [place for place in cards.lost if place not in cards.troubles]:
+        said.append(f"the GPU of {_named(others)} is not the one that it used")
+    return "; ".join(said)
 
 
 def _as_planned(situation: Situation, pod: Pod) -> bool:

@@ -7,7 +7,7 @@ from kfext.core.elastic import fewest_workers, with_workers, workers_of
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import hosted
 from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY, why_spread
-from kfext.core.lifecycle.cards import KUEUE
+from kfext.core.lifecycle.cards import KUEUE, with_last_attempt
 from kfext.core.lifecycle.hands_off import left_suspended
 from kfext.core.lifecycle.network import place_on_network
 from kfext.core.lifecycle.resume import unsafe_to_resume
@@ -178,6 +178,7 @@ def _keep_waiting(situation: Situation, refusal: NoFit) -> Step:
         bound = RELEASE_SECONDS
     message = f"{verdict.message}; {others}" if others else verdict.message
     if situation.never_released:
+        message = with_last_attempt(situation, message)
         message = f"{message}; {situation.why_never_released}, so it is never released"
         return Wait(QUEUED, Verdict(verdict.reason, message), again=_look_again(situation, verdict))
     if bound is None:

@@ -6,7 +6,13 @@ from dataclasses import replace
 from kfext.core.ledger.claims import card_key, plan_key
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import port_claims
-from kfext.core.lifecycle.cards import before_cards, with_parts, without_card, without_share
+from kfext.core.lifecycle.cards import (
+    before_cards,
+    while_unreserved,
+    with_parts,
+    without_card,
+    without_share,
+)
 from kfext.core.lifecycle.hands_off import left_to_scheduler
 from kfext.core.lifecycle.held_back import behind_another_gate, without_room
 from kfext.core.lifecycle.patience import (
@@ -49,6 +55,10 @@ Live = Mapping[ReplicaKey, Pod]
 
 def running_step(situation: Situation, ledger: Ledger) -> Step:
     """Return what to do for a job that is not suspended."""
+    return while_unreserved(situation, _running_step(situation, ledger))
+
+
+def _running_step(situation: Situation, ledger: Ledger) -> Step:
     job = situation.job
     live = present(job, situation.pods)
     gated = [pod for pod in live.values() if pod.gated]

@@ -103,6 +103,7 @@ class CardView:
 
     `unready`: those without a GPU that is reserved and that the agent has reported.
     `lost`: those with a GPU that is unhealthy, or another one than the job uses.
+    `troubles`: why those of them that are unhealthy are.
     `evicted`: those that the job must leave, as it or another loses too much there.
     `rivals`: the uids of the jobs of high priority there.
     `shunned`: the slots in which the job would meet one that it had to leave, or that had to leave
@@ -112,6 +113,7 @@ class CardView:
 
     unready: tuple[Place, ...] = ()
     lost: tuple[Place, ...] = ()
+    troubles: Mapping[Place, str] = field(default_factory=dict)
     evicted: tuple[Place, ...] = ()
     rivals: tuple[str, ...] = ()
     shunned: tuple[Place, ...] = ()
@@ -129,6 +131,7 @@ class Situation:
         gang that the operator was to create before it.
     `unbound`: for each pod without a node, by uid, the time since it is as it is: behind our gate,
         or without it.
+    `unreserved`: for each slot of the job for which no GPU is reserved, the time since.
     `settled`: the time since the job's set of pods last changed.
     `hopeless`: the time since it is known that not even the empty cluster would hold the job.
     `host_network`: the request for the host network, None without one.
@@ -145,6 +148,7 @@ class Situation:
     waited: float = 0.0
     quiet: float = 0.0
     unbound: Mapping[str, float] = field(default_factory=dict)
+    unreserved: Mapping[Place, float] = field(default_factory=dict)
     settled: float = math.inf
     hopeless: float = 0.0
     context: QueueContext = field(default_factory=QueueContext)

@@ -12,9 +12,12 @@ from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Batch, Gang
 from kfext.core.placement.limits import Limits
 from kfext.core.words import listed, pods
+from kfext.model.gpu_share import counted
+from kfext.model.gpu_slots import has_part
+from kfext.model.node import Node
 from kfext.model.quantity import PODS, human
 from kfext.model.verdict import Verdict
-from kfext.names import REASON_NO_ELIGIBLE_NODE, REASON_NO_ROOM, REASON_TOO_BIG
+from kfext.names import NATIVE_GPU, REASON_NO_ELIGIBLE_NODE, REASON_NO_ROOM, REASON_TOO_BIG
 
 _CAUSES = 3
 """How many causes a message names, most frequent first."""
@@ -45,6 +48,8 @@ def no_place(
         for number, resource in enumerate(gang.resources)
         if (sentence := _shortage(gang, number, resource, free[number][anywhere], one_node))
     ]
+    if shortages:
+        shortages += _cards(gang, [ledger.nodes[row] for row in np.flatnonzero(anywhere)])
     where = "on one node" if one_node else "together"
     message = (
         f"{pods(len(gang.members))} {'needs' if len(gang.members) == 1 else 'need'} "
@@ -69,6 +74,22 @@ def _taken_ports(gang: Gang, possible: Sequence[Mask], open_: Sequence[Mask]) ->
             which = "host port" if len(numbers) == 1 else "one of the host ports"
             return f"{which} {listed(numbers, of='ports')} is taken on {taken} of them"
     return ""
+
+
+def _cards(gang: Gang, nodes: Sequence[Node | None]) -> Iterator[str]:
+    """Yield what keeps slots of some nodes from a gang that shares GPUs."""
+    if not any(map(counted, gang.resources)):
+        return
+    troubles = Counter(trouble for node in nodes if node for trouble in node.troubles)
+    for trouble, count in troubles.most_common(_CAUSES):
+        yield f"{count} slot{'s' * (count > 1)} cannot be shared: {trouble}"
+    slotted = [node.allocatable for node in nodes if node and has_part(node.allocatable)]
+    if bare := sum(not amounts.get(NATIVE_GPU) for amounts in slotted):
+        have = "has" if bare == 1 else "have"
+        yield (
+            f"{bare} of these nodes {have} slots but no {NATIVE_GPU}, by which a GPU is reserved: "
+            f"with DRA alone GPUs cannot be shared"
+        )
 
 
 def _in_pieces(gang: Gang, *, one_node: bool) -> str:

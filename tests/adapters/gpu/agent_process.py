@@ -13,7 +13,8 @@ from kfext.agent.agent import Agent
 from kfext.agent.sharer import Terms
 from kfext.agent.slots import Pod
 from kfext.gpu.inventory import Card
-from kfext.gpu.pod_resources import held_devices
+from kfext.gpu.pod_resources import held_devices, offered_devices
+from kfext.names import NATIVE_GPU
 
 NODE, CARD = "node-a", "GPU-1"
 PLUGINS, RESOURCES, TERMS = "plugins", "resources.sock", "terms.json"
@@ -39,6 +40,7 @@ async def run(folder: Path) -> None:
         root=folder / "root",
         busybox=Path(__file__),
         held=partial(held_devices, folder / RESOURCES),
+        offered=partial(offered_devices, NATIVE_GPU, folder / RESOURCES),
         terms=partial(terms_of, folder),
         strikes=lambda *_: 0,
         plugins=folder / PLUGINS,

@@ -13,6 +13,8 @@ class FakeCard:
     uuid: str
     memory: int = 16 * 2**30
     split: bool | None = False
+    mode: int | None = pynvml.NVML_COMPUTEMODE_DEFAULT
+    clients: int | None = 0
     reports: bool = True
     lost: bool = False
     measured: bool = True
@@ -75,3 +77,13 @@ class FakeNvml:
         if card.split is None:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
         return int(card.split), int(card.split)
+
+    def nvmlDeviceGetComputeMode(self, card: FakeCard) -> int:
+        if card.mode is None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return card.mode
+
+    def nvmlDeviceGetMPSComputeRunningProcesses_v3(self, card: FakeCard) -> list[Any]:
+        if card.clients is None:  # as drivers before 510
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        return [SimpleNamespace(pid=number) for number in range(card.clients)]

@@ -19,12 +19,26 @@ TROUBLES: dict[str, tuple[FakeCard, str]] = {
     "a card that is well": (FakeCard("GPU-1"), ""),
     "one that knows nothing of MIG": (FakeCard("GPU-1", split=None), ""),
     "one that reports no errors": (FakeCard("GPU-1", reports=False), ""),
+    "one that knows nothing of modes": (FakeCard("GPU-1", mode=None), ""),
+    "one whose driver knows nothing of MPS": (FakeCard("GPU-1", clients=None), ""),
     "one that is split": (FakeCard("GPU-1", split=True), "it is split by MIG"),
+    "one for a single process": (
+        FakeCard("GPU-1", mode=pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS),
+        "its compute mode is EXCLUSIVE_PROCESS, not DEFAULT",
+    ),
+    "one for none": (
+        FakeCard("GPU-1", mode=pynvml.NVML_COMPUTEMODE_PROHIBITED),
+        "its compute mode is PROHIBITED, not DEFAULT",
+    ),
+    "one on which MPS runs": (
+        FakeCard("GPU-1", clients=2),
+        "NVIDIA's MPS daemon shares it among programs",
+    ),
 }
 
 
 @pytest.mark.parametrize(("card", "trouble"), TROUBLES.values(), ids=TROUBLES)
-def test_a_card_as_nvml_shows_it(
+def test_a_card_as_a_fake_of_nvml_shows_it(
     card: FakeCard, trouble: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library(monkeypatch, card)

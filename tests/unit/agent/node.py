@@ -30,6 +30,7 @@ class Node:
     def __init__(self, root: Path) -> None:
         self.held, self.terms = [CARD], dict[Pod, Terms]()
         self.strikes = dict[Pod, int]()
+        self.offered: set[str] | None = set()
         self.asked = 0
         self.troubles = {"GPU-1": "", "GPU-2": ""}
         self.root = root
@@ -45,6 +46,11 @@ class Node:
             raise grpc.RpcError("away")
         return self.held
 
+    async def _offers(self) -> frozenset[str]:
+        if self.offered is None:
+            raise grpc.RpcError("away")
+        return frozenset(self.offered)
+
     def start(self) -> None:
         (self.root / "plugins").mkdir(exist_ok=True)
         agent = Agent(
@@ -53,6 +59,7 @@ class Node:
             root=self.root,
             busybox=Path(__file__),
             held=self._held,
+            offered=self._offers,
             terms=self.terms.get,
             strikes=lambda low, _: self.strikes.pop(low, 0),
             plugins=self.root / "plugins",

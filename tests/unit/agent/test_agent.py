@@ -8,9 +8,9 @@ import pytest
 import structlog
 
 import kfext.agent.agent as module
-from kfext.agent.agent import SlotState
 from kfext.agent.card import SharedCard
 from kfext.agent.sharer import Terms
+from kfext.agent.slot_state import SlotState
 from kfext.gpu.pod_resources import Held
 from kfext.hook import words
 from kfext.hook.orders import PASS, WAIT
@@ -20,6 +20,7 @@ from tests.unit.agent.node import CARD, UNITS, Job, Node, until
 @pytest.fixture
 async def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
     monkeypatch.setattr(module, "_POLL_SECONDS", 0.02)
+    monkeypatch.setattr(module, "_LEARN_SECONDS", 0.02)
     monkeypatch.setattr(module, "_RETURN_SECONDS", 0.0)
     made = Node(tmp_path)
     made.start()
@@ -176,3 +177,45 @@ async def test_a_card_that_cannot_be_shared_is_shown_as_such(
 ) -> None:
     node.held = [replace(CARD, devices=frozenset({card}))]
     await until(lambda: why in node.agent.state(0).trouble)
+
+
+OFFERED: dict[str, tuple[set[str], str]] = {
+    "kubelet does not say": (set(), ""),
+    "whole cards": ({"GPU-1", "GPU-2"}, ""),
+    "one that is left": ({"GPU-1", "GPU-2", "GPU-3"}, ""),
+    "one that is left is not shown": ({"GPU-1", "GPU-3"}, "does not show it"),
+    "cards by number": ({"0", "1"}, "does not show it"),
+    "cards for several pods": ({"GPU-2::0", "GPU-2::1"}, "several pods at once"),
+    "parts of cards": ({"MIG-1", "MIG-2"}, "split by MIG"),
+}
+
+
+@pytest.mark.parametrize(("offered", "why"), OFFERED.values(), ids=OFFERED)
+async def test_a_slot_without_a_card_is_in_trouble_if_none_that_it_may_get_can_be_shared(
+    node: Node, offered: set[str], why: str
+) -> None:
+    node.offered = offered
+    await until(lambda: node.agent._offered == offered)
+    assert why in node.agent.state(1).trouble
+    assert bool(why) == bool(node.agent.state(1).trouble)
+    assert not node.agent.state(0).trouble, "its own card is as it was"
+    assert node.agent.state(1).memory == (0 if why else 16384)
+
+
+async def test_what_the_ids_of_a_node_say_holds_while_kubelet_is_away_until_they_change(
+    node: Node,
+) -> None:
+    node.offered = {"GPU-1::0", "GPU-1::1"}
+    await until(lambda: bool(node.agent.state(1).trouble))
+    node.offered, asked = None, node.asked
+    await until(lambda: node.asked > asked + 3)
+    assert node.agent.state(1).trouble
+    node.offered = {"GPU-1", "GPU-2"}
+    await until(lambda: not node.agent.state(1).trouble)
+
+
+async def test_a_slot_may_get_no_card_in_trouble_if_there_is_another(node: Node) -> None:
+    node.troubles["GPU-2"] = "it is split by MIG"
+    await until(lambda: node.agent.state(1) == SlotState(0, "it is split by MIG", False))
+    node.troubles["GPU-3"] = ""
+    await until(lambda: node.agent.state(1) == SlotState(16384, "", False))

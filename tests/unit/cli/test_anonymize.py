@@ -13,7 +13,7 @@ from kfext.model.job_state import JobState, state_of
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
 from kfext.model.policy import parse_policy
-from kfext.model.snapshot import Snapshot
+from kfext.model.snapshot import JobClocks, Snapshot, UnreservedRecord
 from kfext.state.recording import snapshot_of
 from tests.builders import job, node
 from tests.unit.state.history import ACTS, CROWDED, History
@@ -59,6 +59,14 @@ def test_what_people_wrote_is_gone_and_terms_stay() -> None:
     (group,) = one.groups
     ((key, value),) = group.constraints.node_selector
     assert found.nodes[0].labels[key] == value
+
+
+def test_what_only_a_controller_knows_names_nothing_either() -> None:
+    clocks = JobClocks(
+        unbound={"secret-pod": 1.0}, unreserved=(UnreservedRecord("secret-node", 0, 1.0),)
+    )
+    found = anonymized(Snapshot(clocks={"secret-job": clocks}))
+    assert "secret" not in encode_snapshot(found, taken=0.0).decode()
 
 
 def test_what_the_companion_may_do_stays() -> None:

@@ -40,6 +40,7 @@ def test_all_that_an_agent_reports() -> None:
         card="GPU-1",
         memoryMiB=16384,
         healthy=False,
+        trouble="it is split by MIG",
         moved=True,
         sharers=sharers,
     )
@@ -51,6 +52,7 @@ def test_all_that_an_agent_reports() -> None:
         card="GPU-1",
         memory=16384,
         healthy=False,
+        trouble="it is split by MIG",
         moved=True,
         sharers=(
             CardSharer("a", busy=450, strikes=3, evict=True),
@@ -79,6 +81,8 @@ ODD: dict[str, tuple[str, object, object]] = {
     "memory as a text": ("memory", "16384", 0),
     "health that is unknown": ("healthy", None, True),
     "health as a text": ("healthy", "false", True),
+    "a trouble that is none": ("trouble", {"a": 1}, ""),
+    "a trouble that is longer than any": ("trouble", "x" * 300, "x" * 256),
     "moved as a text": ("moved", "true", False),
     "a card that is a number": ("card", 7, ""),
 }
@@ -110,7 +114,7 @@ def test_no_more_sharers_are_read_than_a_card_has() -> None:
 
 
 status = st.dictionaries(
-    st.sampled_from(["reservation", "card", "memoryMiB", "healthy", "moved", "sharers"]),
+    st.sampled_from(["reservation", "card", "memoryMiB", "healthy", "trouble", "moved", "sharers"]),
     json_values | st.lists(st.fixed_dictionaries({"podUID": json_values, "evict": json_values})),
 )
 

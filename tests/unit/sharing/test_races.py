@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from kfext import names
-from kfext.core.lifecycle.steps import Pin, Unsuspend
+from kfext.core.lifecycle.steps import Pin, Suspend, Unsuspend
 from kfext.model.pod import ReplicaKey
 from kfext.model.shared_gpu import CardSharer
 from kfext.state.card_steps import Reserve, Unreserve
@@ -156,6 +156,64 @@ def test_a_reservation_that_is_lost_while_a_job_runs_is_made_again_and_the_job_r
     assert free(world) == 1
     assert decided(world) == {}
     assert due(world) == [Reserve(HERE, ())]
+
+
+def lose_reservation(world: World) -> None:
+    """A pod that reserves a GPU is deleted by hand, and made again."""
+    world.planner.cluster.observe_pod(reservation("n", 0), None)
+    world.planner.cluster.observe_card(None, slot("n", 0))
+    assert decided(world) == {}
+    for step in due(world):
+        world.planner.cards.finish(step, world.now, done=True)
+
+
+def reserve_anew(world: World, uid: str) -> None:
+    """Kubelet gives the pod the card that the one before it had, and the agent reports it."""
+    show_reservation(world, uid=uid)
+    world.planner.cluster.observe_card(None, slot("n", 0, card="GPU-0", reservation=uid))
+
+
+def test_a_card_that_cannot_be_had_again_is_not_used_for_longer_than_a_bind_may_take() -> None:
+    world = placed()
+    lose_reservation(world)
+    pending = show_reservation(world, uid="second", node_name="", pinned_to="n", phase="Pending")
+    assert decided(world) == {}, "another pod has the GPU"
+    assert world.planner.alarms.next() == world.now + 60
+    world.now += 59
+    assert decided(world) == {}
+    world.now += 1
+    step = world.step()
+    assert isinstance(step, Suspend)
+    assert (step.state.reason, list(step.state.excluded)) == (names.REASON_CARD_LOST, ["n"])
+    remove(world)
+    decided(world)
+    assert due(world) == [Unreserve(HERE, pending)], "nothing waits for the GPU any more"
+
+
+def test_reservations_that_are_lost_for_a_while_cost_a_job_nothing_however_often() -> None:
+    world = placed()
+    for number in range(5):
+        lose_reservation(world)
+        world.now += 59
+        assert decided(world) == {}
+        reserve_anew(world, uid=f"uid-{number}")
+        assert decided(world) == {}
+        world.planner.cluster.observe_pod(reservation("n", 0, uid=f"uid-{number}"), None)
+        reserve_anew(world, uid=f"uid-n-{number}")
+        world.now += 3600
+        assert decided(world) == {}
+
+
+def test_the_next_controller_counts_anew_for_how_long_a_card_is_not_reserved() -> None:
+    world = placed()
+    lose_reservation(world)
+    world.now += 59
+    restart(world)
+    assert decided(world) == {}
+    world.now += 59
+    assert decided(world) == {}
+    world.now += 1
+    assert isinstance(decided(world)["uid-1"], Suspend)
 
 
 def test_the_end_of_a_reservation_that_is_seen_late_is_not_that_of_the_next() -> None:

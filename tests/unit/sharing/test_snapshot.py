@@ -8,13 +8,13 @@ import pytest
 from kfext import names
 from kfext.cli.anonymize import anonymized
 from kfext.cli.forecast import STARTS, WAITS, Forecast
-from kfext.core.lifecycle.steps import Step, Unsuspend, Wait
+from kfext.core.lifecycle.steps import Step, Suspend, Unsuspend, Wait
 from kfext.errors import UserError
 from kfext.kube.snapshot_file import encode_snapshot, read_snapshot_file
 from kfext.model.snapshot import Snapshot
 from kfext.state.outlook import Outlook, outlooks
 from kfext.state.recording import planner_of, snapshot_of
-from tests.gpu_builders import sharing
+from tests.gpu_builders import reservation, sharing
 from tests.unit.sharing.stages import STAGES, decided, placed, restart, submit
 from tests.unit.sharing.test_path import World
 
@@ -48,6 +48,17 @@ def test_so_does_one_from_a_snapshot_without_names(made: Callable[[], World]) ->
     copied = outlooks(planner_of(anonymous, world.moment), world.moment)
     known = outlooks(world.planner, world.moment)
     assert _outcomes(copied.values()) == _outcomes(known.values())
+
+
+def test_it_knows_for_how_long_a_card_was_not_reserved() -> None:
+    world = placed()
+    world.planner.cluster.observe_pod(reservation("n", 0), None)
+    assert decided(world) == {}
+    world.now += 50
+    copied = planner_of(taken(world), world.moment)
+    world.now += 10
+    (found,) = outlooks(copied, world.moment).values()
+    assert isinstance(found.step, Suspend)
 
 
 def _outcomes(found: Iterable[Outlook]) -> list[str]:

@@ -10,11 +10,12 @@ from kfext.core.ledger.parts import taken_by
 from kfext.core.lifecycle.situation import CardPart, CardView
 from kfext.core.settings.resolve import Settings
 from kfext.model.gpu_share import GpuShare
+from kfext.model.gpu_slots import resource_of
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.shared_gpu import CardSharer, SharedGpu
-from kfext.state.cards import Cards
+from kfext.state.cards import Cards, without_cards
 from tests.gpu_builders import plain_node, reservation, sharing_node, slot
 
 HERE = ("n", 0)
@@ -40,8 +41,9 @@ class Bed:
         return int(self.ledger.free([names.NATIVE_GPU])[0, 0])
 
 
-def reserved(*, uid: str = "uid") -> Callable[[Bed], None]:
-    return lambda bed: bed.cards.take_pod(uid, reservation("n", uid=uid))
+def reserved(*, uid: str = "uid", **more: object) -> Callable[[Bed], None]:
+    pod = replace(reservation("n", uid=uid), **more)  # type: ignore[arg-type]
+    return lambda bed: bed.cards.take_pod(uid, pod)
 
 
 def reported(**more: object) -> Callable[[Bed], None]:
@@ -52,12 +54,20 @@ def reported(**more: object) -> Callable[[Bed], None]:
 UNREADY = CardView(unready=(HERE,))
 LEAVER = CardSharer("uid-pod", evict=True)
 LOST = CardView(unready=(HERE,), lost=(HERE,))
+MIG = "it is split by MIG"
 VIEWS: dict[str, tuple[list[Callable[[Bed], None]], CardView]] = {
     "nothing is there": ([], UNREADY),
     "the pod alone": ([reserved()], UNREADY),
     "the agent has reported its card": ([reserved(), reported()], CardView()),
     "that of an earlier pod": ([reserved(), reported(), reserved(uid="new")], UNREADY),
-    "the card is not healthy": ([reserved(), reported(healthy=False)], LOST),
+    "the card is not healthy": (
+        [reserved(), reported(healthy=False, trouble=MIG)],
+        replace(LOST, troubles={HERE: MIG}),
+    ),
+    "nobody says why it is not": (
+        [reserved(), reported(healthy=False)],
+        replace(LOST, troubles={HERE: "it is unhealthy"}),
+    ),
     "its sharers have another card": (
         [reserved(), reported(moved=True)],
         LOST,
@@ -80,6 +90,39 @@ def test_what_a_job_sees_of_its_cards(given: list[Callable[[Bed], None]], want: 
         happens(bed)
     assert bed.cards.view(PLAN, [POD], job_uid="uid-1") == want
     assert bed.cards.view(None, [POD], job_uid="uid-1") == CardView()
+
+
+RESERVED: dict[str, tuple[list[Callable[[Bed], None]], bool]] = {
+    "nothing is there": ([], False),
+    "the pod alone, which has a node": ([reserved()], True),
+    "the pod alone, which has none": (
+        [reserved(node_name="", pinned_to="n")],
+        False,
+    ),
+    "the agent has reported its card": ([reserved(), reported()], True),
+    "its card is not healthy": ([reserved(), reported(healthy=False)], True),
+    "it is being deleted": (
+        [reserved(deleting=True), reported()],
+        True,
+    ),
+    "that of an earlier pod": ([reported(), reserved(uid="new")], False),
+    "the pod has ended": (
+        [reserved(phase="Failed"), reported()],
+        False,
+    ),
+    "the agent has reported none": ([reserved(), reported(card="", reservation="")], False),
+}
+
+
+@pytest.mark.parametrize(("given", "known"), RESERVED.values(), ids=RESERVED)
+def test_whether_a_gpu_is_reserved_for_a_slot(
+    given: list[Callable[[Bed], None]], *, known: bool
+) -> None:
+    bed = Bed()
+    for happens in given:
+        happens(bed)
+    assert bed.cards.unreserved(PLAN) == (() if known else (HERE,))
+    assert bed.cards.unreserved(None) == ()
 
 
 def test_a_job_is_kept_from_those_beside_which_it_had_to_leave() -> None:
@@ -168,6 +211,22 @@ def test_a_node_has_what_its_agent_reports() -> None:
     whole = bed.cards.with_cards(plain)
     assert whole == sharing_node("n", cards=2)
     assert bed.cards.with_cards(whole) == whole
-    sick: SharedGpu = slot("n", 1, healthy=False)
+    sick: SharedGpu = slot("n", 1, healthy=False, trouble=MIG)
     bed.cards.observe(slot("n", 1), sick)
-    assert "card 1 memory" not in bed.cards.with_cards(whole).allocatable
+    found = bed.cards.with_cards(whole)
+    assert "card 1 memory" not in found.allocatable
+    assert found.troubles == (MIG,)
+    assert without_cards(found) == plain
+
+
+def test_a_node_keeps_its_other_slots_while_kubelet_has_no_time_of_one_in_trouble() -> None:
+    bed, plain = Bed(), plain_node("n", cards=2)
+    time = {name: n for name, n in plain.allocatable.items() if name != resource_of(0)}
+    for number, trouble in enumerate((MIG, "")):
+        bed.cards.observe(None, slot("n", number, healthy=not trouble, trouble=trouble))
+    found = bed.cards.with_cards(replace(plain, allocatable=time))
+    assert "card 0 memory" not in found.allocatable
+    assert "card 1 memory" in found.allocatable
+    assert found.troubles == (MIG,)
+    bed.cards.observe(slot("n", 0), None)
+    assert bed.cards.with_cards(found).troubles == ()

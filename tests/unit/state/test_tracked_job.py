@@ -79,6 +79,13 @@ def test_each_pod_without_a_node_has_a_clock_of_its_own(tracked: TrackedJob) -> 
     assert tracked.unbound == {(gated.uid, False): 4.0}
 
 
+def test_so_has_each_slot_for_which_no_gpu_is_reserved(tracked: TrackedJob) -> None:
+    tracked.observe_unreserved([("n", 0), ("n", 1)], at=1.0)
+    tracked.observe_unreserved([("n", 1)], at=2.0)
+    tracked.observe_unreserved([("n", 0), ("n", 1)], at=3.0)
+    assert tracked.unreserved == {("n", 0): 3.0, ("n", 1): 1.0}
+
+
 def test_a_step_is_given_up_after_so_many_refusals_in_a_row(tracked: TrackedJob) -> None:
     def attempt(*, at: float) -> bool:
         tracked.decide(Unsuspend(PLAN, Verdict(names.REASON_PLANNED, "")), at=at)

@@ -252,6 +252,37 @@ def test_a_reservation_that_is_deleted_by_hand_comes_back_with_the_same_card(
     assert team.running(part)["metadata"]["uid"] == pod
 
 
+@pytest.mark.long
+def test_a_card_that_another_pod_got_meanwhile_is_not_used_any_more(
+    team: Team, gpu_node: Node
+) -> None:
+    part, whole, taker = named("part"), named("whole"), named("taker")
+    team.submit(dialled(part, {"share": "0.5"}, steps=ENDLESS))
+    card = card_of(team, gpu_node, part)
+    team.submit(dialled(whole, steps=ENDLESS))  # so that one card alone is left
+    team.running(whole)
+    (template,) = dialled(taker, steps=ENDLESS)["spec"]["pytorchReplicaSpecs"].values()
+    pods = f"/api/v1/namespaces/{team.namespace}/pods"
+    made = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": taker}, **template["template"]}
+    team.bed.api.create(pods, made)
+    (reservation,) = reservations(team.bed)
+    scale(team.bed, "kfext-controller", 0)  # so that nothing is faster than the other pod
+    try:
+        name = reservation["metadata"]["name"]
+        kubectl(team.bed, "delete", "pod", "-n", names.GPU_NAMESPACE, name)
+        until(lambda: kernels(gpu_node, card, taker), what="the other pod has the card")
+    finally:
+        scale(team.bed, "kfext-controller", 2)
+    until(
+        lambda: team.plan(part).get("reason") == names.REASON_CARD_LOST,
+        what="its plan says why it was stopped",
+        account=team.said,
+        seconds=LONG_SECONDS,
+    )
+    until(lambda: not sharers(team, gpu_node), what="it is not on the card any more")
+    kubectl(team.bed, "delete", "pod", "-n", team.namespace, taker)
+
+
 # --- kfext and the node -------------------------------------------------------------------------
 
 

@@ -71,6 +71,10 @@ REFUSED: dict[str, tuple[Raw, str]] = {
         workers(SHARE, initContainers=[limited(1, name="first")]),
         "init container",
     ),
+    "it claims devices by DRA": (
+        workers(SHARE, resourceClaims=[{"name": "card", "resourceClaimName": "card"}]),
+        "has resourceClaims",
+    ),
     "it says itself which GPUs it sees": (
         workers(SHARE, containers=[limited(1, env=[CARDS])]),
         "NVIDIA_VISIBLE_DEVICES",

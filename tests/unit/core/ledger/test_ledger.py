@@ -1,4 +1,5 @@
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 
 import pytest
 from hypothesis import settings
@@ -197,6 +198,10 @@ GAINS: dict[str, tuple[Callable[[Ledger], object], bool]] = {
     "a node goes": (lambda on: on.remove_node("n"), True),
     "a node is cordoned": (lambda on: on.set_node(node("n", cpu="8", cordoned=True)), True),
     "a node has more to give": (lambda on: on.set_node(node("n", cpu="9")), True),
+    "a slot of a node has a trouble": (
+        lambda on: on.set_node(replace(node("n", cpu="8"), troubles=("it is split by MIG",))),
+        True,
+    ),
     "a node is seen again as it was": (lambda on: on.set_node(node("n", cpu="8")), False),
     "a node goes that was not there": (lambda on: on.remove_node("nobody"), False),
 }

@@ -16,6 +16,7 @@ from kfext.core.lifecycle.cards import (
     without_share,
 )
 from kfext.core.lifecycle.next_step import next_step
+from kfext.core.lifecycle.running import running_step
 from kfext.core.lifecycle.situation import CardPart, CardView, Situation
 from kfext.core.lifecycle.steps import Step, Suspend, Wait
 from kfext.core.settings.gpu_shares import as_sharing
@@ -159,6 +160,54 @@ def test_a_job_stops_where_it_must_not_go_on(cards: CardView, reason: str, where
     assert where in stopped(step, reason, excluded=False)
 
 
+MIG, XID = "it is split by MIG", "it reported Xid 79"
+TROUBLES: dict[str, tuple[CardView, str]] = {
+    "one card": (
+        CardView(lost=LOST, troubles={LOST[0]: MIG}),
+        f"slot 0 of n cannot be shared: {MIG}",
+    ),
+    "two in one trouble": (
+        CardView(lost=(*LOST, ("n", 1)), troubles={LOST[0]: MIG, ("n", 1): MIG}),
+        f"slot 0 of n and slot 1 of n cannot be shared: {MIG}",
+    ),
+    "two in two": (
+        CardView(lost=(*LOST, ("n", 1)), troubles={LOST[0]: MIG, ("n", 1): XID}),
+        f"slot 0 of n cannot be shared: {MIG}; slot 1 of n cannot be shared: {XID}",
+    ),
+    "and another that is not the one it used": (
+        CardView(lost=(*LOST, ("n", 1)), troubles={LOST[0]: MIG}),
+        f"slot 0 of n cannot be shared: {MIG}; the GPU of slot 1 of n is not the one that it used",
+    ),
+}
+
+
+@pytest.mark.parametrize(("cards", "message"), TROUBLES.values(), ids=TROUBLES)
+def test_why_a_card_cannot_be_shared_is_said(cards: CardView, message: str) -> None:
+    bound = pod(sharing(replicas=2).build(), "worker", 0, bound="n")
+    step = next_step(running(gang(), cards=cards, pods=[bound]), Ledger([sharing_node("n")]))
+    assert stopped(step, names.REASON_CARD_LOST, excluded=False) == message
+
+
+BEFORE: dict[str, tuple[Pod, ...]] = {"no pod exists": (), "all pods wait": GANG}
+
+
+@pytest.mark.parametrize("pods", BEFORE.values(), ids=BEFORE)
+def test_a_start_on_a_card_that_cannot_be_shared_fails_and_is_not_tried_again_at_once(
+    pods: tuple[Pod, ...],
+) -> None:
+    cards = CardView(unready=LOST, lost=LOST, troubles={LOST[0]: MIG})
+    step = next_step(running(gang(), cards=cards, pods=pods), Ledger([sharing_node("n")]))
+    assert MIG in stopped(step, names.REASON_CARD_LOST, excluded=True)
+    assert isinstance(step, Suspend)
+    assert (step.state.strikes, step.state.retry_at) == (1, NOW + 15)
+
+
+def test_a_job_whose_pods_have_ended_is_not_stopped_for_its_card() -> None:
+    ended = replace(pod(sharing().build(), "worker", 0, bound="n"), phase="Succeeded")
+    cards = CardView(lost=LOST, troubles={LOST[0]: MIG})
+    assert without_card(running(gang(), cards=cards, pods=[ended])) is None
+
+
 def test_a_job_remembers_beside_which_others_it_had_to_leave() -> None:
     state = JobState(apart=("uid-8", "uid-9"))
     cards = CardView(evicted=LOST, rivals=("uid-7", "uid-9"))
@@ -169,8 +218,35 @@ def test_a_job_remembers_beside_which_others_it_had_to_leave() -> None:
     assert (back.limits.closed, back.excluded) == ((("m", 0),), ())
 
 
-def test_a_job_goes_on_while_its_cards_are_as_they_were() -> None:
-    assert without_card(running(gang(), cards=CardView(unready=LOST))) is None
+BOUND = pod(sharing(replicas=2).build(), "worker", 0, bound="n")
+UNRESERVED: dict[str, dict[str, Any]] = {
+    "the agent has not seen its reservation": {"cards": CardView(unready=LOST)},
+    "its reservation has just gone": {"unreserved": {LOST[0]: 59.0}},
+    "two were lost one after the other": {"unreserved": {LOST[0]: 30.0, ("n", 1): 59.0}},
+    "no pod of it has a GPU yet": {"unreserved": {LOST[0]: 600.0}, "pods": GANG},
+}
+
+
+@pytest.mark.parametrize("known", UNRESERVED.values(), ids=UNRESERVED)
+def test_a_job_goes_on_while_its_cards_may_be_as_they_were(known: dict[str, Any]) -> None:
+    assert without_card(running(gang(), **{"pods": [BOUND], **known})) is None
+
+
+def test_but_not_longer_on_a_card_that_is_not_reserved_than_for_a_bind() -> None:
+    unreserved = {("m", 1): 59.0, LOST[0]: 60.0}
+    step = without_card(running(gang(), pods=[BOUND], unreserved=unreserved))
+    message = stopped(step, names.REASON_CARD_LOST, excluded=True)
+    assert "slot 0 of n" in message
+    assert "within 60 s" in message
+    assert "slot 1 of m" not in message
+
+
+def test_it_is_looked_at_again_by_then() -> None:
+    bound = [pod(sharing(replicas=2).build(), "worker", index, bound="n") for index in range(2)]
+    situation = running(gang(), pods=bound, unreserved={LOST[0]: 20.0, ("n", 1): 50.0})
+    step = running_step(situation, Ledger([sharing_node("n")]))
+    assert isinstance(step, Wait)
+    assert (step.phase, step.again) == (names.PLACED, 10.0)
 
 
 @pytest.mark.parametrize(("strikes", "backoff"), [(0, 15), (1, 30), (9, 300)], ids=str)

@@ -1,15 +1,21 @@
 """Why a gang has no place."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.placement.gang import Member, members_of
 from kfext.core.placement.place import place
+from kfext.core.settings.gpu_shares import as_sharing
 from kfext.model.gang_terms import GangTerm
+from kfext.model.node import Node
 from kfext.model.verdict import Verdict
-from kfext.names import REASON_NO_ELIGIBLE_NODE, REASON_NO_ROOM, REASON_TOO_BIG
+from kfext.names import GPU_SHARE, REASON_NO_ELIGIBLE_NODE, REASON_NO_ROOM, REASON_TOO_BIG
 from tests.builders import JobBuilder, apart, job, ledger, limits, node
+from tests.gpu_builders import plain_node, sharing, sharing_node
 from tests.unit.core.placement.answers import GPU, verdict_of
 
 
@@ -188,3 +194,46 @@ def test_a_single_pod_says_what_it_needs_of_how_many_nodes() -> None:
     assert "1 pod needs 1 cpu, 2 nvidia.com/gpu" in message
     assert numbers(r"(\d) of (\d) nodes are eligible", message) == (1, 2)
     assert numbers(r"(\d) nvidia.com/gpu free, (\d)", message) == (1, 1)
+
+
+MIG, SEVERAL = "it is split by MIG", "NVIDIA's device plugin gives it to several pods at once"
+LAME = replace(plain_node("a", cards=3), troubles=(SEVERAL, MIG, SEVERAL))
+
+
+def as_shared(made: JobBuilder) -> list[Member]:
+    return members_of(as_sharing(made.suspended().build(), None))
+
+
+def test_why_cards_cannot_be_shared_is_said_where_they_are_short() -> None:
+    members = as_shared(sharing("0.5"))
+    verdict = verdict_of(place(members, Ledger([LAME]), limits()))
+    said = f"2 slots cannot be shared: {SEVERAL}; 1 slot cannot be shared: {MIG}"
+    assert said in verdict.message
+
+
+def test_nodes_that_have_gpus_by_dra_alone_are_told_from_full_ones() -> None:
+    bare = {name: n for name, n in sharing_node("b").allocatable.items() if name != GPU}
+    members = as_shared(sharing("0.5"))
+    verdict = verdict_of(place(members, Ledger([Node("b", bare), node("c")]), limits()))
+    assert verdict.reason == REASON_TOO_BIG
+    said = f"1 of these nodes has slots but no {GPU}, by which a GPU is reserved"
+    assert said in verdict.message
+    full = Ledger([sharing_node("b", cards=1)])
+    full.claim("whole", Claim("b", {GPU: 1}))
+    verdict = verdict_of(place(members, full, limits()))
+    assert verdict.reason == REASON_NO_ROOM
+    assert "DRA" not in verdict.message
+
+
+OTHERS: dict[str, JobBuilder] = {
+    "it shares no GPUs": job().worker(1, gpus=9),
+    "no pod of it may go to their node": job()
+    .worker(1, gpus=1, spec={"nodeSelector": {"x": "y"}})
+    .annotated(GPU_SHARE, "0.5"),
+}
+
+
+@pytest.mark.parametrize("made", OTHERS.values(), ids=OTHERS)
+def test_nobody_else_is_told(made: JobBuilder) -> None:
+    verdict = verdict_of(place(as_shared(made), Ledger([LAME]), limits()))
+    assert "cannot be shared" not in verdict.message
