@@ -68,6 +68,7 @@ def job_signal(
         ),
         policies={} if watched.unfit else watched.chosen,
         rests=frozenset(state.rests),
+        by=state.by,
         in_flight=in_flight,
         settling=settling,
         state=(reported.state if reported else None) or GrowthState.NEW,

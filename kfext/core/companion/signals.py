@@ -36,6 +36,7 @@ class JobSignal:
     """A job that opted in to a policy at least.
 
     `policies`: by name, those that may look at it. `rests`: the names of those that leave it alone.
+    `by`: the names of those to which its limits are due, as far as they are not the user's.
     `in_flight`: whether sizes of it are being written or set, or a pod is missing or not measured.
     `settling`: whether its figures may be from before the last change of its sizes.
     `growth`: its G, None while it is not known or its policies have to wait for two windows that
@@ -50,6 +51,7 @@ class JobSignal:
     pods: tuple[PodSignal, ...] = ()
     policies: Mapping[str, PolicyChoice] = field(default_factory=dict)
     rests: frozenset[str] = frozenset()
+    by: frozenset[str] = frozenset()
     in_flight: bool = False
     settling: bool = False
     state: GrowthState = GrowthState.NEW
