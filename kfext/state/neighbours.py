@@ -13,7 +13,8 @@ def charge(here: Signals, watched: Mapping[str, WatchedJob], *, seconds: float) 
     """Add what each job used, and lost or lent below an equal share, in the last seconds."""
     for node, of in contests(here.jobs, here).items():
         capped = len(of.jobs) > 1 and any(cap is not None for cap in of.present.values())
-        lends, equal = capped and of.first is not None, of.equal()
+        # Whom it serves is not known again until long after a restart, but that it is lent is.
+        lends, equal = capped and of.ordered, of.equal()
         for job in of.jobs:
             use = use_of(job.on(node))
             if use is not None:

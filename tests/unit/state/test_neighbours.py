@@ -1,5 +1,6 @@
 """What jobs that share a node lose for others, and how their trials end."""
 
+import math
 from typing import Any
 
 import pytest
@@ -45,6 +46,21 @@ CHARGED: dict[str, tuple[dict[str, Any], tuple[float, float]]] = {
 @pytest.mark.parametrize(("first", "want"), CHARGED.values(), ids=CHARGED)
 def test_a_job_loses(first: dict[str, Any], want: tuple[float, float]) -> None:
     assert charged(**first) == pytest.approx(want)
+
+
+@pytest.mark.parametrize(
+    ("left", "want"),
+    [
+        pytest.param((400.0, 100.0), (0, 3.5), id="lends to one that ends before it"),
+        pytest.param((math.inf, math.inf), (0, 3.5), id="lends while no end is known yet"),
+        pytest.param((400.0, None), (3.5, 0), id="loses beside one that does not show its end"),
+    ],
+)
+def test_a_restricted_job(left: tuple[float, float | None], want: tuple[float, float]) -> None:
+    of = watched("j", "k")
+    restricted = job("j", pod("j-0", use=350, limit=350), left=left[0])
+    charge(signals(restricted, job("k", pod("k-0", use=1050), left=left[1])), of, seconds=SECONDS)
+    assert (of["j"].budget.lost, of["j"].budget.lent) == pytest.approx(want)
 
 
 def test_a_job_is_charged_on_each_of_its_nodes() -> None:
