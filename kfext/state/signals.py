@@ -93,4 +93,5 @@ def _pod_signal(pod: Pod, trainer: TrainerCpu, state: CpuState, uses: Uses) -> P
         user_limit=trainer.limit if asked is None else asked.limit,
         use=use.millicores if use else None,
         qos=pod.qos,
+        created=pod.created,
     )

@@ -18,6 +18,7 @@ class PodSignal:
     `limit`: its limit now. `user_limit`: the one that the user wrote. None: nothing limits it.
     `use`: the mean over the last interval, None while that is not known.
     `throttled`: the share of CFS periods in which the limit stopped it, None if not known.
+    `created`: in seconds since the epoch.
     """
 
     uid: str
@@ -29,6 +30,7 @@ class PodSignal:
     use: int | None = None
     throttled: float | None = None
     qos: QoS = QoS.BURSTABLE
+    created: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -308,6 +308,15 @@ def test_lenders_are_not_left_alone_if_the_job_that_they_served_ended_meanwhile(
     assert (bed.limit("longer") or 0) < SIZE // 2
 
 
+def test_the_budget_of_a_job_is_not_forgotten_at_restarts() -> None:
+    bed = squeezed()
+    for _ in range(8):
+        bed.restart()
+        bed.run(300)
+    assert "resize" in bed.tracked(bed.trainings["old"]).state.cpu.rests
+    assert bed.limit("old") == SIZE
+
+
 def test_a_size_that_was_noted_and_never_written_is_no_hand_of_others() -> None:
     bed = squeezed()
     step = next(step for name, step in bed.written if name == "old")
