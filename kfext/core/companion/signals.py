@@ -40,6 +40,7 @@ class JobSignal:
     `policies`: by name, those that may look at it. `rests`: the names of those that leave it alone.
     `by`: the names of those to which its limits are due, as far as they are not the user's.
     `in_flight`: whether sizes of it are being written or set, or a pod is missing or not measured.
+    `whole`: whether all of its pods exist, and run as far as they have not ended.
     `settling`: whether its figures may be from before the last change of its sizes.
     `growth`: its G, None while it is not known or its policies have to wait for two windows that
         are younger than the start of the controller.
@@ -55,6 +56,7 @@ class JobSignal:
     rests: frozenset[str] = frozenset()
     by: frozenset[str] = frozenset()
     in_flight: bool = False
+    whole: bool = True
     settling: bool = False
     state: GrowthState = GrowthState.NEW
     growth: float | None = None
