@@ -43,6 +43,7 @@ class CpuState:
     `rests`: by the name of a policy why it leaves the job alone.
     `used`, `lost`, `lent`, `borrowed`: core-seconds that the job used, that it lost for others or
         lent them, and that others lent it (core.companion.budget).
+    `counted_at`: up to when these are counted, in epoch seconds; 0.0: that is not known.
     """
 
     asked: Mapping[str, AskedCpu] = field(default_factory=dict)
@@ -53,10 +54,11 @@ class CpuState:
     lost: float = 0.0
     lent: float = 0.0
     borrowed: float = 0.0
+    counted_at: float = 0.0
 
     def without_pods(self) -> Self:
         """Return the state once all pods are gone: new ones have what the user writes by then."""
-        return replace(self, asked={}, written={}, by=frozenset())
+        return replace(self, asked={}, written={}, by=frozenset(), counted_at=0.0)
 
     def encode(self, *, longest: int = _LONGEST_REASON) -> dict[str, object]:
         """Return what is written on the job: nothing empty, and no reason above `longest` bytes."""
@@ -79,6 +81,7 @@ class CpuState:
             "lost": round(self.lost, 1),
             "lent": round(self.lent, 1),
             "borrowed": round(self.borrowed, 1),
+            "countedAt": round(self.counted_at),
         }
         return {key: value for key, value in values.items() if value}
 
@@ -104,6 +107,7 @@ def decode_cpu(raw: Mapping[str, Any]) -> CpuState:
         lost=_seconds(raw.get("lost")),
         lent=_seconds(raw.get("lent")),
         borrowed=_seconds(raw.get("borrowed")),
+        counted_at=_seconds(raw.get("countedAt")),
     )
 
 

@@ -5,7 +5,7 @@ They are kept true to the jobs and pods of the mirror, which calls in here with 
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 
-from kfext.core.ledger.claims import card_key, pod_claim, pod_key
+from kfext.core.ledger.claims import card_key, pod_claim, pod_key, shifted_key
 from kfext.core.ledger.ledger import Ledger
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod
@@ -155,8 +155,12 @@ class Books:
 
     def _planned(self, tracked: TrackedJob) -> int:
         """Return how many pods a plan claims capacity for, on nodes that exist."""
-        claims = (claim for claim in tracked.claimed.values() if claim.requests)
-        return sum(self.ledger.row(claim.node) is not None for claim in claims)
+        uid = tracked.job.uid
+        return sum(
+            self.ledger.row(claim.node) is not None
+            for key, claim in tracked.claimed.items()
+            if claim.requests and key != shifted_key(uid, claim.node)
+        )
 
     def _expect(self, tracked: TrackedJob, missing: int | None) -> None:
         """Take in how many pods of a job are still to come, None if it waits for none."""

@@ -196,8 +196,8 @@ class Cluster:
             if first or gone:
                 self._resized.add(pod.owner_uid)
             self.books.hand_over(tracked, pod)
-            # While its pods are patched one by one, settle once at the end.
-            if first or gone or not tracked.busy:
+            # While its pods are pinned one by one, settle once at the end.
+            if first or gone or not tracked.busy or tracked.by_companion:
                 self._unsettled[pod.owner_uid] = tracked
             self.mark(pod.owner_uid)
 

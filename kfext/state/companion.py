@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from kfext.core.companion.arbitration import arbitrate
 from kfext.core.companion.cadence import Cadence, neighbourhoods
 from kfext.core.companion.policy import Policy
-from kfext.core.companion.proposal import Proposal
+from kfext.core.companion.proposal import Proposal, resizes
 from kfext.core.companion.registry import POLICIES
 from kfext.core.companion.restoring import is_resized, restoring
 from kfext.core.companion.shown import Shown
@@ -98,8 +98,8 @@ class Companion:
             seconds = min(at - self._looked, 2 * LOOK_SECONDS)
             self._looked = at
             self._jobs.enrol(at)
-            begun += self._look(at, seconds=seconds)
-        return [(one.tracked, step) for one, step in begun if step is not None]
+            begun += self._look(now, seconds=seconds)
+        return [(one.tracked, one.dated(step, now)) for one, step in begun if step is not None]
 
     def finish(self, tracked: TrackedJob, *, complete: bool, final: str, now: float) -> None:
         """Take in what came of a step; `final`: why the API server would refuse it again."""
@@ -128,13 +128,14 @@ class Companion:
             *((tracked, SCALED, shown) for tracked, shown in self._scaling.news()),
         ]
 
-    def _look(self, now: float, *, seconds: float) -> _Begun:
+    def _look(self, now: Moment, *, seconds: float) -> _Begun:
         """Return what begins now: first what is given back, then what policies propose.
 
         An error of ours on neighbours leaves them with what is given back, and touches no others.
         """
-        signals, ended = self._jobs.signals(now)
-        due = {policy.name: self._due(policy, signals, now) for policy in POLICIES}
+        at = now.monotonic
+        signals, ended = self._jobs.signals(at)
+        due = {policy.name: self._due(policy, signals, at) for policy in POLICIES}
         groups = neighbourhoods(signals.jobs)
         self._first = (self._first + 1) % max(1, len(groups))
         begun: _Begun = []
@@ -145,10 +146,10 @@ class Companion:
                 company = here.company
                 for job in group:
                     self._jobs.by_uid[job.uid].meet(company)
-                back = list(self._give_back(here, now))
+                back = list(self._give_back(here, at))
                 begun += back
                 touched = {one.tracked.job.uid for one, _ in back}
-                charge(here, self._jobs.by_uid, seconds=seconds)
+                charge(here, self._jobs.by_uid, seconds=seconds, now=now)
                 proposals = judged(here, self._jobs.by_uid, ended=ended)
                 for policy in POLICIES:
                     proposals += self._advised(policy, here, due[policy.name])
@@ -162,7 +163,7 @@ class Companion:
                 for job in group:
                     decided = any(job.uid in of for of in due.values())
                     self._jobs.by_uid[job.uid].early = job.uid in early
-                    self._show(job, here, would.get(job.uid), decided=decided, now=now)
+                    self._show(job, here, would.get(job.uid), decided=decided, now=at)
             except Exception as error:
                 self.failures.append((self._jobs.by_uid[group[0].uid].tracked, error))
         return begun
@@ -240,6 +241,7 @@ class Companion:
             one,
             proposal,
             resized=job is not None and is_resized(job, here),
+            resizes=job is not None and resizes(proposal, job, here),
             trial=trial,
             rests={proposal.policy: proposal.reason} if proposal.rests else {},
         )

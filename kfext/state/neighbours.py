@@ -4,16 +4,25 @@ from collections.abc import Collection, Mapping
 
 from kfext.core.companion.contest import contests
 from kfext.core.companion.proposal import Proposal
-from kfext.core.companion.signals import Signals, use_of
-from kfext.core.companion.trial import Outcome
+from kfext.core.companion.signals import JobSignal, Signals, use_of
+from kfext.core.companion.trial import WINDOWS_BEFORE, Outcome
+from kfext.core.progress.followed import INTERVAL
+from kfext.model.moment import Moment
 from kfext.state.watched_job import WatchedJob
 
+_FRESH = WINDOWS_BEFORE * INTERVAL
+"""Seconds after which what a job does is known well enough to stand for the time before."""
 
-def charge(here: Signals, watched: Mapping[str, WatchedJob], *, seconds: float) -> None:
+
+def charge(
+    here: Signals, watched: Mapping[str, WatchedJob], *, seconds: float, now: Moment
+) -> None:
     """Add what each job used, and lost or lent below an equal share, in the last seconds."""
+    spans = {job.uid: _span(job, watched[job.uid], seconds, now) for job in here.jobs}
     for node, of in contests(here.jobs, here).items():
         capped = len(of.jobs) > 1 and any(cap is not None for cap in of.present.values())
-        lends, equal = capped and of.first is not None, of.equal()
+        # Whom it serves is not known again until long after a restart, but that it is lent is.
+        lends, equal = capped and of.ordered, of.equal()
         for job in of.jobs:
             use = use_of(job.on(node))
             if use is not None:
@@ -23,9 +32,25 @@ def charge(here: Signals, watched: Mapping[str, WatchedJob], *, seconds: float) 
                     use=use,
                     equal=equal[job.uid] if lends else of.size // len(of.jobs),
                     cap=of.present[job.uid],
-                    seconds=seconds,
+                    seconds=spans[job.uid],
                     lends=lends,
                 )
+
+
+def _span(job: JobSignal, one: WatchedJob, seconds: float, now: Moment) -> float:
+    """Return for how many seconds a job is charged: also for those that nobody has counted.
+
+    A controller that dies has counted more than it noted, and none has since then. What the job
+    does now stands for that time, since its limits are still those of the note.
+    """
+    if not one.counted_at:
+        return seconds
+    if job.use is None or now.monotonic - one.began < _FRESH:
+        return 0.0
+    # A job whose pods are younger was suspended meanwhile, or a pod of it was made anew.
+    since = max(one.counted_at, *(pod.created for pod in job.pods))
+    one.counted_at = 0.0
+    return max(0.0, now.wall - since)
 
 
 def judged(

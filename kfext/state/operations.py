@@ -53,19 +53,21 @@ class Operations:
         proposal: Proposal,
         *,
         resized: bool,
+        resizes: bool = True,
         trial: Trial | None = None,
         rests: Mapping[str, str] | None = None,
     ) -> Resize | None:
         """Begin to carry out a proposal.
 
-        `resized`: whether pods have other limits than the user's now. `trial`: begins once all is
-        written. `rests`: the policies that rest from then on, and why.
+        `resized`: whether pods have other limits than the user's now. `resizes`: whether some get
+        such limits. `trial`: begins once all is written. `rests`: the policies that rest from then
+        on, and why.
         """
         undo, watched.trial, watched.undo = watched.undo, None, None
         operation = Operation(proposal, trial=trial, rests=dict(rests or {}))
         operation.undo = undo
         before = watched.tracked.state.cpu.by if resized else frozenset()
-        operation.by = before if operation.restores else before | {proposal.policy}
+        operation.by = before | {proposal.policy} if resizes and not operation.restores else before
         watched.operation = operation
         return self._stage(watched, watched.operation)
 
@@ -76,7 +78,7 @@ class Operations:
             return None
         pods = self._pods(watched)
         if operation.phase is Phase.WRITING:
-            watched.operation = None  # its step was never written, after an error of ours
+            self._break_off(watched, operation, "a step was not written, after an error of kfext")
         elif operation.phase is Phase.SETTING:
             if all_set(operation, pods):
                 if not operation.last:
@@ -131,7 +133,7 @@ class Operations:
             if size.pod in pods
         )
         if len(sizes) < len(operation.sizes):
-            watched.operation = None
+            self._break_off(watched, operation, "a pod of the job has gone meanwhile")
             return None
         before = tracked.state.cpu
         cpu = replace(
@@ -146,6 +148,12 @@ class Operations:
         return Resize(
             sizes, replace(tracked.state, cpu=cpu), Verdict(reason, operation.proposal.reason)
         )
+
+    def _break_off(self, watched: WatchedJob, operation: Operation, why: str) -> None:
+        """End an operation before its present stage; what earlier stages took is to be restored."""
+        watched.operation, watched.undo = None, operation.undo
+        if operation.stage and not operation.restores:
+            watched.undo = operation.proposal.policy, Verdict("BrokenOff", why)
 
     def _fail(self, watched: WatchedJob, operation: Operation, why: Verdict, *, now: float) -> None:
         """Take in that a kubelet did not set a stage."""

@@ -1,6 +1,10 @@
-"""The claims that the plans of jobs have on the ledger, until their pods claim for themselves."""
+"""The claims that jobs have on the ledger beside those of their pods.
 
-from kfext.core.ledger.claims import plan_claims, plan_key, pod_key
+A plan has one for each pod until that claims for itself, and Guaranteed pods of which one gives CPU
+to another have one for what is under way.
+"""
+
+from kfext.core.ledger.claims import plan_claims, plan_key, pod_key, shifted_claims
 from kfext.core.ledger.ledger import Ledger
 from kfext.model.pod import Pod
 from kfext.state.tracked_job import TrackedJob
@@ -20,7 +24,7 @@ class PlanClaims:
         priority: int | None,
         believed: bool,
     ) -> bool:
-        """Bring the claims of a job's plan up to date; return whether any capacity came free.
+        """Bring the claims of a job up to date; return whether any capacity came free.
 
         `priority` is what pods of the job will have, None while that is not known. A plan that is
         not `believed` claims nothing.
@@ -28,7 +32,10 @@ class PlanClaims:
         plan = tracked.assumed or tracked.plan if believed else None
         if tracked.unclaimed and not any(pod.home for pod in pods):
             plan = None
-        wanted = plan_claims(tracked.started, plan, pods, priority=priority, lapsed=tracked.lapsed)
+        wanted = {
+            **plan_claims(tracked.started, plan, pods, priority=priority, lapsed=tracked.lapsed),
+            **shifted_claims(tracked.job.uid, pods, tracked.state.cpu),
+        }
         for key in tracked.claimed.keys() - wanted.keys():
             self._ledger.drop(key)
         self._ledger.claim_all(wanted)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from kfext.core.companion.owned import Owner, asked_of, owner_of
 from kfext.core.companion.signals import JobSignal, NodeSignal, PodSignal, Signals
-from kfext.core.ledger.claims import pod_key
+from kfext.core.ledger.claims import pod_key, shifted_key
 from kfext.core.progress.reported import GrowthState, Reported
 from kfext.model.cpu_size import TrainerCpu
 from kfext.model.cpu_state import CpuState
@@ -12,7 +12,7 @@ from kfext.model.pod import Pod
 from kfext.model.quantity import CPU
 from kfext.state.cluster import Cluster
 from kfext.state.uses import Uses
-from kfext.state.watched_job import WatchedJob, live_pods
+from kfext.state.watched_job import WatchedJob, is_whole, live_pods
 
 
 def signals_of(
@@ -27,6 +27,7 @@ def signals_of(
     own = {pod.uid for job in found for pod in job.pods}
     others = dict.fromkeys(names, 0)
     counted = {pod_key(uid) for uid in own}
+    counted |= {shifted_key(job.uid, pod.node) for job in found for pod in job.pods}
     for pod in measured:
         use = uses.of(pod.uid)
         if use is not None and pod.node_name in names and pod.uid not in own:
@@ -68,11 +69,13 @@ def job_signal(
         ),
         policies={} if watched.unfit else watched.chosen,
         rests=frozenset(state.rests),
+        by=state.by,
         in_flight=in_flight,
         settling=settling,
         state=(reported.state if reported else None) or GrowthState.NEW,
         growth=reported.growth if reported else None,
         rate=watched.history.rate,
+        whole=is_whole(watched, pods),
         left=left,
         peak=watched.peak,
         budget=watched.budget,
@@ -92,4 +95,5 @@ def _pod_signal(pod: Pod, trainer: TrainerCpu, state: CpuState, uses: Uses) -> P
         user_limit=trainer.limit if asked is None else asked.limit,
         use=use.millicores if use else None,
         qos=pod.qos,
+        created=pod.created,
     )

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kfext.core.companion.budget import Budget
 from kfext.core.companion.history import History
@@ -11,8 +11,11 @@ from kfext.core.companion.owned import last_written
 from kfext.core.companion.shown import Shown
 from kfext.core.companion.trial import Trial
 from kfext.core.companion.work import Work
+from kfext.core.lifecycle.steps import Resize
 from kfext.core.progress.reported import Reported
 from kfext.model.backoff import exponential_backoff
+from kfext.model.cpu_state import CpuState
+from kfext.model.moment import Moment
 from kfext.model.pod import Pod
 from kfext.model.policy import PolicyChoice
 from kfext.model.verdict import Verdict
@@ -55,6 +58,8 @@ class WatchedJob:
 
     `began`: when the controller began to follow it. `work`: what its steps take.
     `peak`: the most that it was seen to use on a node, in millicores.
+    `budget`: what it has used, and lost for others or lent them. `counted_at`: up to when a
+        controller before this one has counted that, in epoch seconds; 0.0 once all is.
     `company`: the uids and the limits of the pods on its nodes, of jobs that opted in.
     `chosen`: the policies that the user and the administrator allow.
     `unfit`: why none of them looks at the job, empty if they do.
@@ -73,6 +78,7 @@ class WatchedJob:
     peak: int = 0
     history: History = field(default_factory=History)
     budget: Budget = field(default_factory=Budget)
+    counted_at: float = 0.0
     trial: Trial | None = None
     operation: Operation | None = None
     chosen: Mapping[str, PolicyChoice] = field(default_factory=dict)
@@ -103,6 +109,14 @@ class WatchedJob:
         pause = exponential_backoff(failures, first=_PAUSE_SECONDS, longest=_LONGEST_PAUSE_SECONDS)
         self.pause = Pause(now + pause, failures, changes, lasting=lasting, restoring=restoring)
 
+    def dated(self, step: Resize, now: Moment) -> Resize:
+        """Return a step that also notes up to when its budget is counted, if it notes one."""
+        cpu = step.state.cpu
+        if cpu == CpuState():
+            return step
+        cpu = replace(cpu, counted_at=self.counted_at or now.wall)
+        return replace(step, state=replace(step.state, cpu=cpu))
+
     def meet(self, company: frozenset[tuple[str, int | None]]) -> None:
         """Take in which pods share its nodes: figures from before a change compare with none after.
 
@@ -128,7 +142,7 @@ def watch(tracked: TrackedJob, now: float) -> WatchedJob:
     """Begin to watch a job; what it lost before counts on."""
     noted = tracked.state.cpu
     budget = Budget(noted.used, noted.lost, noted.lent, noted.borrowed)
-    return WatchedJob(tracked, began=now, budget=budget)
+    return WatchedJob(tracked, began=now, budget=budget, counted_at=noted.counted_at)
 
 
 def live_pods(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:

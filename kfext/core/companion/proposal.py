@@ -102,6 +102,12 @@ def give_back(
     )
 
 
+def resizes(proposal: Proposal, job: JobSignal, signals: Signals) -> bool:
+    """Return whether a pod of a job gets another limit than the user's by a proposal for it."""
+    asked = {pod.uid: signals.open_limit(pod) for pod in job.pods}
+    return any(size.limit != asked.get(size.pod) for stage in proposal.stages for size in stage)
+
+
 def measured(job: JobSignal, measure: Measure) -> float | None:
     """Return what a job shows by a measure now."""
     return job.rate if measure is Measure.RATE else job.use

@@ -9,6 +9,7 @@ from kfext.core.companion.signals import JobSignal, Signals
 from kfext.model.cpu_state import CpuState
 from kfext.model.pod import Pod
 from kfext.model.policy import Mode, PolicyChoice
+from kfext.model.qos import QoS
 from kfext.model.verdict import Verdict
 
 _INFEASIBLE = "Infeasible"
@@ -50,6 +51,12 @@ def restoring(
         reason = f"not all CPU limits were set: {why.message or why.reason}"
         rests = {policy: reason} if why.reason == _INFEASIBLE else {}
         back = _back(job, signals, reason, rests=rests)
+        if back is not None:
+            return back
+    if not job.whole and any(pod.qos is QoS.GUARANTEED for pod in job.pods):
+        # What others of the job have beyond their requests may be what a new pod needs to start.
+        reason = "a pod of the job does not run, and needs what it requests"
+        back = _back(job, signals, reason)
         if back is not None:
             return back
     allowed = {name for name, one in job.policies.items() if one.mode is Mode.ACT}

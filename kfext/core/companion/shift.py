@@ -1,7 +1,8 @@
 """Shift CPU between the components of one job on a node: from those that idle to the busy ones.
 
-The limits of a job's pods on a node keep their sum, so no other job loses. Those of Guaranteed pods
-move together with the requests, else the limit alone. Source: CMS-DL's adjustment at run time.
+The limits of a job's pods on a node keep the sum that the user gave them, so no other job loses.
+Those of Guaranteed pods move together with the requests, else the limit alone. Source: CMS-DL's
+adjustment at run time.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,16 +20,20 @@ from kfext.model.qos import QoS
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """A pod whose limit is part of a sum: its limit and its use now, in millicores."""
+    """A pod whose limit is part of a sum; in millicores.
+
+    `limit`, `use`: now. `asked`: the limit without any change of ours.
+    """
 
     pod: PodSignal
     limit: int
     use: int
+    asked: int
 
 
 def _propose(signals: Signals) -> Advice:
     willing, stood_down = SHIFT.willing(signals, _why_not)
-    found = [_proposal(job) for job in willing]
+    found = [_proposal(job, signals) for job in willing]
     return Advice(tuple(one for one in found if one is not None), stood_down)
 
 
@@ -49,10 +54,10 @@ def _why_not(job: JobSignal) -> str | None:
     return None
 
 
-def _proposal(job: JobSignal) -> Proposal | None:
+def _proposal(job: JobSignal, signals: Signals) -> Proposal | None:
     if job.settling:
         return None  # what its pods use may be from before the last shift
-    sizes = [size for node in job.nodes for size in _sizes(job, job.on(node))]
+    sizes = [size for node in job.nodes for size in _sizes(job, job.on(node), signals)]
     if not sizes:
         return None
     before = {pod.uid: pod for pod in job.pods}
@@ -60,37 +65,65 @@ def _proposal(job: JobSignal) -> Proposal | None:
         f"{before[size.pod].component} from {before[size.pod].limit}m to {size.limit}m"
         for size in sizes
     ]
+    grows = any(size.limit > (before[size.pod].limit or 0) for size in sizes)
+    favours = grows and any(size.limit != signals.open_limit(before[size.pod]) for size in sizes)
+    why = (
+        "CPU goes to the pods of the job that use theirs up"
+        if favours
+        else "the limits of the job get the sum back that it was submitted with"
+    )
     return Proposal(
         policy=SHIFT.name,
         job=job.uid,
         stages=in_stages(job, sizes),
-        reason=f"CPU goes to the pods of the job that use theirs up: {listed(moved, of='pods')}",
+        reason=f"{why}: {listed(moved, of='pods')}",
         serves=job.uid,
-        measure=measure_for(job.rate),
+        measure=measure_for(job.rate) if favours else None,
     )
 
 
-def _sizes(job: JobSignal, pods: Sequence[PodSignal]) -> Iterable[Size]:
-    """Yield the new limits of a job's pods on one node; their sum stays what it is."""
+def _sizes(job: JobSignal, pods: Sequence[PodSignal], signals: Signals) -> Iterable[Size]:
+    """Yield the new limits of a job's pods on one node."""
     shared = [
-        _Shared(pod, limit=pod.limit, use=pod.use)
+        _Shared(pod, limit=pod.limit, use=pod.use, asked=signals.open_limit(pod))
         for pod in pods
         if pod.limit is not None and pod.use is not None
     ]
-    components = {pod.component for pod in pods}
-    if len(shared) < len(pods) or len(components) < 2 or not any(map(is_stopped, pods)):
+    if len(shared) < len(pods):
         return
-    for one, limit in zip(shared, _divided(job, shared), strict=True):
+    for one, limit in zip(shared, _limits(job, shared), strict=True):
         if limit != one.limit:
             guaranteed = one.pod.qos is QoS.GUARANTEED
             yield Size(one.pod.uid, limit, request=limit if guaranteed else None)
 
 
-def _divided(job: JobSignal, shared: Sequence[_Shared]) -> list[int]:
+def _limits(job: JobSignal, shared: Sequence[_Shared]) -> list[int]:
+    """Return the limits of pods on one node, whose sum becomes or stays what it is to be.
+
+    It is another one where a pod was made anew, or where a controller died between two stages.
+    """
+    now = [one.limit for one in shared]
+    total = _total(job, shared)
+    busy = any(is_stopped(one.pod) for one in shared)
+    if total >= sum(now) and not busy:
+        return now
+    if len({one.pod.component for one in shared}) < 2:
+        return now if total == sum(now) else [one.asked for one in shared]
+    return _divided(job, shared, total)
+
+
+def _total(job: JobSignal, shared: Sequence[_Shared]) -> int:
+    """Return the sum of the limits: the user's, or what another policy leaves the job of it."""
+    ours = job.by == {SHIFT.name}
+    return sum(one.asked if ours else one.limit for one in shared)
+
+
+def _divided(job: JobSignal, shared: Sequence[_Shared], total: int) -> list[int]:
     """Return the limits by use; one that would hardly change keeps what it has."""
-    total = sum(one.limit for one in shared)
-    headroom = SHIFT.of(job, "headroom")
-    parts = [Part(float(one.use), _floor(one, headroom), total) for one in shared]
+    floors = [_floor(one, SHIFT.of(job, "headroom")) for one in shared]
+    if sum(floors) > total:
+        floors = [min(least_limit(one.pod), one.limit) for one in shared]
+    parts = [Part(float(one.use), floor, total) for one, floor in zip(shared, floors, strict=True)]
     while True:
         limits = share_out(total, parts)
         hardly = [

@@ -17,6 +17,7 @@ class PodSignal:
     `component`: its replica type, e.g. worker.
     `limit`: its limit now. `user_limit`: the one that the user wrote. None: nothing limits it.
     `use`: the mean over the last interval, None while that is not known.
+    `created`: in seconds since the epoch.
     """
 
     uid: str
@@ -27,6 +28,7 @@ class PodSignal:
     user_limit: int | None = None
     use: int | None = None
     qos: QoS = QoS.BURSTABLE
+    created: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,9 @@ class JobSignal:
     """A job that opted in to a policy at least.
 
     `policies`: by name, those that may look at it. `rests`: the names of those that leave it alone.
+    `by`: the names of those to which its limits are due, as far as they are not the user's.
     `in_flight`: whether sizes of it are being written or set, or a pod is missing or not measured.
+    `whole`: whether all of its pods exist, and run as far as they have not ended.
     `settling`: whether its figures may be from before the last change of its sizes.
     `growth`: its G, None while it is not known or its policies have to wait for two windows that
         are younger than the start of the controller.
@@ -48,7 +52,9 @@ class JobSignal:
     pods: tuple[PodSignal, ...] = ()
     policies: Mapping[str, PolicyChoice] = field(default_factory=dict)
     rests: frozenset[str] = frozenset()
+    by: frozenset[str] = frozenset()
     in_flight: bool = False
+    whole: bool = True
     settling: bool = False
     state: GrowthState = GrowthState.NEW
     growth: float | None = None

@@ -7,12 +7,13 @@ from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.parts import taken_by, taken_by_reservation
 from kfext.core.ledger.ports import hosted, port_claims
 from kfext.model.constraints import Constraints
+from kfext.model.cpu_state import CpuState
 from kfext.model.gpu_share import GpuShare, uncounted
 from kfext.model.gpu_slots import resource_of
 from kfext.model.job import TrainingJob
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
-from kfext.model.quantity import Resources
+from kfext.model.quantity import CPU, Resources
 from kfext.model.replica_group import ReplicaGroup
 from kfext.model.shared_gpu import Place
 
@@ -30,6 +31,11 @@ def plan_key(job_uid: str, replica: ReplicaKey) -> Hashable:
 def card_key(job_uid: str, replica: ReplicaKey) -> Hashable:
     """Return the key of what a replica takes of a GPU beside its time, which its pod requests."""
     return ("card", job_uid, replica)
+
+
+def shifted_key(job_uid: str, node: str) -> Hashable:
+    """Return the key of the CPU that pods of a job gave up for others of it on a node."""
+    return ("shifted", job_uid, node)
 
 
 def pod_claim(pod: Pod) -> Claim | None:
@@ -83,6 +89,25 @@ def plan_claims(
     if not runs or (lapsed and job.kueue_managed):
         return kept
     return {**kept, **_replica_claims(job, plan, pods, priority=priority, lapsed=lapsed)}
+
+
+def shifted_claims(job_uid: str, pods: Iterable[Pod], cpu: CpuState) -> Mapping[Hashable, Claim]:
+    """Return what Guaranteed pods of a job requested on each node, and together do not any more.
+
+    Their requests move with their limits, one after the other: until those that are to grow have
+    done so, or what was taken is given back, nobody else may have it.
+    """
+    given: dict[str, int] = {}
+    for pod in pods:
+        asked = cpu.asked.get(pod.replica.type) if pod.replica else None
+        if asked is None or pod.trainer is None or not pod.guaranteed or pod.finished:
+            continue
+        given[pod.home] = given.get(pod.home, 0) + asked.request - pod.trainer.request
+    return {
+        shifted_key(job_uid, node): Claim(node, {CPU: amount}, job=job_uid)
+        for node, amount in given.items()
+        if node and amount > 0
+    }
 
 
 def card_claims(job: TrainingJob, plan: Plan) -> Mapping[Hashable, Claim]:

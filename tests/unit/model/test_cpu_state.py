@@ -46,8 +46,10 @@ WRITTEN = {"worker": {"0": [700, 1400]}}
 DAMAGED: dict[str, tuple[dict[str, Any], CpuState]] = {
     "nothing": ({}, CpuState()),
     "what kfext writes": (
-        {"asked": {"worker": [20]}, "written": WRITTEN, "used": 10.5},
-        CpuState({"worker": AskedCpu(20, None)}, {"worker-0": (700, 1400)}, used=10.5),
+        {"asked": {"worker": [20]}, "written": WRITTEN, "used": 10.5, "countedAt": 9},
+        CpuState(
+            {"worker": AskedCpu(20, None)}, {"worker-0": (700, 1400)}, used=10.5, counted_at=9.0
+        ),
     ),
     "more limits than are written": (
         {"written": {"worker": {"0": [4, 3, 2, 1]}}}, CpuState(written={"worker-0": (4, 3, 2)})
@@ -100,5 +102,6 @@ def test_without_its_pods_a_job_keeps_its_budget_and_what_rests() -> None:
         rests={"resize": "a"},
         used=3.0,
         lost=1.0,
+        counted_at=9.0,
     )
     assert state.without_pods() == CpuState(rests={"resize": "a"}, used=3.0, lost=1.0)

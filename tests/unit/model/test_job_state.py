@@ -74,6 +74,7 @@ RESIZED = CpuState(
     rests={f"policy-{number}": "it is left alone, since " * 8 for number in range(8)},
     used=123_456.7,
     lost=12_345.6,
+    counted_at=1_700_000_000.0,
 )
 """As much as can be remembered of resizes."""
 SCALED = ScaleState(

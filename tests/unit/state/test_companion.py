@@ -310,6 +310,40 @@ def test_after_a_restart_sizes_stay_until_new_windows_are_there() -> None:
     assert limits(bed.run(240)) == {SIZE // 4}
 
 
+def test_after_a_restart_what_is_lent_is_not_lost() -> None:
+    bed = TrainingNode(size=1000)
+    for name, takes in {"long": 4000.0, "longer": 5000.0, "short": 1500.0}.items():
+        bed.submit(name, takes=takes)
+    bed.run(300)
+    before = len(bed.written)
+    for _ in range(3):
+        bed.restart()
+        bed.run(200)
+    assert len(bed.written) == before
+    assert (bed.limit("long"), bed.limit("longer"), bed.limit("short")) == (250, 250, None)
+
+
+def test_lenders_are_not_left_alone_if_the_job_that_they_served_ended_meanwhile() -> None:
+    bed = TrainingNode(size=1000)
+    for name, takes in {"long": 400.0, "longer": 500.0, "short": 150.0}.items():
+        bed.submit(name, takes=takes)
+    bed.run(200)
+    bed.restart()
+    bed.finish("short")
+    bed.run(300)
+    assert not any(bed.tracked(one).state.cpu.rests for one in bed.trainings.values())
+    assert (bed.limit("longer") or 0) < SIZE // 2
+
+
+def test_the_budget_of_a_job_is_not_forgotten_at_restarts() -> None:
+    bed = squeezed()
+    for _ in range(8):
+        bed.restart()
+        bed.run(300)
+    assert "resize" in bed.tracked(bed.trainings["old"]).state.cpu.rests
+    assert bed.limit("old") == SIZE
+
+
 def test_a_size_that_was_noted_and_never_written_is_no_hand_of_others() -> None:
     bed = squeezed()
     step = next(step for name, step in bed.written if name == "old")

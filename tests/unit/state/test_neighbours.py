@@ -1,5 +1,6 @@
 """What jobs that share a node lose for others, and how their trials end."""
 
+import math
 from typing import Any
 
 import pytest
@@ -7,7 +8,9 @@ import pytest
 from kfext.core.companion.proposal import Rank
 from kfext.core.companion.signals import JobSignal, Signals
 from kfext.core.companion.trial import WINDOWS, Trial
+from kfext.model.cpu_state import CpuState
 from kfext.model.job_state import JobState
+from kfext.model.moment import Moment
 from kfext.state.neighbours import charge, judged
 from kfext.state.tracked_job import TrackedJob
 from kfext.state.watched_job import WatchedJob, watch
@@ -16,6 +19,7 @@ from tests.unit.core.companion.jobs import job, pod, proposal, signals
 
 BUILT = made().worker(1).resumed().build()
 SECONDS = 10.0
+NOW = Moment(wall=10_000.0, monotonic=500.0)
 
 
 def watched(*uids: str) -> dict[str, WatchedJob]:
@@ -29,7 +33,7 @@ def charged(**first: Any) -> tuple[float, float]:
     """What the first of two jobs has used and lost after 10 s."""
     of = watched("j", "k")
     here = signals(job("j", pod("j-0", **first)), job("k", pod("k-0", use=900)))
-    charge(here, of, seconds=SECONDS)
+    charge(here, of, seconds=SECONDS, now=NOW)
     return of["j"].budget.used, of["j"].budget.lost
 
 
@@ -47,11 +51,60 @@ def test_a_job_loses(first: dict[str, Any], want: tuple[float, float]) -> None:
     assert charged(**first) == pytest.approx(want)
 
 
+@pytest.mark.parametrize(
+    ("left", "want"),
+    [
+        pytest.param((400.0, 100.0), (0, 3.5), id="lends to one that ends before it"),
+        pytest.param((math.inf, math.inf), (0, 3.5), id="lends while no end is known yet"),
+        pytest.param((400.0, None), (3.5, 0), id="loses beside one that does not show its end"),
+    ],
+)
+def test_a_restricted_job(left: tuple[float, float | None], want: tuple[float, float]) -> None:
+    of = watched("j", "k")
+    restricted = job("j", pod("j-0", use=350, limit=350), left=left[0])
+    charge(
+        signals(restricted, job("k", pod("k-0", use=1050), left=left[1])),
+        of,
+        seconds=SECONDS,
+        now=NOW,
+    )
+    assert (of["j"].budget.lost, of["j"].budget.lent) == pytest.approx(want)
+
+
 def test_a_job_is_charged_on_each_of_its_nodes() -> None:
     of = watched("j")
     spread = job("j", pod("j-0", use=100, node="a"), pod("j-1", use=300, node="b"))
-    charge(signals(spread), of, seconds=SECONDS)
+    charge(signals(spread), of, seconds=SECONDS, now=NOW)
     assert of["j"].budget.used == pytest.approx(4.0)
+
+
+COUNTED: dict[str, tuple[dict[str, Any], float]] = {
+    "from where another controller left off": ({"counted_at": 9_000.0}, 1000),
+    "not for as long as its pod did not run": ({"counted_at": 9_000.0, "created": 9_600.0}, 400),
+    "not before two windows are new": ({"counted_at": 9_000.0, "began": 450.0}, 0),
+    "for the last seconds if all is counted": ({}, SECONDS),
+    "not for a time to come, of a clock that was ahead": ({"counted_at": 11_000.0}, 0),
+}
+
+
+@pytest.mark.parametrize(("how", "seconds"), COUNTED.values(), ids=COUNTED)
+def test_a_job_is_charged(how: dict[str, Any], seconds: float) -> None:
+    state = JobState(cpu=CpuState(used=7.0, counted_at=how.get("counted_at", 0.0)))
+    of = {"j": watch(TrackedJob({}, BUILT, None, state), how.get("began", 0.0)), **watched("k")}
+    restricted = job("j", pod("j-0", use=350, limit=350, created=how.get("created", 0.0)))
+    here = signals(restricted, job("k", pod("k-0", use=1050)))
+    charge(here, of, seconds=SECONDS, now=NOW)
+    assert of["j"].budget.used == pytest.approx(7 + 0.35 * seconds)
+    assert of["j"].budget.lost == pytest.approx(0.35 * seconds)
+    assert of["k"].budget.used == pytest.approx(1.05 * SECONDS)
+
+
+def test_what_another_controller_left_is_charged_once() -> None:
+    state = JobState(cpu=CpuState(counted_at=9_000.0))
+    of = {"j": watch(TrackedJob({}, BUILT, None, state), 0.0)}
+    for _ in range(2):
+        charge(signals(job("j", pod("j-0", use=100))), of, seconds=SECONDS, now=NOW)
+    assert of["j"].budget.used == pytest.approx(101)
 
 
 # --- trials ---------------------------------------------------------------------------------------

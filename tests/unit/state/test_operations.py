@@ -76,7 +76,7 @@ def test_a_step_that_was_never_written_ends_its_operation() -> None:
     bed = TwoWorkers()
     bed.begin()
     assert bed.advance() is None
-    assert bed.watched.operation is None
+    assert (bed.watched.operation, bed.watched.undo) == (None, None)
 
 
 # --- pods that go ---------------------------------------------------------------------------------
@@ -94,6 +94,24 @@ def test_nothing_grows_if_the_pod_that_was_to_grow_has_gone() -> None:
     bed.lose(1)
     assert bed.advance() is None
     assert bed.watched.operation is None
+    assert bed.watched.undo is not None
+    assert (bed.watched.undo[0], bed.watched.undo[1].reason) == ("resize", "BrokenOff")
+
+
+def test_what_was_written_before_an_error_of_ours_is_to_be_restored() -> None:
+    bed = shrunk()
+    assert limits(bed.advance()) == [GROW.limit]
+    assert bed.advance() is None
+    assert bed.watched.undo is not None
+    assert bed.watched.undo[1].reason == "BrokenOff"
+
+
+def test_what_was_to_be_undone_still_is_if_a_pod_of_it_has_gone() -> None:
+    bed, undo = TwoWorkers(), ("resize", Verdict("NotSet", ""))
+    bed.watched.undo = undo
+    bed.lose(0)
+    assert bed.begin(proposal("uid-1", stages=((SHRINK,),), rank=Rank.SAFETY)) is None
+    assert bed.watched.undo == undo
 
 
 def test_a_pod_that_went_after_it_was_written_is_not_waited_for() -> None:
@@ -171,6 +189,14 @@ def test_sizes_are_due_to(rank: Rank, want: set[str], *, resized: bool) -> None:
     step = bed.operations.begin(bed.watched, of, resized=resized)
     assert step is not None
     assert step.state.cpu.by == want
+
+
+def test_sizes_are_not_due_to_a_policy_that_only_gives_back() -> None:
+    bed = TwoWorkers()
+    bed.watched.tracked.state = JobState(cpu=CpuState(by=frozenset({"shift"})))
+    step = bed.operations.begin(bed.watched, TWO_STAGES, resized=True, resizes=False)
+    assert step is not None
+    assert step.state.cpu.by == {"shift"}
 
 
 def test_the_rest_of_the_state_of_a_job_stays() -> None:

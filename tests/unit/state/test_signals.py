@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 
 from kfext.core.companion.signals import NodeSignal, PodSignal
+from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.claims import shifted_key
 from kfext.core.progress.course import Progress
 from kfext.core.progress.reported import GrowthState, Reported
 from kfext.model.cpu_state import AskedCpu, CpuState
@@ -39,6 +41,21 @@ def test_pods_of_the_jobs_themselves_do_not_count_among_the_others() -> None:
     bed = TwoWorkers()
     bed.measure(0.0)
     assert bed.signals()[1].nodes[NODE].others == 0
+
+
+def test_what_pods_keep_for_each_other_does_not_count_among_the_others() -> None:
+    bed = TwoWorkers()
+    bed.measure(0.0)
+    key = shifted_key("uid-1", NODE)
+    bed.cluster.ledger.claim(key, Claim(NODE, {"cpu": 350}, job="uid-1"))
+    assert bed.signals()[1].nodes[NODE].others == 0
+
+
+def test_a_job_is_whole_while_all_of_its_pods_run() -> None:
+    bed = TwoWorkers()
+    assert bed.signals()[0].whole
+    bed.change(0, phase="Pending")
+    assert not bed.signals()[0].whole
 
 
 def test_a_job_with_a_pod_on_an_unknown_node_is_left_out() -> None:

@@ -7,11 +7,14 @@ import pytest
 from kfext.core.companion.operation import Operation
 from kfext.core.companion.proposal import Measure
 from kfext.core.companion.trial import Trial
+from kfext.core.lifecycle.steps import Resize
 from kfext.core.progress.course import Progress
 from kfext.model.cpu_state import CpuState
 from kfext.model.cpu_use import CpuUse
 from kfext.model.job_state import JobState
+from kfext.model.moment import Moment
 from kfext.model.pod import Pod
+from kfext.model.verdict import Verdict
 from kfext.state.tracked_job import TrackedJob
 from kfext.state.uses import Uses
 from kfext.state.watched_job import WatchedJob, all_measured, is_whole, live_pods, watch
@@ -30,6 +33,16 @@ def watched(state: JobState | None = None, *, now: float = 0.0) -> WatchedJob:
 def test_what_it_lost_under_another_controller_counts_on() -> None:
     one = watched(JobState(cpu=CpuState(used=100.0, lost=5.0)))
     assert (one.budget.used, one.budget.lost) == (100.0, 5.0)
+
+
+def test_a_step_notes_up_to_when_the_budget_is_counted() -> None:
+    now = Moment(wall=9_000.0, monotonic=5.0)
+    step = Resize((), JobState(cpu=CpuState(used=1.0)), Verdict("CpuMoved", "why"))
+    assert watched().dated(step, now).state.cpu == CpuState(used=1.0, counted_at=9_000.0)
+    owing = watched(JobState(cpu=CpuState(counted_at=8_000.0)))
+    assert owing.dated(step, now).state.cpu.counted_at == 8_000.0
+    forgets = replace(step, state=JobState())
+    assert watched().dated(forgets, now) == forgets
 
 
 # --- after a failure ------------------------------------------------------------------------------

@@ -1,6 +1,16 @@
 """Proposals: stages, and what gives back."""
 
-from kfext.core.companion.proposal import Measure, Rank, Size, give_back, in_stages, measured
+import pytest
+
+from kfext.core.companion.proposal import (
+    Measure,
+    Rank,
+    Size,
+    give_back,
+    in_stages,
+    measured,
+    resizes,
+)
 from kfext.model.qos import QoS
 from tests.unit.core.companion.jobs import job, pod, proposal, signals
 
@@ -51,6 +61,20 @@ def test_a_policy_comes_to_rest_although_there_is_nothing_to_give_back() -> None
     back = give_back("resize", of, signals(of), reason="why", rests=True)
     assert back is not None
     assert (back.stages, back.rests) == ((), True)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "want"),
+    [
+        pytest.param((Size("a", 300),), True, id="another limit than the user's"),
+        pytest.param((Size("a", 400), Size("b", 1000)), True, id="one such limit of two"),
+        pytest.param((Size("a", 400), Size("b", 1400)), False, id="what the user wrote"),
+        pytest.param((), False, id="no size"),
+    ],
+)
+def test_a_proposal_resizes_a_job_by(sizes: tuple[Size, ...], *, want: bool) -> None:
+    of = job("j", pod("a", limit=50, user_limit=400), pod("b", limit=50))
+    assert resizes(proposal(stages=(sizes,)), of, signals(of)) is want
 
 
 def test_a_job_is_measured_by_its_rate_or_its_use() -> None:

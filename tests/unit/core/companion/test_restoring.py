@@ -9,6 +9,7 @@ from kfext.core.companion.proposal import Rank, Size
 from kfext.core.companion.restoring import Restoring, is_resized, restoring
 from kfext.model.cpu_state import AskedCpu, CpuState
 from kfext.model.policy import Mode, PolicyChoice
+from kfext.model.qos import QoS
 from kfext.model.verdict import Verdict
 from tests.unit.core.companion.jobs import job, pod, signals
 from tests.unit.core.companion.pods import REQUEST, running
@@ -86,6 +87,23 @@ LEFT: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("case", LEFT.values(), ids=LEFT)
 def test_nothing_is_restored_while(case: dict[str, Any]) -> None:
     assert found(**case) is None
+
+
+@pytest.mark.parametrize(
+    ("qos", "whole", "restored"),
+    [
+        pytest.param(QoS.GUARANTEED, False, True, id="Guaranteed, as a new pod may not fit"),
+        pytest.param(QoS.GUARANTEED, True, False, id="not while all of them run"),
+        pytest.param(QoS.BURSTABLE, False, False, id="not Burstable, whose requests never moved"),
+    ],
+)
+def test_while_a_pod_is_missing_what_others_have_of_it_is_restored(
+    qos: QoS, *, whole: bool, restored: bool
+) -> None:
+    one = pod("worker-0", limit=350, user_limit=1000, qos=qos)
+    of = job("j", one, policies={"resize": ACTS}, whole=whole)
+    back = restoring(of, signals(of), pods=[], state=state(), chosen={"resize": ACTS}, undo=None)
+    assert (back is not None) is restored
 
 
 def test_what_a_kubelet_can_never_set_makes_the_policy_rest() -> None:

@@ -19,11 +19,15 @@ INTERVALS = 3
 
 
 def ps(limit: int | None, use: int | None, **fields: Any) -> PodSignal:
-    return pod("ps-0", component="ps", limit=limit, user_limit=500, use=use, **fields)
+    return _pod("ps-0", limit, component="ps", use=use, **fields)
 
 
 def worker(limit: int | None, use: int | None, index: int = 0, **fields: Any) -> PodSignal:
-    return pod(f"worker-{index}", limit=limit, user_limit=500, use=use, **fields)
+    return _pod(f"worker-{index}", limit, use=use, **fields)
+
+
+def _pod(uid: str, limit: int | None, **fields: Any) -> PodSignal:
+    return pod(uid, limit=limit, **{"user_limit": limit, **fields})
 
 
 def of(*pods: PodSignal, **fields: Any) -> JobSignal:
@@ -121,6 +125,74 @@ NOTHING: dict[str, list[PodSignal]] = {
 @pytest.mark.parametrize("pods", NOTHING.values(), ids=NOTHING)
 def test_nothing_moves_in_a_job_that_is_split_well(pods: list[PodSignal]) -> None:
     assert advice(*pods) == Advice()
+
+
+# --- the sum that the user gave -------------------------------------------------------------------
+
+ASKED: dict[str, Any] = {"user_limit": 400}
+SHIFTED = frozenset({"shift"})
+SUMS: dict[str, tuple[list[PodSignal], dict[str, int]]] = {
+    "what the idle one gave goes to a busy one that was made anew": (
+        [ps(50, 20, **ASKED), worker(400, 400, **ASKED)],
+        {"ps-0": 50, "worker-0": 750},
+    ),
+    "an idle one that was made anew gives again": (
+        [ps(400, 20, **ASKED), worker(750, 750, **ASKED)],
+        {"ps-0": 50, "worker-0": 750},
+    ),
+    "so it does where no limit stops the other one": (
+        [ps(400, 20, **ASKED), worker(750, 600, **ASKED)],
+        {"ps-0": 50, "worker-0": 750},
+    ),
+    "of what both need beyond the sum each has a share": (
+        [ps(400, 360, **ASKED), worker(750, 700, **ASKED)],
+        {"ps-0": 272, "worker-0": 528},
+    ),
+    "one that is left alone and needs it gets its own back": (
+        [ps(50, 50, **ASKED)],
+        {"ps-0": 400},
+    ),
+    "one that is left alone keeps no more than its own": (
+        [worker(750, 700, **ASKED)],
+        {"worker-0": 400},
+    ),
+    "nothing is written while no limit stops what is left": (
+        [ps(50, 20, **ASKED), worker(400, 300, **ASKED)],
+        {"ps-0": 50, "worker-0": 400},
+    ),
+}
+
+
+@pytest.mark.parametrize(("pods", "want"), SUMS.values(), ids=SUMS)
+def test_C5_the_sum_is_that_of_the_user(pods: list[PodSignal], want: dict[str, int]) -> None:
+    before = of(*pods, by=SHIFTED)
+    after = carried_out(before, SHIFT.propose(signals(before)))
+    assert {one.uid: one.limit for one in after.pods} == want
+
+
+def test_C5_what_another_policy_left_the_job_is_the_sum() -> None:
+    before = of(ps(200, 20, **ASKED), worker(300, 300, **ASKED), by=SHIFTED | {"resize"})
+    after = carried_out(before, SHIFT.propose(signals(before)))
+    assert [one.limit for one in after.pods] == [50, 450]
+
+
+PUT_RIGHT: dict[str, tuple[list[PodSignal], Measure | None]] = {
+    "one that gets more than its own": (
+        [ps(50, 20, **ASKED), worker(400, 400, **ASKED)],
+        Measure.USE,
+    ),
+    "nobody where one only gives": ([ps(400, 20, **ASKED), worker(750, 750, **ASKED)], None),
+    "nobody where one gets its own back": ([ps(50, 50, **ASKED)], None),
+}
+
+
+@pytest.mark.parametrize(("pods", "measure"), PUT_RIGHT.values(), ids=PUT_RIGHT)
+def test_C5_a_sum_that_is_put_right_has_to_help(
+    pods: list[PodSignal], measure: Measure | None
+) -> None:
+    (found,) = advice(*pods, by=SHIFTED).proposals
+    assert found.measure is measure
+    assert ("use theirs up" in found.reason) is (measure is not None)
 
 
 STAND_DOWN: dict[str, tuple[list[PodSignal], str]] = {

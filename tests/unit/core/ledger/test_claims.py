@@ -1,12 +1,15 @@
 """The claims that jobs and pods have on the ledger."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kfext.core.ledger.claim import Claim
-from kfext.core.ledger.claims import plan_claims, pod_claim
+from kfext.core.ledger.claims import plan_claims, pod_claim, shifted_claims
+from kfext.model.cpu_size import TrainerCpu
+from kfext.model.cpu_state import AskedCpu, CpuState
 from kfext.model.gang_terms import GangTerm
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
@@ -180,3 +183,33 @@ def test_ports_are_free_again_when_the_last_pod_has_ended() -> None:
     ended = running.condition("Succeeded")
     assert ports_held(ended, phase="Running") == 2
     assert ports_held(ended, phase="Succeeded") == 0
+
+
+# --- CPU that moves between the pods of a job -----------------------------------------------------
+
+ASKED = CpuState(asked={"worker": AskedCpu(400, 400)})
+SHIFTED: dict[str, tuple[list[tuple[str, int]], dict[str, Any], dict[str, int]]] = {
+    "what one gave and none has yet": ([("a", 50), ("a", 400)], {}, {"a": 350}),
+    "what a part of is still to come": ([("a", 50), ("a", 600)], {}, {"a": 150}),
+    "nothing once another has it": ([("a", 50), ("a", 750)], {}, {}),
+    "nothing on a node where one has more": ([("a", 50), ("b", 750)], {}, {"a": 350}),
+    "nothing of pods that are not Guaranteed": ([("a", 50)], {"guaranteed": False}, {}),
+    "nothing of a pod that has ended": ([("a", 50)], {"phase": "Succeeded"}, {}),
+    "nothing of a pod without a node": ([("", 50)], {}, {}),
+}
+
+
+@pytest.mark.parametrize(("have", "how", "want"), SHIFTED.values(), ids=SHIFTED)
+def test_pods_keep_for_each_other(
+    have: list[tuple[str, int]], how: dict[str, Any], want: dict[str, int]
+) -> None:
+    members = [
+        replace(
+            pod(THREE.build(), "worker", index, bound=node),
+            **{"trainer": TrainerCpu(cpu, cpu), "guaranteed": True, **how},
+        )
+        for index, (node, cpu) in enumerate(have)
+    ]
+    claims = shifted_claims("uid-1", members, ASKED)
+    assert {one.node: one.requests["cpu"] for one in claims.values()} == want
+    assert shifted_claims("uid-1", members, CpuState()) == {}

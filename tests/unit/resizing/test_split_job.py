@@ -1,0 +1,159 @@
+"""A job whose CPU moves from its server to its worker, whatever dies meanwhile, in virtual time."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+
+from kfext import names
+from kfext.core.lifecycle.steps import Resize
+from kfext.model.cpu_size import CpuSize
+from kfext.model.cpu_state import CpuState
+from kfext.model.moment import Moment
+from kfext.model.quantity import CPU
+from tests.unit.state.split_job import LIMIT, SIZE, UID, SplitJob
+
+SETTLED = 60
+"""Rounds after which what was interrupted has been taken up again and judged."""
+SHIFTED = {"worker": 2 * LIMIT - 50, "ps": 50}
+
+
+def begun(*, writes: int) -> SplitJob:
+    """A job of which so many stages are written: the server shrinks, then the worker grows."""
+    bed = SplitJob()
+    while len(bed.written) < writes:
+        bed.round()
+    return bed
+
+
+def the_controller_dies(bed: SplitJob) -> None:
+    bed.restart()
+
+
+def it_dies_before_the_next_write(bed: SplitJob) -> None:
+    bed.dies = True
+
+
+def the_worker_is_made_anew(bed: SplitJob) -> None:
+    bed.replace_pod("worker")
+
+
+def the_server_is_made_anew(bed: SplitJob) -> None:
+    bed.replace_pod("ps")
+
+
+def all_at_once(bed: SplitJob) -> None:
+    bed.replace_pod("worker")
+    bed.replace_pod("ps")
+    bed.restart()
+
+
+ACTS: tuple[Callable[[SplitJob], None], ...] = (
+    the_controller_dies,
+    it_dies_before_the_next_write,
+    the_worker_is_made_anew,
+    the_server_is_made_anew,
+    all_at_once,
+)
+
+
+@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize(
+    ("writes", "rounds"),
+    [
+        pytest.param(0, 0, id="before the first stage"),
+        pytest.param(1, 0, id="between two stages"),
+        pytest.param(2, 0, id="after the last write"),
+        pytest.param(2, 30, id="long after it"),
+    ],
+)
+def test_cpu_moves_again_and_none_is_lost(
+    writes: int, rounds: int, act: Callable[[SplitJob], None]
+) -> None:
+    bed = begun(writes=writes).run(rounds)
+    act(bed)
+    assert bed.run(SETTLED).limits() == SHIFTED
+    assert not bed.cluster.jobs[UID].state.cpu.rests
+
+
+def test_what_was_written_before_the_worker_went_is_restored_at_the_next_look() -> None:
+    bed = begun(writes=1)
+    the_worker_is_made_anew(bed)
+    assert bed.run(2).limits() == {"worker": LIMIT, "ps": LIMIT}
+
+
+# --- Guaranteed pods, whose requests move too -----------------------------------------------------
+
+BEYOND_FREE = SIZE - 2 * LIMIT + 50
+"""Millicores that are free only while the server has given what the worker does not have yet."""
+
+
+def test_no_other_job_takes_what_one_pod_gave_for_another() -> None:
+    bed = SplitJob(guaranteed=True, waits=BEYOND_FREE).run(30)
+    assert bed.limits() == SHIFTED
+    assert not bed.started
+
+
+def test_nor_after_a_restart_between_two_stages() -> None:
+    bed = SplitJob(guaranteed=True, waits=BEYOND_FREE)
+    while not bed.written:
+        bed.round()
+    bed.restart()
+    assert bed.run(SETTLED).limits() == SHIFTED
+    assert not bed.started
+
+
+def test_what_is_given_back_waits_for_no_other_job() -> None:
+    bed = SplitJob(guaranteed=True, waits=BEYOND_FREE).run(30)
+    bed.annotate(names.RESIZE, "off")
+    assert bed.run(10).limits() == {"worker": LIMIT, "ps": LIMIT}
+    assert not bed.started
+
+
+def test_what_has_ended_keeps_nothing() -> None:
+    bed = SplitJob(guaranteed=True, waits=BEYOND_FREE)
+    while not bed.written:
+        bed.round()
+    bed.round()
+    for one in bed.cluster.pods(UID):
+        bed.cluster.observe_pod(one, None)
+    bed.cluster.forget_job(UID)
+    now = Moment(bed.at + 1, bed.at + 1)
+    assert [one.job.name for one, _ in bed.planner.tick(now).steps] == ["waits"]
+
+
+def test_a_pod_that_is_made_anew_finds_what_it_requests() -> None:
+    bed = SplitJob(guaranteed=True).run(30)
+    server = next(one for one in bed.cluster.pods(UID) if one.requests[CPU] == 50)
+    bed.cluster.observe_pod(server, replace(server, deleting=True, resource_version="99"))
+    now = Moment(bed.at + 10, bed.at + 10)
+    bed.planner.tick(now)
+    ((_, step),) = bed.planner.companion.steps(now)
+    assert isinstance(step, Resize)
+    assert [size for _, size in step.sizes] == [CpuSize(LIMIT, LIMIT)]
+
+
+# --- whatever happens -----------------------------------------------------------------------------
+
+
+@pytest.mark.histories
+@settings(max_examples=30, deadline=None)
+@given(
+    acts=st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 12)), max_size=6),
+    guaranteed=st.booleans(),
+)
+def test_after_any_faults_the_sum_is_the_users_and_off_restores_each(
+    acts: list[tuple[Callable[[SplitJob], None], int]], *, guaranteed: bool
+) -> None:
+    bed = SplitJob(guaranteed=guaranteed, waits=BEYOND_FREE)
+    for act, rounds in acts:
+        note(f"{bed.at:g} s: {act.__name__}, {bed.limits()}")
+        act(bed)
+        bed.run(rounds)
+    assert sum(limit or 0 for limit in bed.run(SETTLED).limits().values()) == 2 * LIMIT
+    assert not (guaranteed and bed.started)
+    bed.annotate(names.RESIZE, "off")
+    assert bed.run(10).limits() == {"worker": LIMIT, "ps": LIMIT}
+    assert bed.cluster.jobs[UID].state.cpu == CpuState()
