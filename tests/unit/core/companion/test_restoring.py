@@ -102,7 +102,8 @@ def test_while_a_pod_is_missing_what_others_have_of_it_is_restored(
 ) -> None:
     one = pod("worker-0", limit=350, user_limit=1000, qos=qos)
     of = job("j", one, policies={"resize": ACTS}, whole=whole)
-    back = restoring(of, signals(of), pods=[], state=state(), chosen={"resize": ACTS}, undo=None)
+    acts = {"resize": ACTS}
+    back = restoring(of, signals(of), pods=[], state=state(), seen={}, chosen=acts, undo=None)
     assert (back is not None) is restored
 
 
