@@ -11,6 +11,7 @@ from e2e.harness.wait import until
 from e2e.testbed.api import ApiError
 from e2e.testbed.realnodes import Node
 from kfext import names
+from kfext.hook.gate import OUTSTANDING
 
 STEPS = 200
 Object = dict[str, Any]
@@ -43,6 +44,7 @@ def test_low_priority_gives_way_on_a_card_that_is_accounted_for_and_given_back(
     assert status["healthy"]
     assert {one["priority"] for one in status["sharers"]} == {"high", "low"}
     assert late(gpu_node, status["card"], "low") <= 0.01
+    assert 1 <= counted(gpu_node, status["card"])["low"]["outstanding"] <= OUTSTANDING
     unreserved(team.bed)
 
 
