@@ -55,7 +55,8 @@ class Client:
     """A process on the card.
 
     `kernels`, `beside`: how many it has begun, and how many of them while another one had work;
-    `late`: when another one had had work for more than LATE_SECONDS.
+    `late`: when another one had had work for more than LATE_SECONDS. `outstanding`: how many
+    micro-steps the card had of it, at most; one is all the kernels between two of its markers.
     """
 
     name: str
@@ -64,7 +65,9 @@ class Client:
     beside: int = 0
     late: int = 0
     seconds: float = 0.0
+    outstanding: int = 0
     given: deque[_Given] = field(default_factory=deque)
+    micro_steps: int = 0
     works_since: float | None = None
 
 
@@ -121,6 +124,8 @@ class CpuCard:
             self._turns.append(client)
         elif message[:1] == b"k":
             _, seconds, at = KERNEL.unpack(message)
+            client.micro_steps += not client.given or client.given[-1].marker is not None
+            client.outstanding = max(client.outstanding, client.micro_steps)
             client.given.append(_Given(at, seconds))
             if client.works_since is None:
                 client.works_since = at
@@ -164,6 +169,7 @@ class CpuCard:
         assert client is not None
         client.seconds += at - self._began
         client.given.popleft()
+        client.micro_steps -= not client.given or client.given[0].marker is not None
         self._reach(client, at)
         if not client.given:
             client.works_since = None
@@ -189,7 +195,7 @@ class CpuCard:
             client.seconds += self._ends - self._began
 
     def _report(self) -> dict[str, object]:
-        counted = ("name", "kernels", "beside", "late", "seconds")
+        counted = ("name", "kernels", "beside", "late", "seconds", "outstanding")
         clients = [*self._gone, *self._clients.values()]
         shown = [{name: getattr(one, name) for name in counted} for one in clients]
         return {"seconds": monotonic() - self._opened, "clients": shown}

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -104,6 +105,7 @@ def kernels(node: Node, card: str, name: str) -> int:
 
 
 def kill(node: Node, pod: Object) -> None:
-    """Kill the training of a pod, which has no time to say anything."""
+    """Kill the training of a pod and its workers, which have no time to say anything."""
     for pid in node.pod_processes(pod["metadata"]["uid"], running="dial.py"):
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # a worker goes with the training
+            os.kill(pid, signal.SIGKILL)

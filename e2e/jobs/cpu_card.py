@@ -59,6 +59,9 @@ class Card:
         self._lock = threading.Lock()
         self._card: socket.socket | None = None
         self._process: int | None = None
+        # The layers of a compiled model are not seen: its graph must stay whole.
+        compiler = getattr(torch, "compiler", None)
+        self._traced = compiler.is_compiling if compiler else lambda: False
         modules = torch.nn.modules.module
         modules.register_module_forward_hook(self._forward)
         optimizers = torch.optim.Optimizer
@@ -119,7 +122,7 @@ class Card:
             self._card.send(_KERNEL.pack(b"k", self._kernel, time.monotonic()))
 
     def _forward(self, module: Any, _: Any, returned: Any) -> None:
-        if next(module.children(), None) is not None:
+        if self._traced() or next(module.children(), None) is not None:
             return
         self.launch()
         if isinstance(returned, self._torch.Tensor) and returned.requires_grad:

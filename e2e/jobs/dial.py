@@ -1,8 +1,10 @@
-"""A training that needs the card for a part of each step, and loads data for the rest.
+"""A training that needs the card for a part of each step, and prepares data for the rest.
 
     python3 dial.py --layers 20 --load-ms 60 --steps 100
 
-Prints each step with the time at which it ended.
+A worker of its DataLoader loads batches, and `--load-ms` is what the training itself then does with
+one. If the worker took that long, it would do so while the card is used, and the card's part of a
+step would change. Prints each step with the time at which it ended.
 """
 
 import argparse
@@ -15,22 +17,18 @@ from torch.utils.data import DataLoader, Dataset
 _WIDTH = 8
 
 
-class Slow(Dataset):
-    """Batches each of which takes a while to load."""
+class Batches(Dataset):
+    """So many batches."""
 
-    def __init__(self, count: int, seconds: float) -> None:
+    def __init__(self, count: int) -> None:
         self._count = count
-        self._seconds = seconds
 
     def __len__(self) -> int:
         """Return how many there are."""
         return self._count
 
-    def __getitem__(self, index: int) -> torch.Tensor:
-        """Return one, after a while."""
-        if index >= self._count:
-            raise IndexError(index)
-        time.sleep(self._seconds)
+    def __getitem__(self, _: int) -> torch.Tensor:
+        """Return one."""
         return torch.ones(_WIDTH)
 
 
@@ -45,7 +43,8 @@ def main() -> None:
     torch.set_num_threads(1)
     model = nn.Sequential(*(nn.Linear(_WIDTH, _WIDTH) for _ in range(asked.layers)))
     optimizer = torch.optim.SGD(model.parameters(), 0.001)
-    for step, batch in enumerate(DataLoader(Slow(asked.steps, asked.load_ms / 1000))):
+    for step, batch in enumerate(DataLoader(Batches(asked.steps), num_workers=1)):
+        time.sleep(asked.load_ms / 1000)
         loss = model(batch).square().mean()
         for _ in range(1 + asked.queue):  # each gives the card one kernel, and waits for none
             optimizer.zero_grad()

@@ -2,53 +2,63 @@
 
     python3 hooked.py [NAME...]
 
-Prints a line of JSON: by name, a digest of all that was trained, and what else is to be compared.
+Prints a line of JSON for each: its name, a digest of all that was trained and what else is to be
+compared, and how many steps the optimizers have made. Each is a process of its own, so that a hook
+meets it like a new job; as a fork, since PyTorch takes longer to import than to train them all.
 """
 
 from __future__ import annotations  # runs with Python 3.8 too
 
 import copy
-import hashlib
 import importlib
 import io
 import json
+import os
 import sys
 from collections.abc import Callable
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
 
 _STEPS = 12
+_FIRST_SCALE = 2.0**127
+"""With which a loss is infinite."""
 _MODELS = importlib.import_module("hooked_models")  # beside this file
+_SCALER = importlib.import_module("hooked_scaler")
+digest: Callable[[nn.Module], str] = _MODELS.digest
 
 
-def data(count: int = 8 * _STEPS) -> TensorDataset:
-    """Return images and their classes, at random."""
-    chance = torch.Generator().manual_seed(2)
-    images = torch.randn(count, 3, 8, 8, generator=chance)
-    return TensorDataset(images, torch.randint(0, 10, (count,), generator=chance))
+class Made:
+    """Counts the steps that optimizers have made, as the training knows it."""
+
+    steps = 0
+
+
+def step(*optimizers: torch.optim.Optimizer) -> None:
+    """Have optimizers make a step each."""
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad()
+    Made.steps += len(optimizers)
 
 
 def train(
-    model: nn.Module, optimizer: torch.optim.Optimizer, *, workers: int = 0, every: int = 1
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    *,
+    workers: int = 0,
+    every: int = 1,
+    count: int = _STEPS,
 ) -> nn.Module:
     """Train for some steps, with an optimizer's step after each `every` batches."""
     criterion = nn.CrossEntropyLoss()
-    for number, (images, classes) in enumerate(DataLoader(data(), 8, num_workers=workers)):
+    loader = DataLoader(_MODELS.data(count), 8, num_workers=workers)
+    for number, (images, classes) in enumerate(loader):
         criterion(model(images), classes).backward()
         if (number + 1) % every == 0:
-            optimizer.step()
-            optimizer.zero_grad()
+            step(optimizer)
     return model
-
-
-def digest(model: nn.Module) -> str:
-    """Return what tells one set of parameters from any other."""
-    found = hashlib.sha256()
-    for name, value in sorted(model.state_dict().items()):
-        found.update(name.encode() + value.numpy().tobytes())
-    return found.hexdigest()
 
 
 def in_place() -> str:
@@ -71,19 +81,26 @@ def scheduled() -> str:
 def accumulated() -> str:
     """Train with one step of the optimizer for each three batches."""
     model = _MODELS.residual()
-    return digest(train(model, torch.optim.SGD(model.parameters(), 0.1), every=3))
-
-
-def skipped() -> str:
-    """Leave some steps out, as mixed precision does where a gradient is infinite."""
-    model = _MODELS.residual()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    for number in range(_STEPS):
-        model(torch.full((1, 3, 8, 8), float(number))).sum().backward()
-        if number % 4:
-            optimizer.step()
+    return digest(train(model, optimizer, every=3, count=3 * _STEPS))
+
+
+def mixed() -> str:
+    """Train with mixed precision: steps with an infinite gradient are skipped by the scaler."""
+    model, scaler = _MODELS.residual(), _SCALER.on_cpu(_FIRST_SCALE)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    scales = []
+    for images, classes in DataLoader(_MODELS.data(2 * _STEPS), 8):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = nn.functional.cross_entropy(model(images), classes, reduction="sum")
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        before = scaler.get_scale()
+        scaler.update()
         optimizer.zero_grad()
-    return digest(model)
+        scales.append(scaler.get_scale())
+        Made.steps += scales[-1] >= before  # it is smaller only after a step that was skipped
+    return f"{digest(model)} {scales}"
 
 
 def evaluated() -> str:
@@ -93,7 +110,7 @@ def evaluated() -> str:
     train(model, optimizer)
     with torch.no_grad():
         model.eval()
-        shown = [float(model(images).sum()) for images, _ in DataLoader(data(), 16)]
+        shown = [float(model(images).sum()) for images, _ in DataLoader(_MODELS.data(_STEPS), 16)]
         model.train()
     try:
         model(torch.zeros(1, 4, 8, 8))
@@ -117,12 +134,10 @@ def checkpointed() -> str:
     """Train with activation checkpointing, and an optimizer for each part of the model."""
     model = _MODELS.Checkpointed()
     optimizers = [torch.optim.SGD(part.parameters(), 0.1) for part in (model.parts, model.parts[1])]
-    for images, classes in DataLoader(data(), 8):
+    for images, classes in DataLoader(_MODELS.data(_STEPS), 8):
         out, scale = model(images)["outcomes"]
         nn.functional.cross_entropy(out * scale, classes).backward()
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad()
+        step(*optimizers)
     return f"{digest(model)} {len(model.scale._backward_hooks or ())}"
 
 
@@ -133,10 +148,10 @@ def scripted() -> str:
 
 
 def loaded(context: str) -> str:
-    """Train on what two workers load, which are started in such a way."""
+    """Train on what a worker loads, which is started in such a way."""
     torch.multiprocessing.set_start_method(context, force=True)
     model = _MODELS.residual()
-    return digest(train(model, torch.optim.SGD(model.parameters(), 0.1), workers=2))
+    return digest(train(model, torch.optim.SGD(model.parameters(), 0.1), workers=1))
 
 
 def kept() -> str:
@@ -154,11 +169,20 @@ def kept() -> str:
     return f"{[digest(one) for one in copies]} {outcomes}"
 
 
+def compiled() -> str:
+    """Train a model that torch.compile traces, whose graph must stay whole."""
+    model = _MODELS.residual()
+    # The default backend would need a C++ compiler; the tracing before it is the same.
+    train(torch.compile(model, backend="aot_eager"), torch.optim.SGD(model.parameters(), 0.1))
+    breaks = importlib.import_module("torch._dynamo.utils").counters["graph_break"]
+    return f"{digest(model)} {dict(breaks)}"
+
+
 TRAININGS: dict[str, Callable[[], str]] = {
     "in place": in_place,
     "scheduled": scheduled,
     "accumulated": accumulated,
-    "skipped": skipped,
+    "mixed": mixed,
     "evaluated": evaluated,
     "several": several,
     "checkpointed": checkpointed,
@@ -167,14 +191,22 @@ TRAININGS: dict[str, Callable[[], str]] = {
     "spawn": lambda: loaded("spawn"),
     "kept": kept,
 }
+if hasattr(torch, "compile"):
+    TRAININGS["compiled"] = compiled
 
 
 def main() -> None:
-    """Run the trainings that are asked for, or all."""
+    """Run the trainings that are asked for, or all, one after the other."""
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    asked = sys.argv[1:] or list(TRAININGS)
-    print(json.dumps({name: TRAININGS[name]() for name in asked}), flush=True)
+    for name in sys.argv[1:] or TRAININGS:
+        child = os.fork()
+        if child == 0:
+            found = TRAININGS[name]()
+            print(json.dumps({"name": name, "found": found, "steps": Made.steps}), flush=True)
+            return
+        if os.waitpid(child, 0)[1]:
+            sys.exit(f"{name} has failed")
 
 
 if __name__ == "__main__":

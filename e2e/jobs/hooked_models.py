@@ -1,10 +1,15 @@
-"""Models whose trainings a hook could change: PyTorch 1.13 or later."""
+"""Models whose trainings a hook could change, and data for them: PyTorch 1.13 or later."""
 
 from __future__ import annotations  # runs with Python 3.8 too
+
+import hashlib
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from torch.utils.data import TensorDataset
+
+BATCH = 8
 
 
 class Block(nn.Module):
@@ -44,3 +49,19 @@ class Checkpointed(nn.Module):
         for part in self.parts:
             out = checkpoint(part, out)
         return {"outcomes": [out, self.scale]}
+
+
+def data(batches: int) -> TensorDataset:
+    """Return images and their classes, at random."""
+    count = BATCH * batches
+    chance = torch.Generator().manual_seed(2)
+    images = torch.randn(count, 3, 8, 8, generator=chance)
+    return TensorDataset(images, torch.randint(0, 10, (count,), generator=chance))
+
+
+def digest(model: nn.Module) -> str:
+    """Return what tells one set of parameters from any other."""
+    found = hashlib.sha256()
+    for name, value in sorted(model.state_dict().items()):
+        found.update(name.encode() + value.numpy().tobytes())
+    return found.hexdigest()

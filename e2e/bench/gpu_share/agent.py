@@ -16,12 +16,14 @@ from kfext.hook import words
 
 _SAMPLE_SECONDS = 0.005
 """Far shorter than a job of high priority here is busy in a step."""
+_WORDS = range(words.UNHOOKED + 1)
 
 
 class Agent:
     """What kubelet would report is what `admit` and `dismiss` do. `hook`: the folder of its files.
 
     `became_busy`: when the beacon of high priority has said so, in seconds of CLOCK_MONOTONIC.
+    `ended`: by job, the pages of its processes as they were when these ended, in that order.
     """
 
     def __init__(self, root: Path, *, longest_micro_step: float = LONGEST_MICRO_STEP) -> None:
@@ -32,6 +34,7 @@ class Agent:
         self._terms: dict[str, Terms] = {}
         self._processes: dict[int, tuple[str, Process]] = {}
         self.became_busy: list[float] = []
+        self.ended: dict[str, list[list[int]]] = {}
 
     def door(self, job: str) -> Path:
         """Return the folder through which the processes of a job come."""
@@ -52,6 +55,10 @@ class Agent:
         """Return whether a job of low priority has chosen the places of its gate."""
         settled = {words.READY, words.COARSE}
         return any(name == job and one[words.HOOKED] in settled for name, one in self._of_all())
+
+    def has(self, job: str) -> bool:
+        """Return whether a process of a job is there."""
+        return any(name == job for name, _ in self._of_all())
 
     def longest_micro_step(self, job: str) -> float:
         """Return how long its longest micro-step takes by itself, in seconds."""
@@ -98,5 +105,6 @@ class Agent:
         self._card.join(job, process)
 
     def _leave(self, job: str, number: int) -> None:
-        self._processes.pop(number, None)
+        _, process = self._processes.pop(number)
+        self.ended.setdefault(job, []).append([process[word] for word in _WORDS])
         self._card.leave(job, number)

@@ -64,14 +64,17 @@ def gate(milliseconds: float) -> str:
 
 def shared(u: float, *, quotas: tuple[float, ...] = _QUOTAS) -> list[Arm]:
     """Return the arms with both jobs."""
-    gated = [
-        Arm(gate(one), u, low=True, sharing=Sharing(NO_BUDGET, 0.0, one / 1000)) for one in quotas
-    ]
     return [
         Arm(NATIVE, u, low=True),
-        *gated,
+        *(gated(u, one) for one in quotas),
         Arm(BUDGET, u, low=True, sharing=DEFAULT),
     ]
+
+
+def gated(u: float, milliseconds: float) -> Arm:
+    """Return the one with both jobs in which micro-steps are that long, and nothing else counts."""
+    sharing = Sharing(NO_BUDGET, 0.0, milliseconds / 1000)
+    return Arm(gate(milliseconds), u, low=True, sharing=sharing)
 
 
 def figures(*, thorough: bool) -> list[Arm]:

@@ -4,7 +4,7 @@ import asyncio
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +58,7 @@ class Job:
 
     def steps(self) -> list[Step]:
         """Return the steps so far."""
-        found = (line.split() for line in self._said().splitlines() if line.startswith("step="))
+        found = (line.split() for line in self.said() if line.startswith("step="))
         pairs = (dict(word.partition("=")[::2] for word in words) for words in found)
         return [Step(float(one["at"]), one["loss"]) for one in pairs if "at" in one]
 
@@ -70,7 +70,7 @@ class Job:
     async def ready(self) -> None:
         """Return when it waits to begin. Raises SpoiledError if it fails."""
         async with asyncio.timeout(_READY_SECONDS):
-            while "ready" not in self._said():
+            while "ready" not in self.said():
                 if self._process.poll() is not None:
                     raise self._spoiled()
                 await asyncio.sleep(_LOOK_SECONDS)
@@ -90,13 +90,17 @@ class Job:
         self._process.kill()
         self._process.wait()
 
-    def _spoiled(self) -> SpoiledError:
-        errors = (self._folder / f"{self.name}.err").read_text().splitlines()
-        return SpoiledError(f"{self.name} ended: {' / '.join(errors[-_LAST_LINES:])}")
-
-    def _said(self) -> str:
+    def said(self) -> list[str]:
+        """Return the whole lines that it has printed."""
         text = (self._folder / f"{self.name}.out").read_text()
-        return text[: text.rfind("\n") + 1]
+        return text[: text.rfind("\n") + 1].splitlines()
+
+    def errors(self) -> list[str]:
+        """Return the lines that it has written to stderr."""
+        return (self._folder / f"{self.name}.err").read_text().splitlines()
+
+    def _spoiled(self) -> SpoiledError:
+        return SpoiledError(f"{self.name} ended: {' / '.join(self.errors()[-_LAST_LINES:])}")
 
 
 class Bench:
@@ -114,20 +118,27 @@ class Bench:
     ) -> Job:
         """Start a job with so many seconds of loading in each step; it waits to begin."""
         inside = self._python.inside
-        scripts = inside(self.folder / "jobs")
-        driver = self._card.driver(hooked=hooking is not None)
         arguments = ["--load-ms", f"{load * 1000:.3f}", "--go", inside(self.folder / f"{name}.go")]
         arguments += [] if steps is None else ["--steps", str(steps)]
+        driver = self._card.driver(hooked=hooking is not None)
+        return self.run(
+            name, [*driver, f"{self.scripts}/share.py", *self._card.model, *arguments], hooking
+        )
+
+    @property
+    def scripts(self) -> str:
+        """The folder of the scripts, as jobs see it."""
+        return self._python.inside(self.folder / "jobs")
+
+    def run(self, name: str, arguments: Sequence[str], hooking: Hooking | None = None) -> Job:
+        """Start a job with these arguments of Python."""
         with (
             (self.folder / f"{name}.out").open("w") as out,
             (self.folder / f"{name}.err").open("w") as err,
         ):
             process = subprocess.Popen(
-                [
-                    *(*self._python.command, *driver),
-                    *(f"{scripts}/share.py", *self._card.model, *arguments),
-                ],
-                env=self._environment(name, scripts, hooking),
+                [*self._python.command, *arguments],
+                env=self._environment(name, self.scripts, hooking),
                 stdout=out,
                 stderr=err,
             )

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from e2e.testbed import paths
+from e2e.testbed.images.layers import Layer
 from e2e.testbed.images.lock import exclusively
-from e2e.testbed.images.recipes import training_image
+from e2e.testbed.images.recipes import later_pytorch, training_image
 from e2e.testbed.preflight import require_root
 
 _ENTER = (
@@ -37,11 +38,20 @@ class Python:
 def of_training_image() -> Python:
     """Return that of the image of PyTorch jobs, unpacked in the cache. Raises Unavailable."""
     require_root()
-    lowest = training_image().layers[0].path
-    root = paths.cache() / "roots" / lowest.stem
+    return _unpacked(training_image().layers[0])
+
+
+def of_later_pytorch() -> Python:
+    """Return one that has PyTorch 2, unpacked in the cache. Raises Unavailable."""
+    require_root()
+    return _unpacked(later_pytorch())
+
+
+def _unpacked(layer: Layer) -> Python:
+    root = paths.cache() / "roots" / layer.path.stem
     with exclusively(root.parent):
         if not root.is_dir():
-            _unpack(lowest, root)
+            _unpack(layer.path, root)
     return Python(("unshare", "--mount", "sh", "-c", _ENTER, str(root)), root)
 
 

@@ -1,8 +1,8 @@
 """One arm once: the jobs warm up, and then a window is measured."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
 from time import monotonic
 from typing import Any, Self
@@ -58,6 +58,31 @@ def run(card: Card, python: Python, arm: Arm, *, load: float, seconds: float) ->
 
 
 async def _run(place: Bench, arm: Arm, *, load: float, seconds: float) -> Outcome:
+    async with training(place, arm, load=load) as (agent, jobs):
+        await asyncio.sleep(WARM_UP_SECONDS)
+        busy, waited, began = place.busy(), _cpu_wait(jobs), monotonic()
+        await asyncio.sleep(seconds)
+        busy, waited, ended = place.busy() - busy, _cpu_wait(jobs) - waited, monotonic()
+        micro_step = _micro_step(agent) if agent is not None and LOW in arm.jobs else None
+        place.kill_all()
+        return Outcome(
+            {job.name: rates([one.at for one in _steps(job)], began, ended) for job in jobs},
+            busy / (ended - began),
+            waited / (ended - began),
+            _preempted(agent, jobs, began, ended),
+            {job.name: digests([one.loss for one in job.steps()]) for job in jobs},
+            micro_step,
+        )
+
+
+@asynccontextmanager
+async def training(
+    place: Bench, arm: Arm, *, load: float
+) -> AsyncIterator[tuple[Agent | None, Sequence[Job]]]:
+    """Have the jobs of an arm train meanwhile, with the agent's part where the arm has the hook.
+
+    `load`: see `run`. Raises SpoiledError.
+    """
     loads = {HIGH: load, LOW: 0.0}
     async with AsyncExitStack() as stack:
         stack.callback(place.kill_all)
@@ -73,20 +98,7 @@ async def _run(place: Bench, arm: Arm, *, load: float, seconds: float) -> Outcom
             await job.ready()
         for job in jobs:
             job.begin()
-        await asyncio.sleep(WARM_UP_SECONDS)
-        busy, waited, began = place.busy(), _cpu_wait(jobs), monotonic()
-        await asyncio.sleep(seconds)
-        busy, waited, ended = place.busy() - busy, _cpu_wait(jobs) - waited, monotonic()
-        micro_step = _micro_step(agent) if agent is not None and LOW in arm.jobs else None
-        place.kill_all()
-        return Outcome(
-            {job.name: rates([one.at for one in _steps(job)], began, ended) for job in jobs},
-            busy / (ended - began),
-            waited / (ended - began),
-            _preempted(agent, jobs, began, ended),
-            {job.name: digests([one.loss for one in job.steps()]) for job in jobs},
-            micro_step,
-        )
+        yield agent, jobs
 
 
 def _hooking(agent: Agent | None, arm: Arm, job: str) -> Hooking | None:

@@ -12,6 +12,7 @@ from e2e.testbed.images.layers import Layer, files_below, layer
 from e2e.testbed.images.rootfs import BALLAST, SUITE, bootstrap, mirror, repair_torchrun
 from e2e.testbed.preflight import Unavailable
 
+_LATER_SUITE = "trixie"
 _TENSORFLOW = "tensorflow-cpu>=2.16,<3"
 # Headers and a compiler library: a quarter of the package, never used at run time.
 _TENSORFLOW_BALLAST = ("tensorflow/include", "clang")
@@ -61,6 +62,18 @@ def training_image() -> Image:
     return Image(
         TRAINING_IMAGE, [layer("pytorch", inputs, fill), _jobs_layer()], environment=_UNBUFFERED
     )
+
+
+def later_pytorch() -> Layer:
+    """Make a root file system with PyTorch 2, which no image has: that of a later Debian."""
+    packages = ["python3-torch"]
+
+    def fill(folder: Path) -> None:
+        with progress.step("making a root file system with PyTorch 2", expect="4 minutes"):
+            bootstrap(folder, packages, suite=_LATER_SUITE)
+
+    inputs = [_LATER_SUITE, mirror(_LATER_SUITE), *packages, *BALLAST]
+    return layer("pytorch-2", inputs, fill)
 
 
 def tensorflow_image() -> Image:

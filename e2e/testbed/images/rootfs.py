@@ -28,25 +28,25 @@ BALLAST = (
 )
 
 
-def mirror() -> str:
+def mirror(suite: str = SUITE) -> str:
     """Return where Debian packages come from: what KFEXT_DEBIAN_MIRROR names, else apt's own.
 
     Raises Unavailable if neither says.
     """
-    found = os.environ.get(_MIRROR) or apt.debian_mirror(SUITE, APT)
+    found = os.environ.get(_MIRROR) or apt.debian_mirror(suite, APT)
     if not found:
         raise Unavailable(
             f"no mirror of Debian is known, since apt on this machine ({APT}) has none: set "
-            f"{_MIRROR}=http://HOST/PATH, under which dists/{SUITE}/Release is found"
+            f"{_MIRROR}=http://HOST/PATH, under which dists/{suite}/Release is found"
         )
     return found
 
 
-def bootstrap(folder: Path, packages: Sequence[str]) -> None:
-    """Fill `folder` with a minimal Debian and `packages`."""
+def bootstrap(folder: Path, packages: Sequence[str], *, suite: str = SUITE) -> None:
+    """Fill `folder` with a minimal Debian of a suite, and `packages`."""
     command = ["debootstrap", "--variant=minbase", f"--include={','.join(packages)}"]
     ended = subprocess.run(
-        [*command, SUITE, str(folder), mirror()],
+        [*command, suite, str(folder), mirror(suite)],
         check=False,
         capture_output=True,
         text=True,
@@ -55,7 +55,7 @@ def bootstrap(folder: Path, packages: Sequence[str]) -> None:
     if ended.returncode != 0:
         said = "\n".join((ended.stderr or ended.stdout).splitlines()[-5:])
         raise Unavailable(
-            f"debootstrap failed: {said}\nIs {mirror()} reachable? {_MIRROR} names another."
+            f"debootstrap failed: {said}\nIs {mirror(suite)} reachable? {_MIRROR} names another."
         )
     trim(folder)
 

@@ -55,6 +55,10 @@ class Played:
         (found,) = (one for one in self._card._clients.values() if one.name == name)
         return [getattr(found, one) for one in what]
 
+    def names(self) -> list[str]:
+        """Return the names of its clients."""
+        return list(self._clients)
+
     def kill(self, name: str) -> None:
         """End a client."""
         self._clients.pop(name).close()
@@ -124,6 +128,23 @@ def test_it_counts_what_is_begun_beside_another_and_what_long_after_that_came(
     # One is begun between the two of the other, and two when the other has gone.
     assert card.counted("low", "kernels", "beside", "late") == [3, 1, 1]
     assert card.counted("high", "kernels", "beside", "late") == [2, 1, 1]
+
+
+def test_it_counts_the_micro_steps_between_markers_that_a_client_has_on_it_at_a_time(
+    card: Played,
+) -> None:
+    for number in range(3):
+        card.give("gated", at=10.0 + 0.4 * number, kernels=4, seconds=0.1)
+        card.until(10.3 + 0.4 * number)  # the last kernel of each still runs when the next comes
+    card.give("native", at=11.0, kernels=60)
+    for _ in range(3):
+        card.give("unbound", at=11.0, kernels=1)
+    card.give("unbound", at=11.0, kernels=0)
+    card.until(60.0)
+    card.give("unbound", at=70.0, kernels=1)
+    card.until(80.0)
+    counted = {name: card.counted(name, "outstanding", "micro_steps") for name in card.names()}
+    assert counted == {"gated": [2, 0], "native": [1, 0], "unbound": [3, 0]}
 
 
 def test_a_client_that_is_killed_within_a_kernel_costs_nobody_else_the_card(card: Played) -> None:

@@ -4,13 +4,17 @@ from typing import Any
 
 import pytest
 
+from e2e.bench.gpu_share.arms import NATIVE, Arm, gated
+from e2e.bench.gpu_share.pythons import of_training_image
 from e2e.gpu.node_cards import uuids
 from e2e.harness.gpu import counted, late, reservations, slots, unreserved
 from e2e.harness.gpu_jobs import Team, dialled
+from e2e.harness.gpu_loss import waited
 from e2e.harness.wait import until
 from e2e.testbed.api import ApiError
 from e2e.testbed.realnodes import Node
 from kfext import names
+from kfext.hook.gate import OUTSTANDING
 
 STEPS = 200
 Object = dict[str, Any]
@@ -43,6 +47,7 @@ def test_low_priority_gives_way_on_a_card_that_is_accounted_for_and_given_back(
     assert status["healthy"]
     assert {one["priority"] for one in status["sharers"]} == {"high", "low"}
     assert late(gpu_node, status["card"], "low") <= 0.01
+    assert 1 <= counted(gpu_node, status["card"])["low"]["outstanding"] <= OUTSTANDING
     unreserved(team.bed)
 
 
@@ -50,6 +55,13 @@ def test_without_the_gate_they_take_turns(team: Team, gpu_node: Node) -> None:
     status = share_one_card(team, gpu_node, isolation="none")["status"]
     assert late(gpu_node, status["card"], "low") >= 0.4
     unreserved(team.bed)
+
+
+def test_high_priority_waits_the_less_the_shorter_the_micro_steps_of_low_are() -> None:
+    arms = [Arm(NATIVE, 0.5, low=True), *(gated(0.5, quota) for quota in (10, 2))]
+    native, ten, two = waited(of_training_image(), arms).values()
+    assert native > 2 * ten
+    assert ten > 2 * two
 
 
 def test_a_whole_card_is_never_a_shared_one(team: Team, gpu_node: Node) -> None:

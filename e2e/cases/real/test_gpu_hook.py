@@ -1,0 +1,82 @@
+"""What the hook of jobs that share GPUs does to trainings, and hears of them, in real PyTorch."""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+
+import pytest
+
+from e2e.bench.gpu_share.pythons import Python, of_later_pytorch, of_training_image
+from e2e.harness.hooked import HIGH, HOOKS, LOW, NONE, Trainings, trained
+from kfext.hook import words
+
+HOOKED = {
+    "a network with ReLU in place": "in place",
+    "a scheduler of learning rates": "scheduled",
+    "gradients that are accumulated": "accumulated",
+    "mixed precision, which skips steps": "mixed",
+    "evaluation, and a forward that fails": "evaluated",
+    "two models, one after the other": "several",
+    "activation checkpointing, two optimizers": "checkpointed",
+    "a DataLoader whose worker is a fork": "fork",
+    "a DataLoader whose worker is spawned": "spawn",
+    "copies of the model": "kept",
+}
+WHOLE = {"a model that TorchScript has compiled": "scripted"}
+"""Models at whose layers no hook can be."""
+TRACED = {"a model that torch.compile traces": "compiled"}
+EARLY, LATER = "torch 1.13", "torch 2.6"
+PYTHONS: Mapping[str, Callable[[], Python]] = {EARLY: of_training_image, LATER: of_later_pytorch}
+VERSIONS = [EARLY, pytest.param(LATER, marks=pytest.mark.long)]
+CASES = [
+    pytest.param(version, name, id=f"{version}: {case}", marks=marks)
+    for version, more, marks in ((EARLY, {}, ()), (LATER, TRACED, pytest.mark.long))
+    for case, name in {**HOOKED, **WHOLE, **more}.items()
+]
+
+
+@cache
+def run(version: str) -> Mapping[str, Trainings]:
+    """Return what comes of all trainings, once without a hook and once with each."""
+    return trained(PYTHONS[version]())
+
+
+@pytest.mark.parametrize(("version", "name"), CASES)
+def test_a_hook_changes_no_bit_of_what_is_trained(version: str, name: str) -> None:
+    outcomes = {hook: run(version)[hook].by_name[name].found for hook in HOOKS}
+    assert outcomes == dict.fromkeys(HOOKS, outcomes[NONE])
+
+
+@pytest.mark.parametrize(("version", "name"), CASES)
+def test_a_hook_counts_each_step_that_an_optimizer_makes(version: str, name: str) -> None:
+    for hook in (HIGH, LOW):
+        training = run(version)[hook].by_name[name]
+        assert training.page[words.STEPS] == training.steps > 0
+
+
+@pytest.mark.parametrize(("version", "name"), CASES)
+def test_low_priority_comes_to_its_gate_in_each_step_and_within_it_where_it_has_layers(
+    version: str, name: str
+) -> None:
+    training = run(version)[LOW].by_name[name]
+    assert training.page[words.HOOKED] in {words.READY, words.COARSE}
+    least = 3 if name in HOOKED.values() else 1
+    assert training.page[words.MICRO_STEPS] >= least * training.steps
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_no_hook_meets_an_error(version: str) -> None:
+    for hook in HOOKS:
+        done = run(version)[hook]
+        assert not [line for line in done.errors if line.startswith("kfext")]
+        assert not any(one.page[words.UNHOOKED] for one in done.by_name.values() if one.page)
+
+
+def test_mixed_precision_does_skip_steps() -> None:
+    batches = 24
+    assert 0 < run(EARLY)[NONE].by_name["mixed"].steps < batches
+
+
+@pytest.mark.long
+def test_the_graph_of_torch_compile_stays_whole() -> None:
+    for hook in HOOKS:
+        assert run(LATER)[hook].by_name["compiled"].found.endswith(" {}")  # breaks, by reason

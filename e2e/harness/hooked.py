@@ -1,0 +1,86 @@
+"""The trainings of `e2e/jobs/hooked.py` with the hook and the agent's part, without Kubernetes."""
+
+import asyncio
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from e2e.bench.gpu_share.agent import Agent
+from e2e.bench.gpu_share.arms import DEFAULT
+from e2e.bench.gpu_share.cards import CpuCard
+from e2e.bench.gpu_share.processes import Bench, Hooking, bench
+from e2e.bench.gpu_share.pythons import Python
+from e2e.harness.wait import until
+from e2e.testbed import paths
+
+NONE, HIGH, LOW = "none", "high", "low"
+HOOKS = (NONE, HIGH, LOW)
+_SECONDS = 1200.0
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What came of one. `steps`: those of its optimizers, as it has counted them itself.
+
+    `page`: what its hook had counted when the process ended, see `kfext.hook.words`.
+    """
+
+    found: str
+    steps: int
+    page: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Trainings:
+    """What came of all, by name, with one hook or none. `errors`: the lines on stderr."""
+
+    by_name: Mapping[str, Training]
+    errors: Sequence[str]
+
+
+class _Card(CpuCard):
+    """One on which a step of these trainings takes a few micro-steps."""
+
+    def environment(self, job: str, folder: str) -> Mapping[str, str]:
+        return {**super().environment(job, folder), "CPU_CARD_KERNEL_MS": "0.5"}
+
+
+def trained(python: Python) -> Mapping[str, Trainings]:
+    """Return what comes of the trainings with each of HOOKS, each alone on a card.
+
+    So the gate of low priority is open. Raises SpoiledError if one of them fails.
+    """
+
+    async def all_of_them() -> Mapping[str, Trainings]:
+        async with asyncio.timeout(_SECONDS):
+            found = await asyncio.gather(*(_trained(python, hook) for hook in HOOKS))
+        return dict(zip(HOOKS, found, strict=True))
+
+    return asyncio.run(all_of_them())
+
+
+async def _trained(python: Python, hook: str) -> Trainings:
+    with bench(_Card(), python) as place:
+        for script in (paths.REPOSITORY / "e2e/jobs").glob("hooked*.py"):
+            shutil.copy(script, place.folder / "jobs")
+        async with Agent(place.folder).running() as agent:
+            return await _run(place, agent, hook)
+
+
+async def _run(place: Bench, agent: Agent, hook: str) -> Trainings:
+    hooking = None
+    if hook != NONE:
+        agent.admit(hook, DEFAULT.terms(high=hook == HIGH))
+        hooking = Hooking(agent.hook, agent.door(hook), hook == HIGH)
+    job = place.run(hook, [f"{place.scripts}/hooked.py"], hooking)
+    await asyncio.to_thread(job.wait)
+    said = [json.loads(line) for line in job.said()]
+    await asyncio.to_thread(until, lambda: not agent.has(hook), what="its last process is gone")
+    # Each is a process of its own, and no worker of a DataLoader is one that uses the card.
+    pages = agent.ended.get(hook, []) if hooking else [[]] * len(said)
+    by_name = {
+        one["name"]: Training(one["found"], one["steps"], page)
+        for one, page in zip(said, pages, strict=True)
+    }
+    return Trainings(by_name, job.errors())

@@ -1,0 +1,65 @@
+"""A GradScaler that scales on the CPU: PyTorch 1.13 or later."""
+
+from __future__ import annotations  # runs with Python 3.8 too
+
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch.cuda.amp import grad_scaler
+
+_TERMS = {"growth_interval": 4}
+"""Steps after which it tries twice the scale."""
+
+
+def on_cpu(scale: float) -> Any:
+    """Return a scaler that begins with such a scale."""
+    if hasattr(torch.amp, "GradScaler"):
+        return torch.amp.GradScaler("cpu", init_scale=scale, **_TERMS)
+    with patch.object(grad_scaler, "amp_definitely_not_available", return_value=False):
+        return _OnCpu(init_scale=scale, **_TERMS)
+
+
+class _OnCpu(grad_scaler.GradScaler):
+    """That of PyTorch before 2.3, whose three operations on tensors are for GPUs alone.
+
+    Which steps it skips, and how, is PyTorch's own.
+    """
+
+    def scale(self, outputs: torch.Tensor) -> torch.Tensor:
+        """Return a scaled loss."""
+        if self._scale is None:
+            self._lazy_init_scale_growth_tracker(outputs.device)
+        return outputs * self._scale
+
+    def _unscale_grads_(
+        self,
+        optimizer: torch.optim.Optimizer,
+        inv_scale: torch.Tensor,
+        found_inf: torch.Tensor,
+        _: bool,
+    ) -> dict[torch.device, torch.Tensor]:
+        for group in optimizer.param_groups:
+            for one in group["params"]:
+                found_inf.logical_or_(~one.grad.isfinite().all())
+                one.grad.mul_(inv_scale)
+        return {found_inf.device: found_inf}
+
+    def update(self, new_scale: float | None = None) -> None:
+        """Choose the next scale."""
+        with patch.object(torch, "_amp_update_scale_", _update_scale):
+            super().update(new_scale)
+
+
+def _update_scale(
+    scale: torch.Tensor,
+    grown: torch.Tensor,
+    found_inf: torch.Tensor,
+    up: float,
+    down: float,
+    interval: int,
+) -> None:
+    grown.copy_(torch.where(found_inf > 0, 0, grown + 1))
+    next_one = scale * torch.where(found_inf > 0, down, torch.where(grown == interval, up, 1.0))
+    scale.copy_(torch.where(next_one.isfinite(), next_one, scale))
+    grown.remainder_(interval)
