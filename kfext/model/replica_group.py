@@ -20,6 +20,8 @@ from kfext.names import RELEASED
 _FAILING = frozenset({"Never", "ExitCode"})
 """The values of restartPolicy with which an exit code may fail the job; ExitCode retries those
 from 128 on, and torchrun ends with 1 when its pod is deleted."""
+_GRACE, _LONGEST_GRACE = 30, 86_400
+"""The default of terminationGracePeriodSeconds, and the most of it that counts: a day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class ReplicaGroup:
         ExitCode.
     `cpu_limit`: the millicores that one pod can use, None if nothing limits it.
     `share`: what each replica is promised of a GPU, None if it shares none.
+    `grace`: the seconds that a pod has to end once it is deleted.
     """
 
     type: str
@@ -59,6 +62,7 @@ class ReplicaGroup:
     fails: bool = False
     cpu_limit: int | None = None
     share: GpuShare | None = None
+    grace: int = _GRACE
 
 
 def parse_groups(
@@ -98,6 +102,7 @@ def parse_groups(
                 restarts=restart != "Never",
                 fails=restart in _FAILING,
                 cpu_limit=cpu_limit(pod_spec),
+                grace=_grace(pod_spec),
             )
         )
     return tuple(sorted(groups, key=lambda group: rank[group.type]))
@@ -106,6 +111,11 @@ def parse_groups(
 def _devices(requests: Resources) -> tuple[str, ...]:
     """Return the extended resources among the requests."""
     return tuple(sorted(name for name in requests if "/" in name and "kubernetes.io/" not in name))
+
+
+def _grace(pod_spec: Mapping[str, Any]) -> int:
+    seconds = pod_spec.get("terminationGracePeriodSeconds")
+    return min(seconds, _LONGEST_GRACE) if type(seconds) is int and seconds >= 0 else _GRACE
 
 
 def _number(requests: Resources, constraints: Constraints) -> int:

@@ -25,7 +25,8 @@ class ScaleState:
     `cause`: why, as one of core.scale.change.Cause; empty once it is over.
     `largest`: the largest size that was seen running.
     `failed`: the smallest size to which growth did not pay, 0 if none is known.
-    `pause`: for how many seconds the last change stopped the training, 0.0 if not known.
+    `pause`: for how many seconds the last change stopped the training, before the first one what is
+        taken for it (see state.scaling.cost); 0.0 if not known.
     `speeds`: steps a second by size.
     `rests`: why the policy leaves the job alone from now on, empty if it does not.
     """

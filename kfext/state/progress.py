@@ -154,6 +154,10 @@ class JobsProgress:
         """Return the longest time between two lines with progress, in seconds; 0.0 if unknown."""
         return self._of(uid).pause
 
+    def resumed(self, uid: str, *, since: float, after: float) -> float | None:
+        """Return when the steps of a job went on after its longest silence; see Course."""
+        return self._of(uid).resumed(since=since, after=after)
+
     def last_read(self, uid: str) -> float | None:
         """Return when the log of a job was last read, in monotonic seconds; None: never."""
         return self._read.get(uid)

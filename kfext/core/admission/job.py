@@ -19,13 +19,14 @@ from kfext.core.admission.share import why_not_shared
 from kfext.core.patches.json_patch import Changes, Unpatchable, operations
 from kfext.core.settings.gpu_values import GPU_RULES
 from kfext.core.settings.of_job import settings_of
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.resolve import NEVER, Settings
 from kfext.model.job import TrainingJob, parse_job, template_of
 from kfext.model.replica_group import ReplicaGroup
 from kfext.model.tolerant import mapping
 from kfext.model.verdict import Verdict
 
 _HELD = "true"
+_INTERRUPTS = frozenset({names.ELASTIC, names.MIGRATE})
 _STARTED = frozenset({names.REASON_HELD, names.REASON_SUSPENDED_BY_USER})
 # Pods go to the host network, or get parts of GPUs, only under a plan, which has them.
 _NO_PLAN = dict.fromkeys(
@@ -151,7 +152,8 @@ def _template(
     changes: Changes = {
         "annotations": {
             # Pods share GPUs by these, and settings are read from the job's own annotations.
-            **dict.fromkeys(template_settings & GPU_RULES.keys()),
+            **dict.fromkeys(template_settings & (GPU_RULES.keys() | _INTERRUPTS)),
+            **_interrupting(settings),
             **settings.stated,
             names.COLOCATION: settings.colocation.value,
             names.NETWORK: settings.network,
@@ -164,6 +166,16 @@ def _template(
         changes["annotations"][names.ISTIO_INJECT] = "false"
         changes["labels"] = {names.ISTIO_INJECT: "false"}
     return changes
+
+
+def _interrupting(settings: Settings) -> Changes:
+    """Return the settings, wherever they are written, by which its pods get a control file."""
+    found: Changes = {}
+    if settings.elastic is not None:
+        found[names.ELASTIC] = f"{settings.elastic.minimum}-{settings.elastic.maximum}"
+    if settings.migrate != NEVER:
+        found[names.MIGRATE] = settings.migrate
+    return found
 
 
 def _metadata(job: TrainingJob, body: Mapping[str, Any], group: ReplicaGroup) -> Mapping[str, Any]:

@@ -3,6 +3,7 @@
 import math
 from collections import deque
 from dataclasses import dataclass
+from itertools import pairwise
 
 from kfext.core.progress.lines import Line
 from kfext.core.progress.metric_names import Better, better, rank
@@ -113,6 +114,15 @@ class Course:
             left=left,
             at=self._at,
         )
+
+    def resumed(self, *, since: float, after: float) -> float | None:
+        """Return when steps went on after the longest silence that ended later than `after`.
+
+        None if none did. Only silences from `since` on count. Times are in epoch seconds.
+        """
+        times = [since, *(at for at, _ in self._pace if at > since)]
+        ends = [(until - began, until) for began, until in pairwise(times) if until > after]
+        return max(ends, key=lambda one: one[0])[1] if ends else None
 
     def _prefers(self, name: str) -> bool:
         """Return whether a measure shows the training better than the one followed so far."""

@@ -104,6 +104,10 @@ class Followed:
         """How often the steps went back, as after a restart from a checkpoint."""
         return self._course.restarts
 
+    def resumed(self, *, since: float, after: float) -> float | None:
+        """Return when steps went on after the longest silence; see Course."""
+        return self._course.resumed(since=since, after=after)
+
     def reported(self) -> Reported:
         """Return what to show."""
         return Reported(

@@ -11,6 +11,7 @@ from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_RESCALING
 from kfext.state.progress import JobsProgress
+from kfext.state.scaling.cost import note_pause
 from kfext.state.scaling.scaled_job import ScaledJob, is_whole, leaving
 
 PAUSE_SECONDS = 300.0
@@ -25,8 +26,6 @@ _SELDOM = 4
 """Times the longest silence of a job after which it counts as hanging."""
 _SILENT_SECONDS = 60.0
 """How long a step is waited for of a job that never printed one."""
-_UNSEEN_SECONDS = 30.0
-"""How long after a change its answer, or what it did, may be seen for its pause to be measured."""
 _TRIAL_SECONDS = 180.0
 _STRIKES = 2
 """Attempts to bind new pods after which they are taken back; the third would give up the job."""
@@ -44,6 +43,7 @@ class FollowUp:
         if is_whole(one.tracked, pods):
             if self._grew(one):
                 one.unplaced = 0
+            one.whole_at = now.monotonic
             if starts_anew(one.tracked.job):
                 one.started_at = now.monotonic
             one.enter(Phase.STEPPING, at=now.monotonic)
@@ -69,10 +69,7 @@ class FollowUp:
             if ago >= _SILENT_SECONDS:
                 one.end(at=now.monotonic)
         elif stepped > now.wall - ago:
-            changed_at = one.tracked.state.scale.changed_at
-            unseen = now.wall - changed_at - (now.monotonic - one.settled_at)
-            if unseen <= _UNSEEN_SECONDS:  # else an earlier controller may have seen the first step
-                one.pause = max(0.0, stepped - changed_at)
+            note_pause(one, self._progress, now)
             trial = one.change is not None and one.change.cause is Cause.GROWTH
             if trial and one.before in one.speeds:
                 one.speeds.pop(one.sizes.now, None)

@@ -6,13 +6,14 @@ from dataclasses import replace
 from kfext import names
 from kfext.core.elastic import workers_of
 from kfext.core.lifecycle.steps import SaveState, Step
-from kfext.core.scale.change import Cause, Change, Phase, starts_anew
+from kfext.core.scale.change import Cause, Change, Phase, interrupts, starts_anew
 from kfext.core.scale.stand_down import why_not_scaled
 from kfext.model.moment import Moment
 from kfext.model.pod import Pod
 from kfext.model.policy import Mode
 from kfext.state.cluster import Cluster
 from kfext.state.progress import JobsProgress
+from kfext.state.scaling.cost import WATCHED_SECONDS, note_pause, note_start
 from kfext.state.scaling.follow_up import FollowUp
 from kfext.state.scaling.rescalings import Rescalings
 from kfext.state.scaling.scaled_job import ScaledJob, is_ours, is_whole
@@ -41,9 +42,7 @@ class Following:
         self._take_size(one, now)
         pods = self._cluster.pods(one.uid)
         if one.change is None or one.phase is Phase.TRIAL:
-            reported = self._progress.reported(one.uid)
-            if reported is not None and is_whole(tracked, pods):
-                one.measure(reported.progress, self._progress.restarts(one.uid))
+            self._measure(one, pods, now)
         if one.phase is Phase.WRITING:
             one.end(at=at)  # its step was never written, after an error of ours
             tracked.finish()
@@ -63,6 +62,17 @@ class Following:
             self._take_back(one, self._follow_up.judge(one, now), at=at)
         if one.change is None:
             yield from self._note_rest(one)
+
+    def _measure(self, one: ScaledJob, pods: tuple[Pod, ...], now: Moment) -> None:
+        """Take in how fast a job is, and for how long its start or its last change stopped it."""
+        reported = self._progress.reported(one.uid)
+        if reported is None or not is_whole(one.tracked, pods):
+            return
+        one.measure(reported.progress, self._progress.restarts(one.uid))
+        note_start(one, self._progress, pods)
+        lately = now.monotonic - one.whole_at <= WATCHED_SECONDS
+        if lately and interrupts(one.tracked.job):
+            note_pause(one, self._progress, now)
 
     def _take_size(self, one: ScaledJob, now: Moment) -> None:
         """Take in how many workers a job has, and whose doing that is."""

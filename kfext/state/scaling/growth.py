@@ -15,9 +15,10 @@ from kfext.core.scale.worth import SEEN_FACTOR, best_size
 from kfext.core.settings.resolve import Settings
 from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
+from kfext.state.scaling.cost import cost
 from kfext.state.scaling.in_turn import InTurn
 from kfext.state.scaling.room import ScaleRoom
-from kfext.state.scaling.scaled_job import USUAL_PAUSE, ScaledJob
+from kfext.state.scaling.scaled_job import ScaledJob
 from kfext.state.tracked_job import TrackedJob
 
 
@@ -105,7 +106,7 @@ class Growth:
             speeds=one.speeds,
             largest=largest,
             room=max(room, one.sizes.now),
-            pause=one.pause or USUAL_PAUSE,
+            pause=cost(one, self._progress, now=now),
             left=reported.progress.left if reported else None,
         )
 

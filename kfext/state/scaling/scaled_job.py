@@ -17,8 +17,6 @@ from kfext.state.tracked_job import TrackedJob
 
 MEASURE_SECONDS = 30.0
 """For how long steps are counted before their speed is believed."""
-USUAL_PAUSE = 30.0
-"""What a change is taken to cost a job of which it was never measured, in seconds."""
 
 
 @dataclass(slots=True)
@@ -32,11 +30,13 @@ class ScaledJob:
     `before`: the size before that change.
     `requested`: the number of the checkpoint that was asked for, 0 if none was.
     `asks_at`: when it may be asked for one again.
-    `settled_at`: when its size last changed. `started_at`: when it was whole again after a change
-        that stopped it. `not_before`: when the next change may begin.
+    `settled_at`: when its size last changed. `whole_at`: when it was whole again after that.
+        `started_at`: the same after a change that stopped it.
+    `not_before`: when the next change may begin.
     `unplaced`: how often in a row its growth found no place; `grows_at`: when it may grow again.
     `marked`: the time and the step from which its speed is measured, None while it changes.
     `largest`: the largest size that was seen running; `speeds`: steps a second by size.
+    `pause`: as in ScaleState; `starts`: whether it was not whole yet when it was met.
     `restarted`: whether its workers were replaced in this change.
     `refused`: the answer of the API server to the last change, None once one succeeded.
     `resting`: why it is to be left alone from now on, empty if it is not any more; None once its
@@ -57,6 +57,7 @@ class ScaledJob:
     requested: int = 0
     asks_at: float = -math.inf
     settled_at: float = -math.inf
+    whole_at: float = -math.inf
     started_at: float = -math.inf
     not_before: float = -math.inf
     unplaced: int = 0
@@ -66,6 +67,7 @@ class ScaledJob:
     largest: int = 0
     speeds: dict[int, float] = field(default_factory=dict)
     pause: float = 0.0
+    starts: bool = False
     failed: int = 0
     restarted: bool = False
     refused: Verdict | None = None

@@ -15,7 +15,7 @@ from kfext.model.moment import Moment
 from kfext.model.policy import Mode, PolicyChoice
 from kfext.state.cluster import Cluster
 from kfext.state.progress import JobsProgress
-from kfext.state.scaling.scaled_job import ScaledJob, asked_of, is_scaled, scaled
+from kfext.state.scaling.scaled_job import ScaledJob, asked_of, is_scaled, is_whole, scaled
 from kfext.state.tracked_job import TrackedJob
 
 ADOPT_SECONDS = 600.0
@@ -100,6 +100,7 @@ class ScaledJobs:
     def _met(self, tracked: TrackedJob, choice: PolicyChoice, now: Moment) -> ScaledJob:
         """Begin to follow a job; a change of an earlier controller is followed to its end."""
         one = scaled(tracked, choice, self.sizes_of(tracked))
+        one.starts = not is_whole(tracked, self._cluster.pods(one.uid))
         known = tracked.state.scale
         if known.cause and 0 <= now.wall - known.changed_at < ADOPT_SECONDS:
             self.adopt(one, now)

@@ -124,6 +124,7 @@ class JobSpec:
             "pytorchReplicaSpecs" if made.raw["kind"] == "PyTorchJob" else "tfReplicaSpecs"
         ]
         specs[type_]["restartPolicy"] = "OnFailure"
+        specs[type_]["template"]["spec"]["terminationGracePeriodSeconds"] = int(self.grace)
         container = specs[type_]["template"]["spec"]["containers"][0]
         container["name"] = "pytorch" if self.kind == "PyTorchJob" else "tensorflow"
         container["command"] = [

@@ -137,6 +137,26 @@ def test_which_pods_fail_their_job(kind: str, policy: object, want: bool) -> Non
     assert found.groups[0].fails is want
 
 
+GRACES: dict[str, tuple[object, int]] = {
+    "Kubernetes' default": (None, 30),
+    "its own": (5, 5),
+    "none": (0, 0),
+    "below none": (-1, 30),
+    "a truth value": (True, 30),
+    "no number": ("5", 30),
+    "no day is longer": (10**400, 86_400),
+}
+
+
+@pytest.mark.parametrize(("written", "want"), GRACES.values(), ids=GRACES)
+def test_how_long_its_pods_have_to_end(written: object, want: int) -> None:
+    worker = replica(1)
+    worker["template"]["spec"]["terminationGracePeriodSeconds"] = written
+    found = parse_job(job(specs={"Worker": worker}))
+    assert found is not None
+    assert found.groups[0].grace == want
+
+
 POLICIES: dict[str, tuple[Any, int, int | None, bool]] = {
     "none": (None, 0, None, False),
     "empty": ({}, 0, None, False),

@@ -8,11 +8,14 @@ from hypothesis import given
 
 from kfext import names
 from kfext.core.admission.control_file import control_file
+from kfext.core.admission.facts import Facts
+from kfext.core.admission.job import mutate_job
 from kfext.core.admission.mutation import Mutation
 from kfext.core.admission.pod import mutate_pod
 from kfext.model.bounds import MOST_VOLUMES
-from kfext.model.kinds import PYTORCH
-from tests.unit.objects import Raw, json_values, pod
+from kfext.model.kinds import KINDS, PYTORCH
+from kfext.model.policy import TrainingPolicy
+from tests.unit.objects import Raw, job, json_values, pod
 
 ELASTIC = {names.ELASTIC: "2-8"}
 MOUNT = {"name": "kfext-control", "mountPath": "/etc/kfext", "readOnly": True}
@@ -20,6 +23,9 @@ FIELD = {"fieldPath": "metadata.annotations['kfext.dev/checkpoint-request']"}
 ITEM = {"path": "control", "fieldRef": FIELD}
 VOLUME = {"name": "kfext-control", "downwardAPI": {"items": [ITEM]}}
 DATA, AT_DATA = {"name": "data"}, {"name": "data", "mountPath": "/data"}
+TRAINING: dict[str, Raw] = {
+    kind: {"containers": [{"name": KINDS[kind].container}]} for kind in KINDS
+}
 RELEASED = {**ELASTIC, names.RELEASED: "NoRoom"}
 
 
@@ -145,3 +151,36 @@ def test_the_pod_webhook_adds_it_whether_or_not_the_pod_is_gated(
 )
 def test_other_pods_are_not_touched(raw: Raw) -> None:
     assert mutate_pod(raw, controller_alive=True).ops == Mutation().ops
+
+
+POLICY = TrainingPolicy("team", settings={names.ELASTIC: "1-4"})
+FROM: dict[str, tuple[Raw, Raw, bool]] = {
+    "of a policy": ({}, {"policies": (POLICY,)}, True),
+    "of the namespace": ({}, {"namespace_annotations": {names.ELASTIC: "1-4"}}, True),
+    "of the namespace, to be moved": (
+        {},
+        {"namespace_annotations": {names.MIGRATE: "checkpointed"}},
+        True,
+    ),
+    "of the job, against the policy": ({names.ELASTIC: "off"}, {"policies": (POLICY,)}, False),
+    "of nobody": ({}, {}, False),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("own", "given", "want"), FROM.values(), ids=FROM)
+@pytest.mark.parametrize("copied", [False, True], ids=["new", "with settings of another job"])
+def test_a_setting_brings_the_file_wherever_it_is_written(
+    kind: str, own: Raw, given: Raw, *, want: bool, copied: bool
+) -> None:
+    raw = job(kind, annotations=own)
+    template = next(iter(raw["spec"][KINDS[kind].replica_specs].values()))["template"]
+    if copied:
+        template["metadata"] = {"annotations": ELASTIC}
+    facts = Facts(namespace_labels={names.MANAGED: "true"}, controller_alive=True, **given)
+    admitted = jsonpatch.apply_patch(raw, list(mutate_job(raw, facts).ops))
+    template = next(iter(admitted["spec"][KINDS[kind].replica_specs].values()))["template"]
+    patched, operations = control_file(KINDS[kind], template["metadata"], TRAINING[kind])
+    assert bool(operations) is want
+    assert (patched != TRAINING[kind]) is want
+    assert mutate_job(admitted, facts).ops == ()

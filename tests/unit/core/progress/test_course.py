@@ -79,3 +79,23 @@ def test_whatever_a_job_prints_its_numbers_are_numbers(lines: list[tuple[float, 
     for number in (found.value, found.rate, found.left, found.at):
         assert number is None or math.isfinite(number)
     assert found.step is None or found.step >= 0
+
+
+RESUMED: dict[str, tuple[list[tuple[float, int]], float | None]] = {
+    "at the first step after it, if there is no longer silence": ([(25, 8), (28, 9)], 25.0),
+    "after the longest silence, though steps were made before it": (
+        [(11, 7), (12, 8), (25, 9), (30, 10)],
+        25.0,
+    ),
+    "where the steps went back": ([(12, 7), (25, 4), (40, 5)], 25.0),
+    "not at a step from before": ([(3, 7), (9, 8)], None),
+    "never, without steps": ([], None),
+}
+
+
+@pytest.mark.parametrize(("steps", "want"), RESUMED.values(), ids=RESUMED)
+def test_it_went_on_after_a_stop(steps: list[tuple[float, int]], want: float | None) -> None:
+    """The job was stopped at 0, and could go on from 10 on."""
+    before = [(-100.0, 1), (-5.0, 5), (0.0, 6)]
+    lines = [(float(at), f"step {step} loss 1") for at, step in (*before, *steps)]
+    assert course(*lines).resumed(since=0.0, after=10.0) == want
