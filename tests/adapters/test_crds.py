@@ -249,7 +249,7 @@ SHARER = {"podUID": "1", "namespace": "team", "pod": "train-0"}
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("busyPermille", 1001),
+        ("sharers", [{**SHARER, "busyPermille": 1001}]),
         ("memoryMiB", -1),
         ("sharers", [SHARER] * 101),
         ("sharers", [{**SHARER, "priority": "medium"}]),

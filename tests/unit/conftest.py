@@ -24,7 +24,7 @@ def pages_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(Page, "__init__", note)
     monkeypatch.setattr(Page, "close", forget)
     yield
-    for descriptor, known in held.items():
+    for descriptor, known in list(held.items()):
         # One that is still used, such as by a thread, must not close that number a second time.
         if (page := known()) is not None:
             close(page)
