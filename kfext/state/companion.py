@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from kfext.core.companion.arbitration import arbitrate
 from kfext.core.companion.cadence import Cadence, neighbourhoods
 from kfext.core.companion.policy import Policy
-from kfext.core.companion.proposal import Proposal, resizes
+from kfext.core.companion.proposal import Proposal, restricts
 from kfext.core.companion.registry import POLICIES
 from kfext.core.companion.restoring import is_resized, restoring
 from kfext.core.companion.shown import Shown
@@ -241,7 +241,7 @@ class Companion:
             one,
             proposal,
             resized=job is not None and is_resized(job, here),
-            resizes=job is not None and resizes(proposal, job, here),
+            restricts=job is not None and restricts(proposal, job, here),
             trial=trial,
             rests={proposal.policy: proposal.reason} if proposal.rests else {},
         )

@@ -53,21 +53,22 @@ class Operations:
         proposal: Proposal,
         *,
         resized: bool,
-        resizes: bool = True,
+        restricts: bool = True,
         trial: Trial | None = None,
         rests: Mapping[str, str] | None = None,
     ) -> Resize | None:
         """Begin to carry out a proposal.
 
-        `resized`: whether pods have other limits than the user's now. `resizes`: whether some get
-        such limits. `trial`: begins once all is written. `rests`: the policies that rest from then
-        on, and why.
+        `resized`: whether pods have other limits than the user's now. `restricts`: whether some get
+        lower ones: it is the policy that has restricted them from then on. `trial`: begins once all
+        is written. `rests`: the policies that rest from then on, and why.
         """
         undo, watched.trial, watched.undo = watched.undo, None, None
         operation = Operation(proposal, trial=trial, rests=dict(rests or {}))
         operation.undo = undo
         before = watched.tracked.state.cpu.by if resized else frozenset()
-        operation.by = before | {proposal.policy} if resizes and not operation.restores else before
+        takes = restricts and not operation.restores
+        operation.by = before | {proposal.policy} if takes else before
         watched.operation = operation
         return self._stage(watched, watched.operation)
 

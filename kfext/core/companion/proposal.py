@@ -102,10 +102,10 @@ def give_back(
     )
 
 
-def resizes(proposal: Proposal, job: JobSignal, signals: Signals) -> bool:
-    """Return whether a pod of a job gets another limit than the user's by a proposal for it."""
-    asked = {pod.uid: signals.open_limit(pod) for pod in job.pods}
-    return any(size.limit != asked.get(size.pod) for stage in proposal.stages for size in stage)
+def restricts(proposal: Proposal, job: JobSignal, signals: Signals) -> bool:
+    """Return whether a pod of a job gets a lower limit by a proposal for it than it has."""
+    now = {pod.uid: signals.open_limit(pod) if pod.limit is None else pod.limit for pod in job.pods}
+    return any(size.limit < now.get(size.pod, 0) for stage in proposal.stages for size in stage)
 
 
 def measured(job: JobSignal, measure: Measure) -> float | None:

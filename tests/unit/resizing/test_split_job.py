@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, note, settings
+from hypothesis import example, given, note, settings
 from hypothesis import strategies as st
 
 from kfext import names
@@ -140,6 +140,14 @@ def test_a_pod_that_is_made_anew_finds_what_it_requests() -> None:
 
 @pytest.mark.histories
 @settings(max_examples=30, deadline=None)
+@example(
+    acts=[
+        (the_controller_dies, 10),
+        (it_dies_before_the_next_write, 0),
+        (the_worker_is_made_anew, 0),
+    ],
+    guaranteed=False,
+)
 @given(
     acts=st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 12)), max_size=6),
     guaranteed=st.booleans(),

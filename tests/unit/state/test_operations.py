@@ -194,7 +194,7 @@ def test_sizes_are_due_to(rank: Rank, want: set[str], *, resized: bool) -> None:
 def test_sizes_are_not_due_to_a_policy_that_only_gives_back() -> None:
     bed = TwoWorkers()
     bed.watched.tracked.state = JobState(cpu=CpuState(by=frozenset({"shift"})))
-    step = bed.operations.begin(bed.watched, TWO_STAGES, resized=True, resizes=False)
+    step = bed.operations.begin(bed.watched, TWO_STAGES, resized=True, restricts=False)
     assert step is not None
     assert step.state.cpu.by == {"shift"}
 

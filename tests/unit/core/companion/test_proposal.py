@@ -9,7 +9,7 @@ from kfext.core.companion.proposal import (
     give_back,
     in_stages,
     measured,
-    resizes,
+    restricts,
 )
 from kfext.model.qos import QoS
 from tests.unit.core.companion.jobs import job, pod, proposal, signals
@@ -66,15 +66,16 @@ def test_a_policy_comes_to_rest_although_there_is_nothing_to_give_back() -> None
 @pytest.mark.parametrize(
     ("sizes", "want"),
     [
-        pytest.param((Size("a", 300),), True, id="another limit than the user's"),
+        pytest.param((Size("a", 40),), True, id="a limit below the present one"),
         pytest.param((Size("a", 400), Size("b", 1000)), True, id="one such limit of two"),
+        pytest.param((Size("a", 300),), False, id="a part of what was taken from it"),
         pytest.param((Size("a", 400), Size("b", 1400)), False, id="what the user wrote"),
         pytest.param((), False, id="no size"),
     ],
 )
-def test_a_proposal_resizes_a_job_by(sizes: tuple[Size, ...], *, want: bool) -> None:
-    of = job("j", pod("a", limit=50, user_limit=400), pod("b", limit=50))
-    assert resizes(proposal(stages=(sizes,)), of, signals(of)) is want
+def test_a_proposal_restricts_a_job_by(sizes: tuple[Size, ...], *, want: bool) -> None:
+    of = job("j", pod("a", limit=50, user_limit=400), pod("b"))
+    assert restricts(proposal(stages=(sizes,)), of, signals(of)) is want
 
 
 def test_a_job_is_measured_by_its_rate_or_its_use() -> None:
