@@ -67,9 +67,9 @@ class Page:
 
     def close(self) -> None:
         """Close the descriptor. The words stay mapped for as long as they are in use."""
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 def words_of(descriptor: int) -> memoryview:

@@ -1,4 +1,5 @@
 import os
+import threading
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -10,12 +11,16 @@ from kfext.hook.page import Page
 
 @pytest.fixture(autouse=True)
 def pages_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Close the pages that a test has made, or thousands of tests run out of descriptors."""
+    """Close the pages that a test has made, or thousands of tests run out of descriptors.
+
+    Threads close what they make. A page that is still used must not close its number a second time.
+    """
     held, init, close = dict[int, weakref.ref[Page]](), Page.__init__, Page.close
 
     def note(page: Page, *given: Any) -> None:
         init(page, *given)
-        held[page.descriptor] = weakref.ref(page)
+        if threading.current_thread() is threading.main_thread():
+            held[page.descriptor] = weakref.ref(page)
 
     def forget(page: Page) -> None:
         held.pop(page.descriptor, None)
@@ -25,7 +30,6 @@ def pages_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(Page, "close", forget)
     yield
     for descriptor, known in list(held.items()):
-        # One that is still used, such as by a thread, must not close that number a second time.
         if (page := known()) is not None:
             close(page)
         else:

@@ -30,6 +30,11 @@ class Hooked:
         page = socket.dup(self.own.descriptor)
         self.process = Process(next(_NUMBERS), self._agent, page)
 
+    def descriptors(self) -> list[int]:
+        """Return those of its pages, and of both ends of its connection."""
+        pages = [self.own.descriptor, self.process._orders.descriptor]
+        return [*pages, self.peer.fileno(), self._agent.fileno()]
+
     def read(self) -> "Hooked":
         """Take in all that the agent has sent."""
         self.peer.setblocking(False)

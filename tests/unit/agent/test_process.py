@@ -1,6 +1,7 @@
 import gc
 import os
 import socket
+from contextlib import suppress
 
 import pytest
 
@@ -37,16 +38,30 @@ def test_a_process_that_an_earlier_agent_has_led_has_no_ticket_before_it_gets_on
     assert low.word(1.3, tickets=seen) == TICKET
 
 
+def inode(descriptor: int) -> tuple[int, int]:
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino
+
+
+def opened() -> set[tuple[int, int]]:
+    """Return the inodes of all that this process has open; threads of other tests go on."""
+    found = set()
+    for one in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            found.add(inode(int(one)))
+    return found
+
+
 def test_a_process_that_is_closed_leaves_nothing_open() -> None:
-    gc.collect()
-    before = len(os.listdir("/proc/self/fd"))
     hooked = Hooked()
+    theirs = {inode(one) for one in hooked.descriptors()}
+    assert theirs < opened()
     hooked.process.close()
     hooked.peer.close()
     hooked.own.close()
     del hooked  # and with it what its mappings hold
     gc.collect()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert not theirs & opened()
 
 
 def test_a_descriptor_that_is_no_page_is_refused() -> None:
