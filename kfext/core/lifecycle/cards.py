@@ -40,8 +40,9 @@ def without_share(situation: Situation) -> Step | None:
     other parts were asked for while it was stopped, it is placed anew.
     """
     job, plan = situation.job, situation.plan
-    edited = edited_shares(job, plan)
-    if edited and not (job.kueue_managed or any(pod.home for pod in situation.pods)):
+    # Of a job whose pods have nodes, which is most of them, the settings need not be read again.
+    anew = not (job.kueue_managed or any(pod.home for pod in situation.pods))
+    if anew and (edited := edited_shares(job, plan)):
         return _back_to_queue(situation, Verdict(REASON_SHARE_EDITED, edited))
     sharing = any(group.share and group.replicas for group in job.groups)
     if not sharing or (plan is not None and plan.slots):
