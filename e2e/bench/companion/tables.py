@@ -10,6 +10,8 @@ from e2e.bench.report import spread, table
 
 Runs = Mapping[str, Sequence[Outcome]]
 """The outcomes of each arm, by repeat."""
+ByJob = Mapping[str, Sequence[float]]
+"""The changes of the time of each job, in percent and by repeat."""
 
 
 def bound(count: int) -> float:
@@ -35,20 +37,26 @@ def by_job(runs: Runs, arm: str) -> dict[str, list[float]]:
     return {job: changes(seconds(PLAIN, job), seconds(arm, job)) for job in runs[PLAIN][0].jobs}
 
 
-def noise(runs: Runs) -> float:
-    """Return the largest change, in percent, that a job has shown although nothing was changed."""
-    return max(abs(change) for found in by_job(runs, AGAIN).values() for change in found)
+def noise(again: ByJob) -> float:
+    """Return the largest change that a job has shown although nothing was changed."""
+    return max(abs(change) for found in again.values() for change in found)
+
+
+def beyond(found: ByJob, most: float) -> tuple[str, str]:
+    """Return how many jobs improved, and how many are worse, in the median by over `most`."""
+    medians = [median(some) for some in found.values()]
+    return str(sum(one < -most for one in medians)), str(sum(one > most for one in medians))
 
 
 def arms_table(schedule: Schedule, runs: Runs) -> str:
     """Return a row for each arm, and what arithmetic allows."""
-    beyond = noise(runs)
+    most = noise(by_job(runs, AGAIN))
     head = (
         "arm", "mean job", "best job", "worst job", "makespan",
-        f"jobs improved by over {beyond:.1f} %", "jobs worse by over that",
+        f"jobs improved by over {most:.1f} %", "jobs worse by over that",
         "resizes", "refused", "cores in use beside the node",
     )  # fmt: skip
-    rows = [_plain_row(runs), *(_row(runs, arm, beyond) for arm in runs if arm != PLAIN)]
+    rows = [_plain_row(runs), *(_row(runs, arm, most) for arm in runs if arm != PLAIN)]
     count = len(schedule.arrivals)
     best = f"{bound(count):+.0f} %"
     rows.append((f"arithmetic: one growing job among {count}", "", best, *[""] * (len(head) - 3)))
@@ -70,7 +78,7 @@ def _plain_row(runs: Runs) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _row(runs: Runs, arm: str, beyond: float) -> tuple[str, ...]:
+def _row(runs: Runs, arm: str, most: float) -> tuple[str, ...]:
     found, plain, jobs = runs[arm], runs[PLAIN], by_job(runs, arm)
     medians = {job: median(some) for job, some in jobs.items()}
     best, worst = min(medians, key=medians.__getitem__), max(medians, key=medians.__getitem__)
@@ -80,8 +88,7 @@ def _row(runs: Runs, arm: str, beyond: float) -> tuple[str, ...]:
         percent(jobs[best]),
         percent(jobs[worst]),
         percent(changes(*([one.makespan for one in some] for some in (plain, found)))),
-        str(sum(change < -beyond for change in medians.values())),
-        str(sum(change > beyond for change in medians.values())),
+        *beyond(jobs, most),
         spread([one.resizes for one in found], digits=0),
         spread([one.refused for one in found], digits=0),
         spread([one.beside for one in found]),

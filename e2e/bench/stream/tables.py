@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from e2e.bench.companion.arms import AGAIN, PLAIN
-from e2e.bench.companion.tables import changes, percent
+from e2e.bench.companion.tables import beyond, changes, noise, percent
 from e2e.bench.report import spread, table
 from e2e.bench.stream.story import Outcome, Story
 
@@ -67,7 +67,7 @@ def arms_table(runs: Runs, *, title: str) -> str:
 
 def worst_table(runs: Runs) -> str:
     """Return a row for each arm: what it did to the best, the mean and the worst job."""
-    noise, rows = _noise(runs), []
+    most, rows = noise(elapsed(runs, AGAIN)), []
     for name in runs:
         if name != PLAIN:
             jobs = elapsed(runs, name)
@@ -75,21 +75,12 @@ def worst_table(runs: Runs) -> str:
             best, worst = (choose(medians, key=medians.__getitem__) for choose in (min, max))
             mean = [fmean(some) for some in zip(*jobs.values(), strict=True)]
             cells = (f"{one}: {percent(jobs[one])}" for one in (best, worst))
-            counts = (
-                sum(change < -noise for change in medians.values()),
-                sum(change > noise for change in medians.values()),
-            )
-            rows.append((titled(name), percent(mean), *cells, *map(str, counts)))
+            rows.append((titled(name), percent(mean), *cells, *beyond(jobs, most)))
     head = (
         "elapsed against plain", "mean of the jobs", "best job", "worst job",
-        f"jobs improved by over {noise:.1f} %", "jobs worse by over that",
+        f"jobs improved by over {most:.1f} %", "jobs worse by over that",
     )  # fmt: skip
     return table("What each arm does to a job", head, rows)
-
-
-def _noise(runs: Runs) -> float:
-    """Return the largest change, in percent, that a job has shown although nothing was changed."""
-    return max(abs(change) for found in elapsed(runs, AGAIN).values() for change in found)
 
 
 def elapsed(runs: Runs, arm: str) -> dict[str, list[float]]:
