@@ -23,7 +23,8 @@ def configure(level: str = "info") -> None:
     ]
     person = sys.stderr.isatty()
     renderer: list[Processor] = (
-        [structlog.dev.ConsoleRenderer()]
+        # The default draws the values of all locals: users' data, and seconds of work.
+        [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
         if person
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     )

@@ -1,6 +1,16 @@
 """Tests assert what is right, not how fast: a busy machine must not make one fail."""
 
+import structlog
 from hypothesis import settings
 
 settings.register_profile("kfext", deadline=None)
 settings.load_profile("kfext")
+
+# The default draws the values of all locals, which takes seconds where a test nests them deeply.
+structlog.configure(
+    processors=[
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+    ]
+)

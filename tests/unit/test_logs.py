@@ -8,23 +8,29 @@ from typing import Any
 import pytest
 
 PROGRAM = """
-import logging, structlog
+import logging, structlog, sys
 from kfext import logs
+sys.stderr.isatty = lambda: {terminal}
 logs.configure({level!r})
 {code}
 """
 
 
-def lines(code: str, *, level: str = "info") -> list[dict[str, Any]]:
-    """What a program logs when nobody sits at its terminal."""
+def logged(code: str, *, level: str = "info", terminal: bool = False) -> str:
+    """What a program writes to stderr, which is a terminal or is not."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(code=code, level=level)],
+        [sys.executable, "-c", PROGRAM.format(code=code, level=level, terminal=terminal)],
         capture_output=True,
         text=True,
         check=True,
     )
     assert done.stdout == ""
-    return [json.loads(line) for line in done.stderr.splitlines()]
+    return done.stderr
+
+
+def lines(code: str, *, level: str = "info") -> list[dict[str, Any]]:
+    """What a program logs where stderr is no terminal."""
+    return [json.loads(line) for line in logged(code, level=level).splitlines()]
 
 
 WRITERS = {
@@ -57,6 +63,15 @@ FAILURES = {
 def test_a_traceback_stays_in_its_line(code: str) -> None:
     (line,) = lines(f"try:\n    1/0\nexcept ZeroDivisionError:\n    {code}")
     assert "ZeroDivisionError" in line["exception"]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("code", FAILURES.values(), ids=FAILURES)
+def test_a_traceback_shows_no_value(code: str, terminal: bool) -> None:
+    failing = "def fail(value):\n    1/0\ntry:\n    fail('of ' + 'a user')\nexcept Exception:\n    "
+    written = logged(failing + code, terminal=terminal)
+    assert "ZeroDivisionError" in written
+    assert "of a user" not in written
 
 
 def test_what_is_below_the_level_is_dropped() -> None:
