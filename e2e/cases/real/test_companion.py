@@ -1,4 +1,4 @@
-"""Resize with real training on a real kubelet: shown first, then done, then taken back.
+"""Resize with real training on a real kubelet: shown first, then done, taken back, and removed.
 
 The job that is there first takes three times as long, so it lends CPU to the other one.
 """
@@ -6,13 +6,15 @@ The job that is there first takes three times as long, so it lends CPU to the ot
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from e2e.bench.companion.workload import PROGRAMS, Arrival
-from e2e.harness.install import kubectl
+from e2e.harness.install import install_kfext, kubectl, uninstall_kfext
 from e2e.harness.jobs import template
+from e2e.harness.manual import Shell, commands
 from e2e.harness.resizing import Resizing, resizing
 from e2e.harness.wait import until
 from e2e.testbed.api import ApiError
@@ -53,14 +55,7 @@ def test_a_user_sees_what_resize_would_do_has_it_done_and_takes_it_back(
     assert hands.trainer(POD).limit is None
 
     annotate(bed, managed, "cpu")
-    moved = shown(bed, managed, names.REASON_CPU_MOVED)
-    assert moved["status"] == "True"
-    until(
-        lambda: (hands.trainer(POD).given or node.millicores) < node.millicores,
-        what="the kubelet has set the limit",
-        seconds=PATIENCE,
-    )
-    assert node.pod_millicores(hands.pod(POD).uid) == hands.trainer(POD).limit
+    limited(bed, managed, node, hands)
 
     kill_controllers(bed)
     annotate(bed, managed, "off")
@@ -74,6 +69,43 @@ def test_a_user_sees_what_resize_would_do_has_it_done_and_takes_it_back(
         what="nothing of it is left on the job",
         seconds=PATIENCE,
     )
+
+
+@pytest.fixture
+def shell(bed: Testbed, tmp_path: Path) -> Iterator[Shell]:
+    """A shell; kfext, if it was removed in it, is installed again afterwards."""
+    yield Shell(bed, tmp_path)
+    uninstall_kfext(bed)
+    install_kfext(bed)
+
+
+def test_a_pod_that_lends_has_the_whole_node_again_before_kfext_is_gone(
+    bed: Testbed, managed: str, members: tuple[Node, Node], hands: Resizing, shell: Shell
+) -> None:
+    node = members[0]
+    submit(bed, managed, CONVERGES, node, resize="cpu")
+    submit(bed, managed, GROWS, node, resize="cpu")
+    limited(bed, managed, node, hands)
+    before = hands.pod(POD)
+
+    for command in commands("Remove"):
+        shell.run(command.replace("overlays/default", "overlays/testbed"))
+
+    assert hands.pod(POD).uid == before.uid
+    assert hands.trainer(POD).given == node.millicores == node.pod_millicores(before.uid)
+    assert noted(bed, managed) is None
+
+
+def limited(bed: Testbed, namespace: str, node: Node, hands: Resizing) -> None:
+    """Wait until the kubelet holds the first job to a part of its node, and the job shows it."""
+    moved = shown(bed, namespace, names.REASON_CPU_MOVED)
+    assert moved["status"] == "True"
+    until(
+        lambda: (hands.trainer(POD).given or node.millicores) < node.millicores,
+        what="the kubelet has set the limit",
+        seconds=PATIENCE,
+    )
+    assert node.pod_millicores(hands.pod(POD).uid) == hands.trainer(POD).limit
 
 
 def submit(bed: Testbed, namespace: str, arrival: Arrival, node: Node, *, resize: str) -> None:
