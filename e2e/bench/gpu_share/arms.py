@@ -9,7 +9,7 @@ HIGH, LOW = "high", "low"
 LOADS = (0.5, 0.8)
 """The parts of the time for which the job of high priority should keep the card busy."""
 EXCLUSIVE, AGAIN, NATIVE = "exclusive", "exclusive again (A/A)", "native"
-BUDGET = "gate, budget 5 %, minimum 20 %"
+BUDGET, STRICT = "gate, budget 5 %, minimum 20 %", "gate, budget 2 %, minimum 20 %"
 HOOKED = "exclusive, with the hook"
 NO_BUDGET = 1.0
 """What high may lose so that nobody is ever shut out for it, and micro-steps are not shortened."""
@@ -71,6 +71,11 @@ def shared(u: float, *, quotas: tuple[float, ...] = _QUOTAS) -> list[Arm]:
     ]
 
 
+def strict(u: float) -> Arm:
+    """Return the one with both jobs whose user allows high to lose no more than the target."""
+    return Arm(STRICT, u, low=True, sharing=Sharing(budget=0.02, minimum=0.2))
+
+
 def gated(u: float, milliseconds: float) -> Arm:
     """Return the one with both jobs in which micro-steps are that long, and nothing else counts."""
     sharing = Sharing(NO_BUDGET, 0.0, milliseconds / 1000)
@@ -83,7 +88,7 @@ def figures(*, thorough: bool) -> list[Arm]:
     for u in LOADS:
         arms.append(Arm(EXCLUSIVE, u, low=False))
         arms += [Arm(AGAIN, u, low=False)] if thorough else []
-        arms += shared(u) if thorough else shared(u, quotas=_QUOTAS[1:])
+        arms += [*shared(u), strict(u)] if thorough else shared(u, quotas=_QUOTAS[1:])
     return arms
 
 
