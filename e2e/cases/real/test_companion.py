@@ -93,7 +93,6 @@ def test_a_pod_that_lends_has_the_whole_node_again_before_kfext_is_gone(
 
     assert hands.pod(POD).uid == before.uid
     assert hands.trainer(POD).given == node.millicores == node.pod_millicores(before.uid)
-    assert noted(bed, managed) is None
 
 
 def limited(bed: Testbed, namespace: str, node: Node, hands: Resizing) -> None:
