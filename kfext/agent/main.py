@@ -1,11 +1,13 @@
 """The agent process: connect the node's cards, its kubelet and the API server."""
 
 import asyncio
+import os
 import shutil
 import signal
 from collections.abc import Set
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import structlog
@@ -18,7 +20,8 @@ from kfext.agent.strikes import EarlierStrikes
 from kfext.core.admission.hooked import BUSYBOX
 from kfext.errors import KfextError
 from kfext.gpu.device_list import parse_strategies
-from kfext.gpu.inventory import InventoryError, inventory
+from kfext.gpu.inventory import Inventory, InventoryError
+from kfext.gpu.nvml import Nvml
 from kfext.gpu.pod_resources import held_devices, offered_devices
 from kfext.kube import paths
 from kfext.kube.access import find_access
@@ -28,6 +31,8 @@ from kfext.model.tolerant import mapping, text
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 from kfext.probes import serve_probes
 
+PLAYED_BY = "KFEXT_GPU_INVENTORY"
+"""Variable with MODULE:CLASS of what plays the cards of a node without any; unset on all others."""
 _log = structlog.get_logger(__name__)
 
 
@@ -100,7 +105,7 @@ def _agent(config: Config, pods: NodePods, strikes: EarlierStrikes, strategies: 
     try:
         return Agent(
             node=config.node,
-            inventory=inventory(),
+            inventory=node_inventory(),
             root=config.root,
             busybox=Path(busybox),
             held=held_devices,
@@ -111,6 +116,16 @@ def _agent(config: Config, pods: NodePods, strikes: EarlierStrikes, strategies: 
         )
     except InventoryError as error:
         raise KfextError(str(error)) from error
+
+
+def node_inventory() -> Inventory:
+    """Return the cards of this node. Raises InventoryError if there is no driver."""
+    played = os.environ.get(PLAYED_BY)
+    if not played:
+        return Nvml()
+    module, _, name = played.partition(":")
+    made: Inventory = getattr(import_module(module), name)()
+    return made
 
 
 def _views(agent: Agent, pods: NodePods, node: str) -> list[SlotView]:

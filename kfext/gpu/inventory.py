@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Protocol
-
-PLAYED_BY = "KFEXT_GPU_INVENTORY"
-"""Variable with MODULE:CLASS of what plays the cards of a node without any; unset on all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +35,3 @@ class Inventory(Protocol):
 
 class InventoryError(Exception):
     """The cards cannot be read; the message says why."""
-
-
-def inventory() -> Inventory:
-    """Return the cards of this node. Raises InventoryError if there is no driver."""
-    played = os.environ.get(PLAYED_BY)
-    if played:
-        module, _, name = played.partition(":")
-        made: Inventory = getattr(import_module(module), name)()
-        return made
-    from kfext.gpu.nvml import Nvml  # noqa: PLC0415 - it loads the driver's library
-
-    return Nvml()

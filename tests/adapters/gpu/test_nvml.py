@@ -1,8 +1,9 @@
 import pynvml
 import pytest
 
+from kfext.agent.main import PLAYED_BY, node_inventory
 from kfext.gpu import nvml
-from kfext.gpu.inventory import PLAYED_BY, Card, InventoryError, inventory
+from kfext.gpu.inventory import Card, InventoryError
 from tests.adapters.gpu.fake_nvml import FakeCard, FakeNvml
 
 
@@ -77,12 +78,12 @@ def test_a_node_without_a_driver_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv(PLAYED_BY, raising=False)
     library(monkeypatch, starts=False)
     with pytest.raises(InventoryError, match="does not start"):
-        inventory()
+        node_inventory()
 
 
 def test_cards_may_be_played(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PLAYED_BY, f"{__name__}:Played")
-    assert inventory().cards() == [Card("GPU-played", 1)]
+    assert node_inventory().cards() == [Card("GPU-played", 1)]
 
 
 class Played:
