@@ -1,6 +1,7 @@
 """GitOps and backup tools write older objects back; what comes of it depends on their rights."""
 
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from e2e.harness.look import held, marks_of, suspended
 from e2e.harness.pods import uids
 from e2e.harness.space import Space
 from e2e.harness.tenant import Tenant, protected
+from e2e.harness.wait import until
 from kfext import names
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
@@ -65,11 +67,20 @@ BACKUPS = {"from its time in the queue": of_the_queue, "of a namesake that is go
 
 
 def write_back(tool: Tenant, backup: Object) -> Answer:
-    """Write an older object over the job, as a restore does: what it is, is the cluster's."""
-    current = tool.space.job("mine", backup["kind"])["metadata"]
-    identity = {key: current[key] for key in ("uid", "resourceVersion")}
+    """Write an older object over the job, as a restore does: what it is, is the cluster's.
+
+    Where another writer came between, it writes again.
+    """
     path = tool.space.path(f"{backup['kind'].lower()}s", "mine")
-    return tool.kube.ask("PUT", path, {**backup, "metadata": backup["metadata"] | identity})
+
+    def written() -> Answer | None:
+        current = tool.space.job("mine", backup["kind"])["metadata"]
+        identity = {key: current[key] for key in ("uid", "resourceVersion")}
+        body = {**backup, "metadata": backup["metadata"] | identity}
+        answer = tool.kube.ask("PUT", path, body)
+        return None if answer.status == HTTPStatus.CONFLICT else answer
+
+    return until(written, what="the older object is written or refused")
 
 
 @pytest.mark.parametrize("make", BACKUPS.values(), ids=BACKUPS)

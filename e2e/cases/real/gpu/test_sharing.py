@@ -16,22 +16,22 @@ from e2e.testbed.realnodes import Node
 from kfext import names
 from kfext.hook.gate import OUTSTANDING
 
-STEPS = 200
 Object = dict[str, Any]
 
 
 def share_one_card(team: Team, node: Node, *, isolation: str = "auto") -> Object:
-    """Have two jobs train on one card until they end; return the SharedGPU while both ran.
+    """Have two jobs train on one card until low ends; return the SharedGPU while both ran.
 
     High uses it for about two thirds of a step that it makes alone: if they took turns, more than
-    half of low's kernels would begin long after high has come.
+    half of low's kernels would begin long after high has come. High trains for as long as low is
+    there, since what low does alone would count as giving way.
     """
     gate = {"isolation": isolation}
     first = {"share": "0.5", "priority": "high", **gate}
     second = {"share": "0.3", "min_share": "0", **gate}
-    team.submit(dialled("high", first, load_ms=30, steps=STEPS))
+    team.submit(dialled("high", first, load_ms=30, steps=100_000))
     team.running("high")
-    team.submit(dialled("low", second, steps=STEPS))
+    team.submit(dialled("low", second, steps=200))
     team.running("low")
 
     def shared() -> Object | None:
@@ -39,8 +39,8 @@ def share_one_card(team: Team, node: Node, *, isolation: str = "auto") -> Object
         return next(found, None)
 
     slot = until(shared, what="one card is shown with both", account=team.said)
-    team.succeeded("high")
     team.succeeded("low")
+    team.delete("high")
     return slot
 
 
