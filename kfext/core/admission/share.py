@@ -5,13 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from kfext import names
-from kfext.core.elastic import training_pods
+from kfext.core.queue.unshareable import why_unshareable
 from kfext.core.settings.gpu_shares import share_of, shares_by
 from kfext.core.settings.gpu_values import TYPES
 from kfext.core.settings.resolve import Settings
 from kfext.core.words import listed
 from kfext.model.job import TrainingJob, template_of
-from kfext.model.kinds import TENSORFLOW
 from kfext.model.podspec import limits_of, requests_of
 from kfext.model.replica_group import ReplicaGroup
 from kfext.model.tolerant import mapping, sequence
@@ -33,17 +32,12 @@ def why_not_shared(
         return ""
     if why := job.excess or (verdict.message if verdict.reason == names.REASON_HANDS_OFF else ""):
         return f"kfext does not place this job ({why})"
-    return next(_obstacles(job, body, settings), "")
+    return next(filter(None, _obstacles(job, body, settings)), "")
 
 
 def _obstacles(job: TrainingJob, body: Mapping[str, Any], settings: Settings) -> Iterator[str]:
     groups = [group for group in job.groups if group.replicas]
     shares = shares_by(settings.gpu, replace(job, groups=tuple(groups)))
-    if job.kueue_managed:
-        yield (
-            f"Kueue starts this job (label {names.KUEUE_QUEUE}), and kfext shares the GPUs of "
-            f"jobs that it starts itself"
-        )
     if settings.elastic is not None:
         yield f"the number of its replicas may change ({names.ELASTIC}); set it to off"
     for group in groups:
@@ -56,10 +50,7 @@ def _obstacles(job: TrainingJob, body: Mapping[str, Any], settings: Settings) ->
     if missing or not shares:
         what = f"no replicas of type {listed(missing, of='types')}" if missing else "no GPUs"
         yield f"the job has {what}; each replica that shares a GPU asks for {NATIVE_GPU}: 1"
-    low = [type_ for type_, share in shares.items() if not share.high]
-    if low and (job.kind is TENSORFLOW or training_pods(job) > 1):
-        what = "a TFJob" if job.kind is TENSORFLOW else f"a job of {training_pods(job)} pods"
-        yield f"{what} cannot have low priority yet; set {names.GPU_PRIORITY} to high"
+    yield why_unshareable(job, shares)
 
 
 def _of_template(
@@ -72,12 +63,6 @@ def _of_template(
         return ""
     if number != 1:
         return f"asks for {NATIVE_GPU}: {number}, but a replica can have a part of 1 only"
-    if node := group.constraints.node_name:
-        # Its pods would pass the webhook and have whole GPUs, beside the ones reserved for them.
-        return (
-            f"names its node (nodeName: {node!r}); allowed: no nodeName, as kfext chooses the node "
-            f'with the GPU; e.g. nodeSelector: {{"kubernetes.io/hostname": "{node}"}}'
-        )
     if spec.get("resourceClaims"):
         return "has resourceClaims: GPUs that are given out by DRA cannot be shared yet"
     return _of_containers(spec)

@@ -19,6 +19,7 @@ from kfext.core.placement.slots import slots_for
 from kfext.core.placement.unmodelled import unbound
 from kfext.core.queue.no_fit import NoFit, NoFitCache
 from kfext.core.queue.quota import demand
+from kfext.core.queue.unshareable import why_unshareable
 from kfext.core.settings.values import Colocation
 from kfext.core.words import clock, listed, pods
 from kfext.model.bounds import plan_excess
@@ -32,6 +33,7 @@ from kfext.names import (
     REASON_NO_ROOM,
     REASON_PLANNED,
     REASON_RELEASED,
+    REASON_SHARE_REFUSED,
     REASON_SUSPENDED_BY_USER,
     REASON_TOO_BIG,
     REASON_WAITING_FOR_OPERATOR,
@@ -82,6 +84,9 @@ def _back_off(situation: Situation, verdict: Verdict) -> Step:
 
 def _start(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
     """Start the job if it fits now."""
+    shares = {one.type.lower(): one.share for one in situation.job.groups if one.share}
+    if why := why_unshareable(situation.job, shares):
+        return _keep_waiting(situation, NoFit(Verdict(REASON_SHARE_REFUSED, why)))
     if waits := unbound(situation.job):
         return _keep_waiting(situation, NoFit(waits))
     if crowd := situation.context.crowded:

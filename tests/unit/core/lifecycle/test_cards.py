@@ -136,6 +136,27 @@ def test_a_job_in_the_queue_of_kueue_is_told_before_it_costs_quota(
     assert (step.phase, step.verdict.reason) == (phase, reason)
 
 
+EDITED: dict[str, tuple[JobBuilder, str]] = {
+    "it has low priority and two ranks": (sharing(replicas=2), "a job of 2 pods cannot"),
+    "it names its node": (
+        job().annotated(names.GPU_SHARE, "0.5").worker(1, gpus=1, spec={"nodeName": "n"}),
+        "names its node (nodeName: 'n')",
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "why"), EDITED.values(), ids=EDITED)
+def test_a_job_that_was_edited_so_that_it_cannot_share_gpus_waits_for_another_edit(
+    made: JobBuilder, why: str
+) -> None:
+    queued = as_sharing(made.suspended().held().build(), None)
+    step = next_step(situation_of(queued, now=NOW), Ledger([sharing_node("n")]))
+    assert isinstance(step, Wait)
+    assert step.verdict is not None
+    assert (step.phase, step.verdict.reason) == (names.QUEUED, names.REASON_SHARE_REFUSED)
+    assert why in step.verdict.message
+
+
 LOST = (("n", 0),)
 STOPS: dict[str, tuple[CardView, str, str]] = {
     "it is to leave": (CardView(evicted=LOST), names.REASON_EVICTED, "slot 0 of n"),
