@@ -1,5 +1,6 @@
 """GPU sharing on the testbed: cards that the CPU of a node plays, and kfext with its agent."""
 
+import asyncio
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.paths import REPOSITORY
 from e2e.testbed.realnodes import Node
+from kfext.gpu.pod_resources import Held, held_devices
 from kfext.model.gpu_slots import resource_of
 from kfext.names import AGENT, GPU_NAMESPACE, NATIVE_GPU
 
@@ -114,6 +116,16 @@ def left_over(node: Node) -> list[str]:
     """Return what the agent keeps on a node for sharers: the folders of sockets, cards given."""
     parts = [node.sandbox.folder / "kfext" / part for part in ("sockets", "cards")]
     return [str(one) for part in parts if part.is_dir() for one in part.iterdir()]
+
+
+def handed_out(node: Node) -> list[Held]:
+    """Return what the kubelet of a node has given to containers of what it counts by devices."""
+    folder = os.open(_kubelet_folder(node), os.O_PATH)
+    try:
+        socket = Path(f"/proc/self/fd/{folder}/pod-resources/kubelet.sock")  # as below
+        return asyncio.run(held_devices(socket))
+    finally:
+        os.close(folder)
 
 
 def counted(node: Node, uuid: str) -> dict[str, Object]:

@@ -111,6 +111,11 @@ class Team:
 
         until(ended, what=f"{name} ends", account=self.said, seconds=TRAINED_SECONDS)
 
+    def jobs(self) -> dict[str, Object]:
+        """Return the PyTorchJobs of the namespace, by name."""
+        found = self.bed.api.get(_JOBS.format(self.namespace))["items"]
+        return {job["metadata"]["name"]: job for job in found}
+
     def plan(self, name: str) -> Object:
         """Return the status of the TrainingPlan of a job, empty while it has none."""
         path = f"/apis/kfext.dev/v1alpha1/namespaces/{self.namespace}/trainingplans"

@@ -1,0 +1,78 @@
+"""What kubelet has given out of cards, and what kfext has promised, while jobs come and go."""
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from e2e.harness.gpu import handed_out, unreserved
+from e2e.harness.gpu_jobs import Team, dialled
+from e2e.harness.gpu_pair import named
+from e2e.harness.wait import until
+from e2e.testbed.realnodes import Node
+from kfext import names
+from kfext.model.gpu_slots import UNITS, resource_of
+from kfext.model.plan import Plan, decode_plan
+from kfext.model.pod import ReplicaKey
+
+JOBS, AT_ONCE, CARDS = 12, 4, 2
+SECONDS = 900.0
+ONLY, OF_POD = ReplicaKey("master", 0), "-master-0"
+Object = dict[str, Any]
+
+
+def asked(name: str, chance: random.Random) -> Object:
+    """Return a job that asks for a part of a card, and trains for a while."""
+    share = chance.choice(["0.2", "0.35", "0.5", "0.7"])
+    priority = chance.choice(["low", "low", "high"])
+    settings = {"share": share, "priority": priority, "min_share": "0"}
+    return dialled(name, settings, layers=5, steps=chance.randint(100, 300))
+
+
+def promised(job: Object) -> Plan | None:
+    """Return the plan of a job."""
+    metadata = job["metadata"]
+    return decode_plan(metadata["annotations"].get(names.PLAN), job_uid=metadata["uid"])
+
+
+def ended(job: Object) -> bool:
+    """Return whether a job has ended, and check that it did well."""
+    conditions = job.get("status", {}).get("conditions", [])
+    holds = {one["type"] for one in conditions if one["status"] == "True"}
+    assert "Failed" not in holds, job["metadata"]["name"]
+    return "Succeeded" in holds
+
+
+@pytest.mark.long
+def test_G2_kubelet_gives_out_what_the_plans_promise_and_never_more_than_a_card(
+    team: Team, gpu_node: Node
+) -> None:
+    chance, submitted = random.Random(1), list[str]()
+    seen, most = set[str](), 0
+
+    def all_have_ended() -> bool:
+        nonlocal most
+        given = [one for one in handed_out(gpu_node) if one.namespace == team.namespace]
+        jobs = team.jobs()  # after it: what kubelet has given was promised before
+        for one in given:
+            plan = promised(jobs[one.pod.removesuffix(OF_POD)])
+            assert plan is not None
+            assert one.resource == resource_of(plan.slots[ONLY])
+            assert len(one.devices) == plan.shares[ONLY.type].units
+            seen.add(one.pod)
+        units = Counter[str]()
+        for one in given:
+            units[one.resource] += len(one.devices)
+        assert max(units.values(), default=0) <= UNITS
+        most = max(most, len(given))
+        training = [name for name in submitted if not ended(jobs[name])]
+        if len(submitted) < JOBS and len(training) < AT_ONCE:
+            submitted.append(named("some"))
+            team.submit(asked(submitted[-1], chance))
+        return len(submitted) == JOBS and not training
+
+    until(all_have_ended, what="all jobs have ended", account=team.said, seconds=SECONDS)
+    assert seen == {f"{name}{OF_POD}" for name in submitted}, "each had its part from kubelet"
+    assert most > CARDS, "cards were shared"
+    unreserved(team.bed)
