@@ -45,6 +45,7 @@ from e2e.testbed.api import ApiError
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.realnodes import Node
 from kfext import names
+from kfext.names import NATIVE_GPU
 
 STEPS = 100
 LEASE_STEPS = 25
@@ -319,6 +320,37 @@ def refused_a_pod(team: Team) -> bool:
     events = team.bed.api.get(f"/api/v1/namespaces/{team.namespace}/events")["items"]
     refusals = (one["message"] for one in events if one["reason"] == "FailedCreatePod")
     return any("webhook" in message for message in refusals)
+
+
+@pytest.mark.long
+def test_sharers_train_on_while_all_of_kfext_is_replaced(team: Team, gpu_node: Node) -> None:
+    pair, between = beside_high(team, gpu_node), named("between")
+    uids = {name: team.running(name)["metadata"]["uid"] for name in (pair.high, pair.low)}
+    parts = (
+        (names.NAMESPACE, "deployment/kfext-webhook"),
+        (names.NAMESPACE, "deployment/kfext-controller"),
+        (names.GPU_NAMESPACE, f"daemonset/{names.AGENT}"),
+    )
+    for namespace, part in parts:
+        kubectl(team.bed, "rollout", "restart", "-n", namespace, part)
+    team.submit(dialled(between, {"share": "0.5", "priority": "high"}, steps=STEPS))
+    for namespace, part in parts:
+        kubectl(team.bed, "rollout", "status", "-n", namespace, part, "--timeout=300s")
+    wait_shared(team.bed, gpu_node)
+    team.succeeded(between)
+    assert NATIVE_GPU not in asked_of_kubelet(team, between)
+    assert card_of(team, gpu_node, pair.high, pair.low) == pair.card
+    for name, uid in uids.items():
+        pair.goes_on(name)
+        assert team.running(name)["metadata"]["uid"] == uid
+    assert late(gpu_node, pair.card, pair.low) <= 0.01
+
+
+def asked_of_kubelet(team: Team, name: str) -> Object:
+    """Return the limits of the only container of a job's pod."""
+    path = f"/api/v1/namespaces/{team.namespace}/pods/{name}-master-0"
+    (container,) = team.bed.api.get(path)["spec"]["containers"]
+    return dict(container["resources"]["limits"])
 
 
 @pytest.mark.long
