@@ -15,10 +15,10 @@ from kfext.agent.card import SharedCard
 from kfext.agent.doors import Doors
 from kfext.agent.hook_files import lay_out
 from kfext.agent.process import Process
-from kfext.agent.report import CardReport
+from kfext.agent.report import CardReport, Pod
 from kfext.agent.sharer import Terms
 from kfext.agent.slot_state import SlotState, empty, reserved
-from kfext.agent.slots import Pod, Slots
+from kfext.agent.slots import Slots
 from kfext.gpu.device_list import DEFAULT
 from kfext.gpu.device_plugin import FOLDER, DevicePlugin
 from kfext.gpu.inventory import Card, Inventory, InventoryError

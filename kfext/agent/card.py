@@ -8,9 +8,8 @@ from itertools import chain, islice, zip_longest
 import structlog
 
 from kfext.agent.process import Process
-from kfext.agent.report import CardReport
+from kfext.agent.report import CardReport, Pod
 from kfext.agent.sharer import Sharer, Terms, reading
-from kfext.agent.slots import Pod
 from kfext.core.gpu.dispatcher import Dispatcher
 from kfext.core.gpu.neighbours import LONGEST_MICRO_STEP, Neighbours
 from kfext.hook import words

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from kfext.agent.report import Pod
 from kfext.agent.sharer import Terms
-from kfext.agent.slots import Pod
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.informer import Informer

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+Pod = tuple[str, str]
+"""The namespace and the name of a pod."""
+
 
 @dataclass(frozen=True, slots=True)
 class SharerReport:

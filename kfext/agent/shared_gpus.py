@@ -9,8 +9,7 @@ from typing import Any
 
 import structlog
 
-from kfext.agent.report import CardReport, SharerReport
-from kfext.agent.slots import Pod
+from kfext.agent.report import CardReport, Pod, SharerReport
 from kfext.errors import ApiError, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client

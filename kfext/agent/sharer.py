@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from kfext.agent.bells import Bells
 from kfext.agent.process import Order, Process
-from kfext.agent.report import SharerReport
-from kfext.agent.slots import Pod
+from kfext.agent.report import Pod, SharerReport
 from kfext.agent.unhooked import Unhooked
 from kfext.core.gpu.dispatcher import Activity
 from kfext.core.gpu.neighbours import LONGEST_MICRO_STEP, Ruling, Seen

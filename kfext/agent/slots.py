@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kfext.agent.doors import SOCKET, Doors
+from kfext.agent.report import Pod
 from kfext.gpu.device_list import DEFAULT, allocation_of
 from kfext.gpu.device_plugin import Allocation, Mount, RefusedError
 from kfext.gpu.pod_resources import Held
@@ -16,9 +17,6 @@ _HOOK, _SOCKETS = "/kfext/hook", "/kfext/socket"
 _KEPT = 5
 """Answers of kubelet in a row without a pod in a folder, after which the folder goes: a pod that
 has just got its units is not in an answer that was under way."""
-
-Pod = tuple[str, str]
-"""The namespace and the name of a pod."""
 
 
 class Slots:

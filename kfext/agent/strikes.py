@@ -5,7 +5,7 @@ Without that, an agent that ends again and again would never have anybody leave 
 
 from collections.abc import Callable
 
-from kfext.agent.slots import Pod
+from kfext.agent.report import Pod
 from kfext.model.shared_gpu import SharedGpu
 
 

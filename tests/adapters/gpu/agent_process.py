@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from kfext.agent.agent import Agent
+from kfext.agent.report import Pod
 from kfext.agent.sharer import Terms
-from kfext.agent.slots import Pod
 from kfext.gpu.inventory import Card
 from kfext.gpu.pod_resources import held_devices, offered_devices
 from kfext.names import NATIVE_GPU

@@ -8,9 +8,8 @@ from time import monotonic_ns
 import grpc
 
 from kfext.agent.agent import Agent
-from kfext.agent.report import SharerReport
+from kfext.agent.report import Pod, SharerReport
 from kfext.agent.sharer import Terms
-from kfext.agent.slots import Pod
 from kfext.gpu.inventory import Card
 from kfext.gpu.pod_resources import Held
 from kfext.hook import words
