@@ -54,8 +54,8 @@ _SCALE: dict[str, Callable[..., str]] = {
 """Each on a cluster of its own; `scale` is all three."""
 _ALONE: dict[str, Callable[..., str]] = {"worst": worst.measure, "polling": polling.measure}
 """Each on a cluster of its own too."""
-_COMPANION = ("companion", "overhead", "rescale", "stream")
-"""All of them are the companion's; its name alone is all four."""
+_COMPANION = ("polling", "companion", "overhead", "rescale", "stream")
+"""All of them are the companion's; its name alone is all five."""
 
 
 @click.command(help=__doc__)
@@ -138,7 +138,8 @@ def main(
                 run(name, partial(_ON_A_CLUSTER[name], bench, quick=quick))
     for name in [name for name in _SCALE if what in ("all", "scale", name)]:
         run(name, partial(_SCALE[name], quick=quick))
-    for name in [name for name in _ALONE if what in ("all", name)]:
+    of_companion = _COMPANION if what == "companion" and not (part or calibrate) else ()
+    for name in [name for name in _ALONE if what in ("all", name) or name in of_companion]:
         run(name, partial(_ALONE[name], quick=quick))
 
     def stored(measure: Callable[..., str], *, usually: int = 3) -> Callable[..., str]:
@@ -159,7 +160,6 @@ def main(
         "network": partial(network_bench.measure, links=link, repeats=1 if quick else repeats or 3),
         "peers": partial(peers.measure, quick=quick),
     }
-    of_companion = _COMPANION if what == "companion" and not (part or calibrate) else ()
     for name in [name for name in real if what in ("all", name) or name in of_companion]:
         run(name, real[name])
     print(conditions(" ".join(["python -m e2e.bench", *sys.argv[1:]])))
