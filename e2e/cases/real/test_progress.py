@@ -56,7 +56,7 @@ def test_the_training_plan_of_a_job_shows_its_progress(
     trained(submit(bed, job, managed), job, managed)
 
     status = until(
-        lambda: _at_step(bed, plan, managed, total), what="the last step is in the TrainingPlan"
+        lambda: at_step(bed, plan, managed, total), what="the last step is in the TrainingPlan"
     )
 
     progress = status["progress"]
@@ -66,7 +66,7 @@ def test_the_training_plan_of_a_job_shows_its_progress(
     assert (known["status"], known["reason"]) == ("True", "Recognised")
 
 
-def _at_step(bed: Testbed, plan: str, namespace: str, step: int) -> Any:
+def at_step(bed: Testbed, plan: str, namespace: str, step: int) -> Any:
     """Return the status of a TrainingPlan whose job has reached a step, None before."""
     path = f"/apis/kfext.dev/v1alpha1/namespaces/{namespace}/trainingplans/{plan}"
     status = bed.api.get(path)["status"]
