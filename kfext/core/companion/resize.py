@@ -42,6 +42,7 @@ class _Change:
 
 def _propose(signals: Signals) -> Advice:
     willing, stood_down = RESIZE.willing(signals, _why_not)
+    stood_down |= {job.uid: job.unread for job in willing if job.unread}
     spent = [job for job in willing if job.budget.spent(RESIZE.of(job, "budget"))]
     jobs = [job for job in willing if job not in spent]
     of = contests(jobs, signals)

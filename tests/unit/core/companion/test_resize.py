@@ -280,6 +280,16 @@ def test_pods_that_are_not_burstable_stand_down_with_the_reason(qos: QoS) -> Non
     assert qos.value in found.stood_down["done"]
 
 
+def test_a_job_of_which_nothing_is_known_is_left_alone_with_the_reason_and_counts() -> None:
+    unread = job("unread", pod("unread-0", use=500), left=None, unread="metrics is off")
+    found = advice(grower(use=450), done(use=450), unread)
+    assert limits(found) == limits(
+        advice(grower(use=450), done(use=450), replace(unread, unread=""))
+    )
+    assert limits(found).keys() == {"done-0"}
+    assert found.stood_down == {"unread": "metrics is off"}
+
+
 def test_F3_the_request_is_kept() -> None:
     assert limits(advice(grower(use=400), done(request=600, use=1000))) == {"done-0": 601}
 
