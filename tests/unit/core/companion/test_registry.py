@@ -71,6 +71,17 @@ def test_of_jobs_that_can_fill_the_node_the_first_ends_much_sooner_and_none_late
     assert sum(ratios) < 0.9 * len(ratios)
 
 
+def test_a_served_job_that_understates_what_it_takes_loses_its_turn() -> None:
+    honest = Running("honest", work=300.0, converges=5.0, peak=SIZE)
+    liar = Running("liar", work=900.0, converges=5.0, peak=SIZE, states=0.05)
+    without, with_them = both([honest, liar], POLICIES, intervals=60)
+    acted = [(one.job, one.serves) for acted in with_them.acted for one in acted if one.measure]
+    assert acted == [("honest", "liar"), ("liar", "honest")]
+    lent = with_them.job("honest").budget.lent
+    assert 0 < lent < 0.3 * honest.work
+    assert until(with_them.job("honest")) < 1.15 * until(without.job("honest"))
+
+
 def test_a_job_is_left_alone_once_its_budget_is_spent() -> None:
     endless = jobs(3, show_end=False, work=3000.0, converges=600.0)
     _, world = both(endless, POLICIES, intervals=400)
