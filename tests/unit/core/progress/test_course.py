@@ -37,6 +37,12 @@ def test_a_job_that_reports_nothing_has_nothing() -> None:
     assert followed.better is None
 
 
+def test_steps_without_a_measure_give_neither_a_step_nor_a_rate() -> None:
+    bars = [(float(at), f" {at}%|##  | {at}/100 [00:05<01:40,  9.5it/s]") for at in range(10, 50)]
+    assert course(*bars).progress() == Progress()
+    assert course(*bars, (60.0, "loss: 1")).progress().step == 49
+
+
 def test_the_best_measure_is_followed_from_when_it_is_seen() -> None:
     followed = course((1.0, "val_loss: 9"), (2.0, "loss: 5"), (3.0, "val_loss: 8"))
     assert (followed.progress().metric, followed.progress().value) == ("loss", 5.0)
