@@ -1,9 +1,10 @@
 """What a job that opted in is shown of the companion."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from kfext import names
 from kfext.core.companion.proposal import Proposal
+from kfext.core.companion.resize import RESIZE
 from kfext.core.companion.restoring import is_resized
 from kfext.core.companion.shown import Shown
 from kfext.core.companion.signals import JobSignal, Signals
@@ -27,16 +28,14 @@ def shown_of(
     the job just now; else the last words stand, and as long as what was done stands. `paused`:
     whether nothing is tried for now, after a failure.
     """
-    verdict, resized = (
-        next(_verdicts(watched, job, would, paused=paused), None),
-        _resized(watched, job, signals),
-    )
+    verdict = next(_verdicts(watched, job, would, paused=paused), None)
+    resized = _resized(watched, job, signals)
     if verdict is None and watched.chosen:
         if watched.early and not resized:
             message = "too little has been seen of it yet to judge later what a change has brought"
             verdict = Verdict(names.REASON_TOO_EARLY, message)
         elif watched.shown is None or (decided and not resized):
-            verdict = Verdict(names.REASON_NOTHING_TO_MOVE, "no change is worth a write")
+            verdict = _nothing_to_move(_stood_down(watched, job))
         else:
             verdict = watched.shown.verdict
     return None if verdict is None else Shown(resized, verdict)
@@ -65,14 +64,29 @@ def _verdicts(
     rests = watched.tracked.state.cpu.rests
     if resting := [rests[name] for name in job.policies if name in rests]:
         yield Verdict(names.REASON_RESTS, _listed(resting))
-    reasons = [watched.stood_down.get(name, "") for name in job.policies]
-    if reasons and all(reasons):
-        yield Verdict(names.REASON_STANDS_DOWN, _listed(reasons))
+    reasons = _stood_down(watched, job)
+    if job.policies and len(reasons) == len(job.policies):
+        yield Verdict(names.REASON_STANDS_DOWN, _listed(reasons.values()))
     if job.policies and job.use is None:
+        if watched.unread:
+            yield Verdict(names.REASON_STANDS_DOWN, watched.unread)
         yield Verdict(names.REASON_TOO_EARLY, "the CPU use of its pods is not known yet")
-    if job.policies and job.growth is None:
-        message = f"its growth is not known yet: that takes two windows of {INTERVAL:g} s"
+    if job.growth is None and RESIZE.name in job.policies.keys() - reasons.keys():
+        windows = f"two windows of {INTERVAL:g} s with two values each"
+        message = f"its growth is not known yet: that takes {windows}"
         yield Verdict(names.REASON_TOO_EARLY, message)
+
+
+def _stood_down(watched: WatchedJob, job: JobSignal) -> dict[str, str]:
+    """Return by the name of a policy why it leaves the job alone for now, of those that do."""
+    return {name: why for name in job.policies if (why := watched.stood_down.get(name))}
+
+
+def _nothing_to_move(reasons: Mapping[str, str]) -> Verdict:
+    """Return that nothing is to be done, and why some of the policies could not do anything."""
+    why = [f"{name} leaves it alone: {reason}" for name, reason in reasons.items()]
+    message = "; ".join(["no change is worth a write", *why])
+    return Verdict(names.REASON_NOTHING_TO_MOVE, message)
 
 
 def _listed(reasons: Iterable[str]) -> str:

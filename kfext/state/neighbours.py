@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
+from kfext.core.companion.budget import Budget
 from kfext.core.companion.contest import contests
 from kfext.core.companion.proposal import Proposal
 from kfext.core.companion.signals import JobSignal, Signals, use_of
@@ -18,6 +19,7 @@ def charge(
     here: Signals, watched: Mapping[str, WatchedJob], *, seconds: float, now: Moment
 ) -> None:
     """Add what each job used, and lost or lent below an equal share, in the last seconds."""
+    _count_from_notes(here, watched)
     spans = {job.uid: _span(job, watched[job.uid], seconds, now) for job in here.jobs}
     for node, of in contests(here.jobs, here).items():
         capped = len(of.jobs) > 1 and any(cap is not None for cap in of.present.values())
@@ -35,6 +37,19 @@ def charge(
                     seconds=spans[job.uid],
                     lends=lends,
                 )
+
+
+def _count_from_notes(here: Signals, watched: Mapping[str, WatchedJob]) -> None:
+    """Have jobs that were never charged count from when another controller noted their neighbours.
+
+    A job that is served is not resized, so nothing is noted of it; but what it has borrowed since
+    then counts, else a restart would give another turn to one that understates what it takes.
+    """
+    group = [watched[job.uid] for job in here.jobs]
+    noted = max((one.counted_at for one in group), default=0.0)
+    for one in group:
+        if one.budget == Budget():
+            one.counted_at = one.counted_at or noted
 
 
 def _span(job: JobSignal, one: WatchedJob, seconds: float, now: Moment) -> float:

@@ -110,7 +110,7 @@ class JobsProgress:
         followed = self._end(read)
         if followed is None:
             return
-        followed.take(lines, now=now.wall, source=read.pod.uid)
+        followed.take(lines, now=now, source=read.pod.uid)
         self._printers.read(read.uid, read.pod, shown=not followed.fruitless)
         self._read[read.uid] = now.monotonic
         self._alarms.set(read.uid, now.monotonic + self._period(read.tracked, followed))

@@ -78,6 +78,7 @@ def job_signal(
         whole=is_whole(watched, pods),
         left=left,
         peak=watched.peak,
+        unread=watched.unread,
         budget=watched.budget,
     )
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from kfext import names
 from kfext.core.companion.budget import Budget
 from kfext.core.companion.history import History
 from kfext.core.companion.operation import Operation
@@ -13,6 +14,7 @@ from kfext.core.companion.trial import Trial
 from kfext.core.companion.work import Work
 from kfext.core.lifecycle.steps import Resize
 from kfext.core.progress.reported import Reported
+from kfext.core.settings.values import MetricsSource
 from kfext.model.backoff import exponential_backoff
 from kfext.model.cpu_state import CpuState
 from kfext.model.moment import Moment
@@ -63,6 +65,7 @@ class WatchedJob:
     `company`: the uids and the limits of the pods on its nodes, of jobs that opted in.
     `chosen`: the policies that the user and the administrator allow.
     `unfit`: why none of them looks at the job, empty if they do.
+    `unread`: why nothing is known of its progress, empty if it is, or if it is too early to say.
     `stood_down`: by policy, why it leaves the job alone for now, empty if it does not.
     `early`: whether a policy would take something from it, but has not seen enough of it yet.
     `pause`: after a failure, None if nothing has failed since the last success.
@@ -83,6 +86,7 @@ class WatchedJob:
     operation: Operation | None = None
     chosen: Mapping[str, PolicyChoice] = field(default_factory=dict)
     unfit: str = ""
+    unread: str = ""
     stood_down: dict[str, str] = field(default_factory=dict)
     company: frozenset[tuple[str, int | None]] = frozenset()
     early: bool = False
@@ -143,6 +147,22 @@ def watch(tracked: TrackedJob, now: float) -> WatchedJob:
     noted = tracked.state.cpu
     budget = Budget(noted.used, noted.lost, noted.lent, noted.borrowed)
     return WatchedJob(tracked, began=now, budget=budget, counted_at=noted.counted_at)
+
+
+def why_unread(reported: Reported | None, *, source: MetricsSource, left: float | None) -> str:
+    """Return why neither its growth nor its end is known of a job; empty while it is too early.
+
+    `source`: of its progress. `left`: the core-seconds to its end, None if unknown.
+    """
+    if not source.is_log:
+        return f"{names.METRICS} is {source.source}, so neither progress nor CPU use of it is read"
+    if reported is None or reported.growth is not None or left is not None:
+        return ""
+    if reported.known is not None and reported.known.reason != names.REASON_RECOGNISED:
+        return reported.known.message
+    metric = reported.progress.metric
+    unknown = metric and reported.state is None
+    return f"it is not known whether {metric} improves upwards or downwards" if unknown else ""
 
 
 def live_pods(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:

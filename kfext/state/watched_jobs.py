@@ -17,7 +17,14 @@ from kfext.state.cluster import Cluster
 from kfext.state.progress import JobsProgress
 from kfext.state.signals import job_signal, signals_of
 from kfext.state.tracked_job import TrackedJob
-from kfext.state.watched_job import WatchedJob, all_measured, is_whole, live_pods, watch
+from kfext.state.watched_job import (
+    WatchedJob,
+    all_measured,
+    is_whole,
+    live_pods,
+    watch,
+    why_unread,
+)
 
 
 class WatchedJobs:
@@ -73,6 +80,8 @@ class WatchedJobs:
                     one.work.measure(pod.uid, measured.use)
             if reported is not None:
                 one.work.take(reported.progress)
+            left, source = one.left(reported, now), self._settings_of(one.tracked).metrics
+            one.unread = why_unread(reported, source=source, left=left)
             signal = job_signal(
                 one,
                 pods,
@@ -80,7 +89,7 @@ class WatchedJobs:
                 self._progress.uses,
                 in_flight=self._in_flight(one, pods, now),
                 settling=one.operation is not None and one.operation.is_set,
-                left=one.left(reported, now),
+                left=left,
             )
             if reported is not None and one.history.take(reported.progress, signal.use, now=now):
                 ended.add(uid)

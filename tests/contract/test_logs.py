@@ -59,11 +59,52 @@ def test_value_and_step_are_recognised_without_a_setting(name: str) -> None:
         values = dict(line.measures)
         assert course.metric in values, (number, course.metric, values)
         assert same(values[course.metric], want["value"]), (number, values)
-        if want.get("unit") == "epochs":
-            assert course.progress().step is not None, number
-        elif "step" in want:
+        if "step" in want:
             said = line.position if line.position.step is not None else around
             assert is_at(said, want), (number, said, want)
+
+
+def counted(want: dict[str, Any], *, from_zero: bool) -> tuple[int | None, int | None]:
+    """Return the step of the training and its total for a line, None for what it does not state.
+
+    In batches of epochs whose length is not printed, neither of them follows from one line.
+    """
+    if "epoch" not in want or want["unit"] == "steps":
+        return want.get("step"), want.get("steps")
+    before = want["epoch"] if from_zero else want["epoch"] - 1
+    if want["unit"] == "epochs":
+        return int(before) + 1, want.get("epochs")
+    if "steps" not in want:
+        return None, None
+    total = want["epochs"] * want["steps"] if "epochs" in want else None
+    return before * want["steps"] + want["step"], total
+
+
+STEP_ALONE = {"accelerate"}
+"""Sets in which the total stands on other lines than the measure."""
+
+
+@pytest.mark.parametrize("name", RECOGNISED)
+def test_steps_are_counted_over_the_training(name: str) -> None:
+    wanted = {one["line"]: one for one in TRAINING[name]["expect"]}
+    from_zero = any(one.get("epoch") == 0 for one in wanted.values())
+    course, last = Course(30.0), -1
+    for number, raw in enumerate(lines_of(name), 1):
+        line = read_line(raw)
+        if line is not None:
+            course.take(line, at=float(number), now=1e9)
+        if number not in wanted:
+            continue
+        step, total = counted(wanted[number], from_zero=from_zero)
+        found = course.progress()
+        if step is not None:
+            assert found.step == step, (number, found)
+        if name not in STEP_ALONE:
+            assert found.total == total, (number, found)
+        if "unit" in wanted[number]:
+            assert found.step is not None, number
+            assert found.step >= last, (number, found)
+            last = found.step
 
 
 @pytest.mark.parametrize(("name", "expression"), BY_EXPRESSION.items(), ids=BY_EXPRESSION)

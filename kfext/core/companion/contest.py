@@ -1,7 +1,7 @@
 """A node whose CPU several jobs compete for, while it is decided who may use how much."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from kfext.core.companion.caps import Competitor, caps, floor_of, with_what_is_left
@@ -100,13 +100,18 @@ class Contest:
         use = use_of(job.on(self.node))
         return use is not None and min(self.wants[job.uid], up_to) > use
 
-    def raised(self, limits: Mapping[str, int]) -> dict[str, int]:
-        """Return caps by uid, raised by what other jobs leave."""
+    def is_short(self, caps: Mapping[str, int], *, beside: JobSignal) -> bool:
+        """Return whether caps by uid keep a job beside this one from what it wants."""
+        return any(caps[job.uid] < self.wants[job.uid] for job in self.jobs if job is not beside)
+
+    def raised(self, limits: Mapping[str, int], *, held: Set[str] = frozenset()) -> dict[str, int]:
+        """Return caps by uid, raised by what other jobs leave; not those that are held."""
+        wants = [
+            min(self.wants[job.uid], limits[job.uid]) if job.uid in held else self.wants[job.uid]
+            for job in self.jobs
+        ]
         found = with_what_is_left(
-            self.size,
-            [limits[job.uid] for job in self.jobs],
-            [self.wants[job.uid] for job in self.jobs],
-            room=self.room,
+            self.size, [limits[job.uid] for job in self.jobs], wants, room=self.room
         )
         return {job.uid: cap for job, cap in zip(self.jobs, found, strict=True)}
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 from kfext.core.companion.contest import Contest, contests
 from kfext.core.companion.demand import parts_of
+from kfext.core.companion.pace import caps_on_nodes
 from kfext.core.companion.policy import Advice, Policy
-from kfext.core.companion.precedence import is_left_open, outlasted, served
+from kfext.core.companion.precedence import outlasted, served
 from kfext.core.companion.proposal import Proposal, Size, give_back, in_stages
 from kfext.core.companion.share_out import share_out
 from kfext.core.companion.signals import JobSignal, Signals, use_of
@@ -42,6 +43,7 @@ class _Change:
 
 def _propose(signals: Signals) -> Advice:
     willing, stood_down = RESIZE.willing(signals, _why_not)
+    stood_down |= {job.uid: job.unread for job in willing if job.unread}
     spent = [job for job in willing if job.budget.spent(RESIZE.of(job, "budget"))]
     jobs = [job for job in willing if job not in spent]
     of = contests(jobs, signals)
@@ -79,32 +81,13 @@ def _left_alone(job: JobSignal, signals: Signals) -> Proposal | None:
     return give_back(RESIZE.name, job, signals, reason=reason, rests=True)
 
 
-def _changes(jobs: Iterable[JobSignal], of: Mapping[str, Contest]) -> dict[str, list[_Change]]:
+def _changes(jobs: Sequence[JobSignal], of: Mapping[str, Contest]) -> dict[str, list[_Change]]:
     """Return by uid on which nodes the cap of a job changes; `of`: the contests by node."""
-    by_growth = {node: one.caps() for node, one in of.items()}
-    limits: dict[str, dict[str, int]] = {node: {} for node in of}
-    for job in jobs:
-        on = [of[node] for node in job.nodes]
-        wanted = {one.node: by_growth[one.node][job.uid] for one in on}
-        # The slowest pod sets the pace of the job, so more elsewhere would be of no use to it.
-        shares = [
-            (one.now(job) if (cap := wanted[one.node]) is None else cap) / one.size
-            for one in on
-            if one.size > 0
-        ]
-        for one in on:
-            if is_left_open(job, one, share=RESIZE.of(job, "budget")):
-                limits[one.node][job.uid] = one.size
-            elif all(cap is None for cap in wanted.values()):
-                limits[one.node][job.uid] = one.now(job)
-            else:
-                share = round(min(shares, default=1.0) * one.size)
-                limits[one.node][job.uid] = min(max(share, one.floor(job)), one.size)
+    caps = caps_on_nodes(jobs, of, budget=lambda job: RESIZE.of(job, "budget"))
     found: dict[str, list[_Change]] = {job.uid: [] for job in jobs}
     for one in of.values():
-        raised = one.raised(limits[one.node])
         for job in one.jobs:
-            if (change := _change(job, one, raised)) is not None:
+            if (change := _change(job, one, caps[one.node])) is not None:
                 found[job.uid].append(change)
     return found
 

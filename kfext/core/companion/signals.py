@@ -46,6 +46,7 @@ class JobSignal:
     `left`: the core-seconds that it still takes, infinite while that is not known yet, None if it
         does not show how far it is.
     `peak`: the most that it was seen to use on a node, in millicores.
+    `unread`: why nothing is known of its progress, empty if it is, or if it is too early to say.
     """
 
     uid: str
@@ -61,6 +62,7 @@ class JobSignal:
     rate: float | None = None
     left: float | None = None
     peak: int = 0
+    unread: str = ""
     budget: Budget = field(default_factory=Budget)
 
     @property

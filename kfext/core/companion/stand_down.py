@@ -11,6 +11,9 @@ def why_stand_down(job: TrainingJob, pods: Sequence[Pod]) -> str | None:
     """Return why the CPU of a job's pods is left alone, None if it need not be."""
     if job.kueue_managed:
         return "Kueue manages the job, and accounts for its resources"
+    if job.autoscaled:
+        # It goes by what the pods use, so both would change the job for what the other has done.
+        return "a HorizontalPodAutoscaler scales it: remove metrics from its elasticPolicy"
     if len(pods) > MOST_RESIZED:
         return f"it has {len(pods)} pods; kfext changes the CPU of at most {MOST_RESIZED}"
     for pod in pods:

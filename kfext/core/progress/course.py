@@ -13,6 +13,8 @@ from kfext.core.progress.windows import Windows
 _PACES = 64
 """Points of time and step that are kept to see how fast a job is."""
 _LARGEST = 1e30
+_DISORDER = 0.1
+"""Seconds by which a line may be late although no clock went back: two threads print."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +79,14 @@ class Course:
     def take(self, line: Line, *, at: float, now: float) -> None:
         """Take in a line in the order printed; `at` is its time, `now` that of the reader.
 
-        Clocks jump, so a line is never older than the one before it nor newer than the reader.
+        Clocks jump, so a line is never newer than the reader, nor older than the one before it
+        unless a clock went back by more than an interval.
         """
         if not line.measures:
             self._steps.note(line.position)
             return
-        at = min(max(at, self._at or at), now)
-        self._at = at
+        stated = min(at, now)
+        self._at = at = self._in_order(stated, now)
         name = min((name for name, _ in line.measures), key=rank)
         if self._prefers(name):
             self._metric, self.windows = name, Windows(self.windows.seconds)
@@ -94,7 +97,8 @@ class Course:
             self._pace.clear()
         if step is not None:
             self._step = step
-            self._note_pace(at, step.number)
+            if at == stated:
+                self._note_pace(at, step.number)
         values = dict(line.measures)
         if self._metric in values:
             self._note_value(at, values[self._metric])
@@ -128,6 +132,19 @@ class Course:
         """Return whether a measure shows the training better than the one followed so far."""
         return not self._metric or rank(name) < rank(self._metric)
 
+    def _in_order(self, at: float, now: float) -> float:
+        """Return the time of a line, that of the line before it if a clock went back a little.
+
+        How long the steps took meanwhile is not known, so the rate is counted anew.
+        """
+        back = 0.0 if self._at is None else self._at - at
+        if back > _DISORDER:
+            self._pace.clear()
+        if back > self.windows.seconds:
+            self.windows.forget()
+            back = 0.0
+        return at if back <= 0 else min(at + back, now)
+
     def _note_value(self, at: float, value: float) -> None:
         self.diverged = not math.isfinite(value)
         if not self.diverged and abs(value) <= _LARGEST:
@@ -135,11 +152,15 @@ class Course:
             self.windows.add(at, value)
 
     def _note_pace(self, at: float, step: int) -> None:
-        """Keep points at least a tenth of an interval apart, and the newest one."""
-        apart = self.windows.seconds / 10
-        if len(self._pace) > 1 and self._pace[-1][0] - self._pace[-2][0] < apart:
-            self._pace.pop()
-        self._pace.append((at, step))
+        """Keep points at least a tenth of an interval apart, and the newest one.
+
+        Of the steps with one time the last counts: they were made until then, not from then on.
+        """
+        pace, apart = self._pace, self.windows.seconds / 10
+        same = bool(pace) and pace[-1][0] == at
+        if same or (len(pace) > 1 and pace[-1][0] - pace[-2][0] < apart):
+            pace.pop()
+        pace.append((at, step))
 
     def _rate(self) -> float | None:
         if len(self._pace) < 2:

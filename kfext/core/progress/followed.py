@@ -12,6 +12,7 @@ from kfext.core.progress.lines import Line
 from kfext.core.progress.matched import read_with
 from kfext.core.progress.reported import Reported
 from kfext.model.log_line import LogLine
+from kfext.model.moment import Moment
 from kfext.model.verdict import Verdict
 
 INTERVAL = 30.0
@@ -47,8 +48,8 @@ class Followed:
         self._share: float | None = None
         self._unmeasured: Verdict | None = None
 
-    def take(self, lines: Sequence[LogLine], *, now: float, source: str = "") -> None:
-        """Take in the lines of a read in the order printed; `now` is in epoch seconds.
+    def take(self, lines: Sequence[LogLine], *, now: Moment, source: str = "") -> None:
+        """Take in the lines of a read in the order printed.
 
         `source`: the uid of the pod that printed them. The training began anew if another goes on.
         """
@@ -57,14 +58,14 @@ class Followed:
         for printed in _newest(lines):
             line = read_with(printed.text, self.expression)
             if line is not None:
-                self._take_line(line, at=printed.at, now=now, source=source)
+                self._take_line(line, at=printed.at, now=now.wall, source=source)
                 found |= bool(line.measures)
-            self._checkpoints.take(printed, step=self._course.step, now=now)
+            self._checkpoints.take(printed, step=self._course.step, now=now.wall)
         self.fruitless = 0 if found else self.fruitless + 1
         if self._course.metric != metric:
-            self._growth, self._judged = GrowthList(), now
+            self._growth, self._judged = GrowthList(), now.monotonic
         if self._course.restarts > restarts or self._course.diverged:
-            self._disturbed = now
+            self._disturbed = now.monotonic
         self._judge(now)
 
     def _take_line(self, line: Line, *, at: float, now: float, source: str) -> None:
@@ -134,17 +135,18 @@ class Followed:
             names.REASON_NOTHING_RECOGNISED, f"nothing in the log {what}; see {names.METRICS}"
         )
 
-    def _judge(self, now: float) -> None:
+    def _judge(self, now: Moment) -> None:
         """Judge the growth of the last interval, once in an interval.
 
         It is not known while one of the windows has values from before a restart, or none.
         """
-        if self._course.better is None or now - self._judged < INTERVAL:
+        at = now.monotonic
+        if self._course.better is None or at - self._judged < INTERVAL:
             return
-        self._judged = now
+        self._judged = at
         progress = None
-        if now - self._disturbed >= 2 * INTERVAL:
-            progress = progress_of(self._course.windows, self._course.better, now=now)
+        if at - self._disturbed >= 2 * INTERVAL:
+            progress = progress_of(self._course.windows, self._course.better, now=now.wall)
         self._growth.take(progress, self._share)
 
 

@@ -20,6 +20,7 @@ class Steps:
         self.restarts = 0
         self._context = Position()
         self._from_zero = False
+        self._in_parts = False
         self._epoch = 0
         self._in_epoch = 0
         self._before = 0
@@ -49,7 +50,9 @@ class Steps:
     def _step(self, position: Position) -> Step | None:
         at = position.within(self._context)
         epoch, epochs, step, steps = at.epoch, at.epochs, at.step, at.steps
-        if epoch is not None and epoch.is_integer():
+        # Where epochs are counted in parts, steps are those of the training, at a whole one too.
+        self._in_parts |= epoch is not None and not epoch.is_integer()
+        if epoch is not None and not self._in_parts:
             self._from_zero |= epoch == 0
             passed = int(epoch) if self._from_zero else int(epoch) - 1
         else:

@@ -64,6 +64,14 @@ class Windows:
         if at < self._began + self.seconds:
             self.first = self._mean_of(list(self._slots)).value
 
+    def forget(self) -> None:
+        """Forget the times of all values, as those after them are by another clock.
+
+        The first window stays: it is what later ones are a share of.
+        """
+        self._slots.clear()
+        self._began = None if self.first is None else -math.inf
+
     def mean(self, until: float) -> Mean | None:
         """Return the mean of the window that ends at a time, None if it has no value."""
         end = math.floor(until * SLOTS / self.seconds)

@@ -1,11 +1,15 @@
-"""What a TrainingPlan shows of a job that was edited."""
+"""What a TrainingPlan shows of a job that was edited, and of what is also an event."""
 
 from typing import Any
+
+import pytest
 
 from kfext import names
 from kfext.controller.job_display import JobDisplay
 from kfext.controller.training_plan import TrainingPlanStatus
+from kfext.core.companion.shown import Shown
 from kfext.model.job import TrainingJob
+from kfext.model.verdict import Verdict
 from tests.unit.sharing.stages import placed
 from tests.unit.sharing.test_path import World
 
@@ -18,6 +22,9 @@ class FakePlanWriter:
 
     def show(self, job: TrainingJob, status: TrainingPlanStatus) -> None:
         self.status = status
+
+    def show_companion(self, job: TrainingJob, type_: str, shown: Shown | None) -> None:
+        self.companion = (type_, shown)
 
 
 def shown(world: World) -> TrainingPlanStatus:
@@ -45,3 +52,49 @@ def test_an_edited_share_is_shown_until_the_job_has_it() -> None:
     assert shown(world).reason == names.REASON_PLACED
     edit(world, "0.5")
     assert shown(world).edited == ""
+
+
+class FakeEvents:
+    """Keeps what was recorded."""
+
+    def __init__(self) -> None:
+        self.recorded: list[dict[str, Any]] = []
+
+    def record(self, about: Any, **event: Any) -> None:
+        self.recorded.append({"about": about.name, **event})
+
+
+def event(reason: str, action: str) -> dict[str, Any]:
+    of = {"about": "train", "message": "beyond the quota", "warning": True}
+    return {**of, "reason": reason, "action": action}
+
+
+REFUSALS: dict[str, tuple[str, str | None, list[dict[str, Any]]]] = {
+    "a refusal of CPU limits": (
+        names.RESIZED,
+        names.REASON_RESIZE_REFUSED,
+        [event(names.REASON_RESIZE_REFUSED, "Resize")],
+    ),
+    "a refusal of a number of workers": (
+        names.SCALED,
+        names.REASON_SCALE_REFUSED,
+        [event(names.REASON_SCALE_REFUSED, "Rescale")],
+    ),
+    "not what was done": (names.RESIZED, names.REASON_CPU_MOVED, []),
+    "not that nothing is to be shown": (names.RESIZED, None, []),
+}
+
+
+@pytest.mark.parametrize(("type_", "reason", "want"), REFUSALS.values(), ids=REFUSALS)
+def test_F6_a_refusal_is_an_event(
+    type_: str, reason: str | None, want: list[dict[str, Any]]
+) -> None:
+    world, writer, events = placed(), FakePlanWriter(), FakeEvents()
+    (tracked,) = world.planner.cluster.jobs.values()
+    told: Shown | None = None
+    if reason is not None:
+        told = Shown(holds=False, verdict=Verdict(reason, "beyond the quota"))
+    on: Any = (world.planner, writer, events)
+    JobDisplay(*on).show_companion(tracked, type_, told)
+    assert events.recorded == want
+    assert writer.companion == (type_, told)

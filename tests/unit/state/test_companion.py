@@ -419,7 +419,18 @@ def test_F6_a_guaranteed_pod_is_left_alone_with_the_reason() -> None:
     assert not bed.run(300).written
     shown = bed.shown["old"]
     assert shown is not None
-    assert shown.verdict.reason in {names.REASON_STANDS_DOWN, names.REASON_NOTHING_TO_MOVE}
+    assert shown.verdict.reason == names.REASON_NOTHING_TO_MOVE
+    assert "resize leaves it alone: its pod of type worker is Guaranteed" in shown.verdict.message
+
+
+def test_a_job_whose_log_is_not_read_is_left_alone_with_the_reason() -> None:
+    bed = TrainingNode()
+    made = bed.submit("silent").made.annotated(names.METRICS, "off")
+    bed.planner.cluster.take_job(made.build(), made.raw)
+    shown = bed.run(300).shown["silent"]
+    assert shown is not None
+    assert shown.verdict.reason == names.REASON_STANDS_DOWN
+    assert "kfext.dev/metrics is off" in shown.verdict.message
 
 
 def test_a_job_of_which_it_is_not_known_what_trains_is_left_alone_with_the_reason() -> None:

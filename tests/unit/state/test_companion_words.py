@@ -72,6 +72,11 @@ def one_stands_down(one: WatchedJob) -> None:
     one.stood_down = {"resize": "not Burstable", "shift": ""}
 
 
+def is_unread(one: WatchedJob) -> None:
+    one.stood_down = {"resize": "metrics is off"}
+    one.unread = "metrics is off"
+
+
 Change = Callable[[WatchedJob], None]
 FIRST: dict[str, tuple[list[Change], str, str]] = {
     "what is refused, before what is under way": (
@@ -85,7 +90,17 @@ FIRST: dict[str, tuple[list[Change], str, str]] = {
     "all that rests": ([rests, stands_down], names.REASON_RESTS, "its budget; by hand"),
     "one policy that rests": ([one_rests], names.REASON_RESTS, "its budget"),
     "why all leave it alone, once": ([stands_down], names.REASON_STANDS_DOWN, "not Burstable"),
-    "that its growth is not known": ([one_stands_down], names.REASON_TOO_EARLY, "its growth"),
+    "that its growth is not known": ([], names.REASON_TOO_EARLY, "its growth"),
+    "why one leaves it alone that would need its growth": (
+        [one_stands_down],
+        names.REASON_NOTHING_TO_MOVE,
+        "resize leaves it alone: not Burstable",
+    ),
+    "why its progress is not known": (
+        [is_unread],
+        names.REASON_NOTHING_TO_MOVE,
+        "resize leaves it alone: metrics is off",
+    ),
 }
 
 
@@ -144,6 +159,10 @@ def test_a_use_that_is_not_known_is_shown() -> None:
     found = shown(bed)
     assert found is not None
     assert "use of its pods is not known" in found.verdict.message
+    is_unread(bed.watched)
+    found = shown(bed)
+    assert found is not None
+    assert found.verdict == Verdict(names.REASON_STANDS_DOWN, "metrics is off")
 
 
 def test_a_job_that_has_opted_out_is_shown_nothing() -> None:

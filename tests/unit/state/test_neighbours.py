@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from kfext.core.companion.budget import Budget
 from kfext.core.companion.proposal import Rank
 from kfext.core.companion.signals import JobSignal, Signals
 from kfext.core.companion.trial import WINDOWS, Trial
@@ -91,12 +92,13 @@ COUNTED: dict[str, tuple[dict[str, Any], float]] = {
 def test_a_job_is_charged(how: dict[str, Any], seconds: float) -> None:
     state = JobState(cpu=CpuState(used=7.0, counted_at=how.get("counted_at", 0.0)))
     of = {"j": watch(TrackedJob({}, BUILT, None, state), how.get("began", 0.0)), **watched("k")}
+    of["k"].budget = Budget(used=1.0)  # counted since this controller leads
     restricted = job("j", pod("j-0", use=350, limit=350, created=how.get("created", 0.0)))
     here = signals(restricted, job("k", pod("k-0", use=1050)))
     charge(here, of, seconds=SECONDS, now=NOW)
     assert of["j"].budget.used == pytest.approx(7 + 0.35 * seconds)
     assert of["j"].budget.lost == pytest.approx(0.35 * seconds)
-    assert of["k"].budget.used == pytest.approx(1.05 * SECONDS)
+    assert of["k"].budget.used == pytest.approx(1.0 + 1.05 * SECONDS)
 
 
 def test_what_another_controller_left_is_charged_once() -> None:
@@ -105,6 +107,29 @@ def test_what_another_controller_left_is_charged_once() -> None:
     for _ in range(2):
         charge(signals(job("j", pod("j-0", use=100))), of, seconds=SECONDS, now=NOW)
     assert of["j"].budget.used == pytest.approx(101)
+
+
+BORROWED: dict[str, tuple[float, float, float]] = {
+    "since the note of the one that lends": (9_000.0, 0.0, 1000),
+    "since its pod runs": (9_000.0, 9_600.0, 400),
+    "in the last seconds if all is counted": (0.0, 0.0, SECONDS),
+}
+
+
+@pytest.mark.parametrize(("noted", "created", "seconds"), BORROWED.values(), ids=BORROWED)
+def test_after_a_restart_a_served_job_has_borrowed(
+    noted: float, created: float, seconds: float
+) -> None:
+    state = JobState(cpu=CpuState(lent=1.0, counted_at=noted))
+    of = {"j": watch(TrackedJob({}, BUILT, None, state), 0.0), **watched("k")}
+    here = signals(
+        job("j", pod("j-0", use=350, limit=350), left=400.0),
+        job("k", pod("k-0", use=1050, created=created), left=100.0),
+    )
+    charge(here, of, seconds=SECONDS, now=NOW)
+    assert of["k"].budget.borrowed == pytest.approx(0.35 * seconds)
+    charge(here, of, seconds=SECONDS, now=NOW)
+    assert of["k"].budget.borrowed == pytest.approx(0.35 * (seconds + SECONDS))
 
 
 # --- trials ---------------------------------------------------------------------------------------

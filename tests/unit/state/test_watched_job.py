@@ -1,14 +1,18 @@
 """What the companion knows of a job that opted in."""
 
+import math
 from dataclasses import replace
 
 import pytest
 
+from kfext import names
 from kfext.core.companion.operation import Operation
 from kfext.core.companion.proposal import Measure
 from kfext.core.companion.trial import Trial
 from kfext.core.lifecycle.steps import Resize
 from kfext.core.progress.course import Progress
+from kfext.core.progress.reported import GrowthState, Reported
+from kfext.core.settings.values import MetricsSource
 from kfext.model.cpu_state import CpuState
 from kfext.model.cpu_use import CpuUse
 from kfext.model.job_state import JobState
@@ -17,7 +21,7 @@ from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.state.tracked_job import TrackedJob
 from kfext.state.uses import Uses
-from kfext.state.watched_job import WatchedJob, all_measured, is_whole, live_pods, watch
+from kfext.state.watched_job import WatchedJob, all_measured, is_whole, live_pods, watch, why_unread
 from tests.builders import job
 from tests.unit.core.companion.jobs import proposal
 from tests.unit.core.companion.pods import running
@@ -43,6 +47,33 @@ def test_a_step_notes_up_to_when_the_budget_is_counted() -> None:
     assert owing.dated(step, now).state.cpu.counted_at == 8_000.0
     forgets = replace(step, state=JobState())
     assert watched().dated(forgets, now) == forgets
+
+
+# --- what is not known of it ----------------------------------------------------------------------
+
+LOG, NO_LOG = MetricsSource(), MetricsSource("off")
+VAIN = Verdict(names.REASON_NOTHING_RECOGNISED, "nothing in the log looks like progress")
+SEEN = Verdict(names.REASON_RECOGNISED, "the log shows speed")
+SPEED = Reported(Progress(metric="speed"), known=SEEN)
+UNREAD: dict[str, tuple[Reported | None, MetricsSource, float | None, str]] = {
+    "its log is not read": (None, NO_LOG, math.inf, "kfext.dev/metrics is off"),
+    "its log was not read yet": (None, LOG, None, ""),
+    "nothing is recognised": (Reported(known=VAIN), LOG, None, VAIN.message),
+    "nothing is recognised, early": (Reported(known=VAIN), LOG, math.inf, ""),
+    "it shows how far it is": (SPEED, LOG, 50.0, ""),
+    "it has grown before": (Reported(growth=0.1, known=VAIN), LOG, None, ""),
+    "which way a measure improves": (SPEED, LOG, None, "not known whether speed improves"),
+    "its growth is about to be known": (replace(SPEED, state=GrowthState.NEW), LOG, None, ""),
+}
+
+
+@pytest.mark.parametrize(("reported", "source", "left", "want"), UNREAD.values(), ids=UNREAD)
+def test_why_nothing_is_known_of_its_progress(
+    reported: Reported | None, source: MetricsSource, left: float | None, want: str
+) -> None:
+    found = why_unread(reported, source=source, left=left)
+    assert want in found
+    assert bool(found) is bool(want)
 
 
 # --- after a failure ------------------------------------------------------------------------------

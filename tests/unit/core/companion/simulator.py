@@ -27,7 +27,8 @@ class Running:
     """A job of one pod. `work`: core-seconds that it needs; `converges`: those of a half-life.
 
     `most`: millicores that it can use; more do not make it faster beyond `useful`.
-    `shows_end`: whether it prints how much of its work is left. `peak`: the most that it has used.
+    `shows_end`: whether it prints how much of its work is left, and `states` what part of that.
+    `peak`: the most that it has used.
     """
 
     uid: str
@@ -38,6 +39,7 @@ class Running:
     useful: int = SIZE
     shows_end: bool = True
     peak: int = 0
+    states: float = 1.0
     limit: int | None = None
     done: float = 0.0
     use: int = 0
@@ -184,7 +186,7 @@ class World:
             state=job.growth.state,
             growth=job.growth.growth if len(rates) > 1 else None,
             rate=rates[-1] if rates else None,
-            left=job.work - job.done if job.shows_end else None,
+            left=job.states * (job.work - job.done) if job.shows_end else None,
             budget=job.budget,
             peak=job.peak,
         )
@@ -218,6 +220,7 @@ def both(
                 one.useful,
                 one.shows_end,
                 one.peak,
+                one.states,
             )
             for one in jobs
         ]

@@ -71,6 +71,17 @@ def test_of_jobs_that_can_fill_the_node_the_first_ends_much_sooner_and_none_late
     assert sum(ratios) < 0.9 * len(ratios)
 
 
+def test_a_served_job_that_understates_what_it_takes_loses_its_turn() -> None:
+    honest = Running("honest", work=300.0, converges=5.0, peak=SIZE)
+    liar = Running("liar", work=900.0, converges=5.0, peak=SIZE, states=0.05)
+    without, with_them = both([honest, liar], POLICIES, intervals=60)
+    acted = [(one.job, one.serves) for acted in with_them.acted for one in acted if one.measure]
+    assert acted == [("honest", "liar"), ("liar", "honest")]
+    lent = with_them.job("honest").budget.lent
+    assert 0 < lent < 0.3 * honest.work
+    assert until(with_them.job("honest")) < 1.15 * until(without.job("honest"))
+
+
 def test_a_job_is_left_alone_once_its_budget_is_spent() -> None:
     endless = jobs(3, show_end=False, work=3000.0, converges=600.0)
     _, world = both(endless, POLICIES, intervals=400)
@@ -94,25 +105,30 @@ def test_what_does_not_help_is_undone_once_and_never_tried_again() -> None:
 
 
 def flipped(policy: Policy) -> Policy:
-    """A policy that takes from the jobs which it should serve."""
+    """A policy that takes from the jobs which it should serve, and gives nothing back."""
 
     def propose(signals: Signals) -> Advice:
-        found = policy.propose(signals)
-        return Advice(tuple(turned(one, signals) for one in found.proposals))
+        found = policy.propose(signals).proposals
+        return Advice(tuple(turned(one, signals) for one in found if one.measure))
 
     def turned(one: Proposal, signals: Signals) -> Proposal:
         served = signals.job(one.serves)
-        if one.measure is None or served is None:
-            return one
+        assert served is not None
         sizes = tuple(Size(pod.uid, limit=350) for pod in served.pods)
         return replace(one, job=one.serves, serves=one.job, stages=(sizes,))
 
     return Policy(policy.name, policy.parameters, propose)
 
 
-def test_a_policy_with_its_sign_flipped_makes_the_growing_job_no_faster() -> None:
-    without, with_it = both(jobs(3), [flipped(RESIZE)], intervals=400)
-    assert until(with_it.job("grower")) >= until(without.job("grower"))
+@pytest.mark.parametrize("show_end", [True, False], ids=["in order of ends", "by growth"])
+def test_resize_makes_the_growing_job_faster_and_with_its_sign_flipped_slower(
+    *, show_end: bool
+) -> None:
+    made = jobs(3, show_end=show_end)
+    without, with_it = both(made, [RESIZE], intervals=100)
+    _, with_its_opposite = both(made, [flipped(RESIZE)], intervals=100)
+    took = [until(world.job("grower")) for world in (with_it, without, with_its_opposite)]
+    assert took[0] < 0.9 * took[1] < 0.8 * took[2]
 
 
 ARRIVALS = st.lists(

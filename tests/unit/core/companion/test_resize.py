@@ -280,6 +280,16 @@ def test_pods_that_are_not_burstable_stand_down_with_the_reason(qos: QoS) -> Non
     assert qos.value in found.stood_down["done"]
 
 
+def test_a_job_of_which_nothing_is_known_is_left_alone_with_the_reason_and_counts() -> None:
+    unread = job("unread", pod("unread-0", use=500), left=None, unread="metrics is off")
+    found = advice(grower(use=450), done(use=450), unread)
+    assert limits(found) == limits(
+        advice(grower(use=450), done(use=450), replace(unread, unread=""))
+    )
+    assert limits(found).keys() == {"done-0"}
+    assert found.stood_down == {"unread": "metrics is off"}
+
+
 def test_F3_the_request_is_kept() -> None:
     assert limits(advice(grower(use=400), done(request=600, use=1000))) == {"done-0": 601}
 
@@ -296,11 +306,17 @@ def test_a_job_over_several_nodes_gets_its_smallest_share_everywhere() -> None:
     pods = (pod("here", use=700), pod("there", node="n2", use=700))
     spread = job("spread", *pods, state=NEW, growth=0.1)
     beside = done(node="n2", use=700)
-    # On n2 it has all of the growth, on n1 a quarter, so on both the floor: 466 of 1400. Of n2 both
-    # jobs then have the same, and share what is left of it.
+    # On n2 it has all of the growth, on n1 a quarter, so on both the floor: 466 of 1400. What is
+    # left of n2 goes to the job beside it, as it could not use that.
     found = advice(grower(use=700), spread, beside)
-    assert limits(found) == {"here": 466, "there": 651}
+    assert limits(found) == {"here": 466, "there": 466}
     assert only(found).serves == "grower"
+
+
+def test_a_job_over_several_nodes_is_not_restricted_where_no_other_job_wants_more() -> None:
+    pods = (pod("here", use=700), pod("there", node="n2", use=700))
+    spread = job("spread", *pods, state=NEW, growth=0.1)
+    assert limits(advice(grower(use=700), spread, done(node="n2", use=200))) == {"here": 466}
 
 
 def test_the_limit_of_the_user_is_never_exceeded() -> None:

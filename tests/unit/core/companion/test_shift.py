@@ -83,6 +83,28 @@ def test_C5_limits_follow_the_use_within_a_few_intervals_and_keep_their_sum(
     assert SHIFT.propose(signals(with_use(followed, wants))) == Advice()
 
 
+def flipped(before: JobSignal, after: JobSignal) -> JobSignal:
+    """Return a job to which the opposite was done: what was to grow has shrunk as much."""
+    pods = [
+        replace(old, limit=2 * (old.limit or 0) - (new.limit or 0))
+        for old, new in zip(before.pods, after.pods, strict=True)
+    ]
+    return replace(before, pods=tuple(pods))
+
+
+@pytest.mark.parametrize("busy", ["ps-0", "worker-0"])
+def test_C5_shift_makes_a_job_faster_and_with_its_sign_flipped_slower(busy: str) -> None:
+    wants = {"ps-0": 100, "worker-0": 100, busy: 900}
+
+    def pace(of: JobSignal) -> float:
+        """Its components wait for one another, so the one that lacks most sets the pace."""
+        return min((one.use or 0) / wants[one.uid] for one in with_use(of, wants).pods)
+
+    before = with_use(of(ps(500, 0), worker(500, 0)), wants)
+    after = carried_out(before, SHIFT.propose(signals(before)))
+    assert pace(after) > 1.5 * pace(before) > 2 * pace(flipped(before, after))
+
+
 def test_C5_nothing_moves_while_the_use_may_be_from_before_the_last_move() -> None:
     pods = ps(400, 100), worker(400, 400)
     assert advice(*pods).proposals

@@ -13,8 +13,10 @@ from tests.unit.core.companion.pods import OF, running
 
 MANY = [running(index) for index in range(MOST_RESIZED + 1)]
 KUEUE = job("TFJob").worker(1).queued_by_kueue().build()
+AUTOSCALED = job().elastic(metrics=[{"type": "Resource"}]).build()
 WHY: dict[str, tuple[TrainingJob, list[Pod], str]] = {
     "Kueue accounts for its resources": (KUEUE, [running()], "Kueue"),
+    "the operator makes an autoscaler for it": (AUTOSCALED, [running()], "HorizontalPodAutoscaler"),
     "it has more pods than are remembered": (OF, MANY, "49 pods"),
     "it is not known what trains": (OF, [replace(running(), trainer=None)], "no container"),
     "a pod is no replica": (OF, [running(), running(1, replica=None)], "no container"),

@@ -1,6 +1,7 @@
 """The course of a training: which measure is followed, where it is, and how fast it goes."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -36,6 +37,12 @@ def test_a_job_that_reports_nothing_has_nothing() -> None:
     assert followed.better is None
 
 
+def test_steps_without_a_measure_give_neither_a_step_nor_a_rate() -> None:
+    bars = [(float(at), f" {at}%|##  | {at}/100 [00:05<01:40,  9.5it/s]") for at in range(10, 50)]
+    assert course(*bars).progress() == Progress()
+    assert course(*bars, (60.0, "loss: 1")).progress().step == 49
+
+
 def test_the_best_measure_is_followed_from_when_it_is_seen() -> None:
     followed = course((1.0, "val_loss: 9"), (2.0, "loss: 5"), (3.0, "val_loss: 8"))
     assert (followed.progress().metric, followed.progress().value) == ("loss", 5.0)
@@ -65,6 +72,52 @@ def test_a_clock_that_jumps_brings_no_line_from_the_future_and_none_before_the_l
     )
     assert followed.progress().at == 20.0
     assert followed.progress().step == 3
+    assert followed.progress().rate is None
+
+
+CLOCKS: dict[str, tuple[Callable[[int], float], Callable[[int], float], float | None]] = {
+    "the node's is set back by less than a window, and that is not over yet": (
+        lambda made: made if made < 110 else made - 25,
+        lambda read: read,
+        None,
+    ),
+    "the node's was set back by less than a window": (
+        lambda made: made if made < 80 else made - 20,
+        lambda read: read,
+        1.0,
+    ),
+    "the node's is set back by an hour": (
+        lambda made: made if made < 100 else made - 3600,
+        lambda read: read,
+        1.0,
+    ),
+    "the reader's is set back by an hour": (
+        lambda made: made,
+        lambda read: read if read < 100 else read - 3600,
+        1.0,
+    ),
+    "the node's is an hour ahead": (lambda made: made + 3600, lambda read: read, 1.0),
+    "two threads print, one a moment later": (
+        lambda made: made - 1.05 * (made % 2),
+        lambda read: read,
+        1.0,
+    ),
+}
+
+
+@pytest.mark.parametrize(("printed", "reads", "want"), CLOCKS.values(), ids=CLOCKS)
+def test_a_clock_that_jumps_makes_no_job_faster(
+    printed: Callable[[int], float], reads: Callable[[int], float], want: float | None
+) -> None:
+    """One step a second, read every 10 s; `printed`, `reads`: both clocks at a time."""
+    followed = Course(30.0)
+    for time in range(130):
+        line = read_line(f"step {time}/1000 loss 1")
+        assert line is not None
+        followed.take(line, at=printed(time), now=reads(time - time % 10 + 10))
+    found = followed.progress()
+    assert found.rate == (None if want is None else pytest.approx(want, rel=0.05))
+    assert found.left == (None if want is None else pytest.approx(871 / want, rel=0.05))
 
 
 ODD = [

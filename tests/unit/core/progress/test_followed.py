@@ -7,17 +7,22 @@ from kfext.core.progress.checkpoints import Checkpoints
 from kfext.core.progress.followed import INTERVAL, Followed
 from kfext.core.progress.reported import GrowthState
 from kfext.model.log_line import LogLine
+from kfext.model.moment import Moment
 from kfext.model.verdict import Verdict
 
 AWAY = Verdict(names.REASON_LOG_UNAVAILABLE, "the kubelet does not answer")
 FORBIDDEN = Verdict(names.REASON_LOG_FORBIDDEN, "may not")
 
 
+def moment(at: float) -> Moment:
+    return Moment(wall=at, monotonic=at)
+
+
 def reading(followed: Followed, loss: list[float], *, at: float, every: float = 1.0) -> None:
     """Have a read find one line for each loss, `every` seconds apart from `at` on."""
     times = [at + every * number for number in range(len(loss))]
     lines = [LogLine(when, f"loss={value}") for when, value in zip(times, loss, strict=True)]
-    followed.take(lines, now=times[-1] if times else at)
+    followed.take(lines, now=moment(times[-1] if times else at))
 
 
 def state(followed: Followed) -> GrowthState | None:
@@ -47,8 +52,40 @@ def test_silence_demotes_nothing() -> None:
     for window in range(3):
         reading(followed, [3.0 - window + 0.01 * tick for tick in range(20)], at=window * INTERVAL)
     for later in range(10):
-        followed.take([], now=(4 + later) * INTERVAL)
+        followed.take([], now=moment((4 + later) * INTERVAL))
     assert state(followed) is GrowthState.NEW
+
+
+CLOCKS: dict[str, tuple[float, float]] = {
+    "neither": (0.0, 0.0),
+    "the node's, by less than a window": (20.0, 0.0),
+    "the node's, by more than a window": (100.0, 0.0),
+    "the controller's": (0.0, 3600.0),
+    "both": (3600.0, 3600.0),
+}
+
+
+@pytest.mark.parametrize(("printed", "read"), CLOCKS.values(), ids=CLOCKS)
+def test_a_clock_that_is_set_back_ends_neither_growth_nor_its_judgement(
+    printed: float, read: float
+) -> None:
+    """A loss falls by the same amount in each window, and after the jump no more.
+
+    `printed`, `read`: by how much the clocks of the node and the controller are set back.
+    """
+    followed, seen = Followed(), []
+    for tick in range(0, 600, 10):
+        jumps = tick >= 150
+        falling = [10.0 - min(time, 300) / 60 for time in range(tick, tick + 10)]
+        times = [5000.0 + time - printed * jumps for time in range(tick, tick + 10)]
+        lines = [LogLine(at, f"loss {loss}") for at, loss in zip(times, falling, strict=True)]
+        wall = 5010.0 + tick - read * jumps
+        followed.take(lines, now=Moment(wall=wall, monotonic=tick))
+        seen.append((state(followed), followed.reported().growth))
+    assert {state for state, _ in seen[:30]} == {GrowthState.NEW}
+    assert all(0.02 < growth < 0.08 for _, growth in seen[10:30] if growth is not None)
+    if printed <= read + INTERVAL:  # else no value is of the controller's last two windows
+        assert seen[-1][0] is GrowthState.COMPLETING
 
 
 @pytest.mark.parametrize(
@@ -68,14 +105,14 @@ def test_a_disturbance_demotes_nothing(line: str) -> None:
             if window == 3:
                 text = line.format(step=step - 25, later=step, worse=loss + 1)
             lines.append(LogLine(window * INTERVAL + 3 * tick, text))
-        followed.take(lines, now=(window + 1) * INTERVAL - 0.1)
+        followed.take(lines, now=moment((window + 1) * INTERVAL - 0.1))
         states.append(state(followed))
     assert set(states) == {GrowthState.NEW}
 
 
 def test_a_metric_of_unknown_direction_has_no_state() -> None:
     followed = Followed(r"speed (?P<value>\d+)")
-    followed.take([LogLine(1.0, "speed 12")], now=2.0)
+    followed.take([LogLine(1.0, "speed 12")], now=moment(2.0))
     reported = followed.reported()
     assert (reported.progress.metric, reported.progress.value) == ("speed", 12.0)
     assert (reported.state, reported.growth) == (None, None)
@@ -86,9 +123,9 @@ def test_a_better_metric_begins_its_growth_anew() -> None:
     for window in range(6):
         at = window * INTERVAL
         lines = [LogLine(at + tick, "val_loss: 1.0") for tick in range(20)]
-        followed.take(lines, now=at + 20)
+        followed.take(lines, now=moment(at + 20))
     assert state(followed) is GrowthState.COMPLETING
-    followed.take([LogLine(200.0, "loss: 5.0")], now=201.0)
+    followed.take([LogLine(200.0, "loss: 5.0")], now=moment(201.0))
     assert state(followed) is GrowthState.NEW
 
 
@@ -117,13 +154,13 @@ def test_why_the_progress_is_known_or_not(reads: list[list[str] | Verdict], want
         if isinstance(read, Verdict):
             followed.fail(read)
         else:
-            followed.take([LogLine(number, text) for text in read], now=number)
+            followed.take([LogLine(number, text) for text in read], now=moment(number))
     assert reason(followed) == want
 
 
 def test_what_was_known_stays_while_the_log_cannot_be_read() -> None:
     followed = Followed()
-    followed.take([LogLine(1.0, "step 7 loss 0.5")], now=2.0)
+    followed.take([LogLine(1.0, "step 7 loss 0.5")], now=moment(2.0))
     for _ in range(5):
         followed.fail(AWAY)
     reported = followed.reported()
@@ -135,7 +172,7 @@ def test_of_many_lines_only_the_newest_are_looked_at() -> None:
     filled = "x" * 4000
     lines = [LogLine(number, f"loss: 1.0 {filled}") for number in range(10)]
     lines += [LogLine(10 + number, f"val_loss: 2.0 {filled}") for number in range(5)]
-    followed.take(lines, now=100.0)
+    followed.take(lines, now=moment(100.0))
     reported = followed.reported()
     assert reported.progress.metric == "val_loss"  # a loss of training would be preferred
 
@@ -147,7 +184,7 @@ SAVED = "saved checkpoint /c/1.pt"
 def test_checkpoints_are_seen_beside_the_progress(expression: str) -> None:
     followed = Followed(expression)
     texts = ["step 7 loss 0.5", SAVED, "kfext.checkpoint 0"]
-    followed.take([LogLine(number, text) for number, text in enumerate(texts)], now=9.0)
+    followed.take([LogLine(number, text) for number, text in enumerate(texts)], now=moment(9.0))
     step = None if expression else 7
     assert followed.checkpoints == Checkpoints(saved=1, step=step, answered=0)
     assert followed.fruitless == 0
@@ -155,7 +192,7 @@ def test_checkpoints_are_seen_beside_the_progress(expression: str) -> None:
 
 def test_checkpoints_alone_are_no_progress() -> None:
     followed = Followed()
-    followed.take([LogLine(1.0, SAVED)], now=9.0)
+    followed.take([LogLine(1.0, SAVED)], now=moment(9.0))
     assert (followed.checkpoints.saved, followed.fruitless, followed.recognised) == (1.0, 1, False)
 
 
@@ -173,9 +210,9 @@ def test_a_checkpoint_that_was_begun_counts_once_the_training_goes_on(
 ) -> None:
     followed = Followed()
     before = [LogLine(0.0, "step 7 loss 0.5"), LogLine(1.0, "saving checkpoint to /c")]
-    followed.take(before, now=5.0, source="a")
+    followed.take(before, now=moment(5.0), source="a")
     assert followed.checkpoints.saved is None
-    followed.take([LogLine(6.0, line)], now=9.0, source=source)
+    followed.take([LogLine(6.0, line)], now=moment(9.0), source=source)
     assert followed.checkpoints.saved == want
 
 
@@ -207,19 +244,21 @@ def test_the_longest_pause_between_two_lines_with_progress(
 ) -> None:
     followed = Followed()
     for at, text, source in lines:
-        followed.take([LogLine(at, text)], now=100.0, source=source)
+        followed.take([LogLine(at, text)], now=moment(100.0), source=source)
     assert followed.pause == want
 
 
 def test_restarts_are_counted() -> None:
     followed = Followed()
     steps = [1, 2, 3, 2, 3, 1]
-    followed.take([LogLine(at, f"step {step} loss 1") for at, step in enumerate(steps)], now=9.0)
+    followed.take(
+        [LogLine(at, f"step {step} loss 1") for at, step in enumerate(steps)], now=moment(9.0)
+    )
     assert followed.restarts == 2
 
 
 def test_of_many_lines_only_the_newest_show_checkpoints() -> None:
     followed = Followed()
     lines = [LogLine(1.0, SAVED), *(LogLine(2.0, "x" * 4000) for _ in range(10))]
-    followed.take(lines, now=9.0)
+    followed.take(lines, now=moment(9.0))
     assert followed.checkpoints == Checkpoints()

@@ -42,11 +42,11 @@ HAND_COMPUTED = {
 
 
 @pytest.mark.parametrize(("of", "want"), HAND_COMPUTED.values(), ids=HAND_COMPUTED)
-def test_progress_as_computed_by_hand(of: list[list[float]], want: float) -> None:
+def test_F1_progress_as_computed_by_hand(of: list[list[float]], want: float) -> None:
     assert progress(*of) == pytest.approx(want)
 
 
-def test_what_is_better_higher_grows_upwards() -> None:
+def test_F1_what_is_better_higher_grows_upwards() -> None:
     assert progress([0.5, 0.5], [0.6, 0.6], better=Better.HIGHER) == pytest.approx(0.2)
     assert progress([0.6, 0.6], [0.5, 0.5], better=Better.HIGHER) == 0
 

@@ -58,6 +58,12 @@ CASES: dict[str, tuple[list[str], list[Step | None]]] = {
         ["  5%|#   | 50/1000 [00:05<01:40,  9.5it/s]", "{'loss': 0.4, 'epoch': 1.5}"],
         [Step(50, 1000)],
     ),
+    "on the bar above, at the end of an epoch too": (
+        [" 50%|#   | 60/120 [00:05<00:05,  9.5it/s]", "{'loss': 0.4, 'epoch': '1.5'}",
+         " 66%|##  | 80/120 [00:07<00:04,  9.5it/s]", "{'loss': 0.3, 'epoch': '2'}",
+         " 83%|### | 100/120 [00:09<00:02,  9.5it/s]", "{'loss': 0.2, 'epoch': '2.5'}"],
+        [Step(60, 120), Step(80, 120), Step(100, 120)],
+    ),
     "a whole count before one within the epoch": (
         ["epoch 002:    10 / 100 loss=1, num_updates=110"],
         [Step(110)],

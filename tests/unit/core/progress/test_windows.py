@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.progress.windows import SLOTS, Windows
+from kfext.core.progress.windows import SLOTS, Mean, Windows
 
 
 def test_a_window_has_the_mean_and_the_error_of_its_values() -> None:
@@ -28,6 +28,15 @@ def test_the_first_window_stays_the_first() -> None:
     for at in range(0, 300, 10):
         made.add(at, 10.0 - at / 30)
     assert made.first == pytest.approx(fmean([10.0, 10.0 - 1 / 3, 10.0 - 2 / 3]))
+
+
+def test_values_by_another_clock_compare_with_none_and_the_first_window_stays() -> None:
+    made = Windows(30.0)
+    made.add(1000.0, 8.0)
+    made.forget()
+    assert made.mean(1000.0) is None
+    made.add(100.0, 2.0)
+    assert (made.mean(100.0), made.first) == (Mean(2.0, 0.0, 1), 8.0)
 
 
 @given(st.lists(st.sampled_from([math.nan, math.inf, -math.inf, 1e31, -1e300, 1.0]), max_size=30))
