@@ -107,6 +107,20 @@ def test_steps_are_counted_over_the_training(name: str) -> None:
             last = found.step
 
 
+CHECKS_ALIKE = {"paddle"}
+"""Sets whose evaluation prints what the training prints, and counts its own steps."""
+
+
+@pytest.mark.parametrize("name", [name for name in RECOGNISED if name not in CHECKS_ALIKE])
+def test_no_restart_is_seen_in_a_training_that_did_not_restart(name: str) -> None:
+    course = Course(30.0)
+    for number, raw in enumerate(lines_of(name), 1):
+        line = read_line(raw)
+        if line is not None:
+            course.take(line, at=float(number), now=1e9)
+    assert course.restarts == 0
+
+
 @pytest.mark.parametrize(("name", "expression"), BY_EXPRESSION.items(), ids=BY_EXPRESSION)
 def test_value_and_step_are_found_by_an_expression(name: str, expression: str) -> None:
     lines = lines_of(name)

@@ -91,6 +91,9 @@ class Course:
         if self._prefers(name):
             self._metric, self.windows = name, Windows(self.windows.seconds)
             self._value = None
+        values = dict(line.measures)
+        if self._metric not in values:
+            return  # an evaluation or a summary, whose steps are not those of the training
         restarts = self._steps.restarts
         step = self._steps.take(line.position)
         if self._steps.restarts > restarts:
@@ -99,9 +102,7 @@ class Course:
             self._step = step
             if at == stated:
                 self._note_pace(at, step.number)
-        values = dict(line.measures)
-        if self._metric in values:
-            self._note_value(at, values[self._metric])
+        self._note_value(at, values[self._metric])
 
     def progress(self) -> Progress:
         """Return what is known now."""

@@ -27,6 +27,7 @@ _HIGHER = _set(
 _AMBIGUOUS = _HIGHER - {"acc", "accuracy", "f1", "auc", "bleu"} | {"error", "err"}
 """Words that, as the whole name of a whole number, more often are a count or a setting."""
 _OF_CHECKING = _set("val valid validation eval evaluation test dev")
+_CHECKING = re.compile(r"\W{0,8}(val|valid|validation|eval|evaluation|test|dev)\s*:", re.IGNORECASE)
 _OF_SETTINGS = _set(
     "scale scaler weight weights coef coeff coefficient factor smoothing fn function type "
     "rate lr threshold time sec secs margin gamma alpha beta patience best min max prev "
@@ -56,6 +57,15 @@ def better(name: str) -> Better | None:
     if _LOWER.intersection(words) or any(map(_is_loss, words)):
         return Better.LOWER
     return Better.HIGHER if _HIGHER.intersection(words) else None
+
+
+def of_checking(line: str) -> str:
+    """Return what the measures of a line are of if it begins with that, such as `Test: `.
+
+    Empty if it begins otherwise.
+    """
+    begins = _CHECKING.match(line)
+    return f"{begins[1]} " if begins else ""
 
 
 def may_be_whole(name: str) -> bool:

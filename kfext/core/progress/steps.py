@@ -1,6 +1,6 @@
 """The step of the whole training, from lines that count within an epoch or state it elsewhere."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kfext.core.progress.lines import Position
 
@@ -36,6 +36,11 @@ class Steps:
     def take(self, position: Position) -> Step | None:
         """Take in the position of a line with a measure; return its step, None if not stated."""
         found = self._step(position)
+        if position.step is not None:
+            # Further lines about this step may state none.
+            around = self._context
+            step, steps, whole = position.step, position.steps, position.whole
+            self._context = replace(around, step=step, steps=steps, whole=whole)
         before = self._last
         if found is None:
             return None

@@ -49,6 +49,22 @@ def test_the_best_measure_is_followed_from_when_it_is_seen() -> None:
     assert followed.windows.first == 5.0
 
 
+ASIDE = {
+    "an evaluation with a measure of its own": "epoch 1 step 0/10 eval_loss: 2",
+    "a summary of the epoch": "====> Epoch: 1 Average loss: 2",
+    "an evaluation that names itself ahead": "Test: [0/10]  Loss: 2",
+    "more about the same step": "Loss: 0.9",
+}
+
+
+@pytest.mark.parametrize("raw", ASIDE.values(), ids=ASIDE)
+def test_lines_between_those_of_the_training_are_no_restart(raw: str) -> None:
+    steps = ((10.0 + step, f"step {step}/100 Loss: 1") for step in (10, 20))
+    followed = course(*steps, (30.5, "step 20, lr = 0.1"), (31.0, raw))
+    assert (followed.restarts, followed.step) == (0, 20)
+    assert followed.progress().value == (0.9 if raw == "Loss: 0.9" else 1)
+
+
 @pytest.mark.parametrize("word", ["nan", "inf", "-inf"])
 def test_a_value_that_is_no_number_is_reported_and_not_followed(word: str) -> None:
     followed = course((1.0, "loss: 5"), (2.0, f"loss: {word}"))

@@ -86,6 +86,11 @@ TRAINING: dict[str, tuple[str, dict[str, float], Position]] = {
         {"Average loss": 0.05, "Accuracy": 0.985},
         Position(),
     ),
+    "an evaluation that names itself ahead": (
+        "Test: [ 5/19]  Loss: 2.4 (2.3)  Acc@1: 10.0 (11.0)",
+        {"Test Loss": 2.4, "Test Acc@1": 10.0},
+        Position(),
+    ),
     "a tensor": ("loss=tensor(0.51, grad_fn=<NllLoss>)", {"loss": 0.51}, Position()),
     "a row of a table": ("|    ep_rew_mean      | 20.1     |", {"ep_rew_mean": 20.1}, Position()),
 }
