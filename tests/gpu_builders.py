@@ -1,7 +1,11 @@
 """Small builders of what jobs that share GPUs are placed on."""
 
+from collections.abc import Iterable
+
 from kfext import names
-from kfext.core.ledger.parts import capacity
+from kfext.core.ledger import parts
+from kfext.core.ledger.parts import CONTEXT, capacity
+from kfext.model.gpu_share import CardNeed
 from kfext.model.gpu_slots import UNITS, reservation_of, resource_of
 from kfext.model.node import Node
 from kfext.model.pod import Pod
@@ -10,6 +14,15 @@ from tests.builders import JobBuilder, job
 
 MEMORY = 16 * 1024
 """MiB of a card."""
+USABLE = capacity(0, memory=MEMORY)[parts.lines_of(0)[parts.MEMORY]]
+"""Those that sharers may have."""
+
+
+def memory_of(needs: Iterable[CardNeed]) -> float:
+    """The MiB of a card that sharers need together, what a process takes at first included."""
+    return sum(
+        USABLE * one.units / UNITS if one.memory is None else one.memory + CONTEXT for one in needs
+    )
 
 
 def plain_node(name: str, *, cards: int = 4) -> Node:

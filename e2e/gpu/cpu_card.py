@@ -57,6 +57,7 @@ class Client:
     `kernels`, `beside`: how many it has begun, and how many of them while another one had work;
     `late`: when another one had had work for more than LATE_SECONDS. `outstanding`: how many
     micro-steps the card had of it, at most; one is all the kernels between two of its markers.
+    `micro_steps`: how many it has of it now, or had when it was killed.
     """
 
     name: str
@@ -195,7 +196,7 @@ class CpuCard:
             client.seconds += self._ends - self._began
 
     def _report(self) -> dict[str, object]:
-        counted = ("name", "kernels", "beside", "late", "seconds", "outstanding")
+        counted = ("name", "kernels", "beside", "late", "seconds", "outstanding", "micro_steps")
         clients = [*self._gone, *self._clients.values()]
         shown = [{name: getattr(one, name) for name in counted} for one in clients]
         return {"seconds": monotonic() - self._opened, "clients": shown}

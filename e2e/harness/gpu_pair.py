@@ -19,6 +19,8 @@ HIGH = {"share": "0.5", "priority": "high"}
 LOW = {"share": "0.3", "min_share": "0"}
 STEP_KERNELS = 61
 """Of a job of 20 layers: 20 forward, 40 backward, and one for its optimizer. Each takes 1 ms."""
+TRAINING = "dial.py"
+"""Is in the command line of each process of a training."""
 _NUMBERS = count(1)
 """A card counts by the names of jobs, so no two have the same."""
 
@@ -51,6 +53,19 @@ class Pair:
         low, high = (kernels(self.node, self.card, one) - n for one, n in before.items())
         return low / high
 
+    def kill(self, name: str) -> None:
+        """Kill the training of a job within a micro-step: it has no time to say anything."""
+        uid = self.team.running(name)["metadata"]["uid"]
+        pids = self.node.pod_processes(uid, running=TRAINING)
+        until(
+            lambda: counted(self.node, self.card)[name]["micro_steps"],
+            what=f"the card has work of {name}",
+            account=self.team.said,
+        )
+        for pid in pids:
+            with suppress(ProcessLookupError):  # a worker goes with the training
+                os.kill(pid, signal.SIGKILL)
+
 
 def named(role: str) -> str:
     """Return a name that no other job has."""
@@ -58,10 +73,20 @@ def named(role: str) -> str:
 
 
 def beside_high(team: Team, node: Node, *, queue: int = 0, disables: bool = False) -> Pair:
-    """Have a job of high priority train, and one of low on its card; see `dialled`."""
+    """Have a job of high priority train, and one of low on its card; see `dialled`.
+
+    Before one without a hook comes, that of high has been timed with the card to itself: later it
+    never has that.
+    """
     high, low = named("high"), named("low")
     team.submit(dialled(high, HIGH, load_ms=LOAD_MS, steps=ENDLESS))
     team.running(high)
+    if disables:
+        until(
+            lambda: any("lossPermille" in one for one in sharers(team, node)),
+            what=f"{high} is timed",
+            account=team.said,
+        )
     team.submit(dialled(low, LOW, steps=ENDLESS, queue=queue, disables=disables))
     team.running(low)
     pair = Pair(team, node, card_of(team, node, high, low), high, low)
@@ -102,10 +127,3 @@ def sharers(team: Team, node: Node) -> list[Object]:
 def kernels(node: Node, card: str, name: str) -> int:
     """Return how many kernels a job has begun on a card, 0 before its first."""
     return int(counted(node, card).get(name, {"kernels": 0})["kernels"])
-
-
-def kill(node: Node, pod: Object) -> None:
-    """Kill the training of a pod and its workers, which have no time to say anything."""
-    for pid in node.pod_processes(pod["metadata"]["uid"], running="dial.py"):
-        with suppress(ProcessLookupError):  # a worker goes with the training
-            os.kill(pid, signal.SIGKILL)

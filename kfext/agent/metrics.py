@@ -184,12 +184,13 @@ def _of_slots(slots: Iterable[CardReport]) -> Iterable[Metric]:
 
 
 def _efficiency(slot: CardReport) -> float | None:
-    """Return it over the last seconds, None if nobody shares or it is not known what is left.
+    """Return it over the last seconds, None if nobody shares or some of that is not known.
 
     Over 1 those of low priority work beside the one of high priority, within its loss budget.
     """
-    left = [1 - one.harvest for one in slot.sharers if one.high and one.beacon_age is not None]
-    worked = [one.harvest for one in slot.sharers if not one.high]
-    if not left or not worked or left[0] < _LEAST_LEFT:
+    left = [1 - one.harvest for one in slot.sharers if one.high and one.harvest is not None]
+    lows = [one.harvest for one in slot.sharers if not one.high]
+    worked = [part for part in lows if part is not None]
+    if not left or not lows or len(worked) < len(lows) or left[0] < _LEAST_LEFT:
         return None
     return sum(worked) / left[0]

@@ -10,12 +10,13 @@ Pod = tuple[str, str]
 class SharerReport:
     """A pod on the card. Parts are of the card's time in the last seconds, seconds are in all.
 
-    `harvest`: the part in which it worked between its gates, or was busy if it has high priority;
+    `harvest`: the part in which it worked between its gates, or was busy if it has high priority,
+    None while no hook is heard;
     `busy`: the part in which it would be with the card to itself, None while that is unknown;
     `waited`, `intruded`: the seconds in which it stood at its gates, and worked beside the busy job
     of high priority (0 for that job);
-    `memory`: bytes that it has, `promised`: those that it was promised, None for the same part of
-    them as of the card's time;
+    `memory`: bytes that it has, None while that is unknown; `promised`: those that it was promised,
+    None for the same part of them as of the card's time;
     `micro_step`: how long one should take at most; `longest`: how long the longest takes, as its
     processes have measured it, None while they have not; `coarse`: that is longer than it should
     be, as there is no place for the gate within it; `beacon_age`: seconds since a process of the
@@ -29,9 +30,9 @@ class SharerReport:
     pod: str
     high: bool
     share: float
-    memory: int = 0
+    memory: int | None = None
     promised: int | None = None
-    harvest: float = 0.0
+    harvest: float | None = None
     busy: float | None = None
     waited: float = 0.0
     intruded: float = 0.0

@@ -148,8 +148,9 @@ def _sharer(one: SharerReport, report: CardReport, uids: dict[Pod, str]) -> Obje
         "pod": one.pod,
         "priority": "high" if one.high else "low",
         "sharePercent": round(one.share * UNITS),
-        "memoryMiB": one.memory // _MIB,
     }
+    if one.memory is not None:
+        shown["memoryMiB"] = one.memory // _MIB
     if one.busy is not None:
         shown["busyPermille"] = _permille(one.busy)
     if one.unhooked:
@@ -158,11 +159,9 @@ def _sharer(one: SharerReport, report: CardReport, uids: dict[Pod, str]) -> Obje
         if report.loss is not None:
             shown["lossPermille"] = max(_permille(report.loss), 0)
         return shown
-    shown |= {
-        "harvestPermille": _permille(one.harvest),
-        "waitedSeconds": int(one.waited),
-        "intrudedSeconds": int(one.intruded),
-    }
+    if one.harvest is not None:
+        shown["harvestPermille"] = _permille(one.harvest)
+    shown |= {"waitedSeconds": int(one.waited), "intrudedSeconds": int(one.intruded)}
     if one.coarse:
         shown["coarseMillis"] = max(math.ceil((one.longest or 0.0) * 1000), 1)
     if one.infeasible:

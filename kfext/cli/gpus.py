@@ -7,9 +7,10 @@ from kfext.cli.cluster import ClusterOptions
 from kfext.cli.output import printed, table
 from kfext.errors import Forbidden, NotFound, UserError
 from kfext.kube import paths
-from kfext.model.shared_gpu import EVICTED_AFTER, SharedGpu, parse_shared_gpu
+from kfext.model.shared_gpu import SharedGpu, parse_shared_gpu
+from kfext.model.sharer_words import INFEASIBLE, coarse, shut_out
 from kfext.model.tolerant import mapping, sequence, text
-from kfext.model.unhooked import UNHOOKED, coarse
+from kfext.model.unhooked import UNHOOKED
 
 _HEAD = ("NODE", "SLOT", "CARD", "MEMORY", "STATE")
 _SHARER_HEAD = ("PRIORITY", "SHARE", "BUSY ALONE", "LOSS", "GETS", "WAITED", "POD")
@@ -72,7 +73,7 @@ def _state(one: SharedGpu) -> str:
 def _sharer(raw: Raw) -> tuple[str, ...]:
     """Return the line of a sharer: what one of high priority loses, what one of low gets."""
     pod = f"{text(raw.get('namespace'))}/{text(raw.get('pod'))}"
-    notes = {"guaranteeInfeasible": "its minimum cannot be met", "evict": "it must leave"}
+    notes = {"guaranteeInfeasible": INFEASIBLE, "evict": "it must leave"}
     said = [words for field, words in notes.items() if raw.get(field) is True]
     if unhooked := UNHOOKED.get(text(raw.get("unhooked"))):
         said.append(f"not hooked: {unhooked}")
@@ -81,7 +82,7 @@ def _sharer(raw: Raw) -> tuple[str, ...]:
         said.append(coarse(millis))
     strikes = raw.get("strikes")
     if type(strikes) is int and strikes > 0:
-        said.append(f"it was shut out {strikes} of {EVICTED_AFTER} times")
+        said.append(shut_out(strikes))
     waited = raw.get("waitedSeconds")
     return (
         text(raw.get("priority")) or _UNKNOWN,

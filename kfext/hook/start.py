@@ -64,7 +64,12 @@ def _on_torch(torch: ModuleType) -> None:
 
 def _on_keras(keras: ModuleType) -> None:
     unheard = partial(_NOTICE.give, CALLBACK_LIST)
-    _keep(Fits(keras, _SWITCH, lambda: _join_high(lambda: 0), unheard))
+    _keep(Fits(keras, _SWITCH, lambda: _join_high(_unknown), unheard))
+
+
+def _unknown() -> int:
+    """Return what stands for a memory that is not known: Keras has no figure of its backend's."""
+    return 0
 
 
 def _on_tensorflow(tensorflow: ModuleType) -> None:

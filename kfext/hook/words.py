@@ -34,7 +34,7 @@ INTRUDED = 12
 INTRUDED_NS = 13
 """How long those took, in all."""
 MEMORY = 14
-"""Bytes of the card that the process has reserved."""
+"""Bytes of the card that the process has reserved, 0 while that is not known."""
 HOOKED = 15
 """What the hook does at the gate: nothing if 0, else one of the numbers below."""
 TICKETS_SEEN = 16

@@ -33,6 +33,7 @@ class CardSharer:
     `strikes`: how often it was shut out for the losses of the sharer of high priority, but for
     those times that are forgotten.
     `evict`: whether it must leave.
+    `infeasible`: whether it cannot have its minimum within the loss budget of that one.
     `unhooked`: why nothing is known of what it does, one of `UNHOOKED`; empty if it is known.
     `coarse`: the milliseconds of its longest micro-step, if that is longer than it should be.
     """
@@ -44,6 +45,7 @@ class CardSharer:
     gets: int | None = None
     strikes: int = 0
     evict: bool = False
+    infeasible: bool = False
     unhooked: str = ""
     coarse: int | None = None
 
@@ -103,6 +105,7 @@ def _sharer(raw: Mapping[str, Any]) -> CardSharer:
         gets=_number(raw.get("harvestPermille"), most=_PERMILLE),
         strikes=_number(raw.get("strikes"), most=EVICTED_AFTER) or 0,
         evict=raw.get("evict") is True,
+        infeasible=raw.get("guaranteeInfeasible") is True,
         unhooked=unhooked if unhooked in UNHOOKED else "",
         coarse=_number(raw.get("coarseMillis"), most=round(LONGEST_COARSE * 1000)),
     )

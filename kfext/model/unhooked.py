@@ -1,7 +1,4 @@
-"""Why what a pod does on its card is not known: others do not give way to it, or it to others.
-
-Of what is known, one thing is said too: that it gives way only after a while.
-"""
+"""Why what a pod does on its card is not known: others do not give way to it, or it to others."""
 
 from collections.abc import Mapping
 
@@ -17,8 +14,3 @@ UNHOOKED: Mapping[str, str] = {
     NO_FRAMEWORK: "none of its processes has used the GPU with PyTorch or Keras so far",
 }
 """A sentence for each reason."""
-
-
-def coarse(millis: int) -> str:
-    """Return the sentence on a pod with micro-steps that are longer than they should be."""
-    return f"it gives way only after micro-steps of up to {millis} ms"

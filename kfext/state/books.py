@@ -8,9 +8,10 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from kfext.core.ledger.claims import card_key, pod_claim, pod_key, shifted_key
 from kfext.core.ledger.ledger import Ledger
 from kfext.model.job import TrainingJob
-from kfext.model.pod import Pod
+from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.shared_gpu import Place
-from kfext.state.cards import Cards, Tolerations
+from kfext.state.card_demand import Tolerations
+from kfext.state.cards import Cards
 from kfext.state.members import Members
 from kfext.state.pending_pins import PendingPins
 from kfext.state.plan_claims import PlanClaims
@@ -65,8 +66,8 @@ class Books:
         self.cards.take_pod(uid, pod)
         if pod is not None and pod.share:
             owner = self._jobs.get(pod.owner_uid)
-            theirs = owner.claimed if owner and owner.job.namespace == pod.namespace else ()
-            self._keep_parts([pod], claimed=theirs)
+            theirs = owner if owner and owner.job.namespace == pod.namespace else None
+            self._keep_parts([pod], of=theirs, claimed=theirs.claimed if theirs else ())
 
     def take_age(self, now: float) -> None:
         """Take in the time, in epoch seconds.
@@ -115,7 +116,7 @@ class Books:
         self._expect(tracked, missing and min(missing, self._planned(tracked)))
         self.cards.want(tracked.job.uid, _cards(tracked))
         self.cards.apart.note(tracked.job.uid, tracked.state.apart)
-        self._keep_parts(pods, claimed=tracked.claimed)
+        self._keep_parts(pods, of=tracked, claimed=tracked.claimed)
         if freed:
             self._freed("")
 
@@ -129,7 +130,7 @@ class Books:
         self.cards.want(tracked.job.uid, {})
         self.cards.apart.forget(tracked.job.uid)
         pods = tuple(pods)
-        self._keep_parts(pods, claimed=())
+        self._keep_parts(pods, of=tracked, claimed=())
         if self._plans.drop(tracked):
             self._freed("")
         self._recount_pins(pods)
@@ -146,12 +147,15 @@ class Books:
     def _recount_pins(self, pods: Iterable[Pod]) -> None:
         self._recount({pod.uid: pod for pod in pods if pod.pinned_to and not pod.node_name})
 
-    def _keep_parts(self, pods: Iterable[Pod], *, claimed: Collection[Hashable]) -> None:
+    def _keep_parts(
+        self, pods: Iterable[Pod], *, of: TrackedJob | None, claimed: Collection[Hashable]
+    ) -> None:
         """Have pods claim the parts of GPUs that they still have and that no plan claims."""
         for pod in pods:
             if pod.share is not None:
                 key = card_key(pod.owner_uid, pod.replica) if pod.replica else None
-                self.cards.keep(pod, planned=key in claimed)
+                tolerations = _tolerations(of.job, pod.replica) if of and pod.replica else ()
+                self.cards.keep(pod, planned=key in claimed, tolerations=tolerations)
 
     def _planned(self, tracked: TrackedJob) -> int:
         """Return how many pods a plan claims capacity for, on nodes that exist."""
@@ -177,13 +181,18 @@ class Books:
 
 def _cards(tracked: TrackedJob) -> Mapping[Place, Tolerations]:
     """Return the slots for which the claims of a job need GPUs, and what its pods tolerate."""
-    groups = {group.type.lower(): group for group in tracked.job.groups}
     wanted: dict[Place, Tolerations] = {}
     plan = tracked.assumed or tracked.plan
     if plan is None:
         return {}
+    types = {group.type.lower() for group in tracked.job.groups}
     for key, slot in plan.slots.items():
-        if card_key(tracked.job.uid, key) in tracked.claimed and key.type in groups:
-            tolerations = groups[key.type].constraints.tolerations
-            wanted.setdefault((plan.assignment[key], slot), tolerations)
+        if card_key(tracked.job.uid, key) in tracked.claimed and key.type in types:
+            wanted.setdefault((plan.assignment[key], slot), _tolerations(tracked.job, key))
     return wanted
+
+
+def _tolerations(job: TrainingJob, replica: ReplicaKey) -> Tolerations:
+    """Return what the pod of a replica tolerates, by its template."""
+    groups = (group for group in job.groups if group.type.lower() == replica.type)
+    return next((group.constraints.tolerations for group in groups), ())

@@ -8,7 +8,8 @@ from kfext.core.ledger.ledger import Ledger
 from kfext.model.backoff import exponential_backoff
 from kfext.model.pod import Pod
 from kfext.model.shared_gpu import Place
-from kfext.state.cards import Cards, Tolerations
+from kfext.state.card_demand import Tolerations
+from kfext.state.cards import Cards
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 _Key = tuple[type, Place]

@@ -2,7 +2,7 @@
 
 A GPU is reserved for a slot by a pod of kfext that requests it natively, so that Kubernetes counts
 it. The pod is there while a plan has a replica in the slot or a pod has time of it. Before it is
-seen, the plan's claim for it keeps the GPU free.
+seen, a claim in its place keeps the GPU free.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
@@ -15,7 +15,6 @@ from kfext.core.ledger.parts import capacity, has_priority, is_of_card
 from kfext.core.lifecycle.situation import CardPart, CardView
 from kfext.core.placement.limits import Limits, limits_of
 from kfext.core.settings.resolve import Settings
-from kfext.model.constraints import Toleration
 from kfext.model.gpu_slots import parts_in, resource_of
 from kfext.model.job_state import JobState
 from kfext.model.node import Node
@@ -23,8 +22,7 @@ from kfext.model.plan import Plan
 from kfext.model.pod import Pod
 from kfext.model.shared_gpu import Place, SharedGpu
 from kfext.state.apart import Apart
-
-Tolerations = tuple[Toleration, ...]
+from kfext.state.card_demand import CardDemand, Tolerations
 
 
 class Cards:
@@ -42,7 +40,7 @@ class Cards:
         self._slots: dict[str, set[int]] = {}
         self._pods: dict[Place, Pod] = {}
         self._place_of: dict[str, Place] = {}
-        self._wanted: dict[str, Mapping[Place, Tolerations]] = {}
+        self._demand = CardDemand()
 
     # --- what is seen ---------------------------------------------------------------------------
 
@@ -76,7 +74,7 @@ class Cards:
             del self._pods[before]
             self._recount(before)
         if pod is None:
-            self._ledger.drop(("part", uid))
+            self._drop_part(uid)
         elif place is not None:
             # The end of the one before it may be seen later.
             self._place_of = {one: at for one, at in self._place_of.items() if at != place}
@@ -85,27 +83,27 @@ class Cards:
             if known is None or known.finished != pod.finished:
                 self._recount(place)
 
-    def keep(self, pod: Pod, *, planned: bool) -> None:
+    def keep(self, pod: Pod, *, planned: bool, tolerations: Tolerations = ()) -> None:
         """Have a pod claim what it has of a GPU beside its time, unless the plan of its job does.
 
-        It uses that until it has ended, also after its job was suspended, released or deleted.
+        It uses that until it has ended, also after its job was suspended, released or deleted. Once
+        it is bound its slot needs a GPU too. `tolerations`: of its job, as far as they are known.
         """
-        key: Hashable = ("part", pod.uid)
-        if not planned and (claim := _part_claim(pod)):
-            self._ledger.claim(key, claim)
-        else:
-            self._ledger.drop(key)
+        claim = None if planned else _part_claim(pod)
+        if claim is None:
+            self._drop_part(pod.uid)
+            return
+        self._ledger.claim(("part", pod.uid), claim)
+        if pod.node_name:
+            (slot,) = parts_in(pod.requests)
+            self._claim_all(self._demand.keep(pod.uid, (pod.node_name, slot), tolerations))
 
     def want(self, job_uid: str, places: Mapping[Place, Tolerations]) -> None:
         """Take in for which slots a job needs GPUs, with what the pods that reserve them tolerate.
 
         It replaces what the job has needed before.
         """
-        before = self._wanted.pop(job_uid, {})
-        if places:
-            self._wanted[job_uid] = places
-        for place in before.keys() ^ places.keys():
-            self._claim(place)
+        self._claim_all(self._demand.plan(job_uid, places))
 
     def with_cards(self, node: Node) -> Node:
         """Return a node with what its slots have beside their time."""
@@ -161,20 +159,15 @@ class Cards:
 
     def on(self, nodes: Iterable[str]) -> frozenset[Place]:
         """Return the slots of some nodes in which jobs have parts."""
-        there = set(nodes)
-        places = (place for of_job in self._wanted.values() for place in of_job)
-        return frozenset(place for place in places if place[0] in there)
+        return self._demand.on(set(nodes))
 
     def jobs(self) -> Collection[str]:
         """Return the uids of the jobs that need GPUs for slots."""
-        return self._wanted.keys()
+        return self._demand.jobs()
 
     def wanted(self) -> Mapping[Place, Tolerations]:
-        """Return for which slots jobs need GPUs, and what the first of these jobs tolerates."""
-        wanted: dict[Place, Tolerations] = {}
-        for places in self._wanted.values():
-            wanted = {**places, **wanted}
-        return wanted
+        """Return which slots need GPUs, and what the first job or pod of each tolerates."""
+        return self._demand.all()
 
     def reserved(self) -> Collection[Place]:
         """Return the slots for which there is a pod that reserves a GPU."""
@@ -192,8 +185,7 @@ class Cards:
 
     def _shunned(self, job_uid: str) -> tuple[Place, ...]:
         """Return the slots in which a job would meet one from which it is kept apart."""
-        others = self.apart.of(job_uid)
-        return tuple(sorted({place for uid in others for place in self._wanted.get(uid, ())}))
+        return tuple(sorted(self._demand.of(self.apart.of(job_uid))))
 
     def _high(self, place: Place) -> Iterator[str]:
         """Yield the uid of the job of high priority in a slot."""
@@ -219,18 +211,25 @@ class Cards:
         self._claim(place)
         self._note(place)
 
+    def _drop_part(self, pod_uid: str) -> None:
+        self._ledger.drop(("part", pod_uid))
+        self._claim_all(self._demand.drop(pod_uid))
+
+    def _claim_all(self, places: Iterable[Place]) -> None:
+        for place in places:
+            self._claim(place)
+
     def _claim(self, place: Place) -> None:
         """Enter on the ledger that a slot needs a GPU, unless its pod claims that itself."""
         key: Hashable = ("reservation", place)
         pod = self._pods.get(place)
-        wanted = any(place in places for places in self._wanted.values())
-        if wanted and (pod is None or pod.finished):
+        if self._demand.wants(place) and (pod is None or pod.finished):
             self._ledger.claim(key, reserved_gpu(place))
         else:
             self._ledger.drop(key)
 
     def _note(self, place: Place) -> None:
-        for uid in [uid for uid, places in self._wanted.items() if place in places]:
+        for uid in self._demand.jobs_at(place):
             self._changed(uid)
 
 

@@ -386,11 +386,12 @@ def test_whatever_an_agent_writes_is_bounded() -> None:
 
 
 def test_whatever_an_agent_writes_is_in_the_schema() -> None:
-    high = SharerReport("team", "a", high=True, share=0.7, busy=0.6)
+    high = SharerReport("team", "a", high=True, share=0.7, busy=0.6, memory=2**30)
     low = SharerReport(
         *("team", "b"),
         high=False,
         share=0.3,
+        harvest=0.4,
         infeasible=True,
         strikes=2,
         evict=True,

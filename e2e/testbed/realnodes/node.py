@@ -131,6 +131,11 @@ class Node:
         pids = {pid for cgroup in self._cgroups(uid) for pid in cgroups.members(cgroup)}
         return sorted(pid for pid in pids if running.encode() in _command_line(pid))
 
+    def processes(self, *, running: str) -> list[int]:
+        """Return those of all pods of the node whose command line has that word in it."""
+        pids = cgroups.members(self.sandbox.pods_cgroup)
+        return sorted(pid for pid in pids if running.encode() in _command_line(pid))
+
     def _cgroups(self, uid: str) -> list[str]:
         """Return where the cgroup of a pod may be, by its QoS class."""
         return [

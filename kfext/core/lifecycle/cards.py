@@ -11,7 +11,8 @@ from kfext.core.words import listed, pods
 from kfext.model.gpu_slots import has_part, parts_in
 from kfext.model.pod import Pod
 from kfext.model.shared_gpu import Place
-from kfext.model.unhooked import UNHOOKED, coarse
+from kfext.model.sharer_words import INFEASIBLE, coarse, shut_out
+from kfext.model.unhooked import UNHOOKED
 from kfext.model.verdict import Verdict
 from kfext.names import (
     GATED,
@@ -159,18 +160,22 @@ def _runs(situation: Situation) -> bool:
 
 
 def _part(one: CardPart) -> str:
-    node, slot = one.place
+    (node, slot), sharer = one.place, one.sharer
     words = f"slot {slot} of {node}"
     words += f" ({one.card})" if one.card else ""
     words += f" with {one.others} other{'s' * (one.others > 1)}" if one.others else " alone"
-    if one.sharer.loss is not None:
-        words += f", losing {round(one.sharer.loss / 10)} %"
-    if one.sharer.gets is not None:
-        words += f", working {round(one.sharer.gets / 10)} % of the time"
-    if one.sharer.unhooked:
-        words += f", not hooked: {UNHOOKED[one.sharer.unhooked]}"
-    if one.sharer.coarse is not None:
-        words += f", {coarse(one.sharer.coarse)}"
+    if sharer.loss is not None:
+        words += f", losing {round(sharer.loss / 10)} %"
+    if sharer.gets is not None:
+        words += f", working {round(sharer.gets / 10)} % of the time"
+    if sharer.infeasible:
+        words += f", {INFEASIBLE}"
+    if sharer.strikes:
+        words += f", {shut_out(sharer.strikes)}"
+    if sharer.unhooked:
+        words += f", not hooked: {UNHOOKED[sharer.unhooked]}"
+    if sharer.coarse is not None:
+        words += f", {coarse(sharer.coarse)}"
     return words
 
 

@@ -190,4 +190,5 @@ def test_a_client_that_is_killed_before_the_card_hears_of_it_costs_nobody_else_a
         assert MARKER.unpack(other.recv(64))[1] == 7
         other.send(REPORT)
         clients = json.loads(other.recv(4096))["clients"]
-    assert {one["name"]: one["kernels"] for one in clients} == {"killed": 0, "other": 1}
+    counted = {one["name"]: (one["kernels"], one["micro_steps"]) for one in clients}
+    assert counted == {"killed": (0, 1), "other": (1, 0)}

@@ -33,9 +33,9 @@ def registry(*slots: CardReport) -> CollectorRegistry:
     return Metrics(lambda: slots or SLOTS, lambda: CARDS).registry
 
 
-def shown(pod: str) -> dict[str, float]:
+def shown(pod: str, *slots: CardReport) -> dict[str, float]:
     """Return the samples of one pod, by name, and by kind where there is one."""
-    families = registry().collect()
+    families = registry(*slots).collect()
     samples = [sample for family in families for sample in family.samples]
     return {
         one.name + one.labels.get("kind", ""): one.value
@@ -70,6 +70,15 @@ def test_the_series_of_a_pod_of_high_priority() -> None:
     }
 
 
+def test_a_pod_without_a_hook_has_no_series_of_what_only_a_hook_knows() -> None:
+    deaf = tuple(SharerReport("team", name, name == "high", 0.5) for name in ("high", "low"))
+    unknown = {"kfext_gpu_high_busy_ratio", "kfext_gpu_low_share_ratio"}
+    for pod in ("high", "low"):
+        found = shown(pod, CardReport(0, "GPU-1", None, deaf))
+        assert found.keys().isdisjoint({*unknown, "kfext_gpu_memory_used_bytes"})
+        assert found["kfext_gpu_share_ratio"] == 0.5
+
+
 @pytest.mark.parametrize(("slot", "loss", "info"), [("0", 0.03, 1), ("1", None, None)])
 def test_the_series_of_a_slot(slot: str, loss: float | None, info: float | None) -> None:
     found = registry()
@@ -83,7 +92,8 @@ SHARERS: dict[str, tuple[tuple[SharerReport, ...], float | None]] = {
     "two that take turns": ((HIGH, LOW, replace(LOW, pod="other")), 1.0),
     "nobody is there to work": ((HIGH,), None),
     "nobody has high priority": ((LOW,), None),
-    "the one of high priority is not heard of": ((replace(HIGH, beacon_age=None), LOW), None),
+    "the one of high priority is not heard of": ((replace(HIGH, harvest=None), LOW), None),
+    "one of low priority is not heard of": ((HIGH, LOW, replace(LOW, harvest=None)), None),
     "nothing is left": ((replace(HIGH, harvest=1.0), LOW), None),
 }
 

@@ -77,6 +77,16 @@ def test_a_job_of_high_priority_that_is_not_heard_of_is_not_shown_as_idle() -> N
     assert found["unhooked"] == "CallbackList"
 
 
+def test_what_is_not_known_of_a_job_is_not_shown_as_nothing() -> None:
+    deaf = replace(LOW, harvest=None, memory=None)
+    (found,) = status_of(replace(VIEW, report=replace(VIEW.report, sharers=(deaf,))))["sharers"]
+    assert found.keys().isdisjoint({"harvestPermille", "memoryMiB"})
+    (idle,) = status_of(
+        replace(VIEW, report=replace(VIEW.report, sharers=(replace(LOW, harvest=0.0),)))
+    )["sharers"]
+    assert idle["harvestPermille"] == 0
+
+
 COARSE: dict[str, tuple[float | None, int]] = {
     "as measured, in whole milliseconds": (0.0421, 43),
     "one that is stated to take no time": (0.0, 1),

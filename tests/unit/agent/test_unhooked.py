@@ -63,6 +63,21 @@ def test_a_hook_that_fails_is_shown_and_its_beacon_is_believed_no_more(card: Sha
     assert (found.unhooked, found.beacon_age) == (HOOK_FAILED, None)
 
 
+def test_what_a_pod_without_a_hook_does_is_unknown_and_not_nothing(card: SharedCard) -> None:
+    card.promise("low", ("team", "low"), LOW, now=1.0)
+    failed = joined(card, "high", HIGH)
+    failed.own.words[words.MEMORY] = 2**30
+    assert (of(card, "low").harvest, of(card, "low").memory) == (None, None)
+    assert (of(card, "high").harvest, of(card, "high").memory) == (0.0, 2**30)
+    failed.own.words[words.UNHOOKED] = words.FAILED
+    assert (of(card, "high").harvest, of(card, "high").memory) == (None, None)
+
+
+def test_the_memory_of_keras_is_unknown(card: SharedCard) -> None:
+    joined(card, "high", HIGH).own.words[words.MEMORY] = 0
+    assert of(card, "high").memory is None
+
+
 def test_a_pod_of_which_nothing_comes_is_shown_after_a_while(card: SharedCard) -> None:
     card.promise("low", ("team", "low"), LOW, now=1.0)
     assert of(card, "low", now=PATIENCE).unhooked == ""

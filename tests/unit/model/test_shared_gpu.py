@@ -33,7 +33,8 @@ def test_all_that_an_agent_reports() -> None:
         {"podUID": "c", "lossPermille": -1, "harvestPermille": 400, "strikes": 4},
         {"podUID": "d", "priority": "high", "strikes": "1", "unhooked": "any text"},
         {"podUID": "e", "unhooked": "HookFailed", "coarseMillis": 3_600_001},
-        {"podUID": "f", "coarseMillis": 42},
+        {"podUID": "f", "coarseMillis": 42, "guaranteeInfeasible": "true"},
+        {"podUID": "g", "guaranteeInfeasible": True},
     ]
     found = parsed(
         reservation="uid",
@@ -61,6 +62,7 @@ def test_all_that_an_agent_reports() -> None:
             CardSharer("d", high=True),
             CardSharer("e", unhooked="HookFailed"),
             CardSharer("f", coarse=42),
+            CardSharer("g", infeasible=True),
         ),
     )
 

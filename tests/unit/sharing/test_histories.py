@@ -14,6 +14,7 @@ from kfext.core.ledger.claims import card_key
 from kfext.model.gpu_share import GpuShare
 from kfext.model.gpu_slots import UNITS, slot_of
 from kfext.model.pod import parse_pod
+from tests.gpu_builders import USABLE, memory_of
 from tests.unit.state.history import History, made
 
 
@@ -53,7 +54,12 @@ PLAIN = {
     "terms": None,
 }
 small = st.fixed_dictionaries(
-    {"workers": st.integers(1, 2), "gpu": st.sampled_from(["low", "high", "high", "whole"])}
+    {
+        "workers": st.integers(1, 2),
+        "gpu": st.sampled_from(["low", "high", "high", "whole"]),
+        # Two of the larger fit a card only if neither its reserve nor what a process takes counts.
+        "memory": st.sampled_from(["", "", "7Gi", "8Gi"]),
+    }
 )
 SHARING = (
     *(Sharing.submit, Sharing.submit, Sharing.go_on, Sharing.go_on, Sharing.wait),
@@ -75,6 +81,7 @@ def test_G2_no_history_promises_a_card_twice(
         for place, shares in promised(history).items():
             assert sum(share.units for share in shares) <= UNITS, place
             assert sum(share.high for share in shares) <= 1, place
+            assert memory_of(share.need for share in shares) <= USABLE, place
 
 
 class Measured(Sharing):

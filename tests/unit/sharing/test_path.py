@@ -237,26 +237,35 @@ def test_a_job_shows_what_it_has_and_what_that_costs() -> None:
     assert "; slot 0 of n (GPU-0) with 1 other, losing 1 %" in tracked.verdict.message
 
 
-def test_a_job_shows_why_others_do_not_know_when_it_works() -> None:
+REASONS: dict[str, tuple[CardSharer, str]] = {
+    "others do not know when it works": (
+        CardSharer("pod-0", high=True, unhooked=CALLBACK_LIST),
+        "alone, not hooked: Model.fit is given a CallbackList instead of a list",
+    ),
+    "it gives way late": (
+        CardSharer("pod-0", gets=400, coarse=42),
+        "alone, working 40 % of the time, it gives way only after micro-steps of up to 42 ms",
+    ),
+    "its minimum does not fit beside the loss budget of another": (
+        CardSharer("pod-0", gets=30, infeasible=True),
+        "alone, working 3 % of the time, its minimum cannot be met within the loss budget of the "
+        "job beside it",
+    ),
+    "it was shut out": (
+        CardSharer("pod-0", gets=30, strikes=2),
+        "alone, working 3 % of the time, shut out 2 of 3 times for losses",
+    ),
+}
+
+
+@pytest.mark.parametrize(("sharer", "part"), REASONS.values(), ids=REASONS)
+def test_a_job_shows_why_it_has_what_it_has(sharer: CardSharer, part: str) -> None:
     world = placed()
-    sharers = (CardSharer("pod-0", high=True, unhooked=CALLBACK_LIST),)
-    world.planner.cluster.observe_card(None, slot("n", 0, card="GPU-0", sharers=sharers))
+    world.planner.cluster.observe_card(None, slot("n", 0, card="GPU-0", sharers=(sharer,)))
     assert world.step() is None
     (tracked,) = world.planner.cluster.jobs.values()
     assert tracked.verdict is not None
-    part = "slot 0 of n (GPU-0) alone, not hooked: Model.fit is given a CallbackList instead"
-    assert part in tracked.verdict.message
-
-
-def test_a_job_shows_that_it_gives_way_late() -> None:
-    world = placed()
-    sharers = (CardSharer("pod-0", gets=400, coarse=42),)
-    world.planner.cluster.observe_card(None, slot("n", 0, card="GPU-0", sharers=sharers))
-    assert world.step() is None
-    (tracked,) = world.planner.cluster.jobs.values()
-    assert tracked.verdict is not None
-    part = "working 40 % of the time, it gives way only after micro-steps of up to 42 ms"
-    assert part in tracked.verdict.message
+    assert tracked.verdict.message.endswith(f"slot 0 of n (GPU-0) {part}")
 
 
 def test_an_edited_share_holds_from_the_next_start() -> None:

@@ -158,6 +158,24 @@ def test_a_reservation_that_is_lost_while_a_job_runs_is_made_again_and_the_job_r
     assert due(world) == [Reserve(HERE, ())]
 
 
+@pytest.mark.parametrize("after", [lambda world: None, restart], ids=["as it was", "a restart"])
+@pytest.mark.parametrize("made", HELD.values(), ids=HELD)
+def test_so_is_that_of_a_pod_which_no_plan_counts(
+    made: Callable[[], World], after: Callable[[World], None]
+) -> None:
+    world = made()
+    decided(world)
+    assert due(world) == []
+    world.planner.cluster.observe_pod(reservation("n", 0), None)
+    after(world)
+    decided(world)
+    assert free(world) == 1, "the pod still uses its GPU"
+    assert due(world) == [Reserve(HERE, ())]
+    remove(world)
+    decided(world)
+    assert free(world) == 2
+
+
 def lose_reservation(world: World) -> None:
     """A pod that reserves a GPU is deleted by hand, and made again."""
     world.planner.cluster.observe_pod(reservation("n", 0), None)

@@ -92,6 +92,7 @@ def made(name: str, *, uid: str, created: float, **of: Any) -> JobBuilder:
         stated[names.ELASTIC] = "1-9"
     if gpu in {"low", "high"}:
         stated |= {names.GPU_SHARE: "0.5", names.GPU_PRIORITY: gpu, names.GPU_MIN_SHARE: "0"}
+        stated |= {names.GPU_MEMORY: of["memory"]} if of.get("memory") else {}
     built.raw["metadata"]["annotations"] |= stated
     template = built.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
     template["metadata"] = {"annotations": {names.COLOCATION: "preferred", **stated}}

@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 
 from kfext import names
+from kfext.model.constraints import Toleration
+from kfext.model.gpu_share import GpuShare
+from kfext.model.gpu_slots import resource_of
 from kfext.model.job_state import JobState, Observed
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey, parse_pod
@@ -13,6 +16,8 @@ from kfext.state.cluster import Cluster
 from tests.builders import JobBuilder, job, node, raw_pod
 
 from .cases import OF, changed, free, planned, worker
+
+FIRST = ReplicaKey("worker", 0)
 
 
 def test_a_plan_that_was_copied_from_another_job_claims_nothing(cluster: Cluster) -> None:
@@ -189,6 +194,32 @@ def test_pods_that_a_deleted_job_left_behind_are_nobodys(cluster: Cluster) -> No
     assert free(cluster, "a") == 3
     cluster.observe_pod(orphan, None)
     assert len(cluster.ledger) == 0
+
+
+TOLERATED = {"key": "gpu", "operator": "Exists"}
+GOES: dict[str, JobBuilder | None] = {
+    "it is released": job().worker(spec={"tolerations": [TOLERATED]}).released().version(9),
+    "it is gone": None,
+}
+
+
+@pytest.mark.parametrize("after", GOES.values(), ids=GOES)
+def test_a_part_that_a_job_leaves_behind_needs_its_gpu_with_what_the_job_tolerated(
+    cluster: Cluster, after: JobBuilder | None
+) -> None:
+    made = job().worker(spec={"tolerations": [TOLERATED]}).resumed()
+    plan = Plan("uid-1", 1, {FIRST: "a"}, shares={"worker": GpuShare(50)}, slots={FIRST: 0})
+    cluster.observe_job(made.annotated(names.PLAN, plan.encode()).raw)
+    sharer = replace(worker(0, bound="a"), share=GpuShare(50), requests={resource_of(0): 50})
+    cluster.observe_pod(None, sharer)
+    if after is None:
+        cluster.forget_job("uid-1")
+        running = replace(sharer, phase="Running", resource_version="9")
+        cluster.observe_pod(sharer, running)
+    else:
+        cluster.observe_job(after.raw)
+    tolerates = (Toleration(key="gpu", operator="Exists"),)
+    assert cluster.books.cards.wanted() == {("a", 0): tolerates}
 
 
 def test_nodes_go_and_come_back_with_their_claims(cluster: Cluster) -> None:

@@ -5,7 +5,7 @@ from kfext.core.ledger.claim import Claim
 from kfext.model.constraints import Toleration
 from kfext.state.card_steps import CardSteps, Reserve, Unreserve
 from tests.gpu_builders import reservation
-from tests.unit.state.test_cards import HERE, Bed
+from tests.unit.state.test_cards import HERE, SHARER, Bed
 
 TOLERATES = (Toleration(key="gpu", operator="Exists"),)
 
@@ -24,6 +24,20 @@ def test_a_gpu_that_a_plan_needs_is_reserved_once() -> None:
     bed.cards.take_pod("uid", reservation("n"))
     assert list(found.due(2.0)) == []
     assert math.isinf(found.next_look())
+
+
+def test_a_gpu_that_a_pod_without_a_plan_still_uses_is_reserved_again() -> None:
+    bed = Bed()
+    found, pod = steps(bed), reservation("n")
+    bed.cards.take_pod("uid", pod)
+    bed.cards.keep(SHARER, planned=False, tolerations=TOLERATES)
+    assert list(found.due(0.0)) == []
+    bed.cards.take_pod("uid", None)
+    assert list(found.due(0.0)) == [Reserve(HERE, TOLERATES)]
+    found.finish(Reserve(HERE, TOLERATES), 0.0, done=True)
+    bed.cards.take_pod("uid", pod)
+    bed.cards.take_pod(SHARER.uid, None)
+    assert list(found.due(1.0)) == [Unreserve(HERE, pod)]
 
 
 def test_a_node_that_is_gone_gets_no_reservation() -> None:

@@ -192,6 +192,28 @@ def test_a_gpu_is_kept_for_a_plan_until_the_pod_that_reserves_it_claims_it() -> 
     assert bed.free() == 2
 
 
+SHARER = replace(
+    POD, share=GpuShare(50), node_name="n", requests={resource_of(0): 50}, phase="Running"
+)
+KEPT: dict[str, tuple[Pod, bool, bool]] = {
+    "it runs, and no plan counts it": (SHARER, False, True),
+    "a plan counts it": (SHARER, True, False),
+    "it has no node yet": (replace(SHARER, node_name="", pinned_to="n"), False, False),
+    "it has ended": (replace(SHARER, phase="Succeeded"), False, False),
+}
+
+
+@pytest.mark.parametrize(("pod", "planned", "kept"), KEPT.values(), ids=KEPT)
+def test_a_pod_with_a_part_that_no_plan_counts_needs_its_gpu_until_it_has_ended(
+    pod: Pod, *, planned: bool, kept: bool
+) -> None:
+    bed = Bed()
+    bed.cards.keep(pod, planned=planned)
+    assert (HERE in bed.cards.wanted(), bed.free()) == (kept, 2 - kept)
+    bed.cards.take_pod(pod.uid, None)
+    assert (HERE in bed.cards.wanted(), bed.free()) == (False, 2)
+
+
 def test_jobs_hear_of_their_cards_alone() -> None:
     bed = Bed()
     bed.cards.want("uid-1", {HERE: ()})

@@ -30,10 +30,10 @@ from e2e.harness.gpu_pair import (
     LOAD_MS,
     LOW,
     STEP_KERNELS,
+    TRAINING,
     beside_high,
     card_of,
     kernels,
-    kill,
     named,
     sharers,
     sharers_of,
@@ -51,15 +51,18 @@ STEPS = 100
 LEASE_STEPS = 25
 """These take the job of high priority longer than orders of the agent hold, which is 2 s."""
 LONG_SECONDS = 300.0
+EVICTED_SECONDS = 900.0
+"""Three times of a minute of losses, and being shut out for one after two of them; and a delay."""
 Object = dict[str, Any]
 
 
 @pytest.fixture(autouse=True)
 def nothing_left(bed: Testbed, gpu_node: Node) -> Iterator[None]:
-    """After each case, and the end of its namespace, no card is reserved nor any sharer known."""
+    """After each case, and the end of its namespace, no card is reserved and nothing trains."""
     yield
     unreserved(bed)
     until(lambda: not left_over(gpu_node), what="the agent has forgotten all sharers")
+    until(lambda: not gpu_node.processes(running=TRAINING), what="no training is left")
 
 
 # --- the agent ----------------------------------------------------------------------------------
@@ -129,13 +132,13 @@ def test_a_job_that_is_killed_in_a_micro_step_costs_the_other_nothing(
     team: Team, gpu_node: Node
 ) -> None:
     pair = beside_high(team, gpu_node)
-    kill(gpu_node, team.running(pair.low))
+    pair.kill(pair.low)
     assert card_of(team, gpu_node, pair.high) == pair.card
     pair.goes_on(pair.high)
     later = named("later")
     team.submit(dialled(later, LOW, steps=STEPS))
     team.running(later)
-    kill(gpu_node, team.running(pair.high))
+    pair.kill(pair.high)
     team.succeeded(later)
     assert late(gpu_node, pair.card, pair.low) <= 0.01
 
@@ -172,7 +175,9 @@ def created(team: Team, job: Object) -> bool:
 
 
 @pytest.mark.long
-def test_a_job_that_leaves_the_hook_out_is_shown_to_do_so(team: Team, gpu_node: Node) -> None:
+def test_a_job_that_leaves_the_hook_out_is_shown_to_do_so_and_has_to_leave(
+    team: Team, gpu_node: Node
+) -> None:
     pair = beside_high(team, gpu_node, disables=True)
     until(
         lambda: "not hooked: none of its processes" in str(team.plan(pair.low).get("message")),
@@ -181,6 +186,13 @@ def test_a_job_that_leaves_the_hook_out_is_shown_to_do_so(team: Team, gpu_node: 
         seconds=LONG_SECONDS,
     )
     assert "not hooked" not in str(team.plan(pair.high).get("message"))
+    until(
+        lambda: team.plan(pair.low).get("reason") == names.REASON_EVICTED,
+        what="it is evicted",
+        account=team.said,
+        seconds=EVICTED_SECONDS,
+    )
+    pair.goes_on(pair.high)
 
 
 @pytest.mark.long

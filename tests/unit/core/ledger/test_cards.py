@@ -14,7 +14,7 @@ from kfext.model.gpu_share import CardNeed, GpuShare, name_of
 from kfext.model.gpu_slots import resource_of
 from kfext.model.node import Node
 from kfext.names import NATIVE_GPU
-from tests.gpu_builders import MEMORY, sharing_node
+from tests.gpu_builders import MEMORY, USABLE, memory_of, sharing_node
 
 HALF, HIGH = GpuShare(50).need, GpuShare(50, high=True).need
 BIG = GpuShare(10, memory=12 * 2**30).need
@@ -160,11 +160,9 @@ def test_G2_a_card_is_never_promised_twice(events: list[tuple[bool, int, CardNee
         for slot in range(3):
             sharers = [need for at, need in here.values() if at == slot]
             units = sum(one.units for one in sharers)
-            implied = sum(one.units for one in sharers if one.memory is None)
-            stated = sum(one.memory for one in sharers if one.memory is not None)
             assert units <= 100
             assert sum(one.high for one in sharers) <= 1
-            assert stated + MEMORY * implied / 100 <= MEMORY
+            assert memory_of(sharers) <= USABLE < MEMORY
             on.drop(("slot", slot))
             if sharers:
                 on.claim(("slot", slot), Claim("n", taken_by_reservation(slot)))
