@@ -18,9 +18,14 @@ class SpoiledError(Exception):
 
 def unspoiled(title: str, one: Callable[[], _Run]) -> _Run:
     """Return what the first run measures that counts. Raises RuntimeError after a few tries."""
-    for _ in range(_TRIES):
+    return first_unspoiled(title, one)[0]
+
+
+def first_unspoiled(title: str, one: Callable[[], _Run]) -> tuple[_Run, int]:
+    """Return the same, and how many runs before it did not count."""
+    for spoiled in range(_TRIES):
         try:
-            return one()
+            return one(), spoiled
         except SpoiledError as error:
             say(f"    once more: {error}")
     raise RuntimeError(f"{title}: {_TRIES} runs were spoiled")

@@ -91,6 +91,9 @@ GUARD_ACTS = Target("<=", 35.0, "s")
 """From the arrival of a gang until kfext takes workers for it: after 30 s, which it may wait."""
 GANG_BOUND = Target("<=", 15.0, "s")
 """From the end of the last pod that made room until the gang is bound."""
+TORCHRUN_PAUSE = {"in": Target("<", 19.0, "s"), "out": Target("<", 10.0, "s")}
+"""For how long training stands still while a torchrun job gives workers and gets them. The bounds
+are what an elastic torchrun took without kfext on the same nodes, from the edit of its size on."""
 LOST_STEPS = Target("==", 0.0)
 """Times that a training went on from before what it had saved."""
 LOSS_TOLERANCE = {"PyTorchJob": Target("<=", 0.1, "%"), "TFJob": Target("<=", 2.0, "%")}

@@ -9,9 +9,9 @@ from contextlib import ExitStack
 import pytest
 
 from e2e.harness.fake_kubelet import FakeKubelet, fake_kubelet
-from e2e.harness.fake_log import FakeProgram, FakeTraining, training
+from e2e.harness.fake_log import PACE, FakeProgram, FakeTraining, training
 from e2e.harness.faults import KillAfter, Match
-from e2e.harness.journal import answers, resumes
+from e2e.harness.journal import answers, redone, resumes
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.look import conditions
 from e2e.harness.nodes import taint
@@ -36,6 +36,9 @@ from kfext import names
 
 Play = Callable[..., tuple[Scene, FakeTraining]]
 GIVEN_UP_SECONDS = 180.0
+REDONE_SECONDS = 60.0
+"""What a job may do again at each change: kfext writes it within 10 s of a checkpoint, and may be
+killed before the pods have come or gone."""
 UTILIZATION = {
     "type": "Resource",
     "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
@@ -75,6 +78,14 @@ def check_once(scene: Scene, trained: FakeTraining) -> None:
     assert scene.sizes() == [LEAST, FULL]
     assert len(set(answers(trained.lines))) >= 2
     assert "Failed" not in conditions(scene.space.job(TRAIN))
+
+
+def check_kept(scene: Scene, trained: FakeTraining) -> None:
+    """Check that the job had saved its work before each change, and went on from there."""
+    starts, changes = resumes(trained.lines), len(scene.sizes())
+    assert all(one.kept for one in starts)
+    assert len({one.step for one in starts if one.step}) >= changes
+    assert redone(trained.lines) <= changes * REDONE_SECONDS * PACE * FULL
 
 
 def test_a_gang_is_bound_in_the_room_of_an_elastic_job_that_grows_back_when_it_has_ended(
@@ -154,11 +165,13 @@ def test_a_job_gives_workers_once_though_the_controller_is_killed(
     survive(kfext, death, scene, scene.crowd)
     scene.made_room()
     assert scene.sizes() == [LEAST]
+    assert scene.shows(names.REASON_SHRUNK)["status"] == "True"
     scene.clear()
     scene.grown_back()
     assert scene.sizes() == [LEAST, FULL]
+    scene.shows(names.REASON_AS_ASKED)
     assert "Failed" not in conditions(scene.space.job(TRAIN))
-    assert set(answers(trained.lines))
+    check_kept(scene, trained)
 
 
 @pytest.mark.long
@@ -172,6 +185,8 @@ def test_a_job_gets_workers_back_once_though_the_controller_is_killed(
     survive(kfext, death, scene, scene.clear)
     scene.grown_back()
     check_once(scene, trained)
+    scene.shows(names.REASON_AS_ASKED)
+    check_kept(scene, trained)
 
 
 @pytest.mark.long
@@ -186,6 +201,7 @@ def test_a_tfjob_that_is_stopped_for_another_size_goes_on_though_the_controller_
     assert scene.uids().keys() == {f"{TRAIN}-ps-0", f"{TRAIN}-worker-0"}
     assert not first.items() & scene.uids().items()
     assert scene.sizes() == [LEAST - 1]
+    assert scene.shows(names.REASON_SHRUNK)["status"] == "True"
     scene.clear()
     scene.grown_back()
     # In two steps if the successor has not seen it large enough.
@@ -193,6 +209,8 @@ def test_a_tfjob_that_is_stopped_for_another_size_goes_on_though_the_controller_
     assert "Failed" not in conditions(scene.space.job(TRAIN, "TFJob"))
     assert len(set(answers(trained.lines))) >= 2
     scene.patiently(lambda: resumes(trained.lines)[-1].world == FULL - 1)
+    scene.shows(names.REASON_AS_ASKED)
+    check_kept(scene, trained)
 
 
 @pytest.fixture
@@ -217,8 +235,10 @@ def test_a_pod_that_is_lost_in_the_middle_comes_back_and_the_gang_is_bound(
     scene.space.until(lambda: scene.uids().get(lost) != uid, "the pod has gone")
     trained.program.silent = False
     scene.made_room()
+    assert scene.shows(names.REASON_SHRUNK)["status"] == "True"
     scene.clear()
     scene.grown_back()
+    scene.shows(names.REASON_AS_ASKED)
     assert "Failed" not in conditions(scene.space.job(TRAIN))
 
 
@@ -239,8 +259,10 @@ def test_a_node_that_is_lost_in_the_middle_fails_neither_job(
     for node in space.nodes(1, cpu=str(FULL // 2), memory="64Gi"):
         kubelet.take_over(space.kube, node)
     scene.made_room()
+    assert scene.shows(names.REASON_SHRUNK)["status"] == "True"
     scene.clear()
     scene.grown_back()
+    scene.shows(names.REASON_AS_ASKED)
     assert "Failed" not in conditions(space.job(TRAIN))
 
 
@@ -315,6 +337,7 @@ def test_a_quota_that_refuses_growth_leaves_the_job_as_it_is(play: Play) -> None
     scene.clear()
     scene.space.phase(GANG, "Finished")
     scene.patiently(lambda: "quota" in (scene.scaled() or {}).get("message", ""))
+    scene.shows(names.REASON_SHRUNK)
     assert len(scene.space.homes(TRAIN)) == LEAST
     scene.space.kube.delete(scene.space.path("pytorchjobs", GANG))
     scene.space.kube.delete(quota)

@@ -19,7 +19,7 @@ from kfext import names
 
 _LOOK_SECONDS = 0.5
 _ANNOUNCED_EVERY = 60.0
-_PACE = 1.5
+PACE = 1.5
 """Steps that one worker does in a second."""
 
 
@@ -54,7 +54,7 @@ class FakeProgram:
         if self.saves and self._announced >= _ANNOUNCED_EVERY:
             lines.append("kfext.checkpoint 0")
             self._announced = 0.0
-        self._progress += seconds * _PACE * len(team)
+        self._progress += seconds * PACE * len(team)
         whole = int(self._progress)
         self._progress -= whole
         for _ in range(min(whole, self.total - self.step)):

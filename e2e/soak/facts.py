@@ -74,7 +74,8 @@ class Gang:
     """A job with its pods (terminating ones included) and its TrainingPlan's status.
 
     `managed`: whether its namespace is opted in, `operated` whether the operator runs it, `kueue`
-    whether it bears Kueue's label, so that kfext may not suspend it.
+    whether it bears Kueue's label, so that kfext may not suspend it, `autoscaled` whether a
+    HorizontalPodAutoscaler scales it.
     """
 
     uid: str
@@ -92,6 +93,7 @@ class Gang:
     managed: bool = True
     operated: bool = True
     kueue: bool = False
+    autoscaled: bool = False
 
     @property
     def size(self) -> int:

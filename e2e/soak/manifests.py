@@ -4,7 +4,7 @@ import random
 from typing import Any
 
 from e2e.harness.jobs import job, specs
-from e2e.soak.sizes import ELASTIC
+from e2e.soak.sizes import BY_HAND, ELASTIC
 
 Object = dict[str, Any]
 FOREIGN_GATE = "soak.example.com/gate"
@@ -95,6 +95,8 @@ def _perhaps_elastic(dice: random.Random, made: Object, size: int, *, share: flo
         for replica in specs(made).values():
             (container,) = replica["template"]["spec"]["containers"]
             container["command"] = ["torchrun", "train.py"]
+    else:  # kfext may start it with fewer before the checker has seen it
+        made["metadata"]["annotations"][BY_HAND] = str(specs(made)["Worker"]["replicas"])
 
 
 def _each_pod(made: Object, **fields: Any) -> None:

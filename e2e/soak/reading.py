@@ -75,6 +75,7 @@ def gang_of(
         managed=managed,
         operated=policy.get("managedBy", _OPERATOR) == _OPERATOR,
         kueue=_QUEUE in (metadata.get("labels") or {}),
+        autoscaled=bool((spec.get("elasticPolicy") or {}).get("metrics")),
     )
 
 

@@ -1,10 +1,12 @@
 """What must hold of jobs whose number of workers kfext may change."""
 
+from collections.abc import Callable
+
 from e2e.soak.facts import Cluster
-from e2e.soak.gangs import said
+from e2e.soak.gangs import said, started
 from e2e.soak.memory import Memory
 from e2e.soak.rooms import Found
-from e2e.soak.sizes import allowed, workers_of
+from e2e.soak.sizes import Change, allowed, has_opted_in, servers_of, workers_of
 from e2e.soak.starts import too_often
 
 REST_SECONDS = 10
@@ -12,27 +14,30 @@ REST_SECONDS = 10
 MOST_CHANGES = 16
 """Of the size of a job in two minutes: one after each rest, and a third as many again for people
 who opt out and in."""
+_MOST_FACTOR = 2
+"""Times the largest size that a job was seen with, to which kfext may grow it."""
 
 
 def out_of_range(cluster: Cluster, memory: Memory) -> Found:
-    """No job has fewer or more workers than it allows, but by a person's hand."""
+    """No job has fewer or more workers than it allows, but by a person's last word."""
     found = {}
     for gang in cluster.gangs.values():
-        bounds, wished = allowed(gang), memory.sizes.wished.get(gang.uid, set())
+        bounds, wished = allowed(gang), memory.sizes.wished.get(gang.uid, frozenset())
         if bounds is None or not gang.handled:
             continue
         least, most = min(bounds[0], *wished), max(bounds[1], *wished)
         if not least <= workers_of(gang) <= most:
             found[gang.uid] = (
                 f"{gang} has {workers_of(gang)} workers, it allows {bounds[0]} to {bounds[1]}, and "
-                f"people wrote {sorted(wished)}; {said(gang)}"
+                f"people want {sorted(wished)}; {said(gang)}"
             )
     return found
 
 
 def resized_endlessly(cluster: Cluster, memory: Memory) -> Found:
     """No job gets another size again and again."""
-    return too_often(cluster, memory.sizes.changes, most=MOST_CHANGES, what="was resized")
+    times = {uid: [one.at for one in made] for uid, made in memory.sizes.changes.items()}
+    return too_often(cluster, times, most=MOST_CHANGES, what="was resized")
 
 
 def replaced(cluster: Cluster, memory: Memory) -> Found:
@@ -45,3 +50,78 @@ def replaced(cluster: Cluster, memory: Memory) -> Found:
         if gone := staying.keys() - {pod.uid for pod in gang.live}:
             found[uid] = f"{gang}: {len(gone)} of {len(staying)} pods that were to stay are gone"
     return found
+
+
+def servers_resized(cluster: Cluster, memory: Memory) -> Found:
+    """No job gets another number of parameter servers, chiefs or masters while it runs."""
+    return {
+        gang.uid: f"{gang} ran with {dict(before)}, and has {servers_of(gang)}; {said(gang)}"
+        for gang in cluster.gangs.values()
+        if (before := memory.sizes.servers.get(gang.uid)) is not None
+        if before != servers_of(gang)
+    }
+
+
+def scaled_unasked(cluster: Cluster, memory: Memory) -> Found:
+    """No job gets another size that is not to be scaled, but towards the one that people want.
+
+    Growth from before it opted out may find no place and be taken back as well.
+    """
+    return _wrong_changes(
+        cluster,
+        memory,
+        lambda one: one.unasked and not (one.undoes or _leads_to_wish(one)),
+        "was not to be scaled",
+    )
+
+
+def wish_overruled(cluster: Cluster, memory: Memory) -> Found:
+    """No job gets another size after a person's edit of what kfext gave it, until it opts out."""
+    return _wrong_changes(cluster, memory, lambda one: one.overruled, "was to be left alone")
+
+
+def grown_too_far(cluster: Cluster, memory: Memory) -> Found:
+    """No job grows beyond twice the largest size it had, unless people want it so large."""
+    return _wrong_changes(
+        cluster,
+        memory,
+        lambda one: one.after > max(_MOST_FACTOR * one.largest, *one.wished),
+        "grew at once to more than twice of what it ever had",
+    )
+
+
+def sized_in_silence(cluster: Cluster, memory: Memory) -> Found:
+    """Of every job that runs with another size than people want, it is said why."""
+    found = {}
+    for gang in started(cluster):
+        wished = memory.sizes.wished.get(gang.uid, frozenset())
+        if not has_opted_in(gang) or workers_of(gang) in wished or memory.excused(gang, cluster):
+            continue
+        told = [one for one in gang.view.get("conditions", ()) if one["type"] == "Scaled"]
+        if not any(one.get("reason") and one.get("message") for one in told):
+            found[gang.uid] = (
+                f"{gang} has {workers_of(gang)} workers, people want {sorted(wished)}, and nothing "
+                f"is said of it; {said(gang)}"
+            )
+    return found
+
+
+def _wrong_changes(
+    cluster: Cluster, memory: Memory, wrong: Callable[[Change], bool], why: str
+) -> Found:
+    """Return the jobs of which a change by kfext was wrong, and the first of those."""
+    found = {}
+    for uid, gang in cluster.gangs.items():
+        one = next(filter(wrong, memory.sizes.changes.get(uid, ())), None)
+        if one is not None:
+            found[uid] = (
+                f"{gang} {why}: {one.before} workers became {one.after} at {one.at:.0f} s, people "
+                f"want {sorted(one.wished)}, it had {one.largest} at most; {said(gang)}"
+            )
+    return found
+
+
+def _leads_to_wish(change: Change) -> bool:
+    """Say whether a change is towards a number that people want, and not beyond it."""
+    before, after = change.before, change.after
+    return any(min(before, one) <= after <= max(before, one) for one in change.wished)

@@ -8,7 +8,7 @@ from typing import Any
 from e2e.bench.companion.arms import DECIDES
 from e2e.bench.companion.site import Site
 from e2e.bench.four_nodes import four_nodes
-from e2e.bench.interleaved import Interleaved, unspoiled
+from e2e.bench.interleaved import Interleaved, first_unspoiled
 from e2e.bench.rescale.cases import (
     CASES,
     PACE,
@@ -76,4 +76,5 @@ def _one(site: Site, case: Case, pace: Pace, *, repeat: int) -> Object:
         ):
             return run(pods, case, pace)
 
-    return unspoiled(case.title, one)
+    found, spoiled = first_unspoiled(case.title, one)
+    return {**found, "spoiled": spoiled}

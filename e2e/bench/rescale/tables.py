@@ -16,7 +16,13 @@ from e2e.bench.rescale.cases import (
     UNDISTURBED,
 )
 from e2e.bench.rescale.parts import Rescale, Story
-from e2e.bench.targets import GANG_BOUND, GUARD_ACTS, LOSS_TOLERANCE, LOST_STEPS
+from e2e.bench.targets import (
+    GANG_BOUND,
+    GUARD_ACTS,
+    LOSS_TOLERANCE,
+    LOST_STEPS,
+    TORCHRUN_PAUSE,
+)
 
 Object = dict[str, Any]
 Runs = Mapping[str, Sequence[Object]]
@@ -73,21 +79,29 @@ def guard_table(runs: Runs) -> str:
 
 
 def pause_table(runs: Runs) -> str:
-    """Return two rows for each case: the parts of its change out and in, in seconds."""
+    """Return two rows for each case: the parts of its change out and in, in seconds.
+
+    How long training stood still is judged where torchrun does the same by itself.
+    """
+    head = ("job", "workers", *_FIGURES, "target")
     rows = []
     for name, stories in _stories(runs).items():
         for way in ("in", "out"):
             of = _ways(stories, way)
             sizes = f"{way}, {of[0].before} to {of[0].after}"
-            rows.append((name, sizes, *(_spread(of, figure) for figure in _FIGURES.values())))
-    return table("The parts of a rescale, in seconds", ("job", "workers", *_FIGURES), rows)
+            still = median(one.stood_still for one in of)
+            by_torchrun = _CASES[name].kind == "PyTorchJob"
+            judged = TORCHRUN_PAUSE[way].judge(still) if by_torchrun else ""
+            figures = (_spread(of, figure) for figure in _FIGURES.values())
+            rows.append((name, sizes, *figures, judged))
+    return table("The parts of a rescale, in seconds", head, rows)
 
 
 def work_table(runs: Runs) -> str:
     """Return a row for each case: what became of its work."""
     head = (
         "job", "processes began anew", "steps done again", "began before what was saved", "target",
-        "last loss", "off an undisturbed run by", "target",
+        "last loss", "off an undisturbed run by", "target", "runs that did not count",
     )  # fmt: skip
     rows = []
     for name, some in runs.items():
@@ -108,6 +122,7 @@ def work_table(runs: Runs) -> str:
                 f"{median(one['loss'] for one in some):.4f}",
                 off,
                 judged,
+                str(sum(one.get("spoiled", 0) for one in some)),
             )
         )
     return table("What became of the work", head, rows)

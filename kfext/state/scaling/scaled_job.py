@@ -164,6 +164,13 @@ def is_scaled(tracked: TrackedJob) -> bool:
     return is_ours(tracked) and bool(tracked.state.scale.cause)
 
 
+def is_edited(tracked: TrackedJob) -> bool:
+    """Return whether somebody changed the size that kfext gave a job, and it is not noted yet."""
+    state, job = tracked.state, tracked.job
+    here = tracked.phase is not None and not job.suspend
+    return here and state.asked > 0 and state.admitted != workers_of(job)
+
+
 def is_whole(tracked: TrackedJob, pods: tuple[Pod, ...]) -> bool:
     """Return whether a job runs with all of its pods, and none that is about to go."""
     job = tracked.job

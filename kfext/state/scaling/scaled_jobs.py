@@ -15,7 +15,14 @@ from kfext.model.moment import Moment
 from kfext.model.policy import Mode, PolicyChoice
 from kfext.state.cluster import Cluster
 from kfext.state.progress import JobsProgress
-from kfext.state.scaling.scaled_job import ScaledJob, asked_of, is_scaled, is_whole, scaled
+from kfext.state.scaling.scaled_job import (
+    ScaledJob,
+    asked_of,
+    is_edited,
+    is_scaled,
+    is_whole,
+    scaled,
+)
 from kfext.state.tracked_job import TrackedJob
 
 ADOPT_SECONDS = 600.0
@@ -43,7 +50,10 @@ class ScaledJobs:
         return any(one.change is not None for one in self.by_uid.values())
 
     def enrol(self, now: Moment) -> None:
-        """Follow the jobs that opted in, and those that have another size by kfext's hand."""
+        """Follow the jobs that opted in, and those that have another size by kfext's hand.
+
+        And those that somebody edited after kfext and that opted out, so that this is forgotten.
+        """
         before, self.by_uid = self.by_uid, {}
         for uid, tracked in self._cluster.jobs.items():
             choice, job = self._choice(tracked), tracked.job
@@ -51,7 +61,9 @@ class ScaledJobs:
                 continue
             one = before.get(uid)
             changes = is_scaled(tracked) or (one is not None and one.change is not None)
-            if choice.mode is not Mode.OFF or changes or tracked.state.scale.rests:
+            edited = is_edited(tracked) and self.has_opted_out(tracked)
+            noted = bool(tracked.state.scale.rests) or edited
+            if choice.mode is not Mode.OFF or changes or noted:
                 one = one or self._met(tracked, choice, now)
                 one.choice = choice
                 self.by_uid[uid] = one
@@ -98,10 +110,15 @@ class ScaledJobs:
         return parameters.choice_of(self._settings_of(tracked))
 
     def _met(self, tracked: TrackedJob, choice: PolicyChoice, now: Moment) -> ScaledJob:
-        """Begin to follow a job; a change of an earlier controller is followed to its end."""
+        """Begin to follow a job; a change of an earlier controller is followed to its end.
+
+        Unless somebody edited the job since, while no controller was there.
+        """
         one = scaled(tracked, choice, self.sizes_of(tracked))
         one.starts = not is_whole(tracked, self._cluster.pods(one.uid))
         known = tracked.state.scale
-        if known.cause and 0 <= now.wall - known.changed_at < ADOPT_SECONDS:
+        if is_edited(tracked):
+            one.expected = tracked.state.admitted
+        elif known.cause and 0 <= now.wall - known.changed_at < ADOPT_SECONDS:
             self.adopt(one, now)
         return one

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from e2e.bench.interleaved import Interleaved
+from e2e.bench.interleaved import Interleaved, SpoiledError, first_unspoiled
 from e2e.bench.store import Store
 
 
@@ -50,3 +50,32 @@ def test_what_was_broken_off_goes_on_where_it_was() -> None:
     begun.forget()
     assert begun.missing() == all_of_them
     assert begun.runs() == {}
+
+
+TRIES = {
+    "the first counts": ([True], ("run 1", 0)),
+    "the third counts": ([False, False, True], ("run 3", 2)),
+}
+
+
+@pytest.mark.parametrize(("counts", "found"), TRIES.values(), ids=TRIES)
+def test_the_first_run_that_counts_comes_with_how_many_did_not(
+    counts: list[bool], found: tuple[str, int]
+) -> None:
+    tries = iter(enumerate(counts, 1))
+
+    def one() -> str:
+        number, good = next(tries)
+        if not good:
+            raise SpoiledError("something failed")
+        return f"run {number}"
+
+    assert first_unspoiled("arm", one) == found
+
+
+def test_a_run_that_never_counts_is_an_error() -> None:
+    def one() -> str:
+        raise SpoiledError("something failed")
+
+    with pytest.raises(RuntimeError, match="arm: 3 runs were spoiled"):
+        first_unspoiled("arm", one)

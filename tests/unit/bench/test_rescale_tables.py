@@ -62,15 +62,31 @@ def test_the_gangs_wait_is_reported_by_part_and_the_last_part_is_judged() -> Non
 def test_a_pause_has_a_row_for_each_way() -> None:
     rows = cells(pause_table(RUNS))
     assert [row[1] for row in rows[:2]] == ["in, 4 to 2", "out, 2 to 4"]
-    assert [row[-2] for row in rows[:2]] == ["14.0 (13.0-15.0)", "6.0 (5.0-7.0)"]
+    assert [row[-3] for row in rows[:2]] == ["14.0 (13.0-15.0)", "6.0 (5.0-7.0)"]
+
+
+def test_a_pause_is_judged_by_what_torchrun_takes_by_itself() -> None:
+    judged = {(row[0], row[1].split(",")[0]): row[-1] for row in cells(pause_table(RUNS))}
+    assert judged["torchrun", "in"] == "< 19 s: PASS"
+    assert judged["torchrun", "out"] == "< 10 s: PASS"
+    assert judged["torchrun, its own last call of 30 s", "in"] == "< 19 s: MISS"
+    assert judged["torchrun, its own last call of 30 s", "out"] == "< 10 s: MISS"
+    assert judged["TFJob, dynamic workers", "in"] == ""
 
 
 def test_work_that_is_lost_and_a_loss_that_is_off_are_misses() -> None:
     rows = cells(work_table(RUNS))
-    assert column(rows, "torchrun")[3:] == ["== 0: PASS", "0.5000", "0.00 %", "<= 0.1 %: PASS"]
+    assert column(rows, "torchrun")[3:7] == ["== 0: PASS", "0.5000", "0.00 %", "<= 0.1 %: PASS"]
     assert column(rows, "torchrun, saves only when it likes")[3] == "== 0: MISS"
-    assert column(rows, "TFJob, dynamic workers")[5:] == ["1.00 %", "<= 2 %: PASS"]
-    assert column(rows, "torchrun, undisturbed")[5:] == ["", ""]
+    assert column(rows, "TFJob, dynamic workers")[5:7] == ["1.00 %", "<= 2 %: PASS"]
+    assert column(rows, "torchrun, undisturbed")[5:7] == ["", ""]
+
+
+def test_runs_that_did_not_count_are_counted_also_beside_runs_that_were_stored_before() -> None:
+    runs = {**RUNS, "torchrun": [stored(), stored(spoiled=2), stored(spoiled=1)]}
+    rows = cells(work_table(runs))
+    assert column(rows, "torchrun")[-1] == "3"
+    assert column(rows, "TFJob, dynamic workers")[-1] == "0"
 
 
 def test_what_an_improvement_bought_is_the_median_of_pairs() -> None:

@@ -1,25 +1,14 @@
 """Each job of a seed with the policy beside the same job without it, and why it ended later."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
+from tests.unit.fluid.causes import Cause, why_later, why_waited
 from tests.unit.fluid.cluster import Cluster, Ended
 from tests.unit.fluid.rules import Change, Rules
 
 LATE = 1.10
 """A job that took longer by more than this is looked at one by one."""
-
-
-class Cause(StrEnum):
-    """Why a job ended later than without the policy: where most of the added time went."""
-
-    WAITED = "it waited longer for its first step"
-    PAUSED = "its changes of size stopped it for longer than they gained"
-    REDONE = "it did steps again that were not saved"
-    GAVE = "it gave workers to a job that waited"
-    TRIED = "it grew, which did not make it faster"
-    CROWDED = "its neighbours used cores that it used beyond its request"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +28,15 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A seed with the policy and without it; `utilisation` and `makespan` with, then without."""
+    """A seed with the policy and without it; `utilisation` and `makespan` with, then without.
+
+    `only_with`, `only_without`: the jobs that end in time only so, and cannot be compared.
+    """
 
     seed: int
     jobs: tuple[Compared, ...]
+    only_with: tuple[str, ...]
+    only_without: tuple[str, ...]
     changes: int
     broken: tuple[str, ...]
     utilisation: tuple[float, float]
@@ -60,9 +54,10 @@ def compare(seed: int) -> Pair:
     return Pair(
         seed=seed,
         jobs=tuple(
-            _compared(seed, ended[name], before[name], rules.changes.get(name, []))
-            for name in sorted(both)
+            _compared(cluster, ended[name], before[name], rules.changes) for name in sorted(both)
         ),
+        only_with=tuple(sorted(ended.keys() - both)),
+        only_without=tuple(sorted(before.keys() - both)),
         changes=rules.found,
         broken=tuple(rules.ended()),
         utilisation=(cluster.utilisation, without.utilisation),
@@ -70,21 +65,19 @@ def compare(seed: int) -> Pair:
     )
 
 
-def _compared(seed: int, ended: Ended, without: Ended, changes: Sequence[Change]) -> Compared:
-    late = ended.elapsed > LATE * without.elapsed
-    cause = why_later(ended, without, changes) if late else None
-    return Compared(seed, ended.name, ended.elapsed, without.elapsed, cause)
-
-
-def why_later(ended: Ended, without: Ended, changes: Sequence[Change]) -> Cause:
-    """Return where most of the time went by which a job ended later."""
-    gave = any(one.gives for one in changes)
-    slower = Cause.GAVE if gave else Cause.TRIED if changes else Cause.CROWDED
-    redone = ended.redone - without.redone
-    more = {
-        Cause.WAITED: ended.began - without.began,
-        Cause.PAUSED: ended.paused - without.paused,
-        Cause.REDONE: redone,
-        slower: ended.trained - without.trained - redone,
-    }
-    return max(more, key=lambda cause: more[cause])
+def _compared(
+    cluster: Cluster, ended: Ended, without: Ended, changes: Mapping[str, Sequence[Change]]
+) -> Compared:
+    cause = None
+    if ended.elapsed > LATE * without.elapsed:
+        specs = {one.name: one for one in cluster.world.jobs}
+        arrived = specs[ended.name].arrives
+        waited = why_waited(
+            ended.name,
+            changes,
+            asked={name: one.workers for name, one in specs.items()},
+            due=arrived + without.began,
+            until=arrived + ended.began,
+        )
+        cause = why_later(ended, without, changes.get(ended.name, ()), waited=waited)
+    return Compared(cluster.seed, ended.name, ended.elapsed, without.elapsed, cause)

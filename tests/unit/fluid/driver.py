@@ -39,6 +39,10 @@ _MOST_TURNS = 100
 _SKEW = -700_000.0
 
 
+class RefusedError(Exception):
+    """The API server would refuse a write again, and says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Written:
     """A step that was carried out, or refused."""
@@ -154,12 +158,15 @@ class Driver:
 
     def _carry_out(self, tracked: TrackedJob, step: Step) -> None:
         complete = refused = False
+        final = ""
         try:
             complete = self._done(tracked, step)
         except jsonpatch.JsonPatchException:
             refused = True
+        except RefusedError as error:
+            refused, final = True, str(error)
         self.written.append(Written(self.clock.now, tracked.job.name, step, refused))
-        self.planner.finish(tracked, self.moment, complete=complete, refused=refused)
+        self.planner.finish(tracked, self.moment, complete=complete, refused=refused, final=final)
         self.woken = True
 
     def _done(self, tracked: TrackedJob, step: Step) -> bool:

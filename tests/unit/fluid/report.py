@@ -33,12 +33,20 @@ def quantile(ordered: Sequence[float], part: float) -> float:
 def report(found: Sequence[Pair]) -> Iterator[str]:
     """Yield the lines of the report."""
     jobs = [one for pair in found for one in pair.jobs]
-    ratios = sorted(one.ratio for one in jobs)
+    ordered = sorted(jobs, key=lambda one: one.ratio)
+    ratios = [one.ratio for one in ordered]
     changed = sum(pair.changes > 0 for pair in found)
     yield f"{len(found)} clusters, {len(jobs)} jobs; sizes changed in {changed} clusters"
+    for what, names in {
+        "with the policy": [(pair.seed, one) for pair in found for one in pair.only_with],
+        "without it": [(pair.seed, one) for pair in found for one in pair.only_without],
+    }.items():
+        seeds = ", ".join(f"seed {seed} {name}" for seed, name in names)
+        yield f"{len(names)} jobs end only {what}" + (f": {seeds}" if seeds else "")
     yield "elapsed time of a job / the same without the policy:"
     shown = {"best": 0.0, "p1": 0.01, "p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99, "worst": 1.0}
     yield "  " + "  ".join(f"{name} {quantile(ratios, at):.3f}" for name, at in shown.items())
+    yield f"  the worst is {ordered[-1].name} of seed {ordered[-1].seed}"
     with_, without = fmean(one.elapsed for one in jobs), fmean(one.without for one in jobs)
     yield f"mean elapsed time {with_:.1f} s, without {without:.1f} s: {with_ / without - 1:+.1%}"
     for name, values in {

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from tests.unit.fluid.causes import Cause, why_later, why_waited
 from tests.unit.fluid.cluster import Ended
-from tests.unit.fluid.compared import Cause, compare, why_later
+from tests.unit.fluid.compared import Compared, Pair, compare
+from tests.unit.fluid.report import report
 from tests.unit.fluid.rules import Change
 
 BEFORE = Ended("train", elapsed=300.0, began=20.0, trained=280.0, redone=0.0, workers=4.0)
@@ -17,7 +19,7 @@ GROWS = replace(GIVES, before=4, after=5)
 @pytest.mark.parametrize(
     ("ended", "changes", "cause"),
     [
-        pytest.param(replace(LATER, began=120.0), [], Cause.WAITED, id="it began later"),
+        pytest.param(replace(LATER, began=120.0), [], Cause.ORDER, id="it began later"),
         pytest.param(LATER, [GROWS], Cause.PAUSED, id="it stood still"),
         pytest.param(
             replace(LATER, trained=380.0, redone=90.0), [GIVES], Cause.REDONE, id="lost steps"
@@ -35,6 +37,61 @@ def test_why_a_job_ended_100_seconds_later(
     ended: Ended, changes: list[Change], cause: Cause
 ) -> None:
     assert why_later(ended, BEFORE, changes) is cause
+
+
+def change(at: float, before: int, after: int, *, behind: str = "", undoes: bool = False) -> Change:
+    waiting = frozenset({behind} if behind else ())
+    return Change(at, before, after, undoes, head="head", behind=waiting)
+
+
+DUE, BEGAN = 100.0, 200.0
+"""When the job that waits would have begun without the policy, and when it began."""
+WAITS = {
+    "room was made for a job before it": ([change(90, 4, 2, behind="train")], Cause.KEPT),
+    "room was made after it began": ([change(201, 4, 2, behind="train")], Cause.ORDER),
+    "room was made for it": ([change(90, 4, 2)], Cause.ORDER),
+    "growth was taken back before it": (
+        [change(80, 5, 4, behind="train", undoes=True)],
+        Cause.ORDER,
+    ),
+    "another had grown": ([change(90, 4, 5)], Cause.GROWN),
+    "another grew when it was due": ([change(150, 4, 5)], Cause.GROWN),
+    "another had grown and shrunk again": ([change(80, 4, 5), change(99, 5, 4)], Cause.ORDER),
+    "another got back what it had given": ([change(90, 2, 4)], Cause.ORDER),
+    "another grew after it began": ([change(201, 4, 5)], Cause.ORDER),
+}
+
+
+@pytest.mark.parametrize(("changes", "cause"), WAITS.values(), ids=WAITS)
+def test_why_a_job_began_100_seconds_later(changes: list[Change], cause: Cause) -> None:
+    asked = {"other": 4, "train": 4}
+    assert why_waited("train", {"other": changes}, asked=asked, due=DUE, until=BEGAN) is cause
+
+
+def test_growth_of_its_own_is_no_reason_to_wait() -> None:
+    mine = {"train": [change(90, 4, 5)]}
+    assert why_waited("train", mine, asked={"train": 4}, due=DUE, until=BEGAN) is Cause.ORDER
+
+
+def pair(seed: int, ratio: float, *, only_with: str = "", only_without: str = "") -> Pair:
+    """A seed with one job that took so much of its time without the policy."""
+    return Pair(
+        seed=seed,
+        jobs=(Compared(seed, f"job-{seed}", 100 * ratio, 100, Cause.GROWN if ratio > 1 else None),),
+        only_with=tuple(only_with.split()),
+        only_without=tuple(only_without.split()),
+        changes=0,
+        broken=(),
+        utilisation=(0.5, 0.5),
+        makespan=(100.0, 100.0),
+    )
+
+
+def test_a_report_names_the_worst_case_and_the_jobs_that_cannot_be_compared() -> None:
+    lines = list(report([pair(1, 0.5), pair(2, 3.0, only_with="a b"), pair(3, 1.0)]))
+    assert "  the worst is job-2 of seed 2" in lines
+    assert "2 jobs end only with the policy: seed 2 a, seed 2 b" in lines
+    assert "0 jobs end only without it" in lines
 
 
 def test_a_seed_is_compared_job_by_job() -> None:

@@ -7,6 +7,7 @@ import pytest
 from e2e.soak import facts
 from e2e.soak.invariants import Checker, Limits
 from tests.unit.soak.raw import Raw, cluster, job, namespace, node, pin, pod, view
+from tests.unit.soak.test_scaling import RULES as OF_SIZES
 
 OURS = (facts.GATE,)
 BOTH = (facts.GATE, "example.com/gate")
@@ -324,7 +325,7 @@ def test_a_plan_that_kfext_is_kept_from_carrying_out_promises_nothing(reason: st
 
 def test_every_rule_has_a_case() -> None:
     tested = {rule for rule, _ in BROKEN.values()} | {"survivors_alone", "restarted_endlessly"}
-    tested |= {"out_of_range", "resized_endlessly", "replaced"}  # test_scaling.py
+    tested |= OF_SIZES | {"sized_in_silence"}
     assert tested == {rule.name for rule in Checker(Limits(bind=5, create=5)).rules}
 
 

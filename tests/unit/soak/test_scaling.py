@@ -8,14 +8,42 @@ from e2e.soak.sizes import BY_HAND
 from tests.unit.soak.raw import Raw, cluster, job, node, pod, view
 
 LONG = 1000.0
-RULES = {"out_of_range", "resized_endlessly", "replaced"}
+RULES = {
+    *("out_of_range", "resized_endlessly", "replaced", "servers_resized"),
+    *("scaled_unasked", "wish_overruled", "grown_too_far"),
+}
 NODES = (node("n1"),)
 
 
-def sized(workers: int, *, by_hand: int = 0, suspend: bool = False, elastic: str = "2-4") -> Raw:
-    """A job that has so many workers, by a person's hand if `by_hand` is not 0."""
-    made = job(size=workers, plan=["n1"] * workers, suspend=suspend, held=suspend, elastic=elastic)
+def sized(
+    workers: int,
+    *,
+    by_hand: int = 0,
+    suspend: bool = False,
+    elastic: str = "2-4",
+    queue: str = "",
+    autoscaled: bool = False,
+    servers: Raw | None = None,
+) -> Raw:
+    """A job that has so many workers, by a person's hand if `by_hand` is not 0.
+
+    `servers` is how many pods it has of other types.
+    """
+    made = job(
+        size=workers,
+        plan=["n1"] * workers,
+        suspend=suspend,
+        held=suspend,
+        labels={"kueue.x-k8s.io/queue-name": queue} if queue else {},
+        elastic=elastic,
+    )
     made["metadata"]["annotations"] |= {BY_HAND: str(by_hand)} if by_hand else {}
+    if autoscaled:
+        made["spec"]["elasticPolicy"] = {"metrics": [{"type": "Resource"}]}
+    specs = made["spec"]["pytorchReplicaSpecs"]
+    specs |= {
+        type_: {**specs["Worker"], "replicas": count} for type_, count in (servers or {}).items()
+    }
     return made
 
 
@@ -55,6 +83,28 @@ SIZES = {
     ),
     "kfext takes some of many workers that a person gave it": (
         ((0, sized(4), ()), (1, sized(9, by_hand=9), ()), (2, sized(6, by_hand=9), ())),
+        set(),
+    ),
+    "a person has taken back what another gave it": (
+        ((0, sized(4), ()), (1, sized(9, by_hand=9), ()), (2, sized(3, by_hand=3), ())),
+        set(),
+    ),
+    "kfext gives it what a person took back": (
+        (
+            (0, sized(4), ()),
+            (1, sized(9, by_hand=9), ()),
+            (2, sized(3, by_hand=3), ()),
+            (3, sized(6, by_hand=3), ()),
+        ),
+        {"out_of_range"},
+    ),
+    "kfext gives it back its own size, as nothing came of a person's edit": (
+        (
+            (0, sized(9, by_hand=9), ()),
+            (1, sized(3, by_hand=9), ()),
+            (2, sized(3, by_hand=3), ()),
+            (3, sized(9, by_hand=3), ()),
+        ),
         set(),
     ),
     "it has opted out, and was submitted with another size": (

@@ -75,6 +75,17 @@ def test_of_two_that_wait_the_first_is_served_also_if_the_other_is_smaller() -> 
     assert of.job("large").training.began is None
 
 
+@pytest.mark.parametrize(
+    ("cpu", "given"), [(4000, []), (5000, [2])], ids=["no room for its server", "room for all"]
+)
+def test_D3_nobody_gives_unless_the_servers_of_the_waiting_job_fit_too(
+    cpu: int, given: list[int]
+) -> None:
+    of = scaled_bed(LONG, replace(GANG, kind="TFJob", servers=1, steps=2000), cpu=cpu).at(400)
+    assert sizes(of) == given
+    assert (of.job("gang").training.began is not None) is bool(given)
+
+
 def test_a_job_that_has_shown_no_checkpoint_is_left_alone_and_says_why() -> None:
     of = scaled_bed(replace(LONG, saving=Saving.NEVER), GANG).at(400)
     assert sizes(of) == []

@@ -1,0 +1,71 @@
+"""Why a job ended later than without the policy."""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+from tests.unit.fluid.cluster import Ended
+from tests.unit.fluid.rules import Change
+
+_WAITED = "it waited longer for its first step"
+
+
+class Cause(StrEnum):
+    """Where most of the added time went; of the time before the first step, what came first."""
+
+    KEPT = f"{_WAITED}: room was made for an earlier job"
+    GROWN = f"{_WAITED}: another job had grown"
+    ORDER = f"{_WAITED}: jobs started in another order"
+    PAUSED = "its changes of size stopped it for longer than they gained"
+    REDONE = "it did steps again that were not saved"
+    GAVE = "it gave workers to a job that waited"
+    TRIED = "it grew, which did not make it faster"
+    CROWDED = "its neighbours used cores that it used beyond its request"
+
+
+def why_later(
+    ended: Ended, without: Ended, changes: Sequence[Change], *, waited: Cause = Cause.ORDER
+) -> Cause:
+    """Return where most of the time went by which a job ended later.
+
+    `changes` are its own; `waited`: why it waited longer, if it did.
+    """
+    gave = any(one.gives for one in changes)
+    slower = Cause.GAVE if gave else Cause.TRIED if changes else Cause.CROWDED
+    redone = ended.redone - without.redone
+    more = {
+        waited: ended.began - without.began,
+        Cause.PAUSED: ended.paused - without.paused,
+        Cause.REDONE: redone,
+        slower: ended.trained - without.trained - redone,
+    }
+    return max(more, key=lambda cause: more[cause])
+
+
+def why_waited(
+    name: str,
+    changes: Mapping[str, Sequence[Change]],
+    *,
+    asked: Mapping[str, int],
+    due: float,
+    until: float,
+) -> Cause:
+    """Return why a job began at the second `until`, and not when it was `due`: without the policy.
+
+    `changes` are those of all jobs, and `asked` is how many workers each asked for.
+    """
+    made = [one for some in changes.values() for one in some if one.gives and one.at <= until]
+    if any(name in one.behind for one in made):
+        return Cause.KEPT
+    others = (other for other in changes if other != name)
+    if any(_had_grown(changes[one], asked[one], due=due, until=until) for one in others):
+        return Cause.GROWN
+    return Cause.ORDER
+
+
+def _had_grown(changes: Sequence[Change], asked: int, *, due: float, until: float) -> bool:
+    """Say whether a job had more workers than it asked for at any of these seconds."""
+    ends = [one.at for one in changes[1:]] + [until]
+    return any(
+        one.after > asked and one.at < until and end > due
+        for one, end in zip(changes, ends, strict=True)
+    )

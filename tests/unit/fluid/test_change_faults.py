@@ -1,0 +1,133 @@
+"""What becomes of a change of size of which a part never comes, is refused, or is lost."""
+
+from dataclasses import replace
+
+import pytest
+
+from kfext import names
+from kfext.core.lifecycle.steps import RequestCheckpoint, Rescale
+from kfext.core.patches.json_patch import Operation
+from kfext.core.scale.change import Phase
+from kfext.model.pod import ReplicaKey
+from kfext.model.quota import Quota
+from tests.unit.fluid.bed import GANG, LONG, Bed, scaled_bed, sizes
+from tests.unit.fluid.driver import RefusedError
+from tests.unit.fluid.live import LiveJob
+from tests.unit.fluid.test_faults import followed, scaling, until_changed
+
+REFUSAL = "admission webhook says no"
+
+
+def said(of: Bed) -> tuple[str, str]:
+    """Return the reason and the message that are shown of the job."""
+    found = of.driver.shown["train", names.SCALED]
+    assert found is not None
+    return found.verdict.reason, found.verdict.message
+
+
+def regrown() -> Bed:
+    """A job that gave workers to a gang, and is just told to have them again."""
+    of = until_changed(scaled_bed(LONG, GANG), times=2)
+    while followed(of).phase is not Phase.SETTLING:
+        of.at(of.clock.now + 0.5)
+    assert sizes(of) == [2, 4]
+    return of
+
+
+def test_a_job_that_never_saves_does_not_get_back_what_it_gave_and_says_why() -> None:
+    of = until_changed(scaled_bed(LONG, GANG))
+    of.job().training.spec = replace(LONG, answers=5000.0)
+    while not of.job("gang").job.finished:
+        of.at(of.clock.now + 1)
+    began = of.clock.now
+    of.at(began + 300)
+    asked = [
+        one
+        for one in of.driver.written
+        if isinstance(one.step, RequestCheckpoint) and one.at > began
+    ]
+    assert (sizes(of), len(asked), scaling(of)._jobs.any_changes) == ([2], 1, False)
+    reason, message = said(of)
+    assert reason == names.REASON_AWAITS_CHECKPOINT
+    assert message == "it saved no checkpoint within 120 s; nothing was changed"
+
+
+def test_a_job_that_ends_while_its_new_pods_come_leaves_its_room_to_others() -> None:
+    following = replace(GANG, name="next", arrives=500.0, workers=4)
+    of = until_changed(scaled_bed(LONG, GANG, following), times=2)
+    assert followed(of).phase is Phase.SETTLING
+    ended = of.clock.now
+    of.operator.end(of.job())
+    of.at(600)
+    assert [one for one in of.driver.written if one.job == "train" and one.at > ended] == []
+    assert not scaling(of)._jobs.any_changes
+    assert of.job("next").training.began is not None
+
+
+def test_growth_whose_pods_a_new_quota_refuses_is_taken_back_until_the_quota_allows_it() -> None:
+    of = regrown()
+    create, full = of.api.create_pod, Quota("team", "tight", hard={"pods": 2}, used={"pods": 2})
+
+    def create_pod(live: LiveJob, key: ReplicaKey) -> None:
+        if key.index < 2:
+            create(live, key)
+
+    of.api.create_pod = create_pod  # type: ignore[method-assign]
+    of.planner.queue.quotas.observe_quota(None, full)
+    of.at(of.clock.now + 900)
+    assert sizes(of) == [2, 4, 2]
+    assert (of.job().training.workers, of.job().job.suspend) == (2, False)
+    reason, message = said(of)
+    assert reason == names.REASON_SHRUNK
+    assert "tight" in message
+    of.api.create_pod = create  # type: ignore[method-assign]
+    of.planner.queue.quotas.observe_quota(full, None)
+    of.at(of.clock.now + 400)
+    assert (sizes(of), of.job().training.workers) == ([2, 4, 2, 4], 4)
+
+
+def refuse_sizes(of: Bed) -> list[float]:
+    """Have the API server refuse each other size of a job; return when it does."""
+    patched, refused = of.api.patch_job, list[float]()
+
+    def patch_job(uid: str, operations: list[Operation]) -> None:
+        if any(one["op"] != "test" and "replicas" in one["path"] for one in operations):
+            refused.append(of.clock.now)
+            raise RefusedError(REFUSAL)
+        patched(uid, operations)
+
+    of.api.patch_job = patch_job  # type: ignore[method-assign]
+    return refused
+
+
+def test_a_size_that_the_api_server_refuses_is_named_and_tried_again_after_a_pause() -> None:
+    of = scaled_bed(replace(LONG, steps=20000), GANG).at(100)
+    patch_job = of.api.patch_job
+    refused = refuse_sizes(of)
+    of.at(400)
+    assert len(refused) == 1
+    assert said(of) == (names.REASON_SCALE_REFUSED, REFUSAL)
+    assert of.job().workers == 4
+    of.api.patch_job = patch_job  # type: ignore[method-assign]
+    of.at(refused[0] + 300)
+    assert of.job("gang").training.began is None
+    of.at(refused[0] + 360)
+    assert of.job().workers == 2
+    assert of.job("gang").training.began is not None
+
+
+LOST = {"while workers go": 1, "while workers come": 2}
+
+
+@pytest.mark.parametrize("times", LOST.values(), ids=LOST)
+def test_a_pod_that_is_lost_after_the_write_is_replaced_and_the_change_goes_on(times: int) -> None:
+    of = until_changed(scaled_bed(LONG, GANG), times=times)
+    lost = of.job().pods[ReplicaKey("worker", 1)]
+    of.api.remove_pod(lost)
+    of.at(of.clock.now + 60)
+    assert of.job().pods[ReplicaKey("worker", 1)].pod.uid != lost.pod.uid
+    assert of.job().training.workers == of.job().workers == sizes(of)[times - 1]
+    assert not scaling(of)._jobs.any_changes
+    of.at(1500)
+    assert (sizes(of), of.job().training.lost_all) == ([2, 4], 0)
+    assert not [one for one in of.driver.written if isinstance(one.step, Rescale) and one.refused]

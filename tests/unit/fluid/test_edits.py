@@ -1,0 +1,74 @@
+"""Sizes that a person sets by hand after kfext has changed them."""
+
+from dataclasses import replace
+
+import pytest
+
+from kfext import names
+from kfext.core.lifecycle.steps import SaveState
+from tests.unit.fluid.bed import ANEW, GANG, LONG, Bed, scaled_bed, sizes
+from tests.unit.fluid.cluster import WITHOUT
+from tests.unit.fluid.test_faults import followed, until_changed
+
+ENDLESS = replace(LONG, steps=20000)
+LEFT_ALONE = "set its number of workers to 3: that is the new wish"
+
+
+def shrunk(*, gang_steps: int) -> Bed:
+    """A job that has just given two of its four workers to a gang."""
+    return until_changed(scaled_bed(ENDLESS, replace(GANG, steps=gang_steps)))
+
+
+def without_a_controller(of: Bed, workers: int) -> Bed:
+    """Have a person set the number of workers between two controllers."""
+    of.scale(workers)
+    of.restart()
+    return of.at(of.clock.now + 20)
+
+
+@pytest.mark.parametrize(
+    "after", [1.0, 400.0], ids=["its pods were still to go", "it had run since"]
+)
+def test_an_edit_of_a_size_that_kfext_gave_counts_although_no_controller_was_there(
+    after: float,
+) -> None:
+    of = shrunk(gang_steps=2000)
+    without_a_controller(of.at(of.clock.now + after), 3)
+    assert LEFT_ALONE in followed(of).tracked.state.scale.rests
+
+
+def test_a_job_that_was_edited_while_no_controller_was_there_is_not_scaled_again() -> None:
+    of = shrunk(gang_steps=100)
+    without_a_controller(of.at(of.clock.now + 30), 3)
+    of.at(of.clock.now + 600)
+    assert of.job("gang").job.finished
+    assert (sizes(of), of.job().workers) == ([2], 3)
+
+
+def test_an_edit_of_a_job_that_kfext_has_not_changed_is_no_reason_to_leave_it_alone() -> None:
+    of = scaled_bed(ENDLESS).at(60)
+    without_a_controller(of, 3)
+    assert followed(of).tracked.state.scale.rests == ""
+
+
+def test_nothing_is_noted_of_an_edit_where_the_policy_is_off() -> None:
+    of = scaled_bed(replace(GANG, arrives=1.0, steps=8000), replace(ANEW, bounds=(1, 3)))
+    of.planner.settings.observe_policy(WITHOUT)
+    of.at(60)
+    assert of.job().workers == 1
+    of.scale(2)
+    of.at(of.clock.now + 20)
+    assert [one.step for one in of.driver.written if isinstance(one.step, SaveState)] == []
+
+
+def test_an_edit_after_opting_out_is_no_reason_to_leave_a_job_alone_that_opts_in() -> None:
+    of = scaled_bed(replace(GANG, arrives=1.0, steps=8000), replace(ANEW, bounds=(1, 3))).at(60)
+    assert of.job().workers == 1
+    of.annotate(names.ELASTIC, "off")
+    of.at(of.clock.now + 10)
+    of.scale(2)
+    of.at(of.clock.now + 20)
+    of.annotate(names.ELASTIC, "1-3")
+    of.at(of.clock.now + 10)
+    without_a_controller(of, 2)
+    assert followed(of).tracked.state.scale.rests == ""
