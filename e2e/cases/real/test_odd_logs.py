@@ -69,5 +69,5 @@ def test_the_last_step_is_shown_whatever_else_a_job_prints(
         lambda: at_step(bed, "pytorchjob-odd", managed, STEPS),
         what="the last step is in the TrainingPlan",
     )
-    assert status["progress"]["total"] == STEPS
+    assert status["progress"]["totalSteps"] == STEPS
     assert restarts(bed) == before
