@@ -89,7 +89,12 @@ class Team:
     def delete(self, name: str) -> None:
         """Delete a job; return when its pods are gone."""
         self.bed.api.delete(f"{_JOBS.format(self.namespace)}/{name}")
-        until(lambda: not self._pods(name), what=f"the pods of {name} are gone", account=self.said)
+        until(
+            lambda: not self._pods(name),
+            what=f"the pods of {name} are gone",
+            account=self.said,
+            seconds=_STARTED_SECONDS,  # its node may be starting
+        )
 
     def running(self, name: str) -> Object:
         """Return the pod of a job once it runs."""

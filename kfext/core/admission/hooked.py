@@ -1,9 +1,14 @@
 """Have the Python of a container give way on the GPU that it shares: by its PYTHONPATH.
 
 The image stays as it is. What PYTHONPATH the image has is not known here, and a variable of the
-container would replace it, so an init container of the same image writes it down first, and our
-sitecustomize puts it back. It runs a static binary that comes with the part of the GPU, as the hook
-itself does: the image may have no shell.
+container would replace it. So a shell puts the hook before it and becomes the container's command.
+Where the image alone knows the command, an init container of the same image writes the path down
+first, and our sitecustomize puts it back. Both run a static binary that comes with the part of the
+GPU, as the hook itself does: the image may have no shell.
+
+The init container is the second choice, as it requests the part of the GPU. After a restart of the
+kubelet a running container keeps its devices, but one that has ended is given them anew, which
+fails until the device plugin is back, and the pod with it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,6 +22,7 @@ BUSYBOX = "busybox"
 PRIORITY, RECORDED = "KFEXT_GPU_PRIORITY", "KFEXT_PYTHONPATH"
 """Variables that the hook reads: `high` or `low`; a file with the image's own PYTHONPATH."""
 _PYTHONPATH = "PYTHONPATH"
+_AHEAD = f'export {_PYTHONPATH}="{HOOK}${{{_PYTHONPATH}:+:${_PYTHONPATH}}}"; exec "$0" "$@"'
 _VOLUME, _DIRECTORY = "kfext-recorded", "/kfext/recorded"
 _FILE = f"{_DIRECTORY}/pythonpath"
 _INIT = "kfext-record"
@@ -34,6 +40,11 @@ def hooked(spec: Raw, at: int, *, priority: str) -> Raw:
         path = ":".join(filter(None, (HOOK, own[-1])))
         changed = [*_with_path(env, path), _variable(PRIORITY, priority)]
         return _with(spec, at, env=changed)
+    if command := sequence(container.get("command")):
+        shell = [f"{HOOK}/{BUSYBOX}", "sh", "-c", _AHEAD]
+        return _with(
+            spec, at, command=[*shell, *command], env=[*env, _variable(PRIORITY, priority)]
+        )
     changed = [*_with_path(env, HOOK), _variable(PRIORITY, priority), _variable(RECORDED, _FILE)]
     mount = {"name": _VOLUME, "mountPath": _DIRECTORY}
     volume = {"name": _VOLUME, "emptyDir": {"sizeLimit": "1Mi"}}

@@ -1,5 +1,6 @@
 """How the Python of a container is made to load the hook."""
 
+import subprocess
 from typing import Any
 
 import pytest
@@ -53,6 +54,37 @@ def test_the_last_of_several_counts_as_for_the_kubelet() -> None:
     assert found["env"][-2:] == [path("/kfext/hook:/b"), PRIORITY]
 
 
+@pytest.mark.parametrize("env", [None, [BEFORE], [FROM_MAP, AFTER]], ids=["no", "other", "its own"])
+def test_a_shell_puts_the_hook_before_what_is_not_known_here_and_becomes_the_command(
+    env: list[Raw] | None,
+) -> None:
+    stated = {"env": env} if env else {}
+    given = container(command=["torchrun", "a b"], args=["$x"], **stated)
+    spec = with_hook({"containers": [given]})
+    (found,) = spec.pop("containers")
+    assert spec == {}, "it has no init container"
+    command = found.pop("command")
+    del given["command"]
+    assert found == {**given, "env": [*(env or []), PRIORITY]}
+    assert command[:3] == ["/kfext/hook/busybox", "sh", "-c"]
+    assert command[4:] == ["torchrun", "a b"]
+
+
+PATHS = {"unset": ({}, "/kfext/hook"), "set": ({"PYTHONPATH": "/a:/b"}, "/kfext/hook:/a:/b")}
+
+
+@pytest.mark.parametrize(("environment", "want"), PATHS.values(), ids=PATHS)
+def test_what_the_shell_becomes_has_the_path_and_its_arguments(
+    environment: dict[str, str], want: str
+) -> None:
+    says = 'echo "$PYTHONPATH"; printf "%s\\n" "$@"'
+    given = container(command=["/bin/sh", "-c", says, "sh", "a b"], args=["$c"])
+    (found,) = with_hook({"containers": [given]})["containers"]
+    command = ["/bin/sh", *found["command"][2:], *found["args"]]
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert said.stdout.splitlines() == [want, "a b", "$c"]
+
+
 UNKNOWN: dict[str, tuple[Any, list[Raw]]] = {
     "no variables": (None, [path("/kfext/hook")]),
     "other variables": ([BEFORE], [BEFORE, path("/kfext/hook")]),
@@ -61,7 +93,7 @@ UNKNOWN: dict[str, tuple[Any, list[Raw]]] = {
 
 
 @pytest.mark.parametrize(("env", "want"), UNKNOWN.values(), ids=UNKNOWN)
-def test_a_path_that_is_not_known_here_is_written_down_in_the_pod(
+def test_where_the_image_has_the_command_the_path_is_written_down_in_the_pod(
     env: Any, want: list[Raw]
 ) -> None:
     copied = {
