@@ -86,12 +86,12 @@ def grown_too_far(cluster: Cluster, memory: Memory) -> Found:
         cluster,
         memory,
         lambda one: one.after > max(_MOST_FACTOR * one.largest, *one.wished),
-        "grew at once to more than twice of what it ever had",
+        "grew in one step to more than twice its largest size so far",
     )
 
 
 def sized_in_silence(cluster: Cluster, memory: Memory) -> Found:
-    """Of every job that runs with another size than people want, it is said why."""
+    """Every job that runs at an unrequested size has a reason for that in its status."""
     found = {}
     for gang in started(cluster):
         wished = memory.sizes.wished.get(gang.uid, frozenset())

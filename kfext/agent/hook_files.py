@@ -14,12 +14,14 @@ _PACKAGE = "kfext_hook"
 def lay_out(root: Path, *, busybox: Path) -> Path:
     """Lay out this version of the hook under `root`; return its folder, to be first on PYTHONPATH.
 
-    The static binary that writes down the PYTHONPATH of an image is put beside it. Other versions
-    stay as they are: processes that run import from them.
+    The static binary whose shell starts jobs with it is put beside it. Other versions stay as they
+    are: processes that run import from them.
     """
     (source,) = map(Path, kfext.hook.__path__)
     files = {path.name: path.read_bytes() for path in sorted(source.glob("*.py"))}
-    digest = hashlib.sha256(b"".join(name.encode() + data for name, data in files.items()))
+    binary = busybox.read_bytes()
+    parts = (name.encode() + data for name, data in [*files.items(), (BUSYBOX, binary)])
+    digest = hashlib.sha256(b"".join(parts))
     folder = root / digest.hexdigest()[:12]
     if folder.is_dir():
         return folder
@@ -32,7 +34,7 @@ def lay_out(root: Path, *, busybox: Path) -> Path:
         path.chmod(0o644)
     for path in (made, made / _PACKAGE):
         path.chmod(0o755)  # the user of a job's container may be any
-    shutil.copyfile(busybox, made / BUSYBOX)
+    (made / BUSYBOX).write_bytes(binary)
     (made / BUSYBOX).chmod(0o755)
     made.rename(folder)
     return folder

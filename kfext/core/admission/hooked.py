@@ -1,10 +1,10 @@
-"""Have the Python of a container give way on the GPU that it shares: by its PYTHONPATH.
+"""Make Python in a container load the hook, through PYTHONPATH.
 
 The image stays as it is. What PYTHONPATH the image has is not known here, and a variable of the
 container would replace it. So a shell puts the hook before it and becomes the container's command.
-Where the image alone knows the command, an init container of the same image writes the path down
-first, and our sitecustomize puts it back. Both run a static binary that comes with the part of the
-GPU, as the hook itself does: the image may have no shell.
+Where the template has no `command`, so that the image's own runs, an init container of the same
+image writes the path down first, and our sitecustomize puts it back. Both run a static binary that
+comes with the part of the GPU, as the hook itself does: the image may have no shell.
 
 The init container is the second choice, as it requests the part of the GPU. After a restart of the
 kubelet a running container keeps its devices, but one that has ended is given them anew, which
@@ -22,7 +22,13 @@ BUSYBOX = "busybox"
 PRIORITY, RECORDED = "KFEXT_GPU_PRIORITY", "KFEXT_PYTHONPATH"
 """Variables that the hook reads: `high` or `low`; a file with the image's own PYTHONPATH."""
 _PYTHONPATH = "PYTHONPATH"
-_AHEAD = f'export {_PYTHONPATH}="{HOOK}${{{_PYTHONPATH}:+:${_PYTHONPATH}}}"; exec "$0" "$@"'
+_AHEAD = (
+    f'export {_PYTHONPATH}="{HOOK}${{{_PYTHONPATH}:+:${_PYTHONPATH}}}"; set -f; IFS=:; '
+    'case "$0" in */*) ;; *) for folder in $PATH; do '
+    '[ -f "$folder/$0" ] && [ -x "$folder/$0" ] && exec "$folder/$0" "$@"; done;; esac; '
+    'exec "$0" "$@"'
+)
+"""The shell. It looks for a command itself: busybox would take one of its own of that name."""
 _VOLUME, _DIRECTORY = "kfext-recorded", "/kfext/recorded"
 _FILE = f"{_DIRECTORY}/pythonpath"
 _INIT = "kfext-record"

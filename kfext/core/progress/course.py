@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from kfext.core.progress.lines import Line
-from kfext.core.progress.metric_names import Better, better, rank
+from kfext.core.progress.metric_names import Better, better, is_checking, rank
 from kfext.core.progress.steps import Step, Steps
 from kfext.core.progress.windows import Windows
 
@@ -23,7 +23,7 @@ class Progress:
 
     `metric`, `value`: the name of its best measure, and the last value that is a number.
     `step` of `total`, `rate` in steps a second, and the seconds `left` at that rate.
-    `at`: when it printed this, in epoch seconds.
+    `at`: when it last printed that measure, in epoch seconds.
     """
 
     metric: str = ""
@@ -48,6 +48,7 @@ class Course:
         self._value: float | None = None
         self._step: Step | None = None
         self._at: float | None = None
+        self._reported: float | None = None
         self._steps = Steps()
         self._pace: deque[tuple[float, int]] = deque(maxlen=_PACES)
 
@@ -89,11 +90,14 @@ class Course:
         self._at = at = self._in_order(stated, now)
         name = min((name for name, _ in line.measures), key=rank)
         if self._prefers(name):
-            self._metric, self.windows = name, Windows(self.windows.seconds)
-            self._value = None
+            self._follow(name)
         values = dict(line.measures)
         if self._metric not in values:
-            return  # an evaluation or a summary, whose steps are not those of the training
+            # The steps of an evaluation are not those of the training.
+            if not is_checking(name):
+                self._steps.note(line.position)
+            return
+        self._reported = at
         restarts = self._steps.restarts
         step = self._steps.take(line.position)
         if self._steps.restarts > restarts:
@@ -117,7 +121,7 @@ class Course:
             total=step.total if step else None,
             rate=rate,
             left=left,
-            at=self._at,
+            at=self._reported,
         )
 
     def resumed(self, *, since: float, after: float) -> float | None:
@@ -132,6 +136,13 @@ class Course:
     def _prefers(self, name: str) -> bool:
         """Return whether a measure shows the training better than the one followed so far."""
         return not self._metric or rank(name) < rank(self._metric)
+
+    def _follow(self, name: str) -> None:
+        """Follow another measure, whose lines may count other steps."""
+        self._metric, self._value, self._step = name, None, None
+        self.windows = Windows(self.windows.seconds)
+        self._steps.count_anew()
+        self._pace.clear()
 
     def _in_order(self, at: float, now: float) -> float:
         """Return the time of a line, that of the line before it if a clock went back a little.

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from kfext.core.progress.figures import Figure, figures
-from kfext.core.progress.metric_names import better, may_be_whole, of_checking
+from kfext.core.progress.metric_names import better, evaluation_prefix, may_be_whole
 from kfext.core.progress.visible import states
 
 _STEPS = frozenset(
@@ -71,8 +71,8 @@ def read_line(raw: str) -> Line | None:
     seen = states(raw)
     line = next(seen, "")
     found = figures(line)
-    of = of_checking(line)
-    measures = tuple((of + name, value) for name, value in _measures(found))[:_MOST_MEASURES]
+    prefix = evaluation_prefix(line)
+    measures = tuple((prefix + name, value) for name, value in _measures(found))[:_MOST_MEASURES]
     position = _position(found, measured=bool(measures), other=_is_other_work(line))
     if measures and position.step is None:
         position = _overwritten(position, seen)

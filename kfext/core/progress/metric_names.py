@@ -59,11 +59,13 @@ def better(name: str) -> Better | None:
     return Better.HIGHER if _HIGHER.intersection(words) else None
 
 
-def of_checking(line: str) -> str:
-    """Return what the measures of a line are of if it begins with that, such as `Test: `.
+def is_checking(name: str) -> bool:
+    """Return whether a measure is one of an evaluation."""
+    return bool(_OF_CHECKING.intersection(_words(name)))
 
-    Empty if it begins otherwise.
-    """
+
+def evaluation_prefix(line: str) -> str:
+    """Return the prefix that marks a line as an evaluation, such as `Test `; empty without one."""
     begins = _CHECKING.match(line)
     return f"{begins[1]} " if begins else ""
 
@@ -80,7 +82,7 @@ def rank(name: str) -> tuple[int, int]:
     Training before validation, the whole loss before its parts, losses before accuracies.
     """
     words = _words(name)
-    checking = bool(_OF_CHECKING.intersection(words))
+    checking = is_checking(name)
     if any(map(_is_loss, words)):
         rest = [word for word in words if word not in _OF_THE_WHOLE | _OF_CHECKING | _COUNTERS]
         order = 0 if len(rest) == 1 else 1

@@ -26,6 +26,10 @@ class Steps:
         self._before = 0
         self._last: Step | None = None
 
+    def count_anew(self) -> None:
+        """Take in that lines of another measure are counted from now on: a lower step is new."""
+        self._last = None
+
     def note(self, position: Position) -> None:
         """Take in the position of a line without a measure: a heading, or a bar above it."""
         # What a bar said before a heading belongs to the epoch before it.

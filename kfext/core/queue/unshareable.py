@@ -16,9 +16,11 @@ from kfext.model.kinds import TENSORFLOW
 def why_unshareable(job: TrainingJob, shares: Mapping[str, GpuShare]) -> str:
     """Return why a job cannot have its parts of GPUs, empty if it can.
 
-    `shares`: by type in lower case.
+    `shares`: by type in lower case; types without replicas need none.
     """
-    return next(_obstacles(job, shares), "")
+    present = {group.type.lower() for group in job.groups if group.replicas}
+    needed = {type_: share for type_, share in shares.items() if type_ in present}
+    return next(_obstacles(job, needed), "")
 
 
 def _obstacles(job: TrainingJob, shares: Mapping[str, GpuShare]) -> Iterator[str]:
@@ -29,7 +31,7 @@ def _obstacles(job: TrainingJob, shares: Mapping[str, GpuShare]) -> Iterator[str
         )
     for group in job.groups:
         node = group.constraints.node_name
-        if node and group.replicas and group.type.lower() in shares:
+        if node and group.type.lower() in shares:
             # Its pods would pass the webhook and have whole GPUs, beside those reserved for them.
             yield (
                 f"the {group.type} template names its node (nodeName: {node!r}); allowed: no "

@@ -29,6 +29,14 @@ def test_a_version_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
     assert folder.stat().st_ino == before
 
 
+def test_another_binary_is_another_version(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(b"other")
+    first, second = (lay_out(tmp_path / "hook", busybox=one) for one in (BUSYBOX, other))
+    assert first != second
+    assert (second / "busybox").read_bytes() == b"other"
+
+
 def test_one_that_was_broken_off_is_begun_again(tmp_path: Path) -> None:
     folder = lay_out(tmp_path, busybox=BUSYBOX)
     folder.rename(tmp_path / f".{folder.name}")

@@ -1,6 +1,7 @@
 """How the Python of a container is made to load the hook."""
 
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,6 +72,19 @@ def test_a_shell_puts_the_hook_before_what_is_not_known_here_and_becomes_the_com
 
 
 PATHS = {"unset": ({}, "/kfext/hook"), "set": ({"PYTHONPATH": "/a:/b"}, "/kfext/hook:/a:/b")}
+
+
+def test_a_command_without_a_folder_is_the_one_of_the_image(tmp_path: Path) -> None:
+    own = tmp_path / "tool"
+    own.write_text('#!/bin/sh\necho "own $1"\n')
+    own.chmod(0o755)
+    (found,) = with_hook({"containers": [container(command=["tool", "a b"])]})["containers"]
+    # As a busybox takes its own programs before those of the PATH.
+    script = f"tool() {{ echo taken; }}; {found['command'][3]}"
+    command = ["/bin/sh", "-c", script.replace('exec "$0"', "tool"), *found["command"][4:]]
+    environment = {"PATH": f"/nowhere:{tmp_path}"}
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert said.stdout == "own a b\n"
 
 
 @pytest.mark.parametrize(("environment", "want"), PATHS.values(), ids=PATHS)

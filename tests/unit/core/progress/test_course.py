@@ -65,6 +65,21 @@ def test_lines_between_those_of_the_training_are_no_restart(raw: str) -> None:
     assert followed.progress().value == (0.9 if raw == "Loss: 0.9" else 1)
 
 
+def test_an_evaluation_before_the_training_is_no_step_of_it() -> None:
+    checked = [(float(step), f"Test: [{step}/100] step {step} Loss: 2") for step in (10, 90)]
+    followed = course(*checked, (100.0, "step 0/500 Loss: 2"), (101.0, "step 1/500 Loss: 1"))
+    assert (followed.restarts, followed.step) == (0, 1)
+    assert followed.progress().rate == 1.0
+
+
+def test_steps_go_on_where_another_measure_states_them() -> None:
+    lines = [(float(step), f"step {step}/1000 reward=3.{step}") for step in (10, 20)]
+    followed = course(*lines, (20.5, "loss=0.52"), (30.0, "step 30/1000 reward=3.3"))
+    assert followed.step == 20
+    followed.take(read_line("loss=0.5"), at=31.0, now=1e9)  # type: ignore[arg-type]
+    assert (followed.step, followed.progress().at) == (30, 31.0)
+
+
 @pytest.mark.parametrize("word", ["nan", "inf", "-inf"])
 def test_a_value_that_is_no_number_is_reported_and_not_followed(word: str) -> None:
     followed = course((1.0, "loss: 5"), (2.0, f"loss: {word}"))

@@ -17,6 +17,12 @@ JOBS: dict[str, tuple[JobBuilder, str]] = {
         f"Kueue starts this job (label {names.KUEUE_QUEUE})",
     ),
     "Kueue starts it, and its GPUs are its own": (job().worker(gpus=1).queued_by_kueue(), ""),
+    "a type with low priority and no replicas beside a high one": (
+        sharing(replicas=2, priority="high")
+        .group("Master", 0, gpus=1)
+        .annotated(f"{names.GPU_PRIORITY}.master", "low"),
+        "",
+    ),
     "its template names a node": (
         job().annotated(names.GPU_SHARE, "0.5").worker(gpus=1, spec={"nodeName": "n"}),
         "the Worker template names its node (nodeName: 'n')",
