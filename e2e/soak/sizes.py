@@ -56,7 +56,7 @@ class Sizes:
     pods of the other types a job has since it runs, `largest` the most workers it was seen with.
     `out_since` is since when it is not to be scaled.
     `left_alone` are those that kfext had resized when a person set another size: kfext is not to
-    touch these until they opt out.
+    touch these until they opt out or are suspended.
     """
 
     wished: dict[str, frozenset[int]] = field(default_factory=dict)
@@ -82,6 +82,8 @@ class Sizes:
         if gang.suspended or gang.over or gang.ending:
             self.staying.pop(gang.uid, None)
             self.servers.pop(gang.uid, None)
+            # kfext may not have looked between the edit and the suspension, and takes it in then.
+            self.left_alone.discard(gang.uid)
         else:
             self.servers.setdefault(gang.uid, servers_of(gang))
             if now.workers != before.workers and not (_edited(before, now) or before.suspended):
