@@ -13,6 +13,7 @@ from e2e.harness.kfext_process import Kfext
 from e2e.harness.look import conditions, gated, held, marks_of, pinned_to, suspended
 from e2e.harness.space import Space
 from e2e.harness.tenant import MERGE, Tenant, protected
+from e2e.harness.wait import until
 from kfext import names
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
@@ -145,9 +146,15 @@ def annotate(tenant: Tenant, manifest: Object) -> list[Any]:
 
 
 def write_back(tenant: Tenant, manifest: Object) -> list[Any]:
-    stored = tenant.space.job("mine")
-    stored["metadata"]["labels"] = {"example.com/team": "a"}
-    return [tenant.kubectl("replace", "-f", "FILE", given=stored)]
+    """Replace the job by what was read of it; once more if another writer came between."""
+
+    def written() -> Any:
+        stored = tenant.space.job("mine")
+        stored["metadata"]["labels"] = {"example.com/team": "a"}
+        done = tenant.kubectl("replace", "-f", "FILE", given=stored)
+        return None if "the object has been modified" in done.stderr else done
+
+    return [until(written, what="what was read is written back")]
 
 
 KEEPING: dict[str, Work] = {

@@ -26,6 +26,7 @@ def dialled(
     *,
     layers: int = 20,
     load_ms: float = 0.0,
+    kernel_ms: float = 1.0,
     steps: int = 100,
     queue: int = 0,
     disables: bool = False,
@@ -49,6 +50,7 @@ def dialled(
         "env": [
             {"name": "KFEXT_GPU_DEVICE", "value": "cpu_card:Card"},
             {"name": "CPU_CARD_NAME", "value": name},
+            {"name": "CPU_CARD_KERNEL_MS", "value": str(kernel_ms)},
         ],
         "resources": {
             "requests": {"cpu": "100m", "memory": "300Mi"},

@@ -10,28 +10,25 @@ from e2e.gpu.node_cards import uuids
 from e2e.harness.gpu import counted, late, reservations, slots, unreserved
 from e2e.harness.gpu_jobs import Team, dialled
 from e2e.harness.gpu_loss import waited
+from e2e.harness.gpu_pair import ENDLESS, HIGH, LOW
 from e2e.harness.wait import until
 from e2e.testbed.api import ApiError
 from e2e.testbed.realnodes import Node
 from kfext import names
 from kfext.hook.gate import OUTSTANDING
 
+LOAD_MS = 30.0
 Object = dict[str, Any]
 
 
-def share_one_card(team: Team, node: Node, *, isolation: str = "auto") -> Object:
+def share_one_card(team: Team, node: Node, high: Object, low: Object) -> Object:
     """Have two jobs train on one card until low ends; return the SharedGPU while both ran.
 
-    High uses it for about two thirds of a step that it makes alone: if they took turns, more than
-    half of low's kernels would begin long after high has come. High trains for as long as low is
-    there, since what low does alone would count as giving way.
+    High trains for as long as low is there: what low does alone would count as giving way.
     """
-    gate = {"isolation": isolation}
-    first = {"share": "0.5", "priority": "high", **gate}
-    second = {"share": "0.3", "min_share": "0", **gate}
-    team.submit(dialled("high", first, load_ms=30, steps=100_000))
+    team.submit(high)
     team.running("high")
-    team.submit(dialled("low", second, steps=200))
+    team.submit(low)
     team.running("low")
 
     def shared() -> Object | None:
@@ -47,7 +44,11 @@ def share_one_card(team: Team, node: Node, *, isolation: str = "auto") -> Object
 def test_low_priority_gives_way_on_a_card_that_is_accounted_for_and_given_back(
     team: Team, gpu_node: Node
 ) -> None:
-    status = share_one_card(team, gpu_node)["status"]
+    high, low = (
+        dialled("high", HIGH, load_ms=LOAD_MS, steps=ENDLESS),
+        dialled("low", LOW, steps=200),
+    )
+    status = share_one_card(team, gpu_node, high, low)["status"]
     assert status["healthy"]
     assert {one["priority"] for one in status["sharers"]} == {"high", "low"}
     assert late(gpu_node, status["card"], "low") <= 0.01
@@ -56,7 +57,13 @@ def test_low_priority_gives_way_on_a_card_that_is_accounted_for_and_given_back(
 
 
 def test_without_the_gate_they_take_turns(team: Team, gpu_node: Node) -> None:
-    status = share_one_card(team, gpu_node, isolation="none")["status"]
+    # High has kernels on the card all the time, but for what a busy CPU takes between its steps.
+    # These are long, so that this is little.
+    high, low = (
+        dialled(name, {**terms, "isolation": "none"}, kernel_ms=3, steps=steps)
+        for name, terms, steps in (("high", HIGH, ENDLESS), ("low", LOW, 60))
+    )
+    status = share_one_card(team, gpu_node, high, low)["status"]
     assert late(gpu_node, status["card"], "low") >= 0.4
     unreserved(team.bed)
 
