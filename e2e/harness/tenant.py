@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+from itertools import count
 from pathlib import Path
 
 from e2e.harness.controller_process import COMMAND
@@ -82,6 +83,10 @@ def protected(space: Space, folder: Path) -> Tenant:
     made = Tenant(space, folder)
     off = {names.COLOCATION: "off"}
     space.submit(workers("probe", 1, each={"cpu": "1"}, annotations=off))
-    space.until(lambda: not made.write("probe", names.PLAN, "{}").ok, "the policy holds")
+    # Another value each time: what is there already may be written by anybody.
+    tries = count()
+    space.until(
+        lambda: not made.write("probe", names.PLAN, str(next(tries))).ok, "the policy holds"
+    )
     space.kube.delete(space.path("pytorchjobs", "probe"))
     return made
