@@ -27,7 +27,7 @@ _HIGHER = _set(
 _AMBIGUOUS = _HIGHER - {"acc", "accuracy", "f1", "auc", "bleu"} | {"error", "err"}
 """Words that, as the whole name of a whole number, more often are a count or a setting."""
 _OF_CHECKING = _set("val valid validation eval evaluation test dev")
-_CHECKING = re.compile(r"\W{0,8}(val|valid|validation|eval|evaluation|test|dev)\s*:", re.IGNORECASE)
+_AHEAD = re.compile(rf"\W{{0,8}}({'|'.join(sorted(_OF_CHECKING))})\s*:", re.IGNORECASE)
 _OF_SETTINGS = _set(
     "scale scaler weight weights coef coeff coefficient factor smoothing fn function type "
     "rate lr threshold time sec secs margin gamma alpha beta patience best min max prev "
@@ -66,7 +66,7 @@ def is_checking(name: str) -> bool:
 
 def evaluation_prefix(line: str) -> str:
     """Return the prefix that marks a line as an evaluation, such as `Test `; empty without one."""
-    begins = _CHECKING.match(line)
+    begins = _AHEAD.match(line)
     return f"{begins[1]} " if begins else ""
 
 

@@ -43,8 +43,7 @@ class Steps:
         if position.step is not None:
             # Further lines about this step may state none.
             around = self._context
-            step, steps, whole = position.step, position.steps, position.whole
-            self._context = replace(around, step=step, steps=steps, whole=whole)
+            self._context = replace(position, epoch=around.epoch, epochs=around.epochs)
         before = self._last
         if found is None:
             return None
