@@ -31,6 +31,7 @@ from e2e.harness.gpu_pair import (
     LOW,
     STEP_KERNELS,
     TRAINING,
+    Pair,
     beside_high,
     card_of,
     kernels,
@@ -99,7 +100,7 @@ def test_without_its_agent_low_priority_paces_itself_and_goes_on_to_give_way(
 @pytest.mark.long
 def test_jobs_go_on_while_kubelet_and_the_agent_are_replaced(team: Team, gpu_node: Node) -> None:
     pair = beside_high(team, gpu_node)
-    uids = {name: team.running(name)["metadata"]["uid"] for name in (pair.high, pair.low)}
+    uids = uids_of(pair)
     before = agent_of(team.bed, gpu_node)["metadata"]
     gpu_node.stop_kubelet()
     gpu_node.start_kubelet()
@@ -111,11 +112,21 @@ def test_jobs_go_on_while_kubelet_and_the_agent_are_replaced(team: Team, gpu_nod
         account=team.said,
     )
     wait_shared(team.bed, gpu_node)
-    assert card_of(team, gpu_node, pair.high, pair.low) == pair.card
-    for name, uid in uids.items():
+    trains_on(pair, before=uids)
+
+
+def uids_of(pair: Pair) -> dict[str, str]:
+    """Return the uids of the pods of a pair, by job."""
+    return {name: pair.team.running(name)["metadata"]["uid"] for name in (pair.high, pair.low)}
+
+
+def trains_on(pair: Pair, *, before: dict[str, str]) -> None:
+    """Check that both go on, in the same pods and on the same card, and that low gives way."""
+    assert card_of(pair.team, pair.node, pair.high, pair.low) == pair.card
+    for name in before:
         pair.goes_on(name)
-        assert team.running(name)["metadata"]["uid"] == uid
-    assert late(gpu_node, pair.card, pair.low) <= 0.01
+    assert uids_of(pair) == before
+    assert late(pair.node, pair.card, pair.low) <= 0.01
 
 
 def agents_but(bed: Testbed, uid: str) -> bool:
@@ -337,7 +348,7 @@ def refused_a_pod(team: Team) -> bool:
 @pytest.mark.long
 def test_sharers_train_on_while_all_of_kfext_is_replaced(team: Team, gpu_node: Node) -> None:
     pair, between = beside_high(team, gpu_node), named("between")
-    uids = {name: team.running(name)["metadata"]["uid"] for name in (pair.high, pair.low)}
+    uids = uids_of(pair)
     parts = (
         (names.NAMESPACE, "deployment/kfext-webhook"),
         (names.NAMESPACE, "deployment/kfext-controller"),
@@ -351,11 +362,7 @@ def test_sharers_train_on_while_all_of_kfext_is_replaced(team: Team, gpu_node: N
     wait_shared(team.bed, gpu_node)
     team.succeeded(between)
     assert NATIVE_GPU not in asked_of_kubelet(team, between)
-    assert card_of(team, gpu_node, pair.high, pair.low) == pair.card
-    for name, uid in uids.items():
-        pair.goes_on(name)
-        assert team.running(name)["metadata"]["uid"] == uid
-    assert late(gpu_node, pair.card, pair.low) <= 0.01
+    trains_on(pair, before=uids)
 
 
 def asked_of_kubelet(team: Team, name: str) -> Object:
