@@ -1,6 +1,7 @@
 """The benchmark: calibration, then every schedule under every arm, the arms in turn."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from e2e.bench.companion import calibrate, split, steps
@@ -71,8 +72,8 @@ def _of_jobs(parts: Sequence[str], step_cpu: StepCpu, *, quick: bool, repeats: i
     found = {
         "three": three,
         "ten": Bench(many, {**arms(many.interval), tuned: cells[tuned]}, repeats=repeats),
-        # The runs of plain Kubernetes are those of part `three`.
-        "killed": Bench(few, plain_and(DEAD, killed), repeats=repeats),
+        # Named apart, so that it is compared with runs of the same day and machine.
+        "killed": Bench(replace(few, name="killed"), plain_and(DEAD, killed), repeats=repeats),
     }
     return [bench for part, bench in found.items() if part in parts]
 
