@@ -21,6 +21,7 @@ class Steps:
         self._context = Position()
         self._from_zero = False
         self._in_parts = False
+        self._over_epochs = False
         self._epoch = 0
         self._in_epoch = 0
         self._before = 0
@@ -75,11 +76,25 @@ class Steps:
 
     def _within(self, passed: int, step: int, steps: int | None, epochs: int | None) -> Step:
         """Return the step of the training for a step that may count within its epoch."""
-        if steps:
-            return Step(passed * steps + step, epochs * steps if epochs else None)
-        if passed > self._epoch and step <= self._in_epoch:
-            self._before += self._in_epoch  # it began anew with the epoch
-        elif passed < self._epoch:
-            self._before = 0
+        before, in_epoch = self._epoch, self._in_epoch
         self._epoch, self._in_epoch = passed, step
+        if steps:
+            if passed > before and epochs is None:
+                self._judge(0 < step * (before + 1) == in_epoch * (passed + 1))
+            if self._over_epochs:
+                return Step(step, steps)
+            return Step(passed * steps + step, epochs * steps if epochs else None)
+        if passed > before and step <= in_epoch:
+            self._before += in_epoch  # it began anew with the epoch
+        elif passed < before:
+            self._before = 0
         return Step(self._before + step)
+
+    def _judge(self, in_proportion: bool) -> None:
+        """Take in whether the steps of a bar are in proportion to the epochs: 10/30, then 20/30.
+
+        If they are, it counts over all epochs. It may have been read otherwise until here.
+        """
+        if in_proportion and not self._over_epochs:
+            self.count_anew()
+        self._over_epochs = in_proportion

@@ -64,6 +64,25 @@ CASES: dict[str, tuple[list[str], list[Step | None]]] = {
          " 83%|### | 100/120 [00:09<00:02,  9.5it/s]", "{'loss': 0.2, 'epoch': '2.5'}"],
         [Step(60, 120), Step(80, 120), Step(100, 120)],
     ),
+    "on a bar over all epochs, of which only whole ones are stated": (
+        ["125/375 [00:05<00:10,  25it/s]", "{'loss': 0.4, 'epoch': 1.0}",
+         "250/375 [00:10<00:05,  25it/s]", "{'loss': 0.3, 'epoch': 2.0}",
+         "375/375 [00:15<00:00,  25it/s]", "{'loss': 0.2, 'epoch': 3.0}"],
+        [Step(125), Step(250, 375), Step(375, 375)],
+    ),
+    "on a bar of each epoch": (
+        ["125/125 [00:05<00:00,  25it/s]", "epoch 1 loss 1",
+         "125/125 [00:05<00:00,  25it/s]", "epoch 2 loss 1"],
+        [Step(125), Step(250)],
+    ),
+    "in an epoch of which only the first line is printed": (
+        [f"Epoch: [{epoch}]  [  0/100]  loss: 1" for epoch in (0, 1, 2)],
+        [Step(0), Step(100), Step(200)],
+    ),
+    "in a later epoch of a known length, after lines that were not read": (
+        ["Epoch: [0]  [ 10/100]  loss: 1", "Epoch: [2]  [ 40/100]  loss: 1"],
+        [Step(10), Step(240)],
+    ),
     "a whole count before one within the epoch": (
         ["epoch 002:    10 / 100 loss=1, num_updates=110"],
         [Step(110)],
@@ -81,3 +100,10 @@ def test_a_job_that_goes_back_has_restarted() -> None:
     for number in (10, 20, 5, 6):
         follower.take(Position(step=number))
     assert follower.restarts == 1
+
+
+def test_a_bar_over_all_epochs_that_is_met_in_the_middle_is_no_restart() -> None:
+    follower = Steps()
+    for epoch in (2, 3, 4):
+        step = follower.take(Position(step=100 * epoch, steps=500, epoch=float(epoch)))
+    assert (step, follower.restarts) == (Step(400, 500), 0)
