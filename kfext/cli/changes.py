@@ -6,7 +6,7 @@ from typing import Any
 from kfext import names
 from kfext.cli.cluster import Raw
 from kfext.core.companion.owned import Owner, asked_of, owner_of
-from kfext.core.elastic import workers_of
+from kfext.core.elastic import asked_workers, workers_of
 from kfext.core.network.pod_edits import edits_of
 from kfext.core.words import listed
 from kfext.model.job import TrainingJob, annotations_of, template_of
@@ -34,8 +34,9 @@ def changes(job: TrainingJob, raw: Raw, plan: Plan | None) -> Iterator[str]:
             yield f"{group.type} template: prefers {listed(preferred)} (affinity)"
     if plan is not None and plan.port:
         yield from (f"its pods: {what}, because {why}" for what, why in edits_of(job.kind))
-    if asked := state_of(job).asked:
-        yield f"has {workers_of(job)} workers, and asks for {asked} ({names.STATE})"
+    workers, asked = workers_of(job), asked_workers(job, state_of(job))
+    if workers != asked:
+        yield f"has {workers} workers, and asks for {asked} ({names.STATE})"
     if job.released:
         yield f"marked as released: {job.annotations[names.RELEASED]}"
 

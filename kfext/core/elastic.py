@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from kfext.core.settings.values import Range
 from kfext.model.job import TrainingJob
+from kfext.model.job_state import JobState
 from kfext.model.kinds import TENSORFLOW
 
 WORKER = "Worker"
@@ -30,6 +31,15 @@ def fewest_workers(job: TrainingJob, allowed: Range | None) -> int:
 def workers_of(job: TrainingJob) -> int:
     """Return how many workers a job has."""
     return sum(group.replicas for group in job.groups if group.type == WORKER)
+
+
+def asked_workers(job: TrainingJob, state: JobState) -> int:
+    """Return how many workers the user asks for, where kfext gave the job another number.
+
+    That is noted in its state, and holds for as long as the job has the number that kfext gave it.
+    """
+    now = workers_of(job)
+    return state.asked if state.asked and state.admitted == now else now
 
 
 def training_pods(job: TrainingJob) -> int:

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from dataclasses import replace
 
-from kfext.core.elastic import fewest_workers, with_workers, workers_of
+from kfext.core.elastic import asked_workers, fewest_workers, with_workers, workers_of
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import hosted
 from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY, why_spread
@@ -144,9 +144,8 @@ def _short(situation: Situation, *, admitted: int) -> JobState:
 
     One that was suspended to get another number of workers has that already; see `scale`.
     """
-    state, now = situation.state, workers_of(situation.job)
-    asked = state.asked if state.asked and state.admitted == now else now
-    return replace(state, asked=asked, admitted=admitted)
+    asked = asked_workers(situation.job, situation.state)
+    return replace(situation.state, asked=asked, admitted=admitted)
 
 
 def _within_quota(situation: Situation) -> Situation | Verdict:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kfext.core.elastic import WORKER, workers_of
+from kfext.core.elastic import WORKER, asked_workers, workers_of
 from kfext.core.patches.gpu import on_template
 from kfext.core.patches.json_patch import Changes, Operation, operations, pointer
 from kfext.core.patches.ports import port_operations
@@ -116,12 +116,11 @@ def suspend_patch(
     # If another system resumes it without a plan, its pods must not use ports or GPUs of others.
     gone: Changes = {"template": {"metadata": {"annotations": {**_NO_PORTS, GPU_SLOTS: None}}}}
     templates: Changes = {group.key: gone for group in job.groups}
-    if workers is not None:
-        templates = _resized(templates, job, workers=workers)
-    elif state.asked and workers_of(job) == state.admitted:  # else the user has changed it since
-        templates = _resized(templates, job, workers=state.asked)
+    asked = asked_workers(job, state)
     if workers is None:
         state = replace(state, asked=0, admitted=0)
+    if (size := asked if workers is None else workers) != workers_of(job):
+        templates = _resized(templates, job, workers=size)
     spec: Changes = {"runPolicy": {"suspend": True}, job.kind.replica_specs: templates}
     changes: Changes = {
         "metadata": {
@@ -170,10 +169,10 @@ def _released(raw: Raw, job: TrainingJob, *, reason: str, noted: Changes) -> lis
     }
     if job.held:
         spec["runPolicy"] = {"suspend": False}
-        state = state_of(job)
-        if state.asked and workers_of(job) == state.admitted:  # nobody would give them back later
+        asked = asked_workers(job, state_of(job))
+        if asked != workers_of(job):  # nothing would give them back later
             of_types = spec[job.kind.replica_specs]
-            spec[job.kind.replica_specs] = _resized(of_types, job, workers=state.asked)
+            spec[job.kind.replica_specs] = _resized(of_types, job, workers=asked)
     changes = {"metadata": {"annotations": {**annotations, HELD: None}}, "spec": spec}
     return [*_tests(raw, job), *operations(raw, changes)]
 

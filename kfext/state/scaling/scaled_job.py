@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field, replace
 
 from kfext.core.companion.shown import Shown
-from kfext.core.elastic import WORKER, workers_of
+from kfext.core.elastic import WORKER, asked_workers, workers_of
 from kfext.core.progress.course import Progress
 from kfext.core.scale.change import Change, Phase
 from kfext.core.scale.sizes import Sizes
@@ -148,15 +148,9 @@ def scaled(tracked: TrackedJob, choice: PolicyChoice, sizes: Sizes) -> ScaledJob
     )
 
 
-def asked_of(tracked: TrackedJob) -> int:
-    """Return how many workers the user asked for."""
-    state, now = tracked.state, workers_of(tracked.job)
-    return state.asked if state.asked and state.admitted == now else now
-
-
 def is_ours(tracked: TrackedJob) -> bool:
     """Return whether kfext gave the job another size than it was asked for, and it still has it."""
-    return asked_of(tracked) != workers_of(tracked.job)
+    return asked_workers(tracked.job, tracked.state) != workers_of(tracked.job)
 
 
 def is_scaled(tracked: TrackedJob) -> bool:

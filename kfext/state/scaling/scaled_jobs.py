@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from kfext.core import words
 from kfext.core.companion.shown import Shown
-from kfext.core.elastic import workers_of
+from kfext.core.elastic import asked_workers, workers_of
 from kfext.core.scale import parameters
 from kfext.core.scale.change import Cause, Change, Phase
 from kfext.core.scale.sizes import Sizes, sizes_of
@@ -17,7 +17,6 @@ from kfext.state.cluster import Cluster
 from kfext.state.progress import JobsProgress
 from kfext.state.scaling.scaled_job import (
     ScaledJob,
-    asked_of,
     is_edited,
     is_scaled,
     is_whole,
@@ -75,7 +74,7 @@ class ScaledJobs:
 
     def sizes_of(self, tracked: TrackedJob) -> Sizes:
         """Return how many workers a job has and may have; no others if it has not opted in."""
-        asked = asked_of(tracked)
+        asked = asked_workers(tracked.job, tracked.state)
         elastic = self._settings_of(tracked).elastic or Range(asked, asked)
         return sizes_of(tracked.job, elastic, asked=asked)
 

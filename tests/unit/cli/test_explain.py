@@ -104,10 +104,14 @@ def test_it_tells_what_was_changed() -> None:
     assert "changed  Worker template: kfext.dev/colocation=required\n" in words(raw)
 
 
-def test_it_tells_that_an_elastic_job_was_made_smaller() -> None:
-    raw = job(annotations={names.STATE: JobState(asked=12).encode(job_uid="u")})
-    raw["metadata"]["uid"] = "u"
-    assert "workers, and asks for 12 (kfext.dev/state)" in words(raw)
+@pytest.mark.parametrize(("workers", "shown"), [(8, True), (9, False)])
+def test_it_tells_that_an_elastic_job_was_made_smaller_and_not_edited_since(
+    workers: int, *, shown: bool
+) -> None:
+    state = JobState(asked=12, admitted=8).encode(job_uid="u")
+    raw = job(uid="u", annotations={names.STATE: state}, specs={"Worker": {"replicas": workers}})
+    assert ("has 8 workers, and asks for 12 (kfext.dev/state)" in words(raw)) is shown
+    assert ("asks for" in words(raw)) is shown
 
 
 def resized(limit: str, *, index: int = 0) -> Pod:

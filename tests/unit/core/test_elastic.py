@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from kfext.core.elastic import fewest_workers, with_workers, workers_of
+from kfext.core.elastic import asked_workers, fewest_workers, with_workers, workers_of
 from kfext.core.settings.values import Range
+from kfext.model.job_state import JobState
 from tests.builders import JobBuilder, job
 
 
@@ -45,3 +46,15 @@ def test_fewer_workers_leave_the_other_types_as_they_are() -> None:
     of = with_workers(dynamic(6).build(), 2)
     assert {group.type: group.replicas for group in of.groups} == {"Chief": 1, "PS": 1, "Worker": 2}
     assert workers_of(of) == 2
+
+
+ASKED = {
+    "kfext has not changed it": (JobState(), 3),
+    "kfext took workers": (JobState(asked=5, admitted=3), 5),
+    "somebody changed it after kfext": (JobState(asked=5, admitted=4), 3),
+}
+
+
+@pytest.mark.parametrize(("state", "want"), ASKED.values(), ids=ASKED)
+def test_the_workers_that_the_user_asks_for(state: JobState, want: int) -> None:
+    assert asked_workers(torch(3).build(), state) == want

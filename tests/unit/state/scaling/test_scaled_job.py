@@ -12,7 +12,6 @@ from kfext.model.policy import PolicyChoice
 from kfext.model.scale_state import MOST_SPEEDS, ScaleState
 from kfext.state.scaling.scaled_job import (
     ScaledJob,
-    asked_of,
     is_ours,
     is_whole,
     leaving,
@@ -32,16 +31,16 @@ def made(state: JobState | None = None, *, asked: int = 3) -> ScaledJob:
     return scaled(tracked(state), PolicyChoice(), Sizes(3, 1, 20, asked))
 
 
-ASKED = {
-    "kfext has not changed it": (JobState(), 3, False),
-    "kfext took workers": (JobState(asked=5, admitted=3), 5, True),
-    "somebody changed it after kfext": (JobState(asked=5, admitted=4), 3, False),
+OURS = {
+    "kfext has not changed it": (JobState(), False),
+    "kfext took workers": (JobState(asked=5, admitted=3), True),
+    "somebody changed it after kfext": (JobState(asked=5, admitted=4), False),
 }
 
 
-@pytest.mark.parametrize(("state", "asked", "ours"), ASKED.values(), ids=ASKED)
-def test_what_the_user_asked_for(state: JobState, asked: int, *, ours: bool) -> None:
-    assert (asked_of(tracked(state)), is_ours(tracked(state))) == (asked, ours)
+@pytest.mark.parametrize(("state", "ours"), OURS.values(), ids=OURS)
+def test_whether_its_size_is_by_kfext(state: JobState, *, ours: bool) -> None:
+    assert is_ours(tracked(state)) is ours
 
 
 def running(**more: Any) -> tuple[Pod, ...]:
