@@ -65,10 +65,10 @@ def measure(*, quick: bool) -> str:
     """Return the tables."""
     repeats = 1 if quick else 5
     singles = _table(
-        "job", {what: _job(raw, repeats) for what, raw in worst_objects.jobs().items()}
+        "job", {what: _job(make(), repeats) for what, make in worst_objects.jobs().items()}
     )
     stored = worst_objects.pods(storable=True)
-    pods = _table("pod", {what: _pod(raw, repeats) for what, raw in stored.items()})
+    pods = _table("pod", {what: _pod(make(), repeats) for what, make in stored.items()})
     with scale_cluster("worst") as bench:
         count = _QUICK if quick else _EACH
         together = with_client(bench, lambda client: _together(bench, client, count))
@@ -241,7 +241,7 @@ async def _create(client: Client, count: int) -> dict[str, str]:
         (paths.jobs("pytorchjobs", _NAMESPACE), worst_objects.jobs(storable=True)),
         (paths.pods(_NAMESPACE), worst_objects.pods(storable=True)),
     ):
-        left = list(kinds.items())
+        left = [(what, make()) for what, make in kinds.items()]
         for number in range(count):
             created = False
             while not created:

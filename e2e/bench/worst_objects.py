@@ -7,6 +7,7 @@ the owners of list elements, which it notes, make them larger, or because it tak
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 from kfext.names import ELASTIC, METRICS, NETWORK
@@ -166,20 +167,36 @@ ANNOTATIONS: Mapping[str, Callable[[], Mapping[str, str]]] = {
 """What is large -> the annotations of a job."""
 
 
-def jobs(*, storable: bool = False) -> Mapping[str, Object]:
-    """Return the jobs, by what is large in them; `storable`: those that the API server stores."""
-    specs = _STORABLE if storable else SPECS
+def jobs(*, storable: bool = False) -> Mapping[str, Callable[[], Object]]:
+    """Return what makes each job, by what is large in it.
+
+    `storable`: only those that the API server stores.
+    """
     return {
-        **{what: job("worst", **make()) for what, make in specs.items()},
-        **{what: job("worst", annotations=make()) for what, make in ANNOTATIONS.items()},
-        "replicas": job("worst", replicas=2**31 - 1),
-        "as many replicas as kfext places": job("worst", replicas=10_000),
-        "what makes it elastic": _made_elastic(),
+        **{
+            what: partial(_job_of, make)
+            for what, make in (_STORABLE if storable else SPECS).items()
+        },
+        **{what: partial(_annotated, make) for what, make in ANNOTATIONS.items()},
+        "replicas": partial(job, "worst", replicas=2**31 - 1),
+        "as many replicas as kfext places": partial(job, "worst", replicas=10_000),
+        "what makes it elastic": _made_elastic,
     }
 
 
-def pods(*, storable: bool = False) -> Mapping[str, Object]:
-    """Return the pods, by what is large in them; `storable`: those that the API server stores."""
+def pods(*, storable: bool = False) -> Mapping[str, Callable[[], Object]]:
+    """Return what makes each pod; see `jobs`."""
     specs = {what: make for what, make in _STORABLE.items() if what != _IN_TEMPLATES_ALONE}
-    chosen = specs if storable else SPECS
-    return {what: pod("worst", **make()) for what, make in chosen.items()}
+    return {what: partial(_pod_of, make) for what, make in (specs if storable else SPECS).items()}
+
+
+def _job_of(make: Callable[[], Any]) -> Object:
+    return job("worst", **make())
+
+
+def _annotated(make: Callable[[], Any]) -> Object:
+    return job("worst", annotations=make())
+
+
+def _pod_of(make: Callable[[], Any]) -> Object:
+    return pod("worst", **make())

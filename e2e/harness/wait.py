@@ -7,7 +7,8 @@ from typing import TypeVar
 T = TypeVar("T")
 PATIENCE_SECONDS = 60.0
 """How long anything may take on a busy machine before the test says that it does not happen."""
-_LOOK_SECONDS = 0.05
+_FIRST_PAUSE, _LONGEST_PAUSE, _LONGER = 0.05, 0.2, 1.2
+"""Seconds between two looks, each pause so many times the one before: a look costs CPU too."""
 
 
 class TooLateError(AssertionError):
@@ -22,10 +23,11 @@ def until(
     seconds: float = PATIENCE_SECONDS,
 ) -> T:
     """Return the first true answer of `condition`. Raises TooLateError with the account."""
-    deadline = time.monotonic() + seconds
+    deadline, pause = time.monotonic() + seconds, _FIRST_PAUSE
     while True:
         if found := condition():
             return found
         if time.monotonic() > deadline:
             raise TooLateError(f"waited {seconds:.0f} s in vain until {what}\n{account()}")
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(pause)
+        pause = min(_LONGER * pause, _LONGEST_PAUSE)

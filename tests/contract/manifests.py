@@ -33,7 +33,7 @@ def render(folder: Path) -> tuple[Object, ...]:
         [str(kubectl), "kustomize", str(folder)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    return tuple(yaml.safe_load_all(done.stdout))
+    return tuple(yaml.load_all(done.stdout, Loader=yaml.CSafeLoader))
 
 
 def with_components(root: Path, *folders: Path, base: Path = BASE) -> tuple[Object, ...]:
@@ -68,7 +68,7 @@ def _identity(thing: Object) -> tuple[str, str, str]:
 
 def read(path: Path) -> Object:
     """Return the one object of a file."""
-    loaded: Object = yaml.safe_load(path.read_text())
+    loaded: Object = yaml.load(path.read_text(), Loader=yaml.CSafeLoader)
     return loaded
 
 

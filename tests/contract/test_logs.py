@@ -13,7 +13,8 @@ from kfext.core.progress.matched import read_matched
 
 LOGS = Path(__file__).parent / "logs"
 SETS: dict[str, dict[str, Any]] = {
-    one["name"]: one for one in yaml.safe_load((LOGS / "index.yaml").read_text())
+    one["name"]: one
+    for one in yaml.load((LOGS / "index.yaml").read_text(), Loader=yaml.CSafeLoader)
 }
 TRAINING = {name: one for name, one in SETS.items() if one["expect"]}
 BY_EXPRESSION = {

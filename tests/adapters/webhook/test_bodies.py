@@ -146,7 +146,7 @@ async def test_an_object_with_too_many_values_is_admitted_unchanged_with_a_warni
 
 @pytest.mark.parametrize("what", worst_objects.jobs())
 async def test_the_largest_jobs_are_admitted_with_little_work(service: Service, what: str) -> None:
-    response = await service.review(JOB, worst_objects.jobs()[what])
+    response = await service.review(JOB, worst_objects.jobs()[what]())
     assert response["allowed"] is True
     assert len(orjson.dumps(response.get("patch", []))) < 20_000
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from e2e.bench import store
-from e2e.bench.gpu_share import arms, measure
+from e2e.bench.gpu_share import arms, estimates, measure
 from e2e.bench.gpu_share.agent import Agent
 from e2e.bench.gpu_share.cards import CpuCard, Cuda
 from e2e.bench.gpu_share.estimates import agreed, bound, mapped, ratio
@@ -222,6 +222,7 @@ def measurement(**changes: Any) -> measure.Measurement:
 
 
 def test_what_is_stored_is_not_run_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimates, "_DRAWS", 50)
     ran: list[arms.Arm] = []
 
     def run(_: Any, __: Any, arm: arms.Arm, *, load: float, seconds: float) -> Outcome:

@@ -7,7 +7,7 @@ which small steps. The real parts are in the e2e tests; here every interleaving 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import jsonpatch
 
@@ -31,6 +31,7 @@ from tests.builders import Raw, moment, raw_pod
 from tests.unit.step_patches import job_operations
 
 Write = Callable[[], None]
+Parsed = TypeVar("Parsed")
 
 
 class FakeApi:
@@ -45,14 +46,23 @@ class FakeApi:
         self.pod_created_at = 0.0
         self.pinned: list[str] = []
         self.started: list[str] = []
+        self._known: dict[str, tuple[str | None, Any]] = {}
 
     def seen(self) -> TrainingJob:
-        found = parse_job(deepcopy(self.job))
+        found = self._parsed(self.job, parse_job)
         assert found is not None
         return found
 
     def pod_values(self) -> list[Pod]:
-        return [parse_pod(deepcopy(raw)) for raw in self.pods.values()]
+        return [self._parsed(raw, parse_pod) for raw in self.pods.values()]
+
+    def _parsed(self, raw: Raw, parse: Callable[[Raw], Parsed]) -> Parsed:
+        """Return what an object says; each of its versions is read once."""
+        version, uid = raw["metadata"].get("resourceVersion"), raw["metadata"]["uid"]
+        if uid not in self._known or self._known[uid][0] != version:
+            self._known[uid] = version, parse(deepcopy(raw))
+        found: Parsed = self._known[uid][1]
+        return found
 
     def stamp(self, raw: Raw) -> Raw:
         self.version += 1

@@ -4,12 +4,9 @@ from typing import Any
 
 import pytest
 
-from e2e.bench.gpu_share.arms import NATIVE, Arm, gated
-from e2e.bench.gpu_share.pythons import of_training_image
 from e2e.gpu.node_cards import uuids
 from e2e.harness.gpu import counted, late, reservations, slots, unreserved
 from e2e.harness.gpu_jobs import Team, dialled
-from e2e.harness.gpu_loss import waited
 from e2e.harness.gpu_pair import ENDLESS, HIGH, LOW
 from e2e.harness.wait import until
 from e2e.testbed.api import ApiError
@@ -66,13 +63,6 @@ def test_without_the_gate_they_take_turns(team: Team, gpu_node: Node) -> None:
     status = share_one_card(team, gpu_node, high, low)["status"]
     assert late(gpu_node, status["card"], "low") >= 0.4
     unreserved(team.bed)
-
-
-def test_high_priority_waits_the_less_the_shorter_the_micro_steps_of_low_are() -> None:
-    arms = [Arm(NATIVE, 0.5, low=True), *(gated(0.5, quota) for quota in (10, 2))]
-    native, ten, two = waited(of_training_image(), arms).values()
-    assert native > 2 * ten
-    assert ten > 2 * two
 
 
 def test_a_whole_card_is_never_a_shared_one(team: Team, gpu_node: Node) -> None:

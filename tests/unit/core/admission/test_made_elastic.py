@@ -257,7 +257,7 @@ def test_a_job_beyond_a_bound_stays_as_it_is_though_it_is_held() -> None:
 
 
 def test_the_largest_job_is_made_elastic_like_any_other() -> None:
-    raw = worst_objects.jobs()["what makes it elastic"]
+    raw = worst_objects.jobs()["what makes it elastic"]()
     assert verdict(raw)
 
 

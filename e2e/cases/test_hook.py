@@ -5,10 +5,14 @@ from functools import cache
 
 import pytest
 
+from e2e.bench.gpu_share.arms import NATIVE as WITHOUT_GATE
+from e2e.bench.gpu_share.arms import Arm, gated
 from e2e.bench.gpu_share.pythons import Python, of_later_pytorch, of_training_image
+from e2e.harness.gpu_loss import waited
 from e2e.harness.hooked import HIGH, HOOKS, LOW, NONE, Trainings, trained
 from kfext.hook import words
 
+pytestmark = pytest.mark.real_nodes
 HOOKED = {
     "a network with ReLU in place": "in place",
     "a scheduler of learning rates": "scheduled",
@@ -80,3 +84,10 @@ def test_mixed_precision_does_skip_steps() -> None:
 def test_the_graph_of_torch_compile_stays_whole() -> None:
     for hook in HOOKS:
         assert run(LATER)[hook].by_name["compiled"].found.endswith(" {}")  # breaks, by reason
+
+
+def test_high_priority_waits_the_less_the_shorter_the_micro_steps_of_low_are() -> None:
+    arms = [Arm(WITHOUT_GATE, 0.5, low=True), *(gated(0.5, quota) for quota in (10, 2))]
+    native, ten, two = waited(of_training_image(), arms).values()
+    assert native > 2 * ten
+    assert ten > 2 * two
