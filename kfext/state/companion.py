@@ -211,6 +211,7 @@ class Companion:
                 seen=one.seen,
                 chosen=one.chosen,
                 undo=one.undo,
+                unmeasured=now - one.measured_at,
             )
             if back is not None:
                 if one.operation is None or not one.operation.restores:

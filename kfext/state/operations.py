@@ -16,7 +16,7 @@ from kfext.core.companion.operation import (
     all_set,
     why_not_set,
 )
-from kfext.core.companion.owned import noted
+from kfext.core.companion.owned import changed_by_others, noted
 from kfext.core.companion.proposal import Proposal
 from kfext.core.companion.trial import Trial
 from kfext.core.lifecycle.steps import Resize
@@ -125,7 +125,7 @@ class Operations:
         return Resize((), state, Verdict(names.REASON_CPU_RESTORED, message))
 
     def _stage(self, watched: WatchedJob, operation: Operation) -> Resize | None:
-        """Return the step of the present stage; None, and no operation, if a pod of it has gone."""
+        """Return the step of the present stage; None, and no operation, if a pod has changed."""
         tracked = watched.tracked
         pods = {pod.uid: pod for pod in self._pods(watched)}
         sizes = tuple(
@@ -137,6 +137,9 @@ class Operations:
             self._break_off(watched, operation, "a pod of the job has gone meanwhile")
             return None
         before = tracked.state.cpu
+        if any(changed_by_others(pod, before, seen=watched.seen.get(pod.uid)) for pod, _ in sizes):
+            self._break_off(watched, operation, "the CPU of a pod was changed by somebody else")
+            return None
         cpu = replace(
             noted(before, sizes, by=operation.by),
             rests={**before.rests, **operation.rests},

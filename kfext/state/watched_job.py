@@ -66,6 +66,7 @@ class WatchedJob:
     `chosen`: the policies that the user and the administrator allow.
     `unfit`: why none of them looks at the job, empty if they do.
     `unread`: why nothing is known of its progress, empty if it is, or if it is too early to say.
+    `measured_at`: when the CPU use of all its pods was known last, or it was first watched.
     `stood_down`: by policy, why it leaves the job alone for now, empty if it does not.
     `early`: whether a policy would take something from it, but has not seen enough of it yet.
     `pause`: after a failure, None if nothing has failed since the last success.
@@ -87,6 +88,7 @@ class WatchedJob:
     chosen: Mapping[str, PolicyChoice] = field(default_factory=dict)
     unfit: str = ""
     unread: str = ""
+    measured_at: float = -math.inf
     stood_down: dict[str, str] = field(default_factory=dict)
     company: frozenset[tuple[str, int | None]] = frozenset()
     early: bool = False
@@ -146,7 +148,9 @@ def watch(tracked: TrackedJob, now: float) -> WatchedJob:
     """Begin to watch a job; what it lost before counts on."""
     noted = tracked.state.cpu
     budget = Budget(noted.used, noted.lost, noted.lent, noted.borrowed)
-    return WatchedJob(tracked, began=now, budget=budget, counted_at=noted.counted_at)
+    return WatchedJob(
+        tracked, began=now, budget=budget, counted_at=noted.counted_at, measured_at=now
+    )
 
 
 def why_unread(reported: Reported | None, *, source: MetricsSource, left: float | None) -> str:

@@ -38,7 +38,7 @@ def changed_by_others(pod: Pod, state: CpuState, *, seen: int | None) -> bool:
     if asked is None or cpu is None:
         return False
     written = state.written.get(_name(pod), ())
-    put_back = cpu.limit == asked.limit != seen == last_written(pod, state)
+    put_back = seen is not None and cpu.limit == asked.limit != seen == last_written(pod, state)
     requests = {asked.request, *written}
     return put_back or cpu.request not in requests or owner_of(pod, state) is Owner.OTHER
 

@@ -14,6 +14,8 @@ from kfext.model.verdict import Verdict
 
 _INFEASIBLE = "Infeasible"
 _BY_KFEXT = ""
+UNMEASURED_SECONDS = 300.0
+"""How long limits are kept of a job whose CPU use is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +35,13 @@ def restoring(
     seen: Mapping[str, int],
     chosen: Mapping[str, PolicyChoice],
     undo: tuple[str, Verdict] | None,
+    unmeasured: float,
 ) -> Restoring | None:
     """Return what is to be restored of a job, None if nothing is.
 
     `seen`: by the uids of pods, the last limits of ours that they were seen to have. `chosen`: the
     policies that the user and the administrator allow. `undo`: a policy whose sizes were not all
-    written or set, and why.
+    written or set, and why. `unmeasured`: for how many seconds its CPU use has not been known.
     """
     changed = next(
         (pod for pod in pods if changed_by_others(pod, state, seen=seen.get(pod.uid))), None
@@ -64,6 +67,9 @@ def restoring(
     if is_resized(job, signals) and not state.by <= acting:
         gone = sorted(state.by - acting)
         return _back(job, signals, f"{' and '.join(gone)} may not act on the job any more")
+    if is_resized(job, signals) and unmeasured >= UNMEASURED_SECONDS:
+        # Nothing would raise its limits when its neighbours end, or end what it loses by them.
+        return _back(job, signals, f"its CPU use has not been known for {UNMEASURED_SECONDS:g} s")
     return None
 
 

@@ -1,6 +1,8 @@
 """The starvation guard: which running jobs give workers, so that a waiting job has a place.
 
 The most fulfilled gives first, worker by worker, and none gives unless the waiting job fits then.
+Jobs that did not save their work in time when they were to give before come last: however many of
+them there are, they keep the others from giving once each.
 Source: Lin et al., DRAGON, CLOSER 2019: the order of its first published code, and all or nothing
 as in its second.
 """
@@ -25,17 +27,23 @@ MOST_CALLS = 64
 Fits: TypeAlias = Callable[[Mapping[str, int]], bool]
 """Whether the waiting job has a place if jobs, by uid, have so many workers."""
 
+_Rank: TypeAlias = tuple[int, float, int, str]
+
 Taken: TypeAlias = dict[str, int]
 """By uid how many workers are taken, in the order in which the jobs begin to give."""
 
 
 @dataclass(frozen=True, slots=True)
 class Giver:
-    """A running job that may give workers; `priority`: of its pods."""
+    """A running job that may give workers.
+
+    `priority`: of its pods. `missed`: how often in a row it has saved no checkpoint in time.
+    """
 
     uid: str
     priority: int
     sizes: Sizes
+    missed: int = 0
 
 
 def givers_of(givers: Sequence[Giver], fits: Fits, *, priority: int) -> Mapping[str, int] | None:
@@ -57,16 +65,16 @@ def givers_of(givers: Sequence[Giver], fits: Fits, *, priority: int) -> Mapping[
     return None if taken is None else search.sizes(search.trimmed(taken))
 
 
-def _steps(giver: Giver) -> Iterator[tuple[float, int, str]]:
+def _steps(giver: Giver) -> Iterator[_Rank]:
     """Yield the rank of a job at each size from which it can give a worker, the next first."""
     for workers in range(giver.sizes.now, giver.sizes.least, -1):
         yield _rank(giver, workers)
 
 
-def _rank(giver: Giver, workers: int) -> tuple[float, int, str]:
+def _rank(giver: Giver, workers: int) -> _Rank:
     """Return what sorts givers, each with a number of workers: the next to give comes first."""
     sizes = giver.sizes
-    return (-sizes.fulfilment_with(workers), sizes.least - workers, giver.uid)
+    return (giver.missed, -sizes.fulfilment_with(workers), sizes.least - workers, giver.uid)
 
 
 class _Search:
@@ -75,7 +83,7 @@ class _Search:
     def __init__(self, givers: Sequence[Giver], fits: Fits) -> None:
         self._now = {one.uid: one.sizes.now for one in givers}
         steps = merge(*map(_steps, givers))
-        self._order = [uid for _, _, uid in islice(steps, MOST_PODS)]
+        self._order = [uid for *_, uid in islice(steps, MOST_PODS)]
         self._fits = fits
         self._calls = 0
 

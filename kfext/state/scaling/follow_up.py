@@ -17,7 +17,7 @@ from kfext.state.scaling.scaled_job import ScaledJob, is_whole, leaving
 PAUSE_SECONDS = 300.0
 """How long a job is left alone of which a change could not be carried out."""
 _MOST_DOUBLINGS = 4
-"""Of that pause, each time that growth has found no place where the ledger sees one."""
+"""Of that pause, each time that the same fails again."""
 SETTLE_SECONDS = 300.0
 """How long pods that come or go are waited for: the node of one that never ends may be lost."""
 STEP_SECONDS = 120.0
@@ -48,7 +48,7 @@ class FollowUp:
                 one.started_at = now.monotonic
             one.enter(Phase.STEPPING, at=now.monotonic)
         elif self._grew(one) and (late or one.tracked.state.strikes >= _STRIKES):
-            one.grows_at = now.monotonic + PAUSE_SECONDS * 2 ** min(one.unplaced, _MOST_DOUBLINGS)
+            one.grows_at = now.monotonic + lengthened(one.unplaced)
             one.unplaced += 1
             # Those that run may stay: to take back the others takes no checkpoint.
             kept = max(one.before, min(_running(pods), one.sizes.now - 1))
@@ -125,6 +125,11 @@ class FollowUp:
         """Return whether the log of a job was read since its pods have come and gone."""
         read = self._progress.last_read(one.uid)
         return read is not None and read > one.since
+
+
+def lengthened(failures: int) -> float:
+    """Return the pause after a failure, in seconds; `failures`: those in a row before it."""
+    return float(PAUSE_SECONDS * 2 ** min(failures, _MOST_DOUBLINGS))
 
 
 def _running(pods: tuple[Pod, ...]) -> int:

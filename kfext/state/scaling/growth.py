@@ -4,6 +4,7 @@ Source: DRAGON's third phase, the least fulfilled first, with the marginal gain 
 Pollux as its end.
 """
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 
@@ -30,6 +31,9 @@ class Limit(Enum):
     MOST = "most"
 
 
+MOST_SHUT_SECONDS = 300.0
+"""How long at a time jobs that came a moment ago keep others from getting back what they asked for.
+"""
 MOST_LOOKED = 16
 """Jobs for which room is looked for in one look."""
 
@@ -49,9 +53,23 @@ class Growth:
         self._progress = progress
         self._settings_of = settings_of
         self._turns = InTurn(MOST_LOOKED)
+        self._shut_since = math.inf
 
     def limit(self, *, now: float) -> Limit:
         """Return how far jobs may grow, as others wait.
+
+        Not at all while a job may yet be served, but only for so long at a time: a user may submit
+        one after the other, or edit one again and again.
+        """
+        found = self._limit(now)
+        if found is not Limit.NOW:
+            self._shut_since = math.inf
+            return found
+        self._shut_since = min(self._shut_since, now)
+        return Limit.NOW if now - self._shut_since < MOST_SHUT_SECONDS else Limit.ASKED
+
+    def _limit(self, now: float) -> Limit:
+        """Return how far jobs may grow, as others wait now.
 
         One that came a moment ago may be served at once, or by the guard: its room is not touched.
         One that even the guard could not serve has no use for the room as it is. Jobs may get back

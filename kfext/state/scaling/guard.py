@@ -103,7 +103,8 @@ class Guard:
             job, settings = one.tracked.job, self._settings_of(one.tracked)
             allowed = across and parameters.parameter(settings, "acrossNamespaces")
             if one.sizes.surplus and (allowed or job.namespace == waiting.job.namespace):
-                found.append(Giver(one.uid, self._priority(one.tracked), one.sizes))
+                priority = self._priority(one.tracked)
+                found.append(Giver(one.uid, priority, one.sizes, one.missed))
         return found
 
     def _priority(self, tracked: TrackedJob) -> int:

@@ -18,7 +18,7 @@ from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
 from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
-from kfext.state.scaling.follow_up import PAUSE_SECONDS
+from kfext.state.scaling.follow_up import PAUSE_SECONDS, lengthened
 from kfext.state.scaling.growth import Growth
 from kfext.state.scaling.guard import Guard, Rescue
 from kfext.state.scaling.room import ScaleRoom
@@ -149,7 +149,8 @@ class Rescalings:
             for one in late:
                 message = f"it saved no checkpoint within {ANSWER_SECONDS:g} s; nothing was changed"
                 one.refused = Verdict(names.REASON_AWAITS_CHECKPOINT, message)
-                one.not_before = now.monotonic + PAUSE_SECONDS
+                one.not_before = now.monotonic + lengthened(one.missed)
+                one.missed += 1
             self._drop(decision, at=now.monotonic)
         else:
             for one in late:
@@ -179,6 +180,7 @@ class Rescalings:
             self._sizing.promise(rescue, now)
         for one in decision.jobs:
             self.saves.forget(one)
+            one.missed = 0
             step = self._sizing.step(one, now)
             if step is None:
                 one.end(at=now.monotonic)

@@ -33,6 +33,7 @@ class ScaledJob:
     `settled_at`: when its size last changed. `whole_at`: when it was whole again after that.
         `started_at`: the same after a change that stopped it.
     `not_before`: when the next change may begin.
+    `missed`: how often in a row it saved no checkpoint in time for a change.
     `unplaced`: how often in a row its growth found no place; `grows_at`: when it may grow again.
     `marked`: the time and the step from which its speed is measured, None while it changes.
     `largest`: the largest size that was seen running; `speeds`: steps a second by size.
@@ -60,6 +61,7 @@ class ScaledJob:
     whole_at: float = -math.inf
     started_at: float = -math.inf
     not_before: float = -math.inf
+    missed: int = 0
     unplaced: int = 0
     grows_at: float = -math.inf
     marked: tuple[float, int] | None = None

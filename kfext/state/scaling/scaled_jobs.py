@@ -15,6 +15,7 @@ from kfext.model.moment import Moment
 from kfext.model.policy import Mode, PolicyChoice
 from kfext.state.cluster import Cluster
 from kfext.state.progress import JobsProgress
+from kfext.state.scaling.follow_up import STEP_SECONDS
 from kfext.state.scaling.scaled_job import (
     ScaledJob,
     is_edited,
@@ -42,11 +43,23 @@ class ScaledJobs:
         self._progress = progress
         self._settings_of = settings_of
         self._news: dict[str, tuple[TrackedJob, Shown | None]] = {}
+        self._left: set[str] = set()
 
     @property
     def any_changes(self) -> bool:
         """Whether the size of any of them is being changed."""
         return any(one.change is not None for one in self.by_uid.values())
+
+    def any_moves(self, at: float) -> bool:
+        """Return whether pods come or go for a change, or a job is on trial; `at` is monotonic.
+
+        A job that is slow to its first step at a new size, or prints seldom, is not waited for.
+        """
+        return any(
+            one.phase is not Phase.STEPPING or at - one.since < STEP_SECONDS
+            for one in self.by_uid.values()
+            if one.change is not None
+        )
 
     def enrol(self, now: Moment) -> None:
         """Follow the jobs that opted in, and those that have another size by kfext's hand.
@@ -69,8 +82,11 @@ class ScaledJobs:
         for uid in before.keys() - self.by_uid.keys():
             self._progress.await_checkpoint(uid, awaited=False)
             before[uid].end(at=now.monotonic)
-            if uid in self._cluster.jobs and before[uid].shown is not None:
-                self._news[uid] = (before[uid].tracked, None)
+        # Of the others an earlier controller may have shown something, too.
+        jobs = self._cluster.jobs
+        left = {uid for uid, one in jobs.items() if not one.busy} - self.by_uid.keys()
+        self._news |= {uid: (jobs[uid], None) for uid in left - self._left}
+        self._left = left
 
     def sizes_of(self, tracked: TrackedJob) -> Sizes:
         """Return how many workers a job has and may have; no others if it has not opted in."""
@@ -113,6 +129,7 @@ class ScaledJobs:
 
         Unless somebody edited the job since, while no controller was there.
         """
+        self._news[tracked.job.uid] = (tracked, None)  # until it is known what to show
         one = scaled(tracked, choice, self.sizes_of(tracked))
         one.starts = not is_whole(tracked, self._cluster.pods(one.uid))
         known = tracked.state.scale

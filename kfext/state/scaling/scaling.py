@@ -94,7 +94,7 @@ class Scaling:
             for one in self._jobs.by_uid.values():
                 self._rescalings.tried(one.tracked, partial(self._show, one, now))
         self.failures, self._rescalings.failures = self._rescalings.failures, []
-        if self._jobs.any_changes:
+        if self._jobs.any_moves(at):
             self._decisions.note_act(at)
         return [(one.tracked, step) for one, step in found]
 
@@ -133,7 +133,8 @@ class Scaling:
         return found or []
 
     def _show(self, one: ScaledJob, now: Moment) -> None:
-        if one.choice.mode is Mode.OFF and not is_scaled(one.tracked):
+        unmanaged = one.tracked.phase is None
+        if unmanaged or (one.choice.mode is Mode.OFF and not is_scaled(one.tracked)):
             self._jobs.tell(one, None)
             return
         ready = self._rescalings.saves.state_of(one, now=now.wall)

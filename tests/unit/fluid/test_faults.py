@@ -16,6 +16,7 @@ from kfext.core.placement.place import place
 from kfext.core.scale.change import Cause, Phase
 from kfext.model.log_line import LogLine
 from kfext.model.moment import Moment
+from kfext.model.namespace import Namespace
 from kfext.model.pod import ReplicaKey
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.model.verdict import Verdict
@@ -26,6 +27,7 @@ from kfext.state.scaling.room import ScaleRoom
 from kfext.state.scaling.scaled_job import ScaledJob
 from kfext.state.scaling.scaling import Scaling
 from kfext.state.tracked_job import TrackedJob
+from tests.unit.fluid.api import TEAM
 from tests.unit.fluid.bed import (
     ANEW,
     GANG,
@@ -134,6 +136,61 @@ def test_a_job_whose_log_cannot_be_read_any_more_holds_up_nobody_elses_growth(
     of.at(of.clock.now + 500)
     assert followed(of).phase is not Phase.STEPPING
     assert not [one for one in of.driver.written if isinstance(one.step, RestartWorkers)]
+
+
+def test_what_was_shown_of_a_job_that_ends_while_no_controller_runs_goes() -> None:
+    of = until_changed(scaled_bed(LONG, GANG))
+    of.at(of.clock.now + 60)
+    assert of.driver.shown["train", names.SCALED] is not None
+    of.driver.shown.clear()
+    of.write("train", "status", value={"conditions": [{"type": "Succeeded", "status": "True"}]})
+    of.restart()
+    of.at(of.clock.now + 20)
+    assert of.driver.shown["train", names.SCALED] is None
+
+
+def test_nothing_is_shown_of_a_job_whose_namespace_is_not_managed_any_more() -> None:
+    of = until_changed(scaled_bed(LONG, GANG))
+    of.at(of.clock.now + 60)
+    of.planner.settings.observe_namespace(TEAM, Namespace("team"))
+    of.at(of.clock.now + 20)
+    assert of.driver.shown["train", names.SCALED] is None
+
+
+def test_a_job_that_prints_seldom_holds_up_nobody_elses_growth(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = replace(LONG, name="other", bounds=(2, 2), workers=2)
+    of = until(scaled_bed(LONG, other, GANG, cpu=6000), Phase.STEPPING)
+    monkeypatch.setattr(of.planner.progress, "pause", lambda _uid: 36_000.0)
+    of.job().training.hang()
+    of.at(of.clock.now + 300)
+    assert followed(of).phase is Phase.STEPPING
+    assert of.driver.moment.monotonic - scaling(of)._decisions._quiet_since >= 60
+
+
+def test_jobs_that_save_too_seldom_do_not_keep_others_from_making_room() -> None:
+    """Four of them come before the one that answers, each for as long as an answer may take."""
+    rare = replace(PERIODIC, bounds=(1, 4), every=4000, steps=20_000)
+    seldom = [replace(rare, name=f"seldom-{at}") for at in range(4)]
+    answers = replace(LONG, name="answers", workers=2, bounds=(1, 2), steps=20_000)
+    late = replace(GANG, workers=1, arrives=1050.0)
+    of = scaled_bed(*seldom, answers, late, cpu=18_000).at(1750)
+    assert sizes(of, "answers")[:1] == [1]
+    assert not any(sizes(of, one.name) for one in seldom)
+    assert of.job("gang").job.finished
+
+
+def test_a_job_that_is_edited_again_and_again_does_not_keep_others_from_regrowing() -> None:
+    rigid = replace(GANG, name="rigid", arrives=5.0, workers=3, steps=20_000)
+    loop = replace(GANG, name="loop", workers=5, arrives=160.0)
+    of = until_changed(scaled_bed(LONG, rigid, GANG, loop, cpu=8000)).at(170)
+    for at in range(20):
+        of.at(of.clock.now + 45)
+        of.scale(6 - at % 2, "loop")
+    assert of.job("gang").job.finished
+    assert of.job("loop").job.suspend
+    assert of.job().workers == LONG.workers
 
 
 def test_a_job_that_loses_a_pod_before_its_first_step_is_not_taken_for_one_that_hangs() -> None:

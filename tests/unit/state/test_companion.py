@@ -249,6 +249,14 @@ def test_what_is_shown_of_a_job_that_is_left_alone_while_no_controller_runs_goes
     assert bed.shown["old"] is None
 
 
+def test_a_job_whose_use_is_not_read_any_more_is_not_capped_for_good() -> None:
+    bed = squeezed()
+    bed.annotate("old", "off", key=names.METRICS)
+    bed.finish("new")
+    bed.run(600)
+    assert bed.limit("old") == SIZE
+
+
 def test_a_policy_that_is_switched_off_gives_back_although_another_may_act() -> None:
     bed = squeezed()
     bed.planner.settings.observe_policy(policy(resize=Mode.OFF))
@@ -440,7 +448,7 @@ def test_a_job_of_which_it_is_not_known_what_trains_is_left_alone_with_the_reaso
     now = Moment(10.0, 10.0)
     bed.planner.tick(now)
     bed.planner.companion.steps(now)
-    ((_, _, shown),) = bed.planner.companion.news()
+    (shown,) = (found for _, of, found in bed.planner.companion.news() if of == names.RESIZED)
     assert shown is not None
     assert shown.verdict.reason == names.REASON_STANDS_DOWN
     assert "not known what trains" in shown.verdict.message

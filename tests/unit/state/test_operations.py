@@ -98,6 +98,15 @@ def test_nothing_grows_if_the_pod_that_was_to_grow_has_gone() -> None:
     assert (bed.watched.undo[0], bed.watched.undo[1].reason) == ("resize", "BrokenOff")
 
 
+def test_nothing_grows_if_somebody_else_has_changed_its_limit_meanwhile() -> None:
+    bed = shrunk()
+    bed.change(1, limit=300)
+    assert bed.advance() is None
+    assert bed.watched.operation is None
+    assert bed.watched.undo is not None
+    assert bed.watched.undo[1].message == "the CPU of a pod was changed by somebody else"
+
+
 def test_what_was_written_before_an_error_of_ours_is_to_be_restored() -> None:
     bed = shrunk()
     assert limits(bed.advance()) == [GROW.limit]

@@ -158,8 +158,8 @@ class TrainingNode:
         """Somebody else changes the limit of a pod."""
         self._size(self.pod(name), limit)
 
-    def annotate(self, name: str, value: str) -> None:
-        made = self.trainings[name].made.annotated(names.RESIZE, value)
+    def annotate(self, name: str, value: str, key: str = names.RESIZE) -> None:
+        made = self.trainings[name].made.annotated(key, value)
         self.planner.cluster.take_job(made.build(), made.raw)
 
     def replace_pod(self, name: str) -> None:
@@ -204,10 +204,12 @@ class TrainingNode:
 
     def _measure(self) -> None:
         if self.at % 30 == 0:
+            read = {one.uid for one in self.planner.progress.running()}
             self.planner.progress.measured(
                 {
                     self.pod(name).uid: CpuUse(one.use / 1000, at=self.at, window=30.0)
                     for name, one in self.trainings.items()
+                    if self.pod(name).uid in read
                 }
             )
 

@@ -6,7 +6,12 @@ from typing import Any
 import pytest
 
 from kfext.core.companion.proposal import Rank, Size
-from kfext.core.companion.restoring import Restoring, is_resized, restoring
+from kfext.core.companion.restoring import (
+    UNMEASURED_SECONDS,
+    Restoring,
+    is_resized,
+    restoring,
+)
 from kfext.model.cpu_state import AskedCpu, CpuState
 from kfext.model.policy import Mode, PolicyChoice
 from kfext.model.qos import QoS
@@ -38,6 +43,7 @@ def found(
     chosen: Mapping[str, PolicyChoice] | None = None,
     undo: tuple[str, Verdict] | None = None,
     fit: bool = True,
+    unmeasured: float = 0.0,
 ) -> Restoring | None:
     noted = noted or state()
     by_hand = limit == 777
@@ -52,6 +58,7 @@ def found(
         seen={} if seen is None else {"worker-0": seen},
         chosen=chosen,
         undo=undo,
+        unmeasured=unmeasured,
     )
 
 
@@ -61,6 +68,7 @@ RESTORED: dict[str, tuple[dict[str, Any], str]] = {
     "it is only to be shown": ({"chosen": {"resize": SHOWS, "shift": SHOWS}}, "may not act"),
     "the policy was switched off": ({"chosen": {"shift": ACTS}}, "resize may not act"),
     "the policy rests": ({"noted": state(rests=RESTS)}, "resize may not act"),
+    "its use has not been known for long": ({"unmeasured": UNMEASURED_SECONDS}, "use has not been"),
     "a kubelet did not set it": ({"undo": ("resize", DEFERRED)}, "no room"),
 }
 
@@ -79,6 +87,15 @@ LEFT: dict[str, dict[str, Any]] = {
     "the policy may act": {},
     "another that rests has not written it": {"noted": state(rests={"shift": "why"})},
     "another is switched off": {"chosen": {"resize": ACTS}},
+    "kfext has written the limit of another pod alone": {
+        "limit": 1000,
+        "noted": state(written={"worker-1": (350,)}),
+    },
+    "its use was known a moment ago": {"unmeasured": UNMEASURED_SECONDS - 1},
+    "nothing is restricted, and its use is not known": {
+        "limit": 1000,
+        "unmeasured": UNMEASURED_SECONDS,
+    },
     "nothing is restricted": {"limit": 1000, "chosen": {}},
     "a kubelet did not set what it has by now": {"limit": 1000, "undo": ("resize", DEFERRED)},
 }
@@ -103,7 +120,9 @@ def test_while_a_pod_is_missing_what_others_have_of_it_is_restored(
     one = pod("worker-0", limit=350, user_limit=1000, qos=qos)
     of = job("j", one, policies={"resize": ACTS}, whole=whole)
     acts = {"resize": ACTS}
-    back = restoring(of, signals(of), pods=[], state=state(), seen={}, chosen=acts, undo=None)
+    back = restoring(
+        of, signals(of), pods=[], state=state(), seen={}, chosen=acts, undo=None, unmeasured=0.0
+    )
     assert (back is not None) is restored
 
 

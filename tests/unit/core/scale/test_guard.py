@@ -13,9 +13,9 @@ from kfext.core.scale.sizes import Sizes
 
 
 def giver(
-    uid: str, now: int = 4, *, least: int = 1, asked: int = 4, priority: int = 0, **more: Any
+    uid: str, now: int = 4, *, least: int = 1, asked: int = 4, priority: int = 0, missed: int = 0
 ) -> Giver:
-    return Giver(uid, priority, Sizes(now, least, max(now, asked), asked))
+    return Giver(uid, priority, Sizes(now, least, max(now, asked), asked), missed)
 
 
 class Room:
@@ -61,6 +61,12 @@ CHOICES: dict[str, tuple[list[Giver], int, dict[str, int], dict[str, int] | None
         {"b": 4},
     ),
     "then the first by uid": ([giver("b"), giver("a")], 1, {}, {"a": 3}),
+    "a job that did not save in time gives after all others": (
+        [giver("a", missed=1), giver("b", 3)],
+        3,
+        {},
+        {"b": 1, "a": 3},
+    ),
     "nobody gives in vain": ([giver("a"), giver("b")], 7, {}, None),
     "the least of all is the end": ([giver("a"), giver("b")], 6, {}, {"a": 1, "b": 1}),
     "those on other nodes give nothing": (
