@@ -28,34 +28,52 @@ _MIB = 2**20
 
 
 class Nvml:
-    """Reads them. A card that has reported an error stays out until the agent starts again."""
+    """Reads them. A card that has reported an error stays out until the agent starts again.
+
+    So does one that the driver does not show any more, and such a card hides no other.
+    """
 
     def __init__(self) -> None:
+        self._known: dict[str, Card] = {}
+        self._errors: dict[str, str] = {}
+        self._reported: dict[str, Counter[int]] = {}
         try:
             pynvml.nvmlInit()
             self._events = pynvml.nvmlEventSetCreate()
-            for handle in _handles():
-                _register(handle, self._events)
+            for index in range(pynvml.nvmlDeviceGetCount()):
+                _register(index, self._events)
         except pynvml.NVMLError as error:
             raise InventoryError(f"NVML does not start: {error}") from error
-        self._errors: dict[str, str] = {}
-        self._reported: dict[str, Counter[int]] = {}
 
     def cards(self) -> list[Card]:
         """Return the cards in the order of NVML, which is that of their bus addresses."""
         try:
-            self._take_events()
-            return [self._measured(self._card(handle), handle) for handle in _handles()]
+            unnamed = self._take_events()
+            count = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as error:
             raise InventoryError(f"NVML does not answer: {error}") from error
+        shown = {card.uuid: card for card in map(self._card, range(count)) if card is not None}
+        for uuid in self._known.keys() - shown.keys():
+            self._errors.setdefault(uuid, unnamed or "the driver does not show it")
+        self._known |= shown
+        return [
+            shown.get(uuid) or Card(uuid, card.memory, self._errors[uuid])
+            for uuid, card in self._known.items()
+        ]
 
-    def _card(self, handle: Any) -> Card:
-        uuid = pynvml.nvmlDeviceGetUUID(handle)
+    def _card(self, index: int) -> Card | None:
+        """Return a card, None if the driver does not even show which one it is."""
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            uuid = pynvml.nvmlDeviceGetUUID(handle)
+        except pynvml.NVMLError:
+            return None
         try:
             memory = pynvml.nvmlDeviceGetMemoryInfo(handle).total // _MIB
+            trouble = self._errors.get(uuid) or _why_not_shared(handle)
         except pynvml.NVMLError as error:
-            return Card(uuid, 0, f"its memory cannot be read: {error}")
-        return Card(uuid, memory, self._errors.get(uuid) or _why_not_shared(handle))
+            return Card(uuid, 0, f"it cannot be read: {error}")
+        return self._measured(Card(uuid, memory, trouble), handle)
 
     def _measured(self, card: Card, handle: Any) -> Card:
         """Return a card with the figures that it has, of which one that is split has few."""
@@ -68,22 +86,26 @@ class Nvml:
             errors=dict(self._reported.get(card.uuid, {})),
         )
 
-    def _take_events(self) -> None:
-        """Take in the errors since the last call, without waiting for one."""
+    def _take_events(self) -> str:
+        """Take in the errors since the last call, without waiting for one.
+
+        Return the last one of a card that cannot be named any more, empty if there was none.
+        """
+        unnamed = ""
         while True:
             try:
                 event = pynvml.nvmlEventSetWait_v2(self._events, 0)
-            except pynvml.NVMLError_Timeout:
-                return
-            uuid = pynvml.nvmlDeviceGetUUID(event.device)
+            except (pynvml.NVMLError_Timeout, pynvml.NVMLError_GpuIsLost):
+                return unnamed
+            what = f"it reported Xid {event.eventData}"
+            try:
+                uuid = pynvml.nvmlDeviceGetUUID(event.device)
+            except pynvml.NVMLError:
+                unnamed = what
+                continue
             self._reported.setdefault(uuid, Counter())[event.eventData] += 1
             if event.eventData not in _APPLICATION_XIDS:
-                self._errors[uuid] = f"it reported Xid {event.eventData}"
-
-
-def _handles() -> list[Any]:
-    number = pynvml.nvmlDeviceGetCount()
-    return [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(number)]
+                self._errors[uuid] = what
 
 
 def _figure(read: Callable[[Any], Any], handle: Any) -> Any:
@@ -94,8 +116,10 @@ def _figure(read: Callable[[Any], Any], handle: Any) -> Any:
         return None
 
 
-def _register(handle: Any, events: Any) -> None:
-    with suppress(pynvml.NVMLError_NotSupported):  # a virtual card may not report errors
+def _register(index: int, events: Any) -> None:
+    # A virtual card may not report errors, and one that is lost shows nothing at all.
+    with suppress(pynvml.NVMLError_NotSupported, pynvml.NVMLError_GpuIsLost):
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, events)
 
 

@@ -17,6 +17,7 @@ class FakeCard:
     clients: int | None = 0
     reports: bool = True
     lost: bool = False
+    unreadable: bool = False
     measured: bool = True
 
 
@@ -51,14 +52,19 @@ class FakeNvml:
         return len(self.present)
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> FakeCard:
-        return self.present[index]
+        return self._there(self.present[index])
 
     def nvmlDeviceGetUUID(self, card: FakeCard) -> str:
-        return card.uuid
+        return self._there(card).uuid
 
-    def nvmlDeviceGetMemoryInfo(self, card: FakeCard) -> Any:
+    def _there(self, card: FakeCard) -> FakeCard:
         if card.lost:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+        return card
+
+    def nvmlDeviceGetMemoryInfo(self, card: FakeCard) -> Any:
+        if card.unreadable:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN)
         return SimpleNamespace(total=card.memory)
 
     def nvmlDeviceGetUtilizationRates(self, card: FakeCard) -> Any:

@@ -52,13 +52,38 @@ def test_a_card_may_have_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     assert nvml.Nvml().cards() == [Card("GPU-1", 16 * 1024)]
 
 
-def test_a_card_that_was_lost_takes_nobody_and_the_others_do(
+def test_a_card_that_cannot_be_read_takes_no_sharers_and_the_others_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    library(monkeypatch, FakeCard("GPU-1", lost=True), FakeCard("GPU-2"))
-    lost, well = nvml.Nvml().cards()
-    assert "memory" in lost.trouble
+    library(monkeypatch, FakeCard("GPU-1", unreadable=True), FakeCard("GPU-2"))
+    troubled, well = nvml.Nvml().cards()
+    assert "cannot be read" in troubled.trouble
     assert not well.trouble
+
+
+LOST = {
+    "without a word": ([], "the driver does not show it"),
+    "with an error": ([("GPU-1", 79)], "it reported Xid 79"),
+}
+
+
+@pytest.mark.parametrize(("errors", "trouble"), LOST.values(), ids=LOST)
+def test_a_card_that_is_lost_is_known_to_be_and_stays_out_and_hides_no_other(
+    errors: list[tuple[str, int]], trouble: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = library(monkeypatch, FakeCard("GPU-1"), FakeCard("GPU-2"))
+    seen = nvml.Nvml()
+    seen.cards()
+    fake.present[0].lost = True
+    fake.errors.extend(errors)
+    assert [card.trouble for card in seen.cards()] == [trouble, ""]
+    fake.present[0].lost = False
+    assert [card.trouble for card in seen.cards()] == [trouble, ""]
+
+
+def test_an_agent_starts_beside_a_card_that_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    library(monkeypatch, FakeCard("GPU-1", lost=True), FakeCard("GPU-2"))
+    assert [card.uuid for card in nvml.Nvml().cards()] == ["GPU-2"]
 
 
 @pytest.mark.parametrize(("number", "trouble"), [(79, "it reported Xid 79"), (31, "")])
