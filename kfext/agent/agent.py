@@ -22,7 +22,7 @@ from kfext.agent.slots import Slots
 from kfext.gpu.device_list import DEFAULT
 from kfext.gpu.device_plugin import FOLDER, DevicePlugin
 from kfext.gpu.inventory import Card, Inventory, InventoryError
-from kfext.gpu.pod_resources import Held
+from kfext.gpu.pod_resources import Held, IncompleteError
 from kfext.hook.link import LONGEST_PAUSE
 from kfext.model.gpu_slots import resource_of, units_of
 
@@ -130,7 +130,7 @@ class Agent:
         """Ask kubelet who has which units."""
         try:
             self._take(await self._held())
-        except grpc.RpcError as error:
+        except (grpc.RpcError, IncompleteError) as error:
             _log.warning("kubelet does not answer", why=str(error))
         return _POLL_SECONDS
 

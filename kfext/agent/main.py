@@ -38,12 +38,14 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What the agent is started with; `root`: a folder of the node's that is its own.
+    """What the agent is started with.
 
+    `pod`: the name of its own, in GPU_NAMESPACE. `root`: a folder of the node's that is its own.
     `device_list`: NVIDIA's device-list strategies, with commas.
     """
 
     node: str
+    pod: str
     root: Path
     device_list: str
     kubeconfig: Path | None = None
@@ -108,7 +110,7 @@ def _agent(config: Config, pods: NodePods, strikes: EarlierStrikes, strategies: 
             inventory=node_inventory(),
             root=config.root,
             busybox=Path(busybox),
-            held=held_devices,
+            held=partial(held_devices, (GPU_NAMESPACE, config.pod)),
             offered=partial(offered_devices, NATIVE_GPU),
             terms=pods.terms,
             strikes=strikes.take,

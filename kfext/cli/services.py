@@ -110,6 +110,7 @@ def controller(
 @click.command()
 @_service
 @click.option("--node", envvar="NODE_NAME", required=True, help="The Node on which it runs.")
+@click.option("--pod", envvar="POD_NAME", required=True, help="The Pod in which it runs.")
 @click.option(
     "--data-dir",
     envvar="KFEXT_DATA_DIR",
@@ -132,6 +133,7 @@ def agent(
     probe_port: int,
     log_level: str,
     node: str,
+    pod: str,
     data_dir: Path,
     device_list_strategy: str,
 ) -> None:
@@ -143,6 +145,7 @@ def agent(
         run(
             Config(
                 node,
+                pod,
                 data_dir,
                 device_list_strategy,
                 kubeconfig=kubeconfig,

@@ -25,9 +25,20 @@ class Held:
     devices: frozenset[str]
 
 
-async def held_devices(socket: Path = SOCKET) -> list[Held]:
-    """Return what each container on the node has of each resource. Raises grpc.RpcError."""
+class IncompleteError(Exception):
+    """Kubelet does not know all pods of its node yet."""
+
+
+async def held_devices(asker: tuple[str, str], socket: Path = SOCKET) -> list[Held]:
+    """Return what each container on the node has of each resource.
+
+    `asker`: namespace and name of the pod that asks. Raises grpc.RpcError, or IncompleteError for
+    an answer without it: after a restart a kubelet lists no pods until it has read them from the
+    API server, although they run on.
+    """
     answer = await _asked(socket, "List", of="ListPodResources")
+    if asker not in {(pod.namespace, pod.name) for pod in answer.pod_resources}:
+        raise IncompleteError(f"kubelet does not list pod {asker[0]}/{asker[1]}, which asks")
     found: dict[tuple[str, str, str, str], set[str]] = {}
     for pod in answer.pod_resources:
         for container in pod.containers:

@@ -104,11 +104,14 @@ def test_the_agent_runs_where_an_administrator_has_labelled_the_node() -> None:
     assert spec["priorityClassName"] == "system-node-critical"
 
 
-def test_the_agent_learns_the_name_of_its_node_and_sees_its_gpus_without_having_one() -> None:
+def test_the_agent_learns_the_names_of_its_node_and_pod_and_sees_its_gpus_without_having_one() -> (
+    None
+):
     container = _container(_agent())
     assert container["command"] == ["kfext", "agent"]
     env = _by_name(container["env"])
     assert env["NODE_NAME"]["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
+    assert env["POD_NAME"]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
     assert env["NVIDIA_VISIBLE_DEVICES"]["value"] == "all"
     assert env["NVIDIA_DRIVER_CAPABILITIES"]["value"] == "utility"
     assert parse_strategies(env["DEVICE_LIST_STRATEGY"]["value"]) == DEFAULT_STRATEGIES

@@ -14,9 +14,10 @@ from kfext.agent.report import Pod
 from kfext.agent.sharer import Terms
 from kfext.gpu.inventory import Card
 from kfext.gpu.pod_resources import held_devices, offered_devices
-from kfext.names import NATIVE_GPU
+from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 
 NODE, CARD = "node-a", "GPU-1"
+ASKER = (GPU_NAMESPACE, "kfext-agent-1")
 PLUGINS, RESOURCES, TERMS = "plugins", "resources.sock", "terms.json"
 """Below the folder: where plugins register, what tells who has what, and what each was promised."""
 
@@ -39,7 +40,7 @@ async def run(folder: Path) -> None:
         inventory=Cards(),
         root=folder / "root",
         busybox=Path(__file__),
-        held=partial(held_devices, folder / RESOURCES),
+        held=partial(held_devices, ASKER, folder / RESOURCES),
         offered=partial(offered_devices, NATIVE_GPU, folder / RESOURCES),
         terms=partial(terms_of, folder),
         strikes=lambda *_: 0,

@@ -15,7 +15,7 @@ import grpc
 from e2e.gpu.cpu_card import report
 from kfext.model.gpu_slots import reservation_of, units_of
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU
-from tests.adapters.gpu.agent_process import CARD, NODE, PLUGINS, RESOURCES, TERMS
+from tests.adapters.gpu.agent_process import ASKER, CARD, NODE, PLUGINS, RESOURCES, TERMS
 from tests.adapters.gpu.fake_kubelet import RESOURCES as MESSAGES
 from tests.adapters.gpu.fake_kubelet import FakeKubelet, allocate
 from tests.adapters.gpu.sharer_process import BURST
@@ -143,6 +143,8 @@ class FaultyNode:
                 }
                 for pod, (namespace, name, devices) in self._held.items()
             ]
+            namespace, name = ASKER
+            pods.append({"name": name, "namespace": namespace})
             return MESSAGES["ListPodResourcesResponse"](pod_resources=pods)
 
         handler = grpc.unary_unary_rpc_method_handler(

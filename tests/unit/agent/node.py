@@ -30,6 +30,7 @@ class Node:
         self.held, self.terms = [CARD], dict[Pod, Terms]()
         self.strikes = dict[Pod, int]()
         self.offered: set[str] | None = set()
+        self.away: Exception | None = None
         self.asked = 0
         self.troubles = {"GPU-1": "", "GPU-2": ""}
         self.root = root
@@ -41,8 +42,8 @@ class Node:
 
     async def _held(self) -> list[Held]:
         self.asked += 1
-        if not self.held:
-            raise grpc.RpcError("away")
+        if self.away is not None:
+            raise self.away
         return self.held
 
     async def _offers(self) -> frozenset[str]:

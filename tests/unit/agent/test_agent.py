@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
+import grpc
 import pytest
 import structlog
 
@@ -11,7 +12,7 @@ import kfext.agent.agent as module
 from kfext.agent.card import SharedCard
 from kfext.agent.sharer import Terms
 from kfext.agent.slot_state import SlotState
-from kfext.gpu.pod_resources import Held
+from kfext.gpu.pod_resources import Held, IncompleteError
 from kfext.hook import words
 from kfext.hook.orders import PASS, WAIT
 from tests.unit.agent.node import CARD, UNITS, Job, Node, until
@@ -51,13 +52,14 @@ async def test_a_process_waits_for_the_terms_of_its_pod(node: Node) -> None:
     await until(lambda: low.led() and low.word() == WAIT)
 
 
-async def test_all_goes_on_while_kubelet_is_away(node: Node) -> None:
+@pytest.mark.parametrize("away", [grpc.RpcError("away"), IncompleteError("no pods yet")])
+async def test_all_goes_on_while_kubelet_is_away(node: Node, away: Exception) -> None:
     high, low = node.run("high"), node.run("low")
     high.busy()
     await until(lambda: low.led() and low.word() == WAIT)
-    node.held = []
+    node.away = away
     asked = node.asked
-    await until(lambda: node.asked > asked + 3)
+    await until(lambda: node.asked > asked + 6)
     assert low.led()
     assert low.word() == WAIT
 
