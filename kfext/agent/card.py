@@ -117,7 +117,7 @@ class SharedCard:
         until = self._dispatcher.look(seen, now=now)
         holder = self._dispatcher.holder
         for name, sharer in lows.items():
-            turn = name == holder or self._dispatcher.idle
+            turn = self._dispatcher.may_work(name, now=now)
             sharer.order(turn=turn, reserved=self._card is not None, now=now)
         if holder is not None and holder != before:
             lows[holder].bells.ring()

@@ -24,13 +24,13 @@ class Activity:
 class Dispatcher:
     """Has one sharer at a time work. `turns` knows the sharers; `holder` has the turn.
 
-    While nobody wants a turn `idle` is true: whoever comes first may work at once.
+    While no sharer wants a turn, the first to come may work at once.
     """
 
     def __init__(self) -> None:
         self.turns = Turns()
         self.holder: str | None = None
-        self.idle = True
+        self._idle = True
         self._began = 0.0
         self._looked = 0.0
         self._used = False
@@ -45,7 +45,7 @@ class Dispatcher:
             self.turns.ran(name, held=held, used=seen.used, now=now)
         self._looked = now
         wanting = [name for name, seen in sharers.items() if seen.wants]
-        self.idle = not wanting
+        self._idle = not wanting
         left = self._left(sharers, now)
         if left > 0:
             return left
@@ -54,6 +54,10 @@ class Dispatcher:
             return self.turns.wakes(wanting, now=now)
         self._began, self._used = now, False
         return UNUSED
+
+    def may_work(self, name: str, *, now: float) -> bool:
+        """Return whether a sharer may begin a micro-step."""
+        return name == self.holder or (self._idle and self.turns.allows(name, now=now))
 
     def _left(self, sharers: Mapping[str, Activity], now: float) -> float:
         """Return how much is left of the turn."""

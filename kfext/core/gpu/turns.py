@@ -74,6 +74,14 @@ class Turns:
         due = [name for name, one in able.items() if one.starts <= self._virtual]
         return min(due, key=lambda name: (able[name].starts + TURN / able[name].share, name))
 
+    def allows(self, name: str, *, now: float) -> bool:
+        """Return whether a sharer's limit does not stop it."""
+        known = self._sharers.get(name)
+        if known is None:
+            return False
+        known.fill(now)
+        return known.tokens > 0
+
     def wakes(self, wanting: Collection[str], *, now: float) -> float:
         """Return in how many seconds the limit stops one of them no longer, infinity if never."""
         found = [one for name in wanting if (one := self._sharers.get(name))]

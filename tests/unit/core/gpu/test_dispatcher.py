@@ -73,7 +73,7 @@ def run(sharers: Mapping[str, Sharer]) -> None:
     for name, one in sharers.items():
         dispatcher.turns.set(name, share=one.share, limit=one.limit, now=0.0)
         tallies[name] = Tally(one.counter, now=0.0)
-    begun, now, looks = dict.fromkeys(sharers, 0), 0.0, 0.0
+    begun, now, looks, looked = dict.fromkeys(sharers, 0), 0.0, 0.0, 0.0
     for tick in range(round(_LONG / _TICK)):
         now = tick * _TICK
         if now >= looks:
@@ -82,9 +82,9 @@ def run(sharers: Mapping[str, Sharer]) -> None:
                 moved, begun[name] = one.begun != begun[name], one.begun
                 used = tallies[name].grown(one.counter, now=now)
                 seen[name] = Activity(wants=one.asks or moved, begun=moved, used=used)
-            looks = now + min(_LOOK, dispatcher.look(seen, now=now))
+            looks, looked = now + min(_LOOK, dispatcher.look(seen, now=now)), now
         for name, one in sharers.items():
-            one.go_on(now, may=dispatcher.idle or dispatcher.holder == name)
+            one.go_on(now, may=dispatcher.may_work(name, now=looked))
 
 
 def test_G5_each_has_its_share_and_none_more_than_its_limit() -> None:
@@ -93,6 +93,12 @@ def test_G5_each_has_its_share_and_none_more_than_its_limit() -> None:
     for one in sharers.values():
         assert one.least() >= one.share * WINDOW - QUOTA
         assert one.most() <= one.limit * WINDOW + QUOTA
+
+
+def test_G5_a_limit_holds_for_long_micro_steps_too() -> None:
+    alone = Sharer(0.3, limit=0.3, step=0.4)
+    run({"alone": alone})
+    assert alone.most() <= alone.limit * WINDOW + alone.step + QUOTA
 
 
 OTHERS = {
@@ -159,8 +165,9 @@ def test_nobody_waits_for_a_turn_while_none_is_wanted() -> None:
     dispatcher = Dispatcher()
     dispatcher.turns.set("a", share=0.5, limit=1.0, now=0.0)
     dispatcher.look({"a": Activity(False, False, 0.0)}, now=1.0)
-    assert dispatcher.idle
+    assert dispatcher.may_work("a", now=1.0)
     assert dispatcher.holder is None
     dispatcher.look({"a": Activity(True, False, 0.0)}, now=1.1)
-    assert not dispatcher.idle
     assert dispatcher.holder == "a"
+    dispatcher.turns.set("b", share=0.5, limit=1.0, now=1.1)
+    assert not dispatcher.may_work("b", now=1.1)
