@@ -23,11 +23,9 @@ from kfext.gpu.device_list import parse_strategies
 from kfext.gpu.inventory import Inventory, InventoryError
 from kfext.gpu.nvml import Nvml
 from kfext.gpu.pod_resources import held_devices, offered_devices
-from kfext.kube import paths
 from kfext.kube.access import find_access
 from kfext.kube.client import Client
 from kfext.model.gpu_slots import reservation_of
-from kfext.model.tolerant import mapping, text
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 from kfext.probes import serve_probes
 
@@ -62,14 +60,12 @@ async def run(config: Config) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with Client(find_access(kubeconfig=config.kubeconfig)) as client:
-        node = await client.get(paths.nodes(config.node))
         pods = NodePods(client, node=config.node)
         strikes = EarlierStrikes(pods.uid)
         agent = _agent(config, pods, strikes, strategies)
         shown = SharedGpus(
             client,
             node=config.node,
-            node_uid=text(mapping(node.get("metadata")).get("uid")),
             views=lambda: _views(agent, pods, config.node),
             found=strikes.read,
         )

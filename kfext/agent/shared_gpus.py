@@ -15,6 +15,7 @@ from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.model.gpu_slots import UNITS, reservation_of
 from kfext.model.shared_gpu import EVICTED_AFTER, LONGEST_TROUBLE, SharedGpu, parse_shared_gpu
+from kfext.model.tolerant import mapping, text
 from kfext.names import API_GROUP, API_VERSION
 
 _log = structlog.get_logger(__name__)
@@ -53,7 +54,7 @@ class SlotView:
 class SharedGpus:
     """Keeps them current.
 
-    `node_uid`: of the Node, with which they go.
+    `node`: the Node with which they go.
     `views`: the slots.
     `found`: is given each slot as an earlier agent has left it, before it is written.
     """
@@ -63,13 +64,11 @@ class SharedGpus:
         client: Client,
         *,
         node: str,
-        node_uid: str,
         views: Callable[[], Sequence[SlotView]],
         found: Callable[[SharedGpu], None],
     ) -> None:
         self._client = client
         self._node = node
-        self._node_uid = node_uid
         self._views = views
         self._found = found
         self._met: set[int] = set()
@@ -108,7 +107,9 @@ class SharedGpus:
 
     async def _create(self, slot: int) -> Object:
         """Make a slot, or leave it as it is; return it with its status."""
-        owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self._node_uid}
+        node = mapping((await self._client.get(paths.nodes(self._node))).get("metadata"))
+        uid = text(node.get("uid"))  # another one after the Node was deleted and registered again
+        owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": uid}
         spec = {"node": self._node, "slot": slot}
         return await self._apply(slot, {"spec": spec}, metadata={"ownerReferences": [owner]})
 

@@ -38,6 +38,7 @@ class FakeClient:
         self.applied: list[tuple[str, dict[str, Any]]] = []
         self.gone = False
         self.left: dict[str, Any] = {}
+        self.node_uid = "uid-n"
 
     async def apply(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         if self.gone and path.endswith("/status"):
@@ -45,14 +46,16 @@ class FakeClient:
         self.applied.append((path.rsplit("/", 1)[-1], body))
         return {**body, "status": self.left}
 
+    async def get(self, path: str) -> dict[str, Any]:
+        assert path == "/api/v1/nodes/n"
+        return {"metadata": {"uid": self.node_uid}}
+
     def statuses(self) -> int:
         return sum(path == "status" for path, _ in self.applied)
 
 
 def shown(client: FakeClient, found: Callable[[SharedGpu], None] = lambda _: None) -> SharedGpus:
-    return SharedGpus(
-        cast(Client, client), node="n", node_uid="uid-n", views=lambda: [VIEW], found=found
-    )
+    return SharedGpus(cast(Client, client), node="n", views=lambda: [VIEW], found=found)
 
 
 def test_the_controller_reads_what_the_agent_writes() -> None:
@@ -156,9 +159,11 @@ async def test_one_that_was_deleted_by_hand_is_made_again() -> None:
     client.gone = True
     with pytest.raises(NotFound):
         await writer.write(DECISIONS["health"], now=1.0)
-    client.gone = False
+    client.gone, client.node_uid = False, "uid-again"
     await writer.write(DECISIONS["health"], now=2.0)
     assert [path == "status" for path, _ in client.applied] == [False, True, False, True]
+    (_, made) = client.applied[2]
+    assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-again", "the Node is another one"
 
 
 async def test_what_has_not_changed_is_applied_again_in_a_while() -> None:
