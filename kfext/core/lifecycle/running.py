@@ -29,6 +29,7 @@ from kfext.core.lifecycle.steps import DeleteUnbound, Pin, Replan, SaveState, St
 from kfext.core.lifecycle.unhosted import never_created, on_two_networks, started_without
 from kfext.core.placement.gang import members_of, present
 from kfext.core.placement.place import place, still_fits
+from kfext.core.placement.slots import doubled
 from kfext.core.words import listed, pods
 from kfext.model.plan import NO_SLOTS, Plan
 from kfext.model.pod import Pod, ReplicaKey
@@ -40,6 +41,7 @@ from kfext.names import (
     PLANNED,
     REASON_BIND_TIMEOUT,
     REASON_CREATE_TIMEOUT,
+    REASON_NO_ROOM,
     REASON_PLACED,
     REASON_REPLANNED,
     REASON_WAITING_FOR_BIND,
@@ -131,6 +133,9 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
         bound=bound,
         ignoring=own,
     )
+    if not isinstance(found, Verdict) and (twice := doubled(everyone, found)):
+        node, slot = twice
+        found = Verdict(REASON_NO_ROOM, f"two of its pods would be in slot {slot} of {node}")
     if not isinstance(found, Verdict):
         message = f"the pods go to {listed(sorted(set(found.values())))}"
         # Pods keep their slots, wherever they go.

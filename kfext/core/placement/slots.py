@@ -52,6 +52,22 @@ def slots_for(
     return slots
 
 
+def doubled(members: Sequence[Member], assignment: Assignment) -> Place | None:
+    """Return a slot of a node in which two members would be that have their slots already.
+
+    The search counts the needs of each size for themselves, as a gang has no slots yet when it is
+    placed; afterwards those of one slot number may be sent to one node.
+    """
+    taken = set()
+    for member in members:
+        if member.key in assignment and member.card is not None and member.card.slot is not None:
+            place = (assignment[member.key], member.card.slot)
+            if place in taken:
+                return place
+            taken.add(place)
+    return None
+
+
 def kept_requests(member: Member, slot: int | None) -> Resources:
     """Return what is kept of its node for a member that waits, which is to be in a slot of it."""
     if member.card is None or slot is None:

@@ -90,6 +90,14 @@ def test_a_job_whose_share_was_edited_before_it_started_is_placed_anew() -> None
         assert message.startswith("kfext.dev/gpu-share of worker is 0.5 and was edited to 0.6")
 
 
+def test_replicas_whose_slots_have_one_number_are_not_sent_to_one_node() -> None:
+    plan = replace(PLAN, assignment={KEYS[0]: "n", KEYS[1]: "gone"}, slots=dict.fromkeys(KEYS, 0))
+    pods = (part(0, slot=0, units=50), part(1, slot=0, units=30))
+    step = running_step(running(gang(), plan, pods=pods), Ledger([sharing_node("n")]))
+    assert isinstance(step, Suspend)
+    assert "two of its pods would be in slot 0 of n" in step.state.message
+
+
 RESUMED: dict[str, Plan | None] = {"no plan": None, "a plan without parts": NO_SLOTS}
 
 
