@@ -45,8 +45,8 @@ class Agent:
 
     `inventory`: the cards of the node. `busybox`: see `lay_out`. `held`: asks kubelet, and raises
     grpc.RpcError while it is away. So does `offered`, which asks it for the ids of the cards that
-    it gives out. `terms`: what a pod was promised, None while that is unknown. `strikes`: see
-    `SharedCard`. Raises InventoryError.
+    it gives out. `terms`: what a pod was promised, None while that is unknown; `uid`: of a pod,
+    empty while that is. `strikes`: see `SharedCard`. Raises InventoryError.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class Agent:
         held: Callable[[], Awaitable[list[Held]]],
         offered: Callable[[], Awaitable[frozenset[str]]],
         terms: Callable[[Pod], Terms | None],
+        uid: Callable[[Pod], str],
         strikes: Callable[[Pod, Pod], int],
         strategies: Set[str] = DEFAULT,
         plugins: Path = FOLDER,
@@ -67,6 +68,8 @@ class Agent:
         self._ask_offered = offered
         self._offered: frozenset[str] = frozenset()
         self._terms = terms
+        self._uid = uid
+        self._reservations: dict[int, str] = {}
         self._doors = Doors(root / "sockets", enter=self._enter, leave=self._leave)
         hook = lay_out(root / "hook", busybox=busybox)
         self._inventory = inventory
@@ -102,6 +105,10 @@ class Agent:
         """Return the cards of the node as they were last read, shared or not."""
         return self._present
 
+    def reservation(self, slot: int) -> str:
+        """Return the uid of the pod that has reserved the card of a slot, empty while not known."""
+        return self._reservations.get(slot, "")
+
     def state(self, slot: int) -> SlotState:
         """Return what there is in a slot."""
         card, moved = self._slots.cards.get(slot), self._slots.moved(slot)
@@ -128,8 +135,11 @@ class Agent:
 
     async def _follow(self) -> float:
         """Ask kubelet who has which units."""
+        # As they are before the question: the answer may be about a pod that was there before.
+        uids = {slot: self._uid(pod) for pod, slot in self._slots.reservations.items()}
         try:
             self._take(await self._held())
+            self._reservations = uids
         except (grpc.RpcError, IncompleteError) as error:
             _log.warning("kubelet does not answer", why=str(error))
         return _POLL_SECONDS

@@ -25,7 +25,6 @@ from kfext.gpu.nvml import Nvml
 from kfext.gpu.pod_resources import held_devices, offered_devices
 from kfext.kube.access import find_access
 from kfext.kube.client import Client
-from kfext.model.gpu_slots import reservation_of
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 from kfext.probes import serve_probes
 
@@ -66,7 +65,7 @@ async def run(config: Config) -> None:
         shown = SharedGpus(
             client,
             node=config.node,
-            views=lambda: _views(agent, pods, config.node),
+            views=lambda: _views(agent, pods),
             found=strikes.read,
         )
         probes = await serve_probes(
@@ -109,6 +108,7 @@ def _agent(config: Config, pods: NodePods, strikes: EarlierStrikes, strategies: 
             held=partial(held_devices, (GPU_NAMESPACE, config.pod)),
             offered=partial(offered_devices, NATIVE_GPU),
             terms=pods.terms,
+            uid=pods.uid,
             strikes=strikes.take,
             strategies=strategies,
         )
@@ -126,7 +126,7 @@ def node_inventory() -> Inventory:
     return made
 
 
-def _views(agent: Agent, pods: NodePods, node: str) -> list[SlotView]:
+def _views(agent: Agent, pods: NodePods) -> list[SlotView]:
     views = []
     for report in agent.reports():
         state = agent.state(report.slot)
@@ -134,7 +134,7 @@ def _views(agent: Agent, pods: NodePods, node: str) -> list[SlotView]:
         views.append(
             SlotView(
                 report=report,
-                reservation=pods.uid((GPU_NAMESPACE, reservation_of(node, report.slot))),
+                reservation=agent.reservation(report.slot),
                 memory=state.memory,
                 trouble=state.trouble,
                 moved=state.moved,

@@ -25,7 +25,8 @@ class Slots:
     `hook` is the folder with the hook's files, `given` one of the node's in which each slot has a
     file with the card that its sharers got, as long as it has any. `strategies`: by which of
     NVIDIA's device-list strategies they get it. `cards`: the UUID of the card of each slot that is
-    reserved. `sharers`: slot and pod, by the name of the pod's folder.
+    reserved. `sharers`: slot and pod, by the name of the pod's folder. `reservations`: for which
+    slot each pod of such a name reserves a card.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class Slots:
         given: Path,
         strategies: Set[str] = DEFAULT,
     ) -> None:
-        self._reservations = {
+        self.reservations = {
             (GPU_NAMESPACE, reservation_of(node, slot)): slot for slot in range(count)
         }
         self._slots = {unit: slot for slot in range(count) for unit in units_of(slot)}
@@ -60,7 +61,7 @@ class Slots:
         self.sharers = {}
         reserved: dict[int, list[str]] = {}
         for one in held:
-            reservation = self._reservations.get((one.namespace, one.pod))
+            reservation = self.reservations.get((one.namespace, one.pod))
             if reservation is not None and one.resource == NATIVE_GPU:
                 reserved.setdefault(reservation, []).extend(one.devices)
             elif slot_of(one.resource) is not None and one.devices:

@@ -24,13 +24,15 @@ _UNKNOWN = (
     pynvml.NVMLError_FunctionNotFound,
     pynvml.NVMLError_NoPermission,
 )
+_NOT_SHOWN = "the driver does not show it"
 _MIB = 2**20
 
 
 class Nvml:
     """Reads them. A card that has reported an error stays out until the agent starts again.
 
-    So does one that the driver does not show any more, and such a card hides no other.
+    So does one that the driver does not show any more, and such a card hides no other. One that it
+    did not show from the start has a number in place of its UUID: the node keeps as many slots.
     """
 
     def __init__(self) -> None:
@@ -54,11 +56,15 @@ class Nvml:
             raise InventoryError(f"NVML does not answer: {error}") from error
         shown = {card.uuid: card for card in map(self._card, range(count)) if card is not None}
         for uuid in self._known.keys() - shown.keys():
-            self._errors.setdefault(uuid, unnamed or "the driver does not show it")
+            self._errors.setdefault(uuid, unnamed or _NOT_SHOWN)
         self._known |= shown
+        nameless = range(count - len(self._known))
         return [
-            shown.get(uuid) or Card(uuid, card.memory, self._errors[uuid])
-            for uuid, card in self._known.items()
+            *(
+                shown.get(uuid) or Card(uuid, card.memory, self._errors[uuid])
+                for uuid, card in self._known.items()
+            ),
+            *(Card(f"unknown-{number}", 0, _NOT_SHOWN) for number in nameless),
         ]
 
     def _card(self, index: int) -> Card | None:

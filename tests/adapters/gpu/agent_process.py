@@ -43,6 +43,7 @@ async def run(folder: Path) -> None:
         held=partial(held_devices, ASKER, folder / RESOURCES),
         offered=partial(offered_devices, NATIVE_GPU, folder / RESOURCES),
         terms=partial(terms_of, folder),
+        uid=lambda pod: f"uid-{pod[1]}",
         strikes=lambda *_: 0,
         plugins=folder / PLUGINS,
     )

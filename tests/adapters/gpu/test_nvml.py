@@ -83,7 +83,10 @@ def test_a_card_that_is_lost_is_known_to_be_and_stays_out_and_hides_no_other(
 
 def test_an_agent_starts_beside_a_card_that_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     library(monkeypatch, FakeCard("GPU-1", lost=True), FakeCard("GPU-2"))
-    assert [card.uuid for card in nvml.Nvml().cards()] == ["GPU-2"]
+    assert [(card.uuid, card.trouble) for card in nvml.Nvml().cards()] == [
+        ("GPU-2", ""),
+        ("unknown-0", "the driver does not show it"),
+    ]
 
 
 @pytest.mark.parametrize(("number", "trouble"), [(79, "it reported Xid 79"), (31, "")])

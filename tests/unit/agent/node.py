@@ -31,6 +31,7 @@ class Node:
         self.strikes = dict[Pod, int]()
         self.offered: set[str] | None = set()
         self.away: Exception | None = None
+        self.uids = dict[Pod, str]()
         self.asked = 0
         self.troubles = {"GPU-1": "", "GPU-2": ""}
         self.root = root
@@ -61,6 +62,7 @@ class Node:
             held=self._held,
             offered=self._offers,
             terms=self.terms.get,
+            uid=lambda pod: self.uids.get(pod, ""),
             strikes=lambda low, _: self.strikes.pop(low, 0),
             plugins=self.root / "plugins",
         )

@@ -64,6 +64,23 @@ async def test_all_goes_on_while_kubelet_is_away(node: Node, away: Exception) ->
     assert low.word() == WAIT
 
 
+async def test_the_uid_of_a_reservation_is_not_shown_with_the_card_of_the_one_before(
+    node: Node,
+) -> None:
+    reservation = (CARD.namespace, CARD.pod)
+    node.uids[reservation] = "first"
+    await until(lambda: node.agent.reservation(0) == "first")
+    node.away = grpc.RpcError("away")
+    asked = node.asked
+    await until(lambda: node.asked > asked + 1)
+    node.uids[reservation] = "second"
+    asked = node.asked
+    await until(lambda: node.asked > asked + 1)
+    assert node.agent.reservation(0) == "first"
+    node.away = None
+    await until(lambda: node.agent.reservation(0) == "second")
+
+
 async def test_a_new_agent_finds_all_that_runs(node: Node) -> None:
     high, low = node.run("high"), node.run("low")
     high.busy()
