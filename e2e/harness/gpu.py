@@ -118,12 +118,13 @@ def left_over(node: Node) -> list[str]:
     return [str(one) for part in parts if part.is_dir() for one in part.iterdir()]
 
 
-def handed_out(node: Node) -> list[Held]:
+def handed_out(bed: Testbed, node: Node) -> list[Held]:
     """Return what the kubelet of a node has given to containers of what it counts by devices."""
+    asker = (GPU_NAMESPACE, agent_of(bed, node)["metadata"]["name"])
     folder = os.open(_kubelet_folder(node), os.O_PATH)
     try:
         socket = Path(f"/proc/self/fd/{folder}/pod-resources/kubelet.sock")  # as below
-        return asyncio.run(held_devices(socket))
+        return asyncio.run(held_devices(asker, socket))
     finally:
         os.close(folder)
 

@@ -47,6 +47,7 @@ class Slots:
         self._hook = hook
         self._strategies = strategies
         self._absent = dict.fromkeys(doors.open_all(), 0)
+        self._awaited = set(self._absent)  # folders whose pod was in no answer yet
         self._given = given
         given.mkdir(parents=True, exist_ok=True)
         self.cards: dict[int, str] = {}
@@ -91,6 +92,7 @@ class Slots:
         name = folder_of(units)
         folder = self._doors.open(name)
         self._absent[name] = 0
+        self._awaited.add(name)
         found = allocation_of(card, strategies=self._strategies, name=name)
         return replace(
             found,
@@ -107,7 +109,10 @@ class Slots:
             else:
                 del self._absent[folder]
                 self._doors.remove(folder)
-        present = {self._slots[folder] for folder in self._absent if folder in self._slots}
+        # The card of a slot is forgotten with its last pod, although a folder stays for a while.
+        self._awaited = {one for one in self._awaited if one in self._absent} - self.sharers.keys()
+        there = self._awaited | self.sharers.keys()
+        present = {self._slots[folder] for folder in there if folder in self._slots}
         for slot in {*self._slots.values()} - present:
             (self._given / str(slot)).unlink(missing_ok=True)
 

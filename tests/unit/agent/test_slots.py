@@ -119,6 +119,15 @@ async def test_a_pod_that_never_shows_leaves_no_folder(slots: Slots, tmp_path: P
     assert not (tmp_path / "s/1-00").exists()
 
 
+async def test_the_card_of_a_slot_is_forgotten_with_its_last_pod(slots: Slots) -> None:
+    slots.take([RESERVED])
+    slots.allocate(1, UNITS)
+    other = replace(RESERVED, devices=frozenset({"GPU-99"}))
+    slots.take([RESERVED, SHARES])
+    slots.take([other])
+    assert not slots.moved(1)
+
+
 async def test_a_new_agent_opens_the_folders_of_pods_that_run_and_removes_the_others(
     slots: Slots, doors: Doors, tmp_path: Path
 ) -> None:

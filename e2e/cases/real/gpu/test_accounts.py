@@ -53,7 +53,7 @@ def test_G2_kubelet_gives_out_what_the_plans_promise_and_never_more_than_a_card(
 
     def all_have_ended() -> bool:
         nonlocal most
-        given = [one for one in handed_out(gpu_node) if one.namespace == team.namespace]
+        given = [one for one in handed_out(team.bed, gpu_node) if one.namespace == team.namespace]
         jobs = team.jobs()  # after it: what kubelet has given was promised before
         for one in given:
             job = jobs[one.pod.removesuffix(OF_POD)]
