@@ -23,7 +23,7 @@ RESERVATION_PRIORITY = "kfext-gpu-reservation"
 
 PARTS_POLICY = "kfext-gpu-parts"
 """ValidatingAdmissionPolicy and its binding: pods with parts of GPUs start where kfext places them
-alone, and only who has the verb DECIDE may remove their GATE or write their GPU_TERMS."""
+alone, and only accounts with the verb DECIDE may remove their GATE or write their GPU_TERMS."""
 SLOTS_POLICY = "kfext-gpu-slots"
 """ValidatingAdmissionPolicy and its binding: the agent of a node writes its SharedGPUs alone."""
 AGENT = "kfext-agent"
@@ -84,10 +84,11 @@ also on the templates, and on those alone of a job that was never held because o
 
 WRITTEN_BY_KFEXT = frozenset({HELD, PLAN, STATE})
 """Removed from a new job, because a copied manifest must not carry over another job's history.
-After that, only who has the verb DECIDE may add or change them."""
+After that, only accounts with the verb DECIDE may add or change them."""
 
 MARKS_POLICY = "kfext-marks"
-"""ValidatingAdmissionPolicy and its binding, which let nobody else UPDATE WRITTEN_BY_KFEXT."""
+"""ValidatingAdmissionPolicy and its binding, which keep all other accounts from updating
+WRITTEN_BY_KFEXT."""
 
 DECIDE = "decide"
 """Verb on TrainingPlans in the whole cluster, with which one may write WRITTEN_BY_KFEXT."""
@@ -118,7 +119,7 @@ writes it."""
 
 GPU_TERMS = f"{DOMAIN}/gpu-terms"
 """Annotation on a pod: JSON of model.gpu_share.GpuShare, the terms on which it shares its GPU. The
-patch that pins the pod writes it, and only who has the verb DECIDE may."""
+patch that pins the pod writes it, and only accounts with the verb DECIDE may."""
 
 CHECKPOINT_REQUEST = f"{DOMAIN}/checkpoint-request"
 """Annotation on a pod: the number of the last checkpoint that kfext has asked its job for; the job

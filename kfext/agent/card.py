@@ -103,7 +103,7 @@ class SharedCard:
 
     def look(self, now: float) -> float:
         """Rule on what is on the card; return in how many seconds to look again."""
-        self._introduce()
+        self._exchange_descriptors()
         lows = self._lows()
         for sharer in self._sharers.values():
             sharer.look(now)
@@ -159,11 +159,11 @@ class SharedCard:
             if sharer.terms is not None:
                 process.send_orders()
 
-    def _introduce(self) -> None:
-        """Tell low from high and high from low, where either has changed since the last look."""
+    def _exchange_descriptors(self) -> None:
+        """Send each side the descriptors of the other, where they changed since the last look."""
         highs = self._high_processes()
         giving = [one for one in self._sharers.values() if self._gives_way(one)]
-        changed = highs != self._highs or self._ahead  # some have been told more than others
+        changed = highs != self._highs or self._ahead  # some processes have newer pages than others
         self._highs, self._ahead = highs, False
         if changed:
             for one in giving:

@@ -28,7 +28,7 @@ class _NodePod:
 
 
 class NodePods:
-    """Follows them."""
+    """Watches the pods of the node."""
 
     def __init__(self, client: Client, *, node: str) -> None:
         self._pods = Informer(

@@ -52,7 +52,7 @@ class SlotView:
 
 
 class SharedGpus:
-    """Keeps them current.
+    """Keeps the SharedGPU of each slot current.
 
     `node`: the Node with which they go.
     `views`: the slots.

@@ -17,7 +17,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 class CardWriter:
-    """Carries such steps out.
+    """Creates and deletes the pods that reserve GPUs.
 
     The pods are made from the PodTemplate RESERVATION_TEMPLATE, a part of the installation.
     """

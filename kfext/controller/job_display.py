@@ -80,7 +80,7 @@ class JobDisplay:
             # Pods that our webhook missed may be on other nodes than the plan's.
             nodes=self._planner.cluster.homes(tracked.job.uid) if phase == PLACED else planned,
             network=self._network(tracked, plan),
-            asked=why_network(
+            network_reason=why_network(
                 of_job.host_network,
                 tracked.job,
                 plan,

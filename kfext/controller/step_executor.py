@@ -40,6 +40,8 @@ from kfext.names import REASON_CREATE_TIMEOUT, REASON_HOST_NETWORK, TRAINING_GRO
 from kfext.state.cluster import Cluster
 from kfext.state.tracked_job import TrackedJob
 
+_IN_FLIGHT = 64
+"""Requests under way at once, over all jobs."""
 _EVENTS = 50
 """Events of the operator that are looked at: users may write such events too."""
 
@@ -58,18 +60,16 @@ def reference(job: TrainingJob) -> Reference:
 class StepExecutor:
     """Writes steps to the API server and takes the answers into the mirror.
 
-    `in_flight` bounds the requests under way at once, over all jobs. Those to pods of jobs that run
+    The requests under way at once are bounded, over all jobs. Those to pods of jobs that run
     have a bound of their own, a quarter of it, so that no placement waits for them.
     """
 
-    def __init__(
-        self, *, client: Client, cluster: Cluster, events: EventRecorder, in_flight: int = 64
-    ) -> None:
+    def __init__(self, *, client: Client, cluster: Cluster, events: EventRecorder) -> None:
         self._client = client
         self._cluster = cluster
         self._events = events
-        self._room = asyncio.Semaphore(in_flight)
-        self._aside = asyncio.Semaphore(in_flight // 4)
+        self._room = asyncio.Semaphore(_IN_FLIGHT)
+        self._aside = asyncio.Semaphore(_IN_FLIGHT // 4)
 
     async def write(self, tracked: TrackedJob, step: Step) -> bool:
         """Carry out a step; return whether all of it was done. Raises ApiError.
@@ -83,18 +83,18 @@ class StepExecutor:
                     tracked.raw, job, plan, interfaces=interfaces, state=state
                 )
                 await self._patch_job(job, patch)
-                self._say(job, verdict, action="Unsuspend")
-                self._say_network(job, network, action="Unsuspend")
+                self._record(job, verdict, action="Unsuspend")
+                self._record_network(job, network, action="Unsuspend")
             case Replan(plan, verdict, network):
                 await self._patch_job(job, job_patch.replan_patch(tracked.raw, job, plan))
-                self._say(job, verdict, action="Replan")
-                self._say_network(job, network, action="Replan")
+                self._record(job, verdict, action="Replan")
+                self._record_network(job, network, action="Replan")
             case Suspend(state, workers):
-                state = await self._with_complaint(job, state)
+                state = await self._with_operator_error(job, state)
                 patch = job_patch.suspend_patch(tracked.raw, job, state, workers=workers)
                 await self._patch_job(job, patch)
-                bad = workers is None
-                self._say(job, Verdict(state.reason, state.message), action="Suspend", bad=bad)
+                why, warning = Verdict(state.reason, state.message), workers is None
+                self._record(job, why, action="Suspend", warning=warning)
             case SaveState(state):
                 await self._patch_job(job, job_patch.save_state_patch(tracked.raw, job, state))
             case Pin(pins):
@@ -106,11 +106,12 @@ class StepExecutor:
                 return await self._each(self._patch_pod(pod, pod_patch.ungate(pod)) for pod in pods)
             case DeleteUnbound(pods, state):
                 await self._patch_job(job, job_patch.save_state_patch(tracked.raw, job, state))
-                self._say(job, Verdict(state.reason, state.message), action="Evict", bad=True)
+                why = Verdict(state.reason, state.message)
+                self._record(job, why, action="Evict", warning=True)
                 return await self._each(self._delete(pod) for pod in pods)
             case Release(pods, verdict):
                 await self._patch_job(job, job_patch.release_patch(tracked.raw, job, verdict))
-                self._say(job, verdict, action="Release", bad=True)
+                self._record(job, verdict, action="Release", warning=True)
                 return await self._each(self._delete(pod) for pod in pods)
             case Resize() | RequestCheckpoint() | Rescale() | RestartWorkers():
                 return await self._change(tracked, step)
@@ -144,7 +145,7 @@ class StepExecutor:
                 await self._patch_job(job, job_patch.save_state_patch(tracked.raw, job, state))
                 writes = (self._delete(pod) for pod in pods)
                 complete = await self._each(writes, room=self._aside)
-        self._say(job, step.verdict, action=type(step).__name__)
+        self._record(job, step.verdict, action=type(step).__name__)
         return complete
 
     async def _patch_job(self, job: TrainingJob, operations: list[Operation]) -> None:
@@ -194,7 +195,7 @@ class StepExecutor:
                 raise result
         return all(results)
 
-    async def _with_complaint(self, job: TrainingJob, state: JobState) -> JobState:
+    async def _with_operator_error(self, job: TrainingJob, state: JobState) -> JobState:
         """Add why the operator could not create a pod, which only its event states."""
         if state.reason != REASON_CREATE_TIMEOUT:
             return state
@@ -204,24 +205,26 @@ class StepExecutor:
             events = await first(self._client, path, count=_EVENTS, selectors=selectors)
         except ApiError:
             return state
-        said = [text(mapping(event).get("note")) for event in events]
+        notes = [text(mapping(event).get("note")) for event in events]
         # Only an event of this attempt shows whether the host network was the cause.
         tried_there = state.no_host_network == state.message
-        if not said:
+        if not notes:
             return replace(state, no_host_network="") if tried_there else state
-        message = f"{state.message}; the operator reports: {said[-1]}"
+        message = f"{state.message}; the operator reports: {notes[-1]}"
         because = message if tried_there else state.no_host_network
         return replace(state, message=message, no_host_network=because)
 
-    def _say_network(self, job: TrainingJob, network: Verdict | None, *, action: str) -> None:
+    def _record_network(self, job: TrainingJob, network: Verdict | None, *, action: str) -> None:
         if network:
-            self._say(job, network, action=action, bad=network.reason != REASON_HOST_NETWORK)
+            self._record(job, network, action=action, warning=network.reason != REASON_HOST_NETWORK)
 
-    def _say(self, job: TrainingJob, verdict: Verdict, *, action: str, bad: bool = False) -> None:
+    def _record(
+        self, job: TrainingJob, verdict: Verdict, *, action: str, warning: bool = False
+    ) -> None:
         self._events.record(
             reference(job),
             reason=verdict.reason,
             message=verdict.message,
             action=action,
-            warning=bad,
+            warning=warning,
         )

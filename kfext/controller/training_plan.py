@@ -38,6 +38,7 @@ from kfext.names import (
     TRAINING_VERSION,
 )
 
+_LONGEST_MESSAGE = 1024
 _INT32 = 2**31 - 1
 """The largest number that the field takes; a job may state more pods."""
 
@@ -58,7 +59,7 @@ class TrainingPlanStatus:
     """The settings of the job that an edit made malformed."""
     edited: str = ""
     """What was edited of the parts of GPUs with which the job runs."""
-    asked: str = ""
+    network_reason: str = ""
     """Why the pods have, or do not have, the host network that was requested."""
     progress: Reported | None = None
     """What the job last reported about itself, None if nothing is known."""
@@ -91,7 +92,7 @@ def decode_training_plan(raw: bytes) -> WrittenTrainingPlan:
             reason=text(raw_status.get("reason")),
             message=text(raw_status.get("message")),
             planned=text(written.get(PLANNED, {}).get("message")),
-            asked=text(written.get(REASON_HOST_NETWORK, {}).get("message")),
+            network_reason=text(written.get(REASON_HOST_NETWORK, {}).get("message")),
             invalid=text(written.get(REASON_SETTINGS_INVALID, {}).get("message")),
             edited=text(written.get(REASON_SHARE_EDITED, {}).get("message")),
             progress=decode_progress(raw_status.get("progress"), written),
@@ -128,7 +129,7 @@ def status_of(
     verdict: Verdict | None,
     nodes: tuple[str, ...],
     network: str = POD,
-    asked: str = "",
+    network_reason: str = "",
     invalid: str = "",
     edited: str = "",
     planned: str = "",
@@ -140,10 +141,10 @@ def status_of(
         workers=min(training_pods(job), _INT32),
         network=network,
         reason=verdict.reason if verdict else "",
-        message=verdict.message[:1024] if verdict else "",
-        asked=asked[:1024],
-        invalid=invalid[:1024],
-        edited=edited[:1024],
+        message=verdict.message[:_LONGEST_MESSAGE] if verdict else "",
+        network_reason=network_reason[:_LONGEST_MESSAGE],
+        invalid=invalid[:_LONGEST_MESSAGE],
+        edited=edited[:_LONGEST_MESSAGE],
         planned=planned,
     )
 
@@ -170,13 +171,13 @@ def encode_status(uid: str, status: TrainingPlanStatus, conditions: Conditions) 
         REASON_HOST_NETWORK,
         holds=on_host,
         reason=REASON_HOST_NETWORK if on_host else REASON_POD_NETWORK,
-        message=status.asked,
+        message=status.network_reason,
     )
     planned = conditions.state(
         uid, PLANNED, holds=True, reason=REASON_PLANNED, message=status.planned
     )
     more = [
-        *((planned, status.planned), (network, status.asked)),
+        *((planned, status.planned), (network, status.network_reason)),
         *((invalid, status.invalid), (edited, status.edited)),
     ]
     progress = status.progress or Reported()
@@ -186,7 +187,7 @@ def encode_status(uid: str, status: TrainingPlanStatus, conditions: Conditions) 
             type_,
             holds=verdict.reason in KNOWN,
             reason=verdict.reason,
-            message=verdict.message[:1024],
+            message=verdict.message[:_LONGEST_MESSAGE],
         )
         for type_, verdict in (
             (PROGRESS_KNOWN, progress.known),

@@ -36,7 +36,7 @@ class Reference:
 
 
 @dataclass(slots=True)
-class _Said:
+class _Recorded:
     """What was recorded about one object."""
 
     reason: str = ""
@@ -66,7 +66,7 @@ class EventRecorder:
         self._instance = instance
         self._wall = wall
         self._queue: asyncio.Queue[tuple[Reference, Object]] = asyncio.Queue(_QUEUE)
-        self._said: OrderedDict[str, _Said] = OrderedDict()
+        self._recorded: OrderedDict[str, _Recorded] = OrderedDict()
 
     def record(
         self, about: Reference, *, reason: str, message: str, action: str, warning: bool = False
@@ -75,12 +75,12 @@ class EventRecorder:
 
         `reason` is why something happened, `action` what was done about it, both in CamelCase.
         """
-        said = self._said.setdefault(about.uid, _Said())
-        self._said.move_to_end(about.uid)
-        if len(self._said) > _OBJECTS:
-            self._said.popitem(last=False)
-        if reason == said.reason or (reason, message) in said.sentences:
-            said.reason = reason
+        known = self._recorded.setdefault(about.uid, _Recorded())
+        self._recorded.move_to_end(about.uid)
+        if len(self._recorded) > _OBJECTS:
+            self._recorded.popitem(last=False)
+        if reason == known.reason or (reason, message) in known.sentences:
+            known.reason = reason
             return
         event = self._event(about, reason=reason, message=message, action=action, warning=warning)
         try:
@@ -88,10 +88,10 @@ class EventRecorder:
         except asyncio.QueueFull:
             self.dropped += 1
             return
-        said.reason = reason
-        said.sentences[reason, message] = None
-        if len(said.sentences) > _SENTENCES:
-            del said.sentences[next(iter(said.sentences))]
+        known.reason = reason
+        known.sentences[reason, message] = None
+        if len(known.sentences) > _SENTENCES:
+            del known.sentences[next(iter(known.sentences))]
 
     async def run(self) -> None:
         """Write queued events until cancelled."""
@@ -104,7 +104,7 @@ class EventRecorder:
                 pass  # an earlier process wrote it
             except ApiError as error:
                 self.dropped += 1
-                self._said.pop(about.uid, None)  # so that the next `record` writes it
+                self._recorded.pop(about.uid, None)  # so that the next `record` writes it
                 _log.warning(
                     "event not written",
                     namespace=about.namespace,

@@ -8,7 +8,7 @@ from kfext.model.bounds import bytes_of, job_excess, kept, name, own, pods_exces
 from kfext.model.kinds import KINDS, Kind
 from kfext.model.pod import ReplicaKey
 from kfext.model.quantity import Resources, add, times
-from kfext.model.rendezvous import is_dynamic, is_elastic, meets_at_worker, told_nowhere
+from kfext.model.rendezvous import has_no_rendezvous, is_dynamic, is_elastic, meets_at_worker
 from kfext.model.replica_group import ReplicaGroup, parse_groups, template_settings
 from kfext.model.timestamps import timestamp
 from kfext.model.tolerant import mapping, sequence, strings, text
@@ -70,8 +70,8 @@ class TrainingJob:
         elasticPolicy.metrics has an entry.
     `dynamic_rendezvous`: whether the pods are agents that meet by torchrun's own rendezvous.
     `meets_at_worker`: whether an elastic PyTorchJob has that rendezvous at its first worker.
-    `told_nowhere`: whether the operator gives the pods of a PyTorchJob no address to meet at, as it
-        has neither a Master nor an elasticPolicy.
+    `has_no_rendezvous`: whether the operator gives the pods of a PyTorchJob no address to meet at,
+        as it has neither a Master nor an elasticPolicy.
     `conditions`: the conditions of the status by type.
     `template_settings`: the annotations of kfext in the templates, as admission left them.
     `annotations`, `labels`: those that kfext reads.
@@ -100,7 +100,7 @@ class TrainingJob:
     autoscaled: bool = False
     dynamic_rendezvous: bool = False
     meets_at_worker: bool = False
-    told_nowhere: bool = False
+    has_no_rendezvous: bool = False
     conditions: Mapping[str, Condition] = field(default_factory=dict)
     template_settings: Mapping[str, str] = field(default_factory=dict)
     annotation_bytes: int = 0
@@ -232,7 +232,7 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
         autoscaled=bool(sequence(elastic_policy.get("metrics"))),
         dynamic_rendezvous=is_dynamic(spec),
         meets_at_worker=meets_at_worker(spec, name=text(metadata.get("name"))),
-        told_nowhere=told_nowhere(spec),
+        has_no_rendezvous=has_no_rendezvous(spec),
         conditions={
             text(item.get("type")): Condition(
                 status=item.get("status") == "True",

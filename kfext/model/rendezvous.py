@@ -24,10 +24,10 @@ def is_dynamic(spec: Mapping[str, Any]) -> bool:
     return _has_policy(spec) and (backend or "c10d") in DYNAMIC  # c10d is the operator's default
 
 
-def told_nowhere(spec: Mapping[str, Any]) -> bool:
+def has_no_rendezvous(spec: Mapping[str, Any]) -> bool:
     """Return whether the operator gives the workers of a PyTorchJob no address to meet at."""
-    told = _has_master(spec) or _has_policy(spec)
-    return PYTORCH.replica_specs in spec and not told
+    meets = _has_master(spec) or _has_policy(spec)
+    return PYTORCH.replica_specs in spec and not meets
 
 
 def is_elastic(spec: Mapping[str, Any]) -> bool:

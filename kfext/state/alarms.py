@@ -29,11 +29,9 @@ class Alarms:
             self._heap = [(when, one) for one, when in self._at.items()]
             heapq.heapify(self._heap)
 
-    def clear(self, uid: str) -> None:
+    def forget(self, uid: str) -> None:
         """Remove the alarm of a job, if it has one."""
         self._at.pop(uid, None)
-
-    forget = clear
 
     def next(self) -> float:
         """Return when the next alarm rings, infinity without any."""

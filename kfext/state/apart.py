@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 
 
 class Apart:
-    """Knows them by uid. What a decision asks for is looked up, not searched for."""
+    """By uid, the jobs that must not share a GPU again; looked up, not searched for."""
 
     def __init__(self) -> None:
         self._left: dict[str, tuple[str, ...]] = {}

@@ -9,7 +9,10 @@ Tolerations = tuple[Toleration, ...]
 
 
 class CardDemand:
-    """Knows them. What changes a slot returns the slots that may be needed now, or no longer."""
+    """The slots that need GPUs, by job and by pod.
+
+    What changes them returns the slots that may be needed now, or no longer.
+    """
 
     def __init__(self) -> None:
         self._by_job: dict[str, Mapping[Place, Tolerations]] = {}
@@ -25,7 +28,7 @@ class CardDemand:
     def keep(self, pod_uid: str, place: Place, tolerations: Tolerations) -> Collection[Place]:
         """Take in that a pod has a part of a slot which no plan accounts for.
 
-        What its job tolerated still holds once the job is gone, and nobody knows it any more.
+        What its job tolerated still holds once the job is gone, and is known from here alone then.
         """
         before = self._by_pod.get(pod_uid)
         self._by_pod[pod_uid] = place, tolerations or (before[1] if before else ())

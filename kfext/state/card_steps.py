@@ -33,7 +33,7 @@ class Unreserve:
 
 
 class CardSteps:
-    """Finds them. Times are monotonic seconds."""
+    """Finds the steps that reserve GPUs and give them back. Times are monotonic seconds."""
 
     def __init__(self, cards: Cards, ledger: Ledger) -> None:
         self._cards = cards

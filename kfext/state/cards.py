@@ -26,7 +26,7 @@ from kfext.state.card_demand import CardDemand, Tolerations
 
 
 class Cards:
-    """Knows them, and enters on the ledger what is reserved.
+    """The GPUs that jobs share; enters on the ledger what is reserved.
 
     `changed` is called with the uid of a job for which a card has changed.
     `apart`: which jobs are not placed on one card again.

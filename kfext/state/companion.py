@@ -173,7 +173,7 @@ class Companion:
     ) -> None:
         one = self._jobs.by_uid[job.uid]
         paused = self._operations.paused(one, now)
-        self._jobs.tell(one, shown_of(one, job, here, would, decided=decided, paused=paused))
+        self._jobs.show(one, shown_of(one, job, here, would, decided=decided, paused=paused))
 
     def _due(self, policy: Policy, signals: Signals, now: float) -> frozenset[str]:
         """Return the jobs that a policy looks at now."""

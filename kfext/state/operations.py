@@ -59,8 +59,8 @@ class Operations:
     ) -> Resize | None:
         """Begin to carry out a proposal.
 
-        `resized`: whether pods have other limits than the user's now. `restricts`: whether some get
-        lower ones: it is the policy that has restricted them from then on. `trial`: begins once all
+        `resized`: whether pods have other limits than the user's now. `restricts`: whether
+        a limit is lowered; all of ours are attributed to this policy then. `trial`: begins once all
         is written. `rests`: the policies that rest from then on, and why.
         """
         undo, watched.trial, watched.undo = watched.undo, None, None

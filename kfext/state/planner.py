@@ -216,7 +216,7 @@ class Planner:
             return
         again = min(math.inf if step.again is None else step.again, left if left > 0 else math.inf)
         if math.isinf(again):
-            self.alarms.clear(uid)
+            self.alarms.forget(uid)
         else:
             self.alarms.set(uid, now.monotonic + again)
 

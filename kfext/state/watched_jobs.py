@@ -99,7 +99,7 @@ class WatchedJobs:
                 found.append(signal)
             elif one.chosen and one.unfit:
                 unfit = Verdict(names.REASON_STANDS_DOWN, one.unfit)
-                self.tell(one, Shown(holds=False, verdict=unfit))
+                self.show(one, Shown(holds=False, verdict=unfit))
         running = self._progress.running()
         signals = signals_of(self._cluster, found, self._progress.uses, measured=running)
         restricted = any(is_resized(job, signals) for job in signals.jobs)
@@ -115,8 +115,8 @@ class WatchedJobs:
             for uid, pods in self._beside.items()
         )
 
-    def tell(self, one: WatchedJob, shown: Shown | None) -> None:
-        """Have something shown of a job, if it is news."""
+    def show(self, one: WatchedJob, shown: Shown | None) -> None:
+        """Set what to show of a job; `news` returns it if it has changed."""
         if shown != one.shown:
             one.shown = shown
             self._news[one.tracked.job.uid] = one.tracked

@@ -12,8 +12,9 @@ from kfext.model.job import TrainingJob, template_of
 from kfext.model.replica_group import ReplicaGroup
 from kfext.model.tolerant import mapping, text
 from kfext.model.verdict import Verdict
+from kfext.names import DEFAULT_SCHEDULER
 
-DEFAULT_SCHEDULERS = frozenset({"", "default-scheduler"})
+DEFAULT_SCHEDULERS = frozenset({"", DEFAULT_SCHEDULER})
 
 
 def hold_of(

@@ -46,7 +46,7 @@ def _turn(proposal: Proposal) -> tuple[Rank, int, str, str]:
 
 def _mode(proposal: Proposal, job: JobSignal) -> Mode:
     """Return what may be done with a proposal; what was taken is given back in every mode."""
-    if proposal.rank is Rank.SAFETY:
+    if proposal.rank is Rank.RESTORE:
         return Mode.ACT
     choice = job.policies.get(proposal.policy)
     return Mode.OFF if choice is None or proposal.policy in job.rests else choice.mode

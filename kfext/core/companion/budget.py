@@ -26,7 +26,7 @@ class Budget:
         job that uses less than its cap wanted no more. `lends`: what a cap takes goes to a job that
         ends first, so it is lent and not lost.
         """
-        stopped = cap is not None and use >= _STOPPED * cap
+        stopped = cap is not None and use >= STOPPED * cap
         below = (max(0, equal - use) if stopped else 0) * seconds / 1000
         above = max(0, use - equal) * seconds / 1000
         return Budget(
@@ -45,5 +45,5 @@ class Budget:
         return self.lent < share * (self.used + left)
 
 
-_STOPPED = 0.95
-"""The share of its cap from which on a job counts as stopped by it."""
+STOPPED = 0.95
+"""The share of a limit from which on a pod or a job counts as stopped by it."""

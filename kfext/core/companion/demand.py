@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from kfext.core.companion.budget import STOPPED
 from kfext.core.companion.share_out import Part
 from kfext.core.companion.signals import PodSignal
 from kfext.model.qos import QoS
@@ -9,8 +10,6 @@ from kfext.model.qos import QoS
 LEAST_LIMIT = 50
 """Millicores below which no limit goes: the slices of a CFS period get too short."""
 
-_STOPPED = 0.95
-"""The share of its limit from which on a pod counts as stopped by it."""
 _CONTENT = 0.5
 """The share of its part of a full node below which a pod wants no more."""
 
@@ -19,7 +18,7 @@ def is_stopped(pod: PodSignal) -> bool:
     """Return whether its limit keeps a pod from using more."""
     if pod.limit is None or pod.use is None:
         return False
-    return pod.use >= _STOPPED * pod.limit
+    return pod.use >= STOPPED * pod.limit
 
 
 def wanted(pod: PodSignal, *, most: int, full: bool, part: float) -> int:

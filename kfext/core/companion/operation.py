@@ -54,7 +54,7 @@ class Operation:
     @property
     def restores(self) -> bool:
         """Whether it gives back what was taken."""
-        return self.proposal.rank is Rank.SAFETY
+        return self.proposal.rank is Rank.RESTORE
 
     @property
     def writing(self) -> bool:

@@ -11,7 +11,7 @@ from kfext.model.qos import QoS
 class Rank(IntEnum):
     """Which proposals come first, whatever policy makes them."""
 
-    SAFETY = 0
+    RESTORE = 0
     RESIZE = 1
 
 
@@ -97,7 +97,7 @@ def give_back(
         stages=in_stages(job, sizes),
         reason=reason,
         serves=job.uid,
-        rank=Rank.SAFETY,
+        rank=Rank.RESTORE,
         rests=rests,
     )
 

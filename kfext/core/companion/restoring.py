@@ -47,7 +47,7 @@ def restoring(
         (pod for pod in pods if changed_by_others(pod, state, seen=seen.get(pod.uid))), None
     )
     if changed is not None and chosen and not chosen.keys() <= state.rests.keys():
-        reason = f"somebody else changed the CPU of pod {changed.name}: that is the new wish"
+        reason = f"the CPU of pod {changed.name} was changed by somebody else: that is the new wish"
         return _back(job, signals, reason, rests=dict.fromkeys(chosen, reason))
     if undo is not None:
         policy, why = undo

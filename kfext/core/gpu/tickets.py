@@ -1,7 +1,7 @@
 """Steps that jobs of low priority make although they have to wait, so that their collectives live.
 
 What they cost the job of high priority comes in one of its steps, or in few, and then not for half
-a minute. It looks like an evaluation to who times the steps, so it is added up here.
+a minute. To what times the steps it looks like an evaluation, so it is added up here.
 """
 
 from kfext.core.gpu.ladder import PATIENCE
@@ -13,7 +13,9 @@ _STEP_SECONDS = 5.0
 
 
 class Tickets:
-    """Those of one card; `budget`: the part of its speed that the job of high priority may lose.
+    """The tickets of one card.
+
+    `budget`: the part of its speed that the job of high priority may lose.
 
     Call `note` and then `due` for each job of low priority, some times in a second.
     """
@@ -27,7 +29,8 @@ class Tickets:
     def out(self, now: float) -> bool:
         """Return whether a job makes a step on a ticket that it has got lately.
 
-        One that does not move, or says so, cannot keep the other from being measured.
+        It counts for a few seconds only, so a job that stalls, or claims to, cannot keep the
+        other from being measured.
         """
         return any(now - at < _STEP_SECONDS for at in self._given.values())
 

@@ -88,10 +88,10 @@ _SLOT_OF = {
 
 
 def slots_in(requests: Resources) -> set[int]:
-    """Return the slots of which who takes this has a part."""
+    """Return the slots of which these requests take a part."""
     return {_SLOT_OF[name] for name in requests.keys() & _SLOT_OF.keys()}
 
 
 def has_priority(requests: Resources, slot: int) -> bool:
-    """Return whether who takes this is the sharer of high priority on a slot."""
+    """Return whether these requests are those of the sharer of high priority in a slot."""
     return lines_of(slot)[HIGH] in requests

@@ -72,7 +72,7 @@ def without_card(situation: Situation) -> Step | None:
         return _back_to_queue(situation, Verdict(REASON_CARD_LOST, _why_lost(cards)))
     limit = situation.placement.bind_timeout
     if gone := [place for place, since in situation.unreserved.items() if since >= limit]:
-        message = f"the GPU of {_named(gone)} is not reserved any more, and was not again"
+        message = f"the GPU of {_named(gone)} is no longer reserved, and was not reserved again"
         late = Verdict(REASON_CARD_LOST, f"{message} within {limit:g} s")
         return _back_to_queue(situation, late, shunned=gone)
     return None

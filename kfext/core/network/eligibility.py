@@ -95,7 +95,7 @@ def obstacle(job: TrainingJob, namespace_labels: Mapping[str, str]) -> str:
         return "Kueue decides where the job goes, and does not take ports into account"
     if job.dynamic_rendezvous and any(group.type == "Master" for group in job.groups):
         return "it has both a Master and an elasticPolicy, so all of its pods are torchrun agents"
-    if job.told_nowhere and job.pods > 1:
+    if job.has_no_rendezvous and job.pods > 1:
         return (
             "it has neither a Master nor an elasticPolicy, so kfext cannot tell which port its "
             "workers use"

@@ -79,8 +79,8 @@ def host_network(kind: Kind, metadata: Raw, spec: Raw) -> list[Operation]:
         env = [dict(mapping(one)) for one in sequence(container.get("env"))]
         if container.get("name") == kind.container:
             operations += _ports(container, replica.declares(env), name=kind.port, at=at)
-        replica.tell(env)
-        _tell_interfaces(env, interfaces)
+        replica.write_env(env)
+        _write_interfaces(env, interfaces)
         if env != sequence(container.get("env")):
             operations.append(_set(container, "env", env, at=at))
     return operations
@@ -106,7 +106,7 @@ class _PyTorch:
         is_agent = _value(env, "PET_RDZV_BACKEND") in DYNAMIC
         return self._base if is_master or is_agent else None
 
-    def tell(self, env: Env) -> None:
+    def write_env(self, env: Env) -> None:
         """Add the variables that the framework needs.
 
         The operator derives the ports from the templates, which a person may edit.
@@ -145,7 +145,7 @@ class _TensorFlow:
         index = int(self._index) if self._index.isdecimal() else 0
         return config.port_of(self._type, index, base=self._base)
 
-    def tell(self, env: Env) -> None:
+    def write_env(self, env: Env) -> None:
         """Rewrite the addresses of all replicas, in the full form and in the sparse one."""
         config = tf_config.TFConfig(_value(env, tf_config.NAME))
         moved = config.moved(self._job, base=self._base)
@@ -175,7 +175,7 @@ def _ports(container: Raw, port: int | None, *, name: str, at: Sequence[str]) ->
     return [_set(container, "ports", wanted, at=at)]
 
 
-def _tell_interfaces(env: Env, interfaces: str) -> None:
+def _write_interfaces(env: Env, interfaces: str) -> None:
     if interfaces:
         # Gloo opens every interface in its variable, and fails if one of them is missing.
         _add(env, "GLOO_SOCKET_IFNAME", value=interfaces.partition(",")[0])

@@ -17,10 +17,10 @@ from kfext.names import PLACED
 from kfext.state.cluster import Cluster
 from kfext.state.queue import Queue
 from kfext.state.scaling.foresight import Foresight
-from kfext.state.scaling.growth import MOST_LOOKED, Limit
+from kfext.state.scaling.growth import MOST_LOOKED, GrowthLimit
 from kfext.state.scaling.in_turn import InTurn
 from kfext.state.scaling.rescalings import Rescalings
-from kfext.state.scaling.scaled_job import ScaledJob, is_scaled, is_whole
+from kfext.state.scaling.scaled_job import ScaledJob, all_running, is_scaled
 from kfext.state.scaling.scaled_jobs import ScaledJobs
 from kfext.state.tracked_job import TrackedJob
 
@@ -73,7 +73,7 @@ class Decisions:
                 self._rescalings.begin([(one, change)], at=at)
         acting = [one for one in free if one.change is None and self._may_act(one, at=at)]
         for one in acting:
-            if change := _unpaid(one):
+            if change := _unprofitable_growth(one):
                 self._rescalings.begin([(one, change)], at=at)
         acting = [one for one in acting if one.change is None]
         seen = [one for one in free if one.choice.mode is Mode.OBSERVE and not one.unfit]
@@ -105,7 +105,7 @@ class Decisions:
             changes.append((one, Change(Cause.GUARD, workers, why)))
         self._rescalings.begin(changes, at=now.monotonic, rescue=rescue)
 
-    def _grow(self, acting: list[ScaledJob], limit: Limit, now: Moment) -> None:
+    def _grow(self, acting: list[ScaledJob], limit: GrowthLimit, now: Moment) -> None:
         idle = now.monotonic - self._quiet_since
         ripe = [
             one
@@ -114,16 +114,16 @@ class Decisions:
             and idle >= self._parameter(one, "idle")
             and now.monotonic >= one.grows_at
         ]
-        for one in self._growth.hungry(ripe):
+        for one in self._growth.growable(ripe):
             grow = partial(self._growth.change, one, limit, now=now.wall)
             if change := self._rescalings.tried(one.tracked, grow):
                 self._rescalings.begin([(one, change)], at=now.monotonic)
 
-    def _give_back(self, one: ScaledJob, limit: Limit, now: Moment) -> Change | None:
+    def _give_back(self, one: ScaledJob, limit: GrowthLimit, now: Moment) -> Change | None:
         """Return the change that gives a job its user's size again, as it has opted out."""
         settings, sizes = self._settings_of(one.tracked), one.sizes
         if sizes.asked > sizes.now and (
-            limit is Limit.NOW
+            limit is GrowthLimit.NONE
             or self._rescalings.room.most(one, settings, up_to=sizes.asked, now=now.wall)
             <= sizes.now
         ):
@@ -144,7 +144,7 @@ class Decisions:
             and tracked.phase == PLACED
             and not (tracked.busy or tracked.job.suspend or self.occupied(one.uid))
             and now.monotonic >= one.not_before
-            and is_whole(tracked, self._cluster.pods(one.uid))
+            and all_running(tracked, self._cluster.pods(one.uid))
             and self._rescalings.saves.state_of(one, now=now.wall) is not Readiness.NEVER
         )
 
@@ -177,7 +177,7 @@ class Decisions:
         return tracked.settled and not (tracked.job.suspend and self._jobs.any_changes)
 
 
-def _unpaid(one: ScaledJob) -> Change | None:
+def _unprofitable_growth(one: ScaledJob) -> Change | None:
     """Return the change that takes back growth which did not pay, if it was not taken back then.
 
     The job may have saved no checkpoint in time. What its user asks for is never taken.

@@ -12,7 +12,7 @@ from kfext.model.verdict import Verdict
 from kfext.names import REASON_RESCALING
 from kfext.state.progress import JobsProgress
 from kfext.state.scaling.cost import note_pause
-from kfext.state.scaling.scaled_job import ScaledJob, is_whole, leaving
+from kfext.state.scaling.scaled_job import ScaledJob, all_running, leaving
 
 PAUSE_SECONDS = 300.0
 """How long a job is left alone of which a change could not be carried out."""
@@ -40,7 +40,7 @@ class FollowUp:
     def settle(self, one: ScaledJob, pods: tuple[Pod, ...], now: Moment) -> Change | None:
         """Take in which pods have come and gone; return the change that takes growth back."""
         late = now.monotonic - one.since >= SETTLE_SECONDS
-        if is_whole(one.tracked, pods):
+        if all_running(one.tracked, pods):
             if self._grew(one):
                 one.unplaced = 0
             one.whole_at = now.monotonic
@@ -88,9 +88,9 @@ class FollowUp:
             if ago >= self._patience(one) + SETTLE_SECONDS:
                 one.end(at=now.monotonic)  # nothing more is seen of it
             return None
-        if one.restarted or starts_anew(one.tracked.job) or not is_whole(one.tracked, pods):
+        if one.restarted or starts_anew(one.tracked.job) or not all_running(one.tracked, pods):
             one.end(at=now.monotonic)
-            hangs = one.restarted and is_whole(one.tracked, pods)
+            hangs = one.restarted and all_running(one.tracked, pods)
             return "it did not train on after its number of workers had changed" if hangs else None
         one.restarted = True
         one.enter(Phase.SETTLING, at=now.monotonic)

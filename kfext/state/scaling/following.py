@@ -16,7 +16,7 @@ from kfext.state.progress import JobsProgress
 from kfext.state.scaling.cost import WATCHED_SECONDS, note_pause, note_start
 from kfext.state.scaling.follow_up import FollowUp
 from kfext.state.scaling.rescalings import Rescalings
-from kfext.state.scaling.scaled_job import ScaledJob, is_ours, is_whole
+from kfext.state.scaling.scaled_job import ScaledJob, all_running, is_ours
 from kfext.state.scaling.scaled_jobs import ScaledJobs
 
 Found = tuple[ScaledJob, Step]
@@ -66,7 +66,7 @@ class Following:
     def _measure(self, one: ScaledJob, pods: tuple[Pod, ...], now: Moment) -> None:
         """Take in how fast a job is, and for how long its start or its last change stopped it."""
         reported = self._progress.reported(one.uid)
-        if reported is None or not is_whole(one.tracked, pods):
+        if reported is None or not all_running(one.tracked, pods):
             return
         one.measure(reported.progress, self._progress.restarts(one.uid))
         note_start(one, self._progress, pods)
@@ -95,7 +95,7 @@ class Following:
         cause = one.change.cause if one.change else None
         # What is taken back in place may be workers that found no place.
         in_place = cause is Cause.TAKE_BACK and not starts_anew(one.tracked.job)
-        if not (in_place or is_whole(one.tracked, pods)):
+        if not (in_place or all_running(one.tracked, pods)):
             return True
         restores = cause in {Cause.TAKE_BACK, Cause.GIVE_BACK}
         return one.tracked.job.suspend or (one.choice.mode is not Mode.ACT and not restores)

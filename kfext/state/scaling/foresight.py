@@ -7,7 +7,7 @@ from kfext.core import words
 from kfext.core.settings.resolve import Settings
 from kfext.model.moment import Moment
 from kfext.state.queue import Queue
-from kfext.state.scaling.growth import MOST_LOOKED, Limit
+from kfext.state.scaling.growth import MOST_LOOKED, GrowthLimit
 from kfext.state.scaling.guard import Guard
 from kfext.state.scaling.in_turn import InTurn
 from kfext.state.scaling.rescalings import Rescalings
@@ -32,7 +32,7 @@ class Foresight:
         return self._gives.get(uid) or self._gets.get(uid, "")
 
     def look(
-        self, seen: Sequence[ScaledJob], limit: Limit, waiting: TrackedJob | None, now: Moment
+        self, seen: Sequence[ScaledJob], limit: GrowthLimit, waiting: TrackedJob | None, now: Moment
     ) -> None:
         """Find out how some of these jobs would grow, and what all would give for one that waits.
 

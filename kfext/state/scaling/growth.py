@@ -1,4 +1,4 @@
-"""Who grows: jobs get back what they asked for, then more if it pays.
+"""Which jobs grow: they get back what they asked for, then more if it pays.
 
 Source: DRAGON's third phase, the least fulfilled first, with the marginal gain of Optimus and
 Pollux as its end.
@@ -23,12 +23,12 @@ from kfext.state.scaling.scaled_job import ScaledJob
 from kfext.state.tracked_job import TrackedJob
 
 
-class Limit(Enum):
+class GrowthLimit(Enum):
     """How far jobs may grow: not at all, to what they asked for, or as far as it pays."""
 
-    NOW = "now"
+    NONE = "none"
     ASKED = "asked"
-    MOST = "most"
+    PAYING = "paying"
 
 
 MOST_SHUT_SECONDS = 300.0
@@ -55,20 +55,20 @@ class Growth:
         self._turns = InTurn(MOST_LOOKED)
         self._shut_since = math.inf
 
-    def limit(self, *, now: float) -> Limit:
+    def limit(self, *, now: float) -> GrowthLimit:
         """Return how far jobs may grow, as others wait.
 
         Not at all while a job may yet be served, but only for so long at a time: a user may submit
         one after the other, or edit one again and again.
         """
         found = self._limit(now)
-        if found is not Limit.NOW:
+        if found is not GrowthLimit.NONE:
             self._shut_since = math.inf
             return found
         self._shut_since = min(self._shut_since, now)
-        return Limit.NOW if now - self._shut_since < MOST_SHUT_SECONDS else Limit.ASKED
+        return GrowthLimit.NONE if now - self._shut_since < MOST_SHUT_SECONDS else GrowthLimit.ASKED
 
-    def _limit(self, now: float) -> Limit:
+    def _limit(self, now: float) -> GrowthLimit:
         """Return how far jobs may grow, as others wait now.
 
         One that came a moment ago may be served at once, or by the guard: its room is not touched.
@@ -77,25 +77,25 @@ class Growth:
         long as nothing is reserved for it. What is reserved is on the ledger. Nor is it more in a
         cluster with an autoscaler, which would keep nodes, or add some, that no user asked for.
         """
-        limit = Limit.ASKED if self._queue.autoscaler else Limit.MOST
+        limit = GrowthLimit.ASKED if self._queue.autoscaler else GrowthLimit.PAYING
         for one in self._queue.queued():
             if one.verdict is None or one.verdict.reason not in WAITS_FOR_CAPACITY:
                 continue
             settings = self._settings_of(one)
             served = parameters.parameter(settings, "wait") + parameters.parameter(settings, "idle")
             if now - one.waiting_since < served:
-                return Limit.NOW
+                return GrowthLimit.NONE
             if self._queue.reservable_in(one, now=now) > 0:
-                limit = Limit.ASKED
+                limit = GrowthLimit.ASKED
         return limit
 
-    def hungry(self, candidates: Collection[ScaledJob]) -> Sequence[ScaledJob]:
+    def growable(self, candidates: Collection[ScaledJob]) -> Sequence[ScaledJob]:
         """Return the jobs that may grow, the least fulfilled first; of many, a few at a time."""
-        hungry = [one for one in candidates if one.sizes.now < one.sizes.most]
-        hungry.sort(key=lambda one: (one.sizes.fulfilment, one.tracked.job.created, one.uid))
-        return self._turns.some(hungry)
+        able = [one for one in candidates if one.sizes.now < one.sizes.most]
+        able.sort(key=lambda one: (one.sizes.fulfilment, one.tracked.job.created, one.uid))
+        return self._turns.some(able)
 
-    def change(self, one: ScaledJob, limit: Limit, *, now: float) -> Change | None:
+    def change(self, one: ScaledJob, limit: GrowthLimit, *, now: float) -> Change | None:
         """Return how a job is to grow now, None if it is not to."""
         workers = self.size(one, limit, now=now)
         if workers > one.sizes.now:
@@ -104,13 +104,15 @@ class Growth:
         one.hindered = self._room.quota_refuses(one, one.sizes.now + 1) if short else ""
         return None
 
-    def size(self, one: ScaledJob, limit: Limit, *, now: float) -> int:
+    def size(self, one: ScaledJob, limit: GrowthLimit, *, now: float) -> int:
         """Return the size to which a job is to grow now, its present one if it is not to."""
-        if limit is Limit.NOW or (limit is Limit.ASKED and one.sizes.now >= one.sizes.asked):
+        if limit is GrowthLimit.NONE or (
+            limit is GrowthLimit.ASKED and one.sizes.now >= one.sizes.asked
+        ):
             return one.sizes.now
         settings = self._settings_of(one.tracked)
         largest = max(one.largest, one.sizes.now)
-        up_to = one.sizes.asked if limit is Limit.ASKED else SEEN_FACTOR * largest
+        up_to = one.sizes.asked if limit is GrowthLimit.ASKED else SEEN_FACTOR * largest
         room = self._room.most(one, settings, up_to=min(up_to, SEEN_FACTOR * largest), now=now)
         if room > max(one.sizes.asked, one.sizes.now):
             ceiling = parameters.parameter(settings, "ceiling")

@@ -167,7 +167,7 @@ def is_edited(tracked: TrackedJob) -> bool:
     return here and state.asked > 0 and state.admitted != workers_of(job)
 
 
-def is_whole(tracked: TrackedJob, pods: tuple[Pod, ...]) -> bool:
+def all_running(tracked: TrackedJob, pods: tuple[Pod, ...]) -> bool:
     """Return whether a job runs with all of its pods, and none that is about to go."""
     job = tracked.job
     return len(pods) == job.pods and all(

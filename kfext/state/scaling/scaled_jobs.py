@@ -18,9 +18,9 @@ from kfext.state.progress import JobsProgress
 from kfext.state.scaling.follow_up import STEP_SECONDS
 from kfext.state.scaling.scaled_job import (
     ScaledJob,
+    all_running,
     is_edited,
     is_scaled,
-    is_whole,
     scaled,
 )
 from kfext.state.tracked_job import TrackedJob
@@ -108,8 +108,8 @@ class ScaledJobs:
         one.expected, one.settled_at = present, now.monotonic
         one.changed_at = known.changed_at
 
-    def tell(self, one: ScaledJob, shown: Shown | None) -> None:
-        """Have something shown of a job, if it is news."""
+    def show(self, one: ScaledJob, shown: Shown | None) -> None:
+        """Set what to show of a job; `news` returns it if it has changed."""
         if shown != one.shown:
             one.shown = shown
             self._news[one.uid] = (one.tracked, shown)
@@ -131,7 +131,7 @@ class ScaledJobs:
         """
         self._news[tracked.job.uid] = (tracked, None)  # until it is known what to show
         one = scaled(tracked, choice, self.sizes_of(tracked))
-        one.starts = not is_whole(tracked, self._cluster.pods(one.uid))
+        one.starts = not all_running(tracked, self._cluster.pods(one.uid))
         known = tracked.state.scale
         if is_edited(tracked):
             one.expected = tracked.state.admitted

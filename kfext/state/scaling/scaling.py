@@ -135,10 +135,10 @@ class Scaling:
     def _show(self, one: ScaledJob, now: Moment) -> None:
         unmanaged = one.tracked.phase is None
         if unmanaged or (one.choice.mode is Mode.OFF and not is_scaled(one.tracked)):
-            self._jobs.tell(one, None)
+            self._jobs.show(one, None)
             return
         ready = self._rescalings.saves.state_of(one, now=now.wall)
         would = self._decisions.foresight.would(one.uid)
         autoscaler = self._queue.autoscaler
         shown = shown_of(one, ready, would=would, now=now.monotonic, autoscaler=autoscaler)
-        self._jobs.tell(one, shown)
+        self._jobs.show(one, shown)

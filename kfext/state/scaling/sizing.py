@@ -21,7 +21,7 @@ from kfext.model.plan import NO_SLOTS, Assignment
 from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
 from kfext.state.queue import Queue
-from kfext.state.scaling.growth import Growth, Limit
+from kfext.state.scaling.growth import Growth, GrowthLimit
 from kfext.state.scaling.guard import Guard, Rescue
 from kfext.state.scaling.room import ScaleRoom
 from kfext.state.scaling.scaled_job import ScaledJob
@@ -77,7 +77,7 @@ class Sizing:
         limit = self._growth.limit(now=now.wall)
         if change.cause is not Cause.GIVE_BACK:
             return self._growth.size(one, limit, now=now.wall)
-        if limit is Limit.NOW:
+        if limit is GrowthLimit.NONE:
             return one.sizes.now
         return self._room.most(one, settings, up_to=change.workers, now=now.wall)
 

@@ -13,7 +13,7 @@ def test_each_job_rings_once_at_the_last_time_that_was_set(
     alarms, want = Alarms(), dict[str, int]()
     for uid, at in acts:
         if at is None:
-            alarms.clear(uid)
+            alarms.forget(uid)
             want.pop(uid, None)
         else:
             alarms.set(uid, at)

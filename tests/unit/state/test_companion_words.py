@@ -49,7 +49,7 @@ def is_moved(one: WatchedJob) -> None:
 
 
 def is_restored(one: WatchedJob) -> None:
-    one.operation = Operation(proposal("uid-1", rank=Rank.SAFETY))
+    one.operation = Operation(proposal("uid-1", rank=Rank.RESTORE))
 
 
 def is_unfit(one: WatchedJob) -> None:

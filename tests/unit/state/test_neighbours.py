@@ -158,7 +158,7 @@ def test_a_trial_ends_with_a_gain() -> None:
 def test_a_trial_without_a_gain_is_to_be_undone_until_that_begins() -> None:
     one, undone = after([400] * (WINDOWS + 1))
     (back,) = undone
-    assert (back.job, back.rank, back.rests) == ("j", Rank.SAFETY, True)
+    assert (back.job, back.rank, back.rests) == ("j", Rank.RESTORE, True)
     assert one.trial is not None
 
 

@@ -16,7 +16,7 @@ from tests.unit.state.two_workers import GROW, SHRINK, TWO_STAGES, TwoWorkers
 FORBIDDEN = 'pods "x" is forbidden: User "kfext" cannot patch resource "pods/resize"'
 BEYOND = "maximum cpu usage per Container is 500m, but limit is 600m"
 TRIAL = Trial(TWO_STAGES, before=(1.0,))
-RESTS = proposal("uid-1", stages=(), rank=Rank.SAFETY)
+RESTS = proposal("uid-1", stages=(), rank=Rank.RESTORE)
 
 
 def limits(step: Resize | None) -> list[int]:
@@ -119,7 +119,7 @@ def test_what_was_to_be_undone_still_is_if_a_pod_of_it_has_gone() -> None:
     bed, undo = TwoWorkers(), ("resize", Verdict("NotSet", ""))
     bed.watched.undo = undo
     bed.lose(0)
-    assert bed.begin(proposal("uid-1", stages=((SHRINK,),), rank=Rank.SAFETY)) is None
+    assert bed.begin(proposal("uid-1", stages=((SHRINK,),), rank=Rank.RESTORE)) is None
     assert bed.watched.undo == undo
 
 
@@ -186,8 +186,8 @@ def test_that_something_was_restored_ends_no_pause() -> None:
     [
         pytest.param(True, Rank.RESIZE, {"shift", "resize"}, id="those before and this one"),
         pytest.param(False, Rank.RESIZE, {"resize"}, id="this one where nothing was resized"),
-        pytest.param(True, Rank.SAFETY, {"shift"}, id="those before while it is restored"),
-        pytest.param(False, Rank.SAFETY, set(), id="none once all is restored"),
+        pytest.param(True, Rank.RESTORE, {"shift"}, id="those before while it is restored"),
+        pytest.param(False, Rank.RESTORE, set(), id="none once all is restored"),
     ],
 )
 def test_sizes_are_due_to(rank: Rank, want: set[str], *, resized: bool) -> None:
@@ -287,7 +287,7 @@ def test_what_it_states_is_shown() -> None:
 
 def test_what_restores_is_not_undone() -> None:
     bed = TwoWorkers()
-    bed.write(bed.begin(proposal("uid-1", stages=((SHRINK,),), rank=Rank.SAFETY)))
+    bed.write(bed.begin(proposal("uid-1", stages=((SHRINK,),), rank=Rank.RESTORE)))
     bed.advance(now=KUBELET_SECONDS)
     assert bed.watched.undo is None
 

@@ -90,7 +90,7 @@ def test_an_elastic_job_has_workers_alone_and_meets_at_the_first(raw: Raw, pods:
     assert found.elastic
     assert found.dynamic_rendezvous
     assert found.meets_at_worker
-    assert not found.told_nowhere
+    assert not found.has_no_rendezvous
     low, _, high = raw["metadata"]["annotations"][names.ELASTIC].partition("-")
     sizes = {"minReplicas": int(low), "maxReplicas": int(high)}
     assert after["spec"]["elasticPolicy"] == POLICY | sizes

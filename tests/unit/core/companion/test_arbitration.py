@@ -16,11 +16,11 @@ EACH = {rank: proposal(f"{rank.name}", rank=rank) for rank in Rank}
 def test_X2_what_hurts_is_undone_before_anything_is_resized() -> None:
     seen = signals(*(job(one.job) for one in EACH.values()))
     chosen = arbitrate(reversed(EACH.values()), seen)
-    assert [one.rank.name for one in chosen.act] == ["SAFETY", "RESIZE"]
+    assert [one.rank.name for one in chosen.act] == ["RESTORE", "RESIZE"]
 
 
 def test_X2_a_job_gets_the_first_in_the_order_and_no_other() -> None:
-    resize, back = proposal("j"), proposal("j", rank=Rank.SAFETY)
+    resize, back = proposal("j"), proposal("j", rank=Rank.RESTORE)
     assert arbitrate([resize, back], signals(job("j"))).act == (back,)
 
 
@@ -61,7 +61,7 @@ def test_what_is_only_shown_keeps_nothing_from_acting() -> None:
 )
 def test_a_policy_that_may_not_act_can_only_give_back(of: object) -> None:
     seen = signals(of)  # type: ignore[arg-type]
-    back = proposal("j", rank=Rank.SAFETY)
+    back = proposal("j", rank=Rank.RESTORE)
     assert arbitrate([proposal("j")], seen).act == ()
     assert arbitrate([proposal("j"), back], seen).act == (back,)
 

@@ -32,7 +32,7 @@ def test_one_that_only_makes_a_policy_rest_has_no_sizes() -> None:
 
 @pytest.mark.parametrize("rank", Rank)
 def test_only_what_is_safe_gives_back(rank: Rank) -> None:
-    assert Operation(proposal(rank=rank)).restores is (rank is Rank.SAFETY)
+    assert Operation(proposal(rank=rank)).restores is (rank is Rank.RESTORE)
 
 
 SET: dict[str, tuple[list[Pod], bool]] = {

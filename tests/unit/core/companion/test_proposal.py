@@ -41,7 +41,7 @@ def test_what_the_user_wrote_is_given_back() -> None:
         (Size("raised", 400),),
         (Size("capped", 400), Size("added", 1400)),
     )
-    assert (back.rank, back.measure, back.rests, back.reason) == (Rank.SAFETY, None, True, "why")
+    assert (back.rank, back.measure, back.rests, back.reason) == (Rank.RESTORE, None, True, "why")
 
 
 def test_a_guaranteed_pod_gets_its_request_back_as_well() -> None:

@@ -260,7 +260,7 @@ def test_what_is_given_back_is_not_taken_again_while_nobody_wants_more() -> None
 def test_a_job_that_has_lost_more_than_its_budget_is_left_alone() -> None:
     spent = done(limit=466, use=466, budget=Budget(used=1000.0, lost=101.0))
     back = only(advice(grower(use=934), spent))
-    assert (back.job, back.rank, back.rests) == ("done", Rank.SAFETY, True)
+    assert (back.job, back.rank, back.rests) == ("done", Rank.RESTORE, True)
     assert limits(advice(grower(use=934), spent)) == {"done-0": 1400}
     assert "101 CPU seconds" in back.reason
     generous = replace(spent, policies=done(parameters={"budget": 0.2}).policies)

@@ -78,7 +78,7 @@ def test_what_the_user_wrote_is_restored(case: dict[str, Any], why: str) -> None
     back = found(**case)
     assert back is not None
     assert back.proposal.stages == ((Size("worker-0", 1000),),)
-    assert (back.proposal.rank, back.proposal.measure) == (Rank.SAFETY, None)
+    assert (back.proposal.rank, back.proposal.measure) == (Rank.RESTORE, None)
     assert why in back.proposal.reason
     assert not back.rests
 

@@ -81,7 +81,7 @@ def test_what_only_gives_back_has_nothing_to_show() -> None:
 def test_what_has_failed_is_undone_and_the_policy_rests() -> None:
     back = Trial(proposal("j", serves="k"), before=(1.0,)).undo(seen(400))
     assert back is not None
-    assert (back.job, back.policy, back.rank, back.rests) == ("j", "resize", Rank.SAFETY, True)
+    assert (back.job, back.policy, back.rank, back.rests) == ("j", "resize", Rank.RESTORE, True)
     assert back.stages == ((Size("j-0", 400),),)
     assert Trial(proposal("j"), before=()).undo(signals(job("k"))) is None
 

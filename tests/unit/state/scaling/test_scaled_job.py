@@ -12,8 +12,8 @@ from kfext.model.policy import PolicyChoice
 from kfext.model.scale_state import MOST_SPEEDS, ScaleState
 from kfext.state.scaling.scaled_job import (
     ScaledJob,
+    all_running,
     is_ours,
-    is_whole,
     leaving,
     scaled,
 )
@@ -61,7 +61,7 @@ WHOLE = {
 
 @pytest.mark.parametrize(("present", "want"), WHOLE.values(), ids=WHOLE)
 def test_a_job_is_whole(present: tuple[Pod, ...], *, want: bool) -> None:
-    assert is_whole(tracked(), present) is want
+    assert all_running(tracked(), present) is want
 
 
 def test_the_workers_with_the_highest_numbers_leave_and_no_server() -> None:
