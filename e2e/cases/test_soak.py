@@ -4,6 +4,7 @@ import os
 
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.testbeds import running_or_skipped
+from e2e.soak.programs import fake_programs
 from e2e.soak.run import Soak
 
 _SECONDS = 60.0
@@ -13,11 +14,12 @@ _SEED = 1
 
 def test_the_books_balance_after_random_work_and_random_faults() -> None:
     # A testbed of its own: what a soak leaves behind is nothing that another case should meet.
-    with running_or_skipped(f"soak-{os.getpid()}", fake_nodes=1, fast=True) as bed:
+    name = f"soak-{os.getpid()}"
+    with running_or_skipped(name, fast=True) as bed, fake_programs(bed) as programs:
         kfext = Kfext(bed)
         kfext.install()
         try:
-            soak = Soak(kfext, seed=_SEED, nodes=_NODES)
+            soak = Soak(kfext, programs, seed=_SEED, nodes=_NODES)
             wrong = soak.run(_SECONDS)
         finally:
             kfext.proxy.stop()

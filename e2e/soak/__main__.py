@@ -6,6 +6,7 @@ import sys
 import click
 
 from e2e.harness.kfext_process import Kfext
+from e2e.soak.programs import fake_programs
 from e2e.soak.run import Soak
 from e2e.testbed import lifecycle
 from e2e.testbed.progress import say
@@ -19,11 +20,12 @@ from e2e.testbed.progress import say
 @click.option("--nodes", default=200, show_default=True, help="Fake nodes of 8 GPUs.")
 def main(*, minutes: float, seed: int, nodes: int) -> None:
     """Run the soak; exit 1 with what did not hold."""
-    with lifecycle.running(f"soak-{os.getpid()}", fake_nodes=1, fast=True) as bed:
+    name = f"soak-{os.getpid()}"
+    with lifecycle.running(name, fast=True) as bed, fake_programs(bed) as programs:
         kfext = Kfext(bed)
         kfext.install()
         try:
-            soak = Soak(kfext, seed=seed, nodes=nodes)
+            soak = Soak(kfext, programs, seed=seed, nodes=nodes)
             wrong = soak.run(minutes * 60)
         finally:
             kfext.proxy.stop()

@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from e2e.harness.kube import Answer, Kube
+from e2e.harness.kube import Answer, Kube, Object
 
 REFUSAL = "the soak refuses it"
 """What the API server says where the soak's own policies are in force."""
@@ -24,6 +24,10 @@ class Asking:
 
     def _ask(self, method: str, path: str, body: Any = None) -> bool:
         return self._expect(self._kube.ask(method, path, body), path)
+
+    def _pods(self, namespace: str, job: str) -> list[Object]:
+        selector = f"?labelSelector=training.kubeflow.org/job-name%3D{job}"
+        return self._kube.items(pods_path(namespace) + selector)
 
     @staticmethod
     def _expect(answer: Answer, path: str) -> bool:

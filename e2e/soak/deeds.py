@@ -151,12 +151,6 @@ class Deeds(Asking):
         else:
             self._patch(path, {"metadata": {"annotations": {_KWOK: "fake"}}})
 
-    # --- the API server ---------------------------------------------------------------------------
-
-    def _pods(self, namespace: str, job: str) -> list[Object]:
-        selector = f"?labelSelector=training.kubeflow.org/job-name%3D{job}"
-        return self._kube.items(pods_path(namespace) + selector)
-
 
 def _is_suspended(job: Object) -> bool:
     """Say whether the operator confirms that a job is suspended."""

@@ -21,6 +21,8 @@ FORGED = "soak.example.com/forged"
 REFUSES = "soak.example.com/refuses"
 """The soak's own label on a namespace in which the API server refuses some writes; says which."""
 WRITE_REFUSED = "WriteRefused"
+RUNNING_CHANGES = {"AwaitsCheckpoint", "Rescaling"}
+"""Reasons of the condition Scaled while kfext changes the size of a job."""
 OVER = {"Succeeded", "Failed"}
 
 
@@ -170,7 +172,7 @@ class Cluster:
     """Everything at one time. `at` counts seconds in which kfext was there to work.
 
     `limited`: the namespaces with a ResourceQuota; `refusing`: those in which the API server
-    refuses something, by what it is.
+    refuses something, by what it is. `saved_at`: when all programs last printed a checkpoint.
     """
 
     at: float
@@ -179,6 +181,7 @@ class Cluster:
     gangs: Mapping[str, Gang]
     limited: frozenset[str] = field(default_factory=frozenset)
     refusing: Mapping[str, str] = field(default_factory=dict)
+    saved_at: float = 0.0
 
     def home(self, pod: Pod) -> str:
         """Return the node on which kfext must leave room for a pod, empty if on none.

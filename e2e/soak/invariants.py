@@ -137,6 +137,7 @@ def _rules(limits: Limits, memory: Memory) -> tuple[Rule, ...]:
         of_gangs(scaling.scaled_unasked, 0.0),
         of_gangs(scaling.wish_overruled, 0.0),
         of_gangs(scaling.grown_too_far, 0.0),
+        of_gangs(scaling.work_lost, 0.0),
         of_gangs(scaling.sized_in_silence, limits.word),
         of_gangs(gangs.unbound, limits.bind + limits.slack),
         of_gangs(gangs.two_plans, limits.steady),

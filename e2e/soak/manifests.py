@@ -84,8 +84,7 @@ def _kind(
 def _perhaps_elastic(dice: random.Random, made: Object, size: int, *, share: float) -> None:
     """Have some jobs of several pods opt in to be scaled; PyTorchJobs start by torchrun then.
 
-    Where nothing prints checkpoints, only TFJobs with dynamic workers are scaled while they run;
-    all may start with fewer.
+    All may start with fewer, so what they ask for is noted; admission has a Master work with them.
     """
     if size < _FEW or dice.random() >= share:
         return
@@ -95,8 +94,8 @@ def _perhaps_elastic(dice: random.Random, made: Object, size: int, *, share: flo
         for replica in specs(made).values():
             (container,) = replica["template"]["spec"]["containers"]
             container["command"] = ["torchrun", "train.py"]
-    else:  # kfext may start it with fewer before the checker has seen it
-        made["metadata"]["annotations"][BY_HAND] = str(specs(made)["Worker"]["replicas"])
+    workers = size if made["kind"] == "PyTorchJob" else specs(made)["Worker"]["replicas"]
+    made["metadata"]["annotations"][BY_HAND] = str(workers)
 
 
 def _each_pod(made: Object, **fields: Any) -> None:

@@ -9,9 +9,12 @@ from e2e.soak.facts import COLOCATION, WRITE_REFUSED, Cluster, Gang
 from e2e.soak.sizes import Sizes
 
 Object = dict[str, Any]
-_BY_OTHERS = {"DeletionByTaintManager", "DeletionByPodGC", "PreemptionByScheduler"}
+_BY_OTHERS = {
+    *("DeletionByTaintManager", "DeletionByPodGC", "PreemptionByScheduler"),
+    "EvictionByEvictionAPI",
+}
 """Reasons of the condition DisruptionTarget: the pod's node was tainted, or is gone, or
-kube-scheduler took the pod away for one of a higher priority."""
+kube-scheduler took the pod away for one of a higher priority, or a person evicted it."""
 _TRIED_AGAIN_SECONDS = 345.0
 """kfext tries a write that was refused for good again after 5 minutes, and says so meanwhile; and
 the slack of a busy machine."""
@@ -61,7 +64,7 @@ class Memory:
             self.colocation[uid].add(gang.annotations.get(COLOCATION, "preferred"))
             self._pods_of(gang, cluster.at)
             self._start_of(gang, cluster.at)
-            self.sizes.see(gang, cluster.at)
+            self.sizes.see(gang, cluster.at, saved_at=cluster.saved_at)
             self._time_to_a_reason(cluster.at, gang)
         self._known = {pod.uid for pod in cluster.pods}
 

@@ -12,7 +12,8 @@ WILD = "soak-wild"
 _SHARE_TROUBLED = 0.15
 _WEIGHTS = {
     "submit": 0, "resubmit": 3, "delete": 6, "finish": 8, "sweep": 0, "suspend": 3, "resume": 0,
-    "colocation": 3, "set_workers": 2, "opt": 2, "lift_gate": 0, "thief": 4, "catch_thief": 0,
+    "colocation": 3, "set_workers": 2, "opt": 2, "upset": 4, "lift_gate": 0,
+    "thief": 4, "catch_thief": 0,
     "lose_node": 1.5, "add_node": 0, "trouble_node": 3, "heal_node": 0,
     "kill_controller": 1, "pause_controller": 1, "kill_webhook": 0.7, "cut_watches": 1.5,
     "refuse": 2, "refuse_here": 1.2, "admit_here": 0, "limit": 0.8, "unlimit": 0,

@@ -3,8 +3,9 @@
 import random
 import time
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from e2e.harness.growing_log import GrowingLog
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.space import Space
 from e2e.soak.deeds import Deeds
@@ -21,6 +22,7 @@ from e2e.soak.stage import set_up
 from e2e.soak.tally import Tally, report
 from e2e.soak.tenants import Tenants
 from e2e.soak.trouble import Trouble
+from e2e.soak.upsets import Upsets
 from e2e.testbed.progress import say
 
 LIMITS = Limits(bind=5.0, create=8.0)
@@ -34,9 +36,13 @@ _TRAIL = 60
 
 @dataclass
 class Soak:
-    """A soak on a testbed whose kfext is installed; `wrong` is what did not hold."""
+    """A soak on a testbed whose kfext is installed; `wrong` is what did not hold.
+
+    `programs`: what all pods print.
+    """
 
     kfext: Kfext
+    programs: GrowingLog
     seed: int
     nodes: int
     tally: Tally = field(default_factory=Tally)
@@ -47,12 +53,14 @@ class Soak:
         self._kube = self.kfext.kube
         self._spaces = {name: Space(self.kfext, name) for name in (*NAMESPACES, WILD)}
         self._deeds = Deeds(self._kube)
+        self._upsets = Upsets(self._kube)
         self._others, self._tenants = Others(self._kube), Tenants(self._kube)
         self._trouble = Trouble(self.kfext)
         self._mirror = Mirror(self.kfext.testbed, on_pod=self.checker.pod)
         names = [f"node-{number:03}" for number in range(self.nodes)]
         self._script = Script(random.Random(self.seed), Roster(names))
         self._looked = 0.0
+        self._saves, self._saved_at = 0, 0.0
         self._trail: deque[str] = deque(maxlen=_TRAIL)
 
     def run(self, seconds: float) -> list[str]:
@@ -107,7 +115,7 @@ class Soak:
     def _act(self, action: Action) -> None:
         self._trail.append(f"{self._trouble.worked:.1f} {action}")
         self.tally.done[action.name] += 1
-        actors = (self._deeds, self._others, self._tenants, self._trouble)
+        actors = (self._deeds, self._upsets, self._others, self._tenants, self._trouble)
         (deed,) = [getattr(one, action.name) for one in actors if hasattr(one, action.name)]
         deed(*action.arguments)
 
@@ -122,7 +130,9 @@ class Soak:
             self._looked = time.monotonic()
             self._deeds.tend()
             self._others.tend()
-            cluster = self._mirror.cluster(at)
+            if self.programs.saves > self._saves:
+                self._saves, self._saved_at = self.programs.saves, at
+            cluster = replace(self._mirror.cluster(at), saved_at=self._saved_at)
             self.tally.see(cluster, self.checker.memory)
             self._report(self.checker.look(cluster))
         time.sleep(max(0.0, until - time.monotonic()))
@@ -186,7 +196,7 @@ class Soak:
 
     @property
     def _took(self) -> Counter[str]:
-        return self._deeds.took + self._others.took + self._tenants.took
+        return self._deeds.took + self._upsets.took + self._others.took + self._tenants.took
 
     def _refused(self) -> int:
         """Return how many writes of kfext the API server forbade."""

@@ -14,6 +14,9 @@ REST_SECONDS = 10
 MOST_CHANGES = 16
 """Of the size of a job in two minutes: one after each rest, and a third as many again for people
 who opt out and in."""
+_MOST_UNSAVED = 20.0
+"""Seconds after a checkpoint in which a job may be interrupted: kfext takes 10, and as much again
+for a write that is under way, for a look of the soak's, and for a busy machine."""
 _MOST_FACTOR = 2
 """Times the largest size that a job was seen with, to which kfext may grow it."""
 
@@ -87,6 +90,19 @@ def grown_too_far(cluster: Cluster, memory: Memory) -> Found:
         memory,
         lambda one: one.after > max(_MOST_FACTOR * one.largest, *one.wished),
         "grew in one step to more than twice its largest size so far",
+    )
+
+
+def work_lost(cluster: Cluster, memory: Memory) -> Found:
+    """No PyTorchJob gets another size long after a checkpoint: all its processes start anew.
+
+    Growth that has found no place may be taken back at any time, as it never ran.
+    """
+    return _wrong_changes(
+        cluster,
+        memory,
+        lambda one: one.interrupts and one.unsaved > _MOST_UNSAVED and not one.undoes,
+        "was interrupted long after its last checkpoint",
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from e2e.soak.manifests import random_job
 from e2e.soak.mischief import NAMESPACES, Mischief
 from e2e.soak.sizes import ELASTIC
+from e2e.soak.upsets import HOW
 
 Object = dict[str, Any]
 _STATUSES = (409, 429, 500)
@@ -19,7 +20,7 @@ _MOST_WORKERS = 12
 
 @dataclass(frozen=True)
 class Action:
-    """One thing to do: a method of Deeds, Others, Tenants or Trouble, and its arguments."""
+    """One thing to do: a method of Deeds, Upsets, Others, Tenants or Trouble; its arguments."""
 
     name: str
     arguments: tuple[Any, ...] = ()
@@ -128,6 +129,10 @@ class Script(Mischief):
         self.roster.locked.discard(name)
         namespace, kind = self.roster.jobs[name]
         return namespace, kind, name
+
+    def _upset(self) -> tuple[Any, ...]:
+        """Do something to a job whose size is being changed, whichever that is then."""
+        return self.dice.choice(HOW), self.dice.random(), self.dice.randint(1, _MOST_WORKERS)
 
     # --- nodes ------------------------------------------------------------------------------------
 

@@ -24,6 +24,8 @@ class Change:
     `wished` is what people wanted then, `largest` the most that the job was seen with before.
     `unasked`: whether it was not to be scaled, for long enough that kfext had to know.
     `overruled`: whether kfext was to leave it alone since a person's edit.
+    `unsaved`: how long before its programs had last saved their work, in seconds.
+    `interrupts`: whether they start anew for it.
     `undoes`: whether it takes back some of the growth before it.
     """
 
@@ -34,6 +36,8 @@ class Change:
     largest: int
     unasked: bool
     overruled: bool
+    unsaved: float
+    interrupts: bool
     undoes: bool
 
 
@@ -71,8 +75,8 @@ class Sizes:
     done: Counter[str] = field(default_factory=Counter)
     _last: dict[str, _Seen] = field(default_factory=dict)
 
-    def see(self, gang: Gang, at: float) -> None:
-        """Take in a job as it stands."""
+    def see(self, gang: Gang, at: float, *, saved_at: float = 0.0) -> None:
+        """Take in a job as it stands, and when its programs last saved their work."""
         by_hand = gang.annotations.get(BY_HAND, "")
         now = _Seen(workers_of(gang), by_hand, gang.suspended, has_opted_in(gang))
         before = self._last.get(gang.uid, now)
@@ -87,7 +91,7 @@ class Sizes:
         else:
             self.servers.setdefault(gang.uid, servers_of(gang))
             if now.workers != before.workers and not (_edited(before, now) or before.suspended):
-                self._take_change(gang, before, now, at)
+                self._take_change(gang, before, now, at, unsaved=at - saved_at)
         self.largest[gang.uid] = max(now.workers, self.largest.get(gang.uid, 0))
         if gang.uid in self.staying:
             self.staying[gang.uid] = self._still_wanted(gang)
@@ -118,7 +122,9 @@ class Sizes:
         if _edited(before, now) and runs and scaled:
             self.left_alone.add(uid)
 
-    def _take_change(self, gang: Gang, before: _Seen, now: _Seen, at: float) -> None:
+    def _take_change(
+        self, gang: Gang, before: _Seen, now: _Seen, at: float, *, unsaved: float
+    ) -> None:
         last = next(reversed(self.changes[gang.uid]), None)
         change = Change(
             at,
@@ -128,6 +134,8 @@ class Sizes:
             largest=self.largest[gang.uid],
             unasked=at - self.out_since.get(gang.uid, at) > HEEDED_SECONDS,
             overruled=gang.uid in self.left_alone,
+            unsaved=unsaved,
+            interrupts=gang.kind == "PyTorchJob",
             undoes=last is not None
             and last.after == before.workers
             and last.before <= now.workers < last.after,

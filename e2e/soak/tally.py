@@ -13,7 +13,7 @@ _MANY = 200
 """So often an action may be tried without effect, each time because there is nothing to do."""
 _MAY_BE_IN_VAIN = (
     *("forge", "limit", "pin_gated", "pin_stranger", "plant", "refuse_here", "resize", "stray"),
-    *("opt", "set_workers", "submit_forged"),
+    *("opt", "set_workers", "submit_forged", "upset"),
 )
 
 

@@ -1,5 +1,7 @@
 """What the soak's checker makes of jobs whose number of workers changes."""
 
+from dataclasses import replace
+
 import pytest
 
 from e2e.soak.invariants import Checker, Limits
@@ -10,7 +12,7 @@ from tests.unit.soak.raw import Raw, cluster, job, node, pod, view
 LONG = 1000.0
 RULES = {
     *("out_of_range", "resized_endlessly", "replaced", "servers_resized"),
-    *("scaled_unasked", "wish_overruled", "grown_too_far"),
+    *("scaled_unasked", "wish_overruled", "grown_too_far", "work_lost"),
 }
 NODES = (node("n1"),)
 
@@ -64,7 +66,8 @@ def judged(*looks: tuple[float, Raw, tuple[Raw, ...]], lost: str = "") -> set[st
         checker.pod({**gone, "status": {"conditions": [taken]}})
     for at, one, members in looks:
         views = (view("job", "Placed", "n1"),)
-        checker.look(cluster(at=at, nodes=NODES, jobs=(one,), pods=members, views=views))
+        seen = cluster(at=at, nodes=NODES, jobs=(one,), pods=members, views=views)
+        checker.look(replace(seen, saved_at=at))
     return {one.rule for one in checker.violations} & RULES
 
 
@@ -161,3 +164,19 @@ def test_a_job_that_is_started_with_fewer_workers_was_not_scaled() -> None:
     for at, one in enumerate([sized(4, suspend=True), sized(2)]):
         checker.look(cluster(at=at, nodes=NODES, jobs=(one,)))
     assert not checker.memory.sizes.done
+
+
+SAVED = {
+    "a moment ago": (99.0, set()),
+    "before its work of a while": (70.0, {"work_lost"}),
+}
+
+
+@pytest.mark.parametrize(("saved_at", "broken"), SAVED.values(), ids=SAVED)
+def test_a_job_is_interrupted_after_a_checkpoint_only(saved_at: float, broken: set[str]) -> None:
+    checker = Checker(Limits(bind=5, create=5))
+    for at, workers in ((99.0, 4), (100.0, 2)):
+        views = (view("job", "Placed", "n1"),)
+        seen = cluster(at=at, nodes=NODES, jobs=(sized(workers),), pods=ABCD, views=views)
+        checker.look(replace(seen, saved_at=saved_at))
+    assert {one.rule for one in checker.violations} & RULES == broken

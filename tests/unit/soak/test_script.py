@@ -11,6 +11,7 @@ from e2e.soak.roster import Roster
 from e2e.soak.script import Action, Script
 from e2e.soak.tenants import Tenants
 from e2e.soak.trouble import Trouble
+from e2e.soak.upsets import Upsets
 
 STEPS = 1500
 
@@ -28,9 +29,9 @@ def test_one_seed_is_one_sequence() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_every_kind_of_action_comes_and_somebody_carries_it_out(seed: int) -> None:
     names = {action.name for action in actions(seed)}
-    actors = (Deeds, Others, Tenants, Trouble)
+    actors = (Deeds, Upsets, Others, Tenants, Trouble)
     assert all(sum(hasattr(one, name) for one in actors) == 1 for name in names)
-    assert len(names) == 38
+    assert len(names) == 39
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -13,11 +13,16 @@ _FIRST_LINES = 400
 
 
 class GrowingLog:
-    """The log of every pod, as containerd writes it: a falling loss, and steps that are lines."""
+    """The log of every pod, as containerd writes it: a falling loss, and steps that are lines.
 
-    def __init__(self, path: Path) -> None:
+    `saves_every`: after so many of them a checkpoint is printed; never if it is 0. `lines` and
+    `saves` count what was printed.
+    """
+
+    def __init__(self, path: Path, *, saves_every: int = 0) -> None:
         self.path = path
-        self.lines = 0
+        self.lines = self.saves = 0
+        self._saves_every = saves_every
         with path.open("w") as file:
             for _ in range(_FIRST_LINES):
                 file.write(self._next())
@@ -31,14 +36,17 @@ class GrowingLog:
 
     def _next(self) -> str:
         self.lines += 1
-        stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + "000Z"
-        return f"{stamp} stdout F step={self.lines} loss={math.exp(-self.lines / 1000):.6f}\n"
+        found = _stamped(f"step={self.lines} loss={math.exp(-self.lines / 1000):.6f}")
+        if self._saves_every and self.lines % self._saves_every == 0:
+            self.saves += 1
+            found += _stamped(f"checkpoint saved at step {self.lines}")
+        return found
 
 
 @contextmanager
-def growing(path: Path) -> Iterator[GrowingLog]:
+def growing(path: Path, *, saves_every: int = 0) -> Iterator[GrowingLog]:
     """Have a log in a file to which lines are added for the time of a `with` block."""
-    log, ending = GrowingLog(path), threading.Event()
+    log, ending = GrowingLog(path, saves_every=saves_every), threading.Event()
     adding = threading.Thread(target=log.grow, args=(ending,))
     adding.start()
     try:
@@ -46,3 +54,8 @@ def growing(path: Path) -> Iterator[GrowingLog]:
     finally:
         ending.set()
         adding.join()
+
+
+def _stamped(line: str) -> str:
+    stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + "000Z"
+    return f"{stamp} stdout F {line}\n"
