@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
 
+from e2e.harness.background import in_background
 from e2e.harness.fake_kubelet import FakeKubelet
 from e2e.harness.kube import Object
 from e2e.harness.space import Space
@@ -118,14 +119,9 @@ def training(
     space: Space, job: str, kubelet: FakeKubelet, program: FakeProgram
 ) -> Iterator[FakeTraining]:
     """Have a job train for the time of a `with` block."""
-    made, ending = FakeTraining(space, job, kubelet, program), threading.Event()
-    running = threading.Thread(target=made.run, args=(ending,), name=f"training-{job}")
-    running.start()
-    try:
+    made = FakeTraining(space, job, kubelet, program)
+    with in_background(made.run, name=f"training-{job}"):
         yield made
-    finally:
-        ending.set()
-        running.join()
 
 
 def _trains(pod: Object) -> bool:

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+from e2e.harness.background import in_background
+
 LINES_PER_SECOND = 5
 _FIRST_LINES = 400
 """In the log before anybody reads it."""
@@ -46,14 +48,9 @@ class GrowingLog:
 @contextmanager
 def growing(path: Path, *, saves_every: int = 0) -> Iterator[GrowingLog]:
     """Have a log in a file to which lines are added for the time of a `with` block."""
-    log, ending = GrowingLog(path, saves_every=saves_every), threading.Event()
-    adding = threading.Thread(target=log.grow, args=(ending,))
-    adding.start()
-    try:
+    log = GrowingLog(path, saves_every=saves_every)
+    with in_background(log.grow, name="growing-log"):
         yield log
-    finally:
-        ending.set()
-        adding.join()
 
 
 def _stamped(line: str) -> str:

@@ -4,6 +4,7 @@ from collections import Counter
 from typing import Any
 
 from e2e.harness.kube import Answer, Kube, Object
+from e2e.soak.sizes import BY_HAND
 
 REFUSAL = "the soak refuses it"
 """What the API server says where the soak's own policies are in force."""
@@ -28,6 +29,18 @@ class Asking:
     def _pods(self, namespace: str, job: str) -> list[Object]:
         selector = f"?labelSelector=training.kubeflow.org/job-name%3D{job}"
         return self._kube.items(pods_path(namespace) + selector)
+
+    def _succeed(self, pod: Object) -> bool:
+        """Have a pod end as its containers would."""
+        metadata = pod["metadata"]
+        path = pods_path(metadata["namespace"], metadata["name"]) + "/status"
+        return self._patch(path, {"status": {"phase": "Succeeded"}})
+
+    def _give_workers(self, path: str, key: str, count: int) -> bool:
+        """Set the number of workers of a job by hand; `key`: of its replica specs."""
+        patch = {"metadata": {"annotations": {BY_HAND: str(count)}},
+                 "spec": {key: {"Worker": {"replicas": count}}}}  # fmt: skip
+        return self._patch(path, patch)
 
     @staticmethod
     def _expect(answer: Answer, path: str) -> bool:

@@ -5,7 +5,7 @@ from e2e.harness.kube import Kube, Object
 from e2e.soak import manifests
 from e2e.soak.asking import Asking, pods_path
 from e2e.soak.facts import BY_PERSON, COLOCATION, RESUMED, SUSPENDED
-from e2e.soak.sizes import BY_HAND, ELASTIC
+from e2e.soak.sizes import ELASTIC
 from e2e.testbed import fakenodes
 
 CAPACITY = {"cpu": "64", "memory": "256Gi", "nvidia.com/gpu": "8", "pods": "110"}
@@ -42,8 +42,7 @@ class Deeds(Asking):
         for pod in self._pods(namespace, name):
             first = pod["metadata"]["labels"].get("training.kubeflow.org/job-role") == "master"
             if pod["spec"].get("nodeName") and (everyone or first):
-                path = pods_path(namespace, pod["metadata"]["name"]) + "/status"
-                self._patch(path, {"status": {"phase": "Succeeded"}})
+                self._succeed(pod)
 
     def suspend(self, namespace: str, kind: str, name: str) -> None:
         """Suspend a job that runs, as a person would who sees it run."""
@@ -65,10 +64,8 @@ class Deeds(Asking):
 
     def set_workers(self, namespace: str, kind: str, name: str, count: int) -> None:
         """Set the number of workers of a TFJob, whether it runs or waits."""
-        patch = {"metadata": {"annotations": {BY_HAND: str(count)}},
-                 "spec": {"tfReplicaSpecs": {"Worker": {"replicas": count}}}}  # fmt: skip
         path = jobs_path(namespace, kind, name)
-        self.took["set_workers"] += self._patch(path, patch)
+        self.took["set_workers"] += self._give_workers(path, "tfReplicaSpecs", count)
 
     def opt(self, namespace: str, kind: str, name: str, sizes: str) -> None:
         """Opt out of being scaled, or in again."""

@@ -4,7 +4,6 @@ from e2e.harness.jobs import jobs_path, specs
 from e2e.harness.kube import Object
 from e2e.soak.asking import Asking, pods_path
 from e2e.soak.facts import RUNNING_CHANGES
-from e2e.soak.sizes import BY_HAND
 
 HOW = ("edit", "evict", "finish", "autoscale")
 _PLANS = "/apis/kfext.dev/v1alpha1/trainingplans"
@@ -38,9 +37,7 @@ class Upsets(Asking):
     def _edit(self, path: str, job: Object, count: int) -> bool:
         """Set the number of workers by hand."""
         key = f"{job['kind'].removesuffix('Job').lower()}ReplicaSpecs"
-        patch = {"metadata": {"annotations": {BY_HAND: str(count)}},
-                 "spec": {key: {"Worker": {"replicas": count}}}}  # fmt: skip
-        return "Worker" in specs(job) and self._patch(path, patch)
+        return "Worker" in specs(job) and self._give_workers(path, key, count)
 
     def _evict(self, namespace: str, name: str, share: float) -> bool:
         """Evict one of its pods, as `kubectl drain` does."""
@@ -52,10 +49,8 @@ class Upsets(Asking):
 
     def _finish(self, namespace: str, name: str) -> bool:
         """Have all of its pods succeed."""
-        ends = {"status": {"phase": "Succeeded"}}
         bound = [one for one in self._pods(namespace, name) if one["spec"].get("nodeName")]
-        paths = [pods_path(namespace, one["metadata"]["name"]) + "/status" for one in bound]
-        done = [self._patch(path, ends) for path in paths]
+        done = [self._succeed(pod) for pod in bound]
         return bool(done) and all(done)
 
     def _autoscale(self, path: str, job: Object) -> bool:

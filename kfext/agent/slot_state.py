@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from kfext.gpu.inventory import Card
+from kfext.gpu.inventory import NOT_SHOWN, Card
 
 _MIG = "MIG-"
 """Begins the id of a part of a card that MIG has split."""
@@ -52,4 +52,4 @@ def _card(device: str, present: Sequence[Card]) -> Card:
     if uuid.startswith(_MIG):
         return Card(device, 0, "it is a part of a GPU that is split by MIG")
     known = {card.uuid: card for card in present}
-    return known.get(uuid, Card(device, 0, "the driver does not show it"))
+    return known.get(uuid, Card(device, 0, NOT_SHOWN))

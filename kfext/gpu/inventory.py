@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+NOT_SHOWN = "the driver does not show it"
+"""The trouble of a card that kubelet or an earlier answer of the driver has named."""
+
 
 @dataclass(frozen=True, slots=True)
 class Card:

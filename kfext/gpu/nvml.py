@@ -8,7 +8,7 @@ from typing import Any
 
 import pynvml
 
-from kfext.gpu.inventory import Card, InventoryError
+from kfext.gpu.inventory import NOT_SHOWN, Card, InventoryError
 
 _APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68, 109})
 """Errors of a program, after which the card is as it was. Source: NVIDIA, "Xid Errors", and
@@ -24,7 +24,6 @@ _UNKNOWN = (
     pynvml.NVMLError_FunctionNotFound,
     pynvml.NVMLError_NoPermission,
 )
-_NOT_SHOWN = "the driver does not show it"
 _MIB = 2**20
 
 
@@ -56,7 +55,7 @@ class Nvml:
             raise InventoryError(f"NVML does not answer: {error}") from error
         shown = {card.uuid: card for card in map(self._card, range(count)) if card is not None}
         for uuid in self._known.keys() - shown.keys():
-            self._errors.setdefault(uuid, unnamed or _NOT_SHOWN)
+            self._errors.setdefault(uuid, unnamed or NOT_SHOWN)
         self._known |= shown
         nameless = range(count - len(self._known))
         return [
@@ -64,7 +63,7 @@ class Nvml:
                 shown.get(uuid) or Card(uuid, card.memory, self._errors[uuid])
                 for uuid, card in self._known.items()
             ),
-            *(Card(f"unknown-{number}", 0, _NOT_SHOWN) for number in nameless),
+            *(Card(f"unknown-{number}", 0, NOT_SHOWN) for number in nameless),
         ]
 
     def _card(self, index: int) -> Card | None:
