@@ -6,6 +6,7 @@ from kfext.core.elastic import WORKER
 from kfext.core.lifecycle.steps import RestartWorkers, Step
 from kfext.core.scale.change import Cause, Change, Phase, starts_anew
 from kfext.core.scale.worth import LEAST_GAIN
+from kfext.model.backoff import exponential_backoff
 from kfext.model.moment import Moment
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
@@ -129,7 +130,8 @@ class FollowUp:
 
 def lengthened(failures: int) -> float:
     """Return the pause after a failure, in seconds; `failures`: those in a row before it."""
-    return float(PAUSE_SECONDS * 2 ** min(failures, _MOST_DOUBLINGS))
+    longest = PAUSE_SECONDS * 2**_MOST_DOUBLINGS
+    return exponential_backoff(failures + 1, first=PAUSE_SECONDS, longest=longest)
 
 
 def _running(pods: tuple[Pod, ...]) -> int:
