@@ -124,7 +124,7 @@ class Companion:
     def news(self) -> list[News]:
         """Return the jobs of which something else is to be shown than before."""
         return [
-            *((tracked, RESIZED, shown) for tracked, shown in self._jobs.news()),
+            *((tracked, RESIZED, shown) for tracked, shown in self._jobs.shown.news()),
             *((tracked, SCALED, shown) for tracked, shown in self._scaling.news()),
         ]
 
@@ -173,7 +173,7 @@ class Companion:
     ) -> None:
         one = self._jobs.by_uid[job.uid]
         paused = self._operations.paused(one, now)
-        self._jobs.show(one, shown_of(one, job, here, would, decided=decided, paused=paused))
+        self._jobs.shown.show(one, shown_of(one, job, here, would, decided=decided, paused=paused))
 
     def _due(self, policy: Policy, signals: Signals, now: float) -> frozenset[str]:
         """Return the jobs that a policy looks at now."""

@@ -1,4 +1,4 @@
-"""The jobs that the companion watches: which they are, what is seen of them, and what is shown."""
+"""The jobs that the companion watches: which they are, and what is seen of them."""
 
 from collections.abc import Callable
 
@@ -15,6 +15,7 @@ from kfext.model.policy import PolicyChoice
 from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
 from kfext.state.progress import JobsProgress
+from kfext.state.shown_jobs import ShownJobs
 from kfext.state.signals import job_signal, signals_of
 from kfext.state.tracked_job import TrackedJob
 from kfext.state.watched_job import (
@@ -28,7 +29,7 @@ from kfext.state.watched_job import (
 
 
 class WatchedJobs:
-    """The watched jobs `by_uid`.
+    """The watched jobs `by_uid`; `shown` keeps what is to be shown of them.
 
     `settings_of` returns what holds for a job; `paused` whether nothing is tried on it for now.
     """
@@ -41,12 +42,11 @@ class WatchedJobs:
         paused: Callable[[WatchedJob, float], bool],
     ) -> None:
         self.by_uid: dict[str, WatchedJob] = {}
+        self.shown = ShownJobs()
         self._cluster = cluster
         self._progress = progress
         self._settings_of = settings_of
         self._paused = paused
-        self._news: dict[str, TrackedJob] = {}
-        self._left: set[str] = set()
         self._beside: dict[str, frozenset[str]] = {}
 
     def pods(self, one: WatchedJob) -> tuple[Pod, ...]:
@@ -61,10 +61,7 @@ class WatchedJobs:
             ended = job.finished or job.suspend or job.deleting
             if not ended and (tracked.state.cpu != CpuState() or self._policies(tracked)):
                 self.by_uid[uid] = before.get(uid) or watch(tracked, now)
-        left = {uid for uid, one in self._cluster.jobs.items() if not one.busy} - self.by_uid.keys()
-        # Of one that is left alone an earlier controller may have shown something.
-        self._news |= {uid: self._cluster.jobs[uid] for uid in left - self._left}
-        self._left = left
+        self.shown.follow(self.by_uid, self._cluster.jobs)
 
     def signals(self, now: float) -> tuple[Signals, set[str]]:
         """Return the signals of all watched jobs that run, and those with a window that ended."""
@@ -99,7 +96,7 @@ class WatchedJobs:
                 found.append(signal)
             elif one.chosen and one.unfit:
                 unfit = Verdict(names.REASON_STANDS_DOWN, one.unfit)
-                self.show(one, Shown(holds=False, verdict=unfit))
+                self.shown.show(one, Shown(holds=False, verdict=unfit))
         running = self._progress.running()
         signals = signals_of(self._cluster, found, self._progress.uses, measured=running)
         restricted = any(is_resized(job, signals) for job in signals.jobs)
@@ -114,18 +111,6 @@ class WatchedJobs:
             not pods.issubset(pod.uid for pod in live_pods(self._cluster.pods(uid)))
             for uid, pods in self._beside.items()
         )
-
-    def show(self, one: WatchedJob, shown: Shown | None) -> None:
-        """Set what to show of a job; `news` returns it if it has changed."""
-        if shown != one.shown:
-            one.shown = shown
-            self._news[one.tracked.job.uid] = one.tracked
-
-    def news(self) -> list[tuple[TrackedJob, Shown | None]]:
-        """Return the jobs of which something else is to be shown than before; None: nothing."""
-        news, self._news = self._news, {}
-        known = self.by_uid
-        return [(one, known[uid].shown if uid in known else None) for uid, one in news.items()]
 
     def _policies(self, tracked: TrackedJob) -> dict[str, PolicyChoice]:
         """Return the policies that may look at a job."""

@@ -1,10 +1,9 @@
-"""The jobs whose size may change: which they are, what is known of them, and what is shown."""
+"""The jobs whose size may change: which they are, and what is known of them."""
 
 from collections.abc import Callable
 from dataclasses import replace
 
 from kfext.core import words
-from kfext.core.companion.shown import Shown
 from kfext.core.elastic import asked_workers, workers_of
 from kfext.core.scale import parameters
 from kfext.core.scale.change import Cause, Change, Phase
@@ -23,6 +22,7 @@ from kfext.state.scaling.scaled_job import (
     is_scaled,
     scaled,
 )
+from kfext.state.shown_jobs import ShownJobs
 from kfext.state.tracked_job import TrackedJob
 
 ADOPT_SECONDS = 600.0
@@ -30,7 +30,10 @@ ADOPT_SECONDS = 600.0
 
 
 class ScaledJobs:
-    """The jobs `by_uid`. `settings_of` returns what holds for a job."""
+    """The jobs `by_uid`; `shown` keeps what is to be shown of them.
+
+    `settings_of` returns what holds for a job.
+    """
 
     def __init__(
         self,
@@ -39,11 +42,10 @@ class ScaledJobs:
         settings_of: Callable[[TrackedJob], Settings],
     ) -> None:
         self.by_uid: dict[str, ScaledJob] = {}
+        self.shown = ShownJobs()
         self._cluster = cluster
         self._progress = progress
         self._settings_of = settings_of
-        self._news: dict[str, tuple[TrackedJob, Shown | None]] = {}
-        self._left: set[str] = set()
 
     @property
     def any_changes(self) -> bool:
@@ -82,11 +84,7 @@ class ScaledJobs:
         for uid in before.keys() - self.by_uid.keys():
             self._progress.await_checkpoint(uid, awaited=False)
             before[uid].end(at=now.monotonic)
-        # Of the others an earlier controller may have shown something, too.
-        jobs = self._cluster.jobs
-        left = {uid for uid, one in jobs.items() if not one.busy} - self.by_uid.keys()
-        self._news |= {uid: (jobs[uid], None) for uid in left - self._left}
-        self._left = left
+        self.shown.follow(self.by_uid, self._cluster.jobs)
 
     def sizes_of(self, tracked: TrackedJob) -> Sizes:
         """Return how many workers a job has and may have; no others if it has not opted in."""
@@ -108,17 +106,6 @@ class ScaledJobs:
         one.expected, one.settled_at = present, now.monotonic
         one.changed_at = known.changed_at
 
-    def show(self, one: ScaledJob, shown: Shown | None) -> None:
-        """Set what to show of a job; `news` returns it if it has changed."""
-        if shown != one.shown:
-            one.shown = shown
-            self._news[one.uid] = (one.tracked, shown)
-
-    def news(self) -> list[tuple[TrackedJob, Shown | None]]:
-        """Return the jobs of which something else is to be shown than before; None: nothing."""
-        news, self._news = self._news, {}
-        return list(news.values())
-
     def _choice(self, tracked: TrackedJob) -> PolicyChoice:
         if tracked.phase is None or tracked.job.released:
             return PolicyChoice(mode=Mode.OFF)
@@ -129,7 +116,7 @@ class ScaledJobs:
 
         Unless somebody edited the job since, while no controller was there.
         """
-        self._news[tracked.job.uid] = (tracked, None)  # until it is known what to show
+        self.shown.hide(tracked)  # until it is known what to show
         one = scaled(tracked, choice, self.sizes_of(tracked))
         one.starts = not all_running(tracked, self._cluster.pods(one.uid))
         known = tracked.state.scale

@@ -123,7 +123,7 @@ class Scaling:
 
     def news(self) -> list[tuple[TrackedJob, Shown | None]]:
         """Return the jobs of which something else is to be shown than before; None: nothing."""
-        return self._jobs.news()
+        return self._jobs.shown.news()
 
     def _followed(self, one: ScaledJob, now: Moment) -> list[Found]:
         """Return what is to be written of a job; an error of ours there touches no other job."""
@@ -135,10 +135,10 @@ class Scaling:
     def _show(self, one: ScaledJob, now: Moment) -> None:
         unmanaged = one.tracked.phase is None
         if unmanaged or (one.choice.mode is Mode.OFF and not is_scaled(one.tracked)):
-            self._jobs.show(one, None)
+            self._jobs.shown.show(one, None)
             return
         ready = self._rescalings.saves.state_of(one, now=now.wall)
         would = self._decisions.foresight.would(one.uid)
         autoscaler = self._queue.autoscaler
         shown = shown_of(one, ready, would=would, now=now.monotonic, autoscaler=autoscaler)
-        self._jobs.show(one, shown)
+        self._jobs.shown.show(one, shown)
