@@ -1,7 +1,8 @@
 """Whether caps do on this node what arithmetic says: the ground that the comparison stands on.
 
-n pods spin; then all but one are capped at 1/(n+1) of the node, as FlowCon caps jobs that have
-converged. The one that is left must get 2/(n+1), each of the others its cap.
+n pods spin, twice without caps (A/A); then all but one are capped at 1/(n+1) of the node, as
+FlowCon caps jobs that have converged. The one that is left must get 2/(n+1), each of the others its
+cap.
 """
 
 import time
@@ -48,13 +49,14 @@ def _one(pods: Pods, count: int, *, quick: bool) -> Object:
         pods.bed.api.create(pods.path, _spinning(f"spin-{number}"))
     spinning = until(lambda: _all_running(pods, count), what=f"{count} pods spin")
     try:
-        free = _shares(pods, spinning, seconds=seconds)
+        free = [_shares(pods, spinning, seconds=seconds) for _ in range(2)]
         cap = round(pods.node.millicores / (count + 1))
         for pod in spinning[1:]:
             if not pods.cap(pod, cap):
                 raise RuntimeError(f"{pod.name} cannot be capped at {cap}m")
         until(lambda: _capped(pods) == count - 1, what=f"{count - 1} pods are capped")
-        return {"free": free, "capped": _shares(pods, spinning, seconds=seconds)}
+        capped = _shares(pods, spinning, seconds=seconds)
+        return {"free": free[0], "free again": free[1], "capped": capped}
     finally:
         pods.bed.api.delete(f"{pods.path}?gracePeriodSeconds=0")
         until(lambda: not pods.bodies(), what="no pod is left")
@@ -110,6 +112,7 @@ def _rows(count: int, found: Mapping[str, Sequence[float]]) -> list[tuple[str, .
     free, (first, *others) = found["free"], found["capped"]
     return [
         _row(f"{count}", "none", "each", free, fair),
+        _row("", "none, again (A/A)", "each", found["free again"], fair),
         _row("", f"{cap:.3f}", "the one left free", [first], 2 * cap),
         _row("", "", "each of the others", others, cap),
     ]
@@ -121,5 +124,5 @@ def _row(
     low, high = min(shares), max(shares)
     seen = f"{median(shares):.3f}" + (f" ({low:.3f}-{high:.3f})" if len(shares) > 1 else "")
     off = max(abs(share / expected - 1) for share in shares)
-    judged = CAPPED_SHARE.judge(100 * off) if cap != "none" else ""
+    judged = "" if cap.startswith("none") else CAPPED_SHARE.judge(100 * off)
     return count, cap, who, seen, f"{expected:.3f}", f"{100 * off:.1f} %", judged
