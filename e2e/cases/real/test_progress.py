@@ -19,6 +19,7 @@ def test_the_progress_of_a_training_job_is_recognised_without_a_setting(
     arguments = ("--model", "cnn", "--steps", "40", "--print-every", "10")
     job = pytorch_job("prints", arguments=arguments)
     trained(submit(bed, job, managed), job, managed)
+    shows_its_progress(bed, "pytorchjob-prints", managed, step=40)
 
     found = json.loads(metrics(bed, "prints", managed, "-o", "json"))
 
@@ -32,33 +33,20 @@ def test_the_progress_of_a_training_job_is_recognised_without_a_setting(
     assert "by the expression" in words
 
 
-@pytest.mark.parametrize(
-    ("job", "plan", "total"),
-    [
-        pytest.param(
-            pytorch_job("shown", arguments=("--model", "cnn", "--steps", "40")),
-            "pytorchjob-shown",
-            40,
-            id="a PyTorchJob",
-        ),
-        pytest.param(
-            tf_job("shown", arguments=("--steps", "40")),
-            "tfjob-shown",
-            40,
-            marks=pytest.mark.long,
-            id="a TFJob",
-        ),
-    ],
-)
-def test_the_training_plan_of_a_job_shows_its_progress(
-    bed: Testbed, managed: str, job: Any, plan: str, total: int
+@pytest.mark.long
+def test_the_progress_of_a_tfjob_is_recognised_without_a_setting(
+    bed: Testbed, managed: str
 ) -> None:
+    job = tf_job("shown", arguments=("--steps", "40"))
     trained(submit(bed, job, managed), job, managed)
+    shows_its_progress(bed, "tfjob-shown", managed, step=40)
 
+
+def shows_its_progress(bed: Testbed, plan: str, namespace: str, *, step: int) -> None:
+    """Wait until the TrainingPlan of a job shows its last step, and see what else it shows."""
     status = until(
-        lambda: at_step(bed, plan, managed, total), what="the last step is in the TrainingPlan"
+        lambda: at_step(bed, plan, namespace, step), what="the last step is in the TrainingPlan"
     )
-
     progress = status["progress"]
     assert (progress["metric"], progress["source"], progress["state"]) == ("loss", "log", "New")
     assert progress["stepsPerSecond"] > 0

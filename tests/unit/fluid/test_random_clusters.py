@@ -11,7 +11,7 @@ from tests.unit.fluid.cluster import Cluster
 from tests.unit.fluid.report import SEEDS, pairs, report
 from tests.unit.fluid.rules import Rules
 
-_BLOCK, _BLOCKS = 30, 10
+_BLOCK, _BLOCKS = 30, 4
 
 
 @pytest.mark.histories

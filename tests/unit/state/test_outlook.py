@@ -50,7 +50,7 @@ def decided(history: History, fields: dict[str, Any]) -> Answer:
 
 
 @pytest.mark.histories
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data(), fields=jobs)
 def test_plan_answers_what_the_controller_then_does(
     data: st.DataObject, fields: dict[str, Any]

@@ -43,7 +43,7 @@ def test_low_priority_gives_way_on_a_card_that_is_accounted_for_and_given_back(
 ) -> None:
     high, low = (
         dialled("high", HIGH, load_ms=LOAD_MS, steps=ENDLESS),
-        dialled("low", LOW, steps=200),
+        dialled("low", LOW, steps=100),
     )
     status = share_one_card(team, gpu_node, high, low)["status"]
     assert status["healthy"]
@@ -58,7 +58,7 @@ def test_without_the_gate_they_take_turns(team: Team, gpu_node: Node) -> None:
     # These are long, so that this is little.
     high, low = (
         dialled(name, {**terms, "isolation": "none"}, kernel_ms=3, steps=steps)
-        for name, terms, steps in (("high", HIGH, ENDLESS), ("low", LOW, 60))
+        for name, terms, steps in (("high", HIGH, ENDLESS), ("low", LOW, 40))
     )
     status = share_one_card(team, gpu_node, high, low)["status"]
     assert late(gpu_node, status["card"], "low") >= 0.4
