@@ -179,6 +179,10 @@ class TrainingPlanWriter:
             if not error.final:
                 return  # it is written once the API server is back
             written = False
+        except Exception:
+            # What one job has made of its status must not end the writer of all jobs.
+            _log.exception("TrainingPlan not written", job=job.name)
+            written = False
         if written:
             self._written[job.uid] = status
             self._failures.pop(job.uid, None)

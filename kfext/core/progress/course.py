@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from kfext.core.progress.lines import Line
 from kfext.core.progress.metric_names import Better, better, is_checking, rank
-from kfext.core.progress.steps import Step, Steps
+from kfext.core.progress.steps import MOST, Step, Steps
 from kfext.core.progress.windows import Windows
 
 _PACES = 64
@@ -113,7 +113,7 @@ class Course:
         rate, step = self._rate(), self._step
         left = None
         if rate and step and step.total is not None:
-            left = max(0, step.total - step.number) / rate
+            left = min(max(0, step.total - step.number) / rate, MOST)
         return Progress(
             metric=self._metric,
             value=self._value,

@@ -4,6 +4,9 @@ from dataclasses import dataclass, replace
 
 from kfext.core.progress.lines import Position
 
+MOST = 10**15
+"""Steps, and seconds to the end. Whatever a job prints, what comes of it is written as int64."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -83,12 +86,13 @@ class Steps:
                 self._judge(0 < step * (before + 1) == in_epoch * (passed + 1))
             if self._over_epochs:
                 return Step(step, steps)
-            return Step(passed * steps + step, epochs * steps if epochs else None)
+            total = min(epochs * steps, MOST) if epochs else None
+            return Step(min(passed * steps + step, MOST), total)
         if passed > before and step <= in_epoch:
-            self._before += in_epoch  # it began anew with the epoch
+            self._before = min(self._before + in_epoch, MOST)  # it began anew with the epoch
         elif passed < before:
             self._before = 0
-        return Step(self._before + step)
+        return Step(min(self._before + step, MOST))
 
     def _judge(self, in_proportion: bool) -> None:
         """Take in whether the steps of a bar are in proportion to the epochs: 10/30, then 20/30.

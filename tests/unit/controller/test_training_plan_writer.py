@@ -1,5 +1,6 @@
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -116,6 +117,24 @@ async def test_only_the_newest_is_written(api: FakeApi) -> None:
     await run(made)
     assert api.plans["pytorchjob-train"]["status"]["phase"] == PLACED
     assert api.patches == 1, "made first, since none was seen"
+
+
+async def test_an_error_of_ours_with_one_job_keeps_no_other_from_being_written(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode = module.encode_status
+
+    def fails(uid: str, *rest: Any) -> Any:
+        if uid == JOB.uid:
+            raise TypeError("Integer exceeds 64-bit range")
+        return encode(uid, *rest)
+
+    monkeypatch.setattr(module, "encode_status", fails)
+    made = plan_writer(api)
+    made.show(JOB, WAITS)
+    made.show(replace(JOB, uid="uid-2", name="other"), WAITS)
+    await run(made)
+    assert [*api.plans] == ["pytorchjob-other"]
 
 
 async def test_what_could_not_be_written_is_written_later(api: FakeApi) -> None:

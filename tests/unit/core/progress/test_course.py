@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kfext.core.progress.course import Course, Progress
 from kfext.core.progress.lines import read_line
 from kfext.core.progress.metric_names import Better
+from kfext.core.progress.steps import MOST
 
 
 def course(*lines: tuple[float, str], now: float = 1e9) -> Course:
@@ -154,6 +155,8 @@ def test_a_clock_that_jumps_makes_no_job_faster(
 ODD = [
     *("step 5 loss 1", "step 999999999999999 loss 1e300", "loss nan", "loss: -inf", "Epoch 0"),
     *("epoch 1e308 loss 1", "step 0/0 loss 1", "Epoch 99999999/1 [1/1] loss 3", "acc: 1/0"),
+    "Epoch [1000000000/1000000000], Step [5/1000000000000], loss: 1",
+    *("Epoch 1, step 999999999999999, loss 1", "Epoch 2, step 999999999999998, loss 1"),
 ]
 
 
@@ -162,7 +165,16 @@ def test_whatever_a_job_prints_its_numbers_are_numbers(lines: list[tuple[float, 
     found = course(*lines, now=1000.0).progress()
     for number in (found.value, found.rate, found.left, found.at):
         assert number is None or math.isfinite(number)
-    assert found.step is None or found.step >= 0
+    for count in (found.step, found.total, found.left):
+        assert count is None or 0 <= count < 2**63
+
+
+def test_steps_of_many_epochs_end_at_the_most_that_can_be_written() -> None:
+    line = "Epoch [1000000000/1000000000], Step [{}/1000000000000], loss: 1"
+    found = course((0, line.format(5)), (1, line.format(6))).progress()
+    assert (found.step, found.total, found.left) == (MOST, MOST, None)
+    slow = course((0, f"step 1/{MOST} loss 1"), (90_000, f"step 2/{MOST} loss 1")).progress()
+    assert slow.left == MOST
 
 
 RESUMED: dict[str, tuple[list[tuple[float, int]], float | None]] = {
