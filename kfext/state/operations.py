@@ -16,7 +16,7 @@ from kfext.core.companion.operation import (
     all_set,
     why_not_set,
 )
-from kfext.core.companion.owned import changed_by_others, noted
+from kfext.core.companion.owned import Owner, changed_by_others, noted, owner_of
 from kfext.core.companion.proposal import Proposal
 from kfext.core.companion.trial import Trial
 from kfext.core.lifecycle.steps import Resize
@@ -137,7 +137,7 @@ class Operations:
             self._break_off(watched, operation, "a pod of the job has gone meanwhile")
             return None
         before = tracked.state.cpu
-        if any(changed_by_others(pod, before, seen=watched.seen.get(pod.uid)) for pod, _ in sizes):
+        if any(_is_changed(pod, operation, watched) for pod, _ in sizes):
             self._break_off(watched, operation, "the CPU of a pod was changed by somebody else")
             return None
         cpu = replace(
@@ -184,3 +184,14 @@ class Operations:
     def _measured(self, pod: Pod) -> int:
         measured = self._uses.of(pod.uid)
         return measured.number if measured else 0
+
+
+def _is_changed(pod: Pod, operation: Operation, watched: WatchedJob) -> bool:
+    """Return whether somebody else changed what an operation would overwrite.
+
+    With another request, or with the user's limit put back, ours are restored all the same.
+    """
+    state = watched.tracked.state.cpu
+    if operation.restores:
+        return owner_of(pod, state) is Owner.OTHER
+    return changed_by_others(pod, state, seen=watched.seen.get(pod.uid))

@@ -282,6 +282,20 @@ def test_somebody_else_who_puts_the_users_limit_back_is_not_overruled() -> None:
     assert reason(bed, "old") == names.REASON_RESTS
 
 
+@pytest.mark.parametrize("off", [False, True], ids=["and it rests", "and it opts out"])
+def test_a_pod_that_somebody_else_gave_another_request_gets_its_limit_back(*, off: bool) -> None:
+    bed = squeezed()
+    bed.request_by_hand("old", 150)
+    if off:
+        bed.annotate("old", "off")
+    bed.run(60)
+    assert bed.limit("old") == SIZE
+    bed.run(600)
+    assert bed.limit("old") == SIZE
+    if not off:
+        assert reason(bed, "old") == names.REASON_RESTS
+
+
 def test_a_pod_that_is_made_anew_after_off_and_on_is_no_hand_of_others() -> None:
     """What was given back is a limit, which the job is taken to have been submitted with."""
     bed = squeezed()

@@ -120,6 +120,11 @@ class TrainingHistory(TrainingNode):
         if state.asked and name not in self.off:
             self.left_alone[name] = limit
 
+    def is_given_another_request(self) -> None:
+        if name := self._one():
+            self.request_by_hand(name, REQUEST + 5)
+            self.touched.add(name)
+
     def is_replaced(self) -> None:
         name = self._one()
         if name and name not in self.touched:
@@ -247,6 +252,7 @@ ACTS = (
     TrainingHistory.opts,
     TrainingHistory.opts,
     TrainingHistory.is_sized_by_hand,
+    TrainingHistory.is_given_another_request,
     TrainingHistory.is_replaced,
     TrainingHistory.loses_its_controller,
     TrainingHistory.loses_it_between_note_and_write,

@@ -158,6 +158,12 @@ class TrainingNode:
         """Somebody else changes the limit of a pod."""
         self._size(self.pod(name), limit)
 
+    def request_by_hand(self, name: str, request: int) -> None:
+        """Somebody else changes the request of a pod."""
+        one = self.pod(name)
+        assert one.trainer is not None
+        self._observe(one, trainer=replace(one.trainer, request=request))
+
     def annotate(self, name: str, value: str, key: str = names.RESIZE) -> None:
         made = self.trainings[name].made.annotated(key, value)
         self.planner.cluster.take_job(made.build(), made.raw)
