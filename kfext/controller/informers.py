@@ -33,7 +33,11 @@ def informers(
             queue.observe_class,
         ),
         "resourcequotas": (paths.resource_quotas(), wire.decode_quota, queue.quotas.observe_quota),
-        "limitranges": (paths.limit_ranges(), wire.decode_home, queue.quotas.observe_limit_range),
+        "limitranges": (
+            paths.limit_ranges(),
+            wire.decode_limit_range,
+            queue.quotas.observe_limit_range,
+        ),
         "networkpolicies": (
             paths.network_policies(),
             wire.decode_network_policy,

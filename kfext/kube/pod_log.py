@@ -17,7 +17,10 @@ MOST_LINES = 200
 MOST_BYTES = 256 * 1024
 """Of one answer; a line of a progress bar has a few hundred bytes."""
 _FEWER = 8
-_STAMPED = re.compile(rb"(?m)^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z) (.*)$")
+_STAMPED = re.compile(
+    rb"(?m)^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)) (.*)$"
+)
+"""A container runtime stamps lines in the time zone of its node."""
 
 
 class PodLog:

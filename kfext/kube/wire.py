@@ -23,7 +23,7 @@ from kfext.model.node import Node, Taint, parse_node
 from kfext.model.pod import Pod, PodDemand, parse_demand, parse_pod
 from kfext.model.priority import PriorityClass, parse_priority_class
 from kfext.model.quantity import Resources
-from kfext.model.quota import Quota, parse_quota
+from kfext.model.quota import LimitRange, Quota, parse_quota
 from kfext.model.shared_gpu import SharedGpu, parse_shared_gpu
 from kfext.model.tolerant import mapping, text
 from kfext.model.volume import (
@@ -110,9 +110,10 @@ def decode_priority_class(raw: bytes) -> PriorityClass:
     return parse_priority_class(mapping(msgspec.json.decode(raw)))
 
 
-def decode_home(raw: bytes) -> str:
-    """Return the name of an object's namespace. Raises msgspec.DecodeError."""
-    return text(mapping(mapping(msgspec.json.decode(raw)).get("metadata")).get("namespace"))
+def decode_limit_range(raw: bytes) -> LimitRange:
+    """Return that a namespace has a LimitRange. Raises msgspec.DecodeError."""
+    metadata = mapping(mapping(msgspec.json.decode(raw)).get("metadata"))
+    return LimitRange(text(metadata.get("namespace")), text(metadata.get("resourceVersion")))
 
 
 def decode_quota(raw: bytes) -> Quota:

@@ -45,6 +45,14 @@ class ScopeRule:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitRange:
+    """That a namespace has a LimitRange; another `version` of it has other bounds, maybe."""
+
+    namespace: str
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Quota:
     """A ResourceQuota.
 

@@ -28,9 +28,12 @@ from kfext.state.cluster import Cluster
 from kfext.state.uses import Uses
 from kfext.state.watched_job import WatchedJob, live_pods
 
-_PASSING = ("cannot patch resource", "rejected our request due to an error in our request")
-"""In the answer of the API server where a right is missing, which shows no change when it comes, or
-where a `test` of the patch failed: the job has changed meanwhile."""
+_LASTING = (
+    *("exceeded quota", "failed quota", "maximum cpu usage", "minimum cpu usage"),
+    "cpu max limit to request ratio",
+)
+"""In the answer of the API server where a quota or a LimitRange refuses: the same is refused until
+these change, which is seen. What else refuses may change unseen."""
 
 
 class Operations:
@@ -98,7 +101,7 @@ class Operations:
         return None
 
     def finish(self, watched: WatchedJob, *, complete: bool, final: str, now: float) -> None:
-        """Take in what came of a write; `final`: why the same would be refused again."""
+        """Take in what came of a write; `final`: why it was refused."""
         operation = watched.operation
         if complete:
             if operation is not None and operation.sizes:
@@ -106,9 +109,9 @@ class Operations:
             else:
                 self._end(watched, None)
             return
-        passing = any(answer in final for answer in _PASSING)
+        lasting = any(answer in final for answer in _LASTING)
         restoring = operation is None or operation.restores
-        self._pause(watched, now, lasting=bool(final) and not passing, restoring=restoring)
+        self._pause(watched, now, lasting=lasting, restoring=restoring)
         if final:
             watched.refused = Verdict(names.REASON_RESIZE_REFUSED, final)
         watched.operation = None

@@ -6,7 +6,7 @@ from kfext.core.lifecycle.situation import QuotaView
 from kfext.core.queue.order import Classes, default_class
 from kfext.core.queue.quota import demand
 from kfext.model.charge import PodCharge
-from kfext.model.quota import Quota
+from kfext.model.quota import LimitRange, Quota
 from kfext.state.cluster import Cluster
 from kfext.state.tracked_job import TrackedJob
 
@@ -32,14 +32,13 @@ class Quotas:
             self._changes[old.namespace] += 1
             self._cluster.mark_queue(old.namespace)
 
-    def observe_limit_range(self, old: str | None, new: str | None) -> None:
-        """Take in that a namespace has one LimitRange more, or one fewer."""
-        if old is not None:
-            self._ranges[old] -= 1
-        if new is not None:
-            self._ranges[new] += 1
-        self._changes[new or old or ""] += 1
-        self._cluster.mark_queue(new or old or "")
+    def observe_limit_range(self, old: LimitRange | None, new: LimitRange | None) -> None:
+        """Take in a LimitRange as it stands; None for `new` when it is gone."""
+        for one, by in ((old, -1), (new, 1)):
+            if one is not None:
+                self._ranges[one.namespace] += by
+                self._changes[one.namespace] += 1
+                self._cluster.mark_queue(one.namespace)
 
     def changes(self, namespace: str) -> int:
         """Return a count of what may end a refusal by the quotas and LimitRanges of a namespace."""

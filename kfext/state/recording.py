@@ -8,6 +8,7 @@ from kfext.core.settings.gpu_shares import as_written
 from kfext.model.moment import Moment
 from kfext.model.plan import decode_plan
 from kfext.model.pod import Pod
+from kfext.model.quota import LimitRange
 from kfext.model.snapshot import (
     JobClocks,
     RefusalRecord,
@@ -37,7 +38,7 @@ def planner_of(snapshot: Snapshot, now: Moment) -> Planner:
     for quota in snapshot.quotas:
         queue.quotas.observe_quota(None, quota)
     for namespace_name in snapshot.limit_ranges:
-        queue.quotas.observe_limit_range(None, namespace_name)
+        queue.quotas.observe_limit_range(None, LimitRange(namespace_name))
     queue.observe_autoscaler(present=snapshot.autoscaler)
     _observe_volumes(cluster, snapshot)
     for node in snapshot.nodes:

@@ -34,7 +34,7 @@ class Pause:
     """A time after `failures` in a row in which nothing is tried.
 
     `changes`: how often the quotas of the namespace had changed then; another change ends it.
-    `lasting`: whether nothing else does, for what the API server refused for good.
+    `lasting`: whether nothing else does, for what a quota or a LimitRange refused.
     `restoring`: whether the last of them was to restore what the user wrote. Else that waits for
         nothing.
     """
@@ -108,7 +108,7 @@ class WatchedJob:
                 self.seen[pod.uid] = last
 
     def fail(self, now: float, *, lasting: bool, restoring: bool, changes: int) -> None:
-        """Take in a failure; each in a row doubles the pause. A refusal for good stays one."""
+        """Take in a failure; each in a row doubles the pause. What lasts, lasts."""
         failures = self.pause.failures + 1 if self.pause else 1
         if self.pause is not None and self.pause.changes == changes:
             lasting |= self.pause.lasting

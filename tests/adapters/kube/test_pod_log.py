@@ -109,6 +109,7 @@ ANSWERS: dict[str, tuple[bytes, list[str]]] = {
     "an empty line": (b"2026-11-22T10:00:00Z \n", [""]),
     "without an end": (b"2026-11-22T10:00:00Z a", ["a"]),
     "the rest of a line that began before": (b"rest\n2026-11-22T10:00:00Z a\n", ["a"]),
+    "of a node in another time zone": (b"2026-11-22T18:00:00.123456789+08:00 a\n", ["a"]),
     "an answer that is no log": (b"unable to retrieve container logs\n", []),
 }
 
@@ -116,6 +117,11 @@ ANSWERS: dict[str, tuple[bytes, list[str]]] = {
 @pytest.mark.parametrize(("body", "want"), ANSWERS.values(), ids=ANSWERS)
 def test_what_lines_an_answer_has(body: bytes, want: list[str]) -> None:
     assert [line.text for line in lines_of(body)] == want
+
+
+def test_the_time_of_a_line_is_that_of_its_zone() -> None:
+    here, there = lines_of(b"2026-11-22T10:00:00.5Z a\n2026-11-22T02:30:00.5-07:30 b\n")
+    assert here.at == there.at
 
 
 @given(st.binary(max_size=500))

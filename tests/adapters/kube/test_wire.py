@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.kube.wire import decode_node, decode_pod
+from kfext.kube.wire import decode_limit_range, decode_node, decode_pod
 from kfext.model.cpu_size import TrainerCpu
 from kfext.model.node import parse_node
 from kfext.model.pod import parse_pod
@@ -257,3 +257,14 @@ def test_what_is_no_object_is_refused_with_an_error_that_the_informer_skips(raw:
     for decode in (decode_pod, decode_node):
         with pytest.raises((ValueError, TypeError)):
             decode(raw)
+
+
+def test_an_edited_limit_range_is_another_one() -> None:
+    """Else the informer would not report it, and what it refused would never be tried again."""
+    metadata = {"name": "l", "namespace": "team", "uid": "u"}
+    first, second = (
+        decode_limit_range(json.dumps({"metadata": {**metadata, "resourceVersion": v}}).encode())
+        for v in ("1", "2")
+    )
+    assert first.namespace == second.namespace == "team"
+    assert first != second

@@ -9,6 +9,7 @@ from kfext.controller import training_plan_writer as module
 from kfext.controller.training_plan import (
     TrainingPlanStatus,
     decode_training_plan,
+    encode_status,
     status_of,
 )
 from kfext.controller.training_plan_writer import TrainingPlanWriter
@@ -122,14 +123,12 @@ async def test_only_the_newest_is_written(api: FakeApi) -> None:
 async def test_an_error_of_ours_with_one_job_keeps_no_other_from_being_written(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encode = module.encode_status
-
     def fails(uid: str, *rest: Any) -> Any:
         if uid == JOB.uid:
             raise TypeError("Integer exceeds 64-bit range")
-        return encode(uid, *rest)
+        return encode_status(uid, *rest)
 
-    monkeypatch.setattr(module, "encode_status", fails)
+    monkeypatch.setattr(f"{module.__name__}.encode_status", fails)
     made = plan_writer(api)
     made.show(JOB, WAITS)
     made.show(replace(JOB, uid="uid-2", name="other"), WAITS)

@@ -12,7 +12,7 @@ from kfext.errors import Invalid
 from kfext.model.job_state import JobState
 from kfext.model.node import Node
 from kfext.model.pod import parse_pod
-from kfext.model.quota import Quota, parse_quota
+from kfext.model.quota import LimitRange, Quota, parse_quota
 from kfext.names import REASON_NO_ROOM, REASON_TOO_BIG
 from kfext.state import reservation_manager as keeper_module
 from kfext.state.cluster import Cluster
@@ -92,7 +92,7 @@ async def test_a_limit_range_that_comes_is_noticed(bench: Bench) -> None:
     bench.submit(gang("one"))
     await bench.tick()
     assert bench.started() == []
-    quotas.observe_limit_range(None, "team")
+    quotas.observe_limit_range(None, LimitRange("team"))
     await bench.tick()
     assert bench.started() == ["one"]
 

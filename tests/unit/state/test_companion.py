@@ -12,7 +12,7 @@ from kfext.model.cpu_state import CpuState
 from kfext.model.job_state import state_of
 from kfext.model.moment import Moment
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
-from kfext.model.quota import Quota
+from kfext.model.quota import LimitRange, Quota
 from kfext.model.verdict import Verdict
 from kfext.state import companion
 from kfext.state.companion import MOST_BEGUN
@@ -385,15 +385,20 @@ def loosen_a_quota(bed: TrainingNode) -> None:
 
 
 def remove_a_limit_range(bed: TrainingNode) -> None:
-    bed.planner.queue.quotas.observe_limit_range("team", None)
+    bed.planner.queue.quotas.observe_limit_range(LimitRange("team", "1"), None)
 
 
-@pytest.mark.parametrize("change", [loosen_a_quota, remove_a_limit_range])
+def edit_a_limit_range(bed: TrainingNode) -> None:
+    quotas = bed.planner.queue.quotas
+    quotas.observe_limit_range(LimitRange("team", "1"), LimitRange("team", "2"))
+
+
+@pytest.mark.parametrize("change", [loosen_a_quota, remove_a_limit_range, edit_a_limit_range])
 def test_F6_what_the_api_server_refuses_is_not_tried_again_before_what_refused_it_changes(
     change: Callable[[TrainingNode], None],
 ) -> None:
     bed = contended()
-    bed.planner.queue.quotas.observe_limit_range(None, "team")
+    bed.planner.queue.quotas.observe_limit_range(None, LimitRange("team", "1"))
     tried: list[object] = []
     bed.answer = lambda step: tried.append(step) or BEYOND  # type: ignore[func-returns-value]
     bed.run(1200)

@@ -227,6 +227,8 @@ CHANGED = "422 Invalid: the server rejected our request due to an error in our r
 PAUSES: dict[str, tuple[str, float, bool]] = {
     "a conflict": ("", 30, False),
     "a refusal": (BEYOND, 10_000, True),
+    "a quota": ('pods "p" is forbidden: exceeded quota: q, requested: limits.cpu', 10_000, True),
+    "a policy of the cluster": ('admission webhook "p.example" denied the request', 30, False),
     "a right that is missing": (FORBIDDEN, 30, False),
     "a job that changed meanwhile": (CHANGED, 30, False),
 }
