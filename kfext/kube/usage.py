@@ -6,9 +6,10 @@
 
 `read` never raises, and ends within 20 s whatever hangs. What is known of some pods is returned
 although it is not of others. The metrics API is asked first, one list for each namespace with pods
-of interest; for namespaces of which it states nothing, the kubelet of each node with such pods. A
-kubelet has counters, so the first use of a pod is known from the second call on, at least 5 s after
-the first. A source that failed is not asked again for a minute.
+of interest; for namespaces of which it states nothing, and for pods that it has left out for two
+minutes, the kubelet of each node with such pods. A kubelet has counters, so the first use of a pod
+is known from the second call on, at least 5 s after the first. A source that failed is not asked
+again for a minute.
 
 A CpuUse is the mean over a window, which ended `at` (by the clock of the pod's node): 10 to 60 s
 with metrics-server, the time between two calls with kubelets. The reasons of Verdicts are the
@@ -28,6 +29,8 @@ from kfext.model.verdict import Verdict
 from kfext.names import REASON_CPU_USE_FORBIDDEN, REASON_CPU_USE_PENDING
 
 _KEPT_SECONDS = 900.0
+_LEFT_OUT_SECONDS = 120.0
+"""After which the metrics API is taken to have no figures of a pod: it cannot read the node's."""
 _SKEW_SECONDS = 5.0
 """Between the clock of a node and that of the API server, which states when a pod was created."""
 
@@ -42,6 +45,7 @@ class Usage:
         self._namespaces = Sources("metrics API", shared=True, monotonic=monotonic)
         self._nodes = Sources("kubelet", shared=False, monotonic=monotonic)
         self._counters: dict[str, CpuCounter] = {}
+        self._left_out: dict[str, float] = {}
 
     @property
     def followed(self) -> int:
@@ -64,19 +68,24 @@ class Usage:
         in_namespace = await self._namespaces.ask(
             {pod.namespace for pod in bound}, lambda one: uses_in(self._client, one)
         )
-        rest = []
+        rest: list[tuple[Pod, Verdict]] = []
+        left_out, self._left_out = self._left_out, {}
         for pod in bound:
             uses = in_namespace[pod.namespace]
+            stated = uses if isinstance(uses, Verdict) else _stated(pod, uses)
+            found[pod.uid] = stated
             if isinstance(uses, Verdict):
-                rest.append(pod)
-            else:
-                found[pod.uid] = _stated(pod, uses)
-        on_node = await self._nodes.ask({pod.node_name for pod in rest}, self._kubelets.readings)
-        for pod in rest:
-            readings, before = on_node[pod.node_name], in_namespace[pod.namespace]
+                rest.append((pod, uses))
+            elif isinstance(stated, Verdict):
+                now = self._monotonic()
+                since = self._left_out[pod.uid] = left_out.get(pod.uid, now)
+                if now - since >= _LEFT_OUT_SECONDS:
+                    rest.append((pod, stated))
+        on_node = await self._nodes.ask({pod.node_name for pod, _ in rest}, self._kubelets.readings)
+        for pod, why in rest:
+            readings = on_node[pod.node_name]
             if isinstance(readings, Verdict):
-                assert isinstance(before, Verdict)
-                found[pod.uid] = _neither(before, readings)
+                found[pod.uid] = _neither(why, readings)
             else:
                 found[pod.uid] = self._counted(pod, readings)
         self._forget_old()

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 
-from kfext import names
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.progress.followed import Followed
 from kfext.model.cpu_use import CpuUse
@@ -24,8 +23,7 @@ def note_use(
     cores = [use.cores for use in used if isinstance(use, CpuUse)]
     why = next((use for use in used if isinstance(use, Verdict)), None)
     if why is not None or not cores:
-        early = why is None or why.reason == names.REASON_CPU_USE_PENDING
-        followed.use(None, share=None, why=None if early else why)
+        followed.use(None, share=None, why=why)
     else:
         followed.use(sum(cores), share=_share(sum(cores), measured, ledger))
 

@@ -21,6 +21,8 @@ _MOST_TEXT = 16 * 1024
 """Characters of the newest lines of one read that are looked at: 80 lines of 200."""
 _UNRECOGNISED, _UNAVAILABLE = 3, 3
 """Reads in a row after which it is shown that nothing is recognised, or that none succeeds."""
+_UNMEASURED = 6
+"""The same for rounds in which the use of CPU was not known yet: three minutes."""
 
 
 class Followed:
@@ -47,6 +49,7 @@ class Followed:
         self._cores: float | None = None
         self._share: float | None = None
         self._unmeasured: Verdict | None = None
+        self._pending = 0
 
     def take(self, lines: Sequence[LogLine], *, now: Moment, source: str = "") -> None:
         """Take in the lines of a read in the order printed.
@@ -87,8 +90,14 @@ class Followed:
             self._failed = why
 
     def use(self, cores: float | None, *, share: float | None, why: Verdict | None = None) -> None:
-        """Take in the cores that the job uses and their share of its nodes, else why not."""
-        self._cores, self._share, self._unmeasured = cores, share, why
+        """Take in the cores that the job uses and their share of its nodes, else why not.
+
+        Only after some rounds it is worth showing that they are not known yet.
+        """
+        pending = why is not None and why.reason == names.REASON_CPU_USE_PENDING
+        self._pending = self._pending + 1 if pending else 0
+        self._cores, self._share = cores, share
+        self._unmeasured = None if pending and self._pending < _UNMEASURED else why
 
     @property
     def recognised(self) -> bool:

@@ -76,6 +76,24 @@ async def test_a_pod_without_figures_is_pending_and_no_kubelet_is_asked(bed: Usa
     assert kubelet.requests == []
 
 
+async def test_the_kubelet_is_asked_for_a_pod_that_the_metrics_api_leaves_out(
+    bed: UsageBed,
+) -> None:
+    kubelet = await bed.kubelet("n1")
+    bed.api.metrics = {"team": [figures("b", "50m")]}
+    pods = (pod("a", node="n1"), pod("b", node="n2"))
+    for _ in range(3):
+        found = await bed.read(*pods)
+        assert isinstance(found["a"], Verdict)
+        assert found["a"].reason == names.REASON_CPU_USE_PENDING
+        bed.clock.now += 60
+    assert len(kubelet.requests) == 1
+    kubelet.body = counters(a=24.5).replace(b" 1000000", b" 1060000")
+    found = await bed.read(*pods)
+    assert found["a"] == CpuUse(0.2, at=1060, window=60)
+    assert found["b"] == CpuUse(0.05, at=AT, window=15.5)
+
+
 async def test_figures_of_an_earlier_pod_of_the_same_name_are_not_those_of_the_new_one(
     bed: UsageBed,
 ) -> None:

@@ -33,3 +33,13 @@ def test_what_is_noted(
     note_use(followed, PODS, uses, ledger=Ledger([node("a", cpu="4")]))
     reported = followed.reported()
     assert (reported.cpu, reported.unmeasured) == (cores, why)
+
+
+def test_that_it_is_pending_is_shown_once_it_stays_so() -> None:
+    followed, ledger = Followed(), Ledger([node("a", cpu="4")])
+    shown = []
+    rounds: list[CpuUse | Verdict] = [*[PENDING] * 7, USE, PENDING]
+    for use in rounds:
+        note_use(followed, PODS[:1], {PODS[0].uid: use}, ledger=ledger)
+        shown.append(followed.reported().unmeasured)
+    assert shown == [*[None] * 5, PENDING, PENDING, None, None]
