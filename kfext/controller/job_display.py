@@ -53,7 +53,9 @@ class JobDisplay:
     def show_progress(self, tracked: TrackedJob) -> None:
         """Show what the log of a job shows."""
         reported = self._planner.progress.reported(tracked.job.uid)
-        if reported is not None:
+        # A read may end after the log is no longer to be read.
+        reads = self._planner.settings.of_tracked(tracked).settings.metrics.is_log
+        if reported is not None and reads:
             self._plan_writer.show_progress(tracked.job, reported)
 
     def show_companion(self, tracked: TrackedJob, type_: str, shown: Shown | None) -> None:

@@ -80,6 +80,19 @@ class ProgressReader:
             await self._usage.close()
 
     async def _read(self, read: LogRead) -> None:
+        try:
+            await self._take(read)
+            self._show(read.tracked)
+        except Exception:
+            # What one job prints must not end the reading of all others.
+            _log.exception("log not read", pod=read.pod.name, namespace=read.pod.namespace)
+            why = Verdict(names.REASON_LOG_UNAVAILABLE, "an error of kfext, which is in its log")
+            self._planner.progress.fail(read, why, self._now())
+        finally:
+            self._running -= 1
+
+    async def _take(self, read: LogRead) -> None:
+        """Take in what is new in a log, or why that is not known."""
         progress, pod = self._planner.progress, read.pod
         try:
             async with asyncio.timeout(_READ_SECONDS):
@@ -96,9 +109,6 @@ class ProgressReader:
             _log.info("log not read", pod=pod.name, namespace=pod.namespace, why=why)
         else:
             progress.take(read, lines, self._now())
-        finally:
-            self._running -= 1
-        self._show(read.tracked)
 
     def _log_of(self, read: LogRead) -> PodLog:
         """Return the log of a pod, which remembers what was read of it."""

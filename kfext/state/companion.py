@@ -73,9 +73,16 @@ class Companion:
         scaled = self._scaling.steps(now)
         self._scaled |= {tracked.job.uid for tracked, _ in scaled}
         self._decide(scaled, now)
-        resized = self._resizes(now)
+        self.failures = list(self._scaling.failures)
+        try:
+            resized = self._resizes(now)
+        except Exception as error:
+            # Without what was decided on their size these jobs would be busy for ever.
+            if not scaled:
+                raise
+            resized = []
+            self.failures.append((scaled[0][0], error))
         self._decide(resized, now)
-        self.failures += self._scaling.failures
         return [*scaled, *resized]
 
     def next_look(self) -> float:
@@ -92,7 +99,7 @@ class Companion:
             tracked.by_companion = True
 
     def _resizes(self, now: Moment) -> list[tuple[TrackedJob, Step]]:
-        at, self.failures = now.monotonic, []
+        at = now.monotonic
         begun = [(one, self._operations.advance(one, now=at)) for one in self._jobs.by_uid.values()]
         if at - self._looked >= LOOK_SECONDS or self._jobs.any_has_left():
             seconds = min(at - self._looked, 2 * LOOK_SECONDS)

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from kfext import names
 from kfext.core.progress.course import Progress
 from kfext.model.verdict import Verdict
 
@@ -44,8 +45,12 @@ class Reported:
     unmeasured: Verdict | None = None
 
     def after(self, old: "Reported") -> "Reported":
-        """Return this one; while it has no progress, with the numbers that were shown before it."""
-        if self.progress.metric:
+        """Return this one; while it has no progress, with the numbers that were shown before it.
+
+        These end where nothing is recognised: they are of another expression.
+        """
+        reason = self.known.reason if self.known else ""
+        if self.progress.metric or reason == names.REASON_NOTHING_RECOGNISED:
             return self
         known = self.known or old.known
         return replace(old, cpu=self.cpu, known=known, unmeasured=self.unmeasured)

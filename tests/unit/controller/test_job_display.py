@@ -1,6 +1,6 @@
 """What a TrainingPlan shows of a job that was edited, and of what is also an event."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -8,6 +8,7 @@ from kfext import names
 from kfext.controller.job_display import JobDisplay
 from kfext.controller.training_plan import TrainingPlanStatus
 from kfext.core.companion.shown import Shown
+from kfext.core.progress.reported import Reported
 from kfext.model.job import TrainingJob
 from kfext.model.verdict import Verdict
 from tests.unit.sharing.stages import placed
@@ -19,9 +20,13 @@ class FakePlanWriter:
 
     def __init__(self) -> None:
         self.status = TrainingPlanStatus()
+        self.progress: Reported | None = None
 
     def show(self, job: TrainingJob, status: TrainingPlanStatus) -> None:
         self.status = status
+
+    def show_progress(self, job: TrainingJob, progress: Reported | None) -> None:
+        self.progress = progress
 
     def show_companion(self, job: TrainingJob, type_: str, shown: Shown | None) -> None:
         self.companion = (type_, shown)
@@ -52,6 +57,19 @@ def test_an_edited_share_is_shown_until_the_job_has_it() -> None:
     assert shown(world).reason == names.REASON_PLACED
     edit(world, "0.5")
     assert shown(world).edited == ""
+
+
+@pytest.mark.parametrize("source", ["log", "off"])
+def test_a_read_that_ends_after_the_log_is_read_no_more_shows_nothing(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, writer, events = placed(), FakePlanWriter(), cast(Any, None)
+    world.raw["metadata"]["annotations"][names.METRICS] = source
+    world.show()
+    monkeypatch.setattr(world.planner.progress, "reported", lambda _: Reported(cpu=0.5))
+    (tracked,) = world.planner.cluster.jobs.values()
+    JobDisplay(world.planner, cast(Any, writer), events).show_progress(tracked)
+    assert (writer.progress is not None) is (source == "log")
 
 
 class FakeEvents:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -20,6 +20,7 @@ from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.names import PLACED
 from kfext.state.planner import Planner
+from kfext.state.progress import LogRead
 from tests.builders import job, pod
 
 PATH = "/api/v1/namespaces/team/pods/train-worker-0/log"
@@ -117,6 +118,22 @@ class Bed:
 def bed(monkeypatch: pytest.MonkeyPatch) -> Bed:
     monkeypatch.setattr(module, "_PAUSE_SECONDS", 0.001)
     return Bed()
+
+
+async def test_an_error_of_ours_with_one_log_keeps_no_other_from_being_read(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = bed.planner.progress.take
+
+    def fails(read: LogRead, *rest: Any) -> None:
+        if read.tracked.job.name == "odd":
+            raise ValueError("a bug")
+        take(read, *rest)
+
+    monkeypatch.setattr(bed.planner.progress, "take", fails)
+    bed.runs("odd")
+    bed.runs("train")
+    await bed.until(lambda: bed.shown == ["train"])
 
 
 async def test_what_the_log_of_a_job_shows_is_shown(bed: Bed) -> None:

@@ -8,6 +8,7 @@ from hypothesis import event, given, note, settings
 from hypothesis import strategies as st
 
 from kfext import names
+from kfext.core.lifecycle.steps import Resize
 from kfext.model.cpu_state import CpuState
 from kfext.model.job_state import state_of
 from kfext.model.moment import Moment
@@ -217,6 +218,20 @@ def test_an_error_of_ours_leaves_all_as_it_is_and_is_reported(
         assert bed.run(10).limit("old") == SIZE
     bed.finish("new")
     assert limits(bed.run(300)) == {SIZE}
+
+
+def test_an_error_of_ours_with_cpu_loses_no_change_of_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise KeyError("a bug")
+
+    bed = squeezed()
+    tracked, companions = bed.tracked(bed.trainings["old"]), bed.planner.companion
+    sized = Resize((), tracked.state, Verdict(names.REASON_CPU_MOVED, "in place of a rescale"))
+    monkeypatch.setattr(companions._scaling, "steps", lambda now: [(tracked, sized)])
+    monkeypatch.setattr(companions._jobs, "enrol", fails)
+    later = bed.at + companion.LOOK_SECONDS
+    assert companions.steps(Moment(wall=later, monotonic=later)) == [(tracked, sized)]
+    assert [str(error) for _, error in companions.failures] == ["'a bug'"]
 
 
 def test_observe_gives_back_and_goes_on_to_show() -> None:

@@ -2,8 +2,10 @@ from dataclasses import replace
 
 import pytest
 
+from kfext import names
 from kfext.core.progress.course import Progress
 from kfext.core.progress.reported import GrowthState, Reported, looks_the_same
+from kfext.model.verdict import Verdict
 
 REPORTED = Reported(
     progress=Progress("loss", value=0.512, step=1234, total=9000, rate=10.2, left=761.0, at=50.0),
@@ -46,3 +48,21 @@ def test_progress_looks_the_same_while_two_digits_do(change: dict[str, object], 
 def test_a_state_and_the_digits_of_its_numbers_count(change: dict[str, object], same: bool) -> None:
     changed = replace(REPORTED, **change)  # type: ignore[arg-type]
     assert looks_the_same(REPORTED, changed) is same
+
+
+KNOWN: dict[str, tuple[Verdict | None, bool]] = {
+    "while nothing is known yet": (None, True),
+    "while its log cannot be read": (Verdict(names.REASON_LOG_UNAVAILABLE, "why"), True),
+    "not once its log shows nothing that is looked for": (
+        Verdict(names.REASON_NOTHING_RECOGNISED, "why"),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("known", "kept"), KNOWN.values(), ids=KNOWN)
+def test_numbers_stay_shown(known: Verdict | None, *, kept: bool) -> None:
+    shown = Reported(known=known, cpu=0.5).after(REPORTED)
+    assert shown.known == known
+    assert shown.cpu == 0.5
+    assert shown.progress == (REPORTED.progress if kept else Progress())
