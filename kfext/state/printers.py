@@ -6,6 +6,8 @@ from kfext.model.pod import Pod, ReplicaKey
 from kfext.state.cluster import Cluster
 
 _HAVE_LOGS = frozenset({"Running", "Succeeded", "Failed"})
+_SILENT = 2
+"""Reads in a row in which a log that has shown progress may show none, before others are read."""
 
 
 class Printers:
@@ -31,14 +33,16 @@ class Printers:
     def next(self, job: TrainingJob, *, fruitless: int) -> Pod | None:
         """Return the pod whose log is next, None if no log has anything that was not read.
 
-        `fruitless`: reads in a row that showed nothing. A log that shows little is asked every
-        second time, as another pod may have become rank 0.
+        `fruitless`: reads in a row that showed nothing. Then others are asked every second time,
+        as another pod may have become rank 0: at once, unless it is the one that printed last.
         """
         pods = [pod for pod in self._likeliest(job) if pod.phase in _HAVE_LOGS]
         if not pods:
             return None
-        others = pods[1:] if fruitless % 2 else []
-        pod = others[fruitless // 2 % len(others)] if others else pods[0]
+        printed = pods[0].replica == self._printed.get(job.uid)
+        tries = max(0, fruitless - _SILENT) if printed else fruitless
+        others = pods[1:] if tries % 2 else []
+        pod = others[tries // 2 % len(others)] if others else pods[0]
         return None if pod.uid == self._ended.get(job.uid) else pod
 
     def live(self, job: TrainingJob) -> Pod | None:

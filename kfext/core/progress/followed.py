@@ -55,10 +55,13 @@ class Followed:
         """Take in the lines of a read in the order printed.
 
         `source`: the uid of the pod that printed them. The training began anew if another goes on.
+        Where all ranks print, what another has printed before the last line is no news.
         """
         self.failures, self._failed = 0, None
         metric, restarts, found = self._course.metric, self._course.restarts, False
         for printed in _newest(lines):
+            if self._is_of_before(printed, source):
+                continue
             line = read_with(printed.text, self.expression)
             if line is not None:
                 self._take_line(line, at=printed.at, now=now.wall, source=source)
@@ -70,6 +73,11 @@ class Followed:
         if self._course.restarts > restarts or self._course.diverged:
             self._disturbed = now.monotonic
         self._judge(now)
+
+    def _is_of_before(self, printed: LogLine, source: str) -> bool:
+        """Return whether another pod has printed a line before the last one that was taken in."""
+        at = self._course.at
+        return self._source not in {"", source} and at is not None and printed.at <= at
 
     def _take_line(self, line: Line, *, at: float, now: float, source: str) -> None:
         before, restarts = self._course.at, self._course.restarts

@@ -69,6 +69,13 @@ def test_the_others_are_asked_every_second_time_while_nothing_is_shown() -> None
     assert "".join(one[-1] for one in asked) == "010201"
 
 
+def test_the_others_of_one_that_printed_are_asked_later() -> None:
+    of, found, pods = printers(elastic(3), RUNS, RUNS, RUNS)
+    found.read(of.uid, pods[1], shown=True)
+    asked = [name(found.next(of, fruitless=number)) for number in range(8)]
+    assert "".join(one[-1] for one in asked) == "11101210"
+
+
 def test_a_pod_that_ended_is_read_once() -> None:
     of, found, (ended,) = printers(elastic(1), {"phase": "Succeeded"})
     assert found.next(of, fruitless=0) == ended

@@ -262,3 +262,17 @@ def test_of_many_lines_only_the_newest_show_checkpoints() -> None:
     lines = [LogLine(1.0, SAVED), *(LogLine(2.0, "x" * 4000) for _ in range(10))]
     followed.take(lines, now=moment(9.0))
     assert followed.checkpoints == Checkpoints()
+
+
+def test_where_all_ranks_print_what_another_has_printed_before_is_no_restart() -> None:
+    followed = Followed()
+    followed.take(steps(0, 1, 2), now=moment(2.5), source="a")
+    followed.take(steps(0, 1, 2, 3), now=moment(3.5), source="b")
+    assert (followed.restarts, followed.reported().progress.step) == (0, 3)
+    followed.take([LogLine(4.0, "step 1 loss 1")], now=moment(5.0), source="b")
+    assert followed.restarts == 1
+
+
+def steps(*times: int) -> list[LogLine]:
+    """Return a line for each step, a second apart from 0 on."""
+    return [LogLine(float(at), f"step {at} loss 1") for at in times]
