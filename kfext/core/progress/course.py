@@ -13,6 +13,8 @@ from kfext.core.progress.windows import Windows
 _PACES = 64
 """Points of time and step that are kept to see how fast a job is."""
 _LARGEST = 1e30
+_OVER_LINES, _OVER_INTERVALS = 10, 5
+"""Lines with other measures, and intervals, without the one that is followed: it is over."""
 _DISORDER = 0.1
 """Seconds by which a line may be late although no clock went back: two threads print."""
 
@@ -49,6 +51,7 @@ class Course:
         self._step: Step | None = None
         self._at: float | None = None
         self._reported: float | None = None
+        self._others = 0
         self._steps = Steps()
         self._pace: deque[tuple[float, int]] = deque(maxlen=_PACES)
 
@@ -89,15 +92,16 @@ class Course:
         stated = min(at, now)
         self._at = at = self._in_order(stated, now)
         name = min((name for name, _ in line.measures), key=rank)
-        if self._prefers(name):
+        if self._prefers(name) or self._is_over(name, at):
             self._follow(name)
         values = dict(line.measures)
         if self._metric not in values:
             # The steps of an evaluation are not those of the training.
             if not is_checking(name):
+                self._others += 1
                 self._steps.note(line.position)
             return
-        self._reported = at
+        self._reported, self._others = at, 0
         restarts = self._steps.restarts
         step = self._steps.take(line.position)
         if self._steps.restarts > restarts:
@@ -136,6 +140,12 @@ class Course:
     def _prefers(self, name: str) -> bool:
         """Return whether a measure shows the training better than the one followed so far."""
         return not self._metric or rank(name) < rank(self._metric)
+
+    def _is_over(self, name: str, at: float) -> bool:
+        """Return whether a measure is to be followed as the one so far is not printed any more."""
+        if is_checking(name) or self._reported is None or self._others < _OVER_LINES:
+            return False
+        return at - self._reported >= _OVER_INTERVALS * self.windows.seconds
 
     def _follow(self, name: str) -> None:
         """Follow another measure, whose lines may count other steps."""

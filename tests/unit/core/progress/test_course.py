@@ -177,6 +177,22 @@ def test_steps_of_many_epochs_end_at_the_most_that_can_be_written() -> None:
     assert slow.left == MOST
 
 
+OVER: dict[str, tuple[str, int, float, str]] = {
+    "once it has not been printed for long": ("epoch {} accuracy 0.5", 12, 20.0, "accuracy"),
+    "not after a few lines": ("epoch {} accuracy 0.5", 9, 60.0, "loss"),
+    "not after a short time": ("epoch {} accuracy 0.5", 40, 3.0, "loss"),
+    "not while it is evaluated": ("[{}/99] val_accuracy 0.5", 40, 60.0, "loss"),
+}
+
+
+@pytest.mark.parametrize(("line", "count", "apart", "metric"), OVER.values(), ids=OVER)
+def test_another_measure_is_followed(line: str, count: int, apart: float, metric: str) -> None:
+    lines = [(apart * number, line.format(number)) for number in range(1, count + 1)]
+    followed = course((0.0, "Initial loss: 2.3"), *lines)
+    assert followed.metric.rpartition(" ")[2] == metric
+    assert course((0.0, "Initial loss: 2.3"), *lines, (1e5, "loss: 1")).progress().value == 1.0
+
+
 RESUMED: dict[str, tuple[list[tuple[float, int]], float | None]] = {
     "at the first step after it, if there is no longer silence": ([(25, 8), (28, 9)], 25.0),
     "after the longest silence, though steps were made before it": (
