@@ -67,6 +67,7 @@ REFUSED = {
     "an expression that does not compile": (names.METRICS, "stdout:(?P<value>"),
     "an expression without the group": (names.METRICS, r"stdout:loss=([0-9.]+)"),
     "an expression beyond ASCII": (names.METRICS, "stdout:(?P<value>[a-\uffff])"),
+    "an expression that is too costly": (names.METRICS, "stdout:(?P<value>(?:[ab]?){200})x"),
     "an expression that looks ahead": (names.METRICS, "stdout:(?=x)(?P<value>.)"),
     "an expression that is too long": (names.METRICS, "stdout:(?P<value>.)" + "x" * 512),
     "a colon behind a word that takes none": (names.METRICS, "push:8080"),
