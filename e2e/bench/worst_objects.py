@@ -150,7 +150,7 @@ _STORABLE: Mapping[str, Callable[[], Object]] = {
 _IN_TEMPLATES_ALONE = "empty tolerations"
 """The API server judges the tolerations of a pod, not those of a template; these are invalid."""
 
-_REGEX = "stdout:(?P<value>x)(?i:" + "[ -~]" * 90 + ")"
+_REGEX = "stdout:(?P<value>x)(?i:" + "[ -~]" * 45 + ")"
 ANNOTATIONS: Mapping[str, Callable[[], Mapping[str, str]]] = {
     "unknown keys of kfext": lambda: dict.fromkeys(
         _many(lambda at: f"kfext.dev/{at:06}", each=16, of=ANNOTATION_BYTES), ""

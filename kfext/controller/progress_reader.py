@@ -74,7 +74,10 @@ class ProgressReader:
         progress = self._planner.progress
         try:
             while True:
-                progress.measured(await self._usage.read(progress.running()))
+                try:
+                    progress.measured(await self._usage.read(progress.running()))
+                except Exception:
+                    _log.exception("CPU use not measured")
                 await asyncio.sleep(_MEASURE_SECONDS)
         finally:
             await self._usage.close()

@@ -167,6 +167,11 @@ class Reconciler:
             refused, final = True, _final(error)
             log.warning("step failed", step=name, error=str(error))
             self._metrics.steps.labels(step=name, outcome="failed").inc()
+        except Exception:
+            # An error of ours with one job must not end the controller of all.
+            refused = True
+            log.exception("step failed", step=name)
+            self._metrics.steps.labels(step=name, outcome="failed").inc()
         finally:
             report = self._planner.finish(
                 tracked, self.now(), complete=complete, refused=refused, final=final

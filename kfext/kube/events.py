@@ -121,7 +121,7 @@ class EventRecorder:
     def _event(
         self, about: Reference, *, reason: str, message: str, action: str, warning: bool
     ) -> Object:
-        content = "\0".join((about.uid, reason, message)).encode()
+        content = "\0".join((about.uid, reason, message)).encode(errors="replace")
         digest = hashlib.sha256(content).hexdigest()[:16]
         return {
             "apiVersion": "events.k8s.io/v1",
@@ -149,6 +149,7 @@ class EventRecorder:
 
 def _clipped(message: str) -> str:
     """Return the message, cut to the number of bytes that the API accepts."""
-    if len(message.encode()) <= _LONGEST_NOTE:
-        return message
-    return message.encode()[: _LONGEST_NOTE - 3].decode(errors="ignore") + "…"
+    encoded = message.encode(errors="replace")  # users write parts of it: half of a surrogate pair
+    if len(encoded) <= _LONGEST_NOTE:
+        return encoded.decode()
+    return encoded[: _LONGEST_NOTE - 3].decode(errors="ignore") + "…"

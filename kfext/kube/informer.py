@@ -179,7 +179,7 @@ class Informer(Generic[T]):
         """Return the decoded object, or the value in the store if it cannot be decoded."""
         try:
             return self._decode(raw)
-        except (ValueError, TypeError, msgspec.DecodeError) as error:
+        except (ValueError, TypeError, RecursionError, msgspec.DecodeError) as error:
             self.metrics.undecodable += 1
             _log.warning(
                 "object skipped",

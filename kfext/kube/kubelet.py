@@ -32,7 +32,7 @@ _NODE_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 # Names of namespaces and pods need no escapes, and the kubelet writes labels in this order.
 _POD_CPU = re.compile(
     rb'(?m)^pod_cpu_usage_seconds_total\{namespace="([a-z0-9-]{1,63})",pod="([a-z0-9.-]{1,253})"\}'
-    rb" ([0-9.]{1,32}(?:e[+-]?[0-9]{1,3})?) ([0-9]{1,15})\r?$"
+    rb" ([0-9]{1,20}(?:\.[0-9]{1,20})?(?:e[+-]?[0-9]{1,2})?) ([0-9]{1,15})\r?$"
 )
 
 Readings = dict[tuple[str, str], CpuReading]

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
@@ -23,6 +24,8 @@ Slots = Mapping[ReplicaKey, int]
 NO_SLOTS: Slots = MappingProxyType({})
 
 LARGEST_GENERATION = 2**31 - 1
+MOST_SHARES = 5
+"""As many types as a kind of job has; each more doubles what has to be counted."""
 _LONGEST_WHY = 512
 
 
@@ -127,7 +130,8 @@ def decode_plan(written: str | None, *, job_uid: str) -> Plan | None:
     assignment = {key: nodes[at] for key, at in _numbers(raw.get("replicas"), below=len(nodes))}
     if len(assignment) > MOST_PODS:
         return None
-    found = ((kind, decode_share(one)) for kind, one in mapping(raw.get("shares")).items())
+    terms = islice(mapping(raw.get("shares")).items(), MOST_SHARES)
+    found = ((kind, decode_share(one)) for kind, one in terms)
     shares = {kind: share for kind, share in found if share is not None}
     slots = _numbers(raw.get("slots"), below=MOST_SLOTS)
     port = raw.get("port")

@@ -110,7 +110,9 @@ class JobsProgress:
         followed = self._end(read)
         if followed is None:
             return
-        followed.take(lines, now=now, source=read.pod.uid)
+        others = (pod for pod in self._cluster.pods(read.uid) if pod.uid != read.pod.uid)
+        beside = {pod.uid for pod in others if not pod.finished}
+        followed.take(lines, now=now, source=read.pod.uid, beside=beside)
         self._printers.read(read.uid, read.pod, shown=not followed.fruitless)
         self._read[read.uid] = now.monotonic
         self._alarms.set(read.uid, now.monotonic + self._period(read.tracked, followed))

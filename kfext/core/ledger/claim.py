@@ -71,14 +71,15 @@ class Claims:
         """Add a claim under a key that has none."""
         self._by_key[key] = claim
         self._on_node.setdefault(claim.node, set()).add(key)
-        for one in claim.exclusive:
+        for one in set(claim.exclusive):
             self._with.setdefault(one, set()).add(key)
 
     def remove(self, key: Hashable) -> Claim:
         """Remove the claim of a key and return it. Raises KeyError."""
         claim = self._by_key.pop(key)
         _discard(self._on_node, claim.node, key)
-        for one in claim.exclusive:
+        # A user may write one thing twice, such as a term as affinity and as anti-affinity.
+        for one in set(claim.exclusive):
             _discard(self._with, one, key)
         return claim
 

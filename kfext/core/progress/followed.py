@@ -1,7 +1,7 @@
 """One job whose log is read again and again: its course, its growth, and why nothing is known."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from kfext import names
 from kfext.core.progress.checkpoints import CheckpointLog, Checkpoints
@@ -51,16 +51,24 @@ class Followed:
         self._unmeasured: Verdict | None = None
         self._pending = 0
 
-    def take(self, lines: Sequence[LogLine], *, now: Moment, source: str = "") -> None:
+    def take(
+        self,
+        lines: Sequence[LogLine],
+        *,
+        now: Moment,
+        source: str = "",
+        beside: Collection[str] = (),
+    ) -> None:
         """Take in the lines of a read in the order printed.
 
         `source`: the uid of the pod that printed them. The training began anew if another goes on.
-        Where all ranks print, what another has printed before the last line is no news.
+        `beside`: those of the pods that run beside it. Where all ranks print, what another has
+            printed before the last line is no news.
         """
         self.failures, self._failed = 0, None
         metric, restarts, found = self._course.metric, self._course.restarts, False
         for printed in _newest(lines):
-            if self._is_of_before(printed, source):
+            if self._source in beside and self._is_of_before(printed):
                 continue
             line = read_with(printed.text, self.expression)
             if line is not None:
@@ -74,10 +82,9 @@ class Followed:
             self._disturbed = now.monotonic
         self._judge(now)
 
-    def _is_of_before(self, printed: LogLine, source: str) -> bool:
-        """Return whether another pod has printed a line before the last one that was taken in."""
-        at = self._course.at
-        return self._source not in {"", source} and at is not None and printed.at <= at
+    def _is_of_before(self, printed: LogLine) -> bool:
+        """Return whether a line was printed before the last one that was taken in."""
+        return self._course.at is not None and printed.at <= self._course.at
 
     def _take_line(self, line: Line, *, at: float, now: float, source: str) -> None:
         before, restarts = self._course.at, self._course.restarts

@@ -122,6 +122,17 @@ async def test_long_names_and_sentences_are_cut_to_what_the_api_takes(
     assert event["regarding"]["name"] == long.name
 
 
+async def test_half_of_a_surrogate_pair_is_written_as_a_question_mark(
+    client: Client, namespace: str
+) -> None:
+    async with recording(client) as recorder:
+        recorder.record(about(namespace), reason="NoRoom", message="a\ud800", action="Waiting")
+        await recorder.drain()
+
+    (event,) = await client.list_all(paths.events(namespace))
+    assert event["note"] == "a?"
+
+
 async def test_a_failure_is_counted_and_the_next_occasion_taken(
     client: Client, namespace: str
 ) -> None:

@@ -235,6 +235,8 @@ LINES: dict[str, tuple[bytes, float | None]] = {
     "a number": (b'namespace="team",pod="a"} 12.5 1000000', 12.5),
     "a large number": (b'namespace="team",pod="a"} 1.2345e+06 1000000', 1234500.0),
     "without a time": (b'namespace="team",pod="a"} 12.5', None),
+    "a number with two points": (b'namespace="team",pod="a"} 1.2.3 1000000', None),
+    "a number beyond all": (b'namespace="team",pod="a"} 9e999 1000000', None),
     "not a number": (b'namespace="team",pod="a"} NaN 1000000', None),
     "infinite": (b'namespace="team",pod="a"} +Inf 1000000', None),
     "negative": (b'namespace="team",pod="a"} -1 1000000', None),

@@ -153,13 +153,6 @@ async def test_a_server_that_is_away_does_not_end_the_loop(bench: Bench) -> None
     await bench.tick()
 
 
-async def test_a_mistake_of_ours_does(bench: Bench) -> None:
-    bench.writer.answer = refusing(KfextError("wrong"))
-    bench.submit(gang("one"))
-    with pytest.raises(ExceptionGroup):
-        await bench.tick()
-
-
 async def test_one_step_of_a_job_at_a_time(bench: Bench) -> None:
     async def during(entry: TrackedJob, step: Step) -> bool:
         bench.writer.answer = _done
@@ -252,6 +245,25 @@ async def test_a_later_alarm_takes_the_place_of_an_earlier_one(bench: Bench) -> 
     assert first == 60.0
     assert bench.planner.alarms.due(60.0) == ["one"]
     assert bench.planner.next_alarm() == math.inf
+
+
+async def _fail(entry: TrackedJob, step: Step) -> bool:
+    if entry.job.uid == "bad":
+        raise KeyError("a bug")
+    return True
+
+
+async def test_an_error_of_ours_in_a_write_stops_no_other_and_it_is_tried_again(
+    bench: Bench,
+) -> None:
+    bench.writer.answer = _fail
+    bench.submit(gang("bad", workers=1))
+    bench.submit(gang("good", workers=1))
+    await bench.tick()
+    bench.now = 120.0
+    bench.cluster.mark("bad")
+    await bench.tick()
+    assert bench.started()[:3] == ["bad", "good", "bad"]
 
 
 async def test_a_job_that_cannot_be_judged_does_not_stop_the_others(

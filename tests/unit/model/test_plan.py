@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kfext.model.bounds import MOST_PODS
 from kfext.model.gpu_share import GpuShare
 from kfext.model.gpu_slots import MOST_SLOTS
-from kfext.model.plan import Plan, decode_plan, plan_of
+from kfext.model.plan import MOST_SHARES, Plan, decode_plan, plan_of
 from kfext.model.pod import ReplicaKey
 from kfext.names import PLAN
 from tests.builders import JobBuilder, job
@@ -149,6 +149,13 @@ def test_a_replica_has_a_slot_only_with_a_node_and_terms(
     assert plan.assignment == {WORKER: "a"}
     assert plan.slots == want
     assert set(plan.shares) >= {key.type for key in want}
+
+
+def test_no_more_terms_are_read_than_a_job_has_types() -> None:
+    terms = {f"type-{number}": {"units": 50, "memory": number} for number in range(30)}
+    plan = decode_plan(written(shares=terms), job_uid="uid-1")
+    assert plan is not None
+    assert len(plan.shares) <= MOST_SHARES
 
 
 @given(slots=json_values, terms=json_values)

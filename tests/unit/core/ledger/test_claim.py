@@ -100,3 +100,16 @@ def test_a_claim_with_two_of_the_ports_is_found_once() -> None:
 def test_who_has_no_claim_cannot_lose_one() -> None:
     with pytest.raises(KeyError):
         Claims().remove("nobody")
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [Claim("a", {}, gang_terms=(TRAIN, TRAIN)), Claim("a", {}, (HTTP, HTTP))],
+    ids=["a term as affinity and as anti-affinity", "a port on two addresses of the node"],
+)
+def test_what_a_pod_has_twice_is_removed_once(claim: Claim) -> None:
+    claims = Claims()
+    claims.add("key", claim)
+    assert claims.with_any(claim.exclusive) == [claim]
+    assert claims.remove("key") == claim
+    assert claims.with_any(claim.exclusive) == []

@@ -267,7 +267,7 @@ def test_of_many_lines_only_the_newest_show_checkpoints() -> None:
 def test_where_all_ranks_print_what_another_has_printed_before_is_no_restart() -> None:
     followed = Followed()
     followed.take(steps(0, 1, 2), now=moment(2.5), source="a")
-    followed.take(steps(0, 1, 2, 3), now=moment(3.5), source="b")
+    followed.take(steps(0, 1, 2, 3), now=moment(3.5), source="b", beside={"a"})
     assert (followed.restarts, followed.reported().progress.step) == (0, 3)
     followed.take([LogLine(4.0, "step 1 loss 1")], now=moment(5.0), source="b")
     assert followed.restarts == 1
