@@ -36,7 +36,7 @@ def note_start(one: ScaledJob, progress: JobsProgress, pods: tuple[Pod, ...]) ->
 
     A controller that met it when it ran already may not have read its first lines.
     """
-    if one.pause or not one.starts:
+    if one.pause or not one.starts or not pods:
         return
     created = max(pod.created for pod in pods)
     first = progress.resumed(one.uid, since=created, after=created)

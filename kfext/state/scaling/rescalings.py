@@ -194,6 +194,7 @@ class Rescalings:
 
     def _end(self, decision: Decision, *, at: float) -> None:
         for one in decision.jobs:
+            # Also of one whose change has ended for a reason of its own.
+            self.saves.forget(one)
             if one.phase is Phase.SAVING:
-                self.saves.forget(one)
                 one.end(at=at)

@@ -115,6 +115,7 @@ def test_a_size_that_is_set_while_a_checkpoint_is_awaited_ends_the_change() -> N
     of.scale(3)
     of.at(300)
     assert (sizes(of), of.job().workers) == ([], 3)
+    assert of.planner.progress._awaited == set(), "its log is read as usual again"
 
 
 def test_a_job_that_opts_out_gets_its_own_size_back_once_there_is_room() -> None:
