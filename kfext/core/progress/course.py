@@ -5,9 +5,9 @@ from collections import deque
 from dataclasses import dataclass
 from itertools import pairwise
 
-from kfext.core.progress.lines import Line
+from kfext.core.progress.lines import MOST, Line
 from kfext.core.progress.metric_names import Better, better, is_checking, rank
-from kfext.core.progress.steps import MOST, Step, Steps
+from kfext.core.progress.steps import Step, Steps
 from kfext.core.progress.windows import Windows
 
 _PACES = 64

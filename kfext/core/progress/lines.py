@@ -29,7 +29,8 @@ _PHASES = frozenset(["train", "training"])
 _OTHER_WORK = ("B/s", "b/s", "bytes", "examples/s", "files", "file/s", "tokens/s", "shards", "url")
 """Units of bars that show a download or the preparation of data."""
 _MOST_MEASURES = 16
-_LARGEST = 10**15
+MOST = 10**15
+"""Of every count that comes of what a job prints, so that it can be written as int64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +170,11 @@ def _counts(one: Figure) -> bool:
 def _count(text: str) -> int | None:
     """Return a whole number that is not negative, None for anything else."""
     digits = text.lstrip("+")
-    return min(int(digits), _LARGEST) if digits.isdecimal() else None
+    return min(int(digits), MOST) if digits.isdecimal() else None
 
 
 def _epoch(one: Figure | None) -> float | None:
     if one is None or one.text.startswith("-"):
         return None
     value = float(one.text)
-    return value if value < _LARGEST else None
+    return value if value < MOST else None

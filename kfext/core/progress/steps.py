@@ -2,10 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from kfext.core.progress.lines import Position
-
-MOST = 10**15
-"""Steps, and seconds to the end. Whatever a job prints, what comes of it is written as int64."""
+from kfext.core.progress.lines import MOST, Position
 
 
 @dataclass(frozen=True, slots=True)
