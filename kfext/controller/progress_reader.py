@@ -75,7 +75,9 @@ class ProgressReader:
         try:
             while True:
                 try:
-                    progress.measured(await self._usage.read(progress.running()))
+                    nodes = progress.shared_nodes()
+                    used = await self._usage.read(progress.running(), nodes=nodes)
+                    progress.measured(used.pods, used.nodes)
                 except Exception:
                     _log.exception("CPU use not measured")
                 await asyncio.sleep(_MEASURE_SECONDS)

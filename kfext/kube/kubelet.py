@@ -7,7 +7,8 @@ import ipaddress
 import re
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import aiohttp
 from yarl import URL
@@ -29,14 +30,24 @@ _CONNECT_SECONDS = 3.0
 _TOTAL_SECONDS = 5.0
 _KEEPALIVE_SECONDS = 60.0
 _NODE_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
+_COUNTER = rb" ([0-9]{1,20}(?:\.[0-9]{1,20})?(?:e[+-]?[0-9]{1,2})?) ([0-9]{1,15})\r?$"
 # Names of namespaces and pods need no escapes, and the kubelet writes labels in this order.
 _POD_CPU = re.compile(
     rb'(?m)^pod_cpu_usage_seconds_total\{namespace="([a-z0-9-]{1,63})",pod="([a-z0-9.-]{1,253})"\}'
-    rb" ([0-9]{1,20}(?:\.[0-9]{1,20})?(?:e[+-]?[0-9]{1,2})?) ([0-9]{1,15})\r?$"
+    + _COUNTER
 )
+_NODE_CPU = re.compile(rb"(?m)^node_cpu_usage_seconds_total" + _COUNTER)
 
-Readings = dict[tuple[str, str], CpuReading]
-"""Counters by namespace and name of the pod."""
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """The counters of a node: of its pods, by namespace and name, and of all that runs there.
+
+    `node` is None where the kubelet does not state it.
+    """
+
+    pods: Mapping[tuple[str, str], CpuReading]
+    node: CpuReading | None = None
 
 
 class Kubelets:
@@ -56,7 +67,7 @@ class Kubelets:
             self._session = None
 
     async def readings(self, node: str) -> Readings:
-        """Return the counters of the pods of a node.
+        """Return the counters of a node and its pods.
 
         Raises ApiError: Unverified, Forbidden, NotFound for an unknown node, AnswerTooLarge,
         Unavailable.
@@ -78,7 +89,7 @@ class Kubelets:
             words = f"the kubelet of {node} does not answer: {str(error) or type(error).__name__}"
             raise Unavailable(status=0, reason="NoAnswer", message=words) from error
         found = parsed(body, read=self._monotonic())
-        if not found:
+        if not found.pods:
             message = f"the kubelet of {node} states no CPU time of pods"
             raise Unavailable(status=0, reason="NoFigures", message=message)
         return found
@@ -132,12 +143,16 @@ def endpoint_of(node: Object) -> URL | None:
 
 def parsed(body: bytes, *, read: float) -> Readings:
     """Return the counters of an answer in Prometheus' text format; `read` is when it was read."""
-    return {
-        (namespace.decode(), pod.decode()): CpuReading(
-            float(seconds), at=int(milliseconds) / 1000, read=read
-        )
-        for namespace, pod, seconds, milliseconds in _POD_CPU.findall(body)
+
+    def reading(seconds: bytes, milliseconds: bytes) -> CpuReading:
+        return CpuReading(float(seconds), at=int(milliseconds) / 1000, read=read)
+
+    pods = {
+        (namespace.decode(), pod.decode()): reading(*counter)
+        for namespace, pod, *counter in _POD_CPU.findall(body)
     }
+    node = _NODE_CPU.search(body)
+    return Readings(pods, reading(*node.groups()) if node else None)
 
 
 def _session(trust: ssl.SSLContext) -> aiohttp.ClientSession:

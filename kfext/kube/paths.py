@@ -116,6 +116,11 @@ def pod_metrics(namespace: str) -> str:
     return resource_path("pods", group="metrics.k8s.io", version="v1beta1", namespace=namespace)
 
 
+def node_metrics(name: str) -> str:
+    """Return the path of what the metrics API states of a node."""
+    return resource_path("nodes", group="metrics.k8s.io", version="v1beta1", name=name)
+
+
 def account_token(namespace: str, account: str) -> str:
     """Return the path to which one posts a request for a token of a service account."""
     return resource_path("serviceaccounts", namespace=namespace, name=account, subresource="token")

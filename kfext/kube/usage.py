@@ -1,7 +1,9 @@
-"""How much CPU pods use now, and the reason where that is not known.
+"""How much CPU pods and nodes use now, and the reason where that is not known of a pod.
 
     usage = Usage(client)
-    found = await usage.read(pods)   # for each uid a CpuUse, or a Verdict with the reason
+    found = await usage.read(pods, nodes={"node-1"})
+    found.pods    # for each uid a CpuUse, or a Verdict with the reason
+    found.nodes   # by name, the CpuUse of all that runs on a node
     await usage.close()
 
 `read` never raises, and ends within 20 s whatever hangs. What is known of some pods is returned
@@ -9,7 +11,7 @@ although it is not of others. The metrics API is asked first, one list for each 
 of interest; for namespaces of which it states nothing, and for pods that it has left out for two
 minutes, the kubelet of each node with such pods. A kubelet has counters, so the first use of a pod
 is known from the second call on, at least 5 s after the first. A source that failed is not asked
-again for a minute.
+again for a minute. The use of a node comes from where that of its pods does.
 
 A CpuUse is the mean over a window, which ended `at` (by the clock of the pod's node): 10 to 60 s
 with metrics-server, the time between two calls with kubelets. The reasons of Verdicts are the
@@ -17,47 +19,61 @@ REASON_CPU_USE names and REASON_KUBELET_UNVERIFIED.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass
 
 from kfext.kube.client import Client
+from kfext.kube.cpu_counters import CpuCounters
 from kfext.kube.kubelet import Kubelets, Readings
-from kfext.kube.metrics_api import uses_in
+from kfext.kube.metrics_api import use_of_node, uses_in
 from kfext.kube.sources import Sources
-from kfext.model.cpu_use import CpuCounter, CpuUse
+from kfext.model.cpu_use import CpuUse
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_CPU_USE_FORBIDDEN, REASON_CPU_USE_PENDING
 
-_KEPT_SECONDS = 900.0
 _LEFT_OUT_SECONDS = 120.0
 """After which the metrics API is taken to have no figures of a pod: it cannot read the node's."""
 _SKEW_SECONDS = 5.0
 """Between the clock of a node and that of the API server, which states when a pod was created."""
 
 
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What pods use, by uid, or why that is not known; and nodes, by name, so far as it is known.
+
+    That of a node is of all that runs there, also what does not run in a pod.
+    """
+
+    pods: Mapping[str, CpuUse | Verdict]
+    nodes: Mapping[str, CpuUse]
+
+
 class Usage:
-    """Reads the CPU use of pods. `monotonic` is a clock that is never set."""
+    """Reads the CPU use of pods and nodes. `monotonic` is a clock that is never set."""
 
     def __init__(self, client: Client, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._client = client
         self._monotonic = monotonic
         self._kubelets = Kubelets(client, monotonic=monotonic)
         self._namespaces = Sources("metrics API", shared=True, monotonic=monotonic)
+        self._of_nodes = Sources("metrics API", shared=False, monotonic=monotonic)
         self._nodes = Sources("kubelet", shared=False, monotonic=monotonic)
-        self._counters: dict[str, CpuCounter] = {}
+        self._pod_counters = CpuCounters(monotonic)
+        self._node_counters = CpuCounters(monotonic)
         self._left_out: dict[str, float] = {}
 
     @property
     def followed(self) -> int:
         """How many pods have a counter that is remembered."""
-        return len(self._counters)
+        return len(self._pod_counters)
 
     async def close(self) -> None:
         """Close the connections to kubelets."""
         await self._kubelets.close()
 
-    async def read(self, pods: Iterable[Pod]) -> dict[str, CpuUse | Verdict]:
-        """Return what pods use, or why that is not known, by uid."""
+    async def read(self, pods: Iterable[Pod], *, nodes: Set[str] = frozenset()) -> Used:
+        """Return what pods use, and those nodes of theirs that are named."""
         found: dict[str, CpuUse | Verdict] = {}
         bound = []
         for pod in pods:
@@ -88,25 +104,36 @@ class Usage:
                 found[pod.uid] = _neither(why, readings)
             else:
                 found[pod.uid] = self._counted(pod, readings)
-        self._forget_old()
-        return found
+        stated_by_api = {
+            pod.node_name for pod in bound if not isinstance(in_namespace[pod.namespace], Verdict)
+        }
+        used = await self._stated_of(nodes & stated_by_api)
+        used |= self._counted_of({name: on_node[name] for name in nodes & on_node.keys()})
+        self._pod_counters.forget_old()
+        self._node_counters.forget_old()
+        return Used(found, used)
 
     def _counted(self, pod: Pod, readings: Readings) -> CpuUse | Verdict:
         """Return the use of a pod by the counters of its own node: no other is believed of it."""
-        reading = readings.get((pod.namespace, pod.name))
+        reading = readings.pods.get((pod.namespace, pod.name))
         if reading is None:
             return _pending("the kubelet does not count the CPU time of the pod yet")
-        before = self._counters.get(pod.uid)
-        counter = before.then(reading) if before else CpuCounter(reading)
-        self._counters[pod.uid] = counter
-        return counter.use or _pending("the CPU time of the pod was read once; a rate needs two")
+        use = self._pod_counters.take(pod.uid, reading)
+        return use or _pending("the CPU time of the pod was read once; a rate needs two")
 
-    def _forget_old(self) -> None:
-        """Forget the counters of pods that were not asked for in a long time."""
-        oldest = self._monotonic() - _KEPT_SECONDS
-        old = [uid for uid, counter in self._counters.items() if counter.reading.read < oldest]
-        for uid in old:
-            del self._counters[uid]
+    async def _stated_of(self, nodes: Set[str]) -> dict[str, CpuUse]:
+        """Return what the metrics API states of nodes."""
+        stated = await self._of_nodes.ask(nodes, lambda one: use_of_node(self._client, one))
+        return {name: use for name, use in stated.items() if isinstance(use, CpuUse)}
+
+    def _counted_of(self, answers: Mapping[str, Readings | Verdict]) -> dict[str, CpuUse]:
+        """Return the use of nodes by the counters of their kubelets."""
+        counted = {
+            name: self._node_counters.take(name, readings.node)
+            for name, readings in answers.items()
+            if not isinstance(readings, Verdict) and readings.node is not None
+        }
+        return {name: use for name, use in counted.items() if use is not None}
 
 
 def _stated(pod: Pod, uses: Mapping[str, CpuUse]) -> CpuUse | Verdict:

@@ -188,9 +188,18 @@ class JobsProgress:
         pods = (pod for uid in self._followed for pod in self._cluster.pods(uid))
         return [pod for pod in pods if pod.phase == "Running"]
 
-    def measured(self, found: Mapping[str, CpuUse | Verdict]) -> None:
-        """Take in what pods use, by uid, or why that is not known."""
-        self.uses.take(found)
+    def shared_nodes(self) -> set[str]:
+        """Return the nodes on which CPU is to be moved between jobs, for their use of CPU."""
+        jobs = ((uid, self._cluster.jobs.get(uid)) for uid in self._followed)
+        resized = [uid for uid, one in jobs if one and self._settings_of(one).resize != OFF]
+        pods = (pod for uid in resized for pod in self._cluster.pods(uid))
+        return {pod.node_name for pod in pods if pod.phase == "Running"}
+
+    def measured(
+        self, found: Mapping[str, CpuUse | Verdict], nodes: Mapping[str, CpuUse] | None = None
+    ) -> None:
+        """Take in what pods use, by uid, or why that is not known; and nodes, by name."""
+        self.uses.take(found, nodes)
         for uid, followed in self._followed.items():
             note_use(followed, self._cluster.pods(uid), found, ledger=self._cluster.ledger)
 

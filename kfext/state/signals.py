@@ -20,11 +20,15 @@ def signals_of(
 ) -> Signals:
     """Return the signals of jobs; those with a pod on a node that is not known are left out.
 
-    `measured`: pods of which the use may be known. Of all others on a node the requests count.
+    `measured`: pods of which the use may be known. Of all others on a node the requests count,
+    which they can hold against the jobs; or what they use, where the use of the node shows less.
     """
     found = tuple(jobs)
     names = {pod.node for job in found for pod in job.pods}
     own = {pod.uid for job in found for pod in job.pods}
+    own_use = dict.fromkeys(names, 0)
+    for one in (pod for job in found for pod in job.pods):
+        own_use[one.node] += one.use or 0
     others = dict.fromkeys(names, 0)
     counted = {pod_key(uid) for uid in own}
     counted |= {shifted_key(job.uid, pod.node) for job in found for pod in job.pods}
@@ -35,7 +39,11 @@ def signals_of(
             counted.add(pod_key(pod.uid))
     for name in names:
         claims = cluster.ledger.claims_on([name], ignoring=counted)
-        others[name] += sum(claim.requests.get(CPU, 0) for claim in claims)
+        rest = sum(claim.requests.get(CPU, 0) for claim in claims)
+        all_use = uses.of_node(name)
+        if all_use is not None:
+            rest = min(rest, max(0, all_use - others[name] - own_use[name]))
+        others[name] += rest
     nodes = {
         name: NodeSignal(allocatable=node.allocatable.get(CPU, 0), others=others[name])
         for name in names

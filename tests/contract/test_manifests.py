@@ -616,15 +616,23 @@ def test_who_sees_the_token_that_kubelets_are_shown_can_read_metrics_and_do_noth
     )
 
 
-@pytest.mark.parametrize("name", ["pod-logs", "pod-metrics", "pod-resize"])
-def test_a_right_that_can_be_given_in_one_namespace_is_a_role_of_the_base(name: str) -> None:
-    (rule,) = (
-        rule
+@pytest.mark.parametrize(
+    ("name", "resources"),
+    [
+        ("pod-logs", ["pods/log"]),
+        ("pod-metrics", ["pods", "nodes"]),  # nodes only with a ClusterRoleBinding
+        ("pod-resize", ["pods/resize"]),
+    ],
+)
+def test_a_right_that_can_be_given_in_one_namespace_is_a_role_of_the_base(
+    name: str, resources: list[str]
+) -> None:
+    (role,) = (
+        thing
         for thing in render(BASE)
         if (thing["kind"], thing["metadata"]["name"]) == ("ClusterRole", f"kfext-{name}")
-        for rule in thing["rules"]
     )
-    assert [one.split("/")[0] for one in rule["resources"]] == ["pods"]
+    assert [one for rule in role["rules"] for one in rule["resources"]] == resources
 
 
 def test_nobody_but_the_controller_may_write_its_marks() -> None:

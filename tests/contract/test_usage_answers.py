@@ -15,10 +15,12 @@ from tests.contract.manifests import REPOSITORY
 ANSWERS = REPOSITORY / "tests" / "contract" / "usage"
 
 
-def test_of_what_a_kubelet_answers_the_counter_of_each_pod_is_read() -> None:
+def test_of_what_a_kubelet_answers_the_counter_of_each_pod_and_of_the_node_is_read() -> None:
     found = parsed((ANSWERS / "kubelet-v1.35.4.txt").read_bytes(), read=1.0)
-    assert len(found) == 3
-    assert found["team", "busy-master-0"] == CpuReading(6.542586718, at=1795366797.808, read=1.0)
+    assert len(found.pods) == 3
+    busy = CpuReading(6.542586718, at=1795366797.808, read=1.0)
+    assert found.pods["team", "busy-master-0"] == busy
+    assert found.node == CpuReading(51081.06624957, at=1795366794.651, read=1.0)
 
 
 def test_of_what_metrics_server_answers_cores_and_window_are_read() -> None:

@@ -102,7 +102,7 @@ def looked(bed: Testbed, pod: Pod, enough: Callable[[Seen], object]) -> Seen:
             while time.monotonic() < deadline:
                 seen.times.append(time.time())
                 seen.seconds.append(cgroups.cpu_seconds(cgroup))
-                seen.found.append((await usage.read([pod]))[pod.uid])
+                seen.found.append((await usage.read([pod])).pods[pod.uid])
                 if enough(seen):
                     break
                 await asyncio.sleep(_EVERY_SECONDS)

@@ -12,7 +12,7 @@ from e2e.testbed.pki import Pki
 from kfext.errors import ApiError, Forbidden, NotFound, Unavailable, Unverified
 from kfext.kube.access import Access, Token
 from kfext.kube.client import Client
-from kfext.kube.kubelet import MOST_BYTES, Kubelets, endpoint_of, parsed
+from kfext.kube.kubelet import MOST_BYTES, Kubelets, Readings, endpoint_of, parsed
 from kfext.model.cpu_use import CpuReading
 
 from .usage_servers import NODE_TOKEN, OWN_TOKEN, Answering, FakeCluster, counters
@@ -64,7 +64,7 @@ READING = CpuReading(12.5, at=1000.0, read=5000.0)
 
 async def test_counters_are_read_with_the_token_of_the_account_for_nodes(bed: Bed) -> None:
     kubelet = await bed.kubelet("n1")
-    assert await bed.kubelets.readings("n1") == {("team", "a"): READING}
+    assert await bed.kubelets.readings("n1") == Readings({("team", "a"): READING})
     assert kubelet.shown == [f"Bearer {NODE_TOKEN}"]
     assert kubelet.requests[0].path == "/metrics/resource"
 
@@ -253,4 +253,17 @@ def test_what_a_line_states(line: bytes, want: float | None) -> None:
         b"pod_cpu_usage_seconds_total{" + line + b"\n"
     )
     want_all = {} if want is None else {("team", "a"): CpuReading(want, at=1000.0, read=1.0)}
-    assert parsed(body, read=1.0) == want_all
+    assert parsed(body, read=1.0) == Readings(want_all)
+
+
+@pytest.mark.parametrize(
+    ("line", "want"),
+    [
+        pytest.param(b"node_cpu_usage_seconds_total 51081.5 1000000", 51081.5, id="its counter"),
+        pytest.param(b"node_cpu_usage_seconds_total NaN 1000000", None, id="not a number"),
+        pytest.param(b'node_cpu_usage_seconds_total{cpu="0"} 7 1000000', None, id="of one CPU"),
+    ],
+)
+def test_what_a_line_states_of_the_node(line: bytes, want: float | None) -> None:
+    reading = None if want is None else CpuReading(want, at=1000.0, read=1.0)
+    assert parsed(b"# HELP x\n" + line + b"\n", read=1.0) == Readings({}, reading)

@@ -1,6 +1,6 @@
 """CPU use of pods from the metrics API, else from kubelets; and why it is not known."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -15,7 +15,13 @@ from kfext.model.timestamps import timestamp
 from kfext.model.verdict import Verdict
 
 from .test_kubelet import Bed
-from .usage_servers import OWN_TOKEN, counters, figures
+from .usage_servers import (
+    OWN_TOKEN,
+    counter_of_node,
+    counters,
+    figures,
+    figures_of_node,
+)
 
 AT = timestamp("2026-11-22T10:00:30Z")
 
@@ -34,8 +40,11 @@ class UsageBed(Bed):
         self.usage = Usage(client, monotonic=self.clock)
         self.stack.push_async_callback(self.usage.close)
 
-    async def read(self, *pods: Pod) -> dict[str, CpuUse | Verdict]:
-        return await self.usage.read(pods)
+    async def read(self, *pods: Pod) -> Mapping[str, CpuUse | Verdict]:
+        return (await self.usage.read(pods)).pods
+
+    async def nodes(self, *names: str, of: Iterable[Pod]) -> Mapping[str, CpuUse]:
+        return (await self.usage.read(of, nodes={*names})).nodes
 
     async def reason(self, one: Pod) -> str:
         found = (await self.read(one))[one.uid]
@@ -120,6 +129,37 @@ async def test_a_list_that_is_too_long_costs_its_own_namespace_alone(bed: UsageB
     assert "more than 4194304 bytes" in found["b"].message
 
 
+async def test_the_metrics_api_states_what_is_used_on_the_nodes_that_are_named(
+    bed: UsageBed,
+) -> None:
+    bed.api.metrics = {"team": [figures("a", "200m"), figures("b", "50m")]}
+    bed.api.of_nodes = {"n1": figures_of_node("3500m"), "n2": figures_of_node("1")}
+    pods = [pod("a", node="n1"), pod("b", node="n2")]
+    assert await bed.nodes("n1", of=pods) == {"n1": CpuUse(3.5, at=AT, window=15.5)}
+    assert bed.api.count("/nodes/") == 1
+    assert await bed.nodes(of=pods) == {}
+    assert bed.api.count("/nodes/") == 1
+
+
+@pytest.mark.parametrize("cpu", [None, "much", "-1", [3]])
+async def test_a_node_of_which_the_metrics_api_states_no_use_is_left_out(
+    bed: UsageBed, cpu: object
+) -> None:
+    bed.api.metrics = {"team": [figures("a", "200m"), figures("b", "50m")]}
+    bed.api.of_nodes = {"n1": figures_of_node(cpu), "n2": figures_of_node("1")}
+    found = await bed.nodes("n1", "n2", of=[pod("a", node="n1"), pod("b", node="n2")])
+    assert found == {"n2": CpuUse(1.0, at=AT, window=15.5)}
+
+
+async def test_without_the_right_to_nodes_the_use_of_pods_is_known(bed: UsageBed) -> None:
+    bed.api.metrics, bed.api.without = {"team": [figures("a", "200m")]}, 403
+    for _ in range(3):
+        found = await bed.usage.read([pod("a")], nodes={"n1"})
+        assert isinstance(found.pods["a"], CpuUse)
+        assert found.nodes == {}
+    assert bed.api.count("/nodes/") == 1  # in a minute
+
+
 # --- kubelets -------------------------------------------------------------------------------------
 
 
@@ -130,6 +170,18 @@ async def test_without_a_metrics_api_the_rate_between_two_readings_counts(bed: U
     kubelet.body = counters(a=18.5).replace(b" 1000000", b" 1030000")
     assert await bed.read(pod("a")) == {"a": CpuUse(0.2, at=1030, window=30)}
     assert set(kubelet.shown) == {"Bearer of-the-node-account"}
+
+
+async def test_the_kubelet_that_counts_the_pods_of_a_node_counts_the_node(bed: UsageBed) -> None:
+    kubelet = await bed.kubelet("n1")
+    kubelet.body = counters(a=12.5) + counter_of_node(100.0)
+    pods = [pod("a")]
+    assert await bed.nodes("n1", of=pods) == {}
+    bed.clock.now += 30
+    counted = counters(a=18.5) + counter_of_node(190.0)
+    kubelet.body = counted.replace(b" 1000000", b" 1030000")
+    assert await bed.nodes("n1", of=pods) == {"n1": CpuUse(3.0, at=1030, window=30)}
+    assert bed.api.count("/apis/metrics.k8s.io/v1beta1/nodes/") == 0
 
 
 async def test_the_metrics_api_that_is_not_there_is_asked_for_once_a_minute(bed: UsageBed) -> None:

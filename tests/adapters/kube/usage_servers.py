@@ -29,6 +29,11 @@ def counters(**seconds: float) -> bytes:
     )
 
 
+def counter_of_node(seconds: float) -> bytes:
+    """Return what a kubelet serves of its node, measured at 1000."""
+    return b"node_cpu_usage_seconds_total %s 1000000\n" % repr(seconds).encode()
+
+
 def figures(name: str, cpu: str, *, at: str = "2026-11-22T10:00:30Z") -> dict[str, Any]:
     """Return one item of the metrics API."""
     used = {"cpu": cpu, "memory": "1Mi"}
@@ -38,6 +43,12 @@ def figures(name: str, cpu: str, *, at: str = "2026-11-22T10:00:30Z") -> dict[st
         "window": "15.5s",
         "containers": [{"name": "main", "usage": used}],
     }
+
+
+def figures_of_node(cpu: object) -> dict[str, Any]:
+    """Return what the metrics API states of a node."""
+    usage = {"cpu": cpu, "memory": "1Gi"}
+    return {"timestamp": "2026-11-22T10:00:30Z", "window": "15.5s", "usage": usage}
 
 
 class Answering:
@@ -79,12 +90,14 @@ class FakeCluster(Answering):
 
     `metrics`: the items of each namespace, or the HTTP status of a refusal; a namespace that is not
     there is refused with `without`.
+    `of_nodes`: what the metrics API states of nodes by name; others are refused with `without`.
     `token_status`: the HTTP status for a request of a token.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.metrics: dict[str, list[dict[str, Any]] | int | bytes] = {}
+        self.of_nodes: dict[str, dict[str, Any]] = {}
         self.without = 404
         self.token_status = 201
         self.nodes: dict[str, tuple[str, object]] = {}
@@ -104,6 +117,9 @@ class FakeCluster(Answering):
             name = request.query["fieldSelector"].removeprefix("metadata.name=")
             items = [_node(name, *self.nodes[name])] if name in self.nodes else []
             return web.json_response({"metadata": {}, "items": items})
+        if path.startswith("/apis/metrics.k8s.io/v1beta1/nodes/"):
+            stated = self.of_nodes.get(path.split("/")[-1])
+            return web.json_response(stated or {}, status=200 if stated else self.without)
         found = self.metrics.get(path.split("/")[-2], self.without)
         if isinstance(found, int):
             return web.json_response({"message": "refused"}, status=found)

@@ -1,7 +1,7 @@
 """What becomes of the logs that the planner wants read."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import replace
 from typing import Any, cast
 
@@ -12,7 +12,7 @@ from kfext.controller import progress_reader as module
 from kfext.controller.progress_reader import MOST_AT_ONCE, ProgressReader
 from kfext.errors import ApiError, BadRequest, Forbidden, NotFound, Unavailable
 from kfext.kube.client import Client
-from kfext.kube.usage import Usage
+from kfext.kube.usage import Usage, Used
 from kfext.model.cpu_use import CpuUse
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
@@ -58,15 +58,18 @@ class FakeUsage:
 
     def __init__(self) -> None:
         self.cores: dict[str, float] = {}
+        self.nodes: set[str] = set()
         self.closed = False
 
-    async def read(self, pods: Iterable[Pod]) -> dict[str, CpuUse | Verdict]:
-        return {
+    async def read(self, pods: Iterable[Pod], *, nodes: Set[str]) -> Used:
+        self.nodes |= nodes
+        used: dict[str, CpuUse | Verdict] = {
             pod.uid: CpuUse(self.cores[pod.uid], at=1.0, window=30.0)
             if pod.uid in self.cores
             else Verdict(names.REASON_CPU_USE_FORBIDDEN, "may not")
             for pod in pods
         }
+        return Used(used, {name: CpuUse(3.5, at=1.0, window=30.0) for name in nodes})
 
     async def close(self) -> None:
         self.closed = True
@@ -91,8 +94,9 @@ class Bed:
             now=lambda: Moment(wall=2e9, monotonic=self.at),
         )
 
-    def runs(self, name: str, *, uid: str = "") -> None:
+    def runs(self, name: str, *, uid: str = "", resize: str = "off") -> None:
         made = job(name=name, uid=f"uid-{name}").worker(1, cpu="1").resumed()
+        made.annotated(names.RESIZE, resize)
         self.planner.cluster.observe_job(made.raw)
         one = pod(made.build(), "worker", 0, bound=f"node-{name}", uid=uid or f"pod-{name}")
         self.planner.cluster.observe_pod(None, replace(one, phase="Running"))
@@ -249,3 +253,13 @@ async def test_the_cpu_use_of_the_jobs_that_are_read_is_measured(
 
     await bed.until(lambda: measured() == [1.5, names.REASON_CPU_USE_FORBIDDEN])
     assert bed.usage.closed
+
+
+async def test_the_use_of_nodes_is_measured_where_a_job_may_be_resized(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MEASURE_SECONDS", 0.001)
+    bed.runs("train", resize="cpu")
+    bed.runs("other")
+    await bed.until(lambda: bed.planner.progress.uses.of_node("node-train") == 3500)
+    assert bed.usage.nodes == {"node-train"}

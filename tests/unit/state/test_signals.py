@@ -20,21 +20,36 @@ from tests.unit.state.two_workers import NODE, SIZE, TwoWorkers
 ASKED = {"worker": AskedCpu(20, 1000)}
 
 
-@pytest.mark.parametrize(
-    ("use", "want"),
-    [
-        pytest.param(0.75, 750, id="its use where that is known"),
-        pytest.param(None, 300, id="else its request"),
-    ],
-)
-def test_of_any_other_pod_on_a_node_counts(use: float | None, want: int) -> None:
+def cores(used: float) -> CpuUse:
+    return CpuUse(used, at=0.0, window=30.0)
+
+
+OTHERS: dict[str, tuple[float | None, float | None, float | None, int]] = {
+    "requests where the use of the node is not known": (None, 0.1, None, 300),
+    "no more than all that is used beside the job": (0.25, 0.1, None, 150),
+    "no more than its requests": (2.0, 0.1, None, 300),
+    "nothing where the job uses all": (0.1, 0.1, None, 0),
+    "nothing where the job was measured after the node": (0.05, 0.1, None, 0),
+    "requests where the use of the job is not known": (2.0, None, None, 300),
+    "its use where that is known, whatever the node's": (0.1, 0.1, 0.75, 750),
+}
+
+
+@pytest.mark.parametrize(("all_use", "own", "use", "want"), OTHERS.values(), ids=OTHERS)
+def test_of_a_pod_that_may_not_be_measured_counts(
+    all_use: float | None, own: float | None, use: float | None, want: int
+) -> None:
     bed = TwoWorkers()
     beside = pod(job(name="o", uid="o").worker(1, cpu="300m").build(), "worker", 0, bound=NODE)
     bed.cluster.observe_pod(None, beside)
-    if use is not None:
-        bed.uses.take({beside.uid: CpuUse(use, at=0.0, window=30.0)})
-    found = signals_of(bed.cluster, [bed.signals()[0]], bed.uses, measured=[*bed.pods, beside])
-    assert found.nodes == {NODE: NodeSignal(SIZE, want)}
+    found = {bed.pod(0).uid: own, bed.pod(1).uid: own and 0.0, beside.uid: use}
+    bed.uses.take(
+        {uid: cores(one) for uid, one in found.items() if one is not None},
+        {NODE: cores(all_use)} if all_use is not None else {},
+    )
+    of = bed.signals()[0]
+    signals = signals_of(bed.cluster, [of], bed.uses, measured=[*bed.pods, beside])
+    assert signals.nodes == {NODE: NodeSignal(SIZE, want)}
 
 
 def test_pods_of_the_jobs_themselves_do_not_count_among_the_others() -> None:

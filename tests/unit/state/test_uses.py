@@ -29,6 +29,14 @@ def test_a_use_is_read_in_millicores() -> None:
     assert known.millicores == 350
 
 
+def test_the_use_of_a_node_is_that_of_the_last_round() -> None:
+    uses = Uses()
+    uses.take({}, {"node-1": CpuUse(3.5, at=30.0, window=30.0)})
+    assert (uses.of_node("node-1"), uses.of_node("node-2")) == (3500, None)
+    uses.take({})
+    assert uses.of_node("node-1") is None
+
+
 def test_each_new_measurement_counts() -> None:
     assert numbers(at(30), at(60), at(90)) == [1, 2, 3]
 
