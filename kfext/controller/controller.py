@@ -6,6 +6,7 @@ from contextlib import suppress
 import structlog
 
 from kfext.controller.card_writer import CardWriter
+from kfext.controller.guard import guard
 from kfext.controller.informers import informers
 from kfext.controller.job_display import JobDisplay
 from kfext.controller.metrics import Metrics
@@ -130,7 +131,7 @@ class Controller:
     async def _sweep(self) -> None:
         """Forget what kopf missed, and look for an autoscaler, which may come and go."""
         while True:
-            with suppress(ApiError):
+            with guard("sweep"), suppress(ApiError):
                 present = await has_autoscaler(self._client)
                 self.planner.queue.observe_autoscaler(present=present)
                 await forget_deleted(self._client, self.planner, self.plan_writer)

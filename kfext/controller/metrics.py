@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from kfext.controller.guard import ERRORS
 from kfext.controller.job_metrics import JobCollector, Report
 from kfext.core.lifecycle.steps import Pin, Replan, Step, Unsuspend
 from kfext.core.queue.order import priority_class
@@ -99,6 +100,8 @@ class Metrics:
             "kfext_leading", "1 while this process holds the Lease", registry=registry
         )
 
+        registry.register(ERRORS)
+
     def count(self, step: Step) -> None:
         """Count a step that was written."""
         self.steps.labels(step=type(step).__name__, outcome="done").inc()
@@ -144,6 +147,7 @@ _WATCHED = {
     "changes": "Changes that arrived on watches",
     "failures": "Lists and watches that failed",
     "undecodable": "Objects that could not be decoded and kept their last value",
+    "unobserved": "Changes that were left aside because of an error of kfext",
 }
 """Counter of an informer -> what it counts."""
 

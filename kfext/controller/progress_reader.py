@@ -9,6 +9,7 @@ from collections.abc import Callable
 import structlog
 
 from kfext import names
+from kfext.controller.guard import guard
 from kfext.errors import ApiError, BadRequest, Forbidden, NotFound
 from kfext.kube.client import Client
 from kfext.kube.pod_log import PodLog
@@ -62,10 +63,11 @@ class ProgressReader:
         async with asyncio.TaskGroup() as reads:
             reads.create_task(self._measure())
             while True:
-                most = min(_MOST_BEGUN, MOST_AT_ONCE - self._running)
-                for read in progress.due(self._now().monotonic, most=most):
-                    self._running += 1
-                    reads.create_task(self._read(read))
+                with guard("choose logs to read"):
+                    most = min(_MOST_BEGUN, MOST_AT_ONCE - self._running)
+                    for read in progress.due(self._now().monotonic, most=most):
+                        self._running += 1
+                        reads.create_task(self._read(read))
                 for uid in self._logs.keys() - self._planner.cluster.jobs.keys():
                     del self._logs[uid]
                 await asyncio.sleep(_PAUSE_SECONDS)
@@ -74,12 +76,10 @@ class ProgressReader:
         progress = self._planner.progress
         try:
             while True:
-                try:
+                with guard("measure the use of CPU"):
                     nodes = progress.shared_nodes()
                     used = await self._usage.read(progress.running(), nodes=nodes)
                     progress.measured(used.pods, used.nodes)
-                except Exception:
-                    _log.exception("CPU use not measured")
                 await asyncio.sleep(_MEASURE_SECONDS)
         finally:
             await self._usage.close()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import structlog
 
 from kfext.controller.card_writer import CardWriter
+from kfext.controller.guard import guard
 from kfext.controller.metrics import Metrics
 from kfext.controller.step_executor import StepExecutor
 from kfext.core.companion.shown import Shown
@@ -32,7 +33,7 @@ from kfext.errors import ApiError
 from kfext.model.moment import Moment
 from kfext.model.verdict import Verdict
 from kfext.state.card_steps import Reserve, Unreserve
-from kfext.state.planner import Planner
+from kfext.state.planner import Planner, Report
 from kfext.state.tracked_job import TrackedJob
 
 _log = structlog.get_logger(__name__)
@@ -109,7 +110,7 @@ class Reconciler:
         for tracked, step in tick.steps:
             writes.create_task(self._carry_out(tracked, step))
         for report in tick.reports:
-            self._show(report.tracked, report.phase, report.verdict)
+            self._report(report)
         for due in self._planner.cards.due(self._monotonic()):
             writes.create_task(self._reserve(due))
         if not tick.remainder:
@@ -125,6 +126,8 @@ class Reconciler:
             done = True
         except ApiError as error:
             log.warning("step failed", error=str(error))
+        except Exception:
+            log.exception("step failed")
         finally:
             outcome = "done" if done else "failed"
             self._metrics.steps.labels(step=type(step).__name__, outcome=outcome).inc()
@@ -146,7 +149,13 @@ class Reconciler:
         for tracked, step in steps:
             writes.create_task(self._carry_out(tracked, step))
         for tracked, type_, shown in companion.news():
-            self._show_companion(tracked, type_, shown)
+            with guard("show a change", job=tracked.job.name, namespace=tracked.job.namespace):
+                self._show_companion(tracked, type_, shown)
+
+    def _report(self, report: Report) -> None:
+        job = report.tracked.job
+        with guard("show a job", job=job.name, namespace=job.namespace):
+            self._show(report.tracked, report.phase, report.verdict)
 
     def now(self) -> Moment:
         """Return the present moment."""
@@ -163,26 +172,25 @@ class Reconciler:
             complete = await self._writer.write(tracked, step)
             log.info("step", step=name, complete=complete)
             self._metrics.count(step)
-        except (ApiError, Unpatchable) as error:
+        except Exception as error:
+            # Also one of ours: what one job causes must not end the controller of all.
             refused, final = True, _final(error)
-            log.warning("step failed", step=name, error=str(error))
-            self._metrics.steps.labels(step=name, outcome="failed").inc()
-        except Exception:
-            # An error of ours with one job must not end the controller of all.
-            refused = True
-            log.exception("step failed", step=name)
+            known = isinstance(error, ApiError | Unpatchable)
+            log.warning("step failed", step=name, error=str(error), exc_info=not known)
             self._metrics.steps.labels(step=name, outcome="failed").inc()
         finally:
-            report = self._planner.finish(
-                tracked, self.now(), complete=complete, refused=refused, final=final
-            )
-            if report is not None:
-                self._show(report.tracked, report.phase, report.verdict)
+            with guard("finish a step", job=job.name, namespace=job.namespace, step=name):
+                report = self._planner.finish(
+                    tracked, self.now(), complete=complete, refused=refused, final=final
+                )
+                if report is not None:
+                    self._report(report)
 
 
-def _final(error: ApiError | Unpatchable) -> str:
+def _final(error: Exception) -> str:
     """Return the answer of the API server if it would refuse the same again, else nothing."""
-    return str(error) if isinstance(error, Unpatchable) or error.final else ""
+    final = isinstance(error, Unpatchable) or (isinstance(error, ApiError) and error.final)
+    return str(error) if final else ""
 
 
 def _decision(step: Step) -> dict[str, object]:

@@ -3,22 +3,27 @@
 kopf reports neither the end of its first list nor what was deleted before a new one.
 """
 
+from kfext.controller.guard import guard
 from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.listing import objects, uids
+from kfext.kube.request import Object
 from kfext.model.kinds import KINDS
 from kfext.model.policy import parse_policy
+from kfext.model.tolerant import mapping
 from kfext.state.planner import Planner
 
 
 async def take_in(client: Client, planner: Planner) -> None:
     """Take in all policies and jobs that there are. Raises ApiError."""
     for raw in await client.list_all(paths.policies()):
-        planner.settings.observe_policy(parse_policy(raw))
+        with guard("take in a policy", **_identity(raw)):
+            planner.settings.observe_policy(parse_policy(raw))
     for kind in KINDS.values():
         async for raw in objects(client, paths.jobs(kind.plural)):
-            planner.cluster.observe_job({"kind": kind.name, **raw})
+            with guard("take in a job", **_identity(raw)):
+                planner.cluster.observe_job({"kind": kind.name, **raw})
 
 
 async def forget_deleted(client: Client, planner: Planner, plan_writer: TrainingPlanWriter) -> None:
@@ -38,3 +43,8 @@ async def forget_deleted(client: Client, planner: Planner, plan_writer: Training
         planner.settings.forget_policy(name)
     if policies - defined:
         planner.cluster.mark_queue()
+
+
+def _identity(raw: Object) -> dict[str, object]:
+    metadata = mapping(raw.get("metadata"))
+    return {"name": metadata.get("name"), "namespace": metadata.get("namespace")}

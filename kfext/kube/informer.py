@@ -42,6 +42,7 @@ class Metrics:
     `changes`: changes that arrived on streams, without bookmarks.
     `failures`: requests and streams that failed.
     `undecodable`: objects that could not be decoded.
+    `unobserved`: changes that `on_change` failed on.
     """
 
     objects: int = 0
@@ -49,6 +50,7 @@ class Metrics:
     changes: int = 0
     failures: int = 0
     undecodable: int = 0
+    unobserved: int = 0
 
 
 class Informer(Generic[T]):
@@ -58,7 +60,8 @@ class Informer(Generic[T]):
         raises ValueError, TypeError or msgspec.DecodeError, the object is counted, logged and
         skipped, and the store keeps the value it had.
     `on_change(old, new)`: called after the store has changed, unless both are equal; None stands
-        for an object that was or is not there. It must not await; an error it raises ends `run`.
+        for an object that was or is not there. It must not await. If it raises an error, that is
+        counted and logged, and the next change of the object is its next chance.
     `selectors`: query parameters such as fieldSelector.
     """
 
@@ -196,13 +199,21 @@ class Informer(Generic[T]):
         elif (old := self.store.by_uid(key.uid)) != value:
             self.store.put(key, value)
             self.metrics.objects = len(self.store)
-            self._on_change(old, value)
+            self._notify(key.uid, old, value)
 
     def _remove(self, uid: str) -> None:
         old = self.store.remove(uid)
         if old is not None:
             self.metrics.objects = len(self.store)
-            self._on_change(old, None)
+            self._notify(uid, old, None)
+
+    def _notify(self, uid: str, old: T | None, new: T | None) -> None:
+        try:
+            self._on_change(old, new)
+        except Exception:
+            # What one object causes must not end what follows all of them.
+            self.metrics.unobserved += 1
+            _log.exception("change left aside", path=self._path, uid=uid)
 
     def _heard(self) -> None:
         self._heard_at = self._monotonic()

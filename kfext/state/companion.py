@@ -100,12 +100,19 @@ class Companion:
 
     def _resizes(self, now: Moment) -> list[tuple[TrackedJob, Step]]:
         at = now.monotonic
-        begun = [(one, self._operations.advance(one, now=at)) for one in self._jobs.by_uid.values()]
+        begun: _Begun = []
+        for one in self._jobs.by_uid.values():
+            try:
+                begun.append((one, self._operations.advance(one, now=at)))
+            except Exception as error:
+                self.failures.append((one.tracked, error))
         if at - self._looked >= LOOK_SECONDS or self._jobs.any_has_left():
             seconds = min(at - self._looked, 2 * LOOK_SECONDS)
             self._looked = at
             self._jobs.enrol(at)
             begun += self._look(now, seconds=seconds)
+            self.failures += self._jobs.failures
+            self._jobs.failures.clear()
         return [(one.tracked, one.dated(step, now)) for one, step in begun if step is not None]
 
     def finish(self, tracked: TrackedJob, *, complete: bool, final: str, now: float) -> None:

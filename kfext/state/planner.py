@@ -185,16 +185,22 @@ class Planner:
         return None
 
     def _decide(self, tracked: TrackedJob, now: Moment, draft: "_Draft") -> None:
-        uid, draft.decided = tracked.job.uid, draft.decided + 1
+        draft.decided += 1
         try:
             situation = self.situation(tracked, now)
             step = next_step(situation, self.cluster.ledger, self.queue.no_fits)
+            self._enter(tracked, situation, step, now, draft)
         except Exception as error:
             # A failed decision on one job must not keep all others from being placed.
+            tracked.finish()
             draft.failures.append((tracked, error))
-            self.alarms.set(uid, now.monotonic + _LOOK_AGAIN_SECONDS)
-            return
-        left = claims_last(situation)
+            self.alarms.set(tracked.job.uid, now.monotonic + _LOOK_AGAIN_SECONDS)
+
+    def _enter(
+        self, tracked: TrackedJob, situation: Situation, step: Step, now: Moment, draft: "_Draft"
+    ) -> None:
+        """Enter on the ledger what a step will take, and when to look at the job again."""
+        uid, left = tracked.job.uid, claims_last(situation)
         if tracked.lapsed != (left <= 0):
             tracked.lapsed = left <= 0
             self.cluster.sync_claims(tracked)
@@ -207,12 +213,12 @@ class Planner:
         if ended is not None:
             draft.phases.append(ended)
         if not isinstance(step, Wait):
-            draft.steps.append((tracked, step))
             if tracked.assumed is not None:
                 self.cluster.sync_claims(tracked)
             if isinstance(step, Unsuspend):
                 self.queue.promises.drop(uid)  # its plan claims its places now
                 self.companion.note_start(now)
+            draft.steps.append((tracked, step))
             return
         again = min(math.inf if step.again is None else step.again, left if left > 0 else math.inf)
         if math.isinf(again):

@@ -31,6 +31,7 @@ from kfext.state.watched_job import (
 class WatchedJobs:
     """The watched jobs `by_uid`; `shown` keeps what is to be shown of them.
 
+    `failures`: errors of ours since they were last taken, each with the job that it was about.
     `settings_of` returns what holds for a job; `paused` whether nothing is tried on it for now.
     """
 
@@ -42,6 +43,7 @@ class WatchedJobs:
         paused: Callable[[WatchedJob, float], bool],
     ) -> None:
         self.by_uid: dict[str, WatchedJob] = {}
+        self.failures: list[tuple[TrackedJob, Exception]] = []
         self.shown = ShownJobs()
         self._cluster = cluster
         self._progress = progress
@@ -64,33 +66,19 @@ class WatchedJobs:
         self.shown.follow(self.by_uid, self._cluster.jobs)
 
     def signals(self, now: float) -> tuple[Signals, set[str]]:
-        """Return the signals of all watched jobs that run, and those with a window that ended."""
+        """Return the signals of all watched jobs that run, and those with a window that ended.
+
+        A job is left out if an error of ours is about it.
+        """
         found: list[JobSignal] = []
         ended = set()
         for uid, one in self.by_uid.items():
-            pods = self._cluster.pods(uid)
-            one.unfit = why_stand_down(one.tracked.job, live_pods(pods)) or ""
-            one.chosen = self._policies(one.tracked)
-            reported = self._progress.reported(uid)
-            for pod in live_pods(pods):
-                if (measured := self._progress.uses.of(pod.uid)) is not None:
-                    one.work.measure(pod.uid, measured.use)
-            if reported is not None:
-                one.work.take(reported.progress)
-            if all_measured(pods, self._progress.uses):
-                one.measured_at = now
-            left, source = one.left(reported, now), self._settings_of(one.tracked).metrics
-            one.unread = why_unread(reported, source=source, left=left)
-            signal = job_signal(
-                one,
-                pods,
-                reported,
-                self._progress.uses,
-                in_flight=self._in_flight(one, pods, now),
-                settling=one.operation is not None and one.operation.is_set,
-                left=left,
-            )
-            if reported is not None and one.history.take(reported.progress, signal.use, now=now):
+            try:
+                signal, has_ended = self._signal(one, now)
+            except Exception as error:
+                self.failures.append((one.tracked, error))
+                continue
+            if has_ended:
                 ended.add(uid)
             if signal.pods:
                 found.append(signal)
@@ -104,6 +92,34 @@ class WatchedJobs:
             job.uid: frozenset(pod.uid for pod in job.pods) for job in signals.jobs if restricted
         }
         return signals, ended
+
+    def _signal(self, one: WatchedJob, now: float) -> tuple[JobSignal, bool]:
+        """Return the signal of a job, and whether a window of it has ended."""
+        uid = one.tracked.job.uid
+        pods, reported = self._cluster.pods(uid), self._progress.reported(uid)
+        one.unfit = why_stand_down(one.tracked.job, live_pods(pods)) or ""
+        one.chosen = self._policies(one.tracked)
+        for pod in live_pods(pods):
+            if (measured := self._progress.uses.of(pod.uid)) is not None:
+                one.work.measure(pod.uid, measured.use)
+        if reported is not None:
+            one.work.take(reported.progress)
+        if all_measured(pods, self._progress.uses):
+            one.measured_at = now
+        left, source = one.left(reported, now), self._settings_of(one.tracked).metrics
+        one.unread = why_unread(reported, source=source, left=left)
+        signal = job_signal(
+            one,
+            pods,
+            reported,
+            self._progress.uses,
+            in_flight=self._in_flight(one, pods, now),
+            settling=one.operation is not None and one.operation.is_set,
+            left=left,
+        )
+        if reported is None:
+            return signal, False
+        return signal, one.history.take(reported.progress, signal.use, now=now)
 
     def any_has_left(self) -> bool:
         """Return whether a pod has ended beside pods that are restricted: they may have its CPU."""

@@ -274,17 +274,27 @@ async def test_a_collection_that_never_changes_is_not_taken_for_a_dead_server(
         assert followed.last_event_age() <= 1
 
 
-async def test_an_error_of_the_callback_is_not_swallowed(
+async def test_an_error_of_the_callback_with_one_object_leaves_all_others_followed(
     faulty: FaultyServer, faulty_client: Client
 ) -> None:
-    def fail(old: str | None, new: str | None) -> None:
-        raise RuntimeError("a bug of ours")
+    observed: list[tuple[str | None, str | None]] = []
 
-    faulty.reads.append(page(item("a", 9), version=10))
-    followed = Informer(faulty_client, "/api/v1/things", decode=decode, on_change=fail)
+    def fail_on_a(old: str | None, new: str | None) -> None:
+        observed.append((old, new))
+        if "a@9" in (old, new):
+            raise RuntimeError("a bug of ours")
 
-    with pytest.raises(RuntimeError, match="a bug of ours"):
-        await followed.run()
+    faulty.reads.append(page(item("a", 9), item("b", 8), version=10))
+    faulty.watches.append(
+        [line("MODIFIED", item("a", 11)), line("DELETED", item("b", 12)), FallSilent()]
+    )
+    followed = Informer(faulty_client, "/api/v1/things", decode=decode, on_change=fail_on_a)
+
+    async with running(followed):
+        await until(lambda: len(observed) == 4, what="the last change")
+
+    assert observed == [(None, "a@9"), (None, "b@8"), ("a@9", "a@11"), ("b@8", None)]
+    assert followed.metrics.unobserved == 2
 
 
 STOPS: dict[str, Step] = {"while it watches": FallSilent(), "while it backs off": Refuse(500)}

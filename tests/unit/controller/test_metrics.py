@@ -19,6 +19,7 @@ COUNTERS = {
     "changes": "kfext_watch_changes_total",
     "failures": "kfext_watch_failures_total",
     "undecodable": "kfext_watch_undecodable_total",
+    "unobserved": "kfext_watch_unobserved_total",
     "objects": "kfext_watch_objects",
 }
 

@@ -14,7 +14,7 @@ from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import Resize, Step, Unsuspend
 from kfext.core.patches import job as job_patch
-from kfext.errors import ApiError, Conflict, Invalid, KfextError, Unavailable
+from kfext.errors import Conflict, Invalid, KfextError, Unavailable
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.model.verdict import Verdict
@@ -60,7 +60,7 @@ class FakeCardWriter:
 
     def __init__(self) -> None:
         self.steps: list[Reserve | Unreserve] = []
-        self.error: ApiError | None = None
+        self.error: Exception | None = None
 
     async def write(self, step: Reserve | Unreserve) -> None:
         self.steps.append(step)
@@ -266,6 +266,33 @@ async def test_an_error_of_ours_in_a_write_stops_no_other_and_it_is_tried_again(
     assert bench.started()[:3] == ["bad", "good", "bad"]
 
 
+@pytest.mark.parametrize(
+    ("bad", "method"),
+    [
+        pytest.param("first", "finish", id="while its step ends"),
+        pytest.param("second", "_enter", id="while its decision is entered"),
+        pytest.param("second", "_show", id="while it is shown"),
+    ],
+)
+async def test_an_error_of_ours_about_one_job_stops_no_other(
+    bad: str, method: str, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = bench.reconciler if method == "_show" else bench.planner
+    real = getattr(owner, method)
+
+    def fails(tracked: TrackedJob, *rest: Any, **more: Any) -> Any:
+        if tracked.job.uid == bad:
+            raise KeyError("a bug")
+        return real(tracked, *rest, **more)
+
+    monkeypatch.setattr(owner, method, fails)
+    for created, uid in enumerate(("first", "second", "third")):  # there is room for one
+        bench.submit(gang(uid, created=created))
+    await bench.tick()
+    assert bench.started() == ["first"]
+    assert [report[:2] for report in bench.reports if report[0] == "third"] == [("third", QUEUED)]
+
+
 async def test_a_job_that_cannot_be_judged_does_not_stop_the_others(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -394,11 +421,16 @@ async def test_a_job_that_is_resized_is_decided_on_once_that_is_written(
     assert "one" in bench.cluster.changed
 
 
-async def test_a_gpu_is_reserved_for_a_job_that_shares_it_and_tried_again_if_refused() -> None:
+@pytest.mark.parametrize(
+    "error", [Unavailable(status=503, reason="", message=""), KeyError("a bug")]
+)
+async def test_a_gpu_is_reserved_for_a_job_that_shares_it_and_tried_again_if_that_fails(
+    error: Exception,
+) -> None:
     bench = Bench()
     bench.cluster.observe_node(None, plain_node("gpu"))
     bench.cluster.observe_card(None, slot("gpu"))
-    bench.card_writer.error = Unavailable(status=503, reason="", message="")
+    bench.card_writer.error = error
     bench.submit(sharing().held())
     await bench.tick()
     await bench.tick()

@@ -5,6 +5,7 @@ from typing import Any, cast
 import orjson
 import pytest
 
+from kfext.controller.guard import ERRORS
 from kfext.controller.sweep import forget_deleted, take_in
 from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.errors import ApiError
@@ -73,6 +74,24 @@ async def forget(client: FakeClient, planner: Planner) -> None:
 async def test_all_jobs_and_policies_are_taken_in(planner: Planner) -> None:
     assert planner.cluster.jobs.keys() == {"stays", "goes"}
     assert bind_timeout(planner) == 7
+
+
+async def test_an_error_of_ours_with_one_object_leaves_all_others_taken_in(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Planner()
+    observe = made.cluster.observe_job
+
+    def fails(raw: Raw) -> None:
+        if raw["metadata"]["uid"] == "stays":
+            raise KeyError("a bug")
+        observe(raw)
+
+    monkeypatch.setattr(made.cluster, "observe_job", fails)
+    before = ERRORS._value.get()
+    await take_in(cast(Client, client), made)
+    assert made.cluster.jobs.keys() == {"goes"}
+    assert ERRORS._value.get() == before + 1
 
 
 async def test_a_job_that_is_gone_is_forgotten(client: FakeClient, planner: Planner) -> None:

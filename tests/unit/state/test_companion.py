@@ -17,6 +17,7 @@ from kfext.model.quota import LimitRange, Quota
 from kfext.model.verdict import Verdict
 from kfext.state import companion
 from kfext.state.companion import MOST_BEGUN
+from kfext.state.watched_job import WatchedJob
 from tests.unit.state.split_job import LIMIT, UID, SplitJob
 from tests.unit.state.training_history import ACTS, TrainingHistory
 from tests.unit.state.training_node import SIZE, TrainingNode
@@ -218,6 +219,29 @@ def test_an_error_of_ours_leaves_all_as_it_is_and_is_reported(
         assert bed.run(10).limit("old") == SIZE
     bed.finish("new")
     assert limits(bed.run(300)) == {SIZE}
+
+
+@pytest.mark.parametrize("part", ["what is seen of it", "what it does next"])
+def test_an_error_of_ours_with_one_job_leaves_that_job_out(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bed = contended()
+    jobs, operations = bed.planner.companion._jobs, bed.planner.companion._operations
+    owner, method = {
+        "what is seen of it": (jobs, "_signal"),
+        "what it does next": (operations, "advance"),
+    }[part]
+    real = getattr(owner, method)
+
+    def fails(one: WatchedJob, *rest: object, **more: object) -> object:
+        if one.tracked.job.name == "older":
+            raise KeyError("a bug")
+        return real(one, *rest, **more)
+
+    monkeypatch.setattr(owner, method, fails)
+    bed.run(120)
+    assert bed.limit("old") is not None
+    assert {one.job.name for one, _ in bed.planner.companion.failures} == {"older"}
 
 
 def test_an_error_of_ours_with_cpu_loses_no_change_of_size(monkeypatch: pytest.MonkeyPatch) -> None:
