@@ -1,6 +1,8 @@
 """Odd and broken jobs: a clear answer at once, or a job that runs; never something in between."""
 
 import json
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,7 +11,10 @@ from e2e.harness.jobs import job, specs, template, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.look import held, suspended
 from e2e.harness.space import Space
+from kfext.kube.json_depth import API_SERVER_DEPTH, accept_deep_json
 
+_LEVELS = API_SERVER_DEPTH - 20
+"""Of managedFields; the rest is for the levels of lists around them."""
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 FOREIGN_PLAN = {
     "uid": "11111111-2222-3333-4444-555555555555",
@@ -92,6 +97,47 @@ def test_a_quantity_is_counted_as_kubernetes_counts_it_or_refused_by_it(
 
 def _complaints(space: Space, name: str) -> list[Any]:
     return [e for e in space.events(name) if e["type"] == "Warning"]
+
+
+@pytest.fixture
+def deep_json() -> Iterator[None]:
+    """The test itself reads such objects too."""
+    before = sys.getrecursionlimit()
+    accept_deep_json()
+    yield
+    sys.setrecursionlimit(before)
+
+
+@pytest.mark.usefixtures("deep_json")
+@pytest.mark.parametrize("kind", ["PyTorchJob", "TFJob"])
+def test_objects_as_deep_as_the_api_server_takes_them_harm_neither_kfext_nor_themselves(
+    space: Space, kfext: Kfext, kind: str
+) -> None:
+    pid = kfext.controller_pid
+    manifest = job("deep", {"Worker": 2}, kind=kind, each=GPU)
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "bystander"},
+        "spec": {"containers": [{"name": "main", "image": "none"}], "nodeName": "nowhere"},
+    }
+    for path, body in ((f"{kind.lower()}s", manifest), ("pods", pod)):
+        answer = space.kube.ask("POST", space.path(path), _deepened(body))
+        assert answer.ok, answer.message
+        assert len(json.dumps(answer.body["metadata"]["managedFields"])) > _LEVELS
+    space.bound("deep", 2)
+    space.submit(workers("after", 2, each=GPU))
+    space.phase("after", "Placed")
+    assert kfext.controller_pid == pid
+
+
+def _deepened(manifest: dict[str, Any]) -> bytes:
+    """Return an object with managedFields of many levels, which anybody may write."""
+    entry = {"manager": "me", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": "LEVELS"}
+    entry |= {"apiVersion": manifest["apiVersion"], "time": "2026-01-01T00:00:00Z"}
+    manifest["metadata"]["managedFields"] = [entry]
+    fields = '{"f:a":' * _LEVELS + "{}" + "}" * _LEVELS
+    return json.dumps(manifest).replace('"LEVELS"', fields).encode()
 
 
 def test_a_template_of_half_a_megabyte_is_placed_like_any_other(space: Space) -> None:

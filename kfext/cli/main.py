@@ -12,6 +12,7 @@ from kfext import __version__
 from kfext.cli import file_commands, job_commands, services
 from kfext.cli.output import plain
 from kfext.errors import KfextError
+from kfext.kube.json_depth import accept_deep_json
 
 _COMMANDS = (
     services.webhook,
@@ -37,6 +38,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line; print every expected failure as one line on stderr."""
+    accept_deep_json()
     called = os.path.basename(sys.argv[0])
     try:
         cli(prog_name="kubectl kfext" if called == "kubectl-kfext" else "kfext")

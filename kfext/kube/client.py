@@ -7,7 +7,6 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 import msgspec
-import orjson
 
 from kfext.errors import Unavailable
 from kfext.kube import request as build
@@ -83,7 +82,7 @@ class Client(Connection):
 
     async def json_patch(self, path: str, operations: Sequence[Mapping[str, Any]]) -> Object:
         """Apply JSON-patch operations, all or none. Raises Invalid if a `test` among them fails."""
-        return await self.json_patch_as(path, operations, decode=orjson.loads)
+        return await self.json_patch_as(path, operations, decode=msgspec.json.decode)
 
     async def json_patch_as(
         self, path: str, operations: Sequence[Mapping[str, Any]], *, decode: Callable[[bytes], T]
@@ -143,12 +142,12 @@ class Client(Connection):
 
 
 def _object(body: bytes) -> Object:
-    return cast(Object, _decoded(body, orjson.loads))
+    return cast(Object, _decoded(body, msgspec.json.decode))
 
 
 def _decoded(body: bytes, decode: Callable[[bytes], T]) -> T:
     try:
         return decode(body)
-    except (msgspec.DecodeError, ValueError, TypeError) as error:
+    except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as error:
         message = f"the answer is not JSON: {error}"
         raise Unavailable(status=0, reason="Garbled", message=message) from error

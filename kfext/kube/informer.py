@@ -113,7 +113,7 @@ class Informer(Generic[T]):
             except ApiError as error:
                 _log.warning("watch failed", path=self._path, error=str(error))
                 await self._wait()
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, RecursionError) as error:
                 # The line is lost and so is its change. A new stream would send it again, but if
                 # it is garbled at the server, only a new list gets past it.
                 _log.warning("garbled answer, listing again", path=self._path, error=str(error))

@@ -6,7 +6,7 @@ its bytes: one that is longer is asked for again with fewer objects.
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
-import orjson
+import msgspec
 
 from kfext.errors import AnswerTooLarge
 from kfext.kube import stream
@@ -50,7 +50,7 @@ async def objects(client: Client, path: str) -> AsyncIterator[Object]:
     """Yield the objects of a collection, each of which is decoded when it is its turn."""
     async for page in pages(client, path):
         for raw in page.items or ():
-            yield orjson.loads(bytes(raw))
+            yield msgspec.json.decode(raw)
 
 
 async def first(
@@ -58,7 +58,7 @@ async def first(
 ) -> list[Object]:
     """Return the first objects of a collection. Raises AnswerTooLarge, ApiError."""
     body = await client.page(path, {**selectors, "limit": str(count)}, most=PAGE_BYTES)
-    return [orjson.loads(bytes(raw)) for raw in stream.page(body).items or ()]
+    return [msgspec.json.decode(raw) for raw in stream.page(body).items or ()]
 
 
 async def uids(client: Client, path: str) -> set[str]:
