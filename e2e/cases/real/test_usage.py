@@ -1,6 +1,7 @@
 """CPU use of a real pod, with the rights of the controller: from metrics-server, or its kubelet."""
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -65,8 +66,9 @@ def metrics_api(bed: Testbed) -> Iterator[None]:
 
 @dataclass
 class Seen:
-    """What was read of a pod's use, and what its cgroup had used by then."""
+    """What was read of the use of a pod and its node, and what its cgroup had used by then."""
 
+    nodes: list[CpuUse] = field(default_factory=list)
     found: list[CpuUse | Verdict] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -102,7 +104,9 @@ def looked(bed: Testbed, pod: Pod, enough: Callable[[Seen], object]) -> Seen:
             while time.monotonic() < deadline:
                 seen.times.append(time.time())
                 seen.seconds.append(cgroups.cpu_seconds(cgroup))
-                seen.found.append((await usage.read([pod])).pods[pod.uid])
+                used = await usage.read([pod], nodes={pod.node_name})
+                seen.found.append(used.pods[pod.uid])
+                seen.nodes += used.nodes.values()
                 if enough(seen):
                     break
                 await asyncio.sleep(_EVERY_SECONDS)
@@ -118,6 +122,8 @@ def judge(seen: Seen) -> None:
     use = seen.whole()[-1]
     assert use.cores == pytest.approx(seen.true(use), rel=0.2), seen
     assert 0.1 * LIMIT < use.cores < 1.2 * LIMIT
+    # All nodes of the testbed are this machine to their kubelets.
+    assert use.cores < seen.nodes[-1].cores < 1.1 * (os.cpu_count() or 1)
 
 
 @contextmanager
