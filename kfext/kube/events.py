@@ -111,6 +111,10 @@ class EventRecorder:
                     name=event["metadata"]["name"],
                     error=str(error),
                 )
+            except Exception:
+                # Parts of its text are users': what one of them writes must not end all events.
+                self.dropped += 1
+                _log.exception("event not written", namespace=about.namespace)
             finally:
                 self._queue.task_done()
 

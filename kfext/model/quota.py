@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kfext.errors import QuantityError
+from kfext.model.bounds import MOST_VALUES, parts
 from kfext.model.charge import LIMITS, REQUESTS, PodCharge
 from kfext.model.quantity import Resources, amount
 from kfext.model.tolerant import mapping, sequence, text
@@ -76,6 +77,7 @@ class Quota:
 def parse_quota(raw: Mapping[str, Any]) -> Quota:
     """Return a quota from its JSON object. Never raises.
 
+    With scopes beyond the bound it covers every object of its namespace.
     The API server enforces the amounts in the status, which follow those in the spec. While the
     status has none, those of the spec are used, as they will follow soon.
     """
@@ -86,7 +88,7 @@ def parse_quota(raw: Mapping[str, Any]) -> Quota:
         name=text(metadata.get("name")),
         hard=dict(_amounts(status.get("hard") or spec.get("hard"))),
         used=dict(_amounts(status.get("used"))),
-        rules=tuple(_rules(spec)),
+        rules=tuple(_rules(spec)) if _scopes(spec) <= MOST_VALUES else (),
     )
 
 
@@ -103,6 +105,11 @@ def _amounts(values: object) -> Iterator[tuple[str, int]]:
         except QuantityError:
             continue
         yield str(key), max(number, 0)
+
+
+def _scopes(spec: Mapping[str, Any]) -> int:
+    scopes = (spec.get("scopes"), spec.get("scopeSelector"))
+    return parts(scopes, most=MOST_VALUES)
 
 
 def _rules(spec: Mapping[str, Any]) -> Iterator[ScopeRule]:

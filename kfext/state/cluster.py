@@ -131,8 +131,8 @@ class Cluster:
         """
         if job.uid in self._gone:
             return
-        if claiming(job):
-            self._claiming.add(job.uid)
+        claims = claiming(job)
+        if claims:
             job = self.volumes.of_job(job)
         plan = plan_of(job)
         state = state_of(job)
@@ -147,6 +147,8 @@ class Cluster:
             if needs_more(job, than=tracked.job):
                 self._enlarged.add(job.uid)
             tracked.update(raw, job, plan, state)
+        if claims:
+            self._claiming.add(job.uid)
         self.sync_claims(tracked)
         self.mark(job.uid)
 

@@ -6,7 +6,7 @@ from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import block, free_base, hosted
 from kfext.core.lifecycle.capacity import find_place
 from kfext.core.lifecycle.situation import Situation
-from kfext.core.network.eligibility import HostNetworkRequest, agents_alike
+from kfext.core.network.eligibility import HostNetworkRequest, agents_alike, bypassed
 from kfext.core.queue.no_fit import NoFit, NoFitCache
 from kfext.core.words import listed
 from kfext.model.kinds import PYTORCH
@@ -53,8 +53,9 @@ def _on_host(
     if pytorch and len(set(places.values())) > 1 and not requested.interfaces:
         words += "; between nodes, Gloo needs node names that do not resolve to loopback on the"
         words += " node itself, or network.interfaces in a TrainingPolicy"
-    if not requested.bypassed:
+    missed = bypassed(situation.job, requested.policies)
+    if not missed:
         return Verdict(REASON_HOST_NETWORK, words)
-    policies = listed(requested.bypassed, of="policies")
+    policies = listed(missed, of="policies")
     message = f"{words}; NetworkPolicy {policies} does not apply there"
     return Verdict(REASON_NETWORK_POLICIES_BYPASSED, message)

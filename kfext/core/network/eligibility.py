@@ -24,6 +24,8 @@ from kfext.names import REPLICA_INDEX
 MOST_NETWORK_POLICIES = 100
 """Network policies of a namespace that are looked at: only a message depends on them, and whoever
 may write them may write many."""
+MOST_COMPARED = 1000
+"""Comparisons of a policy with the labels of a pod, over all policies of a job."""
 _ENFORCE = "pod-security.kubernetes.io/enforce"
 _NO_HOST = frozenset({"baseline", "restricted"})
 
@@ -35,13 +37,13 @@ class HostNetworkRequest:
     `ports`: the first and the last port that jobs may use.
     `interfaces`: the network interfaces for training traffic.
     `obstacle`: what keeps the job from the host network, empty if nothing is known.
-    `bypassed`: the NetworkPolicies that would apply to its pods, but do not on the host network.
+    `policies`: the NetworkPolicies of its namespace, of which some may apply to its pods.
     """
 
     ports: tuple[int, int]
     interfaces: tuple[str, ...] = ()
     obstacle: str = ""
-    bypassed: tuple[str, ...] = ()
+    policies: tuple[NetworkPolicy, ...] = ()
 
 
 def host_network_request(
@@ -58,15 +60,15 @@ def host_network_request(
         ports=settings.network_parameters.ports,
         interfaces=settings.network_parameters.interfaces,
         obstacle=obstacle(job, namespace_labels),
-        bypassed=() if job.excess else tuple(sorted(_bypassed(job, network_policies))),
+        policies=tuple(islice(network_policies, MOST_NETWORK_POLICIES)),
     )
 
 
-def _bypassed(job: TrainingJob, network_policies: Iterable[NetworkPolicy]) -> Iterator[str]:
-    """Yield the policies that select a pod of a job, of as many as are looked at."""
-    for policy in islice(network_policies, MOST_NETWORK_POLICIES):
-        if any(policy.pods.matches(labels) for labels in _labels(job, policy.pods)):
-            yield policy.name
+def bypassed(job: TrainingJob, policies: Iterable[NetworkPolicy]) -> list[str]:
+    """Return the policies that would apply to a pod of a job, but do not on the host network."""
+    pairs = ((policy, labels) for policy in policies for labels in _labels(job, policy.pods))
+    compared = islice(pairs, MOST_COMPARED)
+    return sorted({policy.name for policy, labels in compared if policy.pods.matches(labels)})
 
 
 def _labels(job: TrainingJob, selector: LabelSelector) -> Iterator[Mapping[str, str]]:

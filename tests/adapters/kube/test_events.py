@@ -133,6 +133,16 @@ async def test_half_of_a_surrogate_pair_is_written_as_a_question_mark(
     assert event["note"] == "a?"
 
 
+async def test_an_event_that_cannot_be_encoded_is_dropped_and_the_next_is_written(
+    client: Client, namespace: str
+) -> None:
+    async with recording(client) as recorder:
+        recorder.record(about(namespace), reason="a\ud800", message="x", action="Waiting")
+        recorder.record(about(namespace), reason="NoRoom", message="x", action="Waiting")
+        await recorder.drain()
+        assert (recorder.written, recorder.dropped) == (1, 1)
+
+
 async def test_a_failure_is_counted_and_the_next_occasion_taken(
     client: Client, namespace: str
 ) -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kfext.model.bounds import MOST_VALUES
 from kfext.model.charge import PodCharge
 from kfext.model.quota import ScopeRule, parse_quota
 from tests.unit.objects import json_values, scalars
@@ -59,6 +60,13 @@ def test_scopes_and_selectors_are_rules_alike() -> None:
         ScopeRule("NotBestEffort"),
         ScopeRule("PriorityClass", "In", ("high", "low")),
     )
+
+
+def test_with_more_scopes_than_its_bound_a_quota_covers_all() -> None:
+    rules = [{"scopeName": "PriorityClass", "operator": "Exists"}] * (MOST_VALUES + 1)
+    quota = parse_quota({"spec": {"scopeSelector": {"matchExpressions": rules}}})
+    assert quota.rules == ()
+    assert quota.covers(PodCharge())
 
 
 def class_rule(operator: str, *values: str) -> ScopeRule:

@@ -8,6 +8,7 @@ from kfext.core.ledger.claim import Claim
 from kfext.core.lifecycle.steps import Step, Unsuspend
 from kfext.core.network.eligibility import HostNetworkRequest
 from kfext.model.job_state import JobState
+from kfext.model.network_policy import NetworkPolicy
 from kfext.names import (
     REASON_HOST_NETWORK,
     REASON_NETWORK_POLICIES_BYPASSED,
@@ -27,7 +28,7 @@ def test_a_job_starts_on_the_host_network_with_ports_of_its_own() -> None:
 
 
 def test_network_policies_that_stop_applying_are_named() -> None:
-    wish = HostNetworkRequest(PORTS, bypassed=("deny-all",))
+    wish = HostNetworkRequest(PORTS, policies=(NetworkPolicy("team", "deny-all"),))
     found = step_of(IN_QUEUE, one_node(), wish=wish)
     assert isinstance(found, Unsuspend)
     assert found.plan.port
