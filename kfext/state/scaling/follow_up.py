@@ -85,7 +85,8 @@ class FollowUp:
         self, one: ScaledJob, pods: tuple[Pod, ...], ago: float, now: Moment
     ) -> Step | str | None:
         """Return what to do with a job that has made no step for too long."""
-        if not self._was_read(one):
+        if not (self._was_read(one) and self._progress.pause(one.uid)):
+            # It may be what it does between two lines, and its workers would lose their work.
             if ago >= self._patience(one) + SETTLE_SECONDS:
                 one.end(at=now.monotonic)  # nothing more is seen of it
             return None
@@ -107,7 +108,10 @@ class FollowUp:
             if after < (1.0 + LEAST_GAIN) * before:
                 one.failed = one.sizes.now
                 why = f"it is not faster: {after:.3g} steps a second with {one.sizes.now} workers"
-                return Change(Cause.TAKE_BACK, one.before, f"{why}, {before:.3g} with {one.before}")
+                why = f"{why}, {before:.3g} with {one.before}"
+                asked = one.sizes.asked
+                back = asked if one.before < asked < one.sizes.now else one.before
+                return Change(Cause.TAKE_BACK, back, why)
             one.end(at=now.monotonic)
         elif now.monotonic - one.since >= _TRIAL_SECONDS:
             one.end(at=now.monotonic)

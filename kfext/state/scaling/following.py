@@ -76,14 +76,15 @@ class Following:
 
     def _take_size(self, one: ScaledJob, now: Moment) -> None:
         """Take in how many workers a job has, and whose doing that is."""
-        present, known = workers_of(one.tracked.job), one.tracked.state.scale
+        job, state = one.tracked.job, one.tracked.state
+        present = workers_of(job)
         if present != one.expected:
-            if known.changed_at != one.changed_at:
+            if state.scale.changed_at != one.changed_at:
                 self._jobs.adopt(one, now)
-            elif not (one.tracked.job.suspend or is_ours(one.tracked)):  # else it starts with fewer
+            elif present != state.admitted and (state.asked or not job.suspend):
                 self._edited(one, present, now)
             one.expected = present
-        one.changed_at = known.changed_at
+        one.changed_at = state.scale.changed_at
         one.sizes = self._jobs.sizes_of(one.tracked)
         if one.change is not None and one.tracked.job.suspend and not one.tracked.job.held:
             one.end(at=now.monotonic)  # a person has stopped it, for as long as that person likes

@@ -94,6 +94,10 @@ class Rescalings:
             jobs.append(one)
         self._open.append(Decision(tuple(jobs), at, rescue))
 
+    def keep_room(self, one: ScaledJob, now: Moment) -> None:
+        """Keep the room of a job that an earlier controller stopped for its new size."""
+        self.tried(one.tracked, lambda: self._sizing.keep_room(one, now))
+
     def tried(self, tracked: TrackedJob, attempt: Callable[[], _Result]) -> _Result | None:
         """Return what an attempt returns that is about a job, None after an error of ours.
 

@@ -36,6 +36,7 @@ class ScaledJob:
     `missed`: how often in a row it saved no checkpoint in time for a change.
     `unplaced`: how often in a row its growth found no place; `grows_at`: when it may grow again.
     `marked`: the time and the step from which its speed is measured, None while it changes.
+        `metric`: what is followed in its log; another one may count other steps.
     `largest`: the largest size that was seen running; `speeds`: steps a second by size.
     `pause`: as in ScaleState; `starts`: whether it was not whole yet when it was met.
     `restarted`: whether its workers were replaced in this change.
@@ -65,6 +66,7 @@ class ScaledJob:
     unplaced: int = 0
     grows_at: float = -math.inf
     marked: tuple[float, int] | None = None
+    metric: str = ""
     restarts: int = 0
     largest: int = 0
     speeds: dict[int, float] = field(default_factory=dict)
@@ -104,6 +106,10 @@ class ScaledJob:
         """Take in how far the job is, while its size is settled."""
         if progress.step is None or progress.at is None:
             return
+        if self.metric and progress.metric != self.metric:
+            self.marked = None
+            self.speeds.clear()
+        self.metric = progress.metric
         if self.marked is None or restarts != self.restarts or progress.step < self.marked[1]:
             self.marked, self.restarts = (progress.at, progress.step), restarts
             return
@@ -163,8 +169,7 @@ def is_scaled(tracked: TrackedJob) -> bool:
 def is_edited(tracked: TrackedJob) -> bool:
     """Return whether somebody changed the size that kfext gave a job, and it is not noted yet."""
     state, job = tracked.state, tracked.job
-    here = tracked.phase is not None and not job.suspend
-    return here and state.asked > 0 and state.admitted != workers_of(job)
+    return tracked.phase is not None and state.asked > 0 and state.admitted != workers_of(job)
 
 
 def all_running(tracked: TrackedJob, pods: tuple[Pod, ...]) -> bool:

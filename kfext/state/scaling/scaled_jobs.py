@@ -33,6 +33,7 @@ class ScaledJobs:
     """The jobs `by_uid`; `shown` keeps what is to be shown of them.
 
     `settings_of` returns what holds for a job.
+    `adopted` is called with a job of which a written change is followed that was not begun here.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class ScaledJobs:
     ) -> None:
         self.by_uid: dict[str, ScaledJob] = {}
         self.shown = ShownJobs()
+        self.adopted: Callable[[ScaledJob, Moment], None] = lambda one, now: None
         self._cluster = cluster
         self._progress = progress
         self._settings_of = settings_of
@@ -105,6 +107,7 @@ class ScaledJobs:
         one.begin(Change(cause, present, why), Phase.SETTLING, at=now.monotonic)
         one.expected, one.settled_at = present, now.monotonic
         one.changed_at = known.changed_at
+        self.adopted(one, now)
 
     def _choice(self, tracked: TrackedJob) -> PolicyChoice:
         if tracked.phase is None or tracked.job.released:

@@ -52,6 +52,7 @@ class Scaling:
         self._queue = queue
         self._jobs = ScaledJobs(cluster, progress, settings_of)
         self._rescalings = Rescalings(cluster, queue, progress, settings_of)
+        self._jobs.adopted = self._rescalings.keep_room
         self._decisions = Decisions(cluster, queue, self._jobs, self._rescalings, settings_of)
         self._following = Following(cluster, progress, self._jobs, self._rescalings)
         self._looked = self._followed_at = -math.inf
@@ -107,7 +108,9 @@ class Scaling:
             one.resting = None if complete else one.resting
             return
         if one.phase is not Phase.WRITING:
-            if not complete:
+            if not complete and one.phase is Phase.SETTLING:
+                one.restarted = bool(final)  # not all of its workers were replaced
+            elif not complete:
                 one.requested, one.asks_at = 0, now + LOOK_SECONDS  # it is asked again
             return
         if complete:

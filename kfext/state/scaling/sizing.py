@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from kfext import names
 from kfext.core import words
-from kfext.core.elastic import with_workers
+from kfext.core.elastic import with_workers, workers_of
+from kfext.core.ledger.claims import pod_key
 from kfext.core.lifecycle.patience import suspended
 from kfext.core.lifecycle.situation import next_plan
 from kfext.core.lifecycle.steps import Rescale, Step, Suspend
@@ -55,6 +56,21 @@ class Sizing:
         if places is not None:
             members = members_of(with_workers(waiting.job, rescue.workers))
             self._queue.promises.keep(waiting.job.uid, members, places)
+
+    def keep_room(self, one: ScaledJob, now: Moment) -> None:
+        """Keep the room of a job that was stopped for its new size; its pods may still be there."""
+        job, waits = one.tracked.job, one.tracked.job.suspend and one.tracked.job.held
+        if not (waits and starts_anew(job)) or self._queue.promises.of(one.uid):
+            return
+        places = self._room.waiting_fits(
+            one.tracked,
+            self._settings_of(one.tracked),
+            workers_of(job),
+            now=now.wall,
+            gone=[pod_key(pod.uid) for pod in self._cluster.pods(one.uid)],
+        )
+        if places is not None:
+            self._queue.promises.keep(one.uid, members_of(job), places)
 
     def step(self, one: ScaledJob, now: Moment) -> Step | None:
         """Return the write that gives a job its new size, None if there is no room any more."""

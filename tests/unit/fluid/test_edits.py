@@ -45,6 +45,25 @@ def test_a_job_that_was_edited_while_no_controller_was_there_is_not_scaled_again
     assert (sizes(of), of.job().workers) == ([2], 3)
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_size_that_is_set_while_a_person_has_stopped_the_job_is_the_new_wish(
+    *, restarts: bool
+) -> None:
+    of = shrunk(gang_steps=100).at(150)
+    of.suspend()
+    of.at(of.clock.now + 20)
+    of.scale(3)
+    if restarts:
+        of.restart()
+    of.at(of.clock.now + 20)
+    of.suspend(suspend=False)
+    of.at(of.clock.now + 60)
+    of.scale(2)
+    of.at(of.clock.now + 600)
+    assert (of.job("gang").job.finished, of.job().workers) == (True, 2)
+    assert LEFT_ALONE in followed(of).tracked.state.scale.rests
+
+
 def test_an_edit_of_a_job_that_kfext_has_not_changed_is_no_reason_to_leave_it_alone() -> None:
     of = scaled_bed(ENDLESS).at(60)
     without_a_controller(of, 3)

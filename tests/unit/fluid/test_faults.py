@@ -286,6 +286,15 @@ def test_a_job_that_is_released_while_it_waits_to_start_smaller_has_its_own_size
     assert (of.job().job.released, of.job().workers) == (True, 3)
 
 
+def test_another_controller_keeps_the_room_of_a_job_that_was_stopped_for_its_size() -> None:
+    small = replace(GANG, name="small", workers=1, arrives=101.0, steps=5000)
+    of = until_changed(scaled_bed(ANEW, GANG, small))
+    of.restart()
+    of.at(of.clock.now + 30)
+    assert not of.job().job.suspend
+    assert of.job("small").job.suspend
+
+
 def refuse_a_size(of: Bed, name: str) -> None:
     """Have the next change of a job's replicas refused."""
     patched, refused = of.api.patch_job, list[str]()

@@ -83,6 +83,20 @@ def test_steps_that_go_back_are_measured_anew() -> None:
     assert one.speeds == {3: 1.0}
 
 
+def test_a_speed_counts_the_steps_of_one_metric() -> None:
+    one = made()
+    for at, step, metric in (
+        (100.0, 10, "accuracy"),
+        (130.0, 13, "accuracy"),
+        (160.0, 15_000, "loss"),
+        (170.0, 15_100, "loss"),
+    ):
+        one.measure(Progress(step=step, at=at, metric=metric), restarts=0)
+    assert one.speeds == {}
+    one.measure(Progress(step=15_300, at=190.0, metric="loss"), restarts=0)
+    assert one.speeds == {3: 10.0}
+
+
 def test_no_more_speeds_are_kept_than_are_remembered() -> None:
     one = made(JobState(scale=ScaleState(speeds=dict.fromkeys(range(4, 4 + MOST_SPEEDS), 1.0))))
     for at, step in ((100.0, 10), (130.0, 40)):

@@ -6,6 +6,7 @@ import pytest
 
 from kfext import names
 from kfext.core.lifecycle.steps import RequestCheckpoint, Rescale, RestartWorkers
+from kfext.model.pod import Pod
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.model.quota import Quota
 from tests.unit.fluid.bed import (
@@ -19,6 +20,7 @@ from tests.unit.fluid.bed import (
     sizes,
 )
 from tests.unit.fluid.jobs import JobSpec, Pace, Saving
+from tests.unit.fluid.live import LivePod
 
 
 def shown(of: Bed, name: str = "train") -> tuple[bool, str]:
@@ -261,4 +263,24 @@ def test_workers_that_hang_after_a_change_are_replaced_once_and_then_left() -> N
     of.at(1500)
     restarts = [one for one in of.driver.written if isinstance(one.step, RestartWorkers)]
     assert len(restarts) == 1
+    assert shown(of)[1] == names.REASON_RESTS
+
+
+def test_workers_of_which_one_changed_before_it_was_replaced_are_replaced_once_more() -> None:
+    of = scaled_bed(LONG, GANG)
+    while not sizes(of):
+        of.at(of.clock.now + 1)
+    of.job().training.hang()
+    find, changed = of.api.find, list[str]()
+
+    def find_all_but_the_first(pod: Pod, *, unchanged: bool = False) -> LivePod | None:
+        if unchanged and not changed:
+            changed.append(pod.name)
+            return None
+        return find(pod, unchanged=unchanged)
+
+    of.api.find = find_all_but_the_first  # type: ignore[method-assign]
+    of.at(1500)
+    restarts = [one for one in of.driver.written if isinstance(one.step, RestartWorkers)]
+    assert (len(changed), len(restarts)) == (1, 2)
     assert shown(of)[1] == names.REASON_RESTS
