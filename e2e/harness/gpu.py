@@ -124,7 +124,7 @@ def handed_out(bed: Testbed, node: Node) -> list[Held]:
     folder = os.open(_kubelet_folder(node), os.O_PATH)
     try:
         socket = Path(f"/proc/self/fd/{folder}/pod-resources/kubelet.sock")  # as below
-        return asyncio.run(held_devices(asker, socket))
+        return asyncio.run(held_devices(lambda: {asker}, socket))
     finally:
         os.close(folder)
 

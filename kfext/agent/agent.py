@@ -93,6 +93,7 @@ class Agent:
         self._known: dict[str, tuple[int, Pod]] = {}
         self._leads_from = math.inf
         self._leading = False
+        self._taken = asyncio.Event()
 
     def reports(self) -> list[CardReport]:
         """Return what is to be shown of each card; of none before it is known who is there."""
@@ -124,7 +125,7 @@ class Agent:
             async with asyncio.TaskGroup() as tasks:
                 for slot, plugin in enumerate(self._plugins):
                     await plugin.offer(dict.fromkeys(units_of(slot), True))
-                    tasks.create_task(plugin.run())
+                    tasks.create_task(self._serve(plugin))
                 for card in self._cards:
                     tasks.create_task(_repeat(partial(_look, card)))
                 tasks.create_task(_repeat(self._follow))
@@ -133,6 +134,11 @@ class Agent:
         finally:
             self._doors.close_all()
 
+    async def _serve(self, plugin: DevicePlugin) -> None:
+        """Serve kubelet once it is known which cards are reserved: before, all would be refused."""
+        await self._taken.wait()
+        await plugin.run()
+
     async def _follow(self) -> float:
         """Ask kubelet who has which units."""
         # As they are before the question: the answer may be about a pod that was there before.
@@ -140,6 +146,7 @@ class Agent:
         try:
             self._take(await self._held())
             self._reservations = uids
+            self._taken.set()
         except (grpc.RpcError, IncompleteError) as error:
             _log.warning("kubelet does not answer", why=str(error))
         return _POLL_SECONDS

@@ -30,6 +30,8 @@ _MOST_PROCESSES = 16
 """Of one pod at a time; a process of a training has one connection. Others wait to be accepted."""
 _GREETING_SECONDS = 5.0
 _PAUSE_SECONDS = 1.0
+"""After a connection, before another one of the pod takes its place: each costs the agent a thread
+and turns of the loop that leads the sharers of all cards."""
 
 
 @dataclass(slots=True)
@@ -141,6 +143,7 @@ class Doors:
             _log.exception("a connection is ended", folder=door.name)
         finally:
             door.peers.discard(peer)
+            sleep(_PAUSE_SECONDS)
             door.room.release()
 
     def _know(

@@ -105,7 +105,7 @@ def _agent(config: Config, pods: NodePods, strikes: EarlierStrikes, strategies: 
             inventory=node_inventory(),
             root=config.root,
             busybox=Path(busybox),
-            held=partial(held_devices, (GPU_NAMESPACE, config.pod)),
+            held=partial(held_devices, lambda: {(GPU_NAMESPACE, config.pod), *pods.running()}),
             offered=partial(offered_devices, NATIVE_GPU),
             terms=pods.terms,
             uid=pods.uid,

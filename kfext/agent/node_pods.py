@@ -1,4 +1,4 @@
-"""The pods of this node, as the API server has them: their uids, and the terms of those that share.
+"""The pods of this node, as the API server has them: which share, on which terms, and which run.
 
 The terms are on an annotation that only the controller can write. What runs in a pod is not asked.
 """
@@ -16,15 +16,17 @@ from kfext.kube.informer import Informer
 from kfext.model.gpu_share import GpuShare, decode_share
 from kfext.model.gpu_slots import UNITS
 from kfext.model.tolerant import mapping, strings, text
-from kfext.names import GPU_TERMS
+from kfext.names import GPU_NAMESPACE, GPU_TERMS
 
 _LONGEST_TERMS = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class _NodePod:
+    pod: Pod
     uid: str
     terms: Terms | None
+    runs: bool
 
 
 class NodePods:
@@ -50,6 +52,11 @@ class NodePods:
         known = self._known(pod)
         return known.uid if known else ""
 
+    def running(self) -> frozenset[Pod]:
+        """Return the pods that share a card, or that are kfext's own, and certainly run."""
+        ours = (one for one in self._pods.store if one.terms or one.pod[0] == GPU_NAMESPACE)
+        return frozenset(one.pod for one in ours if one.runs)
+
     def _known(self, pod: Pod) -> _NodePod | None:
         namespace, name = pod
         return self._pods.store.by_name(name, namespace=namespace)
@@ -69,9 +76,15 @@ def terms_of(share: GpuShare) -> Terms:
 
 
 def _decode(raw: bytes) -> _NodePod:
-    metadata = mapping(mapping(msgspec.json.decode(raw)).get("metadata"))
+    whole = mapping(msgspec.json.decode(raw))
+    metadata, status = mapping(whole.get("metadata")), mapping(whole.get("status"))
     written = strings(metadata.get("annotations")).get(GPU_TERMS, "")
-    return _NodePod(text(metadata.get("uid")), _terms(written))
+    return _NodePod(
+        pod=(text(metadata.get("namespace")), text(metadata.get("name"))),
+        uid=text(metadata.get("uid")),
+        terms=_terms(written),
+        runs=status.get("phase") == "Running" and not metadata.get("deletionTimestamp"),
+    )
 
 
 def _terms(written: str) -> Terms | None:

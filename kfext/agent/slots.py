@@ -88,7 +88,7 @@ class Slots:
             )
         if self.moved(slot):
             raise RefusedError(f"other pods in slot {slot} have another card, which was reserved")
-        (self._given / str(slot)).write_text(card)
+        self._give(slot, card)
         name = folder_of(units)
         folder = self._doors.open(name)
         self._absent[name] = 0
@@ -115,6 +115,18 @@ class Slots:
         present = {self._slots[folder] for folder in there if folder in self._slots}
         for slot in {*self._slots.values()} - present:
             (self._given / str(slot)).unlink(missing_ok=True)
+
+    def _give(self, slot: int, card: str) -> None:
+        """Note the card that sharers of a slot get. Raises RefusedError."""
+        if self._card_given(slot) == card:
+            return
+        # In one step: a file without a card would hide from the next agent which one they have.
+        written = self._given / f"{slot}.new"
+        try:
+            written.write_text(card)
+            written.replace(self._given / str(slot))
+        except OSError as error:
+            raise RefusedError(f"the card of slot {slot} cannot be noted: {error}") from error
 
     def _card_given(self, slot: int) -> str:
         try:

@@ -1,5 +1,6 @@
 """Which devices there are, and which container has which: kubelet's pod-resources service."""
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,16 +30,21 @@ class IncompleteError(Exception):
     """Kubelet does not know all pods of its node yet."""
 
 
-async def held_devices(asker: tuple[str, str], socket: Path = SOCKET) -> list[Held]:
+async def held_devices(
+    running: Callable[[], Collection[tuple[str, str]]], socket: Path = SOCKET
+) -> list[Held]:
     """Return what each container on the node has of each resource.
 
-    `asker`: namespace and name of the pod that asks. Raises grpc.RpcError, or IncompleteError for
-    an answer without it: after a restart a kubelet lists no pods until it has read them from the
-    API server, although they run on.
+    `running`: returns namespace and name of pods that run on the node, among them the one that
+    asks. Raises grpc.RpcError, or IncompleteError for an answer without one of them: after a
+    restart a kubelet reads its pods from the API server, and lists one after the other, although
+    all of them run on.
     """
     answer = await _asked(socket, "List", of="ListPodResources")
-    if asker not in {(pod.namespace, pod.name) for pod in answer.pod_resources}:
-        raise IncompleteError(f"kubelet does not list pod {asker[0]}/{asker[1]}, which asks")
+    listed = {(pod.namespace, pod.name) for pod in answer.pod_resources}
+    for namespace, name in running():
+        if (namespace, name) not in listed:
+            raise IncompleteError(f"kubelet does not list pod {namespace}/{name}, which runs")
     found: dict[tuple[str, str, str, str], set[str]] = {}
     for pod in answer.pod_resources:
         for container in pod.containers:

@@ -183,6 +183,10 @@ def test_a_reservation_has_no_token_and_would_pass_as_restricted() -> None:
     }
 
 
+def test_a_reservation_stays_on_a_node_that_does_not_answer_as_the_jobs_may() -> None:
+    assert {"operator": "Exists", "effect": "NoExecute"} in _reservation()["spec"]["tolerations"]
+
+
 def test_a_reservation_exists_until_kubelet_has_its_gpu_back() -> None:
     # With 0 seconds the API server deletes a pod without waiting for its kubelet.
     assert _reservation()["spec"]["terminationGracePeriodSeconds"] > 0

@@ -40,7 +40,7 @@ async def run(folder: Path) -> None:
         inventory=Cards(),
         root=folder / "root",
         busybox=Path(__file__),
-        held=partial(held_devices, ASKER, folder / RESOURCES),
+        held=partial(held_devices, lambda: {ASKER}, folder / RESOURCES),
         offered=partial(offered_devices, NATIVE_GPU, folder / RESOURCES),
         terms=partial(terms_of, folder),
         uid=lambda pod: f"uid-{pod[1]}",

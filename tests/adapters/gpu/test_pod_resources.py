@@ -56,19 +56,20 @@ async def test_what_each_container_has_is_read_from_kubelet(tmp_path: Path) -> N
 
     answers = {"List": ("ListPodResources", {"pod_resources": pods})}
     async with kubelet(tmp_path, answers) as socket:
-        found = await held_devices(("team", "plain"), socket)
+        found = await held_devices(lambda: {("team", "plain")}, socket)
     assert found == [
         Held("team", "train", "a", "kfext.dev/gpu-0", frozenset(UNITS)),
         Held("team", "other", "b", "nvidia.com/gpu", frozenset({"GPU-1", "GPU-2"})),
     ]
 
 
-async def test_an_answer_without_the_pod_that_asks_is_not_all_that_there_is(tmp_path: Path) -> None:
-    pods = [{"name": "static", "namespace": "kube-system"}]
+async def test_an_answer_without_a_pod_that_runs_is_not_all_that_there_is(tmp_path: Path) -> None:
+    pods = [{"name": "agent", "namespace": "kfext-gpu"}]
     answers = {"List": ("ListPodResources", {"pod_resources": pods})}
+    running = {("kfext-gpu", "agent"), ("team", "train")}
     async with kubelet(tmp_path, answers) as socket:
-        with pytest.raises(IncompleteError, match="does not list pod kfext-gpu/agent"):
-            await held_devices(("kfext-gpu", "agent"), socket)
+        with pytest.raises(IncompleteError, match="does not list pod team/train"):
+            await held_devices(lambda: running, socket)
 
 
 async def test_the_devices_of_a_resource_are_read_from_kubelet(tmp_path: Path) -> None:

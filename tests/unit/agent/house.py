@@ -18,12 +18,13 @@ class House:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.inside: dict[int, tuple[str, Process]] = {}
-        self.most = 0
+        self.most = self.entered = 0
         self._changed = asyncio.Event()
         self.doors = Doors(root, enter=self._enter, leave=self._leave)
 
     def _enter(self, name: str, process: Process) -> None:
         self.inside[process.number] = (name, process)
+        self.entered += 1
         self.most = max(self.most, len(self.inside))
         self._changed.set()
 

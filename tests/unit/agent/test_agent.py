@@ -12,6 +12,7 @@ import kfext.agent.agent as module
 from kfext.agent.card import SharedCard
 from kfext.agent.sharer import Terms
 from kfext.agent.slot_state import SlotState
+from kfext.gpu.device_plugin import DevicePlugin
 from kfext.gpu.pod_resources import Held, IncompleteError
 from kfext.hook import words
 from kfext.hook.orders import PASS, WAIT
@@ -62,6 +63,24 @@ async def test_all_goes_on_while_kubelet_is_away(node: Node, away: Exception) ->
     await until(lambda: node.asked > asked + 6)
     assert low.led()
     assert low.word() == WAIT
+
+
+async def test_a_new_agent_serves_kubelet_once_that_has_said_what_is_reserved(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[str] = []
+
+    async def run(plugin: DevicePlugin) -> None:
+        served.append(plugin.resource)
+
+    monkeypatch.setattr(DevicePlugin, "run", run)
+    await node.stop()
+    node.away, asked = IncompleteError("no pods yet"), node.asked
+    node.start()
+    await until(lambda: node.asked > asked + 3)
+    assert served == []
+    node.away = None
+    await until(lambda: len(served) == len(node.cards()))
 
 
 async def test_the_uid_of_a_reservation_is_not_shown_with_the_card_of_the_one_before(

@@ -1,5 +1,9 @@
 import asyncio
+import threading
 
+import pytest
+
+from kfext.agent import doors
 from kfext.hook.link import Link
 from tests.unit.agent.house import House, connect, greet, page
 
@@ -41,6 +45,21 @@ async def test_no_pod_has_more_than_sixteen_processes(house: House) -> None:
     for one in (*peers, extra):
         one.close()
     await house.until(lambda one: not one.inside)
+
+
+async def test_a_pod_that_connects_again_and_again_waits_after_sixteen(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pause_ends = threading.Event()
+    monkeypatch.setattr(doors, "sleep", lambda _: pause_ends.wait(60))
+    house.doors.open("a")
+    for _ in range(20):
+        peer = connect(house, "a")
+        greet(peer)
+        peer.close()
+    await house.until(lambda one: one.entered == 16 and not one.inside)
+    pause_ends.set()
+    await house.until(lambda one: one.entered == 20 and not one.inside)
 
 
 async def test_a_process_that_reads_nothing_is_cut_off_instead_of_waited_for(house: House) -> None:

@@ -1,5 +1,6 @@
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from errno import ENOSPC
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,25 @@ async def test_the_card_of_a_slot_is_forgotten_with_its_last_pod(slots: Slots) -
     slots.take([RESERVED, SHARES])
     slots.take([other])
     assert not slots.moved(1)
+
+
+async def test_a_card_that_cannot_be_noted_is_not_given_and_the_one_before_stays_known(
+    slots: Slots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise OSError(ENOSPC, "no space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_text", fails)
+        slots.take([RESERVED])
+        with pytest.raises(RefusedError, match="no space left"):
+            slots.allocate(1, UNITS)
+    slots.allocate(1, UNITS)
+    slots.take([RESERVED, SHARES])
+    monkeypatch.setattr(Path, "write_text", fails)
+    slots.allocate(1, units_of(1)[50:])  # the same card is noted already
+    slots.take([replace(RESERVED, devices=frozenset({"GPU-99"})), SHARES])
+    assert slots.moved(1)
 
 
 async def test_a_new_agent_opens_the_folders_of_pods_that_run_and_removes_the_others(
