@@ -119,8 +119,6 @@ class Planner:
             tracked = agenda.pop()
             if tracked is not None:
                 self._decide(tracked, now, draft)
-                self.queue.note(tracked)
-                draft.show(tracked, self.queue.renew_reservation_after(tracked, now=now.wall))
                 continue
             draft.show(self.queue.renew_reservation(now=now.wall))
             if not self.cluster.changed:
@@ -190,11 +188,17 @@ class Planner:
             situation = self.situation(tracked, now)
             step = next_step(situation, self.cluster.ledger, self.queue.no_fits)
             self._enter(tracked, situation, step, now, draft)
+            self.queue.note(tracked)
+            shown = self.queue.renew_reservation_after(tracked, now=now.wall)
         except Exception as error:
             # A failed decision on one job must not keep all others from being placed.
             tracked.finish()
             draft.failures.append((tracked, error))
             self.alarms.set(tracked.job.uid, now.monotonic + _LOOK_AGAIN_SECONDS)
+            return
+        draft.show(tracked, shown)
+        if not isinstance(step, Wait):
+            draft.steps.append((tracked, step))
 
     def _enter(
         self, tracked: TrackedJob, situation: Situation, step: Step, now: Moment, draft: "_Draft"
@@ -218,7 +222,6 @@ class Planner:
             if isinstance(step, Unsuspend):
                 self.queue.promises.drop(uid)  # its plan claims its places now
                 self.companion.note_start(now)
-            draft.steps.append((tracked, step))
             return
         again = min(math.inf if step.again is None else step.again, left if left > 0 else math.inf)
         if math.isinf(again):

@@ -271,13 +271,15 @@ async def test_an_error_of_ours_in_a_write_stops_no_other_and_it_is_tried_again(
     [
         pytest.param("first", "finish", id="while its step ends"),
         pytest.param("second", "_enter", id="while its decision is entered"),
+        pytest.param("second", "note", id="while it is queued"),
         pytest.param("second", "_show", id="while it is shown"),
     ],
 )
 async def test_an_error_of_ours_about_one_job_stops_no_other(
     bad: str, method: str, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    owner = bench.reconciler if method == "_show" else bench.planner
+    owners = {"_show": bench.reconciler, "note": bench.planner.queue}
+    owner: object = owners.get(method, bench.planner)
     real = getattr(owner, method)
 
     def fails(tracked: TrackedJob, *rest: Any, **more: Any) -> Any:
