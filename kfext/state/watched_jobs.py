@@ -104,7 +104,7 @@ class WatchedJobs:
                 one.work.measure(pod.uid, measured.use)
         if reported is not None:
             one.work.take(reported.progress)
-        if all_measured(pods, self._progress.uses):
+        if is_whole(one, pods) and all_measured(pods, self._progress.uses):
             one.measured_at = now
         left, source = one.left(reported, now), self._settings_of(one.tracked).metrics
         one.unread = why_unread(reported, source=source, left=left)

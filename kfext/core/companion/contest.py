@@ -194,8 +194,12 @@ def _weight(pod: PodSignal) -> int:
 
 
 def _present(pods: Sequence[PodSignal], signals: Signals) -> int | None:
-    """Return the sum of the limits of pods; None if they are no less than the user's."""
-    limits = [pod.limit for pod in pods if pod.limit is not None]
-    if len(limits) < len(pods) or sum(limits) >= sum(map(signals.open_limit, pods)):
-        return None
-    return sum(limits)
+    """Return the sum of the limits of pods; None if they are no less than the user's.
+
+    A pod that was made anew beside one that is capped has no limit yet.
+    """
+    opened = [signals.open_limit(pod) for pod in pods]
+    limits = [
+        most if pod.limit is None else pod.limit for pod, most in zip(pods, opened, strict=True)
+    ]
+    return None if sum(limits) >= sum(opened) else sum(limits)

@@ -12,6 +12,8 @@ LEAST_LIMIT = 50
 
 _CONTENT = 0.5
 """The share of its part of a full node below which a pod wants no more."""
+_BURSTS = 0.75
+"""The share of a cap from which on it may stop a pod that works by bursts, whose mean is below."""
 
 
 def is_stopped(pod: PodSignal) -> bool:
@@ -25,11 +27,15 @@ def wanted(pod: PodSignal, *, most: int, full: bool, part: float) -> int:
     """Return the millicores that a pod wants, `most` if its use does not show it.
 
     `most`: what it may have at most. `full`: whether its node has nothing left. `part`: what CFS
-    gives it on a full node; a pod that uses far less than that wants no more.
+    gives it on a full node; a pod that uses far less than that wants no more. Where the node has
+    something left, one whose cap may stop it wants more.
     """
     if pod.use is None or is_stopped(pod):
         return most
-    return most if full and pod.use >= _CONTENT * part else min(pod.use, most)
+    if full:
+        return most if pod.use >= _CONTENT * part else min(pod.use, most)
+    capped = pod.limit is not None and pod.limit < most
+    return most if capped and pod.use >= _BURSTS * (pod.limit or 0) else min(pod.use, most)
 
 
 def least_limit(pod: PodSignal) -> int:

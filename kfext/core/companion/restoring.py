@@ -15,7 +15,7 @@ from kfext.model.verdict import Verdict
 _INFEASIBLE = "Infeasible"
 _BY_KFEXT = ""
 UNMEASURED_SECONDS = 300.0
-"""How long limits are kept of a job whose CPU use is not known."""
+"""How long limits are kept of a job of which a pod is missing, or its CPU use is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,8 @@ def restoring(
 
     `seen`: by the uids of pods, the last limits of ours that they were seen to have. `chosen`: the
     policies that the user and the administrator allow. `undo`: a policy whose sizes were not all
-    written or set, and why. `unmeasured`: for how many seconds its CPU use has not been known.
+    written or set, and why. `unmeasured`: for how many seconds the CPU use of all its pods has not
+    been known.
     """
     changed = next(
         (pod for pod in pods if changed_by_others(pod, state, seen=seen.get(pod.uid))), None
@@ -69,7 +70,8 @@ def restoring(
         return _back(job, signals, f"{' and '.join(gone)} may not act on the job any more")
     if is_resized(job, signals) and unmeasured >= UNMEASURED_SECONDS:
         # Nothing would raise its limits when its neighbours end, or end what it loses by them.
-        return _back(job, signals, f"its CPU use has not been known for {UNMEASURED_SECONDS:g} s")
+        reason = f"the CPU use of all its pods has not been known for {UNMEASURED_SECONDS:g} s"
+        return _back(job, signals, reason)
     return None
 
 

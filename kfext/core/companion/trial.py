@@ -50,7 +50,11 @@ class Trial:
             return Outcome.MOOT
         if _gained(self.before, self.after):
             return Outcome.GAINED
-        return Outcome.RUNNING if len(self.after) < WINDOWS else Outcome.FAILED
+        if len(self.after) < WINDOWS:
+            return Outcome.RUNNING
+        # One window with a checkpoint or another pause, on either side, shows nothing.
+        gained = _gained(_without_lowest(self.before), _without_lowest(self.after))
+        return Outcome.GAINED if gained else Outcome.FAILED
 
     def undo(self, signals: Signals) -> Proposal | None:
         """Return the proposal to undo it, after which the policy rests for the job."""
@@ -85,6 +89,10 @@ def _gained(before: Sequence[float], after: Sequence[float]) -> bool:
         return False
     noise = _CERTAIN * math.hypot(_error(before), _error(after))
     return fmean(after) - fmean(before) > max(noise, _LEAST_GAIN * abs(fmean(before)))
+
+
+def _without_lowest(values: Sequence[float]) -> Sequence[float]:
+    return sorted(values)[1:] if len(values) > WINDOWS_BEFORE else values
 
 
 def _error(values: Sequence[float]) -> float:

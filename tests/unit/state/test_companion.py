@@ -537,6 +537,15 @@ def test_cpu_moves_from_the_server_to_the_worker() -> None:
     assert bed.limits() == {"worker": 2 * LIMIT - 50, "ps": 50}
 
 
+def test_a_pod_gets_its_limit_back_when_another_one_of_the_job_does_not_come_back() -> None:
+    bed = shrunk().run(1)
+    bed._observe(bed._pod("worker"), deleting=True)  # on a node that does not answer
+    bed.run(20)
+    assert bed.limits()["ps"] == 50
+    bed.run(20)
+    assert bed.limits()["ps"] == LIMIT
+
+
 def test_a_job_that_opts_out_between_two_stages_is_written_one_step_at_a_time() -> None:
     bed = shrunk()
     bed.annotate(names.RESIZE, "off")

@@ -28,6 +28,9 @@ WANTS: dict[str, tuple[dict[str, Any], bool, int]] = {
     "its use, where it takes far less than its part": ({"use": 100}, True, 100),
     "anything, where its limit stops it": ({"use": 200, "limit": 200}, False, 1000),
     "anything, where its use is not known": ({}, False, 1000),
+    "anything, where it works by bursts under a cap": ({"use": 150, "limit": 200}, False, 1000),
+    "its use, far below its cap": ({"use": 140, "limit": 200}, False, 140),
+    "its use, below a limit that is its user's": ({"use": 800, "limit": 1000}, False, 800),
     "no more than it may have": ({"use": 1200}, False, 1000),
 }
 

@@ -252,6 +252,13 @@ def test_no_cpu_idles_beside_a_capped_job() -> None:
     assert "leave" in only(found).reason
 
 
+@pytest.mark.parametrize("left", [None, 40.0], ids=["by growth", "by what is left"])
+def test_a_capped_pod_beside_one_that_was_made_anew_gets_its_limit_back(left: float | None) -> None:
+    pods = (pod("capped", limit=175, use=170), pod("anew", use=300))
+    alone = job("alone", *pods, state=COMPLETING, growth=0.0, left=left)
+    assert limits(advice(alone))["capped"] == 1400
+
+
 def test_what_is_given_back_is_not_taken_again_while_nobody_wants_more() -> None:
     widened = [grower(use=600), done("a", limit=502, use=502), done("b", limit=350, use=200)]
     assert advice(*widened) == Advice()

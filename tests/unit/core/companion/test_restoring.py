@@ -68,7 +68,10 @@ RESTORED: dict[str, tuple[dict[str, Any], str]] = {
     "it is only to be shown": ({"chosen": {"resize": SHOWS, "shift": SHOWS}}, "may not act"),
     "the policy was switched off": ({"chosen": {"shift": ACTS}}, "resize may not act"),
     "the policy rests": ({"noted": state(rests=RESTS)}, "resize may not act"),
-    "its use has not been known for long": ({"unmeasured": UNMEASURED_SECONDS}, "use has not been"),
+    "its use has not been known for long": (
+        {"unmeasured": UNMEASURED_SECONDS},
+        "not been known for 300 s",
+    ),
     "a kubelet did not set it": ({"undo": ("resize", DEFERRED)}, "no room"),
 }
 

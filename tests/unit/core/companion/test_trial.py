@@ -29,6 +29,9 @@ TRIALS: dict[str, tuple[list[float | None], list[int | None], Outcome]] = {
     "a gain too small to mean anything": ([400, 400], [404, 404, 404, 404], FAILED),
     "windows without a value count for nothing": ([400], [None, 400, None, 400], RUNNING),
     "a history without a value shows no gain": ([None], [500, 500, 500, 500], FAILED),
+    "a gain, but for a window with a pause": ([400, 400, 400, 400], [120, 600, 600, 600], GAINED),
+    "no gain, but for a pause before": ([400, 120, 400, 400], [400, 400, 400, 400], FAILED),
+    "no gain, and a pause": ([400, 400, 400, 400], [120, 401, 400, 400], FAILED),
     "only the last windows before count": ([900, 400, 400, 400, 400], [500], GAINED),
 }
 
