@@ -152,7 +152,7 @@ def _unlike(
 
 def _at_least(gang: Gang, pool: Pool) -> int:
     """Return a lower bound of the nodes that the gang needs, by number and by each resource."""
-    bounds = [fewest_nodes(pool.capacity, len(gang.members))]
+    bounds = [fewest_nodes(pool.capacity, len(gang.members)), gang.one_each]
     for amounts, wanted in zip(pool.free, gang.total, strict=True):
         bounds.append(fewest_nodes(np.maximum(amounts, 0), int(wanted)))
     return max(bounds)
@@ -160,8 +160,5 @@ def _at_least(gang: Gang, pool: Pool) -> int:
 
 def _tighter(gang: Gang, pool: Pool, *, least: int, most: int, ranking: Ranking) -> Rows | None:
     """Return positions on less than half as many nodes as `most`, None if none are found."""
-    for size in range(least, (most - 1) // MOST_NODES + 1):
-        placed = searched(gang, pool, ranking=ranking, most_nodes=size)
-        if placed is not None:
-            return placed
-    return None
+    sizes = range(least, (most - 1) // MOST_NODES + 1)
+    return searched(gang, pool, ranking=ranking, sizes=sizes) if sizes else None

@@ -1,6 +1,7 @@
 """The last resort for a gang of unequal pods: try divisions one by one, within a bound."""
 
 from collections.abc import Hashable, Sequence
+from heapq import nlargest
 from itertools import accumulate
 
 import numpy as np
@@ -11,18 +12,19 @@ from kfext.core.placement.score import Ranking, Rows
 from kfext.model.gang_terms import Exclusive
 
 _STEPS = 5000
-"""How many nodes are examined before the search gives up: a few milliseconds."""
+"""How many nodes are examined before the search gives up: some 10 ms."""
 _DEPTH = 400
 """The most batches times nodes of a search; only the nodes with the most capacity take part."""
 
 
 def searched(
-    gang: Gang, pool: Pool, *, ranking: Ranking, most_nodes: int | None = None
+    gang: Gang, pool: Pool, *, ranking: Ranking, sizes: Sequence[int] | None = None
 ) -> Rows | None:
     """Return the position in the pool of each member, or None if none was found within the bound.
 
-    For small pools the search is complete: it finds a placement on at most `most_nodes` nodes if
-    there is one.
+    `sizes`: how many nodes may be used at most, tried in this order; None: all of them.
+    For small pools the search is complete: it finds a placement on so many nodes if there is one.
+    The bound is one for all sizes.
     """
     batches = gang.batches
     in_all = np.maximum(pool.free, 0).sum(axis=1, dtype=np.float64)
@@ -33,22 +35,27 @@ def searched(
     turn = turn[: _DEPTH // len(batches)]
     if not len(turn):
         return None
-    sizes = [float((batch.requests[:, None] / most).max(initial=0)) for batch in batches]
-    order = sorted(range(len(sizes)), key=lambda number: -sizes[number])
-    search = _Search(gang, pool.only(turn), order, most_nodes=most_nodes or len(turn))
-    if not search.batch(0):
-        return None
-    return np.concatenate([np.repeat(turn, search.shares[number]) for number in range(len(order))])
+    shares = [float((batch.requests[:, None] / most).max(initial=0)) for batch in batches]
+    order = sorted(range(len(shares)), key=lambda number: -shares[number])
+    search = _Search(gang, pool.only(turn), order)
+    for size in [len(turn)] if sizes is None else sizes:
+        if search.steps > _STEPS:
+            return None
+        if search.finds(size):
+            found = [np.repeat(turn, search.shares[number]) for number in range(len(order))]
+            return np.concatenate(found)
+    return None
 
 
 class _Search:
     """A depth-first search over the batches in the given order and, within a batch, over the nodes.
 
-    `shares[b][n]` is how many members of batch b node n has; `left[n]` is what is free there.
+    `shares[b][n]` is how many members of batch b node n has, `members[n]` how many of all batches;
+    `left[n]` is what is free there. `used` nodes have any, and `most_nodes` may have. After a
+    search that found nothing all is as before it but for the `steps`.
     """
 
-    def __init__(self, gang: Gang, pool: Pool, order: Sequence[int], *, most_nodes: int) -> None:
-        self.most_nodes = most_nodes
+    def __init__(self, gang: Gang, pool: Pool, order: Sequence[int]) -> None:
         self.batches = gang.batches
         self.requests = [batch.requests.tolist() for batch in gang.batches]
         self.masks = [mask.tolist() for mask in pool.masks]
@@ -56,9 +63,15 @@ class _Search:
         self.left: list[list[int]] = pool.free.T.tolist()
         self.alone: list[set[Exclusive]] = [set() for _ in self.left]
         self.shares = [[0] * len(self.left) for _ in gang.batches]
-        self.steps = 0
+        self.members = [0] * len(self.left)
+        self.used = self.most_nodes = self.steps = 0
 
-    def batch(self, depth: int) -> bool:
+    def finds(self, most_nodes: int) -> bool:
+        """Place all batches on at most so many nodes; return whether they fit."""
+        self.most_nodes = most_nodes
+        return self._batch(0)
+
+    def _batch(self, depth: int) -> bool:
         """Place the batches from `depth` on; return whether they all fit."""
         if depth == len(self.order):
             return True
@@ -66,7 +79,7 @@ class _Search:
         capacity = [self._capacity(number, node) for node in range(len(self.left))]
         self.steps += len(capacity)
         count = self.batches[number].count
-        if sum(capacity) < count:
+        if sum(nlargest(self.most_nodes, capacity)) < count:
             return False
         kinds = [self._kind(node) for node in range(len(self.left))]
         after = [0, *accumulate(reversed(capacity))][-2::-1]
@@ -80,7 +93,7 @@ class _Search:
         `nodes` has for each node: how many it holds, how many all nodes after it hold, its kind.
         """
         if not count:
-            return self.batch(depth + 1)
+            return self._batch(depth + 1)
         shares = self.shares[self.order[depth]]
         capacity, after, kind = nodes[at]
         most = min(capacity, count)
@@ -90,18 +103,13 @@ class _Search:
             self.steps += 1
             if self.steps > _STEPS:
                 return False
-            if share and not self._may_use(at):
+            if share and not (self.members[at] or self.used < self.most_nodes):
                 continue
             self._book(self.order[depth], at, share)
             if self._node(depth, at + 1, count - share, nodes=nodes):
                 return True
             self._book(self.order[depth], at, -share)
         return False
-
-    def _may_use(self, node: int) -> bool:
-        """Return whether a node is already in use, or one more node may be used."""
-        used = [any(at) for at in zip(*self.shares, strict=True)]
-        return used[node] or sum(used) < self.most_nodes
 
     def _capacity(self, number: int, node: int) -> int:
         """Return how many members of a batch a node holds now."""
@@ -122,6 +130,9 @@ class _Search:
 
     def _book(self, number: int, node: int, share: int) -> None:
         self.shares[number][node] += share
+        self.used -= self.members[node] > 0
+        self.members[node] += share
+        self.used += self.members[node] > 0
         wants = self.batches[number].constraints.exclusive
         if share > 0:
             self.alone[node].update(wants)

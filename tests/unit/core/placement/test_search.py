@@ -1,19 +1,22 @@
 """A gang of unlike pods, against trying everything."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kfext.core.ledger.ledger import Ledger
+from kfext.core.placement import search
 from kfext.core.placement.gang import Member, gang
 from kfext.core.placement.place import place
 from kfext.core.placement.pool import pool
-from kfext.core.placement.search import searched
+from kfext.core.placement.search import _DEPTH, _STEPS, _Search, searched
 from kfext.model.node import Node
 from kfext.model.verdict import Verdict
-from tests.builders import job, ledger, limits, node
+from tests.builders import JobBuilder, apart, job, ledger, limits, node
 from tests.unit.core.placement.answers import GPU, Group, by_position, holds, members_in, placed
 from tests.unit.core.placement.random_gangs import APART
 
@@ -31,6 +34,46 @@ def test_a_search_that_would_take_for_ever_is_given_up() -> None:
     made = job("TFJob").group("Chief", 1, cpu="509m").ps(9, cpu="510m").worker(9, cpu="520m")
     made.group("Evaluator", 9, cpu="400m")
     assert isinstance(place(made.members(), on, limits()), Verdict)
+
+
+def unlike_in_pairs() -> JobBuilder:
+    """No two of its pods fit a node, as each two want more of something than there is."""
+    made = job("TFJob").worker(40, cpu="33", memory="133Gi")
+    made.ps(40, cpu="33", **{"ephemeral-storage": "520Gi"})
+    return made.group("Evaluator", 40, memory="133Gi", **{"ephemeral-storage": "520Gi"})
+
+
+def workers_apart() -> JobBuilder:
+    """Each worker wants a node without another one."""
+    made = job("TFJob").worker(60, cpu="1", memory="1Gi", spec=apart(APART))
+    return made.ps(60, cpu="500m", memory="1Gi")
+
+
+@pytest.mark.parametrize(
+    ("made", "searches"),
+    [
+        pytest.param(unlike_in_pairs(), True, id="what rules the sizes out is not seen at once"),
+        pytest.param(workers_apart(), False, id="it is known that it takes a node for each"),
+    ],
+)
+def test_all_sizes_that_are_searched_have_one_bound(
+    made: JobBuilder, *, searches: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[_Search] = []
+
+    class Counted(_Search):
+        def __init__(self, *of: Any) -> None:
+            super().__init__(*of)
+            begun.append(self)
+
+    monkeypatch.setattr(search, "_Search", Counted)
+    large = {"cpu": "64", "memory": "256Gi", "ephemeral-storage": "1Ti"}
+    on = ledger(*(node(f"n{number:03}", **large) for number in range(130)))
+    assert not isinstance(place(made.members(), on, limits()), Verdict)
+    steps = [one.steps for one in begun]
+    assert (max(steps, default=0) > 0) is searches
+    assert sum(steps) <= len(steps) * (_STEPS + _DEPTH)
+    assert len(steps) <= 2
 
 
 sizes = st.fixed_dictionaries({"cpu": st.integers(0, 4), GPU: st.integers(0, 3)})
@@ -116,7 +159,7 @@ def test_a_search_finds_a_place_on_so_many_nodes_exactly_if_there_is_one(
     anywhere = [np.ones(len(nodes), dtype=np.bool_)] * len(asked.batches)
     where = pool(asked, free=free, masks=anywhere)
     assume(where.may_hold(asked))
-    found = searched(asked, where, ranking=by_position, most_nodes=most)
+    found = searched(asked, where, ranking=by_position, sizes=[most])
     fewest = fewest_of_all(
         asked.members, [Node(f"n{number}", one) for number, one in enumerate(nodes)]
     )
