@@ -7,6 +7,7 @@ No framework is known by name. A line gives measures if it has a number under th
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from kfext.core.progress.figures import Figure, figures
 from kfext.core.progress.metric_names import better, evaluation_prefix, may_be_whole
@@ -29,6 +30,8 @@ _PHASES = frozenset(["train", "training"])
 _OTHER_WORK = ("B/s", "b/s", "bytes", "examples/s", "files", "file/s", "tokens/s", "shards", "url")
 """Units of bars that show a download or the preparation of data."""
 _MOST_MEASURES = 16
+_MOST_STATES = 8
+"""Of a line that overwrites itself, in which its step is looked for."""
 MOST = 10**15
 """Of every count that comes of what a job prints, so that it can be written as int64."""
 
@@ -82,7 +85,7 @@ def read_line(raw: str) -> Line | None:
 
 def _overwritten(position: Position, before: Iterable[str]) -> Position:
     """Return a position with the step of the bar that the line has overwritten, if there is one."""
-    for state in before:
+    for state in islice(before, _MOST_STATES):
         bar = _position(figures(state), measured=False, other=_is_other_work(state))
         if bar.step is not None:
             return replace(position, step=bar.step, steps=bar.steps)

@@ -24,6 +24,6 @@ def states(line: str) -> Iterator[str]:
     that is too long the end is kept: a bar without line ends grows there.
     """
     for state in reversed(_ANEW.split(line[-LONGEST_LINE:])):
-        plain = _CONTROLS.sub("", _ESCAPES.sub("", state)).strip()
+        plain = _CONTROLS.sub("", _ESCAPES.sub("", state)).strip() if state else ""
         if plain:
             yield plain

@@ -4,6 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kfext.core.progress import lines
+from kfext.core.progress.figures import Figure, figures
 from kfext.core.progress.lines import Position, read_line
 
 BAR = "Epoch 3:  45%|####| 422/938 [00:05<00:06, 80.1it/s, v_num=0, train_loss=0.213]"
@@ -125,6 +127,21 @@ def test_a_line_of_something_else(raw: str) -> None:
 def test_no_line_is_too_odd(raw: str) -> None:
     found = read_line(raw)
     assert found is None or found.measures or found.position.known
+
+
+@pytest.mark.parametrize("back", ["\r", "\x08"])
+def test_few_states_of_a_line_that_overwrites_itself_are_looked_at(
+    back: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+
+    def counted(line: str) -> list[Figure]:
+        looked.append(line)
+        return figures(line)
+
+    monkeypatch.setattr(lines, "figures", counted)
+    assert read_line(f"1{back}" * 2000 + "loss: 1.5") is not None
+    assert len(looked) < 10
 
 
 @pytest.mark.parametrize(

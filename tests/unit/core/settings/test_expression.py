@@ -1,7 +1,10 @@
 """A user's expression costs time in proportion to the line, or is refused."""
 
+from contextlib import suppress
+
 import pytest
 
+import kfext.core.settings.expression as module
 from kfext.core.settings.expression import LONGEST, compiled
 
 REFUSED = {
@@ -10,13 +13,25 @@ REFUSED = {
     "it looks ahead": "(?=x)(?P<value>.)",
     "it refers back": r"(?P<value>.)\1",
     "it repeats too often": "(?P<value>.){99999}",
-    "it needs too much memory": "(?P<value>" + r"[\pL\pN]{0,50}" * 30 + ")",
+    "it needs too much memory": "(?P<value>" + r"[\pL]{0,50}" * 4 + ")",
+    "it names many classes of Unicode": r"(?i)\PL" + r"\PN" * 100 + "(?P<value>.)",
 }
 
 
 @pytest.mark.parametrize("expression", REFUSED.values(), ids=REFUSED)
 def test_what_is_refused(expression: str) -> None:
     with pytest.raises(ValueError, match=r"."):
+        compiled(expression)
+
+
+@pytest.mark.parametrize("expression", [*REFUSED.values(), "(?P<value>.)"])
+def test_an_expression_is_compiled_once_also_if_that_fails(
+    expression: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with suppress(ValueError):
+        compiled(expression)
+    monkeypatch.setattr(module, "re2", None)  # what it is compiled with
+    with suppress(ValueError):
         compiled(expression)
 
 
