@@ -3,8 +3,9 @@
 They are kept true to the jobs and pods of the mirror, which calls in here with what has changed.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 
+from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.claims import card_key, pod_claim, pod_key, shifted_key
 from kfext.core.ledger.ledger import Ledger
 from kfext.model.job import TrainingJob
@@ -67,7 +68,7 @@ class Books:
         if pod is not None and pod.share:
             owner = self._jobs.get(pod.owner_uid)
             theirs = owner if owner and owner.job.namespace == pod.namespace else None
-            self._keep_parts([pod], of=theirs, claimed=theirs.claimed if theirs else ())
+            self._keep_parts([pod], of=theirs, claimed=theirs.claimed if theirs else {})
 
     def take_age(self, now: float) -> None:
         """Take in the time, in epoch seconds.
@@ -130,7 +131,7 @@ class Books:
         self.cards.want(tracked.job.uid, {})
         self.cards.apart.forget(tracked.job.uid)
         pods = tuple(pods)
-        self._keep_parts(pods, of=tracked, claimed=())
+        self._keep_parts(pods, of=tracked, claimed={})
         if self._plans.drop(tracked):
             self._freed("")
         self._recount_pins(pods)
@@ -148,14 +149,18 @@ class Books:
         self._recount({pod.uid: pod for pod in pods if pod.pinned_to and not pod.node_name})
 
     def _keep_parts(
-        self, pods: Iterable[Pod], *, of: TrackedJob | None, claimed: Collection[Hashable]
+        self, pods: Iterable[Pod], *, of: TrackedJob | None, claimed: Mapping[Hashable, Claim]
     ) -> None:
-        """Have pods claim the parts of GPUs that they still have and that no plan claims."""
+        """Have pods claim the parts of GPUs that they still have and that no plan claims.
+
+        A pin that was sent before the plan changed may have bound a pod to another node.
+        """
         for pod in pods:
             if pod.share is not None:
-                key = card_key(pod.owner_uid, pod.replica) if pod.replica else None
+                claim = claimed.get(card_key(pod.owner_uid, pod.replica)) if pod.replica else None
+                planned = claim is not None and pod.home in {"", claim.node}
                 tolerations = _tolerations(of.job, pod.replica) if of and pod.replica else ()
-                self.cards.keep(pod, planned=key in claimed, tolerations=tolerations)
+                self.cards.keep(pod, planned=planned, tolerations=tolerations)
 
     def _planned(self, tracked: TrackedJob) -> int:
         """Return how many pods a plan claims capacity for, on nodes that exist."""

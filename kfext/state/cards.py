@@ -9,13 +9,14 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import replace
 
 from kfext.core.ledger.claim import Claim
-from kfext.core.ledger.claims import part_claim, reserved_gpu
+from kfext.core.ledger.claims import part_claim, reserved_gpu, slots_of
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.parts import capacity, has_priority, is_of_card
 from kfext.core.lifecycle.situation import CardPart, CardView
 from kfext.core.placement.limits import Limits, limits_of
 from kfext.core.settings.resolve import Settings
 from kfext.model.gpu_slots import parts_in, resource_of
+from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.model.node import Node
 from kfext.model.plan import Plan
@@ -245,6 +246,15 @@ def _part_claim(pod: Pod) -> Claim | None:
     if pod.share is None or pod.finished or not pod.home or len(slots) != 1:
         return None
     return part_claim(pod.share, slots[0], pod.home, job=pod.owner_uid)
+
+
+def with_slots_in_use(plan: Plan | None, job: TrainingJob, pods: Iterable[Pod]) -> Plan | None:
+    """Return a plan with the slots of those replicas alone that the job has and that can go on."""
+    if plan is None or not plan.slots:
+        return plan
+    ended = {pod.replica for pod in pods if pod.finished}
+    slots = {key: slot for key, slot in slots_of(job, plan).items() if key not in ended}
+    return replace(plan, slots=slots)
 
 
 def places_of(plan: Plan) -> Collection[Place]:

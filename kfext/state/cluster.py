@@ -19,6 +19,7 @@ from kfext.model.pod import Pod
 from kfext.model.shared_gpu import SharedGpu
 from kfext.model.tolerant import mapping, text
 from kfext.state.books import Books
+from kfext.state.cards import with_slots_in_use
 from kfext.state.changes import is_newer, is_older, needs_more, place_of, progress_of
 from kfext.state.members import Members
 from kfext.state.tracked_job import TrackedJob
@@ -283,7 +284,8 @@ class Cluster:
             managed = self._managed(tracked.job.namespace)
             tracked.observe_progress((*progress_of(tracked, pods), managed), at=now)
             tracked.observe_unbound(pods, at=now)
-            tracked.observe_unreserved(self.books.cards.unreserved(tracked.plan), at=now)
+            plan = with_slots_in_use(tracked.plan, tracked.job, pods)
+            tracked.observe_unreserved(self.books.cards.unreserved(plan), at=now)
         self._untimed.clear()
 
     def take_time(self, now: float) -> None:

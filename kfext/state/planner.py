@@ -23,6 +23,7 @@ from kfext.model.verdict import Verdict
 from kfext.state.agenda import Agenda
 from kfext.state.alarms import Alarms
 from kfext.state.card_steps import CardSteps
+from kfext.state.cards import with_slots_in_use
 from kfext.state.cluster import Cluster
 from kfext.state.companion import Companion
 from kfext.state.progress import JobsProgress
@@ -233,9 +234,10 @@ class Planner:
         """Return everything that the next step of a job depends on, except the ledger."""
         of_job = self.settings.of_tracked(tracked)
         hopeless_since = tracked.hopeless_since
+        pods = self.cluster.pods(tracked.job.uid)
         return Situation(
             job=tracked.job,
-            pods=tuple(self.cluster.volumes.of_pods(self.cluster.pods(tracked.job.uid))),
+            pods=tuple(self.cluster.volumes.of_pods(pods)),
             plan=tracked.plan,
             state=tracked.state,
             now=now.wall,
@@ -249,7 +251,7 @@ class Planner:
             hopeless=0.0 if hopeless_since is None else now.monotonic - hopeless_since,
             context=self.queue.context(tracked, now=now.wall),
             cards=self.cluster.books.cards.view(
-                tracked.plan, self.cluster.pods(tracked.job.uid), job_uid=tracked.job.uid
+                with_slots_in_use(tracked.plan, tracked.job, pods), pods, job_uid=tracked.job.uid
             ),
             refused={
                 step: Refused(one.message, one.until - now.monotonic)

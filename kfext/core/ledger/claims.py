@@ -11,7 +11,7 @@ from kfext.model.cpu_state import CpuState
 from kfext.model.gpu_share import GpuShare, uncounted
 from kfext.model.gpu_slots import resource_of
 from kfext.model.job import TrainingJob
-from kfext.model.plan import Plan
+from kfext.model.plan import Plan, Slots
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.quantity import CPU, Resources
 from kfext.model.replica_group import ReplicaGroup
@@ -114,10 +114,16 @@ def card_claims(job: TrainingJob, plan: Plan) -> Mapping[Hashable, Claim]:
     """Return what the replicas under a plan take of GPUs beside the time that pods request."""
     busy = {group.type.lower(): group.share.busy for group in job.groups if group.share}
     claims: dict[Hashable, Claim] = {}
-    for key, slot in plan.slots.items():
+    for key, slot in slots_of(job, plan).items():
         share = replace(plan.shares[key.type], busy=busy.get(key.type))
         claims[card_key(job.uid, key)] = part_claim(share, slot, plan.assignment[key], job=job.uid)
     return claims
+
+
+def slots_of(job: TrainingJob, plan: Plan) -> Slots:
+    """Return the slots of those replicas under a plan that the job still has by its size."""
+    sizes = {group.type.lower(): group.replicas for group in job.groups}
+    return {key: slot for key, slot in plan.slots.items() if key.index < sizes.get(key.type, 0)}
 
 
 def part_claim(share: GpuShare, slot: int, node: str, *, job: str) -> Claim:

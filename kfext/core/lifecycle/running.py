@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from kfext.core.ledger.claims import card_key, plan_key
+from kfext.core.ledger.claims import card_key, plan_key, slots_of
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import port_claims
 from kfext.core.lifecycle.cards import (
@@ -138,9 +138,10 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
         found = Verdict(REASON_NO_ROOM, f"two of its pods would be in slot {slot} of {node}")
     if not isinstance(found, Verdict):
         message = f"the pods go to {listed(sorted(set(found.values())))}"
-        # Pods keep their slots, wherever they go.
-        port, slots = (plan.port, plan.slots) if plan else (0, NO_SLOTS)
-        changed = situation.planned(found, port=port, why=message, slots=slots)
+        # Pods keep their slots, wherever they go; those that have ended are where they were.
+        port, slots = (plan.port, slots_of(job, plan)) if plan else (0, NO_SLOTS)
+        ended = {key: plan.assignment[key] for key in slots if key not in found} if plan else {}
+        changed = situation.planned({**ended, **found}, port=port, why=message, slots=slots)
         verdict = Verdict(REASON_REPLANNED, message)
         return Replan(changed, verdict, started_without(situation, changed))
     return without_room(situation, found, gated=gated.values(), some_run=bool(bound))

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from kfext import names
-from kfext.core.lifecycle.steps import Pin, Suspend, Unsuspend
+from kfext.core.ledger.parts import has_priority
+from kfext.core.lifecycle.steps import Pin, Replan, Suspend, Unsuspend
 from kfext.model.pod import ReplicaKey
 from kfext.model.shared_gpu import CardSharer
 from kfext.state.card_steps import Reserve, Unreserve
@@ -120,6 +121,75 @@ def test_a_pod_of_another_namespace_takes_nothing_from_a_job_that_it_names_as_it
     submit(world, "uid-2", priority="high")
     submit(world, "uid-3", priority="high")
     assert started_on(world) == {"uid-2": 1}
+
+
+# --- gangs of which a part has ended --------------------------------------------------------------
+
+
+def two_of_which_one_has_ended() -> World:
+    """Two workers of high priority on the cards of one node; the first has ended."""
+    world = started(replicas=2, priority="high")
+    for index in range(2):
+        assert not world.create(index)
+    world.reserve()
+    assert isinstance(world.step(), Pin)
+    for index in range(2):
+        bind(world, index)
+    assert world.reason() == names.REASON_PLACED
+    world.pods["pod-0"]["status"] = {"phase": "Succeeded"}
+    renew(world)
+    return world
+
+
+def lose_the_node(world: World) -> None:
+    """The node goes, and there is another one."""
+    cluster = world.planner.cluster
+    cluster.observe_node(plain_node("n", cards=2), None)
+    cluster.observe_node(None, plain_node("m", cards=2))
+    for number in range(2):
+        cluster.observe_card(None, slot("m", number))
+
+
+@pytest.mark.parametrize("workers", [2, 1], ids=["as many as planned", "fewer by an edit"])
+def test_a_worker_is_planned_anew_although_another_one_has_no_place_any_more(workers: int) -> None:
+    world = two_of_which_one_has_ended()
+    again = workers - 1  # the last one is created again
+    remove(world, again)
+    if workers == 1:
+        world.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 1
+        world.show()
+        remove(world, 1)
+    assert not world.create(again)
+    lose_the_node(world)
+    step = world.step()
+    assert isinstance(step, Replan)
+    assert step.plan.assignment[ReplicaKey("worker", again)] == "m"
+    assert len(step.plan.slots) == workers
+
+
+def test_a_job_goes_on_when_the_card_of_a_worker_that_has_ended_is_in_trouble() -> None:
+    world = two_of_which_one_has_ended()
+    ill = slot("n", 0, card="GPU-0", healthy=False, trouble="it fell off the bus")
+    world.planner.cluster.observe_card(None, ill)
+    assert world.reason() == names.REASON_PLACED
+    ill = slot("n", 1, card="GPU-1", healthy=False, trouble="it fell off the bus")
+    world.planner.cluster.observe_card(None, ill)
+    assert isinstance(world.step(), Suspend)
+
+
+def test_a_pod_that_is_bound_elsewhere_than_planned_counts_where_it_is() -> None:
+    world = reserved()
+    assert isinstance(world.step(), Pin)
+    cluster = world.planner.cluster
+    cluster.observe_node(None, plain_node("m", cards=2))
+    for number in range(2):
+        cluster.observe_card(None, slot("m", number))
+    world.pods["pod-0"]["spec"]["nodeName"] = "m"
+    world.pods["pod-0"]["status"] = {"phase": "Running"}
+    renew(world)
+    assert ("m", 0) in cluster.books.cards.wanted()
+    (high,) = [one for one in cluster.ledger.claims_on(["m"]) if has_priority(one.requests, 0)]
+    assert high.job == "uid-1"
 
 
 # --- the pods that reserve cards ------------------------------------------------------------------
