@@ -52,6 +52,9 @@ LONGEST_NAME = 253
 """Characters of the name of an object, such as a priority class; the API server has this bound on
 pods, but not on the templates of a job."""
 
+PLAN_BYTES_PER_POD = 2
+"""What a plan has for a pod at least: a digit and a comma."""
+
 _ROOM_FOR_STATE = 6 * 1024
 """Bytes that the state and the marks of kfext may take beside a plan, with their keys."""
 _CHARACTERS = 64
@@ -116,14 +119,16 @@ def bytes_of(annotations: object) -> int:
 
 
 def plan_excess(size: int, *, beside: int) -> str:
-    """Return that a plan of `size` bytes does not fit into the annotations, empty if it does.
+    """Return that a plan of `size` bytes or more does not fit into the annotations, empty if not.
 
     `beside` is the size of the job's other annotations.
     """
     room = MOST_ANNOTATION_BYTES - beside - _ROOM_FOR_STATE
     if size <= room:
         return ""
-    return f"its plan has {size} bytes, but its annotations have room for {max(room, 0)} only"
+    return (
+        f"its plan has at least {size} bytes, but its annotations have room for {max(room, 0)} only"
+    )
 
 
 def kept(annotations: Mapping[str, str]) -> Mapping[str, str]:

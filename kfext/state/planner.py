@@ -33,8 +33,10 @@ from kfext.state.settings import SettingsSource
 from kfext.state.tracked_job import TrackedJob
 
 MOST_DECISIONS = 64
-"""The most jobs that one tick decides on. It is a count and not a time, so that every driver makes
-the same steps on any machine; the controller lets other work run between two ticks."""
+MOST_PODS = 20_000
+"""The most jobs that one tick decides on, and the pods from which on of these it decides on no
+more: a decision takes longer for a larger job. They are counts and not times, so that every driver
+makes the same steps on any machine; the controller lets other work run between two ticks."""
 _LOOK_AGAIN_SECONDS = 30.0
 """The pause before a job is looked at again whose decision failed with an error of ours."""
 _REPEAT_SECONDS = 1.0
@@ -59,7 +61,8 @@ class Tick:
     `failures`: the jobs whose decision or reservation failed, with the error.
     `phases`: the phases that ended, with their length in seconds.
     `decided`: the number of jobs looked at.
-    `remainder`: the number of jobs left for the next tick, which may follow at once.
+    `remainder`: the number of jobs left for the next tick, which may follow at once; 1 if there is
+        only a reservation left to search.
     """
 
     steps: tuple[tuple[TrackedJob, Step], ...] = ()
@@ -115,7 +118,8 @@ class Planner:
         self.cluster.take_time(now.wall)
         self.cluster.settle(now.monotonic)
         agenda, draft = Agenda(), _Draft()
-        while draft.decided < self._most:
+        self.queue.begin_tick()
+        while draft.decided < self._most and draft.pods < MOST_PODS and self.queue.may_search:
             self._note_changes(agenda, now.monotonic)
             tracked = agenda.pop()
             if tracked is not None:
@@ -137,7 +141,7 @@ class Planner:
             failures=(*draft.failures, *self.queue.reservation_failures()),
             phases=tuple(draft.phases),
             decided=draft.decided,
-            remainder=len(agenda),
+            remainder=len(agenda) or int(self.queue.reservation_is_unfinished),
         )
 
     def next_alarm(self) -> float:
@@ -185,6 +189,7 @@ class Planner:
 
     def _decide(self, tracked: TrackedJob, now: Moment, draft: "_Draft") -> None:
         draft.decided += 1
+        draft.pods += min(tracked.job.pods, MOST_PODS)
         try:
             situation = self.situation(tracked, now)
             step = next_step(situation, self.cluster.ledger, self.queue.no_fits)
@@ -288,7 +293,7 @@ class _Draft:
         self.shown: dict[str, TrackedJob] = {}
         self.failures: list[tuple[TrackedJob, Exception]] = []
         self.phases: list[tuple[str, float]] = []
-        self.decided = 0
+        self.decided = self.pods = 0
 
     def show(self, *jobs: TrackedJob | None) -> None:
         """Have jobs reported; None stands for nothing."""

@@ -18,7 +18,7 @@ from kfext.names import QUEUED
 from kfext.state.cluster import Cluster
 from kfext.state.promises import Promises
 from kfext.state.quotas import Quotas
-from kfext.state.reservation_manager import ReservationManager
+from kfext.state.reservation_manager import MOST_SEARCHES, ReservationManager
 from kfext.state.settings import JobSettings
 from kfext.state.tracked_job import TrackedJob
 
@@ -120,6 +120,20 @@ class Queue:
         since = self._reservations.since
         return 0.0 if since is None else now - since
 
+    def begin_tick(self) -> None:
+        """Allow as many searches for a reservation as one tick may have."""
+        self._reservations.searches = 0
+
+    @property
+    def may_search(self) -> bool:
+        """Whether another search for a reservation may be made in this tick."""
+        return self._reservations.searches < MOST_SEARCHES
+
+    @property
+    def reservation_is_unfinished(self) -> bool:
+        """Whether jobs that are due for the reservation have not been looked at yet."""
+        return self._reservations.unfinished
+
     @property
     def reservations_on_break(self) -> bool:
         """Whether nothing is reserved until every job that waits was looked at."""
@@ -167,7 +181,10 @@ class Queue:
         self._looked_at = basis
         due = [one for one in self._queued.values() if self._reservations.is_due(one, now=now)]
         due.sort(key=self._reservation_turn)
-        return self._reservations.holder if self._reservations.renew(due, now=now) else None
+        renewed = self._reservations.renew(due, now=now)
+        if self._reservations.unfinished:
+            self._looked_at = None
+        return self._reservations.holder if renewed else None
 
     def renew_reservation_after(self, tracked: TrackedJob, *, now: float) -> TrackedJob | None:
         """Renew the reservation after a decision, before the next job may take its capacity."""

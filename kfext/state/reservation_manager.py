@@ -18,6 +18,8 @@ _KEEPS = WAITS_FOR_CAPACITY | {REASON_WAITING_FOR_OPERATOR}
 """Reasons with which a job keeps its reservation, because they pass. A quota may not."""
 RESERVED_SECONDS = 3600.0
 """How long capacity is reserved without a break, whoever has it: its end is seldom known."""
+MOST_SEARCHES = 4
+"""In one tick: each may take half a second where many jobs run."""
 _MOST_SHAPES = 4096
 """For how many shapes it is remembered that no reservation is possible."""
 
@@ -26,6 +28,8 @@ class ReservationManager:
     """Keeps a reservation for the first job of the queue that has waited long enough.
 
     It is found anew only when something of it has changed. `now` is in epoch seconds.
+    `searches`: how many there were in this tick; its driver sets it back. `unfinished`: whether
+    the last look ended before all jobs that are due were looked at.
 
     Reservations have breaks: nothing is reserved until every job that waits was looked at once. One
     begins when the holder loses its reservation, and when capacity was reserved for too long; then
@@ -40,7 +44,8 @@ class ReservationManager:
     ) -> None:
         self.kept: Reservation | None = None
         self.since: float | None = None
-        self.on_break = False
+        self.on_break = self.unfinished = False
+        self.searches = 0
         self._failures: list[tuple[TrackedJob, Exception]] = []
         self._cluster = cluster
         self._settings = settings
@@ -79,9 +84,13 @@ class ReservationManager:
         Return whether anything about it changed.
         """
         candidates = tuple(due)
+        self.unfinished = False
         if self.kept is not None and not any(map(self.holds, candidates)):
             return self._begin_break(now=now)
         for one in () if self.on_break else candidates:
+            if self.searches >= MOST_SEARCHES:
+                self.unfinished = len(self._nowhere) < _MOST_SHAPES  # else it would never end
+                break
             found = self._for(one, now=now)
             if found is not None:
                 return self._set(found, now=now)
@@ -168,6 +177,7 @@ class ReservationManager:
         shape = (shape_of(tracked.job), limits)
         if shape in self._nowhere:
             return None
+        self.searches += 1
         found = self._found(tracked, limits)
         if found is None:
             if len(self._nowhere) >= _MOST_SHAPES:

@@ -77,13 +77,14 @@ def _short(situation: Situation, ledger: Ledger, *, whole: Verdict) -> Assignmen
 
     `whole`: why all of them do not.
     """
-    job = situation.job
+    job, worker = situation.job, WORKER.lower()
     fewest, most = fewest_workers(job, situation.settings.elastic), workers_of(job) - 1
     best: Assignment | Verdict = whole
+    everyone = members_of(job) if fewest <= most else []
     while fewest <= most:
         middle = fewest if isinstance(best, Verdict) else (fewest + most + 1) // 2
-        smaller = replace(situation, job=with_workers(job, middle))
-        found = _place(smaller, ledger, smaller.limits, ignoring=situation.open_claims)
+        fewer = [one for one in everyone if one.key.type != worker or one.key.index < middle]
+        found = place(fewer, ledger, situation.limits, ignoring=situation.open_claims)
         if isinstance(found, Verdict) and isinstance(best, Verdict):
             return found
         if isinstance(found, Verdict):

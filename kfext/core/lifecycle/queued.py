@@ -22,7 +22,7 @@ from kfext.core.queue.quota import demand
 from kfext.core.queue.unshareable import why_unshareable
 from kfext.core.settings.values import Colocation
 from kfext.core.words import clock, listed, pods
-from kfext.model.bounds import plan_excess
+from kfext.model.bounds import PLAN_BYTES_PER_POD, plan_excess
 from kfext.model.job_state import JobState
 from kfext.model.plan import Assignment
 from kfext.model.verdict import Verdict
@@ -84,16 +84,8 @@ def _back_off(situation: Situation, verdict: Verdict) -> Step:
 
 def _start(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
     """Start the job if it fits now."""
-    shares = {one.type.lower(): one.share for one in situation.job.groups if one.share}
-    if why := why_unshareable(situation.job, shares):
-        return _keep_waiting(situation, NoFit(Verdict(REASON_SHARE_REFUSED, why)))
-    if waits := unbound(situation.job):
-        return _keep_waiting(situation, NoFit(waits))
-    if crowd := situation.context.crowded:
-        # Not how many exactly: that changes with each pod, and with it would the TrainingPlan of
-        # every job in the queue.
-        message = f"the operator still has over {crowd} pods to create for earlier jobs"
-        return _keep_waiting(situation, NoFit(Verdict(REASON_WAITING_FOR_OPERATOR, message)))
+    if why := _why_not_searched(situation):
+        return _keep_waiting(situation, NoFit(why))
     allowed = _within_quota(situation)
     if isinstance(allowed, Verdict):
         return _keep_waiting(situation, NoFit(allowed))
@@ -101,6 +93,25 @@ def _start(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
     if isinstance(found, NoFit):
         return _keep_waiting(situation, found)
     return _planned(situation, ledger, found, port=port, network=network)
+
+
+def _why_not_searched(situation: Situation) -> Verdict | None:
+    """Return why no place is searched for a job, None if one is."""
+    job = situation.job
+    shares = {one.type.lower(): one.share for one in job.groups if one.share}
+    if why := why_unshareable(job, shares):
+        return Verdict(REASON_SHARE_REFUSED, why)
+    if waits := unbound(job):
+        return waits
+    if crowd := situation.context.crowded:
+        # Not how many exactly: that changes with each pod, and with it would the TrainingPlan of
+        # every job in the queue.
+        message = f"the operator still has over {crowd} pods to create for earlier jobs"
+        return Verdict(REASON_WAITING_FOR_OPERATOR, message)
+    # A search takes long for so many pods, and would be made at each look.
+    fewest = with_workers(job, fewest_workers(job, situation.settings.elastic)).pods
+    excess = plan_excess(PLAN_BYTES_PER_POD * fewest, beside=job.annotation_bytes)
+    return Verdict(REASON_TOO_BIG, excess) if excess else None
 
 
 def _planned(

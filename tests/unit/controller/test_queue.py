@@ -1,5 +1,6 @@
 """The queue as the loop sees it: order, kept room, shared verdicts, and what jobs are told."""
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from kfext.names import (
 )
 from kfext.state import reservation_manager
 from kfext.state.queue import Queue
-from kfext.state.reservation_manager import RESERVED_SECONDS
+from kfext.state.reservation_manager import MOST_SEARCHES, RESERVED_SECONDS
 from tests.builders import JobBuilder, node
 from tests.unit.controller.test_reconciler import Bench, gang
 
@@ -272,6 +273,32 @@ async def test_an_error_in_the_search_for_a_reservation_keeps_no_other_job_from_
     assert [tracked.job.uid for tracked, _ in tick.steps] == ["young"]
     assert bench.planner.tick(bench.reconciler.now()).failures == ()
     assert searched == ["head"]
+
+
+def test_few_reservations_are_searched_in_one_tick_and_all_in_the_next_ones(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched: list[str] = []
+    reserve = reservation_manager.reserve
+
+    def counted(uid: str, *more: Any, **named: Any) -> Any:
+        searched.append(uid)
+        return reserve(uid, *more, **named)
+
+    monkeypatch.setattr(reservation_manager, "reserve", counted)
+    stays = {"nodeName": "a", "containers": [{"resources": {"requests": {"cpu": "3"}}}]}
+    metadata = {"namespace": "x", "name": "stays", "uid": "stays"}
+    bench.cluster.observe_pod(None, parse_pod({"metadata": metadata, "spec": stays}))
+    for number in range(10):  # none fits beside what stays, whatever ends
+        bench.submit(gang(f"job-{number}", cpu=f"{2000 + number}m", workers=1))
+    bench.planner.tick(bench.reconciler.now())
+    bench.now = RESERVE_AFTER
+    bench.cluster.mark_queue()
+    found = []
+    while not found or bench.planner.tick(bench.reconciler.now()).remainder:
+        found.append(len(searched))
+    assert len(set(searched)) == len(searched) == 10
+    assert max(now - before for before, now in pairwise(found)) <= MOST_SEARCHES
 
 
 async def test_jobs_of_equal_shape_share_one_verdict_until_room_comes_free(

@@ -101,6 +101,15 @@ def test_a_tick_stops_after_so_many_decisions_and_counts_the_rest() -> None:
     assert (tick.decided, tick.remainder) == (MOST_DECISIONS, 3)
 
 
+def test_a_tick_decides_on_fewer_jobs_if_these_are_large() -> None:
+    planner = planner_of(MOST_DECISIONS, a="4")
+    for number in range(10):
+        submit(planner, f"job-{number}", created=number, **{**SMALL, "workers": 6000})
+    tick = planner.tick(NOW)
+    assert (tick.decided, tick.remainder) == (4, 6)
+    assert sum(planner.tick(NOW).decided for _ in range(3)) == 6
+
+
 def looks(pods: int, monkeypatch: pytest.MonkeyPatch) -> int:
     """How often a claim is looked at while jobs of 20 shapes find no place and no reservation."""
     planner = planner_of(64, a="1")
