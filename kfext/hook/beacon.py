@@ -12,6 +12,7 @@ from time import monotonic_ns
 from typing import Any
 
 from . import words
+from .apart import Apart
 from .device import Marker
 from .link import close_all
 from .pulse import PULSE_SECONDS, show_life
@@ -43,12 +44,7 @@ class Beacon:
         self._markers: queue.SimpleQueue[tuple[int, Marker] | None] = queue.SimpleQueue()
         self._bells: list[socket.socket] = []
         self._stopped = threading.Event()
-        self._threads = [
-            threading.Thread(target=run, name="kfext", daemon=True)
-            for run in (self._pulse, self._watch)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads = [Apart(run) for run in (self._pulse, self._watch)]
 
     def begin(self) -> int:
         """Take in that the job is about to give work to the card; return the number of the call."""
@@ -92,8 +88,7 @@ class Beacon:
         self._stopped.set()
         self._markers.put(None)
         for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join(_JOIN_SECONDS)
+            thread.join(_JOIN_SECONDS)
         self._set(busy=False)
 
     def _set(self, *, busy: bool) -> None:

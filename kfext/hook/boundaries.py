@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from statistics import median
 
 Place = Hashable
 """A place in a step where the gate could stand, such as before a module."""
@@ -35,7 +34,7 @@ def typical(steps: Sequence[Sequence[tuple[Place, float]]]) -> dict[Place, float
     for step in steps:
         for place, seconds in step:
             laps.setdefault(place, []).append(seconds)
-    return {place: median(found) for place, found in laps.items()}
+    return {place: _median(found) for place, found in laps.items()}
 
 
 def longest_between(
@@ -49,3 +48,9 @@ def longest_between(
             since = usual[place] if place in kept else since + usual[place]
             longest = max(longest, since)
     return longest
+
+
+def _median(values: list[float]) -> float:
+    """Return the median; `statistics` is not imported, as a program may have its own."""
+    ordered, middle = sorted(values), len(values) // 2
+    return (ordered[middle] + ordered[~middle]) / 2

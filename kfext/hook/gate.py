@@ -72,12 +72,14 @@ class Gate:
         self._account(monotonic_ns())
         arrived = now = monotonic_ns()
         word = self._ask(now)
-        while word == WAIT:
-            page[words.ASKING] = 1
-            self._listen()
-            now = monotonic_ns()
-            word = self._ask(now)
-        page[words.ASKING] = 0
+        try:
+            while word == WAIT:
+                page[words.ASKING] = 1
+                self._listen()
+                now = monotonic_ns()
+                word = self._ask(now)
+        finally:
+            page[words.ASKING] = 0  # also if a signal's handler ends the wait
         page[words.WAITED_NS] += now - arrived
         page[words.MICRO_STEPS] += 1
         self._intrudes = self._orders.busy(now)

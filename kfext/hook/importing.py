@@ -2,69 +2,88 @@
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.util
 import sys
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import Any
+from _thread import get_ident
 
-from .switch import report
+from .stderr import report
+
+TYPE_CHECKING = False  # what `typing` says: it is not imported here, see `start`
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
 
 
 def when_imported(
-    installs: Mapping[str, Callable[[ModuleType], None]], failed: Callable[[], None]
+    names: Iterable[str], install: Callable[[str, ModuleType], None], failed: Callable[[], None]
 ) -> None:
-    """Have each function called with the module of its name, right after that was imported.
+    """Have a function called with the name of each module and itself, right after its import.
 
     `failed` is called after one that has raised an error.
     """
-    sys.meta_path.insert(0, _Finder(dict(installs), failed))
+    sys.meta_path.insert(0, _Finder(set(names), install, failed))
 
 
-class _Finder(importlib.abc.MetaPathFinder):
+class _Finder:
     """Finds what the finders after it find, and has the loader call the function at its end.
 
     Code often looks for a framework without importing it, or tries again after a failed import. So
-    an entry goes only when its module has been imported.
+    a name goes only when its module has been imported.
     """
 
     def __init__(
-        self, installs: dict[str, Callable[[ModuleType], None]], failed: Callable[[], None]
+        self,
+        names: set[str],
+        install: Callable[[str, ModuleType], None],
+        failed: Callable[[], None],
     ) -> None:
-        self._installs = installs
+        self._names = names
+        self._install = install
         self._failed = failed
-        self._thread = threading.local()
+        self._searching: set[int] = set()
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname not in self._installs or getattr(self._thread, "searches", False):
+        thread = get_ident()
+        if fullname not in self._names or thread in self._searching:
             return None
-        self._thread.searches = True
+        others: list[Any] = [one for one in sys.meta_path if one is not self]
+        found = (one.find_spec(fullname, path, target) for one in others if _finds(one))
+        self._searching.add(thread)  # another finder may ask all of them again
         try:
-            spec = importlib.util.find_spec(fullname)
+            spec: ModuleSpec | None = next((one for one in found if one is not None), None)
         finally:
-            self._thread.searches = False
+            self._searching.discard(thread)
         if spec is not None and hasattr(spec.loader, "exec_module"):
-            spec.loader = _Loader(spec.loader, lambda module: self._install(fullname, module))
+            loader: Any = _Loader(spec.loader, lambda module: self._act(fullname, module))
+            spec.loader = loader
         return spec
 
-    def _install(self, name: str, module: ModuleType) -> None:
-        install = self._installs.pop(name, None)
+    def _act(self, name: str, module: ModuleType) -> None:
+        if name not in self._names:
+            return
+        self._names.discard(name)
         try:
-            if install is not None:
-                install(module)
+            self._install(name, module)
         except Exception as error:
             report(f"{name} is not hooked: {error!r}")
-            with suppress(Exception):
-                self._failed()
+            self._report_failure()
+
+    def _report_failure(self) -> None:
+        try:
+            self._failed()
+        except Exception:
+            return
 
 
-class _Loader(importlib.abc.Loader):
+def _finds(finder: Any) -> bool:
+    """Return whether a finder is of the kind that Python has had since 3.4."""
+    return hasattr(finder, "find_spec")
+
+
+class _Loader:
     """A module's own loader, to all who ask, but for the end of the import."""
 
     def __init__(self, loader: Any, loaded: Callable[[ModuleType], None]) -> None:

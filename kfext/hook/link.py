@@ -9,11 +9,11 @@ import array
 import json
 import os
 import socket
-import threading
 from collections.abc import Callable
 from time import sleep
 from typing import Any
 
+from .apart import Apart
 from .page import Page
 
 LONGEST = 4096
@@ -80,13 +80,21 @@ class Link:
         self._path = path
         self._own = own
         self._take = take
-        threading.Thread(target=self._run, name="kfext", daemon=True).start()
+        self._agent: socket.socket | None = None
+        Apart(self._run)
+
+    def leave(self) -> None:
+        """Close what a fork has of the connection: else it is open while the fork lives."""
+        if self._agent is not None:
+            self._agent.close()
+        self._own.close()
 
     def _run(self) -> None:
         tries = 0
         while True:
             try:
                 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as agent:
+                    self._agent = agent
                     agent.connect(self._path)
                     self._greet(agent)
                     while found := receive(agent):

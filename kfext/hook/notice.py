@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
 from contextlib import suppress
+from functools import partial
 from time import sleep
 
 from . import words
+from .apart import Apart
 from .link import send
 from .page import Page
 
@@ -37,7 +38,7 @@ class Notice:
         own = Page.make()
         own.words[words.LAYOUT] = words.VERSION
         own.words[words.UNHOOKED] = reason
-        threading.Thread(target=self._run, args=(own,), name="kfext", daemon=True).start()
+        Apart(partial(self._run, own))
 
     def _run(self, own: Page) -> None:
         while True:

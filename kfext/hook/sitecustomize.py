@@ -5,9 +5,8 @@ Whatever goes wrong here, the job must not notice.
 
 import os
 import sys
-from contextlib import suppress
+from importlib import import_module
 from importlib.machinery import PathFinder
-from importlib.util import module_from_spec
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -18,9 +17,16 @@ def _run_the_next() -> None:
     spec = PathFinder.find_spec("sitecustomize", others)
     if spec is None or spec.loader is None:
         return
-    module = module_from_spec(spec)
+    module = import_module("importlib.util").module_from_spec(spec)
     sys.modules["sitecustomize"] = module
     spec.loader.exec_module(module)
+
+
+def _report(text: str) -> None:
+    try:
+        sys.stderr.write(text)
+    except Exception:
+        return  # it is closed
 
 
 try:
@@ -28,6 +34,5 @@ try:
 
     kfext_hook.start.start()
 except Exception as error:
-    with suppress(Exception):  # stderr may be closed
-        sys.stderr.write(f"kfext: this process does not give way on its GPU: {error!r}\n")
+    _report(f"kfext: this process does not give way on its GPU: {error!r}\n")
 _run_the_next()

@@ -1,30 +1,20 @@
-"""What happens at the start of each Python process of a job that shares a GPU."""
+"""What happens at the start of each Python process of a job that shares a GPU.
+
+As little as possible, and without modules of the standard library of which a program may have its
+own: its folder is on `sys.path` only after this, and what is imported before hides what is there.
+"""
 
 from __future__ import annotations
 
-import atexit
 import os
-from collections.abc import Callable
-from functools import partial
 from importlib import import_module
-from types import ModuleType
 
-from .beacon import Beacon
-from .device import Cuda, Device
-from .gate import Gate
-from .high import High
 from .importing import when_imported
-from .keras_calls import Fits
-from .link import Link
-from .low import Low
-from .notice import Notice
-from .orders import Orders
-from .page import Page
 from .pythonpath import restore
-from .switch import Switch
-from .torch_calls import TorchCalls
-from .torch_scripts import hide_from_scripts
-from .words import CALLBACK_LIST, FAILED, LAYOUT, OLD_TENSORFLOW, UNHOOKED, VERSION
+
+TYPE_CHECKING = False  # what `typing` says: it is not imported here, see `start`
+if TYPE_CHECKING:
+    from types import ModuleType
 
 PRIORITY, SOCKET = "KFEXT_GPU_PRIORITY", "KFEXT_GPU_SOCKET"
 RECORDED = "KFEXT_PYTHONPATH"
@@ -32,11 +22,7 @@ RECORDED = "KFEXT_PYTHONPATH"
 DEVICE = "KFEXT_GPU_DEVICE"
 """MODULE:CLASS of what plays a card in tests; the class takes the module torch."""
 HIGH = "high"
-
-_SWITCH = Switch()
-_NOTICE = Notice(os.environ.get(SOCKET, ""))
-_OLDEST_TENSORFLOW = (2, 6)
-"""Before, its Keras was a part of it, and no module of its own."""
+_KERAS = ("keras", "tf_keras", "tensorflow")
 
 
 def start() -> None:
@@ -44,76 +30,18 @@ def start() -> None:
     restore(os.environ.get(RECORDED, ""))
     if not os.environ.get(SOCKET):
         return
-    installs: dict[str, Callable[[ModuleType], None]] = {"torch": _on_torch}
-    if os.environ.get(PRIORITY) == HIGH:
-        installs.update({"keras": _on_keras, "tf_keras": _on_keras, "tensorflow": _on_tensorflow})
-    failed = partial(_NOTICE.give, FAILED)
-    _SWITCH.at_end(failed)
-    when_imported(installs, failed)
+    frameworks = ("torch", *(_KERAS if os.environ.get(PRIORITY) == HIGH else ()))
+    when_imported(frameworks, _hook, _failed)
 
 
-def _on_torch(torch: ModuleType) -> None:
-    device = _device(torch)
-    hide_from_scripts(torch)
-    calls = TorchCalls(torch, device, _SWITCH)
-    if os.environ.get(PRIORITY) == HIGH:
-        _keep(High(calls, device, lambda: _join_high(device.memory)))
-    else:
-        _keep(Low(calls, device, lambda: _join_low(device)))
+def _hook(name: str, framework: ModuleType) -> None:
+    _hooks().install(name, framework)
 
 
-def _on_keras(keras: ModuleType) -> None:
-    unheard = partial(_NOTICE.give, CALLBACK_LIST)
-    _keep(Fits(keras, _SWITCH, lambda: _join_high(_unknown), unheard))
+def _failed() -> None:
+    _hooks().failed()
 
 
-def _unknown() -> int:
-    """Return what stands for a memory that is not known: Keras has no figure of its backend's."""
-    return 0
-
-
-def _on_tensorflow(tensorflow: ModuleType) -> None:
-    numbers = str(getattr(tensorflow, "__version__", "")).split(".")[:2]
-    if all(map(str.isdecimal, numbers)) and tuple(map(int, numbers)) < _OLDEST_TENSORFLOW:
-        _NOTICE.give(OLD_TENSORFLOW)
-
-
-def _keep(hooked: High | Low | Fits) -> None:
-    _SWITCH.at_end(hooked.stop)
-    # A worker of a DataLoader must not write to the page of the process that started it.
-    os.register_at_fork(after_in_child=hooked.leave)
-
-
-def _device(torch: ModuleType) -> Device:
-    given = os.environ.get(DEVICE)
-    if not given:
-        return Cuda(torch)
-    module, _, name = given.partition(":")
-    made: Device = getattr(import_module(module), name)(torch)
-    return made
-
-
-def _page() -> Page:
-    page, process = Page.make(), os.getpid()
-    page.words[LAYOUT] = VERSION
-
-    def unhook() -> None:
-        if os.getpid() == process:  # a fork has no hook of its own to fail, and shares the page
-            page.words[UNHOOKED] = FAILED
-
-    _SWITCH.at_end(unhook)
-    return page
-
-
-def _join_high(memory: Callable[[], int]) -> Beacon:
-    own = _page()
-    beacon = Beacon(own.words, memory=memory, fail=_SWITCH.turn_off)
-    atexit.register(beacon.stop)
-    Link(os.environ[SOCKET], own=own, take=beacon.take)
-    return beacon
-
-
-def _join_low(device: Device) -> Gate:
-    own, orders = _page(), Orders()
-    Link(os.environ[SOCKET], own=own, take=orders.take)
-    return Gate(own.words, orders, device)
+def _hooks() -> ModuleType:
+    """Return what is imported once a framework was, which has imported most of it as well."""
+    return import_module(".frameworks", __package__)

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from .stderr import report
 
-def report(text: str) -> None:
-    """Write a line to stderr, if the job has not closed it."""
-    with suppress(Exception):
-        sys.stderr.write(f"kfext: {text}\n")
+
+def _is_of_a_signal(error: Exception) -> bool:
+    """Return whether a program's handler of a signal has raised an error, wherever that was.
+
+    Python calls it between any two instructions, with the frame that it interrupts.
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        interrupted, trace = trace.tb_frame, trace.tb_next
+        for value in tuple(trace.tb_frame.f_locals.values()):
+            among = value if isinstance(value, tuple) else (value,)
+            if any(one is interrupted for one in among):
+                return True
+    return False
 
 
 def _never() -> bool:
@@ -40,6 +50,8 @@ class Switch:
             try:
                 act(*args)
             except Exception as error:
+                if _is_of_a_signal(error):
+                    raise
                 self.turn_off(error)
 
         return _act

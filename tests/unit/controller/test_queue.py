@@ -9,6 +9,7 @@ from kfext import names
 from kfext.core.lifecycle import capacity
 from kfext.core.lifecycle.steps import Release, Unsuspend
 from kfext.core.placement.place import place
+from kfext.core.queue.backfill import reserve
 from kfext.model.namespace import Namespace
 from kfext.model.pod import parse_pod
 from kfext.model.policy import parse_policy
@@ -279,7 +280,6 @@ def test_few_reservations_are_searched_in_one_tick_and_all_in_the_next_ones(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     searched: list[str] = []
-    reserve = reservation_manager.reserve
 
     def counted(uid: str, *more: Any, **named: Any) -> Any:
         searched.append(uid)
@@ -294,7 +294,7 @@ def test_few_reservations_are_searched_in_one_tick_and_all_in_the_next_ones(
     bench.planner.tick(bench.reconciler.now())
     bench.now = RESERVE_AFTER
     bench.cluster.mark_queue()
-    found = []
+    found: list[int] = []
     while not found or bench.planner.tick(bench.reconciler.now()).remainder:
         found.append(len(searched))
     assert len(set(searched)) == len(searched) == 10

@@ -54,6 +54,21 @@ def stays(thread: threading.Thread) -> bool:
     return thread.is_alive()
 
 
+def test_a_wait_that_the_handler_of_a_signal_ends_is_over_for_the_agent_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def listens() -> None:
+        assert trial.own[words.ASKING]
+        raise TimeoutError
+
+    trial = Trial()
+    trial.high(busy=True)
+    monkeypatch.setattr(trial.gate, "_listen", listens)
+    with pytest.raises(TimeoutError):
+        trial.gate.enter()
+    assert not trial.own[words.ASKING]
+
+
 def test_it_is_open_while_the_job_of_high_priority_is_idle() -> None:
     trial = Trial()
     trial.high(busy=False)

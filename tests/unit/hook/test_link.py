@@ -65,6 +65,21 @@ def test_the_end_is_none(pair: Pair) -> None:
     assert receive(pair[1]) is None
 
 
+def test_a_fork_does_not_keep_the_connection_of_a_process_that_has_ended(tmp_path: Path) -> None:
+    path, own = str(tmp_path / "agent"), Page.make()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as agent:
+        agent.bind(path)
+        agent.listen()
+        made = Link(path, own=own, take=lambda *_: None)
+        peer, _ = agent.accept()
+        with peer:
+            peer.settimeout(20)
+            assert receive(peer) is not None
+            made.leave()  # as in a fork; here nothing else has the connection
+            assert peer.recv(1) == b""
+    assert own.descriptor == -1
+
+
 def test_a_link_greets_each_agent_that_it_finds_and_takes_what_that_sends(tmp_path: Path) -> None:
     path, own = str(tmp_path / "agent"), Page.make()
     taken: SimpleQueue[dict[str, Any]] = SimpleQueue()

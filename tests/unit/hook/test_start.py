@@ -80,6 +80,27 @@ def test_a_process_that_imports_no_framework_gets_nothing(hook: Path) -> None:
     assert not shown["ctypes"]
 
 
+def test_of_the_standard_library_next_to_nothing_is_imported_at_the_start(hook: Path) -> None:
+    code = "import sys; print(*sys.modules)"
+    hooked = run(code, PYTHONPATH=str(hook), KFEXT_GPU_SOCKET="/nowhere", KFEXT_GPU_PRIORITY="high")
+    more = {name.partition(".")[0] for name in set(hooked.split()) - set(run(code).split())}
+    assert more <= {"kfext_hook", "sitecustomize", "importlib", "warnings", "__future__"}
+
+
+@pytest.mark.parametrize("priority", ["high", "low"])
+def test_the_hook_hides_no_module_of_the_program(hook: Path, tmp_path: Path, priority: str) -> None:
+    theirs = tmp_path / "theirs"
+    for name in ("statistics", "queue", "json", "random", "select", "array"):
+        module(theirs, name, f"of = {name!r}")
+    code = f"import sys; sys.path.insert(0, {str(theirs)!r})\n"
+    code += "import statistics, queue, json, random, select, array\n"
+    code += "print(statistics.of, queue.of, json.of, random.of, select.of, array.of)"
+    found = run(
+        code, PYTHONPATH=str(hook), KFEXT_GPU_SOCKET="/nowhere", KFEXT_GPU_PRIORITY=priority
+    )
+    assert found == "statistics queue json random select array\n"
+
+
 def test_a_hook_that_fails_leaves_the_job_alone(hook: Path, tmp_path: Path) -> None:
     theirs = module(tmp_path / "theirs", "sitecustomize", "mark = 7")
     (hook / "kfext_hook/start.py").write_text("raise RuntimeError('no')")
@@ -101,7 +122,7 @@ def test_a_framework_is_hooked_after_its_import_and_keeps_its_own_loader(
     theirs = module(tmp_path / "theirs", "framework", "made = [1]")
     code = """
 from kfext_hook.importing import when_imported
-when_imported({"framework": lambda module: module.made.append(2)}, failed=lambda: None)
+when_imported(["framework"], lambda _, module: module.made.append(2), failed=lambda: None)
 import framework, importlib.machinery
 assert isinstance(framework.__spec__.loader, importlib.machinery.SourceFileLoader)
 assert isinstance(framework.__loader__, importlib.machinery.SourceFileLoader)
@@ -114,7 +135,7 @@ _INSTALLS = """
 from importlib.util import find_spec
 from kfext_hook.importing import when_imported
 made = []
-when_imported({"framework": lambda module: made.append(module.mark)}, lambda: made.append("failed"))
+when_imported(["framework"], lambda _, of: made.append(of.mark), lambda: made.append("failed"))
 """
 
 
@@ -194,7 +215,7 @@ def test_a_tensorflow_whose_keras_is_a_part_of_it_is_stated_to_the_agent(
 def test_of_another_tensorflow_nothing_is_stated(hook: Path, tmp_path: Path, version: str) -> None:
     theirs = module(tmp_path / "theirs", "tensorflow", f"__version__ = {version!r}")
     shown = run(
-        "import tensorflow, threading; print(threading.active_count())",
+        "import tensorflow, os; print(len(os.listdir('/proc/self/task')))",
         PYTHONPATH=f"{hook}:{theirs}",
         KFEXT_GPU_SOCKET="/nowhere",
         KFEXT_GPU_PRIORITY="high",

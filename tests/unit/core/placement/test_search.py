@@ -38,9 +38,9 @@ def test_a_search_that_would_take_for_ever_is_given_up() -> None:
 
 def unlike_in_pairs() -> JobBuilder:
     """No two of its pods fit a node, as each two want more of something than there is."""
-    made = job("TFJob").worker(40, cpu="33", memory="133Gi")
-    made.ps(40, cpu="33", **{"ephemeral-storage": "520Gi"})
-    return made.group("Evaluator", 40, memory="133Gi", **{"ephemeral-storage": "520Gi"})
+    large: dict[str, Any] = {"ephemeral-storage": "520Gi"}
+    made = job("TFJob").worker(40, cpu="33", memory="133Gi").ps(40, cpu="33", **large)
+    return made.group("Evaluator", 40, memory="133Gi", **large)
 
 
 def workers_apart() -> JobBuilder:

@@ -1,0 +1,123 @@
+"""Which hook a process gets, once it has imported a framework."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from .beacon import Beacon
+from .device import Cuda, Device
+from .gate import Gate
+from .high import High
+from .keras_calls import Fits
+from .link import Link
+from .low import Low
+from .notice import Notice
+from .orders import Orders
+from .page import Page
+from .start import DEVICE, HIGH, PRIORITY, SOCKET
+from .switch import Switch
+from .torch_calls import TorchCalls
+from .torch_scripts import hide_from_scripts
+from .words import CALLBACK_LIST, FAILED, LAYOUT, OLD_TENSORFLOW, UNHOOKED, VERSION
+
+_SWITCH = Switch()
+_NOTICE = Notice(os.environ.get(SOCKET, ""))
+_OLDEST_TENSORFLOW = (2, 6)
+"""Before, its Keras was a part of it, and no module of its own."""
+
+
+def install(name: str, framework: ModuleType) -> None:
+    """Install the hook of a framework that the process has just imported, by its name."""
+    _INSTALLS[name](framework)
+
+
+def failed() -> None:
+    """Have the agent know that a hook has failed."""
+    _NOTICE.give(FAILED)
+
+
+def _on_torch(torch: ModuleType) -> None:
+    device = _device(torch)
+    hide_from_scripts(torch)
+    calls = TorchCalls(torch, device, _SWITCH)
+    if os.environ.get(PRIORITY) == HIGH:
+        _keep(High(calls, device, lambda: _join_high(device.memory)))
+    else:
+        _keep(Low(calls, device, lambda: _join_low(device)))
+
+
+def _on_keras(keras: ModuleType) -> None:
+    unheard = partial(_NOTICE.give, CALLBACK_LIST)
+    _keep(Fits(keras, _SWITCH, lambda: _join_high(_unknown), unheard))
+
+
+def _unknown() -> int:
+    """Return what stands for a memory that is not known: Keras has no figure of its backend's."""
+    return 0
+
+
+def _on_tensorflow(tensorflow: ModuleType) -> None:
+    numbers = str(getattr(tensorflow, "__version__", "")).split(".")[:2]
+    if all(map(str.isdecimal, numbers)) and tuple(map(int, numbers)) < _OLDEST_TENSORFLOW:
+        _NOTICE.give(OLD_TENSORFLOW)
+
+
+def _keep(hooked: High | Low | Fits) -> None:
+    _SWITCH.at_end(hooked.stop)
+    # A worker of a DataLoader must not write to the page of the process that started it.
+    os.register_at_fork(after_in_child=hooked.leave)
+
+
+def _device(torch: ModuleType) -> Device:
+    given = os.environ.get(DEVICE)
+    if not given:
+        return Cuda(torch)
+    module, _, name = given.partition(":")
+    made: Device = getattr(import_module(module), name)(torch)
+    return made
+
+
+def _page() -> Page:
+    page, process = Page.make(), os.getpid()
+    page.words[LAYOUT] = VERSION
+
+    def unhook() -> None:
+        if os.getpid() == process:  # a fork has no hook of its own to fail, and shares the page
+            page.words[UNHOOKED] = FAILED
+
+    _SWITCH.at_end(unhook)
+    return page
+
+
+def _join_high(memory: Callable[[], int]) -> Beacon:
+    own = _page()
+    beacon = Beacon(own.words, memory=memory, fail=_SWITCH.turn_off)
+    atexit.register(beacon.stop)
+    _linked(own, beacon.take)
+    return beacon
+
+
+def _join_low(device: Device) -> Gate:
+    own, orders = _page(), Orders()
+    _linked(own, orders.take)
+    return Gate(own.words, orders, device)
+
+
+def _linked(own: Page, take: Callable[[dict[str, Any], list[int]], None]) -> None:
+    link = Link(os.environ[SOCKET], own=own, take=take)
+    os.register_at_fork(after_in_child=link.leave)
+
+
+_INSTALLS: dict[str, Callable[[ModuleType], None]] = {
+    "torch": _on_torch,
+    "keras": _on_keras,
+    "tf_keras": _on_keras,
+    "tensorflow": _on_tensorflow,
+}
+_SWITCH.at_end(failed)
