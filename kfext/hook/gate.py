@@ -40,7 +40,11 @@ class Gate:
         self._intrudes = False
         self._began = 0
         self._ticket_ends = 0
-        page[words.HOOKED] = words.WATCHING
+        self.watch()
+
+    def watch(self) -> None:
+        """Take in that it is not known yet how long the job's micro-steps are."""
+        self._page[words.HOOKED] = words.WATCHING
 
     def micro_step(self) -> float:
         """Return how long a micro-step should take at most, in seconds."""

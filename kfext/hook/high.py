@@ -65,6 +65,7 @@ class High:
             self._handles.append(self._calls.after_forward(module, self._returned))
 
     def _enter(self, module: Any) -> None:
+        self._leave_raised_backward()
         if self._in_backward:
             return  # what is called there, for activation checkpointing, is not outermost
         if id(module) in self._within:
@@ -83,9 +84,16 @@ class High:
             self._returned(returned)
 
     def _called(self) -> None:
+        self._leave_raised_backward()
         self._begin()
         if self._beacon is not None:
             self._learning.passed()
+
+    def _leave_raised_backward(self) -> None:
+        """Take in that the last backward has raised; the program may go on without a step."""
+        if self._in_backward and not self._calls.in_backward():
+            self._in_backward = False
+            self._within.clear()
 
     def _begin(self) -> None:
         if self._beacon is None:
@@ -113,10 +121,11 @@ class High:
         self._in_backward = False
         self._end()
 
-    def _stepped(self) -> None:
+    def _stepped(self, optimizer: Any) -> None:
         if self._beacon is None:
             return
-        self._in_backward = False  # it is still set if the last backward has raised
+        self._learning.meet(optimizer)
+        self._in_backward = False  # no module may have been called since a backward that raised
         self._within.clear()
         self._beacon.step()
         self._end()

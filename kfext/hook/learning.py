@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
+from weakref import WeakSet
 
 _PATIENCE_STEPS = 50
 """Steps without a module after which the job is taken to train another model; doubled each time."""
@@ -25,9 +27,20 @@ class Learning:
         self._patience = _PATIENCE_STEPS
         self._passed = False
         self._missed = 0
+        self._optimizers: WeakSet[Any] = WeakSet()
         self.steps = 0
         self.passes = 0
         self.settled = False
+
+    def meet(self, optimizer: Any) -> None:
+        """Take in which optimizer makes a step: a new one trains another model.
+
+        Of that some modules may be known, such as a loss that a program makes once.
+        """
+        if optimizer not in self._optimizers:
+            self._optimizers.add(optimizer)
+            if self.settled:
+                self._begin_again()
 
     def passed(self) -> None:
         """Take in that the job has come to one of the places that are looked at."""
@@ -46,6 +59,7 @@ class Learning:
         if not self._passed:
             self._missed += 1
             if self.settled and self._missed >= self._patience:
+                self._patience *= 2
                 self._begin_again()
             return
         self._passed, self._missed = False, 0
@@ -59,7 +73,6 @@ class Learning:
         self._settle()
 
     def _begin_again(self) -> None:
-        self._patience *= 2
         self._missed = self.steps = self.passes = 0
         self.settled = False
         self._learn()

@@ -73,6 +73,8 @@ class Low:
     def _learn(self) -> None:
         self._calls.unhook(self._handles)
         self._laps, self._modules = [[]], {}
+        if self._gate is not None:
+            self._gate.watch()
         self._handles = self._calls.on_modules(self._before, self._after)
 
     def _settle(self) -> None:
@@ -146,10 +148,11 @@ class Low:
             self._gate = self._join()
         return self._gate
 
-    def _stepped(self) -> None:
+    def _stepped(self, optimizer: Any) -> None:
         gate = self._gate
         if gate is None:
             return
+        self._learning.meet(optimizer)
         gate.step()
         if self._measuring:  # else what comes after the optimizer, such as a wait for data, is its
             mark = self._device.mark()

@@ -85,13 +85,25 @@ class TorchCalls:
         engine = self._torch.autograd.Variable._execution_engine
         engine.queue_callback(self._guard(act))
 
-    def on_optimizers(self, before: Callable[[], None], after: Callable[[], None]) -> None:
-        """Have the steps of all optimizers announced, for as long as the process lives."""
+    def in_backward(self) -> bool:
+        """Return whether this thread is within a backward."""
+        engine = self._torch.autograd.Variable._execution_engine
+        try:
+            engine.queue_callback(_nothing)
+        except RuntimeError:
+            return False
+        return True
+
+    def on_optimizers(self, before: Callable[[], None], after: Callable[[Any], None]) -> None:
+        """Have the steps of all optimizers announced, for as long as the process lives.
+
+        `after` is given the optimizer.
+        """
         before, after = self._guard(before), self._guard(after)
         optimizer = import_module("torch.optim.optimizer")  # torch.optim hides it in some versions
         if hasattr(optimizer, "register_optimizer_step_post_hook"):
             optimizer.register_optimizer_step_pre_hook(lambda *_: before())
-            optimizer.register_optimizer_step_post_hook(lambda *_: after())
+            optimizer.register_optimizer_step_post_hook(lambda made, *_: after(made))
             return
         _wrap_classes(self._torch.optim.Optimizer, before, after)
 
@@ -102,7 +114,12 @@ class TorchCalls:
         """
         graph = getattr(self._torch.cuda, "CUDAGraph", None)
         if graph is not None:
-            graph.replay = _announced(graph.replay, self._guard(before), self._guard(after))
+            before, after = self._guard(before), self._guard(after)
+            graph.replay = _announced(graph.replay, before, lambda _: after())
+
+
+def _nothing() -> None:
+    """Do nothing, at the end of a backward."""
 
 
 def compiling(torch: Any) -> Callable[[], bool]:
@@ -134,20 +151,20 @@ def _held(torch: Any, value: Any) -> Iterable[Any]:
 
 
 def _announced(
-    act: Callable[..., Any], before: Callable[[], None], after: Callable[[], None]
+    act: Callable[..., Any], before: Callable[[], None], after: Callable[[Any], None]
 ) -> Callable[..., Any]:
     @wraps(act)
-    def announced(*args: Any, **kwargs: Any) -> Any:
+    def announced(self: Any, *args: Any, **kwargs: Any) -> Any:
         before()
         try:
-            return act(*args, **kwargs)
+            return act(self, *args, **kwargs)
         finally:
-            after()
+            after(self)
 
     return announced
 
 
-def _wrap_classes(base: Any, before: Callable[[], None], after: Callable[[], None]) -> None:
+def _wrap_classes(base: Any, before: Callable[[], None], after: Callable[[Any], None]) -> None:
     """Wrap `step` of the class of each optimizer that is made, once.
 
     Not of the object: a scheduler of learning rates wraps that again, and drops ours.

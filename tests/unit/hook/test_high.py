@@ -123,6 +123,19 @@ def test_a_backward_that_has_raised_is_over_with_the_next_step(trial: Trial) -> 
     assert trial.written() == "bebebse"
 
 
+@pytest.mark.parametrize("steps", [0, 20], ids=["while learning", "once settled"])
+def test_a_backward_that_has_raised_is_over_with_the_next_forward(trial: Trial, steps: int) -> None:
+    one = model()
+    trial.calls.train(one, max(steps, 1))
+    trial.calls.forward(one)
+    for act in trial.calls.outputs[-1].hooks:
+        act()  # backward begins, and raises: what comes at its end never does
+    trial.calls.outputs, trial.calls.final = [], []
+    trial.written()
+    trial.calls.forward(one)  # it is evaluated alone from now on
+    assert trial.written() == "be"
+
+
 def test_a_forward_that_has_raised_does_not_hide_the_next_one(trial: Trial) -> None:
     one = model()
     trial.calls.train(one, 1)

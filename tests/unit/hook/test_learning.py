@@ -1,4 +1,5 @@
 from kfext.hook.learning import Learning
+from tests.unit.hook.training import Optimizer
 
 
 class Trial:
@@ -44,6 +45,26 @@ def test_a_job_that_makes_no_steps_has_passed_enough_places_some_time() -> None:
     trial = Trial(most=50)
     for _ in range(500):
         trial.learning.passed()
+    assert trial.said == ["settle"]
+
+
+def test_a_new_optimizer_trains_another_model_also_beside_modules_that_are_known() -> None:
+    trial, folds = Trial(), [Optimizer() for _ in range(5)]
+    for optimizer in folds:
+        for _ in range(100):
+            trial.learning.passed()
+            trial.learning.meet(optimizer)
+            trial.learning.stepped()
+    assert trial.said == ["settle", *["learn", "settle"] * 4]
+
+
+def test_a_second_optimizer_that_is_met_while_learning_begins_nothing_anew() -> None:
+    trial, pair = Trial(), [Optimizer(), Optimizer()]
+    for _ in range(100):
+        for optimizer in pair:
+            trial.learning.passed()
+            trial.learning.meet(optimizer)
+            trial.learning.stepped()
     assert trial.said == ["settle"]
 
 

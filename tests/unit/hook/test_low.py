@@ -99,7 +99,7 @@ def test_the_work_of_the_optimizer_counts_and_what_comes_after_it_does_not(trial
         trial.calls.backward()
         trial.calls.before_step()
         trial.work(9)
-        trial.calls.after_step()
+        trial.calls.after_step(trial.calls.optimizer)
         trial.work(1000)  # such as a wait for data
     assert trial.gates[0].longest == [9.0]
 

@@ -40,6 +40,10 @@ class Output:
     hooks: list[Act] = field(default_factory=list)
 
 
+class Optimizer:
+    """One of a training, of which the hook asks nothing."""
+
+
 class FakeCalls(TorchCalls):
     """Hears of the training below instead of PyTorch's."""
 
@@ -52,6 +56,11 @@ class FakeCalls(TorchCalls):
         self.after_replay: Act
         self.outputs: list[Output] = []
         self.final: list[Act] = []
+        self.optimizer = Optimizer()
+        self.goes_back = False
+
+    def in_backward(self) -> bool:
+        return self.goes_back
 
     def on_modules(self, before: Act, after: Act) -> list[Any]:
         self.all_before.append(before)
@@ -100,12 +109,14 @@ class FakeCalls(TorchCalls):
     def backward(self, *, again: Module | None = None) -> None:
         """Go back through all forwards. `again`: is called anew meanwhile, as by checkpointing."""
         outputs, self.outputs = self.outputs, []
+        self.goes_back = True
         for output in reversed(outputs):
             for act in output.hooks:
                 act()
         if again is not None:
             self.forward(again)
             self.outputs = []
+        self.goes_back = False
         final, self.final = self.final, []
         for act in final:
             act()
@@ -114,7 +125,7 @@ class FakeCalls(TorchCalls):
         """Have optimizers make their steps."""
         for _ in range(optimizers):
             self.before_step()
-            self.after_step()
+            self.after_step(self.optimizer)
 
     def train(self, module: Module, steps: int, *, optimizers: int = 1) -> None:
         """Train a model."""
