@@ -22,7 +22,7 @@ from kfext.core.placement.gang import Gang
 from kfext.core.placement.pack import decreasing, fill
 from kfext.core.placement.pool import Pool
 from kfext.core.placement.score import Ranking, Rows
-from kfext.core.placement.search import searched
+from kfext.core.placement.search import Bound, searched
 
 MOST_NODES = 2
 """A balanced node set has at most this many times the fewest nodes that hold the gang."""
@@ -38,12 +38,13 @@ def divide(
     ranking: Ranking,
     weights: Weights = DEFAULT,
     most: int | None = None,
-    searches: bool = True,
+    bound: Bound | None = None,
 ) -> Rows | None:
     """Return the row of each member, or None if no node set was found that holds the gang.
 
     `most` limits how many nodes balance may cost; None: the limit follows from the pool itself.
-    Without `searches`, the last resort for unlike members (core.placement.search) is left out.
+    `bound`: of the searches that are the last resort for unlike members (core.placement.search);
+    without anything left of it there are none.
     """
     if not pool.may_hold(gang):
         return None
@@ -55,7 +56,7 @@ def divide(
         spots, shares = _nodes(pool, count, int(sizes[0]), ranking=ranking)
         return np.repeat(pool.rows[spots], shares)
     balanced = _balanced(gang, pool, sizes[:_TRIES], ranking=ranking)
-    chosen = _unlike(gang, pool, balanced, ranking=ranking, weights=weights, searches=searches)
+    chosen = _unlike(gang, pool, balanced, ranking=ranking, weights=weights, bound=bound)
     return None if chosen is None else pool.rows[chosen]
 
 
@@ -128,20 +129,22 @@ def _unlike(
     *,
     ranking: Ranking,
     weights: Weights,
-    searches: bool,
+    bound: Bound | None,
 ) -> Rows | None:
     """Return the cheapest of the divisions found for members that differ.
 
     A balanced division may take more nodes than it should, or may not be found at all.
     """
+    searches = bound is None or bound.left > 0
     found = [] if balanced is None else [balanced]
     found += decreasing(gang, pool, ranking=ranking)
     if not found:
-        return searched(gang, pool, ranking=ranking) if searches else None
+        return searched(gang, pool, ranking=ranking, bound=bound) if searches else None
     least = _at_least(gang, pool)
     most = min(len(np.unique(placed)) for placed in found)
     if searches:
-        tighter = _tighter(gang, pool, least=least, most=most, ranking=ranking)
+        sizes = range(least, (most - 1) // MOST_NODES + 1)  # on less than half as many nodes
+        tighter = searched(gang, pool, ranking=ranking, sizes=sizes, bound=bound) if sizes else None
         found += [] if tighter is None else [tighter]
     divisions = [np.unique(placed, return_counts=True)[1].tolist() for placed in found]
     # Balance is not worth many more nodes than are provably needed.
@@ -156,9 +159,3 @@ def _at_least(gang: Gang, pool: Pool) -> int:
     for amounts, wanted in zip(pool.free, gang.total, strict=True):
         bounds.append(fewest_nodes(np.maximum(amounts, 0), int(wanted)))
     return max(bounds)
-
-
-def _tighter(gang: Gang, pool: Pool, *, least: int, most: int, ranking: Ranking) -> Rows | None:
-    """Return positions on less than half as many nodes as `most`, None if none are found."""
-    sizes = range(least, (most - 1) // MOST_NODES + 1)
-    return searched(gang, pool, ranking=ranking, sizes=sizes) if sizes else None

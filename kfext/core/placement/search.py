@@ -1,6 +1,7 @@
 """The last resort for a gang of unequal pods: try divisions one by one, within a bound."""
 
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from heapq import nlargest
 from itertools import accumulate
 
@@ -17,15 +18,28 @@ _DEPTH = 400
 """The most batches times nodes of a search; only the nodes with the most capacity take part."""
 
 
+@dataclass(slots=True)
+class Bound:
+    """How many nodes may be examined in searches that have one bound together."""
+
+    left: int = _STEPS
+
+
 def searched(
-    gang: Gang, pool: Pool, *, ranking: Ranking, sizes: Sequence[int] | None = None
+    gang: Gang,
+    pool: Pool,
+    *,
+    ranking: Ranking,
+    sizes: Sequence[int] | None = None,
+    bound: Bound | None = None,
 ) -> Rows | None:
     """Return the position in the pool of each member, or None if none was found within the bound.
 
     `sizes`: how many nodes may be used at most, tried in this order; None: all of them.
     For small pools the search is complete: it finds a placement on so many nodes if there is one.
-    The bound is one for all sizes.
+    The bound is one for all sizes; None: one of its own.
     """
+    bound = bound or Bound()
     batches = gang.batches
     in_all = np.maximum(pool.free, 0).sum(axis=1, dtype=np.float64)
     if (in_all * (1 + 1e-9) < gang.total).any():  # the usual case; a float, so that it has room
@@ -37,14 +51,16 @@ def searched(
         return None
     shares = [float((batch.requests[:, None] / most).max(initial=0)) for batch in batches]
     order = sorted(range(len(shares)), key=lambda number: -shares[number])
-    search = _Search(gang, pool.only(turn), order)
-    for size in [len(turn)] if sizes is None else sizes:
-        if search.steps > _STEPS:
-            return None
-        if search.finds(size):
-            found = [np.repeat(turn, search.shares[number]) for number in range(len(order))]
-            return np.concatenate(found)
-    return None
+    search = _Search(gang, pool.only(turn), order, most_steps=bound.left)
+    found = any(
+        search.finds(size)
+        for size in ([len(turn)] if sizes is None else sizes)
+        if search.steps <= search.most_steps
+    )
+    bound.left -= search.steps
+    if not found:
+        return None
+    return np.concatenate([np.repeat(turn, search.shares[number]) for number in range(len(order))])
 
 
 class _Search:
@@ -52,10 +68,12 @@ class _Search:
 
     `shares[b][n]` is how many members of batch b node n has, `members[n]` how many of all batches;
     `left[n]` is what is free there. `used` nodes have any, and `most_nodes` may have. After a
-    search that found nothing all is as before it but for the `steps`.
+    search that found nothing all is as before it but for the `steps`, of which there are few more
+    than `most_steps`.
     """
 
-    def __init__(self, gang: Gang, pool: Pool, order: Sequence[int]) -> None:
+    def __init__(self, gang: Gang, pool: Pool, order: Sequence[int], *, most_steps: int) -> None:
+        self.most_steps = most_steps
         self.batches = gang.batches
         self.requests = [batch.requests.tolist() for batch in gang.batches]
         self.masks = [mask.tolist() for mask in pool.masks]
@@ -101,7 +119,7 @@ class _Search:
             most = min(most, shares[at - 1])
         for share in range(most, max(count - after, 0) - 1, -1):
             self.steps += 1
-            if self.steps > _STEPS:
+            if self.steps > self.most_steps:
                 return False
             if share and not (self.members[at] or self.used < self.most_nodes):
                 continue

@@ -16,6 +16,7 @@ from kfext.core.placement.nodeset import MOST_NODES, divide, fewest_nodes
 from kfext.core.placement.pack import fill
 from kfext.core.placement.pool import pool
 from kfext.core.placement.score import Ranking, Rows
+from kfext.core.placement.search import Bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +88,16 @@ def _divided(task: Task, free: Amounts) -> Rows | None:
         return None
     # Counted over all nodes, so that balance within a rack of small nodes does not cost more.
     most = MOST_NODES * fewest_nodes(nodes.capacity, len(gang.members))
+    parts = Bound() if task.searches else Bound(left=0)  # of all domains together
     for near in surroundings(gang, nodes, task.levels, weights=task.weights):
-        place = nodes.only(near)
+        place, is_part = nodes.only(near), len(near) < len(nodes.rows)
         rows = divide(
             gang,
             place,
             ranking=task.ranking,
             weights=task.weights,
             most=most,
-            searches=task.searches,
+            bound=parts if is_part or not task.searches else Bound(),
         )
         if rows is not None:
             return side_by_side(gang, rows, task.levels) if task.levels else rows
