@@ -6,7 +6,7 @@
     found.nodes   # by name, the CpuUse of all that runs on a node
     await usage.close()
 
-`read` never raises, and ends within 20 s whatever hangs. What is known of some pods is returned
+`read` never raises, and ends within 30 s whatever hangs. What is known of some pods is returned
 although it is not of others. The metrics API is asked first, one list for each namespace with pods
 of interest; for namespaces of which it states nothing, and for pods that it has left out for two
 minutes, the kubelet of each node with such pods. A kubelet has counters, so the first use of a pod
