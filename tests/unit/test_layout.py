@@ -19,7 +19,6 @@ ELSEWHERE: dict[str, str] = {
     "state/recording": "test_outlook compares a planner with one made from its snapshot",
     "state/reservation_manager": "unit/controller/test_queue drives it through the planner",
     "state/scaling/decisions": "unit/state/scaling/test_scaling drives it",
-    "state/scaling/follow_up": "unit/state/scaling/test_scaling drives it",
     "state/scaling/following": "unit/state/scaling/test_scaling drives it",
     "state/scaling/foresight": "unit/state/scaling/test_scaling drives it",
     "state/scaling/growth": "unit/state/scaling/test_scaling drives it",

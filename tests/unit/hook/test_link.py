@@ -1,6 +1,8 @@
 import json
 import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,19 +67,33 @@ def test_the_end_is_none(pair: Pair) -> None:
     assert receive(pair[1]) is None
 
 
+_FORKS = """
+import os, sys
+from time import sleep
+from kfext.hook.link import Link
+from kfext.hook.page import Page
+made = Link(sys.argv[1], own=Page.make(), take=lambda *_: None)
+os.register_at_fork(after_in_child=made.leave)
+sys.stdin.readline()
+if os.fork():
+    os._exit(0)
+sys.stdin.readline()  # until the test has seen that its parent has ended
+"""
+
+
 def test_a_fork_does_not_keep_the_connection_of_a_process_that_has_ended(tmp_path: Path) -> None:
-    path, own = str(tmp_path / "agent"), Page.make()
+    path = str(tmp_path / "agent")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as agent:
         agent.bind(path)
         agent.listen()
-        made = Link(path, own=own, take=lambda *_: None)
-        peer, _ = agent.accept()
-        with peer:
-            peer.settimeout(20)
+        job = subprocess.Popen([sys.executable, "-c", _FORKS, path], stdin=subprocess.PIPE)
+        with job, agent.accept()[0] as peer:
+            peer.settimeout(30)
             assert receive(peer) is not None
-            made.leave()  # as in a fork; here nothing else has the connection
+            assert job.stdin is not None
+            job.stdin.write(b"\n")  # now it forks and ends
+            job.stdin.flush()
             assert peer.recv(1) == b""
-    assert own.descriptor == -1
 
 
 def test_a_link_greets_each_agent_that_it_finds_and_takes_what_that_sends(tmp_path: Path) -> None:
