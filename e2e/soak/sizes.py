@@ -24,7 +24,7 @@ class Change:
     `wished` is what people wanted then, `largest` the most that the job was seen with before.
     `unasked`: whether it was not to be scaled, for long enough that kfext had to know.
     `overruled`: whether kfext was to leave it alone since a person's edit.
-    `unsaved`: how long before its programs had last saved their work, in seconds.
+    `unsaved`: how long before its programs had last saved their work at least, in seconds.
     `interrupts`: whether they start anew for it.
     `undoes`: whether it takes back some of the growth before it.
     """
@@ -43,6 +43,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
+    at: float
     workers: int
     by_hand: str
     suspended: bool
@@ -78,7 +79,7 @@ class Sizes:
     def see(self, gang: Gang, at: float, *, saved_at: float = 0.0) -> None:
         """Take in a job as it stands, and when its programs last saved their work."""
         by_hand = gang.annotations.get(BY_HAND, "")
-        now = _Seen(workers_of(gang), by_hand, gang.suspended, has_opted_in(gang))
+        now = _Seen(at, workers_of(gang), by_hand, gang.suspended, has_opted_in(gang))
         before = self._last.get(gang.uid, now)
         self._last[gang.uid] = now
         self._take_choice(gang.uid, now, at)
@@ -91,7 +92,8 @@ class Sizes:
         else:
             self.servers.setdefault(gang.uid, servers_of(gang))
             if now.workers != before.workers and not (_edited(before, now) or before.suspended):
-                self._take_change(gang, before, now, at, unsaved=at - saved_at)
+                # It came at some time since the last look: under load that may be long ago.
+                self._take_change(gang, before, now, at, unsaved=before.at - saved_at)
         self.largest[gang.uid] = max(now.workers, self.largest.get(gang.uid, 0))
         if gang.uid in self.staying:
             self.staying[gang.uid] = self._still_wanted(gang)

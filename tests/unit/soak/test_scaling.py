@@ -167,15 +167,18 @@ def test_a_job_that_is_started_with_fewer_workers_was_not_scaled() -> None:
 
 
 SAVED = {
-    "a moment ago": (99.0, set()),
-    "before its work of a while": (70.0, {"work_lost"}),
+    "a moment ago": (99.0, 1.0, set()),
+    "before its work of a while": (70.0, 1.0, {"work_lost"}),
+    "between two looks that were far apart": (70.0, 40.0, set()),
 }
 
 
-@pytest.mark.parametrize(("saved_at", "broken"), SAVED.values(), ids=SAVED)
-def test_a_job_is_interrupted_after_a_checkpoint_only(saved_at: float, broken: set[str]) -> None:
+@pytest.mark.parametrize(("saved_at", "apart", "broken"), SAVED.values(), ids=SAVED)
+def test_a_job_is_interrupted_after_a_checkpoint_only(
+    saved_at: float, apart: float, broken: set[str]
+) -> None:
     checker = Checker(Limits(bind=5, create=5))
-    for at, workers in ((99.0, 4), (100.0, 2)):
+    for at, workers in ((100.0 - apart, 4), (100.0, 2)):
         views = (view("job", "Placed", "n1"),)
         seen = cluster(at=at, nodes=NODES, jobs=(sized(workers),), pods=ABCD, views=views)
         checker.look(replace(seen, saved_at=saved_at))
