@@ -12,8 +12,8 @@ from time import monotonic_ns
 from typing import Any
 
 from . import words
-from .apart import Apart
 from .device import Marker
+from .hidden_thread import HiddenThread
 from .link import close_all
 from .pulse import PULSE_SECONDS, show_life
 
@@ -44,7 +44,7 @@ class Beacon:
         self._markers: queue.SimpleQueue[tuple[int, Marker] | None] = queue.SimpleQueue()
         self._bells: list[socket.socket] = []
         self._stopped = threading.Event()
-        self._threads = [Apart(run) for run in (self._pulse, self._watch)]
+        self._threads = [HiddenThread(run) for run in (self._pulse, self._watch)]
 
     def begin(self) -> int:
         """Take in that the job is about to give work to the card; return the number of the call."""

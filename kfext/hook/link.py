@@ -13,7 +13,7 @@ from collections.abc import Callable
 from time import sleep
 from typing import Any
 
-from .apart import Apart
+from .hidden_thread import HiddenThread
 from .page import Page
 
 LONGEST = 4096
@@ -81,7 +81,7 @@ class Link:
         self._own = own
         self._take = take
         self._agent: socket.socket | None = None
-        Apart(self._run)
+        HiddenThread(self._run)
 
     def leave(self) -> None:
         """Close what a fork has of the connection: else it is open while the fork lives."""

@@ -9,7 +9,7 @@ from functools import partial
 from time import sleep
 
 from . import words
-from .apart import Apart
+from .hidden_thread import HiddenThread
 from .link import send
 from .page import Page
 
@@ -38,7 +38,7 @@ class Notice:
         own = Page.make()
         own.words[words.LAYOUT] = words.VERSION
         own.words[words.UNHOOKED] = reason
-        Apart(partial(self._run, own))
+        HiddenThread(partial(self._run, own))
 
     def _run(self, own: Page) -> None:
         while True:

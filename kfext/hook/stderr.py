@@ -1,4 +1,4 @@
-"""What the hook says to the owner of a job."""
+"""What the hook reports to the owner of a job."""
 
 import sys
 

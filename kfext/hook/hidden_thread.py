@@ -7,7 +7,7 @@ from collections.abc import Callable
 from threading import Event
 
 
-class Apart:
+class HiddenThread:
     """A thread of the hook's, which runs a function and does not keep the process from ending."""
 
     def __init__(self, act: Callable[[], None]) -> None:
