@@ -91,10 +91,11 @@ def two_plans(cluster: Cluster, _: Memory) -> Found:
 
 
 def torn_apart(cluster: Cluster, memory: Memory) -> Found:
-    """No gang that was always to be on one node is on two."""
+    """No gang that was always to be on one node is on two, but where somebody let a pod go."""
     found = {}
     for gang in started(cluster):
-        nodes = {pod.node for pod in wanted(gang) if pod.node and pod.pins}
+        bound = [pod for pod in wanted(gang) if pod.node]
+        nodes = {pod.node for pod in bound} - {pod.node for pod in bound if not pod.pins}
         if memory.colocation.get(gang.uid) == {"required"} and len(nodes) > 1:
             found[gang.uid] = f"{gang}: colocation is required, its pods are on {sorted(nodes)}"
     return found

@@ -47,10 +47,27 @@ def solve(task: Task, free: Amounts) -> Rows | None:
     """Return the row of each member within `free`, shape (resources, rows), or None."""
     if not len(task.homes):
         return _unanchored(task, free)
+    if task.limits.one_node:
+        return _at_homes(task, free)
     for number, near in enumerate(_nearness(task)):
         closer = replace(task, masks=[mask & near for mask in task.masks])
         found = _beside(closer, free) if number else _unanchored(closer, free)
-        if found is not None or task.limits.one_node:
+        if found is not None:
+            return found
+    return None
+
+
+def _at_homes(task: Task, free: Amounts) -> Rows | None:
+    """Return the row of each member of a job that is to be on one node.
+
+    That is where most of its bound members are: somebody may have let others go elsewhere. Only
+    what has no room there goes to these.
+    """
+    homes, members = np.unique(task.homes, return_counts=True)
+    for rows in (homes[[members.argmax()]], homes):
+        at_home = np.isin(np.arange(len(task.masks[0])), rows)
+        found = _unanchored(replace(task, masks=[mask & at_home for mask in task.masks]), free)
+        if found is not None:
             return found
     return None
 

@@ -96,18 +96,21 @@ class ScaleRoom:
     ) -> Assignment | None:
         """Return the places of all pods of a job with more workers, None if there is no room.
 
-        Its pods stay where they are. On the host network the new ones use ports of its block.
+        Its pods stay where they are. A job that is to be on one node and is not does not grow. On
+        the host network the new ones use ports of its block.
         """
         tracked = one.tracked
         job, plan = with_workers(tracked.job, workers), tracked.plan
         pods = present(job, self._cluster.pods(one.uid))
-        if plan is None or self.quota_refuses(one, workers):
+        limits = self.limits(tracked, settings, now=now)
+        torn = limits.one_node and len({pod.home for pod in pods.values() if pod.home}) > 1
+        if plan is None or torn or self.quota_refuses(one, workers):
             return None
         members = members_of(hosted(job) if plan.port else job, pods.values())
         found = place(
             members,
             self._cluster.ledger,
-            self.limits(tracked, settings, now=now),
+            limits,
             bound={key: pod.home for key, pod in pods.items() if pod.home},
             ignoring=[*tracked.claimed, *self._queue.promises.of(one.uid)],
         )

@@ -323,6 +323,20 @@ def test_a_plan_that_kfext_is_kept_from_carrying_out_promises_nothing(reason: st
     assert broken is (reason != "WriteRefused")
 
 
+def test_a_pod_that_somebody_let_go_elsewhere_may_draw_others_of_its_gang() -> None:
+    let_go = pod(1, node="n2")
+    del let_go["spec"]["affinity"]
+    objects = gang(
+        jobs=(job(size=3, plan=["n1", "n1", "n2"], colocation="required"),),
+        pods=(pod(0, node="n1"), let_go, pod(2, node="n2")),
+        views=(view("job", "Placed", "n1", "n2"),),
+    )
+    checker = Checker(Limits(bind=5, create=5))
+    for at in (0.0, LONG, 2 * LONG):
+        checker.look(cluster(at=at, **objects))
+    assert "torn_apart" not in {one.rule for one in checker.violations}
+
+
 def test_every_rule_has_a_case() -> None:
     tested = {rule for rule, _ in BROKEN.values()} | {"survivors_alone", "restarted_endlessly"}
     tested |= OF_SIZES | {"sized_in_silence"}

@@ -4,11 +4,13 @@ from collections.abc import Mapping
 
 import pytest
 
+from kfext.core.ledger.claims import pod_claim
+from kfext.core.placement.gang import members_of
 from kfext.core.placement.place import place
 from kfext.model.pod import ReplicaKey
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_NO_ROOM
-from tests.builders import job, ledger, limits, node
+from tests.builders import job, ledger, limits, node, pod
 from tests.unit.core.placement.answers import nodes_of, placed, verdict_of
 from tests.unit.core.placement.racks import KEYS, Where, cluster
 
@@ -104,3 +106,22 @@ def test_required_whose_bound_members_are_apart_already_fills_their_nodes() -> N
 def test_members_that_want_one_host_port_are_not_put_on_one_node_that_has_room() -> None:
     on = ledger(node("a", cpu="9"), node("b", cpu="1"))
     assert sorted(placed(job().worker(2, cpu="1", ports=[80]), on)) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("cpu", "to"),
+    [
+        pytest.param("9", "a", id="where most of it is"),
+        pytest.param("7", "b", id="where some of it is, if there is no room"),
+    ],
+)
+def test_a_member_of_a_job_that_is_to_be_on_one_node_goes(cpu: str, to: str) -> None:
+    made = job().worker(4, cpu="3").build()
+    bound = {ReplicaKey("worker", index): on for index, on in enumerate("aab")}
+    on = ledger(node("a", cpu=cpu), node("b", cpu="6"), node("c", cpu="30"))
+    for key, name in bound.items():
+        claim = pod_claim(pod(made, "worker", key.index, bound=name))
+        assert claim is not None
+        on.claim(key, claim)
+    found = place(members_of(made), on, limits(one_node=True), bound=bound)
+    assert found == {**bound, ReplicaKey("worker", 3): to}

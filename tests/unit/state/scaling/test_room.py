@@ -8,6 +8,7 @@ import pytest
 from kfext.core.ledger.ports import hosted
 from kfext.core.scale.sizes import Sizes
 from kfext.core.settings.resolve import Settings
+from kfext.core.settings.values import Colocation
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
 from kfext.model.policy import PolicyChoice
@@ -92,8 +93,23 @@ GROWS: dict[str, tuple[Runs, Runs | None, str, str | None]] = {
 }
 
 
+@pytest.mark.parametrize(("on", "grows"), [("aa", True), ("ab", False)])
+def test_a_job_that_is_to_be_on_one_node_grows_only_while_it_is(on: str, *, grows: bool) -> None:
+    planner = Planner()
+    planner.settings.observe_namespace(None, TEAM)
+    for name in "ab":
+        planner.cluster.observe_node(None, node(name, cpu="32"))
+    Runs(torchrun("4"), on).show(planner)
+    planner.cluster.settle(0.0)
+    tracked = planner.cluster.jobs["uid-1"]
+    one = scaled(tracked, PolicyChoice(), Sizes(now=2, least=1, most=3, asked=3))
+    required = Settings(colocation=Colocation.REQUIRED)
+    places = ScaleRoom(planner.cluster, planner.queue).grown(one, required, 3, now=0.0)
+    assert (places is not None) is grows
+
+
 @pytest.mark.parametrize(("grows", "beside", "nodes", "to"), GROWS.values(), ids=GROWS)
-def test_a_runsgrows(grows: Runs, beside: Runs | None, nodes: str, to: str | None) -> None:
+def test_where_a_job_grows(grows: Runs, beside: Runs | None, nodes: str, to: str | None) -> None:
     planner = Planner()
     planner.settings.observe_namespace(None, TEAM)
     for name in nodes:
