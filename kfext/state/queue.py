@@ -18,7 +18,7 @@ from kfext.names import QUEUED
 from kfext.state.cluster import Cluster
 from kfext.state.promises import Promises
 from kfext.state.quotas import Quotas
-from kfext.state.reservation_manager import MOST_SEARCHES, ReservationManager
+from kfext.state.reservation_manager import ReservationManager
 from kfext.state.settings import JobSettings
 from kfext.state.tracked_job import TrackedJob
 
@@ -127,7 +127,7 @@ class Queue:
     @property
     def may_search(self) -> bool:
         """Whether another search for a reservation may be made in this tick."""
-        return self._reservations.searches < MOST_SEARCHES
+        return self._reservations.may_search
 
     @property
     def reservation_is_unfinished(self) -> bool:

@@ -59,6 +59,11 @@ class ReservationManager:
         """The job that has the reservation."""
         return self._cluster.jobs.get(self.kept.job_uid) if self.kept else None
 
+    @property
+    def may_search(self) -> bool:
+        """Whether another search for a reservation may be made in this tick."""
+        return self.searches < MOST_SEARCHES
+
     def holds(self, tracked: TrackedJob) -> bool:
         """Return whether this job has the reservation."""
         return self.kept is not None and self.kept.job_uid == tracked.job.uid
@@ -88,7 +93,7 @@ class ReservationManager:
         if self.kept is not None and not any(map(self.holds, candidates)):
             return self._begin_break(now=now)
         for one in () if self.on_break else candidates:
-            if self.searches >= MOST_SEARCHES:
+            if not self.may_search:
                 self.unfinished = len(self._nowhere) < _MOST_SHAPES  # else it would never end
                 break
             found = self._for(one, now=now)
