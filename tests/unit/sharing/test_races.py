@@ -126,8 +126,8 @@ def test_a_pod_of_another_namespace_takes_nothing_from_a_job_that_it_names_as_it
 # --- gangs of which a part has ended --------------------------------------------------------------
 
 
-def two_of_which_one_has_ended() -> World:
-    """Two workers of high priority on the cards of one node; the first has ended."""
+def two_placed() -> World:
+    """Two workers of high priority on the cards of one node."""
     world = started(replicas=2, priority="high")
     for index in range(2):
         assert not world.create(index)
@@ -136,6 +136,12 @@ def two_of_which_one_has_ended() -> World:
     for index in range(2):
         bind(world, index)
     assert world.reason() == names.REASON_PLACED
+    return world
+
+
+def two_of_which_one_has_ended() -> World:
+    """The same two workers; the first has ended."""
+    world = two_placed()
     world.pods["pod-0"]["status"] = {"phase": "Succeeded"}
     renew(world)
     return world
@@ -405,14 +411,7 @@ def test_nothing_is_reserved_on_a_node_that_is_gone() -> None:
 
 
 def test_a_pod_that_replaces_a_lost_one_gets_the_slot_of_that_one() -> None:
-    world = started(2, priority="high")
-    for index in range(2):
-        assert not world.create(index)
-    world.reserve()
-    assert isinstance(world.step(), Pin)
-    for index in range(2):
-        bind(world, index)
-    assert world.reason() == names.REASON_PLACED
+    world = two_placed()
     remove(world, 1)
     assert due(world) == [], "the plan keeps the card"
     submit(world, "uid-2", priority="high")
