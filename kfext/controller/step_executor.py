@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from kfext.core.lifecycle.steps import (
     DeleteUnbound,
+    ForgetPlan,
     Pin,
     Release,
     Replan,
@@ -95,6 +96,8 @@ class StepExecutor:
                 await self._patch_job(job, patch)
                 why, warning = Verdict(state.reason, state.message), workers is None
                 self._record(job, why, action="Suspend", warning=warning)
+            case ForgetPlan(state):
+                await self._patch_job(job, job_patch.forget_plan_patch(tracked.raw, job, state))
             case SaveState(state):
                 await self._patch_job(job, job_patch.save_state_patch(tracked.raw, job, state))
             case Pin(pins):

@@ -5,6 +5,7 @@ from typing import Any
 
 from kfext.core.lifecycle.steps import (
     DeleteUnbound,
+    ForgetPlan,
     Release,
     Replan,
     Rescale,
@@ -30,6 +31,8 @@ def job_operations(
             return job_patch.replan_patch(raw, job, plan)
         case Suspend(state=state, workers=workers):
             return job_patch.suspend_patch(raw, job, state, workers=workers)
+        case ForgetPlan(state=state):
+            return job_patch.forget_plan_patch(raw, job, state)
         case Rescale(plan=plan, workers=workers, state=state):
             return job_patch.rescale_patch(raw, job, plan, workers=workers, state=state)
         case SaveState(state=state) | DeleteUnbound(state=state) | Resize(state=state):

@@ -76,15 +76,17 @@ def plan_claims(
     claims for pods that kfext does not hold back (core.lifecycle.lapse). A plan claims capacity
     only while the job runs under it: not after the job's end, nor while it is suspended. A pod that
     failed keeps its claim for the pod that replaces it. A plan keeps its ports until its last pod
-    ends, so that late connections never reach another job, and so what its pods have of GPUs.
+    ends, so that late connections never reach another job, and so what its pods have of GPUs; of a
+    suspended job it keeps those until it is forgotten, as anybody may resume that job.
     """
     if plan is None:
         return {}
     pods = tuple(pods)
     job = hosted(job) if plan.port else job
-    runs = not (job.suspend or job.finished or job.deleting or job.released)
+    over = job.finished or job.deleting or job.released
+    runs = not (job.suspend or over)
     if not runs and all(pod.finished for pod in pods):
-        return {}
+        return {} if over else card_claims(job, plan)
     kept = {**port_claims(job, plan), **card_claims(job, plan)}
     if not runs or (lapsed and job.kueue_managed):
         return kept

@@ -51,7 +51,10 @@ def without_share(situation: Situation) -> Step | None:
     if job.kueue_managed:
         return Wait(SUSPENDED, KUEUE)
     message = "it was resumed by hand, but its parts of GPUs had not been placed"
-    return _back_to_queue(situation, Verdict(REASON_SHARE_REFUSED, message))
+    # No placement has failed, so it does not back off.
+    return suspend(
+        situation, replace(situation.state, reason=REASON_SHARE_REFUSED, message=message)
+    )
 
 
 def without_card(situation: Situation) -> Step | None:

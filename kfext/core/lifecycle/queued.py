@@ -12,7 +12,7 @@ from kfext.core.lifecycle.hands_off import left_suspended
 from kfext.core.lifecycle.network import place_on_network
 from kfext.core.lifecycle.resume import unsafe_to_resume
 from kfext.core.lifecycle.situation import Situation
-from kfext.core.lifecycle.steps import Step, Unsuspend, Wait
+from kfext.core.lifecycle.steps import ForgetPlan, Step, Unsuspend, Wait
 from kfext.core.lifecycle.unhosted import let_go
 from kfext.core.placement.gang import members_of
 from kfext.core.placement.slots import slots_for
@@ -51,13 +51,7 @@ def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> St
     """Return what to do for a suspended job."""
     job, state = situation.job, situation.state
     if not job.held or job.kueue_managed:
-        who = "Kueue" if job.kueue_managed else "a person or another system"
-        settings = situation.settings
-        placed = settings.managed and settings.colocation is not Colocation.OFF
-        phase = SUSPENDED if placed or situation.plan else None
-        refused = job.kueue_managed and job.shares_gpus
-        said = Verdict(REASON_SUSPENDED_BY_USER, f"suspended by {who}")
-        return Wait(phase, KUEUE if refused else said)
+        return _stopped(situation)
     unsafe = unsafe_to_resume(situation)
     if unsafe is not None:
         return unsafe
@@ -69,6 +63,23 @@ def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> St
         message = f"{state.message}; it backs off until {clock(state.retry_at)}"
         return _back_off(situation, Verdict(state.reason or REASON_BACKING_OFF, message))
     return _start(situation, ledger, no_fits)
+
+
+def _stopped(situation: Situation) -> Step:
+    """Return what to do for a job that somebody else has suspended.
+
+    Once its last pod has ended, others may have the parts of GPUs that were promised to it. It has
+    no plan then, so that no resume brings that promise back.
+    """
+    job, plan, settings = situation.job, situation.plan, situation.settings
+    if plan is not None and plan.slots and all(pod.finished for pod in situation.pods):
+        return ForgetPlan(replace(situation.state, generation=situation.generation))
+    who = "Kueue" if job.kueue_managed else "a person or another system"
+    placed = settings.managed and settings.colocation is not Colocation.OFF
+    phase = SUSPENDED if placed or plan else None
+    refused = job.kueue_managed and job.shares_gpus
+    said = Verdict(REASON_SUSPENDED_BY_USER, f"suspended by {who}")
+    return Wait(phase, KUEUE if refused else said)
 
 
 def _back_off(situation: Situation, verdict: Verdict) -> Step:

@@ -11,6 +11,7 @@ from kfext.core.lifecycle.patience import suspend
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import (
     DeleteUnbound,
+    ForgetPlan,
     Pin,
     Release,
     Replan,
@@ -43,6 +44,7 @@ _DEEDS: dict[str, str] = {
     Replan.__name__: "its new plan",
     Pin.__name__: "to pin its pods",
     Suspend.__name__: "to suspend it",
+    ForgetPlan.__name__: "to forget its plan",
     DeleteUnbound.__name__: "to delete its unbound pods",
     Release.__name__: "to release it",
     Ungate.__name__: "to ungate its pods",

@@ -78,6 +78,13 @@ class Suspend:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetPlan:
+    """Forget the plan of a job that somebody else has suspended: one patch of the job."""
+
+    state: JobState
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteUnbound:
     """Note the strike on the job, then delete pods that kube-scheduler did not bind."""
 
@@ -159,6 +166,7 @@ Step = (
     | Replan
     | Pin
     | Suspend
+    | ForgetPlan
     | DeleteUnbound
     | Release
     | Ungate

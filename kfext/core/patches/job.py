@@ -113,9 +113,7 @@ def suspend_patch(
 
     It has as many workers then as the user asked for, or `workers`.
     """
-    # If another system resumes it without a plan, its pods must not use ports or GPUs of others.
-    gone: Changes = {"template": {"metadata": {"annotations": {**_NO_PORTS, GPU_SLOTS: None}}}}
-    templates: Changes = {group.key: gone for group in job.groups}
+    templates = _without_plan(job)
     asked = asked_workers(job, state)
     if workers is None:
         state = replace(state, asked=0, admitted=0)
@@ -131,6 +129,15 @@ def suspend_patch(
             }
         },
         "spec": spec,
+    }
+    return [*_tests(raw, job), *operations(raw, changes)]
+
+
+def forget_plan_patch(raw: Raw, job: TrainingJob, state: JobState) -> list[Operation]:
+    """Forget the plan of a job that somebody else has suspended; it stays theirs to resume."""
+    changes: Changes = {
+        "metadata": {"annotations": {PLAN: None, STATE: state.encode(job_uid=job.uid)}},
+        "spec": {job.kind.replica_specs: _without_plan(job)},
     }
     return [*_tests(raw, job), *operations(raw, changes)]
 
@@ -203,6 +210,15 @@ def _tests(raw: Raw, job: TrainingJob) -> list[Operation]:
             path = pointer("spec", job.kind.replica_specs, group.key, "replicas")
             tests.append({"op": "test", "path": path, "value": replica_spec["replicas"]})
     return tests
+
+
+def _without_plan(job: TrainingJob) -> Changes:
+    """Return the changes of every template of a job that loses its plan.
+
+    If another system resumes it, its pods must not use ports or GPUs of others.
+    """
+    gone: Changes = {"template": {"metadata": {"annotations": {**_NO_PORTS, GPU_SLOTS: None}}}}
+    return {group.key: gone for group in job.groups}
 
 
 def _templates(

@@ -9,6 +9,7 @@ import pytest
 from kfext.controller.step_executor import StepExecutor
 from kfext.core.lifecycle.steps import (
     DeleteUnbound,
+    ForgetPlan,
     Pin,
     Release,
     RequestCheckpoint,
@@ -143,6 +144,7 @@ STEPS: dict[str, tuple[Step, list[str]]] = {
     "bind": (Pin(tuple((one, "a") for one in GATED)), ["patch pod", "patch pod"]),
     "ungate": (Ungate(GATED), ["patch pod", "patch pod"]),
     "stop": (Suspend(JobState(reason="R", message="m")), ["patch job"]),
+    "forget": (ForgetPlan(JobState(generation=1)), ["patch job"]),
     "remember": (SaveState(JobState()), ["patch job"]),
     "evict": (
         DeleteUnbound(STUCK, JobState(reason="R")),

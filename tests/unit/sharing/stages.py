@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from kfext import names
-from kfext.core.lifecycle.steps import Pin, Step, Suspend
+from kfext.core.lifecycle.steps import ForgetPlan, Pin, Step, Suspend
 from kfext.model.namespace import Namespace
 from kfext.model.pod import Pod, parse_pod
 from kfext.model.shared_gpu import CardSharer
@@ -78,6 +78,16 @@ def remove(world: World, index: int = 0) -> None:
     """A pod is gone."""
     raw = world.pods.pop(f"pod-{index}")
     world.planner.cluster.observe_pod(parse_pod(raw), None)
+
+
+def end(world: World) -> None:
+    """The last pod is gone, and with it all that the job had."""
+    remove(world)
+    tracked = world.planner.cluster.jobs.get("uid-1")
+    if tracked and tracked.plan and tracked.job.suspend:
+        step = decided(world)["uid-1"]
+        assert isinstance(step, ForgetPlan)
+        world.write(tracked, step)
 
 
 def evicted() -> World:

@@ -18,6 +18,7 @@ from kfext.model.shared_gpu import CardSharer
 from kfext.model.unhooked import CALLBACK_LIST
 from kfext.state.card_steps import Reserve, Unreserve
 from kfext.state.planner import Planner
+from kfext.state.tracked_job import TrackedJob
 from tests.builders import JobBuilder, job, moment
 from tests.gpu_builders import plain_node, reservation, sharing, slot
 from tests.unit.step_patches import job_operations
@@ -56,6 +57,11 @@ class World:
         if not tick.steps:
             return None
         ((tracked, step),) = tick.steps
+        self.write(tracked, step)
+        return step
+
+    def write(self, tracked: TrackedJob, step: Step) -> None:
+        """Carry a step out."""
         operations = job_operations(step, tracked.raw, tracked.job)
         if operations is not None:
             self.raw = jsonpatch.apply_patch(self.raw, operations)
@@ -66,7 +72,6 @@ class World:
                 self.pods[pod.uid] = jsonpatch.apply_patch(self.pods[pod.uid], patch)
                 self.see(pod.uid)
         self.planner.finish(tracked, self.moment)
-        return step
 
     def reason(self) -> str:
         """Why nothing is written."""

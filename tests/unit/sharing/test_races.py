@@ -17,6 +17,7 @@ from tests.unit.sharing.stages import (
     STAGES,
     bind,
     decided,
+    end,
     gated,
     placed,
     planned,
@@ -74,8 +75,24 @@ def test_a_pod_has_its_part_until_it_has_ended(
     submit(world, "uid-2", priority="high")
     submit(world, "uid-3", priority="high")
     assert started_on(world) == {"uid-2": 1}, "the first card has a pod of high priority"
-    remove(world)
+    end(world)
     assert started_on(world) == {"uid-3": 0}
+
+
+def test_a_resume_by_hand_does_not_bring_a_promise_back() -> None:
+    world = STAGES["stopped by a person"]()
+    for uid in ("uid-2", "uid-3"):
+        submit(world, uid, priority="high")
+    assert started_on(world) == {"uid-2": 1}
+    end(world)
+    assert started_on(world) == {"uid-3": 0}
+    world.raw["spec"]["runPolicy"]["suspend"] = False
+    world.show()
+    claims = world.planner.cluster.ledger.claims_on(["n"])
+    assert "uid-1" not in {claim.job for claim in claims}
+    step = decided(world)["uid-1"]
+    assert isinstance(step, Suspend)
+    assert step.state.reason == names.REASON_SHARE_REFUSED
 
 
 def test_so_does_one_that_has_ended_but_is_not_gone() -> None:
@@ -247,7 +264,7 @@ def test_so_is_that_of_a_pod_which_no_plan_counts(
     decided(world)
     assert free(world) == 1, "the pod still uses its GPU"
     assert due(world) == [Reserve(HERE, ())]
-    remove(world)
+    end(world)
     decided(world)
     assert free(world) == 2
 

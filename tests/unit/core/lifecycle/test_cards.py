@@ -18,7 +18,7 @@ from kfext.core.lifecycle.cards import (
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.running import running_step
 from kfext.core.lifecycle.situation import CardPart, CardView, Situation
-from kfext.core.lifecycle.steps import Step, Suspend, Wait
+from kfext.core.lifecycle.steps import ForgetPlan, Step, Suspend, Wait
 from kfext.core.settings.gpu_shares import as_sharing
 from kfext.model.gpu_share import GpuShare
 from kfext.model.gpu_slots import resource_of
@@ -102,11 +102,34 @@ RESUMED: dict[str, Plan | None] = {"no plan": None, "a plan without parts": NO_S
 
 
 @pytest.mark.parametrize("plan", RESUMED.values(), ids=RESUMED)
-def test_a_job_without_its_parts_goes_back_to_the_queue(plan: Plan | None) -> None:
+def test_a_job_without_its_parts_goes_back_to_the_queue_and_does_not_back_off(
+    plan: Plan | None,
+) -> None:
     step = next_step(running(gang(), plan), Ledger([sharing_node("n")]))
     assert isinstance(step, Suspend)
-    assert (step.state.reason, step.state.strikes) == (names.REASON_SHARE_REFUSED, 1)
-    assert (step.state.retry_at, step.state.excluded) == (NOW + 15, {})
+    assert (step.state.reason, step.state.strikes) == (names.REASON_SHARE_REFUSED, 0)
+    assert (step.state.retry_at, step.state.excluded) == (0.0, {})
+
+
+SUSPENDED: dict[str, tuple[Plan | None, tuple[Pod, ...], type[Step]]] = {
+    "its last pod is gone": (PLAN, (), ForgetPlan),
+    "its pods have ended": (PLAN, tuple(replace(one, phase="Failed") for one in GANG), ForgetPlan),
+    "its pods still end": (PLAN, GANG, Wait),
+    "without parts the plan is checked once pods exist": (NO_SLOTS, (), Wait),
+    "it has no plan any more": (None, (), Wait),
+}
+
+
+@pytest.mark.parametrize("managed", [True, False], ids=["opted in", "opted out"])
+@pytest.mark.parametrize(("plan", "pods", "want"), SUSPENDED.values(), ids=SUSPENDED)
+def test_a_promise_of_parts_ends_when_somebody_else_has_suspended_the_job(
+    plan: Plan | None, pods: tuple[Pod, ...], want: type[Step], *, managed: bool
+) -> None:
+    situation = running(gang().suspended(), plan, pods=pods, managed=managed)
+    step = next_step(situation, Ledger([sharing_node("n")]))
+    assert isinstance(step, want)
+    if isinstance(step, ForgetPlan):
+        assert step.state.generation == PLAN.generation
 
 
 def test_a_job_that_kueue_started_without_them_waits_and_says_why() -> None:

@@ -9,6 +9,7 @@ import pytest
 from kfext import names
 from kfext.core.elastic import workers_of
 from kfext.core.patches.job import (
+    forget_plan_patch,
     release_patch,
     replan_patch,
     rescale_patch,
@@ -132,13 +133,14 @@ def test_start_is_all_or_nothing(change: Any) -> None:
 
 
 @pytest.mark.parametrize("change", [_recreated, _scaled], ids=["created again", "scaled"])
-@pytest.mark.parametrize("patch", ["amend", "stop", "rescale", "release", "remember"])
+@pytest.mark.parametrize("patch", ["amend", "stop", "forget", "rescale", "release", "remember"])
 def test_every_patch_tests_what_it_rests_on(patch: str, change: Any) -> None:
     raw = gang().resumed().raw
     found = parsed(raw)
     operations = {
         "amend": lambda: replan_patch(raw, found, a_plan("a", "b", generation=2)),
         "stop": lambda: suspend_patch(raw, found, JobState(strikes=1)),
+        "forget": lambda: forget_plan_patch(raw, found, JobState(generation=1)),
         "rescale": lambda: rescale_patch(
             raw, found, a_plan("a", generation=2), workers=1, state=JobState(asked=2, admitted=1)
         ),
@@ -243,6 +245,28 @@ def test_stop_suspends_marks_and_forgets_the_plan() -> None:
     assert found.held
     assert names.PLAN not in found.annotations
     assert decode_state(found.annotations[names.STATE]) == state
+
+
+def test_a_job_whose_plan_is_forgotten_has_no_part_of_it_and_stays_theirs_to_resume() -> None:
+    raw = started(gang().held().raw, replace(a_plan("a", "b"), port=20000))
+    raw["spec"]["runPolicy"]["suspend"] = True
+    state = JobState(generation=1)
+    after = applied(forget_plan_patch(raw, parsed(raw), state), raw)
+    found = parsed(after)
+    assert found.suspend
+    assert not found.held
+    assert names.PLAN not in found.annotations
+    assert names.PORT_BASE not in str(after["spec"])
+    assert decode_state(found.annotations[names.STATE]) == state
+
+
+def test_a_plan_is_not_forgotten_of_a_job_that_was_resumed_meanwhile() -> None:
+    raw = started(gang().held().raw, a_plan("a", "b"))
+    raw["spec"]["runPolicy"]["suspend"] = True
+    operations = forget_plan_patch(raw, parsed(raw), JobState(generation=1))
+    _resumed(raw)
+    with pytest.raises(jsonpatch.JsonPatchException):
+        applied(operations, raw)
 
 
 def test_stop_takes_the_ports_of_the_host_network_away() -> None:
