@@ -8,6 +8,7 @@ run are touched, so no placement waits for it.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 
 from kfext.core.companion.arbitration import arbitrate
 from kfext.core.companion.cadence import Cadence, neighbourhoods
@@ -62,7 +63,8 @@ class Companion:
         self._scaling = scaling
         self._scaled: set[str] = set()
         self._operations = Operations(cluster, progress.uses, changes)
-        self._jobs = WatchedJobs(cluster, progress, settings_of, self._is_occupied)
+        self._errors = scaling.failures
+        self._jobs = WatchedJobs(cluster, progress, settings_of, self._is_occupied, self._errors)
         scaling.leave_out(self._has_operation)
         self._cadences = {policy.name: Cadence() for policy in POLICIES}
         self._looked = -math.inf
@@ -73,16 +75,12 @@ class Companion:
         scaled = self._scaling.steps(now)
         self._scaled |= {tracked.job.uid for tracked, _ in scaled}
         self._decide(scaled, now)
-        self.failures = list(self._scaling.failures)
-        try:
+        resized: list[tuple[TrackedJob, Step]] = []
+        # Without what was decided on their size the first jobs would be busy for ever.
+        with self._errors.about(scaled[0][0]) if scaled else nullcontext():
             resized = self._resizes(now)
-        except Exception as error:
-            # Without what was decided on their size these jobs would be busy for ever.
-            if not scaled:
-                raise
-            resized = []
-            self.failures.append((scaled[0][0], error))
         self._decide(resized, now)
+        self.failures = self._errors.take()
         return [*scaled, *resized]
 
     def next_look(self) -> float:
@@ -102,17 +100,13 @@ class Companion:
         at = now.monotonic
         begun: _Begun = []
         for one in self._jobs.by_uid.values():
-            try:
+            with self._errors.about(one.tracked):
                 begun.append((one, self._operations.advance(one, now=at)))
-            except Exception as error:
-                self.failures.append((one.tracked, error))
         if at - self._looked >= LOOK_SECONDS or self._jobs.any_has_left():
             seconds = min(at - self._looked, 2 * LOOK_SECONDS)
             self._looked = at
             self._jobs.enrol(at)
             begun += self._look(now, seconds=seconds)
-            self.failures += self._jobs.failures
-            self._jobs.failures.clear()
         return [(one.tracked, one.dated(step, now)) for one, step in begun if step is not None]
 
     def finish(self, tracked: TrackedJob, *, complete: bool, final: str, now: float) -> None:
@@ -156,7 +150,7 @@ class Companion:
         for group in (*groups[self._first :], *groups[: self._first]):
             nodes = {node for job in group for node in job.nodes}
             here = Signals({node: signals.nodes[node] for node in nodes}, group)
-            try:
+            with self._errors.about(self._jobs.by_uid[group[0].uid].tracked):
                 company = here.company
                 for job in group:
                     self._jobs.by_uid[job.uid].meet(company)
@@ -178,8 +172,6 @@ class Companion:
                     decided = any(job.uid in of for of in due.values())
                     self._jobs.by_uid[job.uid].early = job.uid in early
                     self._show(job, here, would.get(job.uid), decided=decided, now=at)
-            except Exception as error:
-                self.failures.append((self._jobs.by_uid[group[0].uid].tracked, error))
         return begun
 
     def _show(

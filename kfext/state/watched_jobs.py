@@ -14,6 +14,7 @@ from kfext.model.pod import Pod
 from kfext.model.policy import PolicyChoice
 from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
+from kfext.state.failures import Failures
 from kfext.state.progress import JobsProgress
 from kfext.state.shown_jobs import ShownJobs
 from kfext.state.signals import job_signal, signals_of
@@ -31,7 +32,6 @@ from kfext.state.watched_job import (
 class WatchedJobs:
     """The watched jobs `by_uid`; `shown` keeps what is to be shown of them.
 
-    `failures`: errors of ours since they were last taken, each with the job that it was about.
     `settings_of` returns what holds for a job; `paused` whether nothing is tried on it for now.
     """
 
@@ -41,14 +41,15 @@ class WatchedJobs:
         progress: JobsProgress,
         settings_of: Callable[[TrackedJob], Settings],
         paused: Callable[[WatchedJob, float], bool],
+        failures: Failures,
     ) -> None:
         self.by_uid: dict[str, WatchedJob] = {}
-        self.failures: list[tuple[TrackedJob, Exception]] = []
         self.shown = ShownJobs()
         self._cluster = cluster
         self._progress = progress
         self._settings_of = settings_of
         self._paused = paused
+        self._failures = failures
         self._beside: dict[str, frozenset[str]] = {}
 
     def pods(self, one: WatchedJob) -> tuple[Pod, ...]:
@@ -56,13 +57,17 @@ class WatchedJobs:
         return live_pods(self._cluster.pods(one.tracked.job.uid))
 
     def enrol(self, now: float) -> None:
-        """Watch the jobs that opted in, and those that have not got back what was taken."""
+        """Watch the jobs that opted in, and those that have not got back what was taken.
+
+        A job stays as it was, watched or not, if an error of ours is about it.
+        """
         before, self.by_uid = self.by_uid, {}
         for uid, tracked in self._cluster.jobs.items():
-            job = tracked.job
-            ended = job.finished or job.suspend or job.deleting
-            if not ended and (tracked.state.cpu != CpuState() or self._policies(tracked)):
-                self.by_uid[uid] = before.get(uid) or watch(tracked, now)
+            one = before.get(uid)
+            with self._failures.about(tracked):
+                one = self._enrolled(tracked, one, now)
+            if one is not None:
+                self.by_uid[uid] = one
         self.shown.follow(self.by_uid, self._cluster.jobs)
 
     def signals(self, now: float) -> tuple[Signals, set[str]]:
@@ -73,18 +78,15 @@ class WatchedJobs:
         found: list[JobSignal] = []
         ended = set()
         for uid, one in self.by_uid.items():
-            try:
+            with self._failures.about(one.tracked):
                 signal, has_ended = self._signal(one, now)
-            except Exception as error:
-                self.failures.append((one.tracked, error))
-                continue
-            if has_ended:
-                ended.add(uid)
-            if signal.pods:
-                found.append(signal)
-            elif one.chosen and one.unfit:
-                unfit = Verdict(names.REASON_STANDS_DOWN, one.unfit)
-                self.shown.show(one, Shown(holds=False, verdict=unfit))
+                if has_ended:
+                    ended.add(uid)
+                if signal.pods:
+                    found.append(signal)
+                elif one.chosen and one.unfit:
+                    unfit = Verdict(names.REASON_STANDS_DOWN, one.unfit)
+                    self.shown.show(one, Shown(holds=False, verdict=unfit))
         running = self._progress.running()
         signals = signals_of(self._cluster, found, self._progress.uses, measured=running)
         restricted = any(is_resized(job, signals) for job in signals.jobs)
@@ -92,6 +94,16 @@ class WatchedJobs:
             job.uid: frozenset(pod.uid for pod in job.pods) for job in signals.jobs if restricted
         }
         return signals, ended
+
+    def _enrolled(
+        self, tracked: TrackedJob, known: WatchedJob | None, now: float
+    ) -> WatchedJob | None:
+        """Return a job as it is watched from now on, None if it is not."""
+        job = tracked.job
+        ended = job.finished or job.suspend or job.deleting
+        if ended or (tracked.state.cpu == CpuState() and not self._policies(tracked)):
+            return None
+        return known or watch(tracked, now)
 
     def _signal(self, one: WatchedJob, now: float) -> tuple[JobSignal, bool]:
         """Return the signal of a job, and whether a window of it has ended."""

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
 
 from kfext import names
 from kfext.core import words
@@ -49,6 +48,7 @@ class Decisions:
         self._jobs = jobs
         self._rescalings = rescalings
         self._guard, self._growth = rescalings.guard, rescalings.growth
+        self._failures = rescalings.failures
         self._settings_of = settings_of
         self._promised: dict[str, float] = {}
         self._backs = InTurn(MOST_LOOKED)
@@ -68,9 +68,9 @@ class Decisions:
         limit = self._growth.limit(now=now.wall)
         free = [one for one in self._jobs.by_uid.values() if self._is_free(one, now)]
         for one in self._backs.some([one for one in free if self._is_to_give_back(one)]):
-            give_back = partial(self._give_back, one, limit, now)
-            if change := self._rescalings.tried(one.tracked, give_back):
-                self._rescalings.begin([(one, change)], at=at)
+            with self._failures.about(one.tracked):
+                if change := self._give_back(one, limit, now):
+                    self._rescalings.begin([(one, change)], at=at)
         acting = [one for one in free if one.change is None and self._may_act(one, at=at)]
         for one in acting:
             if change := _unprofitable_growth(one):
@@ -80,7 +80,8 @@ class Decisions:
         waiting = self._starving(now)
         if waiting is not None:
             able = [*acting, *self._rescalings.about_to_grow()]
-            self._rescalings.tried(waiting, partial(self._rescue, waiting, able, now))
+            with self._failures.about(waiting):
+                self._rescue(waiting, able, now)
         self._grow(acting, limit, now)
         self.foresight.look(seen, limit, None if self._rescalings.rescuing else waiting, now)
 
@@ -115,9 +116,9 @@ class Decisions:
             and now.monotonic >= one.grows_at
         ]
         for one in self._growth.growable(ripe):
-            grow = partial(self._growth.change, one, limit, now=now.wall)
-            if change := self._rescalings.tried(one.tracked, grow):
-                self._rescalings.begin([(one, change)], at=now.monotonic)
+            with self._failures.about(one.tracked):
+                if change := self._growth.change(one, limit, now=now.wall):
+                    self._rescalings.begin([(one, change)], at=now.monotonic)
 
     def _give_back(self, one: ScaledJob, limit: GrowthLimit, now: Moment) -> Change | None:
         """Return the change that gives a job its user's size again, as it has opted out."""

@@ -1,7 +1,6 @@
 """What would be done with the jobs that the policy may only observe."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from kfext.core import words
 from kfext.core.settings.resolve import Settings
@@ -40,16 +39,15 @@ class Foresight:
         """
         self._gets = {one.uid: self._gets.get(one.uid, "") for one in seen}
         self._gives = {}
-        growth = self._rescalings.growth
+        growth, failures = self._rescalings.growth, self._rescalings.failures
         for one in self._turns.some(seen):
-            change = self._rescalings.tried(
-                one.tracked, partial(growth.change, one, limit, now=now.wall)
-            )
-            self._gets[one.uid] = f"it would get {words.workers(change.workers)}" if change else ""
+            self._gets[one.uid] = ""
+            with failures.about(one.tracked):
+                if change := growth.change(one, limit, now=now.wall):
+                    self._gets[one.uid] = f"it would get {words.workers(change.workers)}"
         if waiting is not None and seen:
-            rescue = self._rescalings.tried(
-                waiting, partial(self._guard.rescue, waiting, seen, now=now.wall)
-            )
-            for uid, workers in (rescue.sizes if rescue else {}).items():
-                less = words.workers(workers)
-                self._gives[uid] = f"it would go down to {less}, for a job that waits"
+            with failures.about(waiting):
+                rescue = self._guard.rescue(waiting, seen, now=now.wall)
+                for uid, workers in (rescue.sizes if rescue else {}).items():
+                    less = words.workers(workers)
+                    self._gives[uid] = f"it would go down to {less}, for a job that waits"

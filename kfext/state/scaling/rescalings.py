@@ -6,7 +6,6 @@ that waited may have got room, and a person may have changed a size.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from kfext import names
 from kfext.core.lifecycle.steps import Step
@@ -16,6 +15,7 @@ from kfext.core.settings.resolve import Settings
 from kfext.model.moment import Moment
 from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
+from kfext.state.failures import Failures
 from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
 from kfext.state.scaling.follow_up import PAUSE_SECONDS, lengthened
@@ -26,8 +26,6 @@ from kfext.state.scaling.saves import Saves
 from kfext.state.scaling.scaled_job import ScaledJob
 from kfext.state.scaling.sizing import Sizing
 from kfext.state.tracked_job import TrackedJob
-
-_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ class Decision:
 class Rescalings:
     """The decisions that are not written yet.
 
-    `failures`: errors of ours since they were last taken, each with a job that it was about.
+    `failures`: takes the errors of ours that are about a job.
     `saves`: the checkpoints that the jobs write first.
     """
 
@@ -57,8 +55,9 @@ class Rescalings:
         queue: Queue,
         progress: JobsProgress,
         settings_of: Callable[[TrackedJob], Settings],
+        failures: Failures,
     ) -> None:
-        self.failures: list[tuple[TrackedJob, Exception]] = []
+        self.failures = failures
         self.room = ScaleRoom(cluster, queue)
         self.guard = Guard(queue, self.room, settings_of)
         self.growth = Growth(queue, self.room, progress, settings_of)
@@ -96,18 +95,8 @@ class Rescalings:
 
     def keep_room(self, one: ScaledJob, now: Moment) -> None:
         """Keep the room of a job that an earlier controller stopped for its new size."""
-        self.tried(one.tracked, lambda: self._sizing.keep_room(one, now))
-
-    def tried(self, tracked: TrackedJob, attempt: Callable[[], _Result]) -> _Result | None:
-        """Return what an attempt returns that is about a job, None after an error of ours.
-
-        The error is among the `failures`, and touches no other job.
-        """
-        try:
-            return attempt()
-        except Exception as error:
-            self.failures.append((tracked, error))
-            return None
+        with self.failures.about(one.tracked):
+            self._sizing.keep_room(one, now)
 
     def about_to_grow(self) -> list[ScaledJob]:
         """Return the jobs whose growth is not written yet."""
@@ -164,7 +153,9 @@ class Rescalings:
 
     def _attempted(self, decision: Decision, now: Moment) -> list[tuple[ScaledJob, Step]]:
         """Return what is to be written of a decision; after an error of ours it is given up."""
-        found = self.tried(decision.jobs[0].tracked, lambda: list(self._steps(decision, now)))
+        found: list[tuple[ScaledJob, Step]] | None = None
+        with self.failures.about(decision.jobs[0].tracked):
+            found = list(self._steps(decision, now))
         if found is None:
             self._open = [one for one in self._open if one is not decision]
             for one in decision.jobs:

@@ -13,6 +13,7 @@ from kfext.core.settings.values import Range
 from kfext.model.moment import Moment
 from kfext.model.policy import Mode, PolicyChoice
 from kfext.state.cluster import Cluster
+from kfext.state.failures import Failures
 from kfext.state.progress import JobsProgress
 from kfext.state.scaling.follow_up import STEP_SECONDS
 from kfext.state.scaling.scaled_job import (
@@ -41,6 +42,7 @@ class ScaledJobs:
         cluster: Cluster,
         progress: JobsProgress,
         settings_of: Callable[[TrackedJob], Settings],
+        failures: Failures,
     ) -> None:
         self.by_uid: dict[str, ScaledJob] = {}
         self.shown = ShownJobs()
@@ -48,6 +50,7 @@ class ScaledJobs:
         self._cluster = cluster
         self._progress = progress
         self._settings_of = settings_of
+        self._failures = failures
 
     @property
     def any_changes(self) -> bool:
@@ -68,25 +71,36 @@ class ScaledJobs:
     def enrol(self, now: Moment) -> None:
         """Follow the jobs that opted in, and those that have another size by kfext's hand.
 
-        And those that somebody edited after kfext and that opted out, so that this is forgotten.
+        And those that somebody edited after kfext and that opted out, so that this is forgotten. A
+        job stays as it was, followed or not, if an error of ours is about it.
         """
         before, self.by_uid = self.by_uid, {}
         for uid, tracked in self._cluster.jobs.items():
-            choice, job = self._choice(tracked), tracked.job
-            if job.finished or job.deleting or job.released:
-                continue
             one = before.get(uid)
-            changes = is_scaled(tracked) or (one is not None and one.change is not None)
-            edited = is_edited(tracked) and self.has_opted_out(tracked)
-            noted = bool(tracked.state.scale.rests) or edited
-            if choice.mode is not Mode.OFF or changes or noted:
-                one = one or self._met(tracked, choice, now)
-                one.choice = choice
+            with self._failures.about(tracked):
+                one = self._enrolled(tracked, one, now)
+            if one is not None:
                 self.by_uid[uid] = one
         for uid in before.keys() - self.by_uid.keys():
             self._progress.await_checkpoint(uid, awaited=False)
             before[uid].end(at=now.monotonic)
         self.shown.follow(self.by_uid, self._cluster.jobs)
+
+    def _enrolled(
+        self, tracked: TrackedJob, known: ScaledJob | None, now: Moment
+    ) -> ScaledJob | None:
+        """Return a job as it is followed from now on, None if it is not."""
+        choice, job = self._choice(tracked), tracked.job
+        if job.finished or job.deleting or job.released:
+            return None
+        changes = is_scaled(tracked) or (known is not None and known.change is not None)
+        edited = is_edited(tracked) and self.has_opted_out(tracked)
+        noted = bool(tracked.state.scale.rests) or edited
+        if choice.mode is Mode.OFF and not (changes or noted):
+            return None
+        one = known or self._met(tracked, choice, now)
+        one.choice = choice
+        return one
 
     def sizes_of(self, tracked: TrackedJob) -> Sizes:
         """Return how many workers a job has and may have; no others if it has not opted in."""

@@ -6,7 +6,6 @@ it. It is pulled, like the planner, and places workers by the search and the led
 
 import math
 from collections.abc import Callable
-from functools import partial
 
 from kfext import names
 from kfext.core.companion.shown import Shown
@@ -17,6 +16,7 @@ from kfext.model.moment import Moment
 from kfext.model.policy import Mode
 from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
+from kfext.state.failures import Failures
 from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
 from kfext.state.scaling.decisions import Decisions
@@ -38,7 +38,7 @@ _RETRY_SECONDS = 30.0
 class Scaling:
     """Decides on the number of workers of jobs that opted in.
 
-    `failures`: errors of ours in the last `steps`, each with a job that it was about.
+    `failures`: takes the errors of ours that are about a job.
     """
 
     def __init__(
@@ -48,10 +48,10 @@ class Scaling:
         progress: JobsProgress,
         settings_of: Callable[[TrackedJob], Settings],
     ) -> None:
-        self.failures: list[tuple[TrackedJob, Exception]] = []
+        self.failures = Failures()
         self._queue = queue
-        self._jobs = ScaledJobs(cluster, progress, settings_of)
-        self._rescalings = Rescalings(cluster, queue, progress, settings_of)
+        self._jobs = ScaledJobs(cluster, progress, settings_of, self.failures)
+        self._rescalings = Rescalings(cluster, queue, progress, settings_of, self.failures)
         self._jobs.adopted = self._rescalings.keep_room
         self._decisions = Decisions(cluster, queue, self._jobs, self._rescalings, settings_of)
         self._following = Following(cluster, progress, self._jobs, self._rescalings)
@@ -79,7 +79,7 @@ class Scaling:
 
     def steps(self, now: Moment) -> list[tuple[TrackedJob, Step]]:
         """Return what is to be written now; each job is busy until `finish`."""
-        at, self.failures = now.monotonic, []
+        at = now.monotonic
         looks, self._followed_at = at - self._looked >= LOOK_SECONDS, at
         if looks:
             self._looked = at
@@ -93,8 +93,8 @@ class Scaling:
             self._decisions.decide(now)
             found += self._rescalings.steps(now)
             for one in self._jobs.by_uid.values():
-                self._rescalings.tried(one.tracked, partial(self._show, one, now))
-        self.failures, self._rescalings.failures = self._rescalings.failures, []
+                with self.failures.about(one.tracked):
+                    self._show(one, now)
         if self._jobs.any_moves(at):
             self._decisions.note_act(at)
         return [(one.tracked, step) for one, step in found]
@@ -130,7 +130,9 @@ class Scaling:
 
     def _followed(self, one: ScaledJob, now: Moment) -> list[Found]:
         """Return what is to be written of a job; an error of ours there touches no other job."""
-        found = self._rescalings.tried(one.tracked, lambda: list(self._following.steps(one, now)))
+        found: list[Found] | None = None
+        with self.failures.about(one.tracked):
+            found = list(self._following.steps(one, now))
         if found is None:
             one.end(at=now.monotonic, pause=PAUSE_SECONDS)
         return found or []

@@ -25,6 +25,7 @@ from kfext.state.scaling import scaling as scaling_module
 from kfext.state.scaling.growth import MOST_LOOKED, Growth
 from kfext.state.scaling.room import ScaleRoom
 from kfext.state.scaling.scaled_job import ScaledJob
+from kfext.state.scaling.scaled_jobs import ScaledJobs
 from kfext.state.scaling.scaling import Scaling
 from kfext.state.tracked_job import TrackedJob
 from tests.unit.fluid.api import TEAM
@@ -464,7 +465,11 @@ def test_an_error_about_one_job_that_waits_keeps_no_other_from_being_scaled(
     assert (set(failures), followed(of).phase) == ({"train"}, None)
 
 
-BROKEN = {"when it grows": (Growth, "size"), "when it is shown": (scaling_module, "shown_of")}
+BROKEN = {
+    "when it is enrolled": (ScaledJobs, "_enrolled"),
+    "when it grows": (Growth, "size"),
+    "when it is shown": (scaling_module, "shown_of"),
+}
 
 
 @pytest.mark.parametrize(("where", "broken"), BROKEN.values(), ids=BROKEN)
@@ -474,7 +479,8 @@ def test_an_error_about_one_job_keeps_no_other_from_growing(
     whole = getattr(where, broken)
 
     def fails(*rest: Any, **kept: Any) -> Any:
-        if any(isinstance(one, ScaledJob) and one.uid == "uid-train" for one in rest):
+        about = [one.tracked if isinstance(one, ScaledJob) else one for one in rest]
+        if any(isinstance(one, TrackedJob) and one.job.uid == "uid-train" for one in about):
             raise ZeroDivisionError
         return whole(*rest, **kept)
 

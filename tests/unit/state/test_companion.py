@@ -17,6 +17,7 @@ from kfext.model.quota import LimitRange, Quota
 from kfext.model.verdict import Verdict
 from kfext.state import companion
 from kfext.state.companion import MOST_BEGUN
+from kfext.state.tracked_job import TrackedJob
 from kfext.state.watched_job import WatchedJob
 from tests.unit.state.split_job import LIMIT, UID, SplitJob
 from tests.unit.state.training_history import ACTS, TrainingHistory
@@ -221,20 +222,24 @@ def test_an_error_of_ours_leaves_all_as_it_is_and_is_reported(
     assert limits(bed.run(300)) == {SIZE}
 
 
-@pytest.mark.parametrize("part", ["what is seen of it", "what it does next"])
+@pytest.mark.parametrize(
+    "part", ["whether it is watched", "what is seen of it", "what it does next"]
+)
 def test_an_error_of_ours_with_one_job_leaves_that_job_out(
     part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bed = contended()
     jobs, operations = bed.planner.companion._jobs, bed.planner.companion._operations
     owner, method = {
+        "whether it is watched": (jobs, "_enrolled"),
         "what is seen of it": (jobs, "_signal"),
         "what it does next": (operations, "advance"),
     }[part]
     real = getattr(owner, method)
 
-    def fails(one: WatchedJob, *rest: object, **more: object) -> object:
-        if one.tracked.job.name == "older":
+    def fails(one: WatchedJob | TrackedJob, *rest: object, **more: object) -> object:
+        tracked = one.tracked if isinstance(one, WatchedJob) else one
+        if tracked.job.name == "older":
             raise KeyError("a bug")
         return real(one, *rest, **more)
 
