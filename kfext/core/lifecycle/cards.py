@@ -98,7 +98,8 @@ def before_cards(situation: Situation, gated: Collection[Pod]) -> Step | None:
     if plan is None or not unready:
         return None
     limit = situation.placement.bind_timeout
-    waited = situation.longest_wait(gated)
+    # A pod may be behind the gate for long before a place is found for it.
+    waited = min(situation.longest_wait(gated), situation.waited)
     message = f"waits for the agent to report a GPU for {_named(unready)}"
     if waited < limit:
         verdict = Verdict(REASON_WAITING_FOR_CARD, message)

@@ -35,6 +35,7 @@ from kfext.names import (
     PLACED,
     QUEUED,
     REASON_WRITE_REFUSED,
+    SUSPENDED,
 )
 
 _OfRunning = Resize | RequestCheckpoint | Rescale | RestartWorkers
@@ -95,6 +96,8 @@ def _other_ways(situation: Situation, step: Step, late: Verdict) -> Iterator[Ste
         return
     if isinstance(step, _OfRunning) or (isinstance(step, SaveState) and not gated):
         return  # the job goes on as it is
+    if isinstance(step, ForgetPlan):
+        return  # somebody else has suspended the job, and resumes it
     if not situation.never_released:
         stuck = step.pods if isinstance(step, DeleteUnbound) else ()
         yield let_go(situation, late) if job.suspend else Release(stuck, late)
@@ -111,5 +114,5 @@ def _phase(situation: Situation) -> str:
     if job.released:
         return PHASE_RELEASED
     if job.suspend:
-        return QUEUED
+        return QUEUED if job.held and not job.kueue_managed else SUSPENDED
     return PLACED if all(pod.node_name for pod in situation.pods) else GATED

@@ -17,7 +17,7 @@ from kfext.core.lifecycle.cards import (
 )
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.running import running_step
-from kfext.core.lifecycle.situation import CardPart, CardView, Situation
+from kfext.core.lifecycle.situation import CardPart, CardView, Refused, Situation
 from kfext.core.lifecycle.steps import ForgetPlan, Step, Suspend, Wait
 from kfext.core.settings.gpu_shares import as_sharing
 from kfext.model.gpu_share import GpuShare
@@ -129,7 +129,17 @@ def test_a_promise_of_parts_ends_when_somebody_else_has_suspended_the_job(
     step = next_step(situation, Ledger([sharing_node("n")]))
     assert isinstance(step, want)
     if isinstance(step, ForgetPlan):
-        assert step.state.generation == PLAN.generation
+        assert (step.state.generation, step.state.suspended_at) == (PLAN.generation, NOW)
+
+
+def test_where_that_promise_cannot_be_removed_the_job_is_left_to_its_user() -> None:
+    shares_no_more = job().worker(2, gpus=1).suspended()
+    refused = {ForgetPlan.__name__: Refused("denied", 100.0)}
+    step = next_step(running(shares_no_more, refused=refused), Ledger([sharing_node("n")]))
+    assert isinstance(step, Wait)
+    assert (step.phase, step.again) == (names.SUSPENDED, 100.0)
+    assert step.verdict is not None
+    assert step.verdict.reason == names.REASON_WRITE_REFUSED
 
 
 def test_a_job_that_kueue_started_without_them_waits_and_says_why() -> None:
@@ -328,6 +338,13 @@ def test_but_not_longer_than_for_a_bind() -> None:
     situation = running(gang(), pods=GANG, cards=CardView(unready=LOST), waited=60.0)
     message = stopped(before_cards(situation, GANG), names.REASON_CARD_TIMEOUT, excluded=True)
     assert "none within 60 s" in message
+
+
+def test_a_pod_that_was_behind_the_gate_for_long_waits_as_long_once_it_has_a_place() -> None:
+    situation = running(gang(), pods=GANG, cards=CardView(unready=LOST), waited=400.0)
+    step = before_cards(replace(situation, waited=1.0), GANG)
+    assert isinstance(step, Wait)
+    assert step.again == situation.placement.bind_timeout - 1.0
 
 
 ODD: dict[str, Callable[[], Pod]] = {
