@@ -32,6 +32,9 @@ _POLL_SECONDS = 1.0
 """Pause between two questions to kubelet about who has what."""
 _LEARN_SECONDS = 10.0
 """Pause between two questions to kubelet about which cards it gives out, which seldom change."""
+_UNREAD_SECONDS = 60.0
+"""Once the cards could not be read for so long, only a new process can help: it starts NVML anew,
+with the library of the driver that is loaded by then."""
 _RETURN_SECONDS = LONGEST_PAUSE + 0.5
 """After its start an agent leads nobody for so long: the processes that an earlier one has led come
 back one after the other, and one of low priority would pass before that of high priority is known.
@@ -73,7 +76,7 @@ class Agent:
         self._doors = Doors(root / "sockets", enter=self._enter, leave=self._leave)
         hook = lay_out(root / "hook", busybox=busybox)
         self._inventory = inventory
-        self._present = inventory.cards()
+        self._present, self._read_at = inventory.cards(), monotonic()
         count = len(self._present)
         self._slots = Slots(
             node=node,
@@ -117,6 +120,11 @@ class Agent:
             return reserved(card, self._present, moved=moved)
         taken = set(self._slots.cards.values())
         return empty(self._offered, self._present, taken=taken, moved=moved)
+
+    def why_unwell(self) -> str | None:
+        """Return why this process should be replaced by a new one, None while it works."""
+        unread = monotonic() - self._read_at
+        return f"the cards were not read for {unread:.0f} s" if unread > _UNREAD_SECONDS else None
 
     async def run(self) -> None:
         """Share the cards until cancelled."""
@@ -164,6 +172,7 @@ class Agent:
         except InventoryError as error:
             _log.warning("the cards cannot be read", why=str(error))
             return _POLL_SECONDS
+        self._read_at = monotonic()
         for slot, plugin in enumerate(self._plugins):
             await plugin.offer(dict.fromkeys(units_of(slot), not self.state(slot).trouble))
         return _POLL_SECONDS

@@ -70,7 +70,7 @@ async def run(config: Config) -> None:
         )
         probes = await serve_probes(
             port=config.probe_port,
-            live=lambda: None,
+            live=agent.why_unwell,
             ready=lambda: None if pods.synced.is_set() else "the node's pods are not read yet",
             registry=Metrics(agent.reports, agent.cards).registry,
         )

@@ -22,6 +22,9 @@ _CHANGED = ("containers", "initContainers", "tolerations", "volumes")
 _TOLERATION = {"key": NATIVE_GPU, "operator": "Exists", "effect": "NoSchedule"}
 """Clusters whose nodes with GPUs are tainted add it to pods that request GPUs natively."""
 
+CARDS = "NVIDIA_VISIBLE_DEVICES"
+"""Which GPUs a container sees: what a pod sets itself would replace what it was given."""
+
 Raw = Mapping[str, Any]
 
 
@@ -42,6 +45,11 @@ def shares_gpu(metadata: Raw) -> bool:
     return any(key.startswith(names.GPU_SHARE) for key in annotations)
 
 
+def names_cards(container: Raw) -> bool:
+    """Return whether a container says itself which GPUs it sees."""
+    return any(mapping(one).get("name") == CARDS for one in sequence(container.get("env")))
+
+
 def gpu_part(metadata: Raw, spec: Raw) -> Part:
     """Return the pod spec with its part of a GPU; as it is if its type shares none.
 
@@ -56,6 +64,8 @@ def gpu_part(metadata: Raw, spec: Raw) -> Part:
         return Part(spec)
     if len(asking) > 1 or _number(containers[asking[0]]) != "1":
         return Part(spec, refusal=f"a pod that shares a GPU asks for {NATIVE_GPU}: 1, no more")
+    if names_cards(containers[asking[0]]):
+        return Part(spec, refusal=f"it sets {CARDS}, which is set by what the pod is given")
     number = int(index) if index.isdecimal() and len(index) <= 4 else -1
     part = part_of(annotations.get(names.GPU_SLOTS, ""), number) if number >= 0 else None
     if part is None:

@@ -148,11 +148,12 @@ def _template(
     if reason == names.REASON_HANDS_OFF:
         return {}
     metadata = _metadata(job, body, group)
-    template_settings = mapping(metadata.get("annotations")).keys()
+    written = mapping(metadata.get("annotations")).keys()
+    sharing = {key for key in written if key in GPU_RULES or key.startswith(names.GPU_SHARE)}
     changes: Changes = {
         "annotations": {
             # Pods share GPUs by these, and settings are read from the job's own annotations.
-            **dict.fromkeys(template_settings & (GPU_RULES.keys() | _INTERRUPTS)),
+            **dict.fromkeys(sharing | (written & _INTERRUPTS)),
             **_interrupting(settings),
             **settings.stated,
             names.COLOCATION: settings.colocation.value,

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from kfext import names
+from kfext.core.admission.gpu_part import CARDS, names_cards
 from kfext.core.queue.unshareable import why_unshareable
 from kfext.core.settings.gpu_shares import share_of, shares_by
 from kfext.core.settings.gpu_values import TYPES
@@ -16,9 +17,6 @@ from kfext.model.replica_group import ReplicaGroup
 from kfext.model.tolerant import mapping, sequence
 from kfext.model.verdict import Verdict
 from kfext.names import NATIVE_GPU
-
-_CARDS = "NVIDIA_VISIBLE_DEVICES"
-"""Which GPUs a container sees: what a pod sets itself would replace what it was given."""
 
 
 def why_not_shared(
@@ -72,9 +70,8 @@ def _of_containers(spec: Mapping[str, Any]) -> str:
     if any(_asks(one) for one in map(mapping, sequence(spec.get("initContainers")))):
         return "has an init container that asks for a GPU"
     for container in map(mapping, sequence(spec.get("containers"))):
-        env = map(mapping, sequence(container.get("env")))
-        if _asks(container) and any(one.get("name") == _CARDS for one in env):
-            return f"sets {_CARDS}, which is set by what the pod is given"
+        if _asks(container) and names_cards(container):
+            return f"sets {CARDS}, which is set by what the pod is given"
     return ""
 
 

@@ -88,14 +88,16 @@ def contradictions(values: Mapping[str, object]) -> list[tuple[str, SettingError
 
 
 def _limits_below_shares(values: Mapping[str, object]) -> Iterator[tuple[str, SettingError]]:
-    for key in sorted(values):
-        if not key.startswith(names.GPU_LIMIT):
-            continue
-        limit = values[key]
-        share = of_type(values, names.GPU_SHARE, key.removeprefix(names.GPU_LIMIT))
+    """Yield each limit once that is below a share for which it holds."""
+    found: dict[str, SettingError] = {}
+    for suffix in ("", *(f".{kind}" for kind in TYPES)):
+        own = names.GPU_LIMIT + suffix
+        key = own if own in values else names.GPU_LIMIT
+        limit, share = values.get(key), of_type(values, names.GPU_SHARE, suffix)
         if isinstance(share, Fraction) and isinstance(limit, Fraction) and limit < share:
             allowed = f"a decimal number x with {float(share):g} (the share) <= x <= 1"
-            yield key, _error(key, f"{float(limit):g}", allowed, "1")
+            found.setdefault(key, _error(key, f"{float(limit):g}", allowed, "1"))
+    yield from found.items()
 
 
 def _left_alone(values: Mapping[str, object]) -> Iterator[tuple[str, SettingError]]:

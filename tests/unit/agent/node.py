@@ -10,7 +10,7 @@ import grpc
 from kfext.agent.agent import Agent
 from kfext.agent.report import Pod, SharerReport
 from kfext.agent.sharer import Terms
-from kfext.gpu.inventory import Card
+from kfext.gpu.inventory import Card, InventoryError
 from kfext.gpu.pod_resources import Held
 from kfext.hook import words
 from kfext.hook.link import Link
@@ -34,11 +34,14 @@ class Node:
         self.uids = dict[Pod, str]()
         self.asked = 0
         self.troubles = {"GPU-1": "", "GPU-2": ""}
+        self.reads = True
         self.root = root
         self.task: asyncio.Task[None] | None = None
 
     def cards(self) -> list[Card]:
-        """The cards, as the driver would show them."""
+        """The cards, as the driver would show them while it `reads` them."""
+        if not self.reads:
+            raise InventoryError("NVML does not answer")
         return [Card(uuid, 16384, trouble) for uuid, trouble in self.troubles.items()]
 
     async def _held(self) -> list[Held]:

@@ -65,6 +65,19 @@ async def test_all_goes_on_while_kubelet_is_away(node: Node, away: Exception) ->
     assert low.word() == WAIT
 
 
+async def test_an_agent_that_cannot_read_the_cards_is_to_be_replaced_after_a_while(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = node.agent.cards()
+    assert node.agent.why_unwell() is None
+    monkeypatch.setattr(module, "_UNREAD_SECONDS", 0.1)
+    node.reads = False
+    await until(lambda: "not read" in (node.agent.why_unwell() or ""))
+    assert node.agent.cards() == before
+    node.reads = True
+    await until(lambda: node.agent.why_unwell() is None)
+
+
 async def test_a_new_agent_serves_kubelet_once_that_has_said_what_is_reserved(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -121,6 +121,10 @@ def test_a_container_that_asks_for_none_is_not_one_more() -> None:
 REFUSED: dict[str, tuple[Raw, str]] = {
     "it has two GPUs": (sharer(containers=[limited("2")]), "asks for nvidia.com/gpu: 1"),
     "two containers have one": (sharer(containers=[limited(), limited()]), "no more"),
+    "it says itself which GPUs it sees": (
+        sharer(containers=[limited(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}])]),
+        "it sets NVIDIA_VISIBLE_DEVICES",
+    ),
     "its job has no plan": (sharer({names.GPU_SLOTS: ""}), "has not placed"),
     "it is not in the plan": (sharer(index="2"), "has not placed"),
     "its index is none": (sharer(index="-1"), "has not placed"),

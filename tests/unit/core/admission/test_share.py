@@ -193,6 +193,7 @@ def test_G1_a_malformed_setting_is_refused_with_what_is_allowed(written: dict[st
 COPIED = {
     names.GPU_SHARE: "0.9",
     f"{names.GPU_PRIORITY}.worker": "high",
+    f"{names.GPU_SHARE}.evaluator": "0.5",
     names.GPU_MEMORY: "1Gi",
     names.GPU_SLOTS: "90@0",
     names.GPU_TERMS: "{}",

@@ -1,15 +1,27 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kfext import names
-from kfext.core.settings.gpu_shares import as_sharing, as_template, as_written, shares_by
+from kfext.core.settings.gpu_shares import (
+    as_sharing,
+    as_template,
+    as_written,
+    share_of,
+    shares_by,
+)
+from kfext.core.settings.gpu_values import TYPES
 from kfext.core.settings.of_job import gpu_settings_of
-from kfext.model.gpu_share import GpuShare, counted
+from kfext.core.settings.resolve import resolve
+from kfext.model.gpu_share import GpuShare, counted, decode_share, encode_share
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
+from kfext.model.policy import TrainingPolicy
 from tests.builders import JobBuilder, job
 from tests.gpu_builders import sharing
 
 SHARE = names.GPU_SHARE
+SUFFIXES = ("", *(f".{kind}" for kind in TYPES))
 SHARES: dict[str, tuple[JobBuilder, dict[str, GpuShare]]] = {
     "nothing is set": (job().worker(2, gpus=1), {}),
     "half a GPU for each worker": (sharing("0.5", replicas=2), {"worker": GpuShare(50)}),
@@ -80,3 +92,21 @@ def test_a_released_job_has_whole_gpus() -> None:
 def test_a_pod_with_a_part_was_to_have_a_gpu() -> None:
     assert as_template({"cpu": 1, "kfext.dev/gpu-0": 50}) == {"cpu": 1, names.NATIVE_GPU: 1}
     assert as_template({"cpu": 1}) == {"cpu": 1}
+
+
+SHARES_OF_TYPES = st.dictionaries(
+    st.sampled_from([f"{key}{suffix}" for key in (SHARE, names.GPU_LIMIT) for suffix in SUFFIXES]),
+    st.integers(1, 100).map(lambda units: f"{units / 100:g}"),
+)
+
+
+@given(SHARES_OF_TYPES)
+def test_what_admission_accepts_is_the_same_once_it_was_written_in_a_plan(
+    written: dict[str, str],
+) -> None:
+    found = resolve(written, {}, TrainingPolicy(name="none"))
+    if found.errors:
+        return
+    for kind in TYPES:
+        if share := share_of(found.gpu, kind):
+            assert decode_share(encode_share(share)) == share

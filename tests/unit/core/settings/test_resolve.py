@@ -206,6 +206,23 @@ LIMITS = {
         {names.GPU_SHARE: "0.5", f"{names.GPU_SHARE}.ps": "0.2", f"{names.GPU_LIMIT}.ps": "0.4"},
         0,
     ),
+    "the limit of all below the share of a type": (
+        {f"{names.GPU_SHARE}.worker": "0.5", names.GPU_LIMIT: "0.4"},
+        1,
+    ),
+    "the limit of all above the share of all, and below that of two types": (
+        {
+            names.GPU_SHARE: "0.3",
+            f"{names.GPU_SHARE}.worker": "0.8",
+            f"{names.GPU_SHARE}.ps": "0.7",
+            names.GPU_LIMIT: "0.5",
+        },
+        1,
+    ),
+    "the limit of all below the share of a type that has a limit of its own": (
+        {f"{names.GPU_SHARE}.ps": "0.5", f"{names.GPU_LIMIT}.ps": "1", names.GPU_LIMIT: "0.4"},
+        0,
+    ),
     "a limit alone": ({names.GPU_LIMIT: "0.4"}, 0),
 }
 
