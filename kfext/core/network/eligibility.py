@@ -122,6 +122,8 @@ def _shared_port(job: TrainingJob) -> str:
 def _obstacle_in(group: ReplicaGroup) -> str:
     """Return what in one template keeps its pods from the host network, empty if nothing."""
     networking = group.networking
+    if group.constraints.node_name:
+        return f"the {group.type} template names its node, and the webhook leaves such pods alone"
     if networking.own_host:
         return f"the {group.type} template itself sets the host network or a host port"
     if networking.own_meeting:

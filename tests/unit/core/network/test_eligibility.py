@@ -83,6 +83,7 @@ REFUSED = {
     "Pod Security restricted": (job().worker(2), {PSS: "restricted"}, "Pod Security restricted"),
     "Kueue": (job().worker(2).queued_by_kueue(), {}, "Kueue"),
     "a host network of the user": (job().master(spec={"hostNetwork": True}), {}, "itself"),
+    "a node that the user has named": (job().master(spec={"nodeName": "a"}), {}, "names its node"),
     "a host port of the user": (ported(1, {**METRICS, "hostPort": 9090}), {}, "itself"),
     "a port that two pods declare": (ported(2, METRICS), {}, "2 pods declare port 9090"),
     "Istio by label": (meshed("labels", "true"), {}, "Istio"),
