@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import click
 
 from kfext.errors import Forbidden, NotFound, UserError
 from kfext.kube import paths
+from kfext.kube.access import NoAccess, namespace_of
 from kfext.kube.client import Client
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.kinds import KINDS, Kind
@@ -18,6 +19,7 @@ from kfext.model.pod import Pod, parse_pod
 from kfext.names import JOB_NAME
 
 Raw = dict[str, Any]
+_DEFAULT = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,11 @@ class ClusterOptions:
 
     def in_namespace(self) -> str:
         """Return the namespace to look in: that of the option, of the context, or `default`."""
-        return self.namespace or _context_namespace(self.kubeconfig, self.context) or "default"
+        if self.namespace:
+            return self.namespace
+        with suppress(NoAccess):  # inside a pod; else `connect` raises it
+            return namespace_of(self.kubeconfig, context=self.context) or _DEFAULT
+        return _DEFAULT
 
 
 def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -52,20 +58,6 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
         command(**options, cluster=ClusterOptions(namespace, context, kubeconfig))
 
     return with_cluster
-
-
-def _context_namespace(kubeconfig: Path | None, context: str | None) -> str | None:
-    # Imported here because it takes half a second, and `render` does not need it.
-    from kubernetes import config  # noqa: PLC0415
-
-    try:
-        contexts, active = config.list_kube_config_contexts(str(kubeconfig) if kubeconfig else None)
-    except config.ConfigException:
-        return None  # inside a pod
-    if context:
-        active = next((item for item in contexts if item["name"] == context), active)
-    namespace = active["context"].get("namespace")
-    return str(namespace) if namespace else None
 
 
 async def pods_of(client: Client, job: TrainingJob) -> list[Pod]:
@@ -91,6 +83,12 @@ async def find_job(
     if len(found) > 1:
         raise UserError(f"there is a PyTorchJob and a TFJob {name!r}: choose one with --kind")
     return _parsed(found[0]), found[0]
+
+
+async def read_again(client: Client, job: TrainingJob) -> tuple[TrainingJob, Raw]:
+    """Return a job as it is now. Raises NotFound, ApiError."""
+    raw = await client.get(paths.jobs(job.kind.plural, job.namespace, job.name))
+    return _parsed(raw), raw
 
 
 async def all_jobs(

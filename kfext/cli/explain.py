@@ -42,11 +42,12 @@ async def explain_job(name: str, *, kind: str | None, output: str, cluster: Clus
 async def _plan_status(client: Client, job: TrainingJob) -> Mapping[str, Any]:
     """Return the status of the job's TrainingPlan, empty if there is none or we may not see it."""
     try:
-        return mapping(
-            (await client.get(paths.plans(job.namespace, job.training_plan))).get("status")
-        )
+        plan = await client.get(paths.plans(job.namespace, job.training_plan))
     except (NotFound, Forbidden):
         return {}
+    # One that an earlier job of this name has left says nothing of this one.
+    of = text(mapping(mapping(plan.get("spec")).get("job")).get("uid"))
+    return mapping(plan.get("status")) if of == job.uid else {}
 
 
 def explained(

@@ -139,8 +139,10 @@ def release(
         raise click.UsageError("give either the name of a job or --all")
     if all_namespaces and not everything:
         raise click.UsageError("--all-namespaces requires --all")
-    lines = asyncio.run(
-        release_jobs(job, kind=kind, all_namespaces=all_namespaces, cluster=cluster)
-    )
-    for line in lines:
-        click.echo(line)
+
+    async def show() -> None:
+        done = release_jobs(job, kind=kind, all_namespaces=all_namespaces, cluster=cluster)
+        async for line in done:
+            click.echo(line)
+
+    asyncio.run(show())

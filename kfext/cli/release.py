@@ -1,9 +1,12 @@
 """`kubectl kfext release`: give jobs back to plain Kubernetes, even if no controller runs."""
 
-from kfext.cli.cluster import ClusterOptions, Raw, all_jobs, find_job
+from collections.abc import AsyncIterator
+
+from kfext.cli.cluster import ClusterOptions, Raw, all_jobs, find_job, read_again
 from kfext.core.patches.job import user_release_patch
+from kfext.core.patches.json_patch import Unpatchable
 from kfext.core.patches.pod import ungate
-from kfext.errors import Conflict, Invalid, NotFound, UserError
+from kfext.errors import ApiError, Conflict, Invalid, NotFound, Unavailable, UserError
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.model.gpu_slots import has_part
@@ -16,24 +19,40 @@ _TRIES = 5
 
 async def release_jobs(
     name: str | None, *, kind: str | None, all_namespaces: bool, cluster: ClusterOptions
-) -> list[str]:
-    """Release one job, or all that wait for kfext if `name` is None; return what was done to each.
+) -> AsyncIterator[str]:
+    """Release one job, or all that wait for kfext if `name` is None; yield what was done to each.
 
-    Raises UserError, ApiError, NoAccess.
+    Raises UserError, ApiError, NoAccess; of several jobs once all have been tried.
     """
     async with cluster.connect() as client:
         namespace = "" if all_namespaces else cluster.in_namespace()
         if name is not None:
             job, raw = await find_job(client, name=name, namespace=namespace, kind=kind)
-            return [await _release(client, job, raw)]
-        waiting = [
-            (job, raw)
-            for job, raw in await all_jobs(client, namespace=namespace, kind=kind)
-            if not job.finished and ((job.held and job.suspend) or await _gated(client, job))
-        ]
-        if not waiting:
-            return ["no job waits for kfext"]
-        return [await _release(client, job, raw) for job, raw in waiting]
+            yield await _release(client, job, raw)
+            return
+        done, failed = 0, []
+        for job, raw in await all_jobs(client, namespace=namespace, kind=kind):
+            try:
+                if await _waits(client, job):
+                    yield await _release(client, job, raw)
+                    done += 1
+            except Unavailable:
+                raise
+            except NotFound:
+                yield f"{job.title}: gone meanwhile"
+            except (ApiError, UserError, Unpatchable) as error:
+                failed.append(f"{job.title}: {error}")
+        if failed:
+            raise UserError(f"not released: {'; '.join(failed)}")
+        if not done:
+            yield "no job waits for kfext"
+
+
+async def _waits(client: Client, job: TrainingJob) -> bool:
+    """Return whether kfext holds a job or gates pods of it."""
+    if job.finished:
+        return False
+    return (job.held and job.suspend) or bool(await _gated(client, job))
 
 
 async def _release(client: Client, job: TrainingJob, raw: Raw) -> str:
@@ -57,9 +76,7 @@ async def _let_go(client: Client, job: TrainingJob, raw: Raw) -> str:
                 user_release_patch(raw, job),
             )
         except (Invalid, Conflict):  # the job changed between our read and our patch
-            job, raw = await find_job(
-                client, name=job.name, namespace=job.namespace, kind=job.kind.name
-            )
+            job, raw = await read_again(client, job)
         else:
             if job.kueue_managed:
                 return "marked as released; Kueue decides when it starts"

@@ -4,14 +4,20 @@ import asyncio
 import os
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from yaml import YAMLError
+
 from kfext.errors import KfextError
+from kfext.model.tolerant import text
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_MALFORMED = (AttributeError, LookupError, TypeError, ValueError)
+"""What the official client raises for well-formed YAML that is no kubeconfig."""
 _TOKEN_SECONDS = 60.0  # the kubelet replaces the token at 80 % of its lifetime, well before its end
 
 
@@ -106,21 +112,41 @@ def from_kubeconfig(path: Path | None, *, context: str | None = None) -> Access:
     from kubernetes import client, config  # noqa: PLC0415
 
     settings = client.Configuration()
-    try:
+    with _usable(path):
         config.load_kube_config(
             config_file=str(path) if path else None,
             context=context,
             client_configuration=settings,
             persist_config=False,
         )
-    except (config.ConfigException, OSError) as error:
+        return Access(
+            server=settings.host.rstrip("/"),
+            tls=_tls(settings) if settings.host.startswith("https") else None,
+            token=Token(lambda: settings.get_api_key_with_prefix("authorization") or ""),
+            server_hostname=settings.tls_server_name,
+        )
+
+
+def namespace_of(path: Path | None, *, context: str | None = None) -> str:
+    """Return the namespace of a context of a kubeconfig, empty if it has none. Raises NoAccess."""
+    from kubernetes.config import kube_config  # noqa: PLC0415 - as above
+
+    with _usable(path):
+        merged = kube_config.KubeConfigMerger(str(path or kube_config.KUBE_CONFIG_DEFAULT_LOCATION))
+        # Without a current context a context that is named is as good as with one.
+        loader = kube_config.KubeConfigLoader(merged.config, active_context=context)
+        return text(loader.current_context["context"].get("namespace"))
+
+
+@contextmanager
+def _usable(path: Path | None) -> Iterator[None]:
+    """Raise NoAccess in place of what a kubeconfig causes that is missing or malformed."""
+    from kubernetes import config  # noqa: PLC0415 - as above
+
+    try:
+        yield
+    except (config.ConfigException, OSError, YAMLError, *_MALFORMED) as error:
         raise NoAccess(f"no usable kubeconfig ({path or 'default'}): {error}") from error
-    return Access(
-        server=settings.host.rstrip("/"),
-        tls=_tls(settings) if settings.host.startswith("https") else None,
-        token=Token(lambda: settings.get_api_key_with_prefix("authorization") or ""),
-        server_hostname=settings.tls_server_name,
-    )
 
 
 def _tls(settings: Any) -> ssl.SSLContext:

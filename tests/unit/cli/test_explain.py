@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kfext import names
-from kfext.cli.explain import explained, in_words
+from kfext.cli.explain import _plan_status, explained, in_words
 from kfext.model.cpu_state import AskedCpu, CpuState
 from kfext.model.job import parse_job
 from kfext.model.job_state import JobState
@@ -302,3 +302,19 @@ def test_an_edit_that_waits_for_the_next_start_is_told() -> None:
     }
     said = words(ours(), status={"phase": "Placed", "message": "on n", "conditions": [edited]})
     assert "  ShareEdited True: kfext.dev/gpu-share of worker is 0.5 and was edited" in said
+
+
+@pytest.mark.parametrize("earlier", [False, True], ids=["its own", "of an earlier job"])
+async def test_the_plan_that_an_earlier_job_has_left_says_nothing_of_this_one(
+    *, earlier: bool
+) -> None:
+    found = parse_job(job())
+    assert found is not None
+    of = {"uid": "earlier" if earlier else found.uid}
+
+    class FakeClient:
+        async def get(self, _: str) -> Raw:
+            return {"spec": {"job": of}, "status": {"phase": names.PLACED}}
+
+    status = await _plan_status(FakeClient(), found)  # type: ignore[arg-type]
+    assert status == ({} if earlier else {"phase": names.PLACED})

@@ -1,0 +1,67 @@
+"""`kubectl kfext release --all` goes on after a job that it could not release."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from kfext.cli.release import release_jobs
+from kfext.errors import ApiError, Forbidden, NotFound, Unavailable, UserError
+from tests.builders import job
+
+DENIED = Forbidden(status=403, reason="Forbidden", message="b is denied")
+GONE = NotFound(status=404, reason="NotFound", message="b not found")
+AWAY = Unavailable(status=0, reason="", message="away")
+
+
+class FakeCluster:
+    """Three jobs that kfext holds; the API server answers with `error` for the second."""
+
+    def __init__(self, error: ApiError) -> None:
+        self.error = error
+        self.patched: list[str] = []
+
+    def in_namespace(self) -> str:
+        return "team"
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator["FakeCluster"]:
+        yield self
+
+    async def list_all(self, path: str, **_: str) -> list[dict[str, Any]]:
+        if not path.endswith("/pytorchjobs"):
+            return []
+        return [job(name=name, uid=name).worker(1).held().raw for name in "abc"]
+
+    async def json_patch(self, path: str, _: object) -> None:
+        name = path.rpartition("/")[2]
+        if name == "b":
+            raise self.error
+        self.patched.append(name)
+
+
+async def lines(cluster: FakeCluster) -> list[str]:
+    done = release_jobs(None, kind=None, all_namespaces=False, cluster=cluster)  # type: ignore[arg-type]
+    return [line async for line in done]
+
+
+async def test_a_job_that_has_gone_meanwhile_stops_no_other() -> None:
+    cluster = FakeCluster(GONE)
+    said = await lines(cluster)
+    assert cluster.patched == ["a", "c"]
+    assert said[1] == "PyTorchJob team/b: gone meanwhile"
+
+
+async def test_what_could_not_be_released_is_said_once_all_were_tried() -> None:
+    cluster = FakeCluster(DENIED)
+    with pytest.raises(UserError, match=r"not released: PyTorchJob team/b: .*b is denied"):
+        await lines(cluster)
+    assert cluster.patched == ["a", "c"]
+
+
+async def test_an_api_server_that_is_away_is_not_asked_for_each_job() -> None:
+    cluster = FakeCluster(AWAY)
+    with pytest.raises(Unavailable):
+        await lines(cluster)
+    assert cluster.patched == ["a"]
