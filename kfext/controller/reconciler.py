@@ -131,7 +131,7 @@ class Reconciler:
         finally:
             outcome = "done" if done else "failed"
             self._metrics.steps.labels(step=type(step).__name__, outcome=outcome).inc()
-            self._planner.cards.finish(step, self._monotonic(), done=done)
+            self._planner.cards.finish(step, self._monotonic())
             self._wake.set()
 
     def _change_running(self, writes: asyncio.TaskGroup) -> None:

@@ -22,7 +22,7 @@ from kfext.controller.training_plan import (
 from kfext.core.companion.shown import Shown
 from kfext.core.progress.field import as_written
 from kfext.core.progress.reported import Reported, looks_the_same
-from kfext.errors import ApiError, Conflict, NotFound
+from kfext.errors import ApiError, Conflict, NotFound, NotServed
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.model.backoff import exponential_backoff
@@ -215,6 +215,8 @@ class TrainingPlanWriter:
                     await self._client.create(paths.plans(job.namespace), body_of(job))
                 except Conflict:
                     pass  # made before, by ourselves before a restart
+                except NotServed:
+                    raise  # without their kind there are none; it may come back
                 except NotFound:
                     return True  # the namespace is going away
             try:

@@ -38,7 +38,7 @@ class CardSteps:
     def __init__(self, cards: Cards, ledger: Ledger) -> None:
         self._cards = cards
         self._ledger = ledger
-        self._failures: dict[_Key, int] = {}
+        self._tries: dict[_Key, int] = {}
         self._not_before: dict[_Key, float] = {}
 
     def due(self, now: float) -> Iterator[Reserve | Unreserve]:
@@ -52,7 +52,7 @@ class CardSteps:
         waiting = {key for key, at in self._not_before.items() if math.isfinite(at)}
         for key in waiting - needed.keys():
             del self._not_before[key]
-            self._failures.pop(key, None)
+            self._tries.pop(key, None)
         for key, step in needed.items():
             if now >= self._not_before.get(key, now):
                 self._not_before[key] = math.inf
@@ -62,14 +62,14 @@ class CardSteps:
         """Return when to try a step again that is still needed, infinity if there is none."""
         return min(self._not_before.values(), default=math.inf)
 
-    def finish(self, step: Reserve | Unreserve, now: float, *, done: bool) -> None:
-        """Take in the outcome of a step; one that failed is tried again, later each time.
+    def finish(self, step: Reserve | Unreserve, now: float) -> None:
+        """Take in that a step was written or has failed.
 
-        One that was done is tried again too if nothing comes of it.
+        If nothing comes of it, it is tried again, later each time.
         """
         key = _key(step)
-        failures = self._failures[key] = 0 if done else self._failures.get(key, 0) + 1
-        pause = exponential_backoff(max(failures, 1), first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
+        tries = self._tries[key] = self._tries.get(key, 0) + 1
+        pause = exponential_backoff(tries, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
         self._not_before[key] = now + pause
 
     def _needed(self) -> Iterator[Reserve | Unreserve]:

@@ -16,7 +16,7 @@ from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.core.companion.shown import Shown
 from kfext.core.progress.course import Progress
 from kfext.core.progress.reported import GrowthState, Reported
-from kfext.errors import Conflict, NotFound, Unavailable
+from kfext.errors import ApiError, Conflict, NotFound, NotServed, Unavailable
 from kfext.model.verdict import Verdict
 from kfext.names import (
     PLACED,
@@ -37,21 +37,23 @@ WAITS = status_of(JOB, phase=QUEUED, verdict=Verdict("NoRoom", "full"), nodes=()
 RUNS = status_of(JOB, phase=PLACED, verdict=Verdict("Placed", "on a"), nodes=("a",))
 RECOGNISED = Verdict(REASON_RECOGNISED, "the log shows loss")
 DIVERGED = Verdict(REASON_DIVERGED, "the last value of loss is not a number")
+AWAY = Unavailable(status=0, reason="", message="away")
+NO_SUCH_KIND = NotServed(status=404, reason="", message="404 page not found")
 
 
 class FakeApi:
-    """TrainingPlans by path; `away` and `taken` make it fail. `seconds`: the time."""
+    """TrainingPlans by path; `refuses` and `taken` make it fail. `seconds`: the time."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.plans: dict[str, dict[str, Any]] = {}
-        self.away = False
+        self.refuses: ApiError | None = None
         self.taken: dict[str, Any] | None = None
         self.patches = 0
 
     async def merge_patch(self, path: str, patch: dict[str, Any]) -> dict[str, Any]:
-        if self.away:
-            raise Unavailable(status=0, reason="", message="away")
+        if self.refuses is not None:
+            raise self.refuses
         self.patches += 1
         plan = self.plans.get(path.split("/")[-2])
         if plan is None:
@@ -60,8 +62,8 @@ class FakeApi:
         return plan
 
     async def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        if self.away:
-            raise Unavailable(status=0, reason="", message="away")
+        if self.refuses is not None:
+            raise self.refuses
         name = body["metadata"]["name"]
         if self.taken is not None:
             self.plans[name], self.taken = self.taken, None
@@ -136,13 +138,14 @@ async def test_an_error_of_ours_with_one_job_keeps_no_other_from_being_written(
     assert [*api.plans] == ["pytorchjob-other"]
 
 
-async def test_what_could_not_be_written_is_written_later(api: FakeApi) -> None:
+@pytest.mark.parametrize("refuses", [AWAY, NO_SUCH_KIND], ids=["away", "its kind was removed"])
+async def test_what_could_not_be_written_is_written_later(api: FakeApi, refuses: ApiError) -> None:
     made = plan_writer(api)
-    api.away = True
+    api.refuses = refuses
     made.show(JOB, WAITS)
     await run(made)
     assert not api.plans
-    api.away = False
+    api.refuses = None
     await run(made, 0.1)
     assert api.plans
 
@@ -178,11 +181,11 @@ async def test_one_that_can_never_be_written_costs_few_writes(api: FakeApi) -> N
 
 async def test_an_api_server_that_was_away_is_asked_as_promptly_as_before(api: FakeApi) -> None:
     made = plan_writer(api)
-    api.away = True
+    api.refuses = AWAY
     made.show(JOB, WAITS)
     await run(made)
     assert made._calm_seconds(JOB.uid) == module._CALM_SECONDS
-    api.away = False
+    api.refuses = None
     await run(made, 0.2)
     assert api.plans["pytorchjob-train"]["status"]["phase"] == QUEUED
     for status in (RUNS, WAITS, RUNS):

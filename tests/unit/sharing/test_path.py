@@ -112,7 +112,7 @@ class World:
             node, number = step.place
             pod = reservation(node, number)
             cluster.observe_pod(None, pod)
-            self.planner.cards.finish(step, self.now, done=True)
+            self.planner.cards.finish(step, self.now)
             cluster.observe_card(None, slot(node, number, card=f"GPU-{number}"))
 
 

@@ -275,7 +275,7 @@ def lose_reservation(world: World) -> None:
     world.planner.cluster.observe_card(None, slot("n", 0))
     assert decided(world) == {}
     for step in due(world):
-        world.planner.cards.finish(step, world.now, done=True)
+        world.planner.cards.finish(step, world.now)
 
 
 def reserve_anew(world: World, uid: str) -> None:
@@ -352,7 +352,7 @@ def test_a_job_that_goes_while_its_card_is_being_reserved_leaves_nothing() -> No
     remove(world)
     pod = show_reservation(world)
     assert due(world) == [Unreserve(HERE, pod)]
-    world.planner.cards.finish(step, world.now, done=True)
+    world.planner.cards.finish(step, world.now)
     world.planner.cluster.observe_pod(pod, None)
     assert due(world) == []
     assert free(world) == 2
@@ -361,7 +361,7 @@ def test_a_job_that_goes_while_its_card_is_being_reserved_leaves_nothing() -> No
 def test_what_failed_and_is_not_needed_any_more_wakes_nobody() -> None:
     world = gated()
     (step,) = due(world)
-    world.planner.cards.finish(step, world.now, done=False)
+    world.planner.cards.finish(step, world.now)
     world.planner.cluster.forget_job("uid-1")
     assert due(world) == []
     assert world.planner.cards.next_look() == float("inf")
@@ -370,7 +370,7 @@ def test_what_failed_and_is_not_needed_any_more_wakes_nobody() -> None:
 def test_what_was_done_is_not_done_again_before_it_can_have_been_seen() -> None:
     world = gated()
     (step,) = due(world)
-    world.planner.cards.finish(step, world.now, done=True)
+    world.planner.cards.finish(step, world.now)
     assert due(world) == []
     assert world.planner.cards.next_look() == world.now + 1
     world.now += 1
@@ -415,7 +415,7 @@ def test_nothing_is_reserved_on_a_node_that_is_gone() -> None:
     world = planned()
     node = plain_node("n", cards=2)
     (step,) = due(world)
-    world.planner.cards.finish(step, world.now, done=False)
+    world.planner.cards.finish(step, world.now)
     world.planner.cluster.observe_node(node, None)
     assert due(world) == []
     assert world.planner.cards.next_look() == float("inf")

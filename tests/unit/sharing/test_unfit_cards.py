@@ -86,7 +86,7 @@ class Replicated(World):
                     self.planner.cluster.observe_pod(None, reservation("n", 0))
                 case Unreserve():
                     self.planner.cluster.observe_pod(due.pod, None)
-            self.planner.cards.finish(due, self.now, done=True)
+            self.planner.cards.finish(due, self.now)
         self._report()
         return step
 

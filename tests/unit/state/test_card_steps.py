@@ -20,7 +20,7 @@ def test_a_gpu_that_a_plan_needs_is_reserved_once() -> None:
     bed.cards.want("uid-1", {HERE: TOLERATES})
     assert list(found.due(0.0)) == [Reserve(HERE, TOLERATES)]
     assert list(found.due(1.0)) == [], "it is being written"
-    found.finish(Reserve(HERE, TOLERATES), 1.0, done=True)
+    found.finish(Reserve(HERE, TOLERATES), 1.0)
     bed.cards.take_pod("uid", reservation("n"))
     assert list(found.due(2.0)) == []
     assert math.isinf(found.next_look())
@@ -34,7 +34,7 @@ def test_a_gpu_that_a_pod_without_a_plan_still_uses_is_reserved_again() -> None:
     assert list(found.due(0.0)) == []
     bed.cards.take_pod("uid", None)
     assert list(found.due(0.0)) == [Reserve(HERE, TOLERATES)]
-    found.finish(Reserve(HERE, TOLERATES), 0.0, done=True)
+    found.finish(Reserve(HERE, TOLERATES), 0.0)
     bed.cards.take_pod("uid", pod)
     bed.cards.take_pod(SHARER.uid, None)
     assert list(found.due(1.0)) == [Unreserve(HERE, pod)]
@@ -46,16 +46,16 @@ def test_a_node_that_is_gone_gets_no_reservation() -> None:
     assert list(steps(bed).due(0.0)) == []
 
 
-def test_what_failed_is_tried_again_later_each_time() -> None:
+def test_what_nothing_comes_of_is_tried_again_later_each_time() -> None:
     bed = Bed()
     found = steps(bed)
     bed.cards.want("uid-1", {HERE: ()})
     (step,) = found.due(0.0)
-    found.finish(step, 0.0, done=False)
+    found.finish(step, 0.0)
     assert list(found.due(0.5)) == []
     assert found.next_look() == 1.0
     (step,) = found.due(1.0)
-    found.finish(step, 1.0, done=False)
+    found.finish(step, 1.0)
     assert found.next_look() == 3.0
 
 
@@ -78,7 +78,7 @@ def test_a_pod_that_has_ended_makes_way_for_the_next() -> None:
     bed.cards.want("uid-1", {HERE: ()})
     bed.cards.take_pod("uid", pod)
     assert list(found.due(0.0)) == [Unreserve(HERE, pod)]
-    found.finish(Unreserve(HERE, pod), 0.0, done=True)
+    found.finish(Unreserve(HERE, pod), 0.0)
     bed.cards.take_pod("uid", None)
     assert list(found.due(0.0)) == [Reserve(HERE, ())]
     assert names.NATIVE_GPU in pod.requests
