@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kfext.model.gang_terms import GangTerm
 from kfext.model.job import TrainingJob
 from kfext.model.namespace import Namespace
 from kfext.model.network_policy import NetworkPolicy
+from kfext.model.networking import Port
 from kfext.model.node import Node
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.policy import TrainingPolicy
@@ -50,8 +52,9 @@ class JobClocks:
     `enlarged` is since it was edited to need more, None if never; `turns` is how often it had the
     reservation for as long as it may. `lapsed` says that its plan no longer claims for pods that
     kfext does not hold back. `writing` says that a step is being written, `assumed` is the plan
-    that it writes, as on the job, empty if none. `refusals` are the steps that were refused for
-    good, and `unclaimed` says that its plan claims nothing because of them.
+    that it writes, as on the job, empty if none, and `assumed_workers` with how many workers, None
+    for as many as the job has. `refusals` are the steps that were refused for good, and
+    `unclaimed` says that its plan claims nothing because of them.
     """
 
     waited: float = 0.0
@@ -65,6 +68,7 @@ class JobClocks:
     lapsed: bool = False
     writing: bool = False
     assumed: str = ""
+    assumed_workers: int | None = None
     refusals: tuple[RefusalRecord, ...] = ()
     unclaimed: bool = False
 
@@ -89,6 +93,21 @@ class ReservationRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class PromiseRecord:
+    """What is promised to a job of a node, for one pod or for the GPU of a slot.
+
+    See state.promises; the fields are those of core.ledger.claim.Claim.
+    """
+
+    job_uid: str
+    node: str
+    requests: Resources
+    host_ports: tuple[Port, ...] = ()
+    gang_terms: tuple[GangTerm, ...] = ()
+    reserves: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CreationRecord:
     """A gang of which pods are missing, at the moment of a snapshot.
 
@@ -108,8 +127,8 @@ class Snapshot:
 
     `classes` and `namespaces` are by name, `limit_ranges` the namespaces that have a LimitRange.
     What only a controller knows has the value of a controller that has just started: `clocks` by
-    job uid, the reservation, whether reservations are `on_break`, the gangs that the operator is
-    `creating`, in its order, and whether it is `crowded` with pods to create.
+    job uid, the reservation, whether reservations are `on_break`, the `promises`, the gangs that
+    the operator is `creating`, in its order, and whether it is `crowded` with pods to create.
     """
 
     nodes: tuple[Node, ...] = ()
@@ -129,5 +148,6 @@ class Snapshot:
     clocks: Mapping[str, JobClocks] = field(default_factory=dict)
     reservation: ReservationRecord | None = None
     on_break: bool = False
+    promises: tuple[PromiseRecord, ...] = ()
     creating: tuple[CreationRecord, ...] = ()
     crowded: bool = False

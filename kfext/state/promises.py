@@ -1,12 +1,13 @@
 """Capacity that is about to be freed, and for which job: no other one may take it meanwhile."""
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.claims import replica_claim, reserved_gpu
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Member
 from kfext.core.placement.slots import Places, kept_requests
+from kfext.model.snapshot import PromiseRecord
 
 
 class Promises:
@@ -36,6 +37,32 @@ class Promises:
             row = self._ledger.row(place[0])
             if row is not None and not cards.is_reserved(row, place[1]):
                 claims["promise", uid, place] = reserved_gpu(place)
+        self._claim(uid, claims)
+
+    def record(self) -> Iterator[PromiseRecord]:
+        """Yield what is promised, for `restore`."""
+        claims = self._ledger.claims()
+        for uid, keys in self._kept.items():
+            for one in (claims[key] for key in keys):
+                yield PromiseRecord(
+                    uid, one.node, one.requests, one.host_ports, one.gang_terms, one.reserves
+                )
+
+    def restore(self, records: Iterable[PromiseRecord]) -> None:
+        """Promise what was recorded."""
+        found: dict[str, dict[Hashable, Claim]] = {}
+        for number, one in enumerate(records):
+            found.setdefault(one.job_uid, {})["promise", one.job_uid, number] = Claim(
+                one.node,
+                one.requests,
+                one.host_ports,
+                gang_terms=one.gang_terms,
+                reserves=one.reserves,
+            )
+        for uid, claims in found.items():
+            self._claim(uid, claims)
+
+    def _claim(self, uid: str, claims: Mapping[Hashable, Claim]) -> None:
         self._ledger.claim_all(claims)
         self._kept[uid] = tuple(claims)
 

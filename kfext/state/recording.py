@@ -62,7 +62,8 @@ def planner_of(snapshot: Snapshot, now: Moment) -> Planner:
 
 
 def _take_over(queue: Queue, snapshot: Snapshot, now: Moment) -> None:
-    """Go on with the reservation of a snapshot."""
+    """Go on with the reservation and the promises of a snapshot."""
+    queue.promises.restore(snapshot.promises)
     record = snapshot.reservation
     if record is not None:
         kept = _reservation(record)
@@ -109,6 +110,7 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
         if kept is None
         else _record(kept, outdated=outdated, held_for=queue.reserved_for(now=now.wall)),
         on_break=queue.reservations_on_break,
+        promises=tuple(queue.promises.record()),
         creating=tuple(cluster.backlog.record(now.monotonic)),
         crowded=cluster.backlog.crowded,
     )
@@ -137,7 +139,7 @@ def _strangers(cluster: Cluster) -> Iterator[Pod]:
                     priority=claim.priority or 0,
                 )
             case _:
-                pass  # of a member, a plan, a port or the reservation
+                pass  # of a member, a plan, a port, the reservation or a promise
 
 
 def _clocks(tracked: TrackedJob, pods: Iterable[Pod], moment: Moment) -> JobClocks:
@@ -159,6 +161,7 @@ def _clocks(tracked: TrackedJob, pods: Iterable[Pod], moment: Moment) -> JobCloc
         lapsed=tracked.lapsed,
         writing=tracked.busy,
         assumed="" if tracked.assumed is None else tracked.assumed.encode(),
+        assumed_workers=tracked.assumed_workers,
         refusals=tuple(
             RefusalRecord(step, one.count, one.message, max(one.until - now, 0.0))
             for step, one in sorted(tracked.refusals.items())
@@ -191,6 +194,7 @@ def _set_claiming(tracked: TrackedJob, clocks: JobClocks) -> None:
     tracked.lapsed, tracked.unclaimed = clocks.lapsed, clocks.unclaimed
     tracked.busy = clocks.writing
     tracked.assumed = decode_plan(clocks.assumed, job_uid=tracked.job.uid)
+    tracked.assumed_workers = clocks.assumed_workers
 
 
 def _record(kept: Reservation, *, outdated: bool, held_for: float) -> ReservationRecord:

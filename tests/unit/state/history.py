@@ -22,6 +22,8 @@ from kfext.core.lifecycle.steps import (
     Ungate,
 )
 from kfext.core.patches import pod as pod_patch
+from kfext.core.placement.gang import members_of
+from kfext.core.placement.slots import Places
 from kfext.model.constraints import Requirement, Term
 from kfext.model.gang_terms import GangTerm
 from kfext.model.gpu_slots import UNITS, reservation_of, resource_of
@@ -29,6 +31,7 @@ from kfext.model.job import parse_job
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.model.node import Node
+from kfext.model.plan import NO_SLOTS
 from kfext.model.pod import Pod, parse_pod
 from kfext.model.policy import parse_policy
 from kfext.model.priority import PriorityClass
@@ -365,7 +368,7 @@ class History:
                 self.remove_pod(step.pod.uid)
             else:
                 self.put_pod(self._reservation(*step.place))
-            self.planner.cards.finish(step, at, done=True)
+            self.planner.cards.finish(step, at)
         for place in self.cards:
             self._report(place)
 
@@ -420,6 +423,16 @@ class History:
         ours = {uid: raw for uid, raw in self.pods.items() if uid.startswith("reservation")}
         if uid := self._some(ours):
             self.remove_pod(uid)
+
+    def promise(self) -> None:
+        """The companion keeps a node for a job that waits, as others are about to make room."""
+        waiting = {
+            uid: raw for uid, raw in self.jobs.items() if self.planner.cluster.jobs[uid].waiting
+        }
+        if uid := self._some(waiting):
+            members = members_of(self.planner.cluster.jobs[uid].job)
+            places = {member.key: self.draw.draw(st.sampled_from("ab")) for member in members}
+            self.planner.queue.promises.keep(uid, members, Places(places, NO_SLOTS))
 
     def stranger(self) -> None:
         """A pod of no training job comes, or one goes."""
@@ -537,7 +550,7 @@ ACTS: tuple[Callable[[History], None], ...] = (
     *(History.edit, History.suspend, History.delete, History.finish, History.stranger),
     *(History.change_node, History.change_quota, History.change_policy, History.change_class),
     *(History.change_admission, History.change_claim, History.change_volume),
-    *(History.reserve, History.report, History.lose_reservation),
+    *(History.reserve, History.report, History.lose_reservation, History.promise),
     *(History.delete_before_its_pods, History.end_pods),
     *(History.opt_out, History.opt_in, History.restart),
 )

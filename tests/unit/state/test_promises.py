@@ -1,5 +1,6 @@
 """What is about to be freed is kept for the job that it is for."""
 
+import msgspec
 import pytest
 
 from kfext.core.ledger.claims import reserved_gpu
@@ -9,6 +10,7 @@ from kfext.core.placement.slots import Places
 from kfext.core.settings.gpu_shares import as_sharing
 from kfext.model.gpu_share import CardNeed
 from kfext.model.plan import NO_SLOTS
+from kfext.model.snapshot import PromiseRecord
 from kfext.names import NATIVE_GPU
 from kfext.state.promises import Promises
 from tests.builders import job, node
@@ -110,3 +112,14 @@ def test_what_a_promise_of_a_part_leaves_to_others(
 def test_a_promise_of_a_part_takes_one_gpu(*, reserved: bool) -> None:
     ledger, _ = promised(shared(), reserved=reserved)
     assert ledger.free([NATIVE_GPU]).tolist() == [[1]]
+
+
+def test_another_planner_goes_on_with_what_was_recorded() -> None:
+    ledger, promises = promised(shared(priority="high"))
+    again = Ledger([sharing_node("n", cards=2)])
+    written = msgspec.json.encode(list(promises.record()))
+    restored = Promises(again, lambda: None)
+    restored.restore(msgspec.json.decode(written, type=list[PromiseRecord]))
+    counted = [HIGH.name, NATIVE_GPU]
+    assert again.free(counted).tolist() == ledger.free(counted).tolist() == [[1], [1]]
+    assert again.free(counted, ignoring=restored.of("one")).tolist() == [[2], [2]]
