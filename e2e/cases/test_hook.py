@@ -1,4 +1,4 @@
-"""What the hook of jobs that share GPUs does to trainings, and hears of them, in real PyTorch."""
+"""What the hook of jobs that share GPUs does to real trainings, and hears of them."""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -7,7 +7,12 @@ import pytest
 
 from e2e.bench.gpu_share.arms import NATIVE as WITHOUT_GATE
 from e2e.bench.gpu_share.arms import Arm, gated
-from e2e.bench.gpu_share.pythons import Python, of_later_pytorch, of_training_image
+from e2e.bench.gpu_share.pythons import (
+    Python,
+    of_later_pytorch,
+    of_tensorflow_image,
+    of_training_image,
+)
 from e2e.harness.gpu_loss import waited
 from e2e.harness.hooked import HIGH, HOOKS, LOW, NONE, Trainings, trained
 from kfext.hook import words
@@ -73,6 +78,16 @@ def test_no_hook_meets_an_error(version: str) -> None:
         done = run(version)[hook]
         assert not [line for line in done.errors if line.startswith("kfext")]
         assert not any(one.page[words.UNHOOKED] for one in done.by_name.values() if one.page)
+
+
+@pytest.mark.long
+def test_a_fit_of_keras_is_heard_batch_by_batch_and_trains_the_same() -> None:
+    found = trained(of_tensorflow_image(), "hooked_keras.py", (NONE, HIGH))
+    without, hooked = (found[hook].by_name["fit"] for hook in (NONE, HIGH))
+    assert hooked.found == without.found
+    assert hooked.page[words.STEPS] == hooked.steps == without.steps > 0
+    assert not hooked.page[words.UNHOOKED]
+    assert not [line for line in found[HIGH].errors if line.startswith("kfext")]
 
 
 def test_mixed_precision_does_skip_steps() -> None:

@@ -42,7 +42,10 @@ def shell(kfext: Kfext, tmp_path: Path) -> Iterator[Shell]:
 
 
 def held_jobs(space: Space, starved: Space) -> None:
-    """Submit a job that waits in the queue, one behind our gate, one whose pods are refused."""
+    """Submit jobs of which two are queued, one is behind our gate, and one has its pods refused.
+
+    One of those in the queue wants a part of a GPU, and no node here shares any.
+    """
     space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     space.submit(workers("placed", 2, each=GPU))
     space.phase("placed", "Placed")
@@ -50,6 +53,8 @@ def held_jobs(space: Space, starved: Space) -> None:
     space.phase("gated", "Gated")
     space.submit(workers("queued", 4, each=GPU))
     space.phase("queued", "Queued")
+    space.submit(workers("sharing", 1, each=GPU, annotations={names.GPU_SHARE: "0.5"}))
+    space.phase("sharing", "Queued")
     refuse_pods(starved)
     starved.submit(workers("planned", 2, each=GPU))
     starved.phase("planned", "Planned")
@@ -61,16 +66,17 @@ def check_freed(space: Space, starved: Space) -> None:
     admit_pods(starved, "planned")
     starved.bound("planned", 2)
     take_foreign_gate(space, "gated")
-    space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    space.nodes(1, cpu="32", memory="64Gi", gpu="8")
     space.bound("gated", 2)
     space.bound("queued", 4)
+    space.bound("sharing", 1)
     space.submit(workers("new", 1))
     space.bound("new", 1)
     pods = [*space.pods(), *starved.pods()]
     assert not any(gated(pod) for pod in pods)
     fresh = [pod for pod in pods if not pod["metadata"]["name"].startswith(("placed", "planned"))]
     assert not any(pinned_to(pod) for pod in fresh)
-    for name in ("placed", "gated", "queued", "new"):
+    for name in ("placed", "gated", "queued", "sharing", "new"):
         assert "finalizers" not in space.job(name)["metadata"]
 
 

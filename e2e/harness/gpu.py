@@ -26,6 +26,8 @@ from kfext.names import AGENT, GPU_NAMESPACE, NATIVE_GPU
 _OVERLAY = REPOSITORY / "e2e/gpu/overlay"
 _LABEL = "kfext.dev/gpu-sharing=true"
 _READY_SECONDS = 180.0
+_CARDS, _PLUGIN = "cards", "native-plugin"
+"""The processes of a node that play its cards and NVIDIA's device plugin."""
 _SHARED_GPUS = "/apis/kfext.dev/v1alpha1/sharedgpus"
 
 Object = dict[str, Any]
@@ -33,9 +35,32 @@ Object = dict[str, Any]
 
 def play_cards(node: Node, count: int) -> None:
     """Have a node play so many cards and offer them to its kubelet, until the node is killed."""
-    command = ["-m", "e2e.gpu.node_cards", "--node", node.name, "--cards", str(count)]
-    inside = ["env", f"PYTHONPATH={REPOSITORY}", sys.executable, *command]
-    node.sandbox.start_process(inside, name="cards")
+    listed = _cards_folder(node) / cpu_inventory.LIST
+    listed.unlink(missing_ok=True)
+    _start(node, "e2e.gpu.node_cards", "--node", node.name, "--cards", str(count), name=_CARDS)
+    until(listed.exists, what=f"{node.name} plays its cards")
+    start_native_plugin(node)
+
+
+def start_native_plugin(node: Node) -> None:
+    """Have what plays NVIDIA's device plugin offer the cards of a node."""
+    _start(node, "e2e.gpu.native_plugin", name=_PLUGIN)
+
+
+def stop_native_plugin(bed: Testbed, node: Node) -> None:
+    """End it, as if its pod were deleted."""
+    bed.stop_process(node.sandbox.process(_PLUGIN))
+
+
+def stop_cards(bed: Testbed, node: Node) -> None:
+    """Take the cards away from a node."""
+    stop_native_plugin(bed, node)
+    bed.stop_process(node.sandbox.process(_CARDS))
+
+
+def _start(node: Node, module: str, *arguments: str, name: str) -> None:
+    command = [sys.executable, "-m", module, *arguments]
+    node.sandbox.start_process(["env", f"PYTHONPATH={REPOSITORY}", *command], name=name)
 
 
 def install_sharing(bed: Testbed, *nodes: Node) -> None:
@@ -81,7 +106,7 @@ def reservations(bed: Testbed) -> list[Object]:
 
 def set_trouble(node: Node, uuid: str, trouble: str) -> None:
     """Have a card of a node report a trouble, or none if it is empty."""
-    path = _kubelet_folder(node) / node_cards.CARDS.name / cpu_inventory.LIST
+    path = _cards_folder(node) / cpu_inventory.LIST
     listed = json.loads(path.read_text())
     for card in listed:
         if card["uuid"] == uuid:
@@ -131,7 +156,7 @@ def handed_out(bed: Testbed, node: Node) -> list[Held]:
 
 def counted(node: Node, uuid: str) -> dict[str, Object]:
     """Return what a card has counted of each of its clients, by name."""
-    folder = os.open(_kubelet_folder(node) / node_cards.CARDS.name, os.O_PATH)
+    folder = os.open(_cards_folder(node), os.O_PATH)
     try:
         found = report(f"/proc/self/fd/{folder}/{uuid}")  # the whole path may be too long
     finally:
@@ -152,6 +177,10 @@ def unreserved(bed: Testbed) -> None:
 
 def _kubelet_folder(node: Node) -> Path:
     return node.sandbox.folder / "kubelet"
+
+
+def _cards_folder(node: Node) -> Path:
+    return _kubelet_folder(node) / node_cards.CARDS.name
 
 
 def _offers(bed: Testbed, node: str) -> bool:

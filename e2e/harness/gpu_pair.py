@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from e2e.harness.gpu import counted, slots
+from e2e.harness.gpu import counted, late, slots
 from e2e.harness.gpu_jobs import Team, dialled
 from e2e.harness.wait import until
 from e2e.testbed.realnodes import Node
@@ -52,6 +52,18 @@ class Pair:
         self.goes_on(self.high)
         low, high = (kernels(self.node, self.card, one) - n for one, n in before.items())
         return low / high
+
+    def uids(self) -> dict[str, str]:
+        """Return the uids of their pods, by job."""
+        return {name: self.team.running(name)["metadata"]["uid"] for name in (self.high, self.low)}
+
+    def trains_on(self, *, in_pods: dict[str, str]) -> None:
+        """Check that both go on, in these pods and on the same card, and that low gives way."""
+        assert card_of(self.team, self.node, self.high, self.low) == self.card
+        for name in in_pods:
+            self.goes_on(name)
+        assert self.uids() == in_pods
+        assert late(self.node, self.card, self.low) <= 0.01
 
     def kill(self, name: str) -> None:
         """Kill the training of a job within a micro-step: it has no time to say anything."""

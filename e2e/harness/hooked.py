@@ -1,4 +1,4 @@
-"""The trainings of `e2e/jobs/hooked.py` with the hook and the agent's part, without Kubernetes."""
+"""The trainings of `e2e/jobs/hooked*.py` with the hook and the agent's part, without Kubernetes."""
 
 import asyncio
 import json
@@ -46,34 +46,36 @@ class _Card(CpuCard):
         return {**super().environment(job, folder), "CPU_CARD_KERNEL_MS": "0.5"}
 
 
-def trained(python: Python) -> Mapping[str, Trainings]:
-    """Return what comes of the trainings with each of HOOKS, each alone on a card.
+def trained(
+    python: Python, script: str = "hooked.py", hooks: Sequence[str] = HOOKS
+) -> Mapping[str, Trainings]:
+    """Return what comes of the trainings of a script with each hook, each alone on a card.
 
     So the gate of low priority is open. Raises SpoiledError if one of them fails.
     """
 
     async def all_of_them() -> Mapping[str, Trainings]:
         async with asyncio.timeout(_SECONDS):
-            found = await asyncio.gather(*(_trained(python, hook) for hook in HOOKS))
-        return dict(zip(HOOKS, found, strict=True))
+            found = await asyncio.gather(*(_trained(python, script, hook) for hook in hooks))
+        return dict(zip(hooks, found, strict=True))
 
     return asyncio.run(all_of_them())
 
 
-async def _trained(python: Python, hook: str) -> Trainings:
+async def _trained(python: Python, script: str, hook: str) -> Trainings:
     with bench(_Card(), python) as place:
-        for script in (paths.REPOSITORY / "e2e/jobs").glob("hooked*.py"):
-            shutil.copy(script, place.folder / "jobs")
+        for path in (paths.REPOSITORY / "e2e/jobs").glob("hooked*.py"):
+            shutil.copy(path, place.folder / "jobs")
         async with Agent(place.folder).running() as agent:
-            return await _run(place, agent, hook)
+            return await _run(place, agent, script, hook)
 
 
-async def _run(place: Bench, agent: Agent, hook: str) -> Trainings:
+async def _run(place: Bench, agent: Agent, script: str, hook: str) -> Trainings:
     hooking = None
     if hook != NONE:
         agent.admit(hook, DEFAULT.terms(high=hook == HIGH))
         hooking = Hooking(agent.hook, agent.door(hook), hook == HIGH)
-    job = place.run(hook, [f"{place.scripts}/hooked.py"], hooking)
+    job = place.run(hook, [f"{place.scripts}/{script}"], hooking)
     await asyncio.to_thread(job.wait)
     said = [json.loads(line) for line in job.said()]
     await asyncio.to_thread(until, lambda: not agent.has(hook), what="its last process is gone")

@@ -50,6 +50,16 @@ def wait_installed(bed: Testbed) -> None:
     bed.wait_for(lambda: _trusted(bed), what="the webhook's CA", seconds=_READY_SECONDS)
 
 
+def scale(bed: Testbed, deployment: str, replicas: int) -> None:
+    """Have a part of kfext run so many times; return when it does."""
+    at = ("-n", NAMESPACE)
+    kubectl(bed, "scale", "deployment", deployment, *at, f"--replicas={replicas}")
+    kubectl(bed, "rollout", "status", "deployment", deployment, *at, f"--timeout={_GONE}")
+    if not replicas:
+        label = f"app.kubernetes.io/component={deployment.removeprefix('kfext-')}"
+        kubectl(bed, "wait", "pod", *at, "-l", label, "--for=delete", f"--timeout={_GONE}")
+
+
 def uninstall_kfext(bed: Testbed) -> None:
     """Delete whatever of the overlay is there, and wait until it is gone."""
     kubectl(bed, "delete", "--ignore-not-found", f"--timeout={_GONE}", "-k", str(_OVERLAY))

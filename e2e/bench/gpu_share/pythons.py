@@ -1,14 +1,15 @@
-"""The Python that has PyTorch, in which the jobs run."""
+"""The Pythons in which the jobs run."""
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from e2e.testbed import paths
 from e2e.testbed.images.layers import Layer
 from e2e.testbed.images.lock import exclusively
-from e2e.testbed.images.recipes import later_pytorch, training_image
+from e2e.testbed.images.recipes import later_pytorch, tensorflow_image, training_image
 from e2e.testbed.preflight import require_root
 
 _ENTER = (
@@ -47,17 +48,24 @@ def of_later_pytorch() -> Python:
     return _unpacked(later_pytorch())
 
 
-def _unpacked(layer: Layer) -> Python:
-    root = paths.cache() / "roots" / layer.path.stem
+def of_tensorflow_image() -> Python:
+    """Return that of the image of TFJobs, unpacked in the cache. Raises Unavailable."""
+    require_root()
+    return _unpacked(*tensorflow_image().layers[:2])
+
+
+def _unpacked(*layers: Layer) -> Python:
+    root = paths.cache() / "roots" / "+".join(layer.path.stem for layer in layers)
     with exclusively(root.parent):
         if not root.is_dir():
-            _unpack(layer.path, root)
+            _unpack(layers, root)
     return Python(("unshare", "--mount", "sh", "-c", _ENTER, str(root)), root)
 
 
-def _unpack(layer: Path, root: Path) -> None:
+def _unpack(layers: Sequence[Layer], root: Path) -> None:
     unfinished = root.with_suffix(".unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
-    subprocess.run(["tar", "-xf", str(layer), "-C", str(unfinished)], check=True)
+    for layer in layers:
+        subprocess.run(["tar", "-xf", str(layer.path), "-C", str(unfinished)], check=True)
     unfinished.rename(root)

@@ -4,8 +4,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.harness.gpu import install_sharing, play_cards, uninstall_sharing
+from e2e.harness.gpu import (
+    install_sharing,
+    left_over,
+    play_cards,
+    stop_cards,
+    uninstall_sharing,
+    unreserved,
+)
 from e2e.harness.gpu_jobs import Team
+from e2e.harness.gpu_pair import TRAINING
+from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.realnodes import Node, nodes
 
@@ -18,7 +27,16 @@ def gpu_node(bed: Testbed) -> Iterator[Node]:
     install_sharing(bed, first)
     yield first
     uninstall_sharing(bed, first)
-    bed.stop_process(first.sandbox.process("cards"))
+    stop_cards(bed, first)
+
+
+@pytest.fixture
+def nothing_left(bed: Testbed, gpu_node: Node) -> Iterator[None]:
+    """After each case, and the end of its namespace, no card is reserved and nothing trains."""
+    yield
+    unreserved(bed)
+    until(lambda: not left_over(gpu_node), what="the agent has forgotten all sharers")
+    until(lambda: not gpu_node.processes(running=TRAINING), what="no training is left")
 
 
 @pytest.fixture

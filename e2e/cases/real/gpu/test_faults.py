@@ -4,8 +4,6 @@ What is asserted is what the card has counted and what the cluster shows, never 
 """
 
 import signal
-from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import pytest
@@ -14,14 +12,10 @@ from e2e.gpu.node_cards import uuids
 from e2e.harness.gpu import (
     agent_of,
     late,
-    left_over,
-    play_cards,
     reservations,
     set_trouble,
     signal_agent,
     slots,
-    unreserved,
-    wait_shared,
 )
 from e2e.harness.gpu_jobs import Team, dialled
 from e2e.harness.gpu_pair import (
@@ -30,8 +24,6 @@ from e2e.harness.gpu_pair import (
     LOAD_MS,
     LOW,
     STEP_KERNELS,
-    TRAINING,
-    Pair,
     beside_high,
     card_of,
     kernels,
@@ -40,13 +32,13 @@ from e2e.harness.gpu_pair import (
     sharers_of,
     slot_of,
 )
-from e2e.harness.install import kubectl
+from e2e.harness.install import kubectl, scale
 from e2e.harness.wait import until
 from e2e.testbed.api import ApiError
-from e2e.testbed.cluster import Testbed
 from e2e.testbed.realnodes import Node
 from kfext import names
-from kfext.names import NATIVE_GPU
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
 
 STEPS = 100
 LEASE_STEPS = 25
@@ -55,15 +47,6 @@ LONG_SECONDS = 300.0
 EVICTED_SECONDS = 900.0
 """Three times of a minute of losses, and being shut out for one after two of them; and a delay."""
 Object = dict[str, Any]
-
-
-@pytest.fixture(autouse=True)
-def nothing_left(bed: Testbed, gpu_node: Node) -> Iterator[None]:
-    """After each case, and the end of its namespace, no card is reserved and nothing trains."""
-    yield
-    unreserved(bed)
-    until(lambda: not left_over(gpu_node), what="the agent has forgotten all sharers")
-    until(lambda: not gpu_node.processes(running=TRAINING), what="no training is left")
 
 
 # --- the agent ----------------------------------------------------------------------------------
@@ -95,45 +78,6 @@ def test_without_its_agent_low_priority_paces_itself_and_goes_on_to_give_way(
     pair.goes_on(pair.high, steps=LEASE_STEPS)
     assert pair.pace() > alone
     assert late(gpu_node, pair.card, pair.low) <= 0.01, "it gave way all the time"
-
-
-@pytest.mark.long
-def test_jobs_go_on_while_kubelet_and_the_agent_are_replaced(team: Team, gpu_node: Node) -> None:
-    pair = beside_high(team, gpu_node)
-    uids = uids_of(pair)
-    before = agent_of(team.bed, gpu_node)["metadata"]
-    gpu_node.stop_kubelet()
-    gpu_node.start_kubelet()
-    gpu_node.wait()
-    kubectl(team.bed, "delete", "pod", "-n", names.GPU_NAMESPACE, before["name"])
-    until(
-        lambda: agents_but(team.bed, before["uid"]),
-        what="another agent is there",
-        account=team.said,
-    )
-    wait_shared(team.bed, gpu_node)
-    trains_on(pair, before=uids)
-
-
-def uids_of(pair: Pair) -> dict[str, str]:
-    """Return the uids of the pods of a pair, by job."""
-    return {name: pair.team.running(name)["metadata"]["uid"] for name in (pair.high, pair.low)}
-
-
-def trains_on(pair: Pair, *, before: dict[str, str]) -> None:
-    """Check that both go on, in the same pods and on the same card, and that low gives way."""
-    assert card_of(pair.team, pair.node, pair.high, pair.low) == pair.card
-    for name in before:
-        pair.goes_on(name)
-    assert uids_of(pair) == before
-    assert late(pair.node, pair.card, pair.low) <= 0.01
-
-
-def agents_but(bed: Testbed, uid: str) -> bool:
-    """Return whether an agent is there, and none with this uid."""
-    pods = bed.api.get(f"/api/v1/namespaces/{names.GPU_NAMESPACE}/pods")["items"]
-    agents = [pod for pod in pods if pod["spec"].get("serviceAccountName") == names.AGENT]
-    return bool(agents) and all(pod["metadata"]["uid"] != uid for pod in agents)
 
 
 # --- the jobs -----------------------------------------------------------------------------------
@@ -305,109 +249,3 @@ def test_a_card_that_another_pod_got_meanwhile_is_not_used_any_more(
     )
     until(lambda: not sharers(team, gpu_node), what="it is not on the card any more")
     kubectl(team.bed, "delete", "pod", "-n", team.namespace, taker)
-
-
-# --- kfext and the node -------------------------------------------------------------------------
-
-
-def scale(bed: Testbed, part: str, replicas: int) -> None:
-    """Have a part of kfext run so many times; return when it does."""
-    at = ("-n", names.NAMESPACE)
-    kubectl(bed, "scale", "deployment", part, *at, f"--replicas={replicas}")
-    kubectl(bed, "rollout", "status", "deployment", part, *at, "--timeout=180s")
-    if not replicas:
-        label = f"app.kubernetes.io/component={part.removeprefix('kfext-')}"
-        kubectl(bed, "wait", "pod", *at, "-l", label, "--for=delete", "--timeout=180s")
-
-
-@pytest.mark.long
-def test_while_no_webhook_answers_nothing_gets_a_part_of_a_card(team: Team, gpu_node: Node) -> None:
-    held = named("held")
-    scale(team.bed, "kfext-controller", 0)
-    try:
-        team.submit(dialled(held, {"share": "0.5"}, steps=STEPS))
-        scale(team.bed, "kfext-webhook", 0)
-        with pytest.raises(ApiError, match="webhook"):
-            team.submit(dialled(named("refused"), {"share": "0.5"}))
-        scale(team.bed, "kfext-controller", 2)
-        until(partial(refused_a_pod, team), what="no pod is created", account=team.said)
-        assert sharers(team, gpu_node) == []
-    finally:
-        scale(team.bed, "kfext-webhook", 2)
-        scale(team.bed, "kfext-controller", 2)
-    team.succeeded(held)
-
-
-def refused_a_pod(team: Team) -> bool:
-    """Return whether the operator has tried to create a pod, in vain for want of a webhook."""
-    events = team.bed.api.get(f"/api/v1/namespaces/{team.namespace}/events")["items"]
-    refusals = (one["message"] for one in events if one["reason"] == "FailedCreatePod")
-    return any("webhook" in message for message in refusals)
-
-
-@pytest.mark.long
-def test_sharers_train_on_while_all_of_kfext_is_replaced(team: Team, gpu_node: Node) -> None:
-    pair, between = beside_high(team, gpu_node), named("between")
-    uids = uids_of(pair)
-    parts = (
-        (names.NAMESPACE, "deployment/kfext-webhook"),
-        (names.NAMESPACE, "deployment/kfext-controller"),
-        (names.GPU_NAMESPACE, f"daemonset/{names.AGENT}"),
-    )
-    for namespace, part in parts:
-        kubectl(team.bed, "rollout", "restart", "-n", namespace, part)
-    team.submit(dialled(between, {"share": "0.5", "priority": "high"}, steps=STEPS))
-    for namespace, part in parts:
-        kubectl(team.bed, "rollout", "status", "-n", namespace, part, "--timeout=300s")
-    wait_shared(team.bed, gpu_node)
-    team.succeeded(between)
-    assert NATIVE_GPU not in asked_of_kubelet(team, between)
-    trains_on(pair, before=uids)
-
-
-def asked_of_kubelet(team: Team, name: str) -> Object:
-    """Return the limits of the only container of a job's pod."""
-    path = f"/api/v1/namespaces/{team.namespace}/pods/{name}-master-0"
-    (container,) = team.bed.api.get(path)["spec"]["containers"]
-    return dict(container["resources"]["limits"])
-
-
-@pytest.mark.long
-def test_the_next_controller_finishes_what_the_one_before_it_has_begun(
-    team: Team, gpu_node: Node
-) -> None:
-    lease = f"/apis/coordination.k8s.io/v1/namespaces/{names.NAMESPACE}/leases/{names.LEASE}"
-    before = team.bed.api.get(lease)["spec"]["holderIdentity"]
-    pods = team.bed.api.get(f"/api/v1/namespaces/{names.NAMESPACE}/pods")["items"]
-    (leader,) = (name for pod in pods if (name := pod["metadata"]["name"]) in before)
-    job = named("job")
-    team.submit(dialled(job, HIGH, load_ms=LOAD_MS, steps=STEPS))
-    at_once = ("--grace-period=0", "--force")
-    kubectl(team.bed, "delete", "pod", "-n", names.NAMESPACE, leader, *at_once)
-    until(
-        lambda: team.bed.api.get(lease)["spec"]["holderIdentity"] not in {before, ""},
-        what="another one leads",
-    )
-    team.running(job)
-    (reservation,) = reservations(team.bed)
-    card_of(team, gpu_node, job)
-    slot = slot_of(team, gpu_node, job)
-    assert slot is not None
-    assert slot["status"]["reservation"] == reservation["metadata"]["uid"]
-    team.succeeded(job)
-
-
-@pytest.mark.long
-def test_a_node_that_comes_back_shares_its_cards_again(team: Team, gpu_node: Node) -> None:
-    lost, later = named("lost"), named("later")
-    team.submit(dialled(lost, HIGH, load_ms=LOAD_MS, steps=ENDLESS))
-    team.running(lost)
-    gpu_node.kill()
-    gpu_node.start()
-    play_cards(gpu_node, 2)
-    gpu_node.wait()
-    wait_shared(team.bed, gpu_node)
-    team.delete(lost)
-    unreserved(team.bed)
-    team.submit(dialled(later, HIGH, load_ms=LOAD_MS, steps=STEPS))
-    team.succeeded(later)
