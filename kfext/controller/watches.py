@@ -3,8 +3,11 @@
 All are `on.event` handlers: others would write annotations and finalizers on users' jobs.
 """
 
+import asyncio
 import logging
-from collections.abc import Mapping
+import math
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import aiohttp
@@ -12,6 +15,7 @@ import kopf
 
 from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.kube.access import Access
+from kfext.kube.backoff import Backoff
 from kfext.model.kinds import KINDS
 from kfext.model.policy import parse_policy
 from kfext.model.tolerant import mapping, text
@@ -19,6 +23,8 @@ from kfext.names import API_GROUP, API_VERSION, TRAINING_GROUP, TRAINING_VERSION
 from kfext.state.planner import Planner
 
 Raw = Mapping[str, Any]
+_LOGIN_SECONDS = 60.0
+"""A login after a shorter time follows one that did not help."""
 
 
 class _NoDiffs(kopf.DiffBaseStorage):
@@ -35,6 +41,18 @@ class _NoDiffs(kopf.DiffBaseStorage):
 
     def store(self, **_: Any) -> None:
         """Keep nothing."""
+
+
+class _EndlessPauses:
+    """The pauses between tries of one request, without an end: a standby outlives any outage.
+
+    After a few kopf would end the whole process.
+    """
+
+    def __iter__(self) -> Iterator[float]:
+        backoff = Backoff(first=1.0)
+        while True:
+            yield backoff.next()
 
 
 def registry(
@@ -87,12 +105,17 @@ def operator_settings() -> kopf.OperatorSettings:
     settings.watching.connect_timeout = 10
     settings.networking.request_timeout = 15
     settings.networking.connect_timeout = 10
+    settings.networking.error_backoffs = _EndlessPauses()
     settings.process.ultimate_exiting_timeout = 30
     return settings
 
 
 def login_with(access: Access) -> Any:
-    """Return a kopf login handler that uses the same access as our own client."""
+    """Return a kopf login handler that uses the same access as our own client.
+
+    kopf logs in again and repeats its request at once, however often that is refused.
+    """
+    backoff, last = Backoff(), -math.inf
 
     async def authorize(
         request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
@@ -104,6 +127,12 @@ def login_with(access: Access) -> Any:
         return response
 
     async def login(**_: Any) -> kopf.AiohttpSession:
+        nonlocal last
+        if time.monotonic() - last < _LOGIN_SECONDS:
+            await asyncio.sleep(backoff.next())
+        else:
+            backoff.reset()
+        last = time.monotonic()
         tls = access.tls if access.tls is not None else True
         return kopf.AiohttpSession(
             server=access.server,

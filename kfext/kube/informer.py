@@ -147,7 +147,7 @@ class Informer(Generic[T]):
 
     async def _follow(self) -> None:
         """Apply changes until the server ends the stream. Raises ApiError or DecodeError."""
-        heard = False
+        heard, began = False, self._monotonic()
         lines = stream.Lines()
         chunks = self._client.watch(
             self._path,
@@ -163,7 +163,11 @@ class Informer(Generic[T]):
                     self._apply(stream.change(line))
                     self._backoff.reset()
                     heard = True
-        if not heard:  # do not call a server in a tight loop if it hangs up at once
+        if heard:
+            return
+        if self._monotonic() - began >= self._silence_seconds:
+            self._backoff.reset()  # there was nothing to hear
+        else:  # do not call a server in a tight loop if it hangs up at once
             await self._wait()
 
     def _apply(self, change: stream.Change) -> None:

@@ -40,6 +40,11 @@ class Timing:
     deadline: float = 10.0
     retry: float = 2.0
 
+    @property
+    def attempt(self) -> float:
+        """How long one attempt may take: a dead connection leaves time for another one."""
+        return self.deadline / 2
+
 
 class LeaseHolder:
     """Acquires the Lease, renews it, and raises LeaseLost when it is lost.
@@ -110,8 +115,11 @@ class LeaseHolder:
             began = self._monotonic()
             if self._healthy():
                 try:
-                    if await self._take():
-                        return began
+                    async with asyncio.timeout(self._timing.attempt):
+                        if await self._take():
+                            return began
+                except TimeoutError:
+                    _log.warning("lease not acquired", error="no answer")
                 except ApiError as error:
                     _log.warning("lease not acquired", error=str(error))
             await asyncio.sleep(self._timing.retry)
@@ -122,15 +130,16 @@ class LeaseHolder:
             began = self._monotonic()
             left = self._renewed_at + self._timing.deadline - began
             if self._healthy() and left > 0:
+                limit = min(left, self._timing.attempt)
                 try:
-                    async with asyncio.timeout(left):
+                    async with asyncio.timeout(limit):
                         if not await self._take():
                             holder = self._observed.get("holderIdentity")
                             raise LeaseLost(f"the lease is now held by {holder}")
                     # The others count from the server's write, which was after we began.
                     self._renewed_at = began
                 except TimeoutError:
-                    _log.warning("lease not renewed", error=f"no answer in {left:.1f} s")
+                    _log.warning("lease not renewed", error=f"no answer in {limit:.1f} s")
                 except ApiError as error:
                     _log.warning("lease not renewed", error=str(error))
             if self._overdue():

@@ -7,6 +7,7 @@ import msgspec
 
 from kfext.core.admission.facts import Facts
 from kfext.kube import paths
+from kfext.kube.backoff import Backoff
 from kfext.kube.client import Client
 from kfext.kube.informer import Informer
 from kfext.kube.liveness import LeaseWatch, decode_renew_time
@@ -17,6 +18,9 @@ from kfext.model.tolerant import mapping
 from kfext.names import LEASE, NAMESPACE
 
 _CATCH_UP_SECONDS = 1.0
+_SILENCE_SECONDS, _LONGEST_PAUSE_SECONDS = 10.0, 2.0
+"""Of the watch of the Lease, which changes every 2 s while a controller is alive. A dead connection
+must be noticed well before the Lease counts as old."""
 
 
 class Watched:
@@ -35,6 +39,8 @@ class Watched:
             decode=decode_renew_time,
             on_change=self._renewed,
             selectors={"fieldSelector": f"metadata.name={LEASE}"},
+            silence_seconds=_SILENCE_SECONDS,
+            backoff=Backoff(longest=_LONGEST_PAUSE_SECONDS),
         )
 
     async def run(self) -> None:

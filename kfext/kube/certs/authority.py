@@ -72,10 +72,13 @@ def new_leaf(authority: Pair, *, names: Sequence[str], now: datetime) -> Pair:
 
 
 def due(certificate: bytes, *, now: datetime) -> bool:
-    """Return whether two thirds of a certificate's lifetime have passed."""
+    """Return whether two thirds of a certificate's lifetime have passed, or it has not begun.
+
+    One that was made while a clock was ahead would be refused until then.
+    """
     found = x509.load_pem_x509_certificate(certificate)
     begin, end = found.not_valid_before_utc, found.not_valid_after_utc
-    return now >= begin + (end - begin) * 2 / 3
+    return not begin <= now < begin + (end - begin) * 2 / 3
 
 
 def bundle(current: bytes, others: bytes, *, now: datetime) -> bytes:

@@ -327,6 +327,7 @@ def test_due_is_two_thirds_of_life() -> None:
 
     assert not due(authority.certificate, now=START + timedelta(days=243))
     assert due(authority.certificate, now=START + timedelta(days=244))
+    assert due(authority.certificate, now=START - timedelta(days=1)), "made by a clock ahead of it"
 
 
 def test_garbage_in_a_bundle_is_left_out_and_nothing_stands_twice() -> None:

@@ -272,6 +272,7 @@ async def test_a_collection_that_never_changes_is_not_taken_for_a_dead_server(
         await until(lambda: len(faulty.queries) >= 6, what="watches come again and again")
 
         assert followed.last_event_age() <= 1
+        assert followed.metrics.failures == 0
 
 
 async def test_an_error_of_the_callback_with_one_object_leaves_all_others_followed(

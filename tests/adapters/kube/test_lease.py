@@ -185,6 +185,26 @@ async def test_a_lease_that_cannot_be_renewed_is_lost(
     assert len(faulty.read_queries) > 5, "it gave up at the first failure"
 
 
+async def test_a_renewal_without_an_answer_leaves_time_for_another_one(
+    contest: Contest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder = contest.enter("me", Timing(duration=5, deadline=4.0, retry=0.05))
+    await until(holder.held.is_set, what="it holds the lease")
+    take, hangs = holder._take, asyncio.Event()
+
+    async def hangs_once() -> bool:
+        if not hangs.is_set():
+            hangs.set()
+            await asyncio.sleep(3600)
+        return await take()
+
+    monkeypatch.setattr(holder, "_take", hangs_once)
+    await until(hangs.is_set, what="a renewal hangs")
+    before = holder._renewed_at
+    await until(lambda: holder._renewed_at > before, what="the next one is answered")
+    assert holder.held.is_set()
+
+
 async def test_a_holder_that_stood_still_for_too_long_may_not_act_any_more(
     client: Client, namespace: str
 ) -> None:
