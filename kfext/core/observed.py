@@ -153,4 +153,7 @@ def _as_seen(group: ReplicaGroup, seen: Observed | None) -> ReplicaGroup:
         host_ports=tuple(sorted({*group.constraints.host_ports, *seen.host_ports})),
         devices=() if seen.untolerated else group.constraints.devices,
     )
-    return replace(group, requests=seen.requests, constraints=constraints)
+    charge = group.charge
+    if seen.requests != group.requests:
+        charge = charge.requesting(seen.requests)
+    return replace(group, requests=seen.requests, constraints=constraints, charge=charge)

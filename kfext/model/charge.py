@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kfext.model.podspec import containers_of, is_best_effort, pod_limits, pod_requests
-from kfext.model.quantity import CPU, MEMORY, PODS
+from kfext.model.quantity import CPU, MEMORY, PODS, Resources
 from kfext.model.tolerant import mapping, sequence, text
 from kfext.names import NATIVE_GPU
 
 EPHEMERAL_STORAGE = "ephemeral-storage"
-REQUESTS, LIMITS = "requests.", "limits."
+REQUESTS, LIMITS, _COUNT = "requests.", "limits.", "count/"
 GPUS = REQUESTS + NATIVE_GPU
 _NATIVE = (CPU, MEMORY, EPHEMERAL_STORAGE)
 
@@ -48,6 +48,16 @@ class PodCharge:
         others = (one for one in self.usage if one[0] != GPUS)
         return replace(self, usage=tuple(others), parts=parts)
 
+    def requesting(self, requests: Resources) -> "PodCharge":
+        """Return the charge of the pod if it requests these amounts instead; its limits stay."""
+        others = (one for one in self.usage if one[0].startswith((LIMITS, _COUNT)))
+        charge = replace(
+            self,
+            usage=tuple(sorted({*others, *_requested(requests)})),
+            best_effort=self.best_effort and not (requests.get(CPU) or requests.get(MEMORY)),
+        )
+        return charge.sharing(self.parts) if self.parts else charge
+
 
 def pod_charge(spec: Mapping[str, Any]) -> PodCharge:
     """Return what a pod of this spec charges from its creation to its end. Never raises."""
@@ -63,8 +73,15 @@ def pod_charge(spec: Mapping[str, Any]) -> PodCharge:
 
 
 def _usage(spec: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    yield f"count/{PODS}", 1
-    for name, number in pod_requests(spec).items():
+    yield _COUNT + PODS, 1
+    yield from _requested(pod_requests(spec))
+    for name, number in pod_limits(spec).items():
+        if name in _NATIVE:
+            yield LIMITS + name, number
+
+
+def _requested(requests: Resources) -> Iterator[tuple[str, int]]:
+    for name, number in requests.items():
         if name in _NATIVE or name.startswith("hugepages-"):
             yield name, number
             yield REQUESTS + name, number
@@ -72,9 +89,6 @@ def _usage(spec: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
             yield name, number
         elif "/" in name:  # quotas count an extended resource only as `requests.`
             yield REQUESTS + name, number
-    for name, number in pod_limits(spec).items():
-        if name in _NATIVE:
-            yield LIMITS + name, number
 
 
 def _unstated(spec: Mapping[str, Any]) -> set[str]:

@@ -49,12 +49,13 @@ class JobClocks:
     `unreserved` since no GPU is reserved for each of its slots that has none, `settled` since its
     set of pods last changed, `hopeless` since it is known that not even the empty cluster would
     hold it, None while one would; `resting` is how long a step that was refused is not tried again.
-    `enlarged` is since it was edited to need more, None if never; `turns` is how often it had the
-    reservation for as long as it may. `lapsed` says that its plan no longer claims for pods that
-    kfext does not hold back. `writing` says that a step is being written, `assumed` is the plan
-    that it writes, as on the job, empty if none, and `assumed_workers` with how many workers, None
-    for as many as the job has. `refusals` are the steps that were refused for good, and
-    `unclaimed` says that its plan claims nothing because of them.
+    `enlarged` is since it was edited to need more, None if never; `turns` is its round among those
+    that take turns at the reservation, None outside of the queue. `lapsed` says that its plan no
+    longer claims for pods that kfext does not hold back. `writing` says that a step is being
+    written, `assumed` is the plan that it writes, as on the job, empty if none, and
+    `assumed_workers` with how many workers, None for as many as the job has. `refusals` are the
+    steps that were refused for good, and `unclaimed` says that its plan claims nothing because of
+    them.
     """
 
     waited: float = 0.0
@@ -64,7 +65,7 @@ class JobClocks:
     hopeless: float | None = None
     resting: float = 0.0
     enlarged: float | None = None
-    turns: int = 0
+    turns: int | None = None
     lapsed: bool = False
     writing: bool = False
     assumed: str = ""

@@ -11,6 +11,7 @@ from kfext.core.ledger.ledger import Ledger
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.shared_gpu import Place
+from kfext.names import REASON_CREATE_TIMEOUT
 from kfext.state.card_demand import Tolerations
 from kfext.state.cards import Cards
 from kfext.state.members import Members
@@ -178,7 +179,8 @@ class Books:
         # The operator begins with the answer to the patch that unsuspends the job.
         attempt = (plan.generation if plan else 0, tracked.assumed is None)
         all_came = self.backlog.missing(uid) and not missing
-        if self.backlog.expect(uid, missing, attempt=attempt):
+        doubted = tracked.state.strikes > 0 and tracked.state.reason == REASON_CREATE_TIMEOUT
+        if self.backlog.expect(uid, missing, attempt=attempt, doubted=doubted):
             self._freed("")
         elif all_came and namespace in self.limited:
             self._freed(namespace)  # its quota counts all of them now

@@ -26,7 +26,9 @@ class _Gang:
     `missing`: the pods that the operator is creating; 0 for a running gang that has lost some.
     `came`: the replicas that were created.
     `since`: when a pod that it waits for was last created, infinite before the next `settle`.
-    `overdue`: whether its pods did not come in time, so that nobody is to wait for them.
+    `overdue`: whether its pods did not come in time, so that no other job is to wait for them.
+    `doubted`: whether they did not come in time under an earlier plan either: before the first of
+        them has come, no other job waits for the rest.
     `left`: whether it waits no more; it is dropped by the next `settle`.
     """
 
@@ -35,15 +37,24 @@ class _Gang:
     came: set[ReplicaKey] = field(default_factory=set)
     since: float = float("inf")
     overdue: bool = False
+    doubted: bool = False
     left: bool = False
 
     @property
     def outstanding(self) -> int:
         return 0 if self.left or self.overdue else self.missing
 
+    @property
+    def awaited(self) -> int:
+        """The pods for which others wait."""
+        return 0 if self.doubted and not self.came else self.outstanding
+
 
 class PodCreationBacklog:
-    """The number of `pods` to be created, over all jobs; `crowded`: too many to plan more."""
+    """The number of `pods` for which others wait, over all jobs; `crowded`: too many to plan more.
+
+    Pods that were refused before must not close the queue again and again: see `_Gang.doubted`.
+    """
 
     def __init__(self) -> None:
         self.pods = 0
@@ -66,17 +77,19 @@ class PodCreationBacklog:
         gang = self._gangs.get(uid)
         return gang.outstanding if gang else 0
 
-    def expect(self, uid: str, missing: int | None, *, attempt: Hashable = None) -> bool:
+    def expect(
+        self, uid: str, missing: int | None, *, attempt: Hashable = None, doubted: bool = False
+    ) -> bool:
         """Take in how many pods of a job are to be created; return whether planning may resume.
 
         None: the job waits for no pod. 0: it runs and has lost some. `attempt` is what they are
-        created under.
+        created under, `doubted` whether they were not created in time the last time.
 
         Once there are too many, nothing more is planned until half of them exist. So waiting jobs
         are looked at once per half, not once per pod, and no later job overtakes in between.
         """
         gang = self._gangs.get(uid)
-        before = self.missing(uid)
+        before = self._awaited(uid)
         if missing is None:
             if gang is not None:
                 gang.left = True
@@ -89,15 +102,16 @@ class PodCreationBacklog:
                 gang.attempt, gang.overdue = attempt, False
                 gang.came.clear()
                 self._entered.add(uid)
-            gang.missing = missing
-        return self._count(self.missing(uid) - before)
+            gang.missing, gang.doubted = missing, doubted
+        return self._count(self._awaited(uid) - before)
 
     def note_created(self, uid: str, replica: ReplicaKey | None) -> None:
         """Take in that a pod of a job was created."""
-        gang = self._gangs.get(uid)
+        gang, before = self._gangs.get(uid), self._awaited(uid)
         if gang is not None and replica is not None and replica not in gang.came:
             gang.came.add(replica)
             self._created.add(uid)
+            self._count(self._awaited(uid) - before)
 
     def settle(self, now: float) -> None:
         """Take in that everything since the last call happened at the time `now`."""
@@ -119,10 +133,10 @@ class PodCreationBacklog:
 
     def give_up(self, uid: str) -> bool:
         """Wait no more for the pods of a job; return whether planning may resume."""
-        gang, before = self._gangs.get(uid), self.missing(uid)
+        gang, before = self._gangs.get(uid), self._awaited(uid)
         if gang is not None:
             gang.overdue = True
-        return self._count(self.missing(uid) - before)
+        return self._count(self._awaited(uid) - before)
 
     def record(self, now: float) -> Iterator[CreationRecord]:
         """Yield what is known of each gang, in order, for a snapshot; call `settle` before."""
@@ -143,8 +157,12 @@ class PodCreationBacklog:
                 gang.came = set(record.came)
                 self._gangs[record.job_uid] = gang
         self._gangs |= known
-        self.pods = sum(gang.outstanding for gang in self._gangs.values())
+        self.pods = sum(gang.awaited for gang in self._gangs.values())
         self.crowded = crowded or self.pods >= MOST_OUTSTANDING
+
+    def _awaited(self, uid: str) -> int:
+        gang = self._gangs.get(uid)
+        return gang.awaited if gang else 0
 
     def _count(self, more: int) -> bool:
         self.pods += more

@@ -81,10 +81,22 @@ class Queue:
         if now or was:
             self._looked_at = None
         if now:
+            if tracked.turns is None:
+                tracked.turns = self._round(tracked)
             self._queued[uid] = tracked
         else:
             self._queued.pop(uid, None)
-            tracked.turns = 0
+            tracked.turns = None
+
+    def _round(self, tracked: TrackedJob) -> int:
+        """Return the round in which a job that enters the queue takes its turns.
+
+        It is the latest of those ahead of it: else jobs that come one after the other would keep
+        one that has had its turn from the next one for ever.
+        """
+        later = (one for one in self._queued.values() if one.turns)
+        own = self.turn(tracked)
+        return max((one.turns or 0 for one in later if self.turn(one) < own), default=0)
 
     def forget(self, uid: str) -> None:
         """Take in that a job is gone."""
@@ -200,7 +212,7 @@ class Queue:
 
     def _reservation_turn(self, tracked: TrackedJob) -> tuple[int, order.Turn]:
         """Return the sort key of a job among those that are due for the reservation."""
-        return (tracked.turns, self.turn(tracked))
+        return (tracked.turns or 0, self.turn(tracked))
 
     def reservation_failures(self) -> list[tuple[TrackedJob, Exception]]:
         """Return the jobs for which no reservation could be sought, with the error; each once."""

@@ -115,7 +115,7 @@ class ReservationManager:
     def end_turn(self, *, now: float) -> None:
         """Begin a break; the holder has had its turn."""
         if self.holder is not None:
-            self.holder.turns += 1
+            self.holder.turns = (self.holder.turns or 0) + 1
         self._begin_break(now=now)
 
     def failures(self) -> list[tuple[TrackedJob, Exception]]:

@@ -64,7 +64,8 @@ class TrackedJob:
     `gated`: whether any of its pods are gated.
     `lapsed`: whether its plan no longer claims for pods that kfext does not hold back.
     `enlarged_at`: when it was last edited to need more, in epoch seconds, 0.0 if never.
-    `turns`: how often it had the reservation for as long as it may while it was in the queue.
+    `turns`: its round among the jobs that take turns at the reservation, None if it is not in the
+        queue: each time that it had it for as long as it may, it comes one round later.
     `claimed`: the claims of its plan.
     """
 
@@ -90,7 +91,7 @@ class TrackedJob:
     gated: bool = False
     lapsed: bool = False
     enlarged_at: float = 0.0
-    turns: int = 0
+    turns: int | None = None
     claimed: dict[Hashable, Claim] = field(default_factory=dict)
     _failures: int = 0
     _phase_since: float = 0.0

@@ -240,6 +240,41 @@ async def test_room_is_kept_for_a_time_and_then_others_have_their_turn(bench: Be
     assert holders == ["first", "second", "first", "second"]
 
 
+async def test_jobs_that_keep_coming_do_not_take_the_turn_of_one_that_has_had_one(
+    bench: Bench,
+) -> None:
+    runs = [f"runs-{number}" for number in range(4)]
+    for name in runs:
+        bench.submit(running(name, "a", cpu="1"))
+    bench.submit(gang("large", cpu="4", workers=1))
+    small = [f"small-{number}" for number in range(60)]
+    for name in small[:3]:
+        bench.submit(gang(name, cpu="1", workers=1, created=1))
+    bench.now = RESERVE_AFTER + 1
+    await bench.tick()
+    assert line(bench).reservation.job_uid == "large"  # type: ignore[union-attr]
+    bench.now += RESERVED_SECONDS
+    await bench.tick()
+    begun: set[str] = set()
+    for name in small[3:]:  # a job ends every ten minutes, and as often one comes
+        bench.now += 600
+        bench.cluster.forget_job(runs.pop(0))
+        bench.submit(gang(name, cpu="1", workers=1, created=bench.now))
+        for _ in range(3):
+            bench.cluster.mark_queue()
+            await bench.tick()
+            for uid in set(bench.started()) - begun:
+                begun.add(uid)
+                bench.cluster.forget_job(uid)
+                if uid != "large":
+                    bench.submit(running(f"run-{uid}", "a", cpu="1"))
+                    runs.append(f"run-{uid}")
+        if "large" in begun:
+            break
+    assert "large" in begun
+    assert len(begun) < 15, "after those that were due before, and some while it collects room"
+
+
 async def test_between_two_reservations_every_job_is_looked_at(bench: Bench) -> None:
     """Nobody keeps room by handing it on from one large job to the next."""
     bench.submit(running("runs", "a", cpu="1"))

@@ -1,12 +1,16 @@
 """A gang whose pods are never created keeps no other job from its capacity, whatever others do."""
 
+from copy import deepcopy
+from itertools import count
+
+import jsonpatch
 import pytest
 
 from kfext.core.lifecycle.steps import Step, Suspend, Unsuspend
-from kfext.names import REASON_WAITING_FOR_OPERATOR
+from kfext.names import REASON_CREATE_TIMEOUT, REASON_WAITING_FOR_OPERATOR
+from kfext.state import pod_backlog
 from kfext.state.tracked_job import TrackedJob
-from tests.builders import JobBuilder, job, node, pod, pods
-from tests.unit.controller.model import FakeApi
+from tests.builders import JobBuilder, job, moment, node, pod, pods
 from tests.unit.controller.test_queue import told
 from tests.unit.controller.test_reconciler import Bench, gang
 from tests.unit.step_patches import job_operations
@@ -14,20 +18,34 @@ from tests.unit.step_patches import job_operations
 NEVER = 1e9
 
 
-def carried_out(bench: Bench) -> None:
-    """Have the API server carry out each start and stop."""
-    version = [10]
+def carried_out(bench: Bench, *jobs: JobBuilder) -> None:
+    """Submit jobs, and have the API server and the operator carry out each start and stop."""
+    raws = {made.raw["metadata"]["uid"]: deepcopy(made.raw) for made in jobs}
+    versions = count(10)
 
     async def answer(tracked: TrackedJob, step: Step) -> bool:
         if isinstance(step, Unsuspend | Suspend):
-            api = FakeApi(dict(tracked.raw), [])
-            api.version = version[0] = version[0] + 1
-            api.job = {"kind": "PyTorchJob", **api.job}
-            api.patch_job(job_operations(step, tracked.raw, tracked.job) or [])
-            bench.cluster.observe_job(api.job)
+            uid = tracked.job.uid
+            operations = job_operations(step, tracked.raw, tracked.job) or []
+            raw = raws[uid] = jsonpatch.apply_patch(raws[uid], operations)
+            raw["metadata"]["resourceVersion"] = str(next(versions))
+            if isinstance(step, Suspend):
+                said = {"type": "Suspended", "status": "True"}
+                said["lastTransitionTime"] = moment(bench.now)
+                raw["status"] = {"conditions": [said]}
+            bench.cluster.observe_job(deepcopy(raw))
         return True
 
     bench.writer.answer = answer
+    for made in jobs:
+        bench.submit(made)
+
+
+def stopped(bench: Bench, uid: str) -> int:
+    """How often a job was suspended because its pods were not created."""
+    of = [step for job, step in bench.writer.steps if job == uid and isinstance(step, Suspend)]
+    assert {step.state.reason for step in of} <= {REASON_CREATE_TIMEOUT}
+    return len(of)
 
 
 async def an_hour(bench: Bench, *, crash_every: float) -> None:
@@ -53,24 +71,36 @@ async def an_hour(bench: Bench, *, crash_every: float) -> None:
 async def test_a_gang_that_is_never_created_gives_its_capacity_back(
     bench: Bench, crash_every: float
 ) -> None:
-    carried_out(bench)
-    bench.submit(gang("refused", workers=3, created=1))
-    bench.submit(gang("good", cpu="2", workers=1, created=2))
+    carried_out(
+        bench, gang("refused", workers=3, created=1), gang("good", cpu="2", workers=1, created=2)
+    )
     await an_hour(bench, crash_every=crash_every)
     assert "good" in bench.started()
+    assert stopped(bench, "refused") > 1
 
 
 @pytest.mark.parametrize("crash_every", [NEVER, 25.0], ids=["all is quiet", "another job crashes"])
 async def test_600_refused_pods_do_not_close_the_queue_of_the_whole_cluster(
     bench: Bench, crash_every: float
 ) -> None:
-    carried_out(bench)
     bench.cluster.observe_node(None, node("big", cpu="2000", pods=2000))
-    bench.submit(gang("refused", workers=600, created=1))
+    carried_out(bench, gang("refused", workers=600, created=1), gang("good", workers=1, created=2))
     await bench.tick()
-    bench.submit(gang("good", workers=1, created=2))
+    assert told(bench, "good")[0] == REASON_WAITING_FOR_OPERATOR
     await an_hour(bench, crash_every=crash_every)
     assert "good" in bench.started()
+    assert stopped(bench, "refused") > 1
+
+
+async def test_nor_do_many_such_gangs_that_start_one_after_the_other(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_backlog, "MOST_OUTSTANDING", 10)
+    bench.cluster.observe_node(None, node("big", cpu="2000", pods=2000))
+    refused = [gang(f"refused-{number}", workers=12, created=number) for number in range(13)]
+    carried_out(bench, *refused, gang("good", workers=1, created=100))
+    await an_hour(bench, crash_every=NEVER)
+    assert "good" in bench.started(), "each of them closes it once"
 
 
 def by_kueue(uid: str, *, workers: int) -> JobBuilder:
@@ -96,9 +126,8 @@ async def test_nor_do_those_of_a_job_that_only_kueue_may_stop(bench: Bench) -> N
 
 async def test_a_slow_operator_does_not_restart_a_big_gang(bench: Bench) -> None:
     bench.cluster.observe_node(None, node("big", cpu="2000", pods=2000))
-    carried_out(bench)
-    for number, uid in enumerate(("first", "second")):
-        bench.submit(gang(uid, workers=100, created=number))
+    names = ("first", "second")
+    carried_out(bench, *(gang(uid, workers=100, created=at) for at, uid in enumerate(names)))
     await bench.tick()
     for uid in ("first", "second"):
         for one in pods(bench.cluster.jobs[uid].job, gated=True):

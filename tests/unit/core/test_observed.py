@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from kfext.core.observed import as_observed, differences, observed
+from kfext.core.queue.quota import demand, shortage
 from kfext.model.job_state import JobState, Observed, decode_state
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
+from kfext.model.quota import parse_quota
 from tests.builders import Raw, job, pod, pods
 
 OF = job().worker(2, cpu="1", gpus=1).resumed()
@@ -73,6 +75,22 @@ def test_a_job_is_planned_as_its_pods_were_seen(
             assert group.requests[key] == value
         else:
             assert getattr(group.constraints, key) == value
+
+
+def test_quotas_count_what_its_pods_were_seen_to_request() -> None:
+    plain = job().worker(4, cpu_limit="3").resumed().build()
+    large = pods(
+        plain, gated=True, spec={"containers": [{"resources": {"requests": {"cpu": "1"}}}]}
+    )
+    state = JobState(observed=observed(plain, large, JobState(), plan=None))
+    raw = {"spec": {"hard": {"requests.cpu": "2"}}, "status": {"hard": {"requests.cpu": "2"}}}
+    quota = parse_quota({"metadata": {"namespace": "team", "name": "q"}, **raw})
+    refused = shortage(demand(as_observed(plain, state)), [quota], defaulted=True)
+    assert refused is not None
+    assert "4 cpu" in refused.message or "requests.cpu" in refused.message
+    (group,) = as_observed(plain, state).groups
+    assert dict(group.charge.usage)["requests.cpu"] == 1000
+    assert not group.charge.best_effort
 
 
 def test_pods_like_their_template_teach_nothing() -> None:
