@@ -48,9 +48,9 @@ class ClusterOptions:
 def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add -n, --context and --kubeconfig, which the command receives as `cluster`."""
 
-    @click.option("-n", "--namespace")
-    @click.option("--context")
-    @click.option("--kubeconfig", type=click.Path(path_type=Path))
+    @click.option("-n", "--namespace", help="Default: that of the context.")
+    @click.option("--context", help="Of the kubeconfig; default: its current one.")
+    @click.option("--kubeconfig", type=click.Path(path_type=Path), help="As for kubectl.")
     @functools.wraps(command)
     def with_cluster(
         *, namespace: str | None, context: str | None, kubeconfig: Path | None, **options: Any

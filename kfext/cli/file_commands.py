@@ -16,8 +16,18 @@ from kfext.kube.snapshot_file import encode_snapshot, read_snapshot_file
 
 @click.command()
 @click.option("-f", "--filename", "files", multiple=True, required=True, type=click.File("rb"))
-@click.option("--policy", "policies", multiple=True, type=click.File("rb"), help="TrainingPolicy.")
-@click.option("--namespace-file", type=click.File("rb"), help="Namespace: labels, annotations.")
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    type=click.File("rb"),
+    help="File with a TrainingPolicy, which must select the labels of the namespace.",
+)
+@click.option(
+    "--namespace-file",
+    type=click.File("rb"),
+    help="File with the Namespace, for its labels and annotations.",
+)
 @click.option(
     "-o",
     "--output",
@@ -34,7 +44,8 @@ def render(
 ) -> None:
     """Print the jobs in files (- is stdin) as admission would change them, and why.
 
-    Needs no cluster. Without --namespace-file the namespace is managed and has no settings.
+    Needs no cluster, and shows nothing of their pods. Without --namespace-file the namespace is
+    managed and has no settings. The exit code is 1 if a job would be refused.
     """
     rendered = rendering.render(
         documents=[item for file in files for item in rendering.load(file)],

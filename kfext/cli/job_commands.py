@@ -17,9 +17,17 @@ from kfext.cli.queue import list_queue
 from kfext.cli.release import release_jobs
 from kfext.cli.top import ORDERS, WATCH_SECONDS, show_top
 
-_kind = click.option("--kind", type=click.Choice(["PyTorchJob", "TFJob"], case_sensitive=False))
+_kind = click.option(
+    "--kind",
+    type=click.Choice(["PyTorchJob", "TFJob"], case_sensitive=False),
+    help="Default: either.",
+)
 _output = click.option(
-    "-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text"
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json", "yaml"]),
+    default="text",
+    show_default=True,
 )
 _all_namespaces = click.option("-A", "--all-namespaces", is_flag=True, help="In the whole cluster.")
 

@@ -208,14 +208,13 @@ def _settings(
 
 
 def _without_effect(settings: Settings) -> Iterator[str]:
-    """Yield a sentence for each setting that is well-formed but does nothing in this version."""
-    asked = {
-        names.MIGRATE: settings.migrate != NEVER,
-        names.METRICS: settings.metrics.source == PUSH,
-    }
-    for key, wanted in asked.items():
-        if wanted:
-            yield f"{key} of {settings.source(key)} has no effect yet in this version of kfext"
+    """Yield a sentence for each setting of which this version does little or nothing."""
+    if settings.migrate != NEVER:
+        source = settings.source(names.MIGRATE)
+        yield f"{names.MIGRATE} of {source} moves no job yet in this version of kfext"
+    if settings.metrics.source == PUSH:
+        source = settings.source(names.METRICS)
+        yield f"{names.METRICS} of {source} has no effect yet in this version of kfext"
     if settings.gpu and not settings.shares_gpus:
         yield f"{', '.join(settings.gpu)} has no effect without {names.GPU_SHARE}"
 

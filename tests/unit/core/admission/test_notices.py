@@ -57,7 +57,7 @@ WARNED = {
     "a feature that has not landed": (
         job(annotations={names.MIGRATE: "checkpointed"}),
         FACTS,
-        "has no effect yet",
+        "moves no job yet",
     ),
 }
 

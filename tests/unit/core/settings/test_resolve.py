@@ -146,6 +146,7 @@ WITHOUT_EFFECT = {
     names.MIGRATE: "checkpointed",
     names.METRICS: "push",
 }
+YET = {names.MIGRATE: "moves no job yet", names.METRICS: "has no effect yet"}
 
 
 @pytest.mark.parametrize("key", WITHOUT_EFFECT)
@@ -154,7 +155,7 @@ def test_a_setting_whose_feature_has_not_landed_warns(key: str, place: str) -> N
     written = {key: WITHOUT_EFFECT[key]}
     where = ["the job", "the namespace", "TrainingPolicy gold"].index(place)
     found = settings(*[written if i == where else {} for i in range(3)])
-    assert found.warnings == (f"{key} of {place} has no effect yet in this version of kfext",)
+    assert found.warnings == (f"{key} of {place} {YET[key]} in this version of kfext",)
 
 
 def test_elastic_has_an_effect_so_it_does_not_warn() -> None:
