@@ -33,7 +33,7 @@ async def test_a_login_that_does_not_help_is_made_again_after_ever_longer_pauses
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    monkeypatch.setattr(watches.asyncio, "sleep", sleep)
+    monkeypatch.setattr(f"{watches.__name__}.asyncio.sleep", sleep)
     login = login_with(Access("http://127.0.0.1:1", tls=None, token=Token(lambda: "")))
     for _ in range(9):
         session = await login()
