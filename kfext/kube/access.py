@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from yaml import YAMLError
-
 from kfext.errors import KfextError
 from kfext.model.tolerant import text
 
@@ -143,9 +141,10 @@ def _usable(path: Path | None) -> Iterator[None]:
     """Raise NoAccess in place of what a kubeconfig causes that is missing or malformed."""
     from kubernetes import config  # noqa: PLC0415 - as above
 
+    no_yaml = config.kube_config.yaml.YAMLError
     try:
         yield
-    except (config.ConfigException, OSError, YAMLError, *_MALFORMED) as error:
+    except (config.ConfigException, OSError, no_yaml, *_MALFORMED) as error:
         raise NoAccess(f"no usable kubeconfig ({path or 'default'}): {error}") from error
 
 
