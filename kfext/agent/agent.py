@@ -76,7 +76,8 @@ class Agent:
         self._doors = Doors(root / "sockets", enter=self._enter, leave=self._leave)
         hook = lay_out(root / "hook", busybox=busybox)
         self._inventory = inventory
-        self._present, self._read_at = inventory.cards(), monotonic()
+        self._present = inventory.cards()
+        self._read_at = math.inf  # before `run` nothing reads them
         count = len(self._present)
         self._slots = Slots(
             node=node,
@@ -128,7 +129,8 @@ class Agent:
 
     async def run(self) -> None:
         """Share the cards until cancelled."""
-        self._leads_from = monotonic() + _RETURN_SECONDS
+        self._read_at = monotonic()
+        self._leads_from = self._read_at + _RETURN_SECONDS
         try:
             async with asyncio.TaskGroup() as tasks:
                 for slot, plugin in enumerate(self._plugins):

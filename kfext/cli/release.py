@@ -30,12 +30,12 @@ async def release_jobs(
             job, raw = await find_job(client, name=name, namespace=namespace, kind=kind)
             yield await _release(client, job, raw)
             return
-        done, failed = 0, []
+        waited, failed = False, []
         for job, raw in await all_jobs(client, namespace=namespace, kind=kind):
             try:
                 if await _waits(client, job):
+                    waited = True
                     yield await _release(client, job, raw)
-                    done += 1
             except Unavailable:
                 raise
             except NotFound:
@@ -44,7 +44,7 @@ async def release_jobs(
                 failed.append(f"{job.title}: {error}")
         if failed:
             raise UserError(f"not released: {'; '.join(failed)}")
-        if not done:
+        if not waited:
             yield "no job waits for kfext"
 
 
