@@ -28,9 +28,9 @@ LOSS: Object = {
 }
 
 
-def tell(space: Space, job: str, *, kind: str = "TFJob", **status: Any) -> None:
+def tell(space: Space, job: str, *, kind: str = "TFJob", uid: str = "none", **status: Any) -> None:
     """Make a TrainingPlan of a job that kfext does not handle, so that only we write in it."""
-    about = {"apiVersion": "kubeflow.org/v1", "kind": kind, "name": job, "uid": f"of-{job}"}
+    about = {"apiVersion": "kubeflow.org/v1", "kind": kind, "name": job, "uid": uid}
     name = f"{kind.lower()}-{job}"
     body = {
         "apiVersion": "kfext.dev/v1alpha1",
@@ -80,8 +80,8 @@ def test_explain_shows_the_progress_of_a_job(
 ) -> None:
     space = new_space(managed=False)
     tenant = Tenant(space, tmp_path)
-    space.submit(workers("train", 2, each={"cpu": "1"}))
-    tell(space, "train", kind="PyTorchJob", progress=LOSS)
+    uid = space.submit(workers("train", 2, each={"cpu": "1"}))["metadata"]["uid"]
+    tell(space, "train", kind="PyTorchJob", uid=uid, progress=LOSS)
     shown = tenant.kfext("explain", "train").stdout
     assert "  progress loss 0.5, step 40 of 100, 0.5 a second, 2m left\n" in shown
 
