@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from e2e.testbed import paths
-from e2e.testbed.images.layers import Layer
+from e2e.testbed.images.layers import Layer, key
 from e2e.testbed.images.lock import exclusively
 from e2e.testbed.images.recipes import later_pytorch, tensorflow_image, training_image
 from e2e.testbed.preflight import require_root
@@ -55,7 +55,9 @@ def of_tensorflow_image() -> Python:
 
 
 def _unpacked(*layers: Layer) -> Python:
-    root = paths.cache() / "roots" / "+".join(layer.path.stem for layer in layers)
+    stems = [layer.path.stem for layer in layers]
+    # The path of a socket below it has 107 bytes at most.
+    root = paths.cache() / "roots" / (stems[0] if len(stems) == 1 else key(stems))
     with exclusively(root.parent):
         if not root.is_dir():
             _unpack(layers, root)
