@@ -80,6 +80,7 @@ def test_explain_shows_the_progress_of_a_job(
 ) -> None:
     space = new_space(managed=False)
     tenant = Tenant(space, tmp_path)
+    space.kfext.stop_controller()  # it would write in the plan of a job that is there
     uid = space.submit(workers("train", 2, each={"cpu": "1"}))["metadata"]["uid"]
     tell(space, "train", kind="PyTorchJob", uid=uid, progress=LOSS)
     shown = tenant.kfext("explain", "train").stdout
