@@ -19,7 +19,7 @@ from kfext.core.words import listed
 from kfext.errors import Forbidden, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
-from kfext.model.job import TrainingJob, annotations_of, template_of
+from kfext.model.job import TrainingJob, annotations_of, planned_uid, template_of
 from kfext.model.plan import plan_of
 from kfext.model.pod import Pod
 from kfext.model.tolerant import mapping, sequence, text
@@ -46,8 +46,7 @@ async def _plan_status(client: Client, job: TrainingJob) -> Mapping[str, Any]:
     except (NotFound, Forbidden):
         return {}
     # One that an earlier job of this name has left says nothing of this one.
-    of = text(mapping(mapping(plan.get("spec")).get("job")).get("uid"))
-    return mapping(plan.get("status")) if of == job.uid else {}
+    return mapping(plan.get("status")) if planned_uid(plan) == job.uid else {}
 
 
 def explained(

@@ -10,7 +10,7 @@ from kfext.cli.snapshot import read_classes
 from kfext.core.queue.order import Classes, priority_class, turn
 from kfext.errors import Forbidden, UserError
 from kfext.kube.client import Client
-from kfext.model.job import TrainingJob
+from kfext.model.job import TrainingJob, planned_uid
 from kfext.model.quantity import PODS, human
 from kfext.model.tolerant import mapping, text
 
@@ -30,9 +30,7 @@ async def list_queue(
     async with cluster.connect() as client:
         jobs = [job for job, _ in await all_jobs(client, namespace=namespace, kind=None)]
         statuses = {
-            text(mapping(mapping(plan.get("spec")).get("job")).get("uid")): mapping(
-                plan.get("status")
-            )
+            planned_uid(plan): mapping(plan.get("status"))
             for plan in await all_plans(client, namespace=namespace)
         }
         try:

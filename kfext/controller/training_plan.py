@@ -18,7 +18,7 @@ from kfext.core.progress.field import decode_progress, encode_progress
 from kfext.core.progress.reported import Reported
 from kfext.core.settings.values import HOST, POD
 from kfext.core.words import listed
-from kfext.model.job import TrainingJob
+from kfext.model.job import TrainingJob, planned_uid
 from kfext.model.tolerant import mapping, sequence, text
 from kfext.model.verdict import Verdict
 from kfext.names import (
@@ -83,7 +83,7 @@ def decode_training_plan(raw: bytes) -> WrittenTrainingPlan:
     written = {one.get("type"): one for one in map(mapping, sequence(raw_status.get("conditions")))}
     workers = raw_status.get("workers")
     return WrittenTrainingPlan(
-        job_uid=text(mapping(mapping(decoded.get("spec")).get("job")).get("uid")),
+        job_uid=planned_uid(decoded),
         status=TrainingPlanStatus(
             phase=text(raw_status.get("phase")),
             nodes=tuple(text(node) for node in sequence(raw_status.get("nodes"))),

@@ -4,9 +4,8 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import structlog
 
@@ -26,8 +25,7 @@ from kfext.errors import ApiError, Conflict, NotFound, NotServed
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.model.backoff import exponential_backoff
-from kfext.model.job import TrainingJob
-from kfext.model.tolerant import mapping, text
+from kfext.model.job import TrainingJob, planned_uid
 
 _log = structlog.get_logger(__name__)
 
@@ -220,13 +218,9 @@ class TrainingPlanWriter:
                 except NotFound:
                     return True  # the namespace is going away
             try:
-                return _is_of(job, await self._client.merge_patch(path, body))
+                # Else it is of an earlier job of the same name.
+                return planned_uid(await self._client.merge_patch(path, body)) == job.uid
             except NotFound:
                 if not made:
                     return False
                 made = False
-
-
-def _is_of(job: TrainingJob, written: Mapping[str, Any]) -> bool:
-    """Return whether a TrainingPlan is of this job and not of an earlier one of the same name."""
-    return text(mapping(mapping(written.get("spec")).get("job")).get("uid")) == job.uid

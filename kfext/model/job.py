@@ -253,6 +253,11 @@ def template_of(job: TrainingJob, raw: Mapping[str, Any], group: ReplicaGroup) -
     return mapping(mapping(specs.get(group.key)).get("template"))
 
 
+def planned_uid(training_plan: Mapping[str, Any]) -> str:
+    """Return the uid of the job that a TrainingPlan is about, empty if it names none."""
+    return text(mapping(mapping(training_plan.get("spec")).get("job")).get("uid"))
+
+
 def annotations_of(
     job: TrainingJob, raw: Mapping[str, Any], group: ReplicaGroup
 ) -> Mapping[str, str]:
