@@ -28,9 +28,10 @@ LOSS: Object = {
 }
 
 
-def tell(space: Space, job: str, *, kind: str = "TFJob", uid: str = "none", **status: Any) -> None:
+def tell(space: Space, job: str, *, kind: str = "TFJob", uid: str = "", **status: Any) -> None:
     """Make a TrainingPlan of a job that kfext does not handle, so that only we write in it."""
-    about = {"apiVersion": "kubeflow.org/v1", "kind": kind, "name": job, "uid": uid}
+    about = {"apiVersion": "kubeflow.org/v1", "kind": kind, "name": job}
+    about["uid"] = uid or f"of-{job}"
     name = f"{kind.lower()}-{job}"
     body = {
         "apiVersion": "kfext.dev/v1alpha1",

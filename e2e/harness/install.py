@@ -46,7 +46,7 @@ def wait_installed(bed: Testbed) -> None:
         except NotReadyError as error:
             logs = kubectl(bed, "logs", "-n", NAMESPACE, f"deployment/{deployment}", "--tail=20")
             raise NotReadyError(f"{error}; its log:\n{logs}") from error
-    bed.wait_for(lambda: _holds_the_lease(bed), what="the Lease", seconds=_READY_SECONDS)
+    bed.wait_for(lambda: bool(lease_holder(bed)), what="the Lease", seconds=_READY_SECONDS)
     bed.wait_for(lambda: _trusted(bed), what="the webhook's CA", seconds=_READY_SECONDS)
 
 
@@ -79,9 +79,10 @@ def _available(bed: Testbed, name: str) -> bool:
     return bool(deployment.get("status", {}).get("readyReplicas", 0) >= wanted)
 
 
-def _holds_the_lease(bed: Testbed) -> bool:
+def lease_holder(bed: Testbed) -> str:
+    """Return the identity of the controller that leads, empty if none does."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{LEASE}"
-    return bool(bed.api.get(path)["spec"].get("holderIdentity"))
+    return str(bed.api.get(path)["spec"].get("holderIdentity") or "")
 
 
 def _trusted(bed: Testbed) -> bool:

@@ -29,7 +29,7 @@ from e2e.harness.gpu_pair import (
     sharers,
     slot_of,
 )
-from e2e.harness.install import kubectl, scale
+from e2e.harness.install import kubectl, lease_holder, scale
 from e2e.harness.wait import until
 from e2e.testbed.api import ApiError
 from e2e.testbed.cluster import Testbed
@@ -178,11 +178,10 @@ def test_a_leader_that_stood_still_while_another_one_placed_a_job_reserves_nothi
 
 def leader(bed: Testbed) -> Object:
     """Return the pod of the controller that leads."""
-    lease = f"/apis/coordination.k8s.io/v1/namespaces/{names.NAMESPACE}/leases/{names.LEASE}"
     pods = f"/api/v1/namespaces/{names.NAMESPACE}/pods"
 
     def leads() -> Object | None:
-        holder = bed.api.get(lease)["spec"]["holderIdentity"]
+        holder = lease_holder(bed)
         return next((pod for pod in bed.api.get(pods)["items"] if name_of(pod) in holder), None)
 
     return until(leads, what="a controller leads")
