@@ -94,9 +94,9 @@ class Queue:
         It is the latest of those ahead of it: else jobs that come one after the other would keep
         one that has had its turn from the next one for ever.
         """
-        later = (one for one in self._queued.values() if one.turns)
         own = self.turn(tracked)
-        return max((one.turns or 0 for one in later if self.turn(one) < own), default=0)
+        ahead = (one.turns for one in self._queued.values() if one.turns and self.turn(one) < own)
+        return max(ahead, default=0)
 
     def forget(self, uid: str) -> None:
         """Take in that a job is gone."""

@@ -74,8 +74,8 @@ def _stopped(situation: Situation) -> Step:
     job, plan, settings = situation.job, situation.plan, situation.settings
     if plan is not None and plan.slots and all(pod.finished for pod in situation.pods):
         # If it comes into the queue when it is resumed, it has waited since now and not for longer.
-        state = replace(situation.state, generation=situation.generation)
-        return ForgetPlan(replace(state, suspended_at=situation.now))
+        number, now = situation.generation, situation.now
+        return ForgetPlan(replace(situation.state, generation=number, suspended_at=now))
     who = "Kueue" if job.kueue_managed else "a person or another system"
     placed = settings.managed and settings.colocation is not Colocation.OFF
     phase = SUSPENDED if placed or plan else None

@@ -87,7 +87,7 @@ def test_quotas_count_what_its_pods_were_seen_to_request() -> None:
     quota = parse_quota({"metadata": {"namespace": "team", "name": "q"}, **raw})
     refused = shortage(demand(as_observed(plain, state)), [quota], defaulted=True)
     assert refused is not None
-    assert "4 cpu" in refused.message or "requests.cpu" in refused.message
+    assert "requests.cpu" in refused.message
     (group,) = as_observed(plain, state).groups
     assert dict(group.charge.usage)["requests.cpu"] == 1000
     assert not group.charge.best_effort
