@@ -8,7 +8,7 @@ from kfext.agent.process import Order, Process
 from kfext.agent.report import Pod, SharerReport
 from kfext.agent.unhooked import Unhooked
 from kfext.core.gpu.dispatcher import Activity
-from kfext.core.gpu.neighbours import LONGEST_MICRO_STEP, Ruling, Seen
+from kfext.core.gpu.neighbours import LONGEST_MICRO_STEP, OUTSTANDING, Ruling, Seen
 from kfext.core.gpu.profile import Profile
 from kfext.core.gpu.steps import Reading, Throughput
 from kfext.core.gpu.tally import Recent
@@ -16,6 +16,10 @@ from kfext.hook import words
 from kfext.model.shared_gpu import LONGEST_COARSE
 
 _CALIBRATED = (words.READY, words.COARSE)
+_MICRO_STEPS_LEFT = 5 * OUTSTANDING
+_LEFT_SECONDS = 1.0
+"""After so many of its longest micro-steps, and so many seconds, in which a process has come to no
+gate, none of them is on the card: it does something else, such as load data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,7 @@ class Sharer:
         self._asks = False
         self._worked = Recent()
         self._micro_steps: dict[int, int] = {}
+        self._passed: dict[int, float] = {}
         self.bells = Bells()
         self._unhooked = Unhooked()
         self._promised = 0.0
@@ -90,6 +95,7 @@ class Sharer:
             return
         self.bells.leave(number)
         self._micro_steps.pop(number, None)
+        self._passed.pop(number, None)
         self._throughput.restart()
 
     def end(self) -> None:
@@ -108,7 +114,8 @@ class Sharer:
             self._waited += process.grown(words.WAITED_NS, now=now)
             rested += process.grown(words.RESTED_NS, now=now)
             count = process[words.MICRO_STEPS]
-            begun, self._micro_steps[number] = begun or count != self._micro_steps[number], count
+            if count != self._micro_steps[number]:
+                begun, self._micro_steps[number], self._passed[number] = True, count, now
         self._asks = any(one[words.ASKING] == 1 for one in self.processes.values())
         self.activity = Activity(wants=begun or self._asks, begun=begun, used=used)
         self._intruded += self._intruded_now
@@ -138,7 +145,14 @@ class Sharer:
             self._asks,
             self._throughput.normalised,
             gives_way=any(not one[words.UNHOOKED] for one in self.processes.values()),
+            works=any(self._works(number) for number in self._passed),
         )
+
+    def _works(self, number: int) -> bool:
+        """Return whether a process that has passed its gate may have a micro-step on the card."""
+        process = self.processes[number]
+        left = max(_MICRO_STEPS_LEFT * process.seconds(words.LONGEST_NS), _LEFT_SECONDS)
+        return process[words.ASKING] != 1 and self._looked - self._passed[number] < left
 
     def order(self, *, turn: bool, reserved: bool, now: float) -> None:
         """Write the orders of its processes. Without a reservation its gate is shut."""
@@ -150,7 +164,7 @@ class Sharer:
             order = Order(
                 words.SHUT if ruling.shut else mode,
                 ruling.micro_step,
-                ruling.allowance,
+                ruling.allowance / max(len(self.processes), 1),
                 ruling.ticket,
                 turn,
             )

@@ -71,11 +71,12 @@ class Gate:
         page = self._page
         self._outstanding.append((self._device.mark(), self._stepped))
         self._stepped = None
-        while len(self._outstanding) >= OUTSTANDING:
-            self._reach(*self._outstanding.popleft())
-        self._account(monotonic_ns())
-        arrived = now = monotonic_ns()
+        now = self._wait_for_card(leaving=OUTSTANDING - 1)
         word = self._ask(now)
+        if word == WAIT:  # so that none of its work is on the card while it stands at the gate
+            now = self._wait_for_card(leaving=0)
+            word = self._ask(now)
+        arrived = now
         try:
             while word == WAIT:
                 page[words.ASKING] = 1
@@ -101,6 +102,14 @@ class Gate:
             return PASS
         intruded, seen = page[words.INTRUDED_NS], page[words.TICKETS_SEEN]
         return self._orders.word(now, intruded=intruded, tickets=seen)
+
+    def _wait_for_card(self, *, leaving: int) -> int:
+        """Wait until the card has so many micro-steps left at most; return when, charging them."""
+        while len(self._outstanding) > leaving:
+            self._reach(*self._outstanding.popleft())
+        self._account(monotonic_ns())
+        self._began = monotonic_ns()
+        return self._began
 
     def _reach(self, marker: TimedMarker, stepped: TimedMarker | None) -> None:
         """Wait for a marker; `stepped` is that of the step before it, if nothing was in between.

@@ -24,7 +24,7 @@ MICRO_STEPS = 7
 LONGEST_NS = 8
 """How long the longest of the last calibration took on the card."""
 ASKING = 9
-"""1 while a micro-step waits for the gate, else 0."""
+"""1 while a micro-step waits for the gate, with all those before it done, else 0."""
 WAITED_NS = 10
 """For how long micro-steps have waited for the gate."""
 WORKED_NS = 11

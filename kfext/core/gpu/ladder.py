@@ -1,6 +1,8 @@
 """What happens to a job of low priority beside which the one of high priority loses too much.
 
-Its gate is shut for a minute at a time, and after the third time it leaves the card.
+Its gate is shut for a minute at a time, and after the third time it leaves the card. The minute of
+losses that leads to that need not be one: what was lost counts until as much time has passed within
+the budget as makes up for it, so that to rest now and then is no way around the budget.
 """
 
 from collections.abc import Mapping
@@ -9,10 +11,12 @@ from dataclasses import dataclass
 from kfext.core.gpu.loss import FRESH
 
 PATIENCE = 60.0
-"""Seconds of losses before something follows."""
+"""Seconds of losses before something follows, in all since they began."""
 SHUT_SECONDS = 60.0
 FORGOTTEN_SECONDS = 600.0
 """Of no losses, after which one strike is forgotten."""
+_TOLERANCE = 0.1
+"""Of a budget: the allowance of a job is such that the losses are about as large as the budget."""
 
 
 @dataclass(slots=True)
@@ -24,43 +28,73 @@ class Rung:
     shut_until: float = 0.0
 
 
+@dataclass(slots=True)
+class _Losses:
+    """Since when too much has been lost, with breaks; `windows` were measured until then.
+
+    `seconds`: of losses; `owed`: what was lost over the budget, in seconds of a whole budget.
+    """
+
+    began: float
+    windows: int
+    seconds: float = 0.0
+    owed: float = 0.0
+
+    def last(self, passed: float, *, losing: bool, excess: float) -> bool:
+        """Take in the time since the last call; return whether it is not made up for yet."""
+        self.seconds += passed if losing else 0.0
+        more = max(excess, 0.0) if losing else excess
+        self.owed = min(max(self.owed + passed * (more - _TOLERANCE), 0.0), FORGOTTEN_SECONDS)
+        return losing or self.owed > 0
+
+
 class Ladder:
     """The jobs of low priority on one card; `rungs` are of all that it was asked about."""
 
     def __init__(self, now: float) -> None:
         self.rungs: dict[str, Rung] = {}
-        self._losing_since: float | None = None
-        self._windows = 0
-        self._calm_since = now
+        self._losses: _Losses | None = None
+        self._calm_since = self._last = now
 
     def recall(self, name: str, strikes: int) -> None:
         """Add strikes that a job has from before all that this knows of it."""
         self.rungs.setdefault(name, Rung()).strikes += strikes
 
     def shut(
-        self, *, losing: bool, windows: int, worked: Mapping[str, float], now: float
+        self,
+        *,
+        losing: bool,
+        windows: int,
+        worked: Mapping[str, float],
+        now: float,
+        excess: float,
     ) -> set[str]:
         """Return whose gates are shut, of the jobs named in `worked`.
 
-        `losing`: too much is lost on the card; `windows`: how often that was measured so far;
+        `losing`: too much is lost on the card; `excess`: how far over its budget the job of high
+        priority is, in budgets, below 0 within it; `windows`: how often that was measured so far;
         `worked`: how much each job has worked lately. Once losses have lasted, and were confirmed
         by new measurements, the job that has worked most is shut out, of those that were not while
         the losses lasted: one at a time, as others may do no harm.
         """
+        passed, self._last = now - self._last, now
         self.rungs = {name: self.rungs.get(name) or Rung() for name in worked}
         self._forget(losing=losing, now=now)
         open_ = [name for name in worked if now >= self.rungs[name].shut_until]
-        if not losing or not open_:
-            self._losing_since = None
-        elif self._losing_since is None:
-            self._losing_since, self._windows = now, windows
-        elif now - self._losing_since >= PATIENCE and windows - self._windows >= FRESH:
-            there = [one for one in open_ if self.rungs[one].shut_until <= self._losing_since]
+        losses = self._losses
+        if not open_:
+            self._losses = None
+        elif losses is None:
+            self._losses = _Losses(now, windows) if losing else None
+        elif not losses.last(passed, losing=losing, excess=excess):
+            self._losses = None
+        elif losing and losses.seconds >= PATIENCE and windows - losses.windows >= FRESH:
+            there = [one for one in open_ if self.rungs[one].shut_until <= losses.began]
             rung = self.rungs[max(there or open_, key=lambda name: (worked[name], name))]
             rung.strikes += 1
             rung.times_shut += 1
             rung.shut_until = now + SHUT_SECONDS
-            self._losing_since = None
+            self._losses = None
         return {name for name in worked if now < self.rungs[name].shut_until}
 
     def _forget(self, *, losing: bool, now: float) -> None:

@@ -5,7 +5,8 @@ such windows they are timed as well. Means are compared, as a median would hide 
 minority of the steps, but a checkpoint or an evaluation counts neither here nor there. A window
 lasts for three steps and more, so longer for long steps, but never over `LONGEST_HELD` seconds: the
 loss of a job with steps of over 12 s stays unknown. In place of those steps beside which another
-job makes one all the same it may last as long again. Times are of one monotonic clock, in seconds.
+job still works, as a long micro-step has not ended or a ticket lets it, it may last for up to as
+many seconds more. Times are of one monotonic clock, in seconds.
 """
 
 from collections import deque
@@ -36,7 +37,7 @@ class LossMeter:
     speed that the job loses, below 0 if it gains. Both are None while they are unknown.
     `held_back`: whether all others do stop in a window. If not, a window shows nothing of the job
     with the card to itself, and what was known of that before still counts. `disturbed`: whether
-    one of them makes a step now although it is held back; the steps beside it do not count.
+    one of them may work now although it is held back; the steps beside it do not count.
     """
 
     def __init__(self, *, budget: float) -> None:
@@ -96,6 +97,11 @@ class LossMeter:
         """Whether the job is known to lose more than its budget."""
         return self.loss is not None and self.loss > self.budget
 
+    @property
+    def excess(self) -> float:
+        """How far the loss is over the budget, in budgets; below 0 if it is within it."""
+        return 0.0 if self.loss is None else self.loss / self.budget - 1
+
     def _compare(self) -> None:
         if self.step_seconds is not None and len(self._shared) >= _STEPS:
             self.loss = 1 - self.step_seconds / typical(took for _, took in self._shared)
@@ -110,13 +116,13 @@ class LossMeter:
         enough = len(self._held) >= _STEPS
         usual = typical(took for _, took in self._shared) if self._shared else 0.0
         longest = min(max(WINDOW, _HELD_STEPS * usual), LONGEST_HELD)
-        longest += min(self._lost, longest)
+        longest += min(self._lost, LONGEST_HELD)
         if not (enough and lasted >= HELD_SECONDS) and lasted < longest:
             return
-        if enough:
-            if self.held_back:
-                self._alone.append(self._held)
-                self.step_seconds = typical(chain(*self._alone))
+        if enough and self.held_back:
+            self._alone.append(self._held)
+            self.step_seconds = typical(chain(*self._alone))
+        if enough or self._lost > 0:
             self.windows += 1
             self._compare()
         self.holding = False

@@ -22,7 +22,7 @@ class Seen:
     """Of a job of low priority since the last look, in seconds. `minimum`: that it should have.
 
     `waits`: it stands at its gate; `normalised`: its speed beside others, as a part of that alone;
-    `gives_way`: it is known to have a gate.
+    `gives_way`: it is known to have a gate; `works`: it may have a micro-step on the card now.
     """
 
     minimum: float
@@ -31,6 +31,7 @@ class Seen:
     waits: bool
     normalised: float | None = None
     gives_way: bool = True
+    works: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,7 @@ class Neighbours:
             )
         shut = self._ladder.shut(
             losing=meter.over or self._tickets.over(now) or self._gains_nothing(lows),
+            excess=meter.excess,
             windows=meter.windows,
             # What one has done that does not give way is not known, so it is suspected first.
             worked={
@@ -122,7 +124,7 @@ class Neighbours:
             self._shut = shut
             meter.restart()  # what was measured beside others does not hold beside fewer or more
         rulings = {name: self._ruling(name, now) for name in lows}
-        meter.disturbed = self._tickets.out(now)
+        meter.disturbed = any(seen.works for seen in lows.values() if seen.gives_way)
         return rulings
 
     def _gains_nothing(self, lows: Mapping[str, Seen]) -> bool:

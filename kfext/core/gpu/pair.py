@@ -46,8 +46,8 @@ class Pair:
         if gated and short > 0 and not (self._meter.holding or self._meter.over):
             self._left += min(self._rate, short) * passed
         # What is saved up can be spent at once, so it may not cost more than a window's budget.
-        most = self._meter.budget * WINDOW
-        self._left = min(max(self._left - intruded, -most), most)
+        budget = self._meter.budget
+        self._left = min(max(self._left - intruded, -budget * PATIENCE), budget * WINDOW)
 
     @property
     def allowance(self) -> float:

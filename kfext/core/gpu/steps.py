@@ -5,6 +5,7 @@ them tells whether sharing gains anything: below 1, the jobs would end sooner on
 (W. Xiao et al., "Gandiva", OSDI 2018).
 """
 
+import math
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ _TIMES = 30
 _ENOUGH = 3
 _OTHERWISE = 3.0
 """A step that takes so many times the median one is an evaluation, or has saved a checkpoint."""
+_STEPS_TO_OTHERS = 20
+"""There is one of those for so many steps, or for each part of them; more are steps that wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,8 @@ def typical(times: Iterable[float]) -> float:
     """Return the mean of some times, without those in which the job did something else as well."""
     found = sorted(times)
     most = _OTHERWISE * median(found)
-    return fmean(one for one in found if one <= most)
+    fewest = len(found) - math.ceil(len(found) / _STEPS_TO_OTHERS)
+    return fmean(one for place, one in enumerate(found) if place < fewest or one <= most)
 
 
 class Throughput:

@@ -8,8 +8,6 @@ from kfext.core.gpu.ladder import PATIENCE
 
 TICKET_SECONDS = 30.0
 """At its gate, after which a job may make one step."""
-_STEP_SECONDS = 5.0
-"""In which that step has ended, as a rule: the gate lets through a second of work."""
 
 
 class Tickets:
@@ -25,14 +23,6 @@ class Tickets:
         self._since: dict[str, float] = {}
         self._given: dict[str, float] = {}
         self._repaid = 0.0
-
-    def out(self, now: float) -> bool:
-        """Return whether a job makes a step on a ticket that it has got lately.
-
-        It counts for a few seconds only, so a job that stalls, or claims to, cannot keep the
-        other from being measured.
-        """
-        return any(now - at < _STEP_SECONDS for at in self._given.values())
 
     def over(self, now: float) -> bool:
         """Return whether the last steps have cost more than the budget of the time since then."""

@@ -6,6 +6,7 @@ import pytest
 from kfext.agent.card import SharedCard
 from kfext.agent.report import SharerReport
 from kfext.agent.sharer import Terms
+from kfext.core.gpu.ladder import PATIENCE
 from kfext.hook import words
 from kfext.hook.orders import PASS, TICKET, WAIT
 from tests.unit.agent.hooked import HIGH, LOW, NS, Hooked, joined
@@ -48,6 +49,39 @@ def test_jobs_of_one_priority_take_turns_by_their_shares(card: SharedCard) -> No
         lows[mine].own.words[words.WORKED_NS] += int(wait * NS)
         now += wait
     assert got["other"] / got["low"] == pytest.approx(3, rel=0.05)
+
+
+def test_high_is_timed_alone_once_a_long_micro_step_has_ended(card: SharedCard) -> None:
+    high, low = joined(card, "high", HIGH), joined(card, "low", LOW)
+    low.own.words[words.LONGEST_NS] = NS
+    now, steps, ends = 1.0, 0.0, 0.0
+    while now < PATIENCE:
+        wait = card.look(now)
+        if now >= ends and low.read().word(now) == PASS:
+            low.own.words[words.MICRO_STEPS] += 1
+            ends = now + 3
+        low.asks(asks=now >= ends)
+        before = int(steps)
+        steps += wait * (10 if now >= ends else 5)
+        now += wait
+        high.own.words[words.STEPS] = int(steps)
+        if int(steps) > before:
+            high.own.words[words.STEPPED] = int(now * NS)
+    assert card.report(now).loss == pytest.approx(0.5, abs=0.03)
+
+
+@pytest.mark.parametrize("until", [20, 100], ids=["it is soon idle", "it says that it works"])
+def test_who_comes_to_no_gate_any_more_does_not_keep_high_from_being_measured(
+    card: SharedCard, until: float
+) -> None:
+    high, low = joined(card, "high", HIGH), joined(card, "low", LOW)
+    now = 1.0
+    while now < 100:
+        high.steps(now)
+        if now < until:
+            low.own.words[words.MICRO_STEPS] += 1
+        now += card.look(now)
+    assert (card.report(now).loss is None) is (now < until + 5)  # what it says cannot be known
 
 
 def beside_a_busy_one(card: SharedCard, until: float) -> tuple[Hooked, Hooked, float]:

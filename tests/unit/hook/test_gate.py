@@ -149,6 +149,24 @@ def test_two_micro_steps_are_on_the_card_at_most() -> None:
     assert ends(entering)
 
 
+def test_while_a_process_stands_at_the_gate_it_has_nothing_on_the_card() -> None:
+    trial = Trial(instant=False)
+    trial.high(busy=False)
+    trial.gate.enter()
+    trial.high(busy=True)
+    trial.card.given[0].reached.set()
+    entering = trial.entering()
+    assert stays(entering)
+    assert not trial.own[words.ASKING]
+    worked = trial.own[words.WORKED_NS]
+    trial.card.given[1].reached.set()
+    assert stays(entering)
+    assert trial.own[words.ASKING]
+    assert trial.own[words.WORKED_NS] - worked > 10**8  # it was on the card until now
+    trial.high(busy=False)
+    assert ends(entering)
+
+
 def test_a_ticket_is_honoured_while_the_gate_waits_for_the_other_job_too() -> None:
     trial = Trial()
     trial.high(busy=True)

@@ -21,7 +21,8 @@ class Card:
     A step's work comes in one piece, and the pauses differ; low has two micro-steps on the card at
     a time. `looks`: whether low's gate looks at the beacon; it is shut at the agent's word in any
     case, unless there is none (`gated`). `wants`: whether low has work; `comes`: when the job of
-    high priority does; `efficiency`: what is left of the card while both use it.
+    high priority does; `efficiency`: what is left of the card while both use it; `coarse`:
+    seconds that each micro-step takes at least.
     """
 
     neighbours: Neighbours
@@ -33,6 +34,7 @@ class Card:
     wants: bool = True
     comes: float = 0.0
     efficiency: float = 1.0
+    coarse: float = 0.0
     now: float = 0.0
     steps: int = 0
     stepped: float = 0.0
@@ -61,10 +63,14 @@ class Card:
             self._rule()
             if self.now >= self.comes:
                 self._high_goes_on()
-            if self._low <= self.ruling.micro_step and self.wants:
+            if self._low <= self._micro_step and self.wants:
                 self._begin()
             self._serve()
             self.now += _TICK
+
+    @property
+    def _micro_step(self) -> float:
+        return max(self.ruling.micro_step, self.coarse)
 
     def _rule(self) -> None:
         if self.now < self._rules_at:
@@ -86,6 +92,7 @@ class Card:
             self._waits,
             self.throughput.normalised,
             gives_way=self.gated,
+            works=self._low > 0,
         )
         self._waits = False
         self.neighbours.note(Reading(self.now, self.steps, self.stepped))
@@ -109,10 +116,10 @@ class Card:
             if self.intruded >= self._allowed:
                 return
             self._intruding = True
-            self.intruded += ruling.micro_step
+            self.intruded += self._micro_step
         self._waits = False
         self.begun_while_busy += busy and not self._intruding
-        self._low += ruling.micro_step
+        self._low += self._micro_step
 
     def _serve(self) -> None:
         both = self._high > 0 and self._low > 0

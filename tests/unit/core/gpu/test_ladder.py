@@ -11,13 +11,15 @@ class Trial:
     def __init__(self, *, measures: float = 10.0) -> None:
         self.now, self.ladder, self._measures = 0.0, Ladder(0.0), measures
 
-    def run(self, seconds: float, *, losing: bool) -> list[set[str]]:
-        """Return whose gates were shut, each time that this changed."""
+    def run(self, seconds: float, *, losing: bool, excess: float = 0.0) -> list[set[str]]:
+        """Return whose gates were shut, each time that this changed; `excess`: in budgets."""
         found: list[set[str]] = []
         until = self.now + seconds
         while self.now < until:
             windows = int(self.now / self._measures)
-            shut = self.ladder.shut(losing=losing, windows=windows, worked=WORKED, now=self.now)
+            shut = self.ladder.shut(
+                losing=losing, excess=excess, windows=windows, worked=WORKED, now=self.now
+            )
             if not found or found[-1] != shut:
                 found.append(shut)
             self.now += 0.5
@@ -37,6 +39,27 @@ def test_losses_for_less_than_a_minute_change_nothing() -> None:
     for _ in range(10):
         assert trial.run(PATIENCE - 2, losing=True) == [set()]
         trial.run(2, losing=False)
+
+
+def test_a_short_rest_does_not_make_up_for_what_was_lost() -> None:
+    trial = Trial()
+    trial.run(PATIENCE - 10, losing=True, excess=2.0)
+    assert trial.run(30, losing=False, excess=-1.0) == [set()]
+    assert trial.run(12, losing=True, excess=2.0) == [set(), {"busy"}]
+
+
+def test_what_was_lost_is_made_up_for_in_time() -> None:
+    trial = Trial()
+    trial.run(PATIENCE - 10, losing=True, excess=2.0)
+    trial.run(2 * PATIENCE, losing=False, excess=-1.0)
+    assert trial.run(PATIENCE - 2, losing=True, excess=2.0) == [set()]
+
+
+def test_a_loss_that_goes_up_and_down_about_the_budget_is_borne() -> None:
+    trial = Trial()
+    for _ in range(100):
+        assert trial.run(5, losing=True, excess=0.05) == [set()]
+        assert trial.run(5, losing=False, excess=-0.05) == [set()]
 
 
 def test_losses_must_be_confirmed_by_new_measurements() -> None:

@@ -92,6 +92,41 @@ def test_a_pair_that_goes_on_losing_is_shut_out_three_times_and_then_taken_apart
         one.run(2)
 
 
+@pytest.mark.parametrize("known", [False, True], ids=["unknown before", "known before"])
+@pytest.mark.parametrize("coarse", [0.5, 1.0])
+def test_micro_steps_that_end_long_after_the_gate_is_shut_hide_no_loss(
+    coarse: float, *, known: bool
+) -> None:
+    one = card(0.8)
+    one.coarse = coarse
+    one.wants = False
+    one.run(100 * known)
+    one.wants = True
+    one.run(EVICTED_AFTER * (2 * PATIENCE + SHUT_SECONDS))
+    assert one.ruling.evict
+    assert one.neighbours.meter.step_seconds == pytest.approx(one.period, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("works", "rests", "shut"),
+    [
+        pytest.param(50, 10, True, id="most of the time"),
+        pytest.param(30, 30, True, id="half of the time"),
+        pytest.param(5, 100, False, id="so rarely that it is within the budget"),
+    ],
+)
+def test_who_rests_now_and_then_has_to_keep_within_the_budget_all_the_same(
+    works: float, rests: float, *, shut: bool
+) -> None:
+    one = card(0.8, looks=False)
+    while one.now < 600:
+        one.wants = True
+        one.run(works)
+        one.wants = False
+        one.run(rests)
+    assert (one.ruling.times_shut > 0) is shut
+
+
 def test_one_that_does_not_give_way_has_to_leave_though_it_cannot_be_held_back() -> None:
     one = card(0.8, looks=False)
     one.wants = False

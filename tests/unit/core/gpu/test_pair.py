@@ -1,3 +1,5 @@
+import math
+
 import pytest
 
 from kfext.core.gpu.ladder import PATIENCE
@@ -25,12 +27,14 @@ def allowances(pair: Pair, *, intruded: float, seconds: range) -> list[float]:
     return found
 
 
-def test_neither_savings_nor_debts_exceed_the_budget_of_a_window() -> None:
+def test_neither_savings_nor_debts_grow_without_end() -> None:
     pair = Pair(without_loss(), minimum=MINIMUM, now=0.0)
     saved = allowances(pair, intruded=0.0, seconds=range(1, 100))
     assert max(saved) == BUDGET * WINDOW
     assert max(allowances(pair, intruded=10.0**9, seconds=range(100, 110))) == 0  # so its page says
-    assert max(allowances(pair, intruded=0.0, seconds=range(110, 120))) > 0
+    owed = math.ceil(BUDGET * PATIENCE / MINIMUM) - 1
+    assert max(allowances(pair, intruded=0.0, seconds=range(110, 110 + owed))) == 0
+    assert max(allowances(pair, intruded=0.0, seconds=range(110 + owed, 120 + owed))) > 0
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,10 @@ def test_the_typical_time_leaves_out_evaluations_but_not_what_a_few_steps_lose()
     assert typical([0.1] * 15 + [0.2] * 5) == pytest.approx(0.125)
 
 
+def test_of_many_steps_that_take_long_most_do_so_beside_others() -> None:
+    assert typical([0.1] * 18 + [1.0] * 2) == pytest.approx((18 * 0.1 + 1.0) / 19)
+
+
 def noted(times: list[tuple[float, bool]]) -> Throughput:
     """Return the throughput of a job of which each step took so long, alone or not."""
     found, now = Throughput(), 0.0

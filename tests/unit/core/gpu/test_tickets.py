@@ -32,7 +32,9 @@ class Trial:
         self._done += (LOOK - works) / self._step
         self._stepped = self.now if int(self._done) > before else self._stepped
         self.neighbours.note(Reading(self.now, int(self._done), self._stepped))
-        seen = Seen(0.0, works, works if self._shows else 0.0, waits=self._left <= 0)
+        seen = Seen(
+            0.0, works, works if self._shows else 0.0, waits=self._left <= 0, works=self._left > 0
+        )
         ruling = self.neighbours.rule({"low": seen}, now=self.now)["low"]
         if ruling.ticket:
             self.tickets.append(self.now)
