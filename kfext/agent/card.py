@@ -191,7 +191,7 @@ class SharedCard:
         highs = [one for one in self._sharers.values() if one.high]
         if not highs:
             for sharer in lows.values():
-                sharer.ruling = None
+                sharer.take(None)
             return
         if self._neighbours is None:
             budget = min(one.terms.budget for one in highs if one.terms)
@@ -203,4 +203,4 @@ class SharedCard:
             self._neighbours.note(read)
         rulings = self._neighbours.rule({name: one.seen() for name, one in lows.items()}, now=now)
         for name, sharer in lows.items():
-            sharer.ruling = rulings[name]
+            sharer.take(rulings[name])

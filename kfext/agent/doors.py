@@ -21,7 +21,7 @@ from time import sleep
 import structlog
 
 from kfext.agent.process import Process
-from kfext.hook.link import close_all, receive
+from kfext.hook.link import receive
 
 _log = structlog.get_logger(__name__)
 
@@ -155,19 +155,20 @@ class Doors:
             _call(loop, self._enter, name, process)
             ends.poll()  # after its greeting it has nothing more to say
         finally:
-            _call(loop, self._leave, name, process.number)
-            process.close()
+            try:
+                _call(loop, self._leave, name, process.number)
+            finally:
+                process.close()
 
     def _greeted(self, peer: socket.socket) -> Process | None:
         """Return the process of which the page comes with the first message, None at the end."""
         peer.settimeout(_GREETING_SECONDS)
-        found = receive(peer)
+        found = receive(peer, most=1)  # each one more would be open here until it is closed
         if found is None:
             return None
         _, descriptors = found
-        if len(descriptors) != 1:
-            close_all(descriptors)
-            raise ValueError(f"{len(descriptors)} descriptors came with its greeting")
+        if not descriptors:
+            raise ValueError("no descriptor came with its greeting")
         return Process(next(self._numbers), peer, descriptors[0])
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import shutil
 import signal
 from collections.abc import Set
@@ -55,6 +56,7 @@ async def run(config: Config) -> None:
     The jobs on the cards go on when it ends: those of low priority pace themselves then.
     """
     strategies = parse_strategies(config.device_list)
+    allow_files()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -85,6 +87,15 @@ async def run(config: Config) -> None:
                     part.cancel()
         finally:
             await probes.cleanup()
+
+
+def allow_files() -> None:
+    """Have as many files open as the node allows: each process of a sharer takes three of them.
+
+    Where containerd is a service of a recent systemd, a container begins with 1024.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _synced(pods: NodePods, stop: asyncio.Event) -> None:

@@ -109,7 +109,7 @@ class _CardCollector(Collector):
         )
         for labels, one in lows:
             preemptions.add_metric((*labels, "shut"), one.times_shut)
-            preemptions.add_metric((*labels, "evict"), one.evict)
+            preemptions.add_metric((*labels, "evict"), one.times_evicted)
         yield preemptions
 
 

@@ -40,7 +40,9 @@ class Terms:
 
 
 class Sharer:
-    """A pod on a card. `terms`: None while they are unknown; `ruling`: None without a high job.
+    """A pod on a card. `terms`: None while they are unknown.
+
+    `ruling`: None without a high job; `times_shut`, `times_evicted`: for losses, in all.
 
     `activity` is of the time between the last two calls of `look`.
     """
@@ -49,6 +51,7 @@ class Sharer:
         self.pod = ("", "")
         self.terms: Terms | None = None
         self.ruling: Ruling | None = None
+        self.times_shut = self.times_evicted = 0
         self.processes: dict[int, Process] = {}
         self.activity = Activity(wants=False, begun=False, used=0.0)
         self._throughput = Throughput()
@@ -73,6 +76,15 @@ class Sharer:
     def shut(self) -> bool:
         """Whether its gate is shut, so that it has no use for a turn."""
         return self.ruling is not None and self.ruling.shut
+
+    def take(self, ruling: Ruling | None) -> None:
+        """Take in what it may do from now on."""
+        before, self.ruling = self.ruling, ruling
+        if ruling is not None:
+            known = before.times_shut if before is not None else 0
+            # Beside another high job its times are counted from 0.
+            self.times_shut += max(ruling.times_shut - known, 0)
+            self.times_evicted += ruling.evict and not (before is not None and before.evict)
 
     def promise(self, pod: Pod, terms: Terms, *, now: float) -> None:
         """Take in which pod it is, or its new terms."""
@@ -195,7 +207,8 @@ class Sharer:
             coarse=any(one[words.HOOKED] == words.COARSE for one in gated),
             beacon_age=max(now - min(pulses), 0.0) if pulses else None,
             infeasible=ruling is not None and ruling.infeasible,
-            times_shut=ruling.times_shut if ruling else 0,
+            times_shut=self.times_shut,
+            times_evicted=self.times_evicted,
             strikes=ruling.strikes if ruling else 0,
             evict=ruling is not None and ruling.evict,
             unhooked=why if self.terms.hooked else "",

@@ -79,19 +79,26 @@ class DevicePlugin:
     async def run(self) -> None:
         """Serve, and register with kubelet, again after each of its starts, until cancelled."""
         while True:
-            server = await self._serve()
             try:
-                known = self._kubelet()
-                if known is not None:
-                    await self._register()
-                    await self._until_forgotten(known)
+                await self._run_once()
             except grpc.aio.AioRpcError as error:
                 _log.warning("not registered", resource=self.resource, why=error.details())
-            finally:
-                await server.stop(grace=None)
-                with suppress(FileNotFoundError):
-                    self._socket.unlink()
+            except (OSError, RuntimeError) as error:  # gRPC raises the second if it cannot listen
+                _log.warning("not served", resource=self.resource, why=str(error))
             await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _run_once(self) -> None:
+        """Serve, and register with kubelet, until it has forgotten that or is not there."""
+        server = await self._serve()
+        try:
+            known = self._kubelet()
+            if known is not None:
+                await self._register()
+                await self._until_forgotten(known)
+        finally:
+            await server.stop(grace=None)
+            with suppress(FileNotFoundError):
+                self._socket.unlink()
 
     async def _until_forgotten(self, known: tuple[int, int]) -> None:
         """Return when kubelet was restarted, which removes the sockets of all plugins."""

@@ -31,12 +31,14 @@ def send(peer: socket.socket, message: dict[str, Any], descriptors: list[int]) -
     peer.sendmsg([json.dumps(message).encode()], rights if descriptors else [])
 
 
-def receive(peer: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+def receive(
+    peer: socket.socket, most: int = MOST_DESCRIPTORS
+) -> tuple[dict[str, Any], list[int]] | None:
     """Return the next message and its descriptors, None at the end. Raises OSError, ValueError.
 
-    Whatever is wrong with a message, no descriptor is left open.
+    `most`: descriptors that are taken. Whatever is wrong with a message, none is left open.
     """
-    room = socket.CMSG_SPACE(MOST_DESCRIPTORS * array.array("i").itemsize)
+    room = socket.CMSG_LEN(most * array.array("i").itemsize)
     flags = socket.MSG_CMSG_CLOEXEC
     data, ancillary, answer, _ = peer.recvmsg(LONGEST, room, flags)
     found = array.array("i")
@@ -48,7 +50,7 @@ def receive(peer: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
             close_all(found.tolist())
             return None
         if answer & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
-            raise ValueError("the message is too long")
+            raise ValueError("the message is too long, or too much came with it")
         message = json.loads(data)
         if not isinstance(message, dict):
             raise ValueError("the message is no object")

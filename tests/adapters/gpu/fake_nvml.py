@@ -16,14 +16,17 @@ class FakeCard:
     mode: int | None = pynvml.NVML_COMPUTEMODE_DEFAULT
     clients: int | None = 0
     reports: bool = True
-    lost: bool = False
+    lost: int | None = None
     unreadable: bool = False
     measured: bool = True
 
 
 @dataclass
 class FakeNvml:
-    """Its cards, and the errors that they report, as UUID and number."""
+    """Its cards, and the errors that they report, as UUID and number.
+
+    `lost`: of a card, with what NVML answers then.
+    """
 
     present: list[FakeCard]
     errors: deque[tuple[str, int]] = field(default_factory=deque)
@@ -58,8 +61,8 @@ class FakeNvml:
         return self._there(card).uuid
 
     def _there(self, card: FakeCard) -> FakeCard:
-        if card.lost:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+        if card.lost is not None:
+            raise pynvml.NVMLError(card.lost)
         return card
 
     def nvmlDeviceGetMemoryInfo(self, card: FakeCard) -> Any:

@@ -106,3 +106,20 @@ async def test_it_waits_for_a_kubelet_that_is_not_there_yet(
     await kubelet.start()
     await endpoint(kubelet)
     await kubelet.stop()
+
+
+async def test_a_folder_in_which_it_cannot_listen_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LOOK_SECONDS", 0.02)
+    folder = tmp_path / "not-yet"
+    running = asyncio.create_task(DevicePlugin(RESOURCE, allocate=answer, folder=folder).run())
+    await asyncio.sleep(0.2)
+    assert not running.done()
+    folder.mkdir()
+    kubelet = FakeKubelet(folder)
+    await kubelet.start()
+    assert await endpoint(kubelet)
+    running.cancel()
+    await asyncio.wait([running])
+    await kubelet.stop()

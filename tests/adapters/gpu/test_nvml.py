@@ -74,15 +74,21 @@ def test_a_card_that_is_lost_is_known_to_be_and_stays_out_and_hides_no_other(
     fake = library(monkeypatch, FakeCard("GPU-1"), FakeCard("GPU-2"))
     seen = nvml.Nvml()
     seen.cards()
-    fake.present[0].lost = True
+    fake.present[0].lost = pynvml.NVML_ERROR_GPU_IS_LOST
     fake.errors.extend(errors)
     assert [card.trouble for card in seen.cards()] == [trouble, ""]
-    fake.present[0].lost = False
+    fake.present[0].lost = None
     assert [card.trouble for card in seen.cards()] == [trouble, ""]
 
 
-def test_an_agent_starts_beside_a_card_that_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    library(monkeypatch, FakeCard("GPU-1", lost=True), FakeCard("GPU-2"))
+@pytest.mark.parametrize(
+    "answer",
+    [pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_IRQ_ISSUE],
+)
+def test_an_agent_starts_beside_a_card_that_is_lost(
+    answer: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library(monkeypatch, FakeCard("GPU-1", lost=answer), FakeCard("GPU-2"))
     assert [(card.uuid, card.trouble) for card in nvml.Nvml().cards()] == [
         ("GPU-2", ""),
         ("unknown-0", "the driver does not show it"),

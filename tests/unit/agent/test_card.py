@@ -145,6 +145,9 @@ def test_a_job_that_loses_too_much_has_the_other_shut_out_but_for_one_step(
         now += wait
     assert tickets
     assert shut == {"low"}
+    card.withdraw("high")
+    card.look(now)
+    assert [one.times_shut for one in card.report(now).sharers] == [1, 0]  # a counter never falls
 
 
 @pytest.mark.parametrize("reserved", [True, False])

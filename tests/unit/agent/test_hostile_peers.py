@@ -10,7 +10,8 @@ from contextlib import suppress
 
 import pytest
 
-from kfext.hook.link import send
+from kfext.hook import link
+from kfext.hook.link import MOST_DESCRIPTORS, send
 from tests.unit.agent.house import House, connect, greet
 
 
@@ -21,6 +22,11 @@ def without_a_page(peer: socket.socket) -> None:
 def with_two_pages(peer: socket.socket) -> None:
     reading, writing = os.pipe()
     send(peer, {}, [reading, writing])
+
+
+def with_as_many_as_a_message_may_bring(peer: socket.socket) -> None:
+    with open(os.devnull, "rb") as file:
+        send(peer, {}, [file.fileno()] * MOST_DESCRIPTORS)
 
 
 def with_no_page(peer: socket.socket) -> None:
@@ -41,6 +47,7 @@ def with_noise(peer: socket.socket) -> None:
 GREETINGS = {
     "without a page": without_a_page,
     "with two": with_two_pages,
+    "with as many as a message may bring": with_as_many_as_a_message_may_bring,
     "with something else": with_no_page,
     "with a page that could be cut off": with_a_page_that_could_be_cut_off,
     "with noise": with_noise,
@@ -104,3 +111,18 @@ async def test_a_socket_that_lingers_does_not_block_the_agent(house: House, gree
     lingering.relent()
     for one in (hostile, peer):
         one.close()
+
+
+async def test_a_greeting_brings_one_descriptor_at_most(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = list[int]()
+    monkeypatch.setattr(link, "close_all", closed.extend)
+    house.doors.open("a")
+    peer = connect(house, "a")
+    with_as_many_as_a_message_may_bring(peer)
+    assert await asyncio.to_thread(peer.recv, 8) == b""
+    assert len(closed) <= 1
+    for one in closed:
+        os.close(one)
+    peer.close()

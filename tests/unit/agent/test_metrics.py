@@ -20,7 +20,7 @@ LOW = SharerReport(
     coarse=True,
     infeasible=True,
     times_shut=2,
-    evict=True,
+    times_evicted=1,
 )
 SLOTS = [CardReport(0, "GPU-1", 0.03, (HIGH, LOW)), CardReport(1, None, None, ())]
 CARDS = [
