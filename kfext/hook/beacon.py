@@ -28,7 +28,8 @@ class Beacon:
 
     `begin` is called before the job gives work to the card, `end` after it has given some. The card
     is idle again when the work before the last `end` is done and no `begin` came after it. `begin`
-    costs about a microsecond, as it is called hundreds of times in a step.
+    costs about a microsecond, as it is called hundreds of times in a step. `pause` costs as little,
+    where more work is about to come; it becomes an `end` when none has come for some time.
     `memory`: what the process has reserved, in bytes; `fail` is given the error that ends it.
     """
 
@@ -42,6 +43,7 @@ class Beacon:
         self._busy = False
         self._begun = 0
         self._markers: queue.SimpleQueue[tuple[int, Marker] | None] = queue.SimpleQueue()
+        self._paused: tuple[int, Marker] | None = None
         self._bells: list[socket.socket] = []
         self._stopped = threading.Event()
         self._threads = [HiddenThread(run) for run in (self._pulse, self._watch)]
@@ -62,6 +64,10 @@ class Beacon:
             with suppress(queue.Empty):
                 self._markers.get_nowait()
         self._markers.put((self._begun if begun is None else begun, marker))
+
+    def pause(self, marker: Marker) -> None:
+        """Take in that the job has given work to the card, up to a marker, and more will follow."""
+        self._paused = (self._begun, marker)
 
     def step(self) -> None:
         """Take in that an optimizer has made its step."""
@@ -123,8 +129,14 @@ class Beacon:
             _ring(bell)
 
     def _pulse(self) -> None:
+        before = None
         while True:
             show_life(self._page, self._memory)
+            paused = self._paused
+            if paused is not None and paused is before:
+                self._paused = None
+                self._markers.put(paused)  # if a `begin` came after it, it says nothing
+            before = paused
             if self._stopped.wait(PULSE_SECONDS):
                 return
 

@@ -91,6 +91,8 @@ class _Loader:
         self._loaded = loaded
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_loader":  # of a copy that is not made yet
+            raise AttributeError(name)
         return getattr(self._loader, name)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:

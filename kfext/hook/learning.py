@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from weakref import WeakSet
+from weakref import ref
 
 _PATIENCE_STEPS = 50
 """Steps without a module after which the job is taken to train another model; doubled each time."""
@@ -27,18 +27,20 @@ class Learning:
         self._patience = _PATIENCE_STEPS
         self._passed = False
         self._missed = 0
-        self._optimizers: WeakSet[Any] = WeakSet()
+        self._models: dict[int, ref[Any]] = {}
         self.steps = 0
         self.passes = 0
         self.settled = False
 
-    def meet(self, optimizer: Any) -> None:
-        """Take in which optimizer makes a step: a new one trains another model.
+    def meet(self, parameter: Any) -> None:
+        """Take in a parameter of the model that a step is made for: of a new one it is another.
 
         Of that some modules may be known, such as a loss that a program makes once.
         """
-        if optimizer not in self._optimizers:
-            self._optimizers.add(optimizer)
+        known = self._models.get(id(parameter))
+        if known is None or known() is not parameter:
+            self._models = {key: one for key, one in self._models.items() if one() is not None}
+            self._models[id(parameter)] = ref(parameter)
             if self.settled:
                 self._begin_again()
 

@@ -11,6 +11,7 @@ from .device import Device, TimedMarker
 from .gate import Gate
 from .learning import Learning
 from .torch_calls import TorchCalls
+from .torch_optimizers import first_parameter
 
 _IGNORED_STEPS, _LEARNING_STEPS = 2, 5
 """At first kernels are chosen and memory is reserved; then the gate stands at every module."""
@@ -152,7 +153,7 @@ class Low:
         gate = self._gate
         if gate is None:
             return
-        self._learning.meet(optimizer)
+        self._learning.meet(first_parameter(optimizer))
         gate.step()
         if self._measuring:  # else what comes after the optimizer, such as a wait for data, is its
             mark = self._device.mark()

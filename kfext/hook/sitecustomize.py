@@ -30,9 +30,11 @@ def _report(text: str) -> None:
 
 
 try:
-    import kfext_hook.start
+    # The next one may import this one again, under the same name.
+    if "kfext_hook.start" not in sys.modules:
+        import kfext_hook.start
 
-    kfext_hook.start.start()
+        kfext_hook.start.start()
 except Exception as error:
     _report(f"kfext: this process does not give way on its GPU: {error!r}\n")
 _run_the_next()

@@ -10,13 +10,14 @@ would become a part of the graph, or make the capture fail.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import wraps
 from importlib import import_module
 from itertools import islice
 from typing import Any
 
+from .all_modules import AllModules
 from .device import Device
 from .switch import Switch
+from .torch_optimizers import announced, innermost, wrap_classes
 from .torch_scripts import Hook
 
 _MOST_HELD = 200
@@ -31,6 +32,7 @@ class TorchCalls:
         self._device = device
         self._switch = switch
         self._traced = compiling(torch)
+        self._all_modules: AllModules | None = None
 
     def _guard(self, act: Callable[..., None]) -> Callable[..., None]:
         def live(*args: Any) -> None:
@@ -46,12 +48,9 @@ class TorchCalls:
 
         Return the handles by which that ends.
         """
-        module = self._torch.nn.modules.module
-        before, after = self._guard(before), self._guard(after)
-        return [
-            module.register_module_forward_pre_hook(lambda called, _: before(called)),
-            module.register_module_forward_hook(lambda called, _, value: after(called, value)),
-        ]
+        if self._all_modules is None:
+            self._all_modules = AllModules(self._torch.nn.modules.module, self._guard)
+        return [self._all_modules.hooked(before, after)]
 
     def before_forward(self, module: Any, act: Callable[[], None]) -> Any:
         """Have each forward of one module announced; return the handle by which that ends."""
@@ -70,15 +69,18 @@ class TorchCalls:
         while handles:
             handles.pop().remove()
 
-    def on_backward(self, returned: Any, act: Callable[[], None]) -> None:
+    def on_backward(self, returned: Any, act: Callable[[], None]) -> bool:
         """Have `act` called when backward comes to what a module returned; gradients stay the same.
 
-        A tensor that is no result, such as a parameter, is passed over: it would keep all hooks.
+        Return whether it can come there. A tensor that is no result, such as a parameter, is passed
+        over: it would keep all hooks.
         """
-        act = self._guard(act)
+        act, results = self._guard(act), 0
         for one in tensors(self._torch, returned):
             if one.requires_grad and one.grad_fn is not None:
                 one.register_hook(lambda _: act())
+                results += 1
+        return results > 0
 
     def after_backward(self, act: Callable[[], None]) -> None:
         """Have `act` called at the end of the backward in which this is called."""
@@ -99,13 +101,14 @@ class TorchCalls:
 
         `after` is given the optimizer.
         """
-        before, after = self._guard(before), self._guard(after)
+        begin, end = innermost(before, after)
+        before, after = self._guard(begin), self._guard(end)
         optimizer = import_module("torch.optim.optimizer")  # torch.optim hides it in some versions
         if hasattr(optimizer, "register_optimizer_step_post_hook"):
             optimizer.register_optimizer_step_pre_hook(lambda *_: before())
             optimizer.register_optimizer_step_post_hook(lambda made, *_: after(made))
             return
-        _wrap_classes(self._torch.optim.Optimizer, before, after)
+        wrap_classes(self._torch.optim.Optimizer, before, after)
 
     def on_replays(self, before: Callable[[], None], after: Callable[[], None]) -> None:
         """Have the replays of all CUDA graphs announced, for as long as the process lives.
@@ -115,7 +118,7 @@ class TorchCalls:
         graph = getattr(self._torch.cuda, "CUDAGraph", None)
         if graph is not None:
             before, after = self._guard(before), self._guard(after)
-            graph.replay = _announced(graph.replay, before, lambda _: after())
+            graph.replay = announced(graph.replay, before, lambda _: after())
 
 
 def _nothing() -> None:
@@ -134,49 +137,20 @@ def tensors(torch: Any, value: Any) -> Iterator[Any]:
     """Yield the tensors in what a module returned: in tuples, lists, dicts and objects, nested."""
     found = [value]
     for one in found:  # which grows meanwhile
-        if isinstance(one, torch.Tensor):
+        if issubclass(type(one), torch.Tensor):  # isinstance() may run code of a proxy
             yield one
         elif len(found) < _MOST_HELD:
             found.extend(islice(_held(torch, one), _MOST_HELD))
 
 
 def _held(torch: Any, value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return value.values()
-    if isinstance(value, (list, tuple)):
-        return value
-    if isinstance(value, torch.nn.Module):
+    try:
+        if isinstance(value, dict):
+            return value.values()
+        if isinstance(value, (list, tuple)):
+            return value
+        if isinstance(value, torch.nn.Module):
+            return ()
+        return getattr(value, "__dict__", {}).values()
+    except Exception:  # it is the program's own object, such as a proxy that is not bound
         return ()
-    return getattr(value, "__dict__", {}).values()
-
-
-def _announced(
-    act: Callable[..., Any], before: Callable[[], None], after: Callable[[Any], None]
-) -> Callable[..., Any]:
-    @wraps(act)
-    def announced(self: Any, *args: Any, **kwargs: Any) -> Any:
-        before()
-        try:
-            return act(self, *args, **kwargs)
-        finally:
-            after(self)
-
-    return announced
-
-
-def _wrap_classes(base: Any, before: Callable[[], None], after: Callable[[Any], None]) -> None:
-    """Wrap `step` of the class of each optimizer that is made, once.
-
-    Not of the object: a scheduler of learning rates wraps that again, and drops ours.
-    """
-    made = base.__init__
-
-    @wraps(made)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-        made(self, *args, **kwargs)
-        step = type(self).step
-        if not getattr(step, "kfext", False):
-            type(self).step = _announced(step, before, after)
-            type(self).step.kfext = True
-
-    base.__init__ = __init__

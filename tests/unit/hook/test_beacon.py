@@ -10,6 +10,7 @@ import pytest
 from kfext.hook import words
 from kfext.hook.beacon import Beacon
 from kfext.hook.page import Page
+from kfext.hook.pulse import PULSE_SECONDS
 from tests.unit.hook.card import FakeCard
 
 
@@ -199,3 +200,28 @@ def test_the_end_of_a_fork_leaves_the_page_of_its_parent_alone(
         os._exit(0)
     os.waitpid(child, 0)
     assert page[words.BUSY]
+
+
+def test_work_after_which_more_is_expected_leaves_the_card_busy_until_none_comes(
+    beacon: Beacon, page: memoryview, card: FakeCard
+) -> None:
+    beacon.begin()
+    beacon.pause(card.mark())
+    card.given[0].reached.set()
+    sleep(PULSE_SECONDS / 4)
+    assert page[words.BUSY]
+    until_idle(page)
+
+
+def test_more_work_makes_a_pause_say_nothing(
+    beacon: Beacon, page: memoryview, card: FakeCard
+) -> None:
+    beacon.begin()
+    beacon.pause(card.mark())
+    beacon.begin()
+    card.given[0].reached.set()
+    sleep(3 * PULSE_SECONDS)
+    assert page[words.BUSY]
+    beacon.end(card.mark())
+    card.given[1].reached.set()
+    until_idle(page)

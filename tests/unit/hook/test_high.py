@@ -7,11 +7,11 @@ from kfext.hook.beacon import Beacon
 from kfext.hook.device import Marker
 from kfext.hook.high import High
 from tests.unit.hook.card import FakeCard
-from tests.unit.hook.training import FakeCalls, Module
+from tests.unit.hook.training import FakeCalls, Module, Optimizer, Parameter
 
 
 class Written(Beacon):
-    """A beacon that keeps what it is called with: `b` for begin, `e` for end, `s` for step."""
+    """A beacon that keeps what it is called with, by their first letters."""
 
     def __init__(self) -> None:
         self.calls = ""
@@ -22,6 +22,9 @@ class Written(Beacon):
 
     def end(self, marker: Marker, begun: int | None = None) -> None:
         self.calls += "e"
+
+    def pause(self, marker: Marker) -> None:
+        self.calls += "p"
 
     def step(self) -> None:
         self.calls += "s"
@@ -61,7 +64,7 @@ def test_a_step_is_announced_as_a_whole_before_and_after_it_has_settled(trial: T
     one = model()
     for _ in range(8):
         trial.calls.train(one, 1)
-        assert trial.written() == "bebebse"  # forward, backward, optimizer
+        assert trial.written() == "bpbebse"  # forward, backward, optimizer
 
 
 def test_after_some_steps_the_outermost_modules_alone_are_hooked(trial: Trial) -> None:
@@ -89,7 +92,7 @@ def test_another_model_is_found_after_a_while(trial: Trial) -> None:
     assert not first.before
     trial.written()
     trial.calls.train(second, 1)
-    assert trial.written() == "bebebse"
+    assert trial.written() == "bpbebse"
 
 
 def test_a_module_that_runs_again_within_backward_is_not_taken_for_outermost(trial: Trial) -> None:
@@ -108,7 +111,7 @@ def test_the_card_is_not_shown_as_idle_before_the_end_of_backward(trial: Trial) 
     trial.written()
     trial.calls.forward(one)
     trial.calls.backward(again=one)  # the outermost module itself is checkpointed
-    assert trial.written() == "be" + "bb" + "e"
+    assert trial.written() == "bp" + "bb" + "e"
 
 
 def test_a_backward_that_has_raised_is_over_with_the_next_step(trial: Trial) -> None:
@@ -120,7 +123,7 @@ def test_a_backward_that_has_raised_is_over_with_the_next_step(trial: Trial) -> 
     trial.calls.step()
     trial.written()
     trial.calls.train(one, 1)
-    assert trial.written() == "bebebse"
+    assert trial.written() == "bpbebse"
 
 
 @pytest.mark.parametrize("steps", [0, 20], ids=["while learning", "once settled"])
@@ -132,7 +135,8 @@ def test_a_backward_that_has_raised_is_over_with_the_next_forward(trial: Trial, 
         act()  # backward begins, and raises: what comes at its end never does
     trial.calls.outputs, trial.calls.final = [], []
     trial.written()
-    trial.calls.forward(one)  # it is evaluated alone from now on
+    trial.calls.infers = True  # it is evaluated alone from now on
+    trial.calls.forward(one)
     assert trial.written() == "be"
 
 
@@ -142,7 +146,7 @@ def test_a_forward_that_has_raised_does_not_hide_the_next_one(trial: Trial) -> N
     trial.written()
     trial.calls.all_before[0](one)  # and no end of it
     trial.calls.forward(one)
-    assert trial.written() == "b" + "be"
+    assert trial.written() == "b" + "bp"
 
 
 def test_a_module_of_torchscript_is_announced_though_it_takes_no_hook(trial: Trial) -> None:
@@ -150,7 +154,7 @@ def test_a_module_of_torchscript_is_announced_though_it_takes_no_hook(trial: Tri
     trial.calls.train(one, 10)
     trial.written()
     trial.calls.train(one, 1)
-    assert trial.written() == "bebebse"
+    assert trial.written() == "bpbebse"
 
 
 def test_a_replay_of_a_graph_is_announced(trial: Trial) -> None:
@@ -184,7 +188,7 @@ def test_a_fork_that_trains_itself_has_a_beacon_of_its_own(trial: Trial) -> None
     trial.card.uses = True
     trial.calls.train(model(), 1)
     assert len(trial.beacons) == 2
-    assert trial.beacons[0].calls == "bebebse"
+    assert trial.beacons[0].calls == "bpbebse"
 
 
 def test_nothing_is_hooked_after_the_end(trial: Trial) -> None:
@@ -193,3 +197,14 @@ def test_nothing_is_hooked_after_the_end(trial: Trial) -> None:
     trial.high.stop()
     assert trial.written() == "."
     assert not trial.calls.all_before
+
+
+def test_a_new_optimizer_of_the_same_model_does_not_make_it_learn_again(trial: Trial) -> None:
+    one, parameter = model(), Parameter()
+    for _ in range(20):
+        trial.calls.optimizer = Optimizer(parameter)
+        trial.calls.train(one, 10)
+    assert not trial.calls.all_before
+    trial.calls.optimizer = Optimizer(Parameter())
+    trial.calls.train(one, 1)
+    assert trial.calls.all_before

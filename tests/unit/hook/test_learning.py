@@ -1,5 +1,5 @@
 from kfext.hook.learning import Learning
-from tests.unit.hook.training import Optimizer
+from tests.unit.hook.training import Parameter
 
 
 class Trial:
@@ -48,24 +48,31 @@ def test_a_job_that_makes_no_steps_has_passed_enough_places_some_time() -> None:
     assert trial.said == ["settle"]
 
 
-def test_a_new_optimizer_trains_another_model_also_beside_modules_that_are_known() -> None:
-    trial, folds = Trial(), [Optimizer() for _ in range(5)]
-    for optimizer in folds:
+def test_new_parameters_are_another_model_also_beside_modules_that_are_known() -> None:
+    trial, folds = Trial(), [Parameter() for _ in range(5)]
+    for parameter in folds:
         for _ in range(100):
             trial.learning.passed()
-            trial.learning.meet(optimizer)
+            trial.learning.meet(parameter)
             trial.learning.stepped()
     assert trial.said == ["settle", *["learn", "settle"] * 4]
 
 
-def test_a_second_optimizer_that_is_met_while_learning_begins_nothing_anew() -> None:
-    trial, pair = Trial(), [Optimizer(), Optimizer()]
+def test_a_second_model_that_is_met_while_learning_begins_nothing_anew() -> None:
+    trial, pair = Trial(), [Parameter(), Parameter()]
     for _ in range(100):
-        for optimizer in pair:
+        for parameter in pair:
             trial.learning.passed()
-            trial.learning.meet(optimizer)
+            trial.learning.meet(parameter)
             trial.learning.stepped()
     assert trial.said == ["settle"]
+
+
+def test_of_parameters_that_are_gone_nothing_is_kept() -> None:
+    trial = Trial()
+    for _ in range(100):
+        trial.learning.meet(Parameter())
+    assert len(trial.learning._models) <= 2
 
 
 def test_many_steps_without_a_known_place_are_another_model() -> None:

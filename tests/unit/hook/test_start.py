@@ -1,5 +1,6 @@
 """What Python does at its start in a job's container, by real interpreters."""
 
+import ast
 import json
 import os
 import socket
@@ -51,6 +52,34 @@ def test_the_sitecustomize_that_it_hides_runs_too(hook: Path, tmp_path: Path) ->
     theirs = module(tmp_path / "theirs", "sitecustomize", "import colorsys\nmark = 7")
     code = "import sitecustomize, sys; print(sitecustomize.mark, 'colorsys' in sys.modules)"
     assert run(code, PYTHONPATH=f"{hook}:{theirs}") == "7 True\n"
+
+
+def test_one_that_imports_the_next_itself_does_not_hook_the_process_twice(
+    hook: Path, tmp_path: Path
+) -> None:
+    again = (
+        "import os, sys\n"
+        "here = os.path.dirname(os.path.abspath(__file__))\n"
+        "sys.path.remove(here)\n"
+        "del sys.modules['sitecustomize']\n"
+        "import sitecustomize\n"
+        "sys.path.append(here)\n"
+    )
+    theirs = module(tmp_path / "theirs", "sitecustomize", again)
+    code = "import sys; print([type(one).__name__ for one in sys.meta_path].count('_Finder'))"
+    found = run(code, PYTHONPATH=f"{hook}:{theirs}", KFEXT_GPU_SOCKET="/nowhere")
+    assert found == "1\n"
+
+
+def test_it_needs_no_more_than_python_3_8_and_its_standard_library(hook: Path) -> None:
+    for path in (*hook.rglob("*.py"),):
+        tree = ast.parse(path.read_text(), feature_version=(3, 8))
+        for node in ast.walk(tree):
+            named = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.level == 0:
+                named = [node.module or ""]
+            tops = {name.partition(".")[0] for name in named}
+            assert tops <= {*sys.stdlib_module_names, "kfext_hook"}, path
 
 
 def test_the_image_s_own_path_is_back_here_and_in_children(hook: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from kfext.hook.switch import Switch
 from kfext.hook.torch_calls import TorchCalls, tensors
+from kfext.hook.torch_optimizers import innermost
 from tests.unit.hook.card import FakeCard
 
 
@@ -156,6 +158,86 @@ def test_torch_2_0_says_elsewhere_whether_it_compiles(
     calls.on_backward(result, lambda: done.append(1))
     result.hooks[0](object())
     assert done == ([] if known else [1])
+
+
+def test_an_object_that_cannot_be_looked_into_holds_no_tensors() -> None:
+    class Proxy:
+        def __getattribute__(self, name: str) -> object:
+            raise RuntimeError("not bound")
+
+    assert list(tensors(FakeTorch(), [Proxy(), one := Tensor()])) == [one]
+
+
+class Modules:
+    """The module torch.nn.modules.module, with the hooks of all modules."""
+
+    class Handle:
+        def __init__(self, hooks: dict[int, Any], key: int) -> None:
+            self.hooks, self.id = hooks, key
+
+        def hooks_dict_ref(self) -> dict[int, Any]:
+            return self.hooks
+
+        def remove(self) -> None:
+            self.hooks.pop(self.id, None)
+
+    def __init__(self) -> None:
+        self.before, self.after = dict[int, Any](), dict[int, Any]()
+        self._keys = count()
+
+    def _register(self, hooks: dict[int, Any], hook: Any) -> Handle:
+        handle = self.Handle(hooks, next(self._keys))
+        hooks[handle.id] = hook
+        return handle
+
+    def register_module_forward_pre_hook(self, hook: Any) -> Handle:
+        return self._register(self.before, hook)
+
+    def register_module_forward_hook(self, hook: Any) -> Handle:
+        return self._register(self.after, hook)
+
+    def forward(self) -> None:
+        for hook in (*self.before.values(),):
+            hook("module", ())
+        for hook in (*self.after.values(),):
+            hook("module", (), "value")
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_all_modules_have_the_same_hooks_whenever_they_have_any(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch, *, compiled: bool
+) -> None:
+    modules = Modules()
+    trial.torch.nn.modules = SimpleNamespace(module=modules)
+    dynamo = SimpleNamespace(counters={"stats": {"unique_graphs": int(compiled)}})
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", dynamo)
+    found = []
+    for name in ("one", "two"):
+        handles = trial.calls.on_modules(trial.note(f"before {name}"), trial.note(f"after {name}"))
+        found.append((dict(modules.before), dict(modules.after)))
+        modules.forward()
+        trial.calls.unhook(handles)
+        assert bool(modules.before) is compiled, "what was compiled with them keeps them"
+        modules.forward()
+    assert found[0] == found[1]
+    assert trial.done == ["before one", "after one", "before two", "after two"]
+
+
+STEPS: dict[str, tuple[str, int]] = {
+    "one after another": ("bebe", 2),
+    "one that makes another's": ("bbee", 1),
+    "one that makes two of others": ("bbebee", 2),
+    "one that has raised an error": ("bbe", 1),
+}
+
+
+@pytest.mark.parametrize(("calls", "steps"), STEPS.values(), ids=STEPS)
+def test_a_step_within_a_step_is_the_only_one_that_counts(calls: str, steps: int) -> None:
+    made = list[object]()
+    begin, end = innermost(lambda: None, made.append)
+    for call in calls:
+        begin() if call == "b" else end("optimizer")
+    assert made == ["optimizer"] * steps
 
 
 def test_the_steps_of_1_13_are_announced_under_a_scheduler_too(

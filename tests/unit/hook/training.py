@@ -40,8 +40,15 @@ class Output:
     hooks: list[Act] = field(default_factory=list)
 
 
+class Parameter:
+    """Of a model."""
+
+
 class Optimizer:
-    """One of a training, of which the hook asks nothing."""
+    """One of a training, with the parameters of its model."""
+
+    def __init__(self, *parameters: Parameter) -> None:
+        self.param_groups = [{"params": list(parameters)}]
 
 
 class FakeCalls(TorchCalls):
@@ -57,7 +64,7 @@ class FakeCalls(TorchCalls):
         self.outputs: list[Output] = []
         self.final: list[Act] = []
         self.optimizer = Optimizer()
-        self.goes_back = False
+        self.goes_back = self.infers = False
 
     def in_backward(self) -> bool:
         return self.goes_back
@@ -79,8 +86,11 @@ class FakeCalls(TorchCalls):
     def is_script(self, module: Module) -> bool:
         return module.script
 
-    def on_backward(self, returned: Output, act: Act) -> None:
+    def on_backward(self, returned: Output, act: Act) -> bool:
+        if self.infers:
+            return False
         returned.hooks.append(act)
+        return True
 
     def after_backward(self, act: Act) -> None:
         self.final.append(act)

@@ -1,0 +1,68 @@
+"""Steps of PyTorch's optimizers, and other methods that are announced."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+
+def first_parameter(optimizer: Any) -> Any:
+    """Return what stands for the model that an optimizer trains; itself if it has no parameters."""
+    for group in getattr(optimizer, "param_groups", ()):
+        for parameter in group["params"]:
+            return parameter
+    return optimizer
+
+
+def innermost(
+    before: Callable[[], None], after: Callable[[Any], None]
+) -> tuple[Callable[[], None], Callable[[Any], None]]:
+    """Return the same but for a step of an optimizer that consists of others: those count alone."""
+    begun = threading.local()
+
+    def begin() -> None:
+        begun.step = True
+        before()
+
+    def end(optimizer: Any) -> None:
+        if getattr(begun, "step", False):
+            begun.step = False
+            after(optimizer)
+
+    return begin, end
+
+
+def announced(
+    act: Callable[..., Any], before: Callable[[], None], after: Callable[[Any], None]
+) -> Callable[..., Any]:
+    """Return a method that calls two functions before and after what it does."""
+
+    @wraps(act)
+    def _act(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before()
+        try:
+            return act(self, *args, **kwargs)
+        finally:
+            after(self)
+
+    return _act
+
+
+def wrap_classes(base: Any, before: Callable[[], None], after: Callable[[Any], None]) -> None:
+    """Wrap `step` of the class of each optimizer that is made, once.
+
+    Not of the object: a scheduler of learning rates wraps that again, and drops ours.
+    """
+    made = base.__init__
+
+    @wraps(made)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        made(self, *args, **kwargs)
+        step = type(self).step
+        if not getattr(step, "kfext", False):
+            type(self).step = announced(step, before, after)
+            type(self).step.kfext = True
+
+    base.__init__ = __init__
