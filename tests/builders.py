@@ -16,6 +16,7 @@ from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.placement.gang import Member, members_of
 from kfext.core.placement.limits import Limits
+from kfext.core.settings.of_job import gpu_settings_of
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Colocation
 from kfext.model.gang_terms import GangTerm
@@ -46,6 +47,11 @@ def requests(
     return {name: amount for name, amount in found.items() if amount is not None}
 
 
+def extended(amounts: dict[str, str]) -> dict[str, str]:
+    """The extended resources in a resource list."""
+    return {name: amount for name, amount in amounts.items() if "/" in name}
+
+
 class JobBuilder:
     """A training job in the making; every method returns the builder."""
 
@@ -68,14 +74,18 @@ class JobBuilder:
     def group(
         self, type_: str, replicas: int = 1, *, spec: Raw | None = None, **amounts: Any
     ) -> Self:
-        """Each pod can use as much CPU as it requests; `cpu_limit` is another, empty for none."""
+        """Each pod can use as much CPU as it requests; `cpu_limit` is another, empty for none.
+
+        Of extended resources a limit is stated too, as the API server wants it of pods.
+        """
         limited, wanted_ports = amounts.pop("guaranteed", False), amounts.pop("ports", ())
         cpu_limit = amounts.pop("cpu_limit", amounts.get("cpu", ""))
         resources: Raw = {"requests": requests(**amounts)}
         if limited:
             resources["limits"] = resources["requests"]
-        elif cpu_limit:
-            resources["limits"] = {"cpu": cpu_limit}
+        else:
+            limits = {**extended(resources["requests"]), **requests(cpu=cpu_limit or None)}
+            resources |= {"limits": limits} if limits else {}
         ports = [{"hostPort": port, "containerPort": port} for port in wanted_ports]
         container: Raw = {"name": "main", "resources": resources}
         if ports:
@@ -237,8 +247,9 @@ def _template(of: TrainingJob, type_: str) -> Raw:
         if name != "pods"
     }
     container: Raw = {"name": "main", "resources": {"requests": amounts}}
-    if group.cpu_limit is not None:
-        container["resources"]["limits"] = {"cpu": f"{group.cpu_limit}m"}
+    cpu_limit = None if group.cpu_limit is None else f"{group.cpu_limit}m"
+    if limits := {**extended(amounts), **requests(cpu=cpu_limit)}:
+        container["resources"]["limits"] = limits
     if group.constraints.host_ports:
         container["ports"] = [
             {"hostPort": port, "containerPort": port} for _, port in group.constraints.host_ports
@@ -342,12 +353,16 @@ def situation_of(
     now: float = 1000.0,
     **more: Any,
 ) -> Situation:
-    """A situation whose settings are named one by one; its pods have waited as long as the job."""
+    """A situation whose settings are named one by one; its pods have waited as long as the job.
+
+    Those of GPUs are read from the job.
+    """
     waited = more.get("waited", 0.0)
     more.setdefault("unbound", {pod.uid: waited for pod in pods if not pod.node_name})
     if "colocation" in more:
         more["colocation"] = Colocation(more["colocation"])
     settings = {key: more.pop(key) for key in list(more) if key in Settings.__dataclass_fields__}
+    settings.setdefault("gpu", gpu_settings_of(job))
     return Situation(
         job, pods, plan, state or JobState(), now, settings=Settings(**settings), **more
     )

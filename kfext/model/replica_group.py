@@ -8,6 +8,7 @@ from zlib import crc32
 from kfext.model.bounds import MOST_REPLICA_TYPES, kept, own
 from kfext.model.charge import PodCharge, pod_charge
 from kfext.model.constraints import Constraints, parse_constraints
+from kfext.model.gpu_request import why_no_part
 from kfext.model.gpu_share import GpuShare
 from kfext.model.kinds import Kind
 from kfext.model.networking import Networking, parse_networking
@@ -15,7 +16,7 @@ from kfext.model.pod_bounds import template_excess
 from kfext.model.podspec import cpu_limit, is_guaranteed, pod_requests
 from kfext.model.quantity import Resources
 from kfext.model.tolerant import mapping, strings, text
-from kfext.names import RELEASED
+from kfext.names import NATIVE_GPU, RELEASED
 
 _FAILING = frozenset({"Never", "ExitCode"})
 """The values of restartPolicy with which an exit code may fail the job; ExitCode retries those
@@ -44,6 +45,7 @@ class ReplicaGroup:
     `cpu_limit`: the millicores that one pod can use, None if nothing limits it.
     `share`: what each replica is promised of a GPU, None if it shares none.
     `grace`: the seconds that a pod has to end once it is deleted.
+    `no_part`: why a pod with a GPU cannot have a part of one, as `why_no_part` says it.
     """
 
     type: str
@@ -63,6 +65,7 @@ class ReplicaGroup:
     cpu_limit: int | None = None
     share: GpuShare | None = None
     grace: int = _GRACE
+    no_part: str = ""
 
 
 def parse_groups(
@@ -103,6 +106,7 @@ def parse_groups(
                 fails=restart in _FAILING,
                 cpu_limit=cpu_limit(pod_spec),
                 grace=_grace(pod_spec),
+                no_part=why_no_part(pod_spec) if NATIVE_GPU in requests else "",
             )
         )
     return tuple(sorted(groups, key=lambda group: rank[group.type]))

@@ -160,6 +160,7 @@ class Books:
             if pod.share is not None:
                 claim = claimed.get(card_key(pod.owner_uid, pod.replica)) if pod.replica else None
                 planned = claim is not None and pod.home in {"", claim.node}
+                planned = planned and (of is None or self._members.is_first(pod, of.job.pods))
                 tolerations = _tolerations(of.job, pod.replica) if of and pod.replica else ()
                 self.cards.keep(pod, planned=planned, tolerations=tolerations)
 

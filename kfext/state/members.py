@@ -41,6 +41,17 @@ class Members:
         """
         return self._namesakes[_owner(pod), pod.replica]
 
+    def is_first(self, pod: Pod, size: int) -> bool:
+        """Return whether no other pod of its owner has had the part of a GPU of its replica before.
+
+        `size`: how many pods the owner has; only if it has more can there be two of a replica.
+        """
+        mates = self._pods.get(_owner(pod), {})
+        if len(mates) <= size:
+            return True
+        same = [(one.created, one.uid) for one in mates.values() if _rivals(one, pod)]
+        return not same or pod.uid == min(same)[1]
+
     def put(self, pod: Pod) -> None:
         """Store the present version of a pod."""
         self._recount(pod, to=pod)
@@ -61,6 +72,10 @@ class Members:
                 self._namesakes[owner, one.replica] += sign
                 if not self._namesakes[owner, one.replica]:
                     del self._namesakes[owner, one.replica]
+
+
+def _rivals(one: Pod, pod: Pod) -> bool:
+    return one.replica == pod.replica and one.share is not None and bool(one.home)
 
 
 def _owner(pod: Pod) -> _Owner:

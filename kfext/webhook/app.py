@@ -13,7 +13,7 @@ import structlog
 from aiohttp import web
 
 from kfext.core.admission.facts import Facts
-from kfext.core.admission.job import mutate_job
+from kfext.core.admission.job import UNMANAGED, mutate_job
 from kfext.core.admission.mutation import Mutation
 from kfext.core.admission.pod import mutate_pod
 from kfext.webhook import metrics as outcomes
@@ -134,7 +134,8 @@ async def _decide(route: _Route, request: Request) -> tuple[str, bytes]:
     raw = request.decoded()
     try:
         mutation = await route.decide(request, raw)
-        if closed and mutation is _NOT_SYNCED:
+        # Only jobs of managed namespaces come by this route, so what is known of it is too old.
+        if closed and mutation in (_NOT_SYNCED, UNMANAGED):
             mutation = _CLOSED
         written = answer(request, mutation)
     except Exception:

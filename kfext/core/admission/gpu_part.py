@@ -13,17 +13,16 @@ from kfext.core.settings.gpu_shares import share_of
 from kfext.core.settings.gpu_values import GPU_RULES, HIGH, LOW
 from kfext.core.settings.values import Value, parse_setting
 from kfext.errors import SettingError
+from kfext.model.gpu_request import asks_for_gpu, why_no_part
 from kfext.model.gpu_slots import resource_of
-from kfext.model.tolerant import mapping, sequence, strings, text
+from kfext.model.podspec import containers_of
+from kfext.model.tolerant import mapping, sequence, strings
 from kfext.names import NATIVE_GPU
 
 _CHANGED = ("containers", "initContainers", "tolerations", "volumes")
 """The fields of a pod spec that are written, each as a whole: what is there may be no list."""
 _TOLERATION = {"key": NATIVE_GPU, "operator": "Exists", "effect": "NoSchedule"}
 """Clusters whose nodes with GPUs are tainted add it to pods that request GPUs natively."""
-
-CARDS = "NVIDIA_VISIBLE_DEVICES"
-"""Which GPUs a container sees: what a pod sets itself would replace what it was given."""
 
 Raw = Mapping[str, Any]
 
@@ -45,11 +44,6 @@ def shares_gpu(metadata: Raw) -> bool:
     return any(key.startswith(names.GPU_SHARE) for key in annotations)
 
 
-def names_cards(container: Raw) -> bool:
-    """Return whether a container says itself which GPUs it sees."""
-    return any(mapping(one).get("name") == CARDS for one in sequence(container.get("env")))
-
-
 def gpu_part(metadata: Raw, spec: Raw) -> Part:
     """Return the pod spec with its part of a GPU; as it is if its type shares none.
 
@@ -58,19 +52,15 @@ def gpu_part(metadata: Raw, spec: Raw) -> Part:
     annotations, labels = strings(metadata.get("annotations")), strings(metadata.get("labels"))
     type_, index = labels.get(names.REPLICA_TYPE, "").lower(), labels.get(names.REPLICA_INDEX, "")
     share = share_of(_settings(annotations), type_) if shares_gpu(metadata) else None
-    containers = [mapping(one) for one in sequence(spec.get("containers"))]
-    asking = [at for at, one in enumerate(containers) if _number(one)]
-    if share is None or not asking:
+    if share is None or not any(map(asks_for_gpu, (spec, *containers_of(spec)))):
         return Part(spec)
-    if len(asking) > 1 or _number(containers[asking[0]]) != "1":
-        return Part(spec, refusal=f"a pod that shares a GPU asks for {NATIVE_GPU}: 1, no more")
-    if names_cards(containers[asking[0]]):
-        return Part(spec, refusal=f"it sets {CARDS}, which is set by what the pod is given")
+    if why := why_no_part(spec):
+        return Part(spec, refusal=f"it {why}")
     number = int(index) if index.isdecimal() and len(index) <= 4 else -1
     part = part_of(annotations.get(names.GPU_SLOTS, ""), number) if number >= 0 else None
     if part is None:
         return Part(spec, refusal="kfext has not placed the part of a GPU that this pod shares")
-    at = asking[0]
+    at = next(at for at, one in enumerate(spec["containers"]) if asks_for_gpu(mapping(one)))
     changed = _swapped(spec, at, units=part[0], slot=part[1])
     if share.gated:
         changed = hooked(changed, at, priority=HIGH if share.high else LOW)
@@ -99,14 +89,6 @@ def _swapped(spec: Raw, at: int, *, units: int, slot: int) -> Raw:
     if _TOLERATION not in tolerations:
         tolerations.append(_TOLERATION)
     return {**spec, "containers": containers, "tolerations": tolerations}
-
-
-def _number(container: Raw) -> str:
-    """Return how many GPUs a container asks for, as the API server writes it; empty if for none."""
-    resources = mapping(container.get("resources"))
-    limits, requests = mapping(resources.get("limits")), mapping(resources.get("requests"))
-    number = text(limits.get(NATIVE_GPU)) or text(requests.get(NATIVE_GPU))
-    return "" if number == "0" else number
 
 
 def _settings(annotations: Mapping[str, str]) -> Mapping[str, Value]:

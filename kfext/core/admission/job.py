@@ -35,7 +35,11 @@ _NO_PLAN = dict.fromkeys(
         *(names.GPU_SLOTS, names.GPU_TERMS),
     )
 )
-_UNMANAGED = Verdict(names.REASON_HANDS_OFF, f"the namespace is not labelled {names.MANAGED}=true")
+UNMANAGED = Mutation(
+    verdicts=(
+        Verdict(names.REASON_HANDS_OFF, f"the namespace is not labelled {names.MANAGED}=true"),
+    )
+)
 
 
 def mutate_job(raw: object, facts: Facts) -> Mutation:
@@ -45,7 +49,7 @@ def mutate_job(raw: object, facts: Facts) -> Mutation:
     if job is None:
         return Mutation()
     if not facts.managed:
-        return Mutation(verdicts=(_UNMANAGED,))
+        return UNMANAGED
     settings = settings_of(job, facts.namespace(job.namespace), facts.policies)
     if settings.errors:
         refusal = "; ".join(str(error) for error in settings.errors)
@@ -55,7 +59,7 @@ def mutate_job(raw: object, facts: Facts) -> Mutation:
             verdicts=(Verdict(names.REASON_SETTINGS_INVALID, refusal),),
         )
     verdict = hold_of(job, body, settings=settings, facts=facts)
-    if refusal := why_not_shared(job, body, settings=settings, verdict=verdict):
+    if refusal := why_not_shared(job, settings=settings, verdict=verdict):
         refusal = f"{names.GPU_SHARE}: {refusal}"
         return Mutation(
             warnings=settings.warnings,

@@ -35,7 +35,9 @@ def warnings(
         yield "kfext leaves this job alone: it has no replicas"
         return
     if not facts.controller_alive:
-        yield "kfext's controller does not answer: the job runs as on plain Kubernetes"
+        shares = "it shares GPUs, so it stays suspended until that is back"
+        effect = shares if settings.shares_gpus else "the job runs as on plain Kubernetes"
+        yield f"kfext's controller does not answer: {effect}"
     if settings.colocation is not Colocation.OFF and (term := unplaceable(job)):
         stays = settings.why_never_released
         effect = "it stays suspended" if stays else "it runs as on plain Kubernetes"

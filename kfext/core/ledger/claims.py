@@ -15,6 +15,7 @@ from kfext.model.plan import Plan, Slots
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.quantity import CPU, Resources
 from kfext.model.replica_group import ReplicaGroup
+from kfext.model.replicas import by_replica
 from kfext.model.shared_gpu import Place
 
 
@@ -157,7 +158,7 @@ def replica_claim(
 def _replica_claims(
     job: TrainingJob, plan: Plan, pods: Iterable[Pod], *, priority: int | None, lapsed: bool
 ) -> dict[Hashable, Claim]:
-    present = {pod.replica: pod for pod in pods if not pod.deleting}
+    present = by_replica(pods)
     groups = {group.type.lower(): group for group in job.groups}
     claims: dict[Hashable, Claim] = {}
     # Of the replicas without a pod, by type, node and slot.

@@ -111,8 +111,7 @@ def _start(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
 def _why_not_searched(situation: Situation) -> Verdict | None:
     """Return why no place is searched for a job, None if one is."""
     job = situation.job
-    shares = {one.type.lower(): one.share for one in job.groups if one.share}
-    if why := why_unshareable(job, shares):
+    if why := why_unshareable(job, situation.settings):
         return Verdict(REASON_SHARE_REFUSED, why)
     if waits := unbound(job):
         return waits

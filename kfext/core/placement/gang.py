@@ -15,6 +15,7 @@ from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.quantity import Resources
 from kfext.model.replica_group import ReplicaGroup
+from kfext.model.replicas import by_replica
 
 _LARGEST_TOTAL = 2**62
 
@@ -140,11 +141,8 @@ def present(job: TrainingJob, pods: Iterable[Pod]) -> dict[ReplicaKey, Pod]:
     The operator deletes pods beyond the number of replicas.
     """
     sizes = {group.type.lower(): group.replicas for group in job.groups}
-    return {
-        pod.replica: pod
-        for pod in pods
-        if not pod.deleting and pod.replica and pod.replica.index < sizes.get(pod.replica.type, 0)
-    }
+    found = by_replica(pods)
+    return {key: pod for key, pod in found.items() if key.index < sizes.get(key.type, 0)}
 
 
 def members_of(job: TrainingJob, pods: Iterable[Pod] = ()) -> list[Member]:

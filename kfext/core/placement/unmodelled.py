@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from kfext.core.words import listed
 from kfext.model.constraints import Constraints
 from kfext.model.gang_terms import AFFINITY, ANTI_AFFINITY, GangTerm
+from kfext.model.gpu_slots import slot_of
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
@@ -23,7 +24,8 @@ def unplaceable(job: TrainingJob, pods: Iterable[Pod] = ()) -> Verdict | None:
     """
     pods = tuple(pods)
     known = (of.unmodelled + of.volumes.unmodelled for of in _constraints(job, pods))
-    found = sorted({term for terms in known for term in terms} | {*_not_within_gang(job, pods)})
+    terms = {term for terms in known for term in terms}
+    found = sorted(terms | {*_not_within_gang(job, pods)} | {*_parts(job)})
     if not found:
         return None
     message = f"its pods have {listed(found, of='terms')}, which kfext does not model"
@@ -41,6 +43,12 @@ def unbound(job: TrainingJob, pods: Iterable[Pod] = ()) -> Verdict | None:
     named = f"volume claim {found[0]} is" if len(found) == 1 else f"{len(found)} volume claims are"
     message = f"{named} not bound yet"
     return Verdict(REASON_WAITING_FOR_VOLUME, message)
+
+
+def _parts(job: TrainingJob) -> Iterator[str]:
+    """Yield the parts of GPUs that templates ask for by name: kfext writes them into pods alone."""
+    asked = {name for group in job.groups if group.replicas for name in group.requests}
+    yield from (f"requests for {name}" for name in asked if slot_of(name) is not None)
 
 
 def _not_within_gang(job: TrainingJob, pods: Iterable[Pod]) -> Iterator[str]:

@@ -222,6 +222,14 @@ async def test_a_job_that_shares_gpus_is_refused_while_the_cache_is_not_filled(
     assert (await service.review(JOB, sharing_job()))["allowed"] is True
 
 
+async def test_a_job_that_shares_gpus_is_refused_while_its_namespace_is_known_as_it_was(
+    service: Service,
+) -> None:
+    service.known.facts = replace(MANAGED, namespace_labels={})
+    assert is_refused(await service.review(JOB_SHARING, sharing_job()))
+    assert (await service.review(JOB, sharing_job()))["allowed"] is True
+
+
 async def test_a_job_that_shares_gpus_is_held_while_the_controller_is_away(
     service: Service,
 ) -> None:

@@ -119,8 +119,17 @@ def test_a_container_that_asks_for_none_is_not_one_more() -> None:
 
 
 REFUSED: dict[str, tuple[Raw, str]] = {
-    "it has two GPUs": (sharer(containers=[limited("2")]), "asks for nvidia.com/gpu: 1"),
-    "two containers have one": (sharer(containers=[limited(), limited()]), "no more"),
+    "it has two GPUs": (sharer(containers=[limited("2")]), "asks for nvidia.com/gpu: 2 in limits"),
+    "two containers have one": (sharer(containers=[limited(), limited()]), "in 2 containers"),
+    "an init container has one too": (
+        sharer(initContainers=[limited()]),
+        "it has an init container that asks for a GPU",
+    ),
+    "it claims devices by DRA": (sharer(resourceClaims=[{"name": "x"}]), "it has resourceClaims"),
+    "it asks for a part itself too": (
+        sharer(containers=[limited(), {"resources": {"limits": {"kfext.dev/gpu-3": "50"}}}]),
+        "it asks for kfext.dev/gpu-3 itself",
+    ),
     "it says itself which GPUs it sees": (
         sharer(containers=[limited(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}])]),
         "it sets NVIDIA_VISIBLE_DEVICES",

@@ -190,6 +190,15 @@ def test_a_job_that_a_person_starts_gets_no_ports() -> None:
     assert "only a job that kfext starts" in mutation.warnings[0]
 
 
+def test_without_a_controller_a_job_that_shares_gpus_is_told_that_it_waits() -> None:
+    limited = {"name": "pytorch", "resources": {"limits": {names.NATIVE_GPU: 1}}}
+    raw = job(
+        annotations={names.GPU_SHARE: "0.5"}, specs={"Worker": replica(1, containers=[limited])}
+    )
+    (said,) = mutate_job(raw, ALONE).warnings
+    assert "does not answer: it shares GPUs, so it stays suspended" in said
+
+
 def test_without_a_controller_nobody_gives_ports() -> None:
     away, without = mutate_job(job(annotations=HOST), ALONE).warnings
     assert "does not answer" in away

@@ -18,6 +18,7 @@ FACTS = Facts(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
 SHARE = {names.GPU_SHARE: "0.5"}
 HIGH = {**SHARE, names.GPU_PRIORITY: "high"}
 WORKERS_ONLY = {f"{names.GPU_SHARE}.worker": "0.5", f"{names.GPU_PRIORITY}.worker": "high"}
+PART: Raw = {"name": "side", "resources": {"limits": {"kfext.dev/gpu-1": "50"}}}
 CARDS = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
 
 
@@ -25,6 +26,12 @@ def limited(gpus: int, **container: Any) -> Raw:
     """A container with a limit of GPUs."""
     limits = {"limits": {names.NATIVE_GPU: gpus}}
     return {"name": "pytorch", "image": "trainer", "resources": limits, **container}
+
+
+def amounts(**stated: Any) -> Raw:
+    """A container that states limits and requests of GPUs by themselves."""
+    resources = {kind: {names.NATIVE_GPU: number} for kind, number in stated.items()}
+    return {"name": "pytorch", "resources": resources}
 
 
 def asking(gpus: int = 1, replicas: int = 1, **pod: Any) -> Raw:
@@ -65,7 +72,27 @@ REFUSED: dict[str, tuple[Raw, str]] = {
     "a replica has two GPUs": (workers(SHARE, gpus=2), "asks for nvidia.com/gpu: 2"),
     "two containers have a GPU each": (
         workers(SHARE, containers=[limited(1), limited(1, name="side")]),
-        "asks for nvidia.com/gpu: 2",
+        "asks for nvidia.com/gpu in 2 containers; allowed: ",
+    ),
+    "a replica has half of a GPU": (
+        workers(SHARE, containers=[amounts(limits="500m")]),
+        "asks for nvidia.com/gpu: 500m in limits and none in requests; allowed: ",
+    ),
+    "its request is not its limit": (
+        workers(SHARE, containers=[amounts(limits=2, requests=1)]),
+        "asks for nvidia.com/gpu: 2 in limits and 1 in requests; allowed: ",
+    ),
+    "it has no limit": (
+        workers(SHARE, containers=[amounts(requests=1)]),
+        "asks for nvidia.com/gpu: none in limits and 1 in requests; allowed: ",
+    ),
+    "the pod itself has the GPU": (
+        workers(SHARE, containers=[{"name": "pytorch"}], resources=amounts(limits=1)["resources"]),
+        "asks for nvidia.com/gpu at the level of the pod; allowed: ",
+    ),
+    "it asks for a part by its name": (
+        workers(SHARE, containers=[limited(1), PART]),
+        "asks for kfext.dev/gpu-1 itself",
     ),
     "an init container has the GPU": (
         workers(SHARE, initContainers=[limited(1, name="first")]),

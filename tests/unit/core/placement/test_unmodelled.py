@@ -16,6 +16,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 APART: Raw = {
     "affinity": {"podAntiAffinity": {REQUIRED: [{"topologyKey": "kubernetes.io/hostname"}]}}
 }
+PART: dict[str, Any] = {"kfext.dev/gpu-1": "50"}
 DEVICES: Raw = {"resourceClaims": [{"name": "card"}]}
 NAMED: dict[str, tuple[JobBuilder, str]] = {
     "a term in each template is named once": (
@@ -25,6 +26,10 @@ NAMED: dict[str, tuple[JobBuilder, str]] = {
     "a term of one replica type counts for the job": (
         job().master().worker(3, spec=DEVICES),
         "its pods have resourceClaims, which",
+    ),
+    "a part of a GPU that is asked for by name": (
+        job().group("Worker", **PART),
+        "its pods have requests for kfext.dev/gpu-1, which",
     ),
     "several terms are listed": (
         job().master(spec=APART).worker(3, spec=DEVICES),

@@ -1,13 +1,18 @@
 """Why a job cannot have its parts of GPUs, by what its object shows."""
 
+from typing import Any
+
 import pytest
 
 from kfext import names
 from kfext.core.queue.unshareable import why_unshareable
 from kfext.core.settings.gpu_shares import as_sharing
+from kfext.core.settings.of_job import gpu_settings_of
+from kfext.core.settings.resolve import Settings
 from tests.builders import JobBuilder, job
 from tests.gpu_builders import sharing
 
+PART: dict[str, Any] = {"kfext.dev/gpu-1": "50"}
 JOBS: dict[str, tuple[JobBuilder, str]] = {
     "a low job of one pod": (sharing(), ""),
     "a high job of several": (sharing(replicas=3, priority="high"), ""),
@@ -27,6 +32,18 @@ JOBS: dict[str, tuple[JobBuilder, str]] = {
         job().annotated(names.GPU_SHARE, "0.5").worker(gpus=1, spec={"nodeName": "n"}),
         "the Worker template names its node (nodeName: 'n')",
     ),
+    "it was edited to have two GPUs": (
+        job().annotated(names.GPU_SHARE, "0.5").worker(gpus=2),
+        "the Worker template asks for nvidia.com/gpu: 2 in limits and 2 in requests; allowed: ",
+    ),
+    "it was edited to have none": (
+        job().annotated(names.GPU_SHARE, "0.5").worker(),
+        "the job has no GPUs",
+    ),
+    "it was edited to ask for a part itself": (
+        job().annotated(names.GPU_SHARE, "0.5").worker(gpus=1, **PART),
+        "the Worker template asks for kfext.dev/gpu-1 itself",
+    ),
     "a template without a share names a node": (
         sharing(priority="high").master(spec={"nodeName": "n"}),
         "",
@@ -37,7 +54,6 @@ JOBS: dict[str, tuple[JobBuilder, str]] = {
 @pytest.mark.parametrize(("made", "why"), JOBS.values(), ids=JOBS)
 def test_why_a_job_cannot_share_gpus(made: JobBuilder, why: str) -> None:
     found = as_sharing(made.suspended().build(), None)
-    shares = {one.type.lower(): one.share for one in found.groups if one.share}
-    said = why_unshareable(found, shares)
+    said = why_unshareable(found, Settings(gpu=gpu_settings_of(found)))
     assert said.startswith(why)
     assert bool(said) == bool(why)

@@ -1,0 +1,53 @@
+"""Pods with the labels and the owner of a job that shares a GPU, which anybody may make."""
+
+from collections import Counter
+from copy import deepcopy
+
+from kfext import names
+from kfext.core.lifecycle.steps import Pin
+from tests.builders import moment
+from tests.unit.sharing.stages import decided, placed, renew, terminate
+from tests.unit.sharing.test_path import World
+
+
+def show_second_pod(world: World) -> None:
+    """Somebody makes another pod of replica 0, behind the gate as the webhook wants it."""
+    raw = deepcopy(world.pods["pod-0"])
+    raw["metadata"] |= {"uid": "pod-9", "name": "mine", "creationTimestamp": moment(world.now)}
+    raw["metadata"].pop("deletionTimestamp", None)
+    raw["metadata"]["annotations"].pop(names.GPU_TERMS)
+    raw["spec"]["schedulingGates"] = [{"name": names.GATE}]
+    for field in ("nodeName", "affinity"):
+        raw["spec"].pop(field)
+    world.pods["pod-9"] = {**raw, "status": {}}
+    world.see("pod-9")
+
+
+def taken(world: World) -> dict[str, int]:
+    """What is claimed on the node in all."""
+    claims = world.planner.cluster.ledger.claims_on(["n"])
+    return dict(sum((Counter(claim.requests) for claim in claims), Counter()))
+
+
+def with_priority(world: World) -> int:
+    """How many claims on the first card are of high priority."""
+    return taken(world)["card 0 high"]
+
+
+def test_a_second_pod_of_a_replica_gets_nothing() -> None:
+    world = placed()
+    before = taken(world)
+    show_second_pod(world)
+    assert not decided(world)
+    assert taken(world) == before
+    assert world.pods["pod-9"]["spec"]["schedulingGates"]
+
+
+def test_beside_one_that_is_slow_to_end_it_gets_a_part_of_its_own() -> None:
+    world = placed()
+    terminate(world)
+    show_second_pod(world)
+    assert isinstance(world.step(), Pin)
+    renew(world, 9)
+    decided(world)
+    assert with_priority(world) == 2
