@@ -1,14 +1,14 @@
 """`kubectl kfext release --all` goes on after a job that it could not release."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
+from kfext import names
 from kfext.cli.release import release_jobs
 from kfext.errors import ApiError, Forbidden, NotFound, Unavailable, UserError
-from tests.builders import job
+from tests.builders import Raw, job
 
 DENIED = Forbidden(status=403, reason="Forbidden", message="b is denied")
 GONE = NotFound(status=404, reason="NotFound", message="b not found")
@@ -16,11 +16,16 @@ AWAY = Unavailable(status=0, reason="", message="away")
 
 
 class FakeCluster:
-    """Three jobs that kfext holds; the API server answers with `error` for the second."""
+    """Three jobs that kfext holds; the API server answers with `error` for the second.
 
-    def __init__(self, error: ApiError) -> None:
+    `pods`: those in the namespace.
+    """
+
+    def __init__(self, error: ApiError | None = None, *, pods: Sequence[Raw] = ()) -> None:
         self.error = error
+        self.pods = pods
         self.patched: list[str] = []
+        self.deleted: list[str] = []
 
     def in_namespace(self) -> str:
         return "team"
@@ -29,16 +34,21 @@ class FakeCluster:
     async def connect(self) -> AsyncIterator["FakeCluster"]:
         yield self
 
-    async def list_all(self, path: str, **_: str) -> list[dict[str, Any]]:
+    async def list_all(self, path: str, **_: str) -> list[Raw]:
+        if path.endswith("/pods"):
+            return list(self.pods)
         if not path.endswith("/pytorchjobs"):
             return []
         return [job(name=name, uid=name).worker(1).held().raw for name in "abc"]
 
     async def json_patch(self, path: str, _: object) -> None:
         name = path.rpartition("/")[2]
-        if name == "b":
+        if name == "b" and self.error:
             raise self.error
         self.patched.append(name)
+
+    async def delete(self, path: str, *, uid: str) -> None:
+        self.deleted.append(path.rpartition("/")[2])
 
 
 async def lines(cluster: FakeCluster) -> list[str]:
@@ -65,3 +75,25 @@ async def test_an_api_server_that_is_away_is_not_asked_for_each_job() -> None:
     with pytest.raises(Unavailable):
         await lines(cluster)
     assert cluster.patched == ["a"]
+
+
+def gated(name: str, resource: str) -> Raw:
+    """A pod of job a behind the gate."""
+    owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "uid": "a", "controller": True}
+    limits = {"limits": {resource: "1"}}
+    return {
+        "metadata": {"namespace": "team", "name": name, "uid": name, "ownerReferences": [owner]},
+        "spec": {
+            "schedulingGates": [{"name": names.GATE}],
+            "containers": [{"name": "x", "resources": limits}],
+        },
+    }
+
+
+async def test_of_its_gated_pods_those_with_parts_of_gpus_are_deleted() -> None:
+    pods = [gated("whole", names.NATIVE_GPU), gated("part", "kfext.dev/gpu-0")]
+    cluster = FakeCluster(pods=pods)
+    said = await lines(cluster)
+    assert cluster.patched == ["a", "whole", "b", "c"]
+    assert cluster.deleted == ["part"]
+    assert said[0].endswith("pods ungated: 1, pods with parts of GPUs deleted: 1")

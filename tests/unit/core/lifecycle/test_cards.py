@@ -12,13 +12,14 @@ from kfext.core.lifecycle.cards import (
     KUEUE,
     before_cards,
     measured,
+    ungated,
     without_card,
     without_share,
 )
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.running import running_step
 from kfext.core.lifecycle.situation import CardPart, CardView, Refused, Situation
-from kfext.core.lifecycle.steps import ForgetPlan, Step, Suspend, Wait
+from kfext.core.lifecycle.steps import DeleteUnbound, ForgetPlan, Step, Suspend, Ungate, Wait
 from kfext.core.settings.gpu_shares import as_sharing
 from kfext.model.gpu_share import GpuShare
 from kfext.model.gpu_slots import resource_of
@@ -411,3 +412,11 @@ def test_a_pod_that_ends_says_nothing_of_the_use_of_gpus() -> None:
     parts = (CardPart(("n", 0), CardSharer("pod-0", busy=300), others=0, card="GPU-1"),)
     view = CardView(parts=parts)
     assert measured(running(gang(), pods=(ends,), cards=view)) == {}
+
+
+def test_pods_with_parts_of_gpus_are_deleted_where_others_pass_the_gate() -> None:
+    whole = pod(job().worker(gpus=1).build(), "worker", 0, gated=True)
+    assert ungated(running(gang()), [whole]) == Ungate((whole,))
+    step = ungated(running(gang()), [part(0), whole])
+    assert isinstance(step, DeleteUnbound)
+    assert step.pods == (part(0),)

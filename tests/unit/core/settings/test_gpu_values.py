@@ -14,6 +14,10 @@ RULED_OUT: dict[str, tuple[dict[str, object], list[str]]] = {
         {SHARE: HALF, f"{LIMIT}.ps": Fraction(1, 4)},
         [f"{LIMIT}.ps"],
     ),
+    "the limit of all below the share of a type": (
+        {f"{SHARE}.worker": HALF, LIMIT: Fraction(1, 4)},
+        [LIMIT],
+    ),
     "a share of a job that is not placed": (
         {f"{SHARE}.worker": HALF, names.COLOCATION: "off"},
         [names.COLOCATION],
