@@ -40,7 +40,7 @@ test: lint unit e2e ## all checks and tests but the long ones
 # -- parts of it -------------------------------------------------------------
 
 .PHONY: demo-gpu fmt lint quick unit e2e test-long bench up down
-demo-gpu: $(READY) ## two real jobs on one card that the CPU plays, without a gate and with it
+demo-gpu: $(READY) ## two real jobs on one card that the CPU simulates, without a gate and with it
 	@$(BIN)/python -m e2e.demo_gpu
 
 fmt: $(READY) ## format the code

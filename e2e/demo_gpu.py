@@ -1,6 +1,6 @@
 """The GPU demo: two real jobs on one card, without a gate between them and with it.
 
-Run with `make demo-gpu`. It brings up a cluster of one real node, whose CPU plays two cards, and
+Run with `make demo-gpu`. It brings up a cluster of one real node, whose CPU simulates two cards, and
 installs kfext with GPU sharing as an administrator would. A job of high priority trains alone; then
 one of low priority is put on its card, first without a gate and then with it.
 """
@@ -93,7 +93,7 @@ def trial(team: Team, node: Node, name: str, *, steps: int) -> Outcome:
 
 def show(outcomes: dict[str, Outcome]) -> None:
     """Print what came of it."""
-    table = Table(title="A job of high priority on a card that the CPU plays")
+    table = Table(title="A job of high priority on a card that the CPU simulates")
     for column in ("it trains", "step, ms", "slower by", "the other has of the card"):
         table.add_column(column, justify="left" if column == "it trains" else "right")
     alone = outcomes["alone"].step
