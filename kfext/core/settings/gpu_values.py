@@ -14,6 +14,8 @@ LOW, HIGH = "low", "high"
 AUTO, GATE, NONE = "auto", "gate", "none"
 TYPES = ("worker", "ps", "master", "chief")
 """Suffixes of the keys: a key with one is about the replicas of that type alone."""
+_MOST_MEMORY = 100 * 2**40
+"""Far above any GPU: a number that no GPU has still has to fit in what the planner counts."""
 _DECIMAL = re.compile(r"[0-9]?\.[0-9]{1,6}|[0-9]")
 
 
@@ -43,8 +45,8 @@ def _memory(field: str, written: str) -> int:
         size = amount(MEMORY, written)
     except QuantityError:
         size = 0
-    if size <= 0:
-        refuse(field, written, "a positive quantity of memory", "8Gi")
+    if not 0 < size <= _MOST_MEMORY:
+        refuse(field, written, "a quantity of memory above 0 and up to 100Ti", "8Gi")
     return size
 
 

@@ -77,6 +77,7 @@ REFUSED = {
     "a share as a division": (names.GPU_SHARE, "1/2"),
     "a share that is no number": (names.GPU_SHARE, "nan"),
     "no memory": (names.GPU_MEMORY, "0"),
+    "more memory than any GPU has": (names.GPU_MEMORY, "101Ti"),
     "memory in no unit": (names.GPU_MEMORY, "8 GB"),
     "a priority between": (names.GPU_PRIORITY, "medium"),
     "a limit above one": (names.GPU_LIMIT, "2"),
