@@ -56,9 +56,9 @@ class Usage:
         self._client = client
         self._monotonic = monotonic
         self._kubelets = Kubelets(client, monotonic=monotonic)
-        self._namespaces = Sources("metrics API", shared=True, monotonic=monotonic)
-        self._of_nodes = Sources("metrics API", shared=False, monotonic=monotonic)
-        self._nodes = Sources("kubelet", shared=False, monotonic=monotonic)
+        self._pod_metrics = Sources("metrics API", shared=True, monotonic=monotonic)
+        self._node_metrics = Sources("metrics API", shared=False, monotonic=monotonic)
+        self._node_kubelets = Sources("kubelet", shared=False, monotonic=monotonic)
         self._pod_counters = CpuCounters(monotonic)
         self._node_counters = CpuCounters(monotonic)
         self._left_out: dict[str, float] = {}
@@ -81,7 +81,7 @@ class Usage:
                 bound.append(pod)
             else:
                 found[pod.uid] = _pending("the pod is not bound yet")
-        in_namespace = await self._namespaces.ask(
+        in_namespace = await self._pod_metrics.ask(
             {pod.namespace for pod in bound}, lambda one: uses_in(self._client, one)
         )
         rest: list[tuple[Pod, Verdict]] = []
@@ -97,7 +97,9 @@ class Usage:
                 since = self._left_out[pod.uid] = left_out.get(pod.uid, now)
                 if now - since >= _LEFT_OUT_SECONDS:
                     rest.append((pod, stated))
-        on_node = await self._nodes.ask({pod.node_name for pod, _ in rest}, self._kubelets.readings)
+        on_node = await self._node_kubelets.ask(
+            {pod.node_name for pod, _ in rest}, self._kubelets.readings
+        )
         for pod, why in rest:
             readings = on_node[pod.node_name]
             if isinstance(readings, Verdict):
@@ -123,7 +125,7 @@ class Usage:
 
     async def _stated_of(self, nodes: Set[str]) -> dict[str, CpuUse]:
         """Return what the metrics API states of nodes."""
-        stated = await self._of_nodes.ask(nodes, lambda one: use_of_node(self._client, one))
+        stated = await self._node_metrics.ask(nodes, lambda one: use_of_node(self._client, one))
         return {name: use for name, use in stated.items() if isinstance(use, CpuUse)}
 
     def _counted_of(self, answers: Mapping[str, Readings | Verdict]) -> dict[str, CpuUse]:
