@@ -163,7 +163,7 @@ class Doors:
     def _greeted(self, peer: socket.socket) -> Process | None:
         """Return the process of which the page comes with the first message, None at the end."""
         peer.settimeout(_GREETING_SECONDS)
-        found = receive(peer, most=1)  # each one more would be open here until it is closed
+        found = receive(peer, most=1)  # any more would be opened in this process
         if found is None:
             return None
         _, descriptors = found

@@ -90,7 +90,7 @@ async def run(config: Config) -> None:
 
 
 def allow_files() -> None:
-    """Have as many files open as the node allows: each process of a sharer takes three of them.
+    """Have as many files open as the node allows: each process of a sharer takes three to five.
 
     Where containerd is a service of a recent systemd, a container begins with 1024.
     """

@@ -21,10 +21,10 @@ class SharerReport:
     processes have measured it, None while they have not; `coarse`: that is longer than it should
     be, as there is no place for the gate within it; `beacon_age`: seconds since a process of the
     job of high priority has last shown life, None for others and if none is heard;
-    `infeasible`: it cannot have its minimum; `times_shut`: its gate, for losses, and
-    `times_evicted`: it was to leave the card for them, in all; `strikes`: how many of the former
-    count; `evict`: it is to leave the card; `unhooked`: why nothing is known of what it does, one
-    of `kfext.model.unhooked`, empty if it is known.
+    `infeasible`: it cannot have its minimum; `times_shut`: how often its gate was shut for losses;
+    `times_evicted`: how often it was told to leave for them; `strikes`: how many of the shuttings
+    still count; `evict`: it is to leave the card; `unhooked`: why nothing is known of what it does,
+    one of `kfext.model.unhooked`, empty if it is known.
     """
 
     namespace: str

@@ -8,6 +8,7 @@ from kfext.agent.process import Order, Process
 from kfext.agent.report import Pod, SharerReport
 from kfext.agent.unhooked import Unhooked
 from kfext.core.gpu.dispatcher import Activity
+from kfext.core.gpu.loss import LONGEST_HELD
 from kfext.core.gpu.neighbours import LONGEST_MICRO_STEP, OUTSTANDING, Ruling, Seen
 from kfext.core.gpu.profile import Profile
 from kfext.core.gpu.steps import Reading, Throughput
@@ -18,8 +19,9 @@ from kfext.model.shared_gpu import LONGEST_COARSE
 _CALIBRATED = (words.READY, words.COARSE)
 _MICRO_STEPS_LEFT = 5 * OUTSTANDING
 _LEFT_SECONDS = 1.0
-"""After so many of its longest micro-steps, and so many seconds, in which a process has come to no
-gate, none of them is on the card: it does something else, such as load data."""
+"""A process that has reached no gate for so many of its longest micro-steps, or so many seconds,
+whichever is longer, is taken to have nothing on the card: it does something else, such as load
+data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,8 @@ class Terms:
 class Sharer:
     """A pod on a card. `terms`: None while they are unknown.
 
-    `ruling`: None without a high job; `times_shut`, `times_evicted`: for losses, in all.
+    `ruling`: None without a high job; `times_shut`, `times_evicted`: how often its gate was shut,
+    and how often it was told to leave, for losses, as far as this agent knows.
 
     `activity` is of the time between the last two calls of `look`.
     """
@@ -81,10 +84,10 @@ class Sharer:
         """Take in what it may do from now on."""
         before, self.ruling = self.ruling, ruling
         if ruling is not None:
-            known = before.times_shut if before is not None else 0
-            # Beside another high job its times are counted from 0.
-            self.times_shut += max(ruling.times_shut - known, 0)
-            self.times_evicted += ruling.evict and not (before is not None and before.evict)
+            # Beside another high job its times are counted from 0, though strikes may be recalled.
+            more = max(ruling.times_shut - (before.times_shut if before is not None else 0), 0)
+            self.times_shut += more
+            self.times_evicted += more > 0 and ruling.evict
 
     def promise(self, pod: Pod, terms: Terms, *, now: float) -> None:
         """Take in which pod it is, or its new terms."""
@@ -163,7 +166,8 @@ class Sharer:
     def _works(self, number: int) -> bool:
         """Return whether a process that has passed its gate may have a micro-step on the card."""
         process = self.processes[number]
-        left = max(_MICRO_STEPS_LEFT * process.seconds(words.LONGEST_NS), _LEFT_SECONDS)
+        longest = min(process.seconds(words.LONGEST_NS), LONGEST_HELD / _MICRO_STEPS_LEFT)
+        left = max(_MICRO_STEPS_LEFT * longest, _LEFT_SECONDS)
         return process[words.ASKING] != 1 and self._looked - self._passed[number] < left
 
     def order(self, *, turn: bool, reserved: bool, now: float) -> None:

@@ -11,7 +11,7 @@ class AllModules:
     """Has functions called before and after the forward of each module.
 
     torch.compile compiles a model anew for each set of such hooks that it finds, and gives up after
-    some times. So it finds two of them at most: the same ones under the same keys, or none. What
+    some times. So it only ever sees one of two sets: our two hooks under fixed keys, or none. What
     was compiled with them keeps them. `module`: torch.nn.modules.module.
     """
 

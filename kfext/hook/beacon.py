@@ -28,8 +28,8 @@ class Beacon:
 
     `begin` is called before the job gives work to the card, `end` after it has given some. The card
     is idle again when the work before the last `end` is done and no `begin` came after it. `begin`
-    costs about a microsecond, as it is called hundreds of times in a step. `pause` costs as little,
-    where more work is about to come; it becomes an `end` when none has come for some time.
+    costs about a microsecond, as it is called hundreds of times in a step. `pause` is as cheap, for
+    where more work is expected soon: it becomes an `end` if none has come for two pulses.
     `memory`: what the process has reserved, in bytes; `fail` is given the error that ends it.
     """
 
@@ -129,13 +129,13 @@ class Beacon:
             _ring(bell)
 
     def _pulse(self) -> None:
-        before = None
+        before = ended = None
         while True:
             show_life(self._page, self._memory)
             paused = self._paused
-            if paused is not None and paused is before:
-                self._paused = None
+            if paused is not None and paused is before and paused is not ended:
                 self._markers.put(paused)  # if a `begin` came after it, it says nothing
+                ended = paused
             before = paused
             if self._stopped.wait(PULSE_SECONDS):
                 return

@@ -71,12 +71,12 @@ class Gate:
         page = self._page
         self._outstanding.append((self._device.mark(), self._stepped))
         self._stepped = None
-        now = self._wait_for_card(leaving=OUTSTANDING - 1)
+        now = self._drain(leaving=OUTSTANDING - 1)
         word = self._ask(now)
         if word == WAIT:  # so that none of its work is on the card while it stands at the gate
-            now = self._wait_for_card(leaving=0)
+            now = self._drain(leaving=0)
             word = self._ask(now)
-        arrived = now
+        arrived, self._began, self._intrudes = now, 0, False
         try:
             while word == WAIT:
                 page[words.ASKING] = 1
@@ -85,7 +85,7 @@ class Gate:
                 word = self._ask(now)
         finally:
             page[words.ASKING] = 0  # also if a signal's handler ends the wait
-        page[words.WAITED_NS] += now - arrived
+            page[words.WAITED_NS] += now - arrived
         page[words.MICRO_STEPS] += 1
         self._intrudes = self._orders.busy(now)
         page[words.INTRUDED] += self._intrudes
@@ -103,8 +103,8 @@ class Gate:
         intruded, seen = page[words.INTRUDED_NS], page[words.TICKETS_SEEN]
         return self._orders.word(now, intruded=intruded, tickets=seen)
 
-    def _wait_for_card(self, *, leaving: int) -> int:
-        """Wait until the card has so many micro-steps left at most; return when, charging them."""
+    def _drain(self, *, leaving: int) -> int:
+        """Wait until so many micro-steps at most are on the card; charge that time, return now."""
         while len(self._outstanding) > leaving:
             self._reach(*self._outstanding.popleft())
         self._account(monotonic_ns())

@@ -12,6 +12,8 @@ from .learning import Learning
 from .torch_calls import TorchCalls
 from .torch_optimizers import first_parameter
 
+_MOST_FORWARDS = 4
+"""Without a backward, after which none is expected to follow: such as evaluation with gradients."""
 _LEARNING_STEPS, _MOST_CALLS = 5, 1000
 """Steps, or calls of outermost modules, in which all modules are looked at."""
 
@@ -31,12 +33,13 @@ class High:
         self._beacon: Beacon | None = None
         self._within: list[int] = []
         self._in_backward = False
+        self._forwards = 0
         self._outermost: dict[int, weakref.ref[Any]] = {}
         self._handles: list[Any] = []
         self._learning = Learning(
             steps=_LEARNING_STEPS, most=_MOST_CALLS, learn=self._learn, settle=self._settle
         )
-        calls.on_optimizers(self._begin, self._stepped)
+        calls.on_optimizers(self._begin, self._stepped, self._end)
         calls.on_replays(self._called, self._end)
         self._learn()
 
@@ -110,12 +113,15 @@ class High:
             self._beacon.end(self._device.mark())
 
     def _returned(self, returned: Any) -> None:
-        if not self._calls.on_backward(returned, self._backward):
+        trains = self._calls.on_backward(returned, self._backward)
+        self._forwards += trains
+        if not trains or self._forwards > _MOST_FORWARDS:
             self._end()
         elif self._beacon is not None and not self._in_backward:
-            self._beacon.pause(self._device.mark())  # backward comes next, as a rule
+            self._beacon.pause(self._device.mark())  # more forwards, or backward, come next
 
     def _backward(self) -> None:
+        self._forwards = 0
         self._begin()
         if not self._in_backward:
             self._in_backward = True

@@ -91,7 +91,7 @@ class _Loader:
         self._loaded = loaded
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_loader":  # of a copy that is not made yet
+        if name == "_loader":  # copy and pickle ask before __init__ has run
             raise AttributeError(name)
         return getattr(self._loader, name)
 

@@ -33,9 +33,9 @@ class Learning:
         self.settled = False
 
     def meet(self, parameter: Any) -> None:
-        """Take in a parameter of the model that a step is made for: of a new one it is another.
+        """Take in a parameter that is trained: one not seen before means that another model is.
 
-        Of that some modules may be known, such as a loss that a program makes once.
+        Some modules of that may be known, such as a loss that a program makes once.
         """
         known = self._models.get(id(parameter))
         if known is None or known() is not parameter:

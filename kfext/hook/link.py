@@ -50,7 +50,7 @@ def receive(
             close_all(found.tolist())
             return None
         if answer & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
-            raise ValueError("the message is too long, or too much came with it")
+            raise ValueError("the message is too long, or too many descriptors came with it")
         message = json.loads(data)
         if not isinstance(message, dict):
             raise ValueError("the message is no object")

@@ -51,7 +51,7 @@ class Low:
             learn=self._learn,
             settle=self._settle,
         )
-        calls.on_optimizers(lambda: self._come_to(OPTIMIZER), self._stepped)
+        calls.on_optimizers(lambda: self._come_to(OPTIMIZER), self._stepped, lambda: None)
         calls.on_replays(self._replay, lambda: None)
         self._learn()
 

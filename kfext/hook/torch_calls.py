@@ -96,12 +96,18 @@ class TorchCalls:
             return False
         return True
 
-    def on_optimizers(self, before: Callable[[], None], after: Callable[[Any], None]) -> None:
+    def on_optimizers(
+        self,
+        before: Callable[[], None],
+        after: Callable[[Any], None],
+        around: Callable[[], None],
+    ) -> None:
         """Have the steps of all optimizers announced, for as long as the process lives.
 
-        `after` is given the optimizer.
+        `after` is given the optimizer. If its step calls that of another one, that alone counts;
+        after the step around it `around` is called instead.
         """
-        begin, end = innermost(before, after)
+        begin, end = innermost(before, after, around)
         before, after = self._guard(begin), self._guard(end)
         optimizer = import_module("torch.optim.optimizer")  # torch.optim hides it in some versions
         if hasattr(optimizer, "register_optimizer_step_post_hook"):

@@ -11,15 +11,18 @@ from typing import Any
 def first_parameter(optimizer: Any) -> Any:
     """Return what stands for the model that an optimizer trains; itself if it has no parameters."""
     for group in getattr(optimizer, "param_groups", ()):
-        for parameter in group["params"]:
+        for parameter in group.get("params", ()):
             return parameter
     return optimizer
 
 
 def innermost(
-    before: Callable[[], None], after: Callable[[Any], None]
+    before: Callable[[], None], after: Callable[[Any], None], around: Callable[[], None]
 ) -> tuple[Callable[[], None], Callable[[Any], None]]:
-    """Return the same but for a step of an optimizer that consists of others: those count alone."""
+    """Return what to call before and after each step of an optimizer.
+
+    When the step of one calls that of another, the innermost alone is announced by `after`.
+    """
     begun = threading.local()
 
     def begin() -> None:
@@ -30,6 +33,8 @@ def innermost(
         if getattr(begun, "step", False):
             begun.step = False
             after(optimizer)
+        else:
+            around()
 
     return begin, end
 

@@ -3,8 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kfext.errors import QuantityError
 from kfext.model.gpu_slots import slot_of
 from kfext.model.podspec import containers_of, limits_of, requests_of
+from kfext.model.quantity import parse_quantity
 from kfext.model.tolerant import mapping, sequence
 from kfext.names import NATIVE_GPU
 
@@ -36,9 +38,9 @@ def _obstacles(spec: Raw) -> Iterator[str]:
         yield f"asks for {NATIVE_GPU} at the level of the pod; {_ALLOWED}"
     if len(asking) > 1:
         yield f"asks for {NATIVE_GPU} in {len(asking)} containers; {_ALLOWED}"
-    elif asking and any(_stated(asking[0], kind) not in allowed for kind, allowed in _ONE.items()):
-        stated = [f"{_stated(asking[0], kind) or 'none'} in {kind}" for kind in _ONE]
-        yield f"asks for {NATIVE_GPU}: {' and '.join(stated)}; {_ALLOWED}"
+    elif asking and not _is_one(stated := _stated(asking[0])):
+        shown = [f"{number or 'none'} in {kind}" for kind, number in stated.items()]
+        yield f"asks for {NATIVE_GPU}: {' and '.join(shown)}; {_ALLOWED}"
     if spec.get("resourceClaims"):
         yield "has resourceClaims: GPUs that are given out by DRA cannot be shared yet"
     if any(map(_names_cards, asking)):
@@ -49,14 +51,20 @@ def _obstacles(spec: Raw) -> Iterator[str]:
                 yield f"asks for {name} itself, which kfext writes"
 
 
-_ONE = {"limits": {"1"}, "requests": {"1", ""}}
-"""What a container states that asks for exactly one GPU: a limit without a request is both."""
+def _stated(container: Raw) -> dict[str, str]:
+    """Return the number of GPUs as its limits and requests have it, empty where none is stated."""
+    resources = mapping(container.get("resources"))
+    found = {kind: mapping(resources.get(kind)).get(NATIVE_GPU) for kind in ("limits", "requests")}
+    return {kind: "" if number is None else str(number) for kind, number in found.items()}
 
 
-def _stated(container: Raw, kind: str) -> str:
-    """Return the number of GPUs as it is written, empty if none is."""
-    stated = mapping(mapping(container.get("resources")).get(kind)).get(NATIVE_GPU)
-    return "" if stated is None else str(stated)
+def _is_one(stated: Mapping[str, str]) -> bool:
+    """Return whether exactly one GPU is stated: a limit without a request is both."""
+    limit, request = stated["limits"], stated["requests"]
+    try:
+        return parse_quantity(limit) == 1 == parse_quantity(request or limit)
+    except QuantityError:
+        return False
 
 
 def _names_cards(container: Raw) -> bool:

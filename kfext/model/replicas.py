@@ -1,4 +1,7 @@
-"""Which pod of a job is which of its replicas."""
+"""Which pod of a job is which of its replicas.
+
+Anybody may label a pod as any replica of a job, and name the job as its owner.
+"""
 
 from collections.abc import Iterable
 
@@ -8,13 +11,30 @@ from kfext.model.pod import Pod, ReplicaKey
 def by_replica(pods: Iterable[Pod]) -> dict[ReplicaKey, Pod]:
     """Return the pods of a job that are not being deleted, by replica.
 
-    Of several that are called one replica, as anybody may call a pod, it is the one that has a
-    node: else each of the others would get what that one has.
+    If several claim the same one, the oldest that has a node wins, so that the others get nothing.
     """
     found: dict[ReplicaKey, Pod] = {}
     for pod in pods:
         if not pod.deleting and pod.replica is not None:
             known = found.get(pod.replica)
-            if known is None or not known.home:
+            if known is None or _rank(pod) < _rank(known):
                 found[pod.replica] = pod
     return found
+
+
+def first_with_parts(pods: Iterable[Pod]) -> dict[ReplicaKey, str]:
+    """Return the uid of the oldest pod that has the part of a GPU of each replica.
+
+    One that is being deleted still has it.
+    """
+    found: dict[ReplicaKey, Pod] = {}
+    for pod in pods:
+        if pod.share and pod.home and pod.replica is not None:
+            known = found.get(pod.replica)
+            if known is None or _rank(pod) < _rank(known):
+                found[pod.replica] = pod
+    return {key: pod.uid for key, pod in found.items()}
+
+
+def _rank(pod: Pod) -> tuple[bool, float, str]:
+    return not pod.home, pod.created, pod.uid

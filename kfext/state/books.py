@@ -10,6 +10,7 @@ from kfext.core.ledger.claims import card_key, pod_claim, pod_key, shifted_key
 from kfext.core.ledger.ledger import Ledger
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod, ReplicaKey
+from kfext.model.replicas import first_with_parts
 from kfext.model.shared_gpu import Place
 from kfext.names import REASON_CREATE_TIMEOUT
 from kfext.state.card_demand import Tolerations
@@ -154,13 +155,19 @@ class Books:
     ) -> None:
         """Have pods claim the parts of GPUs that they still have and that no plan claims.
 
-        A pin that was sent before the plan changed may have bound a pod to another node.
+        A pin that was sent before the plan changed may have bound a pod to another node. Of several
+        pods that are called one replica the plan counts one.
         """
+        first: Mapping[ReplicaKey, str] | None = None
         for pod in pods:
             if pod.share is not None:
                 claim = claimed.get(card_key(pod.owner_uid, pod.replica)) if pod.replica else None
                 planned = claim is not None and pod.home in {"", claim.node}
-                planned = planned and (of is None or self._members.is_first(pod, of.job.pods))
+                if planned and pod.replica and self._members.doubled(pod):
+                    if first is None:
+                        mates = self._members.of(pod.owner_uid, namespace=pod.namespace)
+                        first = first_with_parts(mates)
+                    planned = first.get(pod.replica, pod.uid) == pod.uid
                 tolerations = _tolerations(of.job, pod.replica) if of and pod.replica else ()
                 self.cards.keep(pod, planned=planned, tolerations=tolerations)
 

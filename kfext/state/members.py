@@ -10,6 +10,7 @@ from kfext.model.pod import Pod, ReplicaKey
 
 _Owner = tuple[str, str]
 """A namespace, and the uid of a job in it."""
+_Name = tuple[_Owner, ReplicaKey | None]
 
 
 class Members:
@@ -17,7 +18,8 @@ class Members:
 
     def __init__(self) -> None:
         self._pods: dict[_Owner, dict[str, Pod]] = {}
-        self._namesakes: Counter[tuple[_Owner, ReplicaKey | None]] = Counter()
+        self._namesakes: Counter[_Name] = Counter()
+        self._called: Counter[_Name] = Counter()
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -41,16 +43,9 @@ class Members:
         """
         return self._namesakes[_owner(pod), pod.replica]
 
-    def is_first(self, pod: Pod, size: int) -> bool:
-        """Return whether no other pod of its owner has had the part of a GPU of its replica before.
-
-        `size`: how many pods the owner has; only if it has more can there be two of a replica.
-        """
-        mates = self._pods.get(_owner(pod), {})
-        if len(mates) <= size:
-            return True
-        same = [(one.created, one.uid) for one in mates.values() if _rivals(one, pod)]
-        return not same or pod.uid == min(same)[1]
+    def doubled(self, pod: Pod) -> bool:
+        """Return whether several pods of its owner are called this replica, in whatever state."""
+        return self._called[_owner(pod), pod.replica] > 1
 
     def put(self, pod: Pod) -> None:
         """Store the present version of a pod."""
@@ -68,14 +63,16 @@ class Members:
     def _recount(self, pod: Pod, *, to: Pod | None) -> None:
         owner = _owner(pod)
         for one, sign in ((self._pods.get(owner, {}).get(pod.uid), -1), (to, 1)):
-            if one is not None and not one.deleting:
-                self._namesakes[owner, one.replica] += sign
-                if not self._namesakes[owner, one.replica]:
-                    del self._namesakes[owner, one.replica]
+            if one is not None:
+                name = (owner, one.replica)
+                _count(self._called, name, sign)
+                _count(self._namesakes, name, 0 if one.deleting else sign)
 
 
-def _rivals(one: Pod, pod: Pod) -> bool:
-    return one.replica == pod.replica and one.share is not None and bool(one.home)
+def _count(counter: Counter[_Name], name: _Name, number: int) -> None:
+    counter[name] += number
+    if not counter[name]:
+        del counter[name]
 
 
 def _owner(pod: Pod) -> _Owner:

@@ -134,7 +134,7 @@ async def _decide(route: _Route, request: Request) -> tuple[str, bytes]:
     raw = request.decoded()
     try:
         mutation = await route.decide(request, raw)
-        # Only jobs of managed namespaces come by this route, so what is known of it is too old.
+        # Only jobs of managed namespaces come by this route, so our copy of the namespace is stale.
         if closed and mutation in (_NOT_SYNCED, UNMANAGED):
             mutation = _CLOSED
         written = answer(request, mutation)

@@ -1,8 +1,8 @@
 """What happens to a job of low priority beside which the one of high priority loses too much.
 
 Its gate is shut for a minute at a time, and after the third time it leaves the card. The minute of
-losses that leads to that need not be one: what was lost counts until as much time has passed within
-the budget as makes up for it, so that to rest now and then is no way around the budget.
+losses that leads to that may have breaks: what was measured to be lost counts until as much time
+has passed within the budget as makes up for it, so a rest now and then is no way around the budget.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ SHUT_SECONDS = 60.0
 FORGOTTEN_SECONDS = 600.0
 """Of no losses, after which one strike is forgotten."""
 _TOLERANCE = 0.1
-"""Of a budget: the allowance of a job is such that the losses are about as large as the budget."""
+"""In budgets. Allowances keep the loss close to the budget, so small overshoots are not counted."""
 
 
 @dataclass(slots=True)
@@ -30,20 +30,21 @@ class Rung:
 
 @dataclass(slots=True)
 class _Losses:
-    """Since when too much has been lost, with breaks; `windows` were measured until then.
+    """A period of losses, possibly with breaks. `jobs`: those whose gates were open all the time.
 
-    `seconds`: of losses; `owed`: what was lost over the budget, in seconds of a whole budget.
+    `windows`: how many had been measured when it began; `seconds`: of losses; `owed`: what was lost
+    over the budget, in seconds of a whole budget.
     """
 
-    began: float
+    jobs: frozenset[str]
     windows: int
     seconds: float = 0.0
     owed: float = 0.0
 
-    def last(self, passed: float, *, losing: bool, excess: float) -> bool:
+    def goes_on(self, passed: float, *, losing: bool, excess: float) -> bool:
         """Take in the time since the last call; return whether it is not made up for yet."""
         self.seconds += passed if losing else 0.0
-        more = max(excess, 0.0) if losing else excess
+        more = max(excess, 0.0 if losing else -1.0)
         self.owed = min(max(self.owed + passed * (more - _TOLERANCE), 0.0), FORGOTTEN_SECONDS)
         return losing or self.owed > 0
 
@@ -55,6 +56,15 @@ class Ladder:
         self.rungs: dict[str, Rung] = {}
         self._losses: _Losses | None = None
         self._calm_since = self._last = now
+
+    def remove(self, name: str) -> None:
+        """Forget a job, and what was lost beside it: others may do no harm."""
+        self.rungs.pop(name, None)
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what was lost: the job of high priority has other processes, or other jobs."""
+        self._losses = None
 
     def recall(self, name: str, strikes: int) -> None:
         """Add strikes that a job has from before all that this knows of it."""
@@ -85,16 +95,17 @@ class Ladder:
         if not open_:
             self._losses = None
         elif losses is None:
-            self._losses = _Losses(now, windows) if losing else None
-        elif not losses.last(passed, losing=losing, excess=excess):
+            self._losses = _Losses(frozenset(open_), windows) if losing else None
+        elif not losses.goes_on(passed, losing=losing, excess=excess):
             self._losses = None
         elif losing and losses.seconds >= PATIENCE and windows - losses.windows >= FRESH:
-            there = [one for one in open_ if self.rungs[one].shut_until <= losses.began]
-            rung = self.rungs[max(there or open_, key=lambda name: (worked[name], name))]
-            rung.strikes += 1
-            rung.times_shut += 1
-            rung.shut_until = now + SHUT_SECONDS
             self._losses = None
+            there = [name for name in open_ if name in losses.jobs]
+            if there:
+                rung = self.rungs[max(there, key=lambda name: (worked[name], name))]
+                rung.strikes += 1
+                rung.times_shut += 1
+                rung.shut_until = now + SHUT_SECONDS
         return {name for name in worked if now < self.rungs[name].shut_until}
 
     def _forget(self, *, losing: bool, now: float) -> None:

@@ -4,9 +4,10 @@ For a second in thirty the others on the card are held back, and the job's steps
 such windows they are timed as well. Means are compared, as a median would hide what is lost in a
 minority of the steps, but a checkpoint or an evaluation counts neither here nor there. A window
 lasts for three steps and more, so longer for long steps, but never over `LONGEST_HELD` seconds: the
-loss of a job with steps of over 12 s stays unknown. In place of those steps beside which another
-job still works, as a long micro-step has not ended or a ticket lets it, it may last for up to as
-many seconds more. Times are of one monotonic clock, in seconds.
+loss of a job with steps of over 12 s stays unknown. Steps during which another job still works, as
+a long micro-step has not ended or a ticket lets it, do not count, and the window is extended by the
+time that they took, up to `LONGEST_HELD`; if a loss is known, and over the budget, by a short time
+only. Times are of one monotonic clock, in seconds.
 """
 
 from collections import deque
@@ -24,7 +25,7 @@ _HELD_STEPS = 5
 """Of a window at most, if that is more than `WINDOW`: the job evaluates, or saves a checkpoint."""
 _STEPS = 3
 WINDOWS = 5
-"""Windows that count; once there are `FRESH` new ones, what was before no longer decides."""
+"""Clean windows that count; `FRESH` new ones, clean or not, confirm a loss."""
 FRESH = 3
 
 
@@ -32,9 +33,10 @@ class LossMeter:
     """Times the steps of one job, and decides when the others are held back for that.
 
     `budget` is the part of its speed that the job may lose. Call `note` some times in a second, and
-    hold the others back while `holding` is true. `windows` counts those in which enough steps were
-    made; `step_seconds`: how long a step takes with the card to itself; `loss`: the part of its
-    speed that the job loses, below 0 if it gains. Both are None while they are unknown.
+    hold the others back while `holding` is true. `windows` counts those in which steps were made,
+    also beside a job that did not stop: they confirm what is lost. `step_seconds`: how long a step
+    takes with the card to itself; `loss`: the part of its speed that the job loses, below 0 if it
+    gains. Both are None while they are unknown.
     `held_back`: whether all others do stop in a window. If not, a window shows nothing of the job
     with the card to itself, and what was known of that before still counts. `disturbed`: whether
     one of them may work now although it is held back; the steps beside it do not count.
@@ -49,6 +51,7 @@ class LossMeter:
         self.step_seconds: float | None = None
         self.loss: float | None = None
         self._next = 0.0
+        self._steps = 0
         self._stretch: Stretch | None = None
         self._held: list[float] = []
         self._spoilt = False
@@ -70,7 +73,9 @@ class LossMeter:
                     self._lost += took
                 else:
                     self._held.append(took)
+            if reading.steps != self._steps:
                 self._spoilt = self.disturbed
+            self._steps = reading.steps
             self._end_window(reading, self._stretch.began)
             return
         if took is not None:
@@ -81,7 +86,7 @@ class LossMeter:
         # A job that makes no steps is not timed, so nobody is held back for it.
         if took is not None and reading.at >= self._due(self._stretch.began):
             self.holding, self._held = True, []
-            self._spoilt, self._lost = False, 0.0
+            self._spoilt, self._lost, self._steps = False, 0.0, reading.steps
             self._stretch = Stretch(reading)
             self._next = reading.at + PERIODS * HELD_SECONDS
 
@@ -116,7 +121,7 @@ class LossMeter:
         enough = len(self._held) >= _STEPS
         usual = typical(took for _, took in self._shared) if self._shared else 0.0
         longest = min(max(WINDOW, _HELD_STEPS * usual), LONGEST_HELD)
-        longest += min(self._lost, LONGEST_HELD)
+        longest += min(self._lost, WINDOW if self.over else LONGEST_HELD)
         if not (enough and lasted >= HELD_SECONDS) and lasted < longest:
             return
         if enough and self.held_back:
@@ -126,5 +131,6 @@ class LossMeter:
             self.windows += 1
             self._compare()
         self.holding = False
-        self._next = reading.at + (PERIODS - 1) * lasted
+        measured = max(lasted - self._lost, HELD_SECONDS)
+        self._next = reading.at + (PERIODS - 1) * measured
         self._stretch = Stretch(reading)

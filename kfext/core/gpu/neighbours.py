@@ -78,6 +78,7 @@ class Neighbours:
     def restart(self) -> None:
         """Take in that its processes are others than before."""
         self.meter.restart()
+        self._ladder.restart()
 
     def recall(self, name: str, strikes: int) -> None:
         """Take in strikes that a job of low priority has from before; call `rule` after it."""
@@ -86,7 +87,7 @@ class Neighbours:
     def remove(self, name: str) -> None:
         """Forget a job of low priority: another one may come under its name."""
         self._pairs.pop(name, None)
-        self._ladder.rungs.pop(name, None)
+        self._ladder.remove(name)
         self._tickets.remove(name)
         self._shut.discard(name)
 

@@ -45,7 +45,8 @@ class Pair:
         self._adapt(passed)
         if gated and short > 0 and not (self._meter.holding or self._meter.over):
             self._left += min(self._rate, short) * passed
-        # What is saved up can be spent at once, so it may not cost more than a window's budget.
+        # What is saved up can be spent at once, so it may not cost more than a window's budget; and
+        # one long micro-step may not cost low more than a minute's.
         budget = self._meter.budget
         self._left = min(max(self._left - intruded, -budget * PATIENCE), budget * WINDOW)
 

@@ -18,7 +18,7 @@ _ENOUGH = 3
 _OTHERWISE = 3.0
 """A step that takes so many times the median one is an evaluation, or has saved a checkpoint."""
 _STEPS_TO_OTHERS = 20
-"""There is one of those for so many steps, or for each part of them; more are steps that wait."""
+"""At most one step in so many, rounded up, is taken for one of those; more are slowed by others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,10 @@ def test_a_wait_that_the_handler_of_a_signal_ends_is_over_for_the_agent_too(
     with pytest.raises(TimeoutError):
         trial.gate.enter()
     assert not trial.own[words.ASKING]
+    trial.high(busy=False)
+    trial.own[words.WORKED_NS] = trial.own[words.INTRUDED_NS] = 0
+    trial.gate.enter()
+    assert trial.own[words.WORKED_NS] == 0, "it stood at the gate before"
 
 
 def test_it_is_open_while_the_job_of_high_priority_is_idle() -> None:

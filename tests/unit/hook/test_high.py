@@ -208,3 +208,14 @@ def test_a_new_optimizer_of_the_same_model_does_not_make_it_learn_again(trial: T
     trial.calls.optimizer = Optimizer(Parameter())
     trial.calls.train(one, 1)
     assert trial.calls.all_before
+
+
+def test_forwards_that_no_backward_follows_are_soon_ends_again(trial: Trial) -> None:
+    one = model()
+    for _ in range(6):
+        trial.calls.forward(one)
+        trial.calls.outputs = []  # such as an evaluation that does not turn gradients off
+    assert trial.written() == "bp" * 4 + "be" * 2
+    trial.calls.train(one, 1)
+    trial.calls.train(one, 1)
+    assert trial.written().endswith("bpbebse")

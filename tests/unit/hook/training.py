@@ -95,7 +95,7 @@ class FakeCalls(TorchCalls):
     def after_backward(self, act: Act) -> None:
         self.final.append(act)
 
-    def on_optimizers(self, before: Act, after: Act) -> None:
+    def on_optimizers(self, before: Act, after: Act, around: Act) -> None:
         self.before_step, self.after_step = before, after
 
     def on_replays(self, before: Act, after: Act) -> None:

@@ -153,6 +153,10 @@ ALLOWED: dict[str, tuple[Raw, Facts]] = {
         asked(WORKERS_ONLY, specs={"Master": asking(2), "Worker": asking()}),
         FACTS,
     ),
+    "one GPU that is written in another way": (
+        workers(SHARE, containers=[amounts(limits="1000m", requests=1.0)]),
+        FACTS,
+    ),
     "an init container that asks for none": (
         workers(SHARE, initContainers=[limited(0, name="first")]),
         FACTS,

@@ -55,6 +55,32 @@ def test_what_was_lost_is_made_up_for_in_time() -> None:
     assert trial.run(PATIENCE - 2, losing=True, excess=2.0) == [set()]
 
 
+def test_nobody_is_shut_out_for_what_was_lost_before_it_came() -> None:
+    ladder, now = Ladder(0.0), 0.0
+    worked = {"old": 0.5}
+    for until, more in ((50.0, {}), (70.0, {"new": 0.9}), (90.0, {"new": 0.9})):
+        worked |= more
+        while now < until:
+            shut = ladder.shut(losing=True, excess=2.0, windows=int(now), worked=worked, now=now)
+            now += 0.5
+    assert shut == {"old"}, "the one that was there all the time, though another has worked more"
+
+
+def test_what_was_lost_beside_a_job_that_has_left_is_forgotten() -> None:
+    trial = Trial()
+    trial.run(PATIENCE - 10, losing=True, excess=9.0)
+    trial.ladder.remove("busy")
+    assert trial.run(PATIENCE - 2, losing=True, excess=9.0) == [set()]
+
+
+def test_a_gain_makes_up_for_no_more_than_the_budget_does() -> None:
+    trial = Trial()
+    for _ in range(10):
+        trial.run(40, losing=True, excess=2.0)
+        trial.run(8, losing=False, excess=-5.0)
+    assert trial.strikes("busy") > 0
+
+
 def test_a_loss_that_goes_up_and_down_about_the_budget_is_borne() -> None:
     trial = Trial()
     for _ in range(100):

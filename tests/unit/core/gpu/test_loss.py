@@ -153,3 +153,22 @@ def test_a_window_in_which_the_job_stops_making_steps_ends() -> None:
         meter.note(reading)
         held += meter.holding
     assert 0 < held * _TICK <= 11
+
+
+def test_a_window_that_shows_nothing_is_soon_followed_by_another() -> None:
+    def seconds(meter: LossMeter, at: float) -> float:
+        meter.disturbed = at < 60  # beside a job that does not stop
+        return 0.1 if meter.holding else 0.2
+
+    meter = run(seconds, until=160)
+    assert meter.loss == pytest.approx(0.5, abs=0.01)
+
+
+def test_once_the_loss_is_known_a_job_that_does_not_stop_costs_the_others_little() -> None:
+    meter, held = LossMeter(budget=0.05), 0
+    for reading in readings(lambda at: 0.1 if at < 40 else 0.2, 400):
+        meter.disturbed = reading.at >= 40
+        meter.note(reading)
+        held += meter.holding and reading.at > 60
+    assert meter.over
+    assert held * _TICK < 0.7 * 340
