@@ -87,7 +87,8 @@ class Sharer:
             # Beside another high job its times are counted from 0, though strikes may be recalled.
             more = max(ruling.times_shut - (before.times_shut if before is not None else 0), 0)
             self.times_shut += more
-            self.times_evicted += more > 0 and ruling.evict
+            told = before is not None and before.evict
+            self.times_evicted += more > 0 and ruling.evict and not told
 
     def promise(self, pod: Pod, terms: Terms, *, now: float) -> None:
         """Take in which pod it is, or its new terms."""

@@ -13,7 +13,7 @@ from .torch_calls import TorchCalls
 from .torch_optimizers import first_parameter
 
 _MOST_FORWARDS = 4
-"""Without a backward, after which none is expected to follow: such as evaluation with gradients."""
+"""Without a backward, after which none is expected to follow, unless one has followed as many."""
 _LEARNING_STEPS, _MOST_CALLS = 5, 1000
 """Steps, or calls of outermost modules, in which all modules are looked at."""
 
@@ -33,7 +33,7 @@ class High:
         self._beacon: Beacon | None = None
         self._within: list[int] = []
         self._in_backward = False
-        self._forwards = 0
+        self._forwards, self._usual = 0, _MOST_FORWARDS
         self._outermost: dict[int, weakref.ref[Any]] = {}
         self._handles: list[Any] = []
         self._learning = Learning(
@@ -115,12 +115,13 @@ class High:
     def _returned(self, returned: Any) -> None:
         trains = self._calls.on_backward(returned, self._backward)
         self._forwards += trains
-        if not trains or self._forwards > _MOST_FORWARDS:
+        if not trains or self._forwards > self._usual:
             self._end()
         elif self._beacon is not None and not self._in_backward:
             self._beacon.pause(self._device.mark())  # more forwards, or backward, come next
 
     def _backward(self) -> None:
+        self._usual = max(self._usual, self._forwards)
         self._forwards = 0
         self._begin()
         if not self._in_backward:
@@ -135,6 +136,7 @@ class High:
         if self._beacon is None:
             return
         self._learning.meet(first_parameter(optimizer))
+        self._forwards = 0
         self._in_backward = False  # no module may have been called since a backward that raised
         self._within.clear()
         self._beacon.step()

@@ -12,6 +12,8 @@ from kfext.names import NATIVE_GPU
 
 CARDS = "NVIDIA_VISIBLE_DEVICES"
 """Which GPUs a container sees: what a pod sets itself would replace what it was given."""
+_SHOWN = 40
+"""Characters of a number that somebody wrote."""
 _ALLOWED = f"allowed: {NATIVE_GPU}: 1 in the limits of one container"
 
 Raw = Mapping[str, Any]
@@ -39,7 +41,7 @@ def _obstacles(spec: Raw) -> Iterator[str]:
     if len(asking) > 1:
         yield f"asks for {NATIVE_GPU} in {len(asking)} containers; {_ALLOWED}"
     elif asking and not _is_one(stated := _stated(asking[0])):
-        shown = [f"{number or 'none'} in {kind}" for kind, number in stated.items()]
+        shown = [f"{number[:_SHOWN] or 'none'} in {kind}" for kind, number in stated.items()]
         yield f"asks for {NATIVE_GPU}: {' and '.join(shown)}; {_ALLOWED}"
     if spec.get("resourceClaims"):
         yield "has resourceClaims: GPUs that are given out by DRA cannot be shared yet"

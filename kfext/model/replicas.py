@@ -29,7 +29,7 @@ def first_with_parts(pods: Iterable[Pod]) -> dict[ReplicaKey, str]:
     """
     found: dict[ReplicaKey, Pod] = {}
     for pod in pods:
-        if pod.share and pod.home and pod.replica is not None:
+        if pod.share and pod.home and not pod.finished and pod.replica is not None:
             known = found.get(pod.replica)
             if known is None or _rank(pod) < _rank(known):
                 found[pod.replica] = pod

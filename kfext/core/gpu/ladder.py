@@ -5,7 +5,7 @@ losses that leads to that may have breaks: what was measured to be lost counts u
 has passed within the budget as makes up for it, so a rest now and then is no way around the budget.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kfext.core.gpu.loss import FRESH
@@ -21,32 +21,17 @@ _TOLERANCE = 0.1
 
 @dataclass(slots=True)
 class Rung:
-    """Where a job stands. `times_shut`: in all, also those that are forgotten."""
+    """Where a job stands. `times_shut`: in all, also those that are forgotten.
+
+    `losing`: seconds of the present losses for which its gate was open, from when so many `windows`
+    had been measured.
+    """
 
     strikes: int = 0
     times_shut: int = 0
     shut_until: float = 0.0
-
-
-@dataclass(slots=True)
-class _Losses:
-    """A period of losses, possibly with breaks. `jobs`: those whose gates were open all the time.
-
-    `windows`: how many had been measured when it began; `seconds`: of losses; `owed`: what was lost
-    over the budget, in seconds of a whole budget.
-    """
-
-    jobs: frozenset[str]
-    windows: int
-    seconds: float = 0.0
-    owed: float = 0.0
-
-    def goes_on(self, passed: float, *, losing: bool, excess: float) -> bool:
-        """Take in the time since the last call; return whether it is not made up for yet."""
-        self.seconds += passed if losing else 0.0
-        more = max(excess, 0.0 if losing else -1.0)
-        self.owed = min(max(self.owed + passed * (more - _TOLERANCE), 0.0), FORGOTTEN_SECONDS)
-        return losing or self.owed > 0
+    losing: float = 0.0
+    windows: int = 0
 
 
 class Ladder:
@@ -54,17 +39,15 @@ class Ladder:
 
     def __init__(self, now: float) -> None:
         self.rungs: dict[str, Rung] = {}
-        self._losses: _Losses | None = None
+        self._owed, self._losing = 0.0, False
+        self._worked: Mapping[str, float] = {}
         self._calm_since = self._last = now
 
     def remove(self, name: str) -> None:
-        """Forget a job, and what was lost beside it: others may do no harm."""
+        """Forget a job; and the present losses, if it is the one suspected of them."""
         self.rungs.pop(name, None)
-        self.restart()
-
-    def restart(self) -> None:
-        """Forget what was lost: the job of high priority has other processes, or other jobs."""
-        self._losses = None
+        if name == _busiest(self._worked, self._worked):
+            self._forget_losses()
 
     def recall(self, name: str, strikes: int) -> None:
         """Add strikes that a job has from before all that this knows of it."""
@@ -84,31 +67,48 @@ class Ladder:
         `losing`: too much is lost on the card; `excess`: how far over its budget the job of high
         priority is, in budgets, below 0 within it; `windows`: how often that was measured so far;
         `worked`: how much each job has worked lately. Once losses have lasted, and were confirmed
-        by new measurements, the job that has worked most is shut out, of those that were not while
-        the losses lasted: one at a time, as others may do no harm.
+        by new measurements, the job that has worked most is shut out, of those whose gates were
+        open for at least half of the losses: one at a time, as others may do no harm.
         """
         passed, self._last = now - self._last, now
+        self._worked = worked
         self.rungs = {name: self.rungs.get(name) or Rung() for name in worked}
-        self._forget(losing=losing, now=now)
+        self._forget_strikes(losing=losing, now=now)
         open_ = [name for name in worked if now >= self.rungs[name].shut_until]
-        losses = self._losses
-        if not open_:
-            self._losses = None
-        elif losses is None:
-            self._losses = _Losses(frozenset(open_), windows) if losing else None
-        elif not losses.goes_on(passed, losing=losing, excess=excess):
-            self._losses = None
-        elif losing and losses.seconds >= PATIENCE and windows - losses.windows >= FRESH:
-            self._losses = None
-            there = [name for name in open_ if name in losses.jobs]
-            if there:
-                rung = self.rungs[max(there, key=lambda name: (worked[name], name))]
-                rung.strikes += 1
-                rung.times_shut += 1
-                rung.shut_until = now + SHUT_SECONDS
+        if not self._lost(open_, passed, losing=losing, windows=windows, excess=excess):
+            self._forget_losses()
+        elif losing and any(self._confirmed(name, windows) for name in open_):
+            there = [name for name in open_ if self.rungs[name].losing >= PATIENCE / 2]
+            rung = self.rungs[_busiest(there, worked)]
+            rung.strikes += 1
+            rung.times_shut += 1
+            rung.shut_until = now + SHUT_SECONDS
+            self._forget_losses()
         return {name for name in worked if now < self.rungs[name].shut_until}
 
-    def _forget(self, *, losing: bool, now: float) -> None:
+    def _lost(
+        self, open_: Iterable[str], passed: float, *, losing: bool, windows: int, excess: float
+    ) -> bool:
+        """Take in the time since the last call; return whether losses are not made up for yet."""
+        rungs = [self.rungs[name] for name in open_]
+        for rung in rungs if losing else ():
+            rung.windows = rung.windows if rung.losing > 0 else windows
+            rung.losing += passed if self._losing else 0.0
+        self._losing = losing
+        more = max(excess, 0.0 if losing else -1.0)
+        self._owed = min(max(self._owed + passed * (more - _TOLERANCE), 0.0), FORGOTTEN_SECONDS)
+        return bool(rungs) and (losing or self._owed > 0)
+
+    def _confirmed(self, name: str, windows: int) -> bool:
+        rung = self.rungs[name]
+        return rung.losing >= PATIENCE and windows - rung.windows >= FRESH
+
+    def _forget_losses(self) -> None:
+        self._owed, self._losing = 0.0, False
+        for rung in self.rungs.values():
+            rung.losing = 0.0
+
+    def _forget_strikes(self, *, losing: bool, now: float) -> None:
         """Take back a strike of each after a long time without losses."""
         if losing or any(now < one.shut_until for one in self.rungs.values()):
             self._calm_since = now
@@ -116,3 +116,8 @@ class Ladder:
             self._calm_since = now
             for rung in self.rungs.values():
                 rung.strikes = max(rung.strikes - 1, 0)
+
+
+def _busiest(names: Iterable[str], worked: Mapping[str, float]) -> str:
+    """Return which of some jobs has worked most, empty if there is none."""
+    return max(names, key=lambda name: (worked[name], name), default="")

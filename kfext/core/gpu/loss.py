@@ -20,6 +20,8 @@ HELD_SECONDS = 1.0
 """Of a window at least; it lasts until enough steps were made in it."""
 PERIODS = 30
 """A window is held again after so many times its length."""
+_LEAST_PAUSE = 3
+"""Times the length of a window too, however much of it was not measured: it costs all others."""
 LONGEST_HELD = 60.0
 _HELD_STEPS = 5
 """Of a window at most, if that is more than `WINDOW`: the job evaluates, or saves a checkpoint."""
@@ -70,7 +72,7 @@ class LossMeter:
             self._spoilt = self._spoilt or self.disturbed
             if took is not None:
                 if self._spoilt:
-                    self._lost += took
+                    self._lost += took * max(reading.steps - self._steps, 0)
                 else:
                     self._held.append(took)
             if reading.steps != self._steps:
@@ -104,8 +106,8 @@ class LossMeter:
 
     @property
     def excess(self) -> float:
-        """How far the loss is over the budget, in budgets; below 0 if it is within it."""
-        return 0.0 if self.loss is None else self.loss / self.budget - 1
+        """How far the loss is over the budget, in budgets; below 0 within it, or if unknown."""
+        return (self.loss or 0.0) / self.budget - 1
 
     def _compare(self) -> None:
         if self.step_seconds is not None and len(self._shared) >= _STEPS:
@@ -132,5 +134,5 @@ class LossMeter:
             self._compare()
         self.holding = False
         measured = max(lasted - self._lost, HELD_SECONDS)
-        self._next = reading.at + (PERIODS - 1) * measured
+        self._next = reading.at + max((PERIODS - 1) * measured, _LEAST_PAUSE * lasted)
         self._stretch = Stretch(reading)

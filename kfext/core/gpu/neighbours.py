@@ -78,7 +78,6 @@ class Neighbours:
     def restart(self) -> None:
         """Take in that its processes are others than before."""
         self.meter.restart()
-        self._ladder.restart()
 
     def recall(self, name: str, strikes: int) -> None:
         """Take in strikes that a job of low priority has from before; call `rule` after it."""

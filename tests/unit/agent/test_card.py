@@ -77,7 +77,7 @@ def test_who_comes_to_no_gate_any_more_does_not_keep_high_from_being_measured(
     high, low = joined(card, "high", HIGH), joined(card, "low", LOW)
     low.own.words[words.LONGEST_NS] = longest
     now = 1.0
-    while now < 200:
+    while now < 400:
         high.steps(now)
         if now < 20:
             low.own.words[words.MICRO_STEPS] += 1

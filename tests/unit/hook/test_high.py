@@ -219,3 +219,16 @@ def test_forwards_that_no_backward_follows_are_soon_ends_again(trial: Trial) -> 
     trial.calls.train(one, 1)
     trial.calls.train(one, 1)
     assert trial.written().endswith("bpbebse")
+
+
+def test_many_forwards_that_a_backward_follows_are_one_piece_of_work(trial: Trial) -> None:
+    many = [model() for _ in range(10)]
+    for _ in range(2):
+        trial.written() if trial.beacons else None
+        for one in many:
+            trial.calls.forward(one)
+        trial.calls.backward()
+        trial.calls.step()
+    found = trial.written()
+    assert found.startswith("bp" * 10)
+    assert found.count("e") == 2

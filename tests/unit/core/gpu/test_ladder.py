@@ -55,18 +55,38 @@ def test_what_was_lost_is_made_up_for_in_time() -> None:
     assert trial.run(PATIENCE - 2, losing=True, excess=2.0) == [set()]
 
 
-def test_nobody_is_shut_out_for_what_was_lost_before_it_came() -> None:
-    ladder, now = Ladder(0.0), 0.0
-    worked = {"old": 0.5}
-    for until, more in ((50.0, {}), (70.0, {"new": 0.9}), (90.0, {"new": 0.9})):
-        worked |= more
+def first_shut(*phases: tuple[float, dict[str, float]], churn: float = 0.0) -> str:
+    """Who is shut out first while too much is lost; each phase ends then, and has these jobs.
+
+    `churn`: after so many seconds another small job has left, again and again.
+    """
+    ladder, now, tick = Ladder(0.0), 0.0, 0.25
+    for until, worked in phases:
         while now < until:
-            shut = ladder.shut(losing=True, excess=2.0, windows=int(now), worked=worked, now=now)
-            now += 0.5
-    assert shut == {"old"}, "the one that was there all the time, though another has worked more"
+            shut = ladder.shut(
+                losing=True, excess=2.0, windows=int(now), worked={**worked, "small": 0.01}, now=now
+            )
+            if shut:
+                return "".join(shut)
+            now += tick
+            if churn and now % churn < tick:
+                ladder.remove("small")
+    return ""
 
 
-def test_what_was_lost_beside_a_job_that_has_left_is_forgotten() -> None:
+def test_nobody_is_shut_out_for_what_was_lost_before_it_came() -> None:
+    assert first_shut((50, {"old": 0.2}), (100, {"old": 0.2, "new": 0.9})) == "old"
+
+
+def test_who_comes_at_the_beginning_of_losses_is_the_one_to_be_shut_out() -> None:
+    assert first_shut((0.5, {"old": 0.2}), (100, {"old": 0.2, "new": 0.9})) == "new"
+
+
+def test_that_others_come_and_leave_forgives_nothing() -> None:
+    assert first_shut((100, {"old": 0.9}), churn=25.0) == "old"
+
+
+def test_what_was_lost_beside_the_busiest_is_forgotten_when_it_leaves() -> None:
     trial = Trial()
     trial.run(PATIENCE - 10, losing=True, excess=9.0)
     trial.ladder.remove("busy")

@@ -155,13 +155,25 @@ def test_a_window_in_which_the_job_stops_making_steps_ends() -> None:
     assert 0 < held * _TICK <= 11
 
 
-def test_a_window_that_shows_nothing_is_soon_followed_by_another() -> None:
-    def seconds(meter: LossMeter, at: float) -> float:
-        meter.disturbed = at < 60  # beside a job that does not stop
-        return 0.1 if meter.holding else 0.2
+@pytest.mark.parametrize("step", [0.01, 0.06, 0.5])
+def test_a_window_is_extended_by_the_time_in_which_another_job_still_works(step: float) -> None:
+    meter, began = LossMeter(budget=0.05), 0.0
+    for reading in readings(lambda _: step if meter.holding else 2 * step, 200):
+        began = began if meter.holding else reading.at
+        meter.disturbed = reading.at - began < 15  # in each window
+        meter.note(reading)
+    assert meter.step_seconds == pytest.approx(step, rel=0.02)
+    assert meter.loss == pytest.approx(0.5, abs=0.02)
 
-    meter = run(seconds, until=160)
-    assert meter.loss == pytest.approx(0.5, abs=0.01)
+
+def test_long_windows_hold_the_others_back_for_about_a_quarter_of_the_time_at_most() -> None:
+    meter, began, held = LossMeter(budget=0.05), 0.0, 0
+    for reading in readings(lambda _: 0.2, 2000):
+        began = began if meter.holding else reading.at
+        meter.disturbed = reading.at - began < 20
+        meter.note(reading)
+        held += meter.holding
+    assert held * _TICK < 0.27 * 2000
 
 
 def test_once_the_loss_is_known_a_job_that_does_not_stop_costs_the_others_little() -> None:
