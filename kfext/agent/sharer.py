@@ -4,12 +4,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kfext.agent.bells import Bells
+from kfext.agent.passes import Passes
 from kfext.agent.process import Order, Process
 from kfext.agent.report import Pod, SharerReport
 from kfext.agent.unhooked import Unhooked
 from kfext.core.gpu.dispatcher import Activity
-from kfext.core.gpu.loss import LONGEST_HELD
-from kfext.core.gpu.neighbours import LONGEST_MICRO_STEP, OUTSTANDING, Ruling, Seen
+from kfext.core.gpu.neighbours import LONGEST_MICRO_STEP, Ruling, Seen
 from kfext.core.gpu.profile import Profile
 from kfext.core.gpu.steps import Reading, Throughput
 from kfext.core.gpu.tally import Recent
@@ -17,11 +17,6 @@ from kfext.hook import words
 from kfext.model.shared_gpu import LONGEST_COARSE
 
 _CALIBRATED = (words.READY, words.COARSE)
-_MICRO_STEPS_LEFT = 5 * OUTSTANDING
-_LEFT_SECONDS = 1.0
-"""A process that has reached no gate for so many of its longest micro-steps, or so many seconds,
-whichever is longer, is taken to have nothing on the card: it does something else, such as load
-data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +59,7 @@ class Sharer:
         self._waited = 0.0
         self._asks = False
         self._worked = Recent()
-        self._micro_steps: dict[int, int] = {}
-        self._passed: dict[int, float] = {}
+        self._passes = Passes()
         self.bells = Bells()
         self._unhooked = Unhooked()
         self._promised = 0.0
@@ -101,7 +95,7 @@ class Sharer:
         if not self._unhooked.hooked(process):
             return False
         self.processes[process.number] = process
-        self._micro_steps[process.number] = process[words.MICRO_STEPS]
+        self._passes.join(process)
         self._throughput.restart()
         return True
 
@@ -110,8 +104,7 @@ class Sharer:
         if self.processes.pop(number, None) is None:
             return
         self.bells.leave(number)
-        self._micro_steps.pop(number, None)
-        self._passed.pop(number, None)
+        self._passes.leave(number)
         self._throughput.restart()
 
     def end(self) -> None:
@@ -124,14 +117,12 @@ class Sharer:
         """Read the pages of its processes."""
         begun = False
         used = rested = self._intruded_now = 0.0
-        for number, process in self.processes.items():
+        for process in self.processes.values():
             used += process.grown(words.BUSY_NS if self.high else words.WORKED_NS, now=now)
             self._intruded_now += process.grown(words.INTRUDED_NS, now=now)
             self._waited += process.grown(words.WAITED_NS, now=now)
             rested += process.grown(words.RESTED_NS, now=now)
-            count = process[words.MICRO_STEPS]
-            if count != self._micro_steps[number]:
-                begun, self._micro_steps[number], self._passed[number] = True, count, now
+            begun = self._passes.look(process, now) or begun
         self._asks = any(one[words.ASKING] == 1 for one in self.processes.values())
         self.activity = Activity(wants=begun or self._asks, begun=begun, used=used)
         self._intruded += self._intruded_now
@@ -161,15 +152,8 @@ class Sharer:
             self._asks,
             self._throughput.normalised,
             gives_way=any(not one[words.UNHOOKED] for one in self.processes.values()),
-            works=any(self._works(number) for number in self._passed),
+            works=self._passes.may_work(self.processes, self._looked),
         )
-
-    def _works(self, number: int) -> bool:
-        """Return whether a process that has passed its gate may have a micro-step on the card."""
-        process = self.processes[number]
-        longest = min(process.seconds(words.LONGEST_NS), LONGEST_HELD / _MICRO_STEPS_LEFT)
-        left = max(_MICRO_STEPS_LEFT * longest, _LEFT_SECONDS)
-        return process[words.ASKING] != 1 and self._looked - self._passed[number] < left
 
     def order(self, *, turn: bool, reserved: bool, now: float) -> None:
         """Write the orders of its processes. Without a reservation its gate is shut."""

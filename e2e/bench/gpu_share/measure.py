@@ -33,9 +33,10 @@ _FRAME = (
     paths.REPOSITORY / "e2e/gpu/cpu_card.py",
 )
 """On which the runs of every arm depend."""
+_AGENT = ("card", "passes", "process", "sharer")
 _SHARING = (
     _HERE / "agent.py",
-    *(paths.REPOSITORY / "kfext/agent" / f"{name}.py" for name in ("card", "process", "sharer")),
+    *(paths.REPOSITORY / "kfext/agent" / f"{name}.py" for name in _AGENT),
     paths.REPOSITORY / "kfext/core/gpu",
     paths.REPOSITORY / "kfext/hook",
 )
