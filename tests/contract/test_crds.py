@@ -434,5 +434,5 @@ def test_the_sample_slot_is_what_the_controller_reads_it_as() -> None:
     assert found.memory == 81559
     assert (found.healthy, found.moved) == (True, False)
     sharers = [(one.busy, one.loss, one.gets) for one in found.sharers]
-    assert sharers == [(640, 18, None), (870, None, 310)]
+    assert sharers == [(640, 20, None), (870, None, 310)]
     assert raw["status"].keys() == SLOT["status"]["properties"].keys() - {"trouble"}
