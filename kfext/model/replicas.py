@@ -13,13 +13,7 @@ def by_replica(pods: Iterable[Pod]) -> dict[ReplicaKey, Pod]:
 
     If several claim the same one, the oldest that has a node wins, so that the others get nothing.
     """
-    found: dict[ReplicaKey, Pod] = {}
-    for pod in pods:
-        if not pod.deleting and pod.replica is not None:
-            known = found.get(pod.replica)
-            if known is None or _rank(pod) < _rank(known):
-                found[pod.replica] = pod
-    return found
+    return _first(pod for pod in pods if not pod.deleting)
 
 
 def first_with_parts(pods: Iterable[Pod]) -> dict[ReplicaKey, str]:
@@ -27,13 +21,19 @@ def first_with_parts(pods: Iterable[Pod]) -> dict[ReplicaKey, str]:
 
     One that is being deleted still has it.
     """
+    found = _first(pod for pod in pods if pod.share and pod.home and not pod.finished)
+    return {key: pod.uid for key, pod in found.items()}
+
+
+def _first(pods: Iterable[Pod]) -> dict[ReplicaKey, Pod]:
+    """Return the oldest pod of each replica, but one with a node before all without."""
     found: dict[ReplicaKey, Pod] = {}
     for pod in pods:
-        if pod.share and pod.home and not pod.finished and pod.replica is not None:
+        if pod.replica is not None:
             known = found.get(pod.replica)
             if known is None or _rank(pod) < _rank(known):
                 found[pod.replica] = pod
-    return {key: pod.uid for key, pod in found.items()}
+    return found
 
 
 def _rank(pod: Pod) -> tuple[bool, float, str]:

@@ -21,7 +21,7 @@ class Tickets:
     def __init__(self, *, budget: float) -> None:
         self._budget = budget
         self._since: dict[str, float] = {}
-        self._given: dict[str, float] = {}
+        self._given: set[str] = set()
         self._repaid = 0.0
 
     def over(self, now: float) -> bool:
@@ -39,16 +39,17 @@ class Tickets:
         if worked > 0 or not waits:
             self._since[name] = now
             if waits:
-                self._given.pop(name, None)
+                self._given.discard(name)
 
     def due(self, name: str, now: float) -> bool:
         """Return whether a job may make one more step now."""
         if now - self._since.setdefault(name, now) < TICKET_SECONDS:
             return False
-        self._since[name] = self._given[name] = now
+        self._since[name] = now
+        self._given.add(name)
         return True
 
     def remove(self, name: str) -> None:
         """Forget a job."""
         self._since.pop(name, None)
-        self._given.pop(name, None)
+        self._given.discard(name)
