@@ -76,8 +76,8 @@ soak: $(READY) ## random work, node failures and kills, and the books: MINUTES=3
 bench: $(READY) ## the figures of docs/performance.md
 	@$(BIN)/python -m e2e.bench all
 
-up: $(READY) ## a cluster to play with: 2 real and 20 fake nodes
-	@$(BIN)/python -m e2e.testbed up --real-nodes 2 --fake-nodes 20
+up: $(READY) ## a cluster to try kfext on: two real nodes, kfext installed
+	@$(BIN)/python -m e2e.playground up
 
 down: $(READY) ## end that cluster and everything it left
-	@$(BIN)/python -m e2e.testbed down
+	@$(BIN)/python -m e2e.playground down

@@ -1,0 +1,182 @@
+"""Who ran where and when: the pods of some rounds on one time axis, as text and as SVG."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from rich.text import Text
+
+from e2e.demo.claims import Round
+from e2e.demo.record import PodRun, by_node
+
+_COLUMNS = 64
+_NO_NODE = "no node"
+_WAITS, _STARTS, _TRAINS = "·", "░", "█"
+_STYLES = ("blue", "dark_orange")
+_FILLS = ("#2f6db5", "#d9822b")
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Some rounds of the same jobs, one above the other."""
+
+    title: str
+    rounds: Sequence[Round]
+
+    @property
+    def seconds(self) -> float:
+        """Return how long the longest round took, from its begin to its last pod's end."""
+        return max(run.ended - once.began for once in self.rounds for run in once.pods)
+
+    def colour(self, job: str) -> int:
+        """Return which colour a job has in all rounds."""
+        return sorted({run.job for once in self.rounds for run in once.pods}).index(job)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A part of a pod's life, in seconds since its round began."""
+
+    kind: str
+    begin: float
+    end: float
+
+
+def stretches(run: PodRun, *, began: float) -> list[Stretch]:
+    """Return how long a pod waited, started or stood still, and trained; empty parts are left out.
+
+    A pod trains from the first step of its job on.
+    """
+    started = run.ended if run.started is None else run.started
+    trains = max(started, run.ended if run.trains is None else run.trains)
+    edges = [run.created, started, min(trains, run.ended), run.ended]
+    kinds = (_WAITS, _STARTS, _TRAINS)
+    return [
+        Stretch(kind, begin - began, end - began)
+        for kind, begin, end in zip(kinds, edges, edges[1:], strict=False)
+        if end > begin
+    ]
+
+
+def text(panel: Panel) -> Text:
+    """Return a panel as text, a line for each pod."""
+    scale = _COLUMNS / panel.seconds
+    shown = Text(f"{panel.title}\n", style="bold")
+    for once in panel.rounds:
+        shown.append(f"{once.placed_by}\n", style="bold not dim")
+        for node, runs in by_node(once.pods).items():
+            for place, run in enumerate(runs):
+                head = node or _NO_NODE
+                shown.append(f"  {head if place == 0 else '':8} ")
+                shown.append(f"{run.job} {run.replica}".ljust(18), style="not bold")
+                style = f"not bold {_STYLES[panel.colour(run.job)]}"
+                shown.append(f"{_line(run, once.began, scale)}\n", style=style)
+    shown.append(f"  {'':27}0 s{f'{panel.seconds:.0f} s':>{_COLUMNS - 3}}\n", style="not bold dim")
+    key = f"{_WAITS} waits   {_STARTS} runs, no step yet   {_TRAINS} trains"
+    shown.append(f"  {'':27}{key}", style="not bold dim")
+    return shown
+
+
+def _line(run: PodRun, began: float, scale: float) -> str:
+    cells = [" "] * _COLUMNS
+    for stretch in stretches(run, began=began):
+        first, last = round(stretch.begin * scale), round(stretch.end * scale)
+        for cell in range(max(first, 0), min(max(last, first + 1), _COLUMNS)):
+            cells[cell] = stretch.kind
+    return "".join(cells).rstrip()
+
+
+_WIDTH, _LEFT, _RIGHT = 960, 170, 20
+_BAR, _GAP, _HEAD = 18, 4, 26
+
+
+def svg(panels: Sequence[Panel]) -> str:
+    """Return all panels as one SVG picture."""
+    parts: list[str] = []
+    height = 16
+    for panel in panels:
+        drawn, height = _panel(panel, top=height)
+        parts += drawn
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" '
+        f'viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" font-size="13">\n'
+        f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>\n'
+        + "\n".join(parts)
+        + "\n</svg>\n"
+    )
+
+
+def _panel(panel: Panel, *, top: int) -> tuple[list[str], int]:
+    """Return the elements of a panel, and where the next one may begin."""
+    scale = (_WIDTH - _LEFT - _RIGHT) / panel.seconds
+    parts = [_words(16, top + 14, panel.title, size=16, weight="bold")]
+    y = top + _HEAD
+    first = y
+    for once in panel.rounds:
+        parts.append(_words(16, y + 16, once.placed_by, weight="bold"))
+        y += _HEAD - 2
+        for node, runs in by_node(once.pods).items():
+            parts.append(_words(_LEFT - 8, y + 13, node or _NO_NODE, anchor="end", fill="#555555"))
+            for run in runs:
+                parts += _pod(run, once.began, y=y, scale=scale, fill=_FILLS[panel.colour(run.job)])
+                y += _BAR + _GAP
+        y += 6
+    ticks = _ticks(panel.seconds)
+    lines = [
+        f'<line x1="{_LEFT + tick * scale:.1f}" y1="{first}" x2="{_LEFT + tick * scale:.1f}" '
+        f'y2="{y}" stroke="#e4e4e4"/>'
+        for tick in ticks
+    ]
+    marks = [
+        _words(_LEFT + tick * scale, y + 14, f"{tick} s", anchor="middle", fill="#555555", size=11)
+        for tick in ticks
+    ]
+    return lines + parts + marks + _legend(y + 34), y + 62
+
+
+def _pod(run: PodRun, began: float, *, y: int, scale: float, fill: str) -> list[str]:
+    opacity = {_WAITS: 0.08, _STARTS: 0.3, _TRAINS: 1.0}
+    parts, label = [], (0.0, 0.0, "#222222")
+    for stretch in stretches(run, began=began):
+        x, width = _LEFT + stretch.begin * scale, (stretch.end - stretch.begin) * scale
+        dashed = f' stroke="{fill}" stroke-dasharray="3 3"' if stretch.kind == _WAITS else ""
+        parts.append(
+            f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{_BAR}" fill="{fill}" '
+            f'fill-opacity="{opacity[stretch.kind]}"{dashed}/>'
+        )
+        colour = "#ffffff" if stretch.kind == _TRAINS else "#222222"
+        label = max(label, (width, x, colour))
+    width, x, colour = label
+    name = f"{run.job} {run.replica}"
+    parts.append(_words(x + 5, y + 13, name, size=11, fill=colour))
+    return parts
+
+
+def _legend(y: int) -> list[str]:
+    words = (
+        (_WAITS, "waits for a node"), (_STARTS, "runs, no step yet"), (_TRAINS, "trains")
+    )  # fmt: skip
+    opacity = {_WAITS: 0.08, _STARTS: 0.3, _TRAINS: 1.0}
+    parts = []
+    for place, (kind, word) in enumerate(words):
+        x = _LEFT + place * 170
+        parts.append(
+            f'<rect x="{x}" y="{y - 10}" width="22" height="12" fill="{_FILLS[0]}" '
+            f'fill-opacity="{opacity[kind]}"/>'
+        )
+        parts.append(_words(x + 30, y, word, size=11, fill="#555555"))
+    return parts
+
+
+def _ticks(seconds: float) -> range:
+    return range(0, int(seconds) + 1, 10 if seconds <= 120 else 30)
+
+
+def _words(
+    x: float, y: float, words: str, *, size: int = 13, fill: str = "#222222",
+    anchor: str = "start", weight: str = "normal",
+) -> str:  # fmt: skip
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{fill}" text-anchor="{anchor}" '
+        f'font-weight="{weight}">{escape(words)}</text>'
+    )

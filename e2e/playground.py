@@ -1,0 +1,63 @@
+"""A cluster to try kfext on: two real nodes with kfext installed, and a managed namespace.
+
+Run with `make up`; the files in `examples/` run on it as they stand. `make down` ends it.
+"""
+
+import sys
+from pathlib import Path
+
+import click
+
+from e2e.harness.install import create_namespace, install_kfext
+from e2e.testbed import lifecycle
+from e2e.testbed.cluster import Testbed
+from e2e.testbed.preflight import Unavailable
+from e2e.testbed.progress import step
+
+NAME, NAMESPACE = "try", "team-a"
+
+
+@click.group(help=__doc__)
+def main() -> None: ...
+
+
+@main.command(help="Bring the cluster up and leave it running.")
+def up() -> None:
+    try:
+        bed = lifecycle.up(NAME, real_nodes=2)
+    except (Unavailable, FileExistsError) as error:
+        sys.exit(str(error))
+    try:
+        with step("install kfext: kubectl apply --server-side -k manifests/overlays/testbed"):
+            install_kfext(bed)
+        create_namespace(bed, NAMESPACE, managed=True)
+    except BaseException:
+        lifecycle.down(NAME)
+        raise
+    print("\n".join(welcome(bed)))
+
+
+@main.command(help="End the cluster and everything it left.")
+def down() -> None:
+    lifecycle.down(NAME)
+
+
+def welcome(bed: Testbed) -> list[str]:
+    """Return what to type: the environment, then three commands to try."""
+    folders = [bed.binary("kubectl").parent, Path(sys.executable).parent]
+    return [
+        "",
+        f"Two nodes with kfext; namespace {NAMESPACE} is managed. First, for this shell:",
+        "",
+        f"  export KUBECONFIG={bed.kubeconfig} PATH={':'.join(map(str, folders))}:$PATH",
+        "",
+        "Then try:",
+        "",
+        f"  kubectl apply -n {NAMESPACE} -f examples/pytorchjob.yaml",
+        f"  kubectl get trainingplans -n {NAMESPACE}",
+        f"  kubectl kfext explain resnet -n {NAMESPACE}",
+    ]
+
+
+if __name__ == "__main__":
+    main()

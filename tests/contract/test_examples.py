@@ -1,0 +1,34 @@
+"""The jobs in the docs are those in examples/, which an end-to-end case trains."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kfext.core.settings.values import known_settings
+from tests.contract.manifests import REPOSITORY
+
+FILES = sorted((REPOSITORY / "examples").glob("*.yaml"))
+BLOCKS = [
+    (page.name, block)
+    for page in sorted((REPOSITORY / "docs").glob("*.md"))
+    for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    if block.startswith("apiVersion: kubeflow.org/v1\n") and "nvidia.com/gpu" not in block
+]
+
+
+@pytest.mark.parametrize(("page", "block"), BLOCKS, ids=[page for page, _ in BLOCKS])
+def test_a_job_in_the_docs_is_a_file_in_examples(page: str, block: str) -> None:
+    assert block in {path.read_text() for path in FILES}, page
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_an_example_has_known_settings_on_the_metadata_of_the_job(path: Path) -> None:
+    job = yaml.safe_load(path.read_text())
+    assert set(job["metadata"]["annotations"]) <= set(known_settings())
+
+
+def test_every_example_is_in_the_table_of_its_page() -> None:
+    page = (REPOSITORY / "examples" / "README.md").read_text()
+    assert set(re.findall(r"^\| `(.+?)`", page, re.MULTILINE)) == {path.name for path in FILES}

@@ -1,0 +1,78 @@
+import pytest
+
+from e2e.demo.claims import faster, half_gangs, one_after_the_other
+from tests.unit.demo.rounds import a_round, pod
+
+SPEEDS = {
+    "ahead by more than two runs of plain Kubernetes differ": ((100.0, 110.0), 70.0, True),
+    "ahead by less than they differ": ((100.0, 140.0), 90.0, False),
+    "just as far ahead as they differ": ((100.0, 100.0), 100.0, False),
+    "behind": ((100.0, 101.0), 130.0, False),
+}
+
+
+@pytest.mark.parametrize(("plain", "kfext", "holds"), SPEEDS.values(), ids=SPEEDS.keys())
+def test_kfext_is_faster_where_it_is(
+    plain: tuple[float, float], kfext: float, *, holds: bool
+) -> None:
+    rounds = [a_round(step_ms={"ddp": time}) for time in plain]
+    claim = faster("ddp", plain=rounds, kfext=a_round(step_ms={"ddp": kfext}))
+    assert claim.holds is holds
+
+
+def test_the_claim_gives_its_figures() -> None:
+    rounds = [a_round(step_ms={"ddp": time}) for time in (190.0, 210.0)]
+    claim = faster("ddp", plain=rounds, kfext=a_round(step_ms={"ddp": 120.0}))
+    assert claim.said == (
+        "ddp, kfext: 120 ms a step against 190 and 210 under plain Kubernetes "
+        "(-40%; the two differ by 10%)"
+    )
+
+
+BOUND, UNBOUND = pod("", ""), pod("", "", node="", started=None)
+GANGS = {
+    "each holds a part": ((1, 1), (0, 0), True),
+    "the first has all its pods": ((2, 0), (0, 0), False),
+    "the second holds nothing": ((1, 0), (0, 0), False),
+    "both have all their pods": ((2, 2), (0, 0), False),
+    "one trains with a part of its pods": ((1, 1), (0, 5), False),
+}
+
+
+@pytest.mark.parametrize(("bound", "steps", "holds"), GANGS.values(), ids=GANGS.keys())
+def test_half_gangs_are_those_that_hold_a_part_and_do_not_train(
+    bound: tuple[int, int], steps: tuple[int, int], *, holds: bool
+) -> None:
+    pods = [
+        pod(job, f"worker-{index}", node="node-0" if index < held else "")
+        for job, held in zip("ab", bound, strict=True)
+        for index in range(2)
+    ]
+    plain = a_round(*pods, steps=dict(zip("ab", steps, strict=True)))
+    assert half_gangs(plain, seconds=30).holds is holds
+
+
+TURNS = {
+    "the second runs after the first": ((2, 10), (10, 20), ("a", "b"), True),
+    "the second runs before the first has ended": ((2, 10), (9, 20), ("a", "b"), False),
+    "the first in the alphabet runs last": ((12, 20), (2, 11), ("a", "b"), True),
+    "the second has not ended": ((2, 10), (12, 20), ("a",), False),
+}
+
+
+@pytest.mark.parametrize(("first", "second", "over", "holds"), TURNS.values(), ids=TURNS.keys())
+def test_gangs_run_one_after_the_other_where_they_do(
+    first: tuple[int, int], second: tuple[int, int], over: tuple[str, ...], *, holds: bool
+) -> None:
+    pods = [
+        pod(job, "master-0", started=begin, ended=end)
+        for job, (begin, end) in zip("ab", (first, second), strict=True)
+    ]
+    kfext = a_round(*pods, steps={"a": 40, "b": 40}, step_ms=dict.fromkeys(over, 90.0))
+    assert one_after_the_other(kfext).holds is holds
+
+
+def test_a_gang_whose_pods_never_ran_is_no_turn() -> None:
+    pods = (pod("a", "master-0"), pod("b", "master-0", node="", started=None, ended=30))
+    kfext = a_round(*pods, steps={"a": 40, "b": 0}, step_ms={"a": 90.0})
+    assert not one_after_the_other(kfext).holds
