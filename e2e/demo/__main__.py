@@ -5,13 +5,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 
 import click
 from rich.console import Console
 from rich.table import Table
 
 from e2e import demo
-from e2e.demo.acts import AGAIN, DDP, GANG_SECONDS, HOST, KFEXT, PLAIN, PS, WAYS, Way
+from e2e.demo.acts import AGAIN, DDP, GANG_SECONDS, HOST, KFEXT, PLAIN, PS, WAYS
 from e2e.demo.acts import gangs as train_gangs
 from e2e.demo.acts import together as train_together
 from e2e.demo.chart import Panel, svg, text
@@ -116,56 +117,77 @@ def train(bed: Testbed) -> Seen:
 def show(bed: Testbed, seen: Seen) -> None:
     """Print what went where and how fast, what kfext shows of it, and the chart."""
     console = Console(width=max(_NARROWEST, Console().width), highlight=False)
-    table = Table(title=_TOGETHER)
-    for column in ("job", "placed by", "pods by node"):
-        table.add_column(column, no_wrap=True)
-    for column in ("ms a step", "time saved"):
-        table.add_column(column, justify="right")
-    for job in (DDP, PS):
-        for way in (PLAIN, AGAIN, KFEXT, HOST):
-            table.add_row(*_row(seen, job, way), end_section=way is HOST)
-    console.print(table)
-    for title, command in (
-        ("What kfext shows of them", ("get", "trainingplans", "-A", "-o", "wide")),
-        (
-            "Progress, as `kubectl kfext top` has it",
-            ("get", "trainingplans", "-A", "-o", _PROGRESS),
-        ),
-        (
-            "What kfext did to the gangs, and why",
-            ("get", "events", "-n", KFEXT.namespace, *_EVENTS),
-        ),
-    ):
-        console.print(f"\n[bold]{title}[/bold]")
-        console.print(kubectl(bed, *command).rstrip(), markup=False)
+    console.print(_speeds(seen))
+    console.print(_gangs(seen))
+    console.print("\n[bold]$ kubectl get trainingplans -A[/bold]")
+    console.print(kubectl(bed, "get", "trainingplans", "-A").rstrip(), markup=False)
+    console.print(f"\n[bold]What kfext did in namespace {KFEXT.namespace}, and why[/bold]")
+    console.print(kubectl(bed, "get", "events", "-n", KFEXT.namespace, *_EVENTS), markup=False)
+    console.print(_progress(bed))
     for panel in seen.panels:
         console.print()
         console.print(text(panel))
 
 
-_PROGRESS = (
-    "custom-columns=NAMESPACE:.metadata.namespace,JOB:.spec.job.name,"
-    "STEP:.status.progress.step,METRIC:.status.progress.metric,VALUE:.status.progress.value,"
-    "STEPS/S:.status.progress.stepsPerSecond"
-)
 _EVENTS = (
     "-o", "custom-columns=JOB:.involvedObject.name,REASON:.reason,MESSAGE:.message",
     "--field-selector=reportingComponent=kfext-controller",
 )  # fmt: skip
 
 
-def _row(seen: Seen, job: str, way: Way) -> tuple[str, ...]:
-    once = seen.together[way.title]
-    usual = sum(seen.together[plain.title].step_ms[job] for plain in (PLAIN, AGAIN)) / 2
+def _speeds(seen: Seen) -> Table:
+    """Return how fast each of the two jobs was in each way."""
+    table = _table(_TOGETHER, "job", "placed by", "pods by node", "ms a step", "time saved")
+    for job in (DDP, PS):
+        usual = mean(seen.together[plain.title].step_ms[job] for plain in (PLAIN, AGAIN))
+        for way in (PLAIN, AGAIN, KFEXT, HOST):
+            once = seen.together[way.title]
+            time = once.step_ms[job]
+            saved = f"{time / usual - 1:+.0%}" if way.managed else ""
+            row = (job, way.title, _places(once, job), f"{time:.0f}", saved)
+            table.add_row(*row, end_section=way is HOST)
+    return table
+
+
+def _gangs(seen: Seen) -> Table:
+    """Return where the pods of the gangs were, and how many steps each gang did."""
+    table = _table(_GANGS, "job", "placed by", "pods by node", "steps")
+    for way in (PLAIN, KFEXT):
+        once = seen.gangs[way.title]
+        for job, steps in once.steps.items():
+            table.add_row(job, way.title, _places(once, job), str(steps))
+    return table
+
+
+def _progress(bed: Testbed) -> Table:
+    """Return the progress that kfext read from the logs, as the TrainingPlans have it."""
+    table = _table(
+        "Progress, as read from the logs", "namespace", "job", "step", "metric", "steps/s"
+    )
+    for plan in bed.api.get("/apis/kfext.dev/v1alpha1/trainingplans")["items"]:
+        found = plan.get("status", {}).get("progress", {})
+        metric = f"{found['metric']} {found['value']:.4g}" if "value" in found else ""
+        rate = f"{found['stepsPerSecond']:.1f}" if "stepsPerSecond" in found else ""
+        step = str(found.get("step", "ended before a look"))
+        table.add_row(
+            plan["metadata"]["namespace"], plan["spec"]["job"]["name"], step, metric, rate
+        )
+    return table
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for column in columns:
+        table.add_column(column, no_wrap=column != "pods by node")
+    return table
+
+
+def _places(once: Round, job: str) -> str:
+    """Return the pods of a job by node, with those that have ended."""
     places = by_node(run for run in once.pods if run.job == job)
-    return (
-        job,
-        way.title,
-        "; ".join(
-            f"{node}: {', '.join(run.replica for run in runs)}" for node, runs in places.items()
-        ),
-        f"{once.step_ms[job]:.0f}",
-        f"{once.step_ms[job] / usual - 1:+.0%}" if way.managed else "",
+    return "; ".join(
+        f"{node or 'no node'}: {', '.join(run.replica for run in runs)}"
+        for node, runs in places.items()
     )
 
 

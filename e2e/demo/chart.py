@@ -11,7 +11,9 @@ from e2e.demo.record import PodRun, by_node
 
 _COLUMNS = 64
 _NO_NODE = "no node"
-_WAITS, _STARTS, _TRAINS = "·", "░", "█"
+_WAITS, _HOLDS, _TRAINS = "·", "░", "█"
+_MEANING = {_WAITS: "waits for a node", _HOLDS: "has a node, no step yet", _TRAINS: "trains"}
+_OPACITY = {_WAITS: 0.08, _HOLDS: 0.3, _TRAINS: 1.0}
 _STYLES = ("blue", "dark_orange")
 _FILLS = ("#2f6db5", "#d9822b")
 
@@ -43,19 +45,34 @@ class Stretch:
 
 
 def stretches(run: PodRun, *, began: float) -> list[Stretch]:
-    """Return how long a pod waited, started or stood still, and trained; empty parts are left out.
+    """Return how long a pod waited, held its node and trained; empty parts are left out.
 
-    A pod trains from the first step of its job on.
+    A pod trains from the first step of its job on. A pod that has a node got it within a second or
+    two, so that it counts as holding the node from its creation.
     """
-    started = run.ended if run.started is None else run.started
-    trains = max(started, run.ended if run.trains is None else run.trains)
-    edges = [run.created, started, min(trains, run.ended), run.ended]
-    kinds = (_WAITS, _STARTS, _TRAINS)
-    return [
-        Stretch(kind, begin - began, end - began)
-        for kind, begin, end in zip(kinds, edges, edges[1:], strict=False)
-        if end > begin
-    ]
+    begin, end = max(run.created, began), run.ended
+    if not run.node:
+        parts = [Stretch(_WAITS, begin - began, end - began)]
+    else:
+        trains = min(max(begin, end if run.trains is None else run.trains), end)
+        parts = [
+            Stretch(_HOLDS, begin - began, trains - began),
+            Stretch(_TRAINS, trains - began, end - began),
+        ]
+    return [part for part in parts if part.end > part.begin]
+
+
+def rows(runs: Sequence[PodRun]) -> list[list[PodRun]]:
+    """Return the pods of a node in as few rows as do: a pod follows another one that has ended."""
+    filled: list[list[PodRun]] = []
+    for run in sorted(runs, key=lambda run: (run.created, run.job, run.replica)):
+        free = (row for row in filled if row[-1].ended <= run.created)
+        row = next(free, None)
+        if row is None:
+            filled.append([run])
+        else:
+            row.append(run)
+    return filled
 
 
 def text(panel: Panel) -> Text:
@@ -72,7 +89,7 @@ def text(panel: Panel) -> Text:
                 style = f"not bold {_STYLES[panel.colour(run.job)]}"
                 shown.append(f"{_line(run, once.began, scale)}\n", style=style)
     shown.append(f"  {'':27}0 s{f'{panel.seconds:.0f} s':>{_COLUMNS - 3}}\n", style="not bold dim")
-    key = f"{_WAITS} waits   {_STARTS} runs, no step yet   {_TRAINS} trains"
+    key = "   ".join(f"{kind} {word}" for kind, word in _MEANING.items())
     shown.append(f"  {'':27}{key}", style="not bold dim")
     return shown
 
@@ -117,8 +134,10 @@ def _panel(panel: Panel, *, top: int) -> tuple[list[str], int]:
         y += _HEAD - 2
         for node, runs in by_node(once.pods).items():
             parts.append(_words(_LEFT - 8, y + 13, node or _NO_NODE, anchor="end", fill="#555555"))
-            for run in runs:
-                parts += _pod(run, once.began, y=y, scale=scale, fill=_FILLS[panel.colour(run.job)])
+            for row in rows(runs):
+                for run in row:
+                    fill = _FILLS[panel.colour(run.job)]
+                    parts += _pod(run, once.began, y=y, scale=scale, fill=fill)
                 y += _BAR + _GAP
         y += 6
     ticks = _ticks(panel.seconds)
@@ -135,14 +154,13 @@ def _panel(panel: Panel, *, top: int) -> tuple[list[str], int]:
 
 
 def _pod(run: PodRun, began: float, *, y: int, scale: float, fill: str) -> list[str]:
-    opacity = {_WAITS: 0.08, _STARTS: 0.3, _TRAINS: 1.0}
     parts, label = [], (0.0, 0.0, "#222222")
     for stretch in stretches(run, began=began):
         x, width = _LEFT + stretch.begin * scale, (stretch.end - stretch.begin) * scale
         dashed = f' stroke="{fill}" stroke-dasharray="3 3"' if stretch.kind == _WAITS else ""
         parts.append(
             f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{_BAR}" fill="{fill}" '
-            f'fill-opacity="{opacity[stretch.kind]}"{dashed}/>'
+            f'fill-opacity="{_OPACITY[stretch.kind]}"{dashed}/>'
         )
         colour = "#ffffff" if stretch.kind == _TRAINS else "#222222"
         label = max(label, (width, x, colour))
@@ -153,16 +171,12 @@ def _pod(run: PodRun, began: float, *, y: int, scale: float, fill: str) -> list[
 
 
 def _legend(y: int) -> list[str]:
-    words = (
-        (_WAITS, "waits for a node"), (_STARTS, "runs, no step yet"), (_TRAINS, "trains")
-    )  # fmt: skip
-    opacity = {_WAITS: 0.08, _STARTS: 0.3, _TRAINS: 1.0}
     parts = []
-    for place, (kind, word) in enumerate(words):
-        x = _LEFT + place * 170
+    for place, (kind, word) in enumerate(_MEANING.items()):
+        x = _LEFT + place * 190
         parts.append(
             f'<rect x="{x}" y="{y - 10}" width="22" height="12" fill="{_FILLS[0]}" '
-            f'fill-opacity="{opacity[kind]}"/>'
+            f'fill-opacity="{_OPACITY[kind]}"/>'
         )
         parts.append(_words(x + 30, y, word, size=11, fill="#555555"))
     return parts

@@ -135,9 +135,9 @@ def pod_run(pod: Object, now: float) -> PodRun:
 
 
 def by_node(pods: Iterable[PodRun]) -> dict[str, list[PodRun]]:
-    """Return the pods of each node, in the order of the names; those without a node come last."""
+    """Return the pods of each node, as they came, by its name; pods without a node come last."""
     found: dict[str, list[PodRun]] = {}
-    for run in sorted(pods, key=lambda run: (not run.node, run.node)):
+    for run in sorted(pods, key=lambda run: (not run.node, run.node, run.created)):
         found.setdefault(run.node, []).append(run)
     return found
 

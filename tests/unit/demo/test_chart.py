@@ -1,6 +1,7 @@
+from dataclasses import replace
 from xml.etree import ElementTree
 
-from e2e.demo.chart import Panel, Stretch, stretches, svg, text
+from e2e.demo.chart import Panel, Stretch, rows, stretches, svg, text
 from tests.unit.demo.rounds import BEGAN, a_round, pod
 
 PLAIN = a_round(
@@ -12,23 +13,25 @@ KFEXT = a_round(pod("b", "master-0", node="node-1", started=5, ended=15, trains=
 PANEL = Panel("Two ways", [PLAIN, KFEXT])
 
 
-def test_a_pod_waits_then_starts_then_trains() -> None:
+def test_a_pod_holds_its_node_then_trains() -> None:
     run = pod("a", "master-0", started=2, ended=30, trains=20)
-    assert stretches(run, began=BEGAN) == [
-        Stretch("·", 0, 2),
-        Stretch("░", 2, 20),
-        Stretch("█", 20, 30),
-    ]
+    assert stretches(run, began=BEGAN) == [Stretch("░", 0, 20), Stretch("█", 20, 30)]
 
 
-def test_a_pod_whose_job_does_no_step_stands_still() -> None:
+def test_a_pod_whose_job_does_no_step_only_holds_its_node() -> None:
     run = pod("a", "master-0", started=2, ended=30)
-    assert stretches(run, began=BEGAN) == [Stretch("·", 0, 2), Stretch("░", 2, 30)]
+    assert stretches(run, began=BEGAN) == [Stretch("░", 0, 30)]
 
 
 def test_a_pod_without_a_node_waits_to_its_end() -> None:
     run = pod("a", "master-0", node="", started=None, ended=30)
     assert stretches(run, began=BEGAN) == [Stretch("·", 0, 30)]
+
+
+def test_a_pod_takes_the_row_of_one_that_has_ended() -> None:
+    first, beside = pod("a", "master-0", ended=10), pod("a", "worker-0", ended=12)
+    after = replace(pod("b", "master-0"), created=BEGAN + 11, ended=BEGAN + 20)
+    assert rows([after, first, beside]) == [[first, after], [beside]]
 
 
 def test_the_text_has_a_line_for_each_pod_plain_above_kfext() -> None:
