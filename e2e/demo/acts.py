@@ -1,10 +1,11 @@
 """What the demo does: two jobs that send to each other, and two gangs that want the same room."""
 
-import json
+import re
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 from kubeflow.training import TrainingClient
@@ -16,6 +17,7 @@ from e2e.harness.look import ended
 from e2e.harness.sdk_jobs import pytorch_job, tf_job
 from e2e.harness.training import Object, pods_of
 from e2e.harness.wait import until
+from e2e.testbed.api import ApiError
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.progress import step
 from kfext import names
@@ -25,10 +27,11 @@ CPU = "250m"
 DDP, PS, GANGS = "ddp", "ps", ("gang-a", "gang-b")
 GANG_SECONDS = 30.0
 """For so long the demo shows that neither of two gangs trains; a gang alone takes less."""
-_DDP_STEPS, _PS_STEPS, _GANG_STEPS = 150, 100, 40
+_DDP_STEPS, _PS_STEPS, _GANG_STEPS = 250, 150, 40
 _EMBEDDING = ("--model", "embedding")
 _PRINTED = ("--print-every", "10")
 _PAIR, _GANG_WORKERS = 2, 3
+_RATE = re.compile(r"^step=.* steps_per_second=([0-9.]+)$", re.MULTILINE)
 _TRAINED_SECONDS, _BOUND_SECONDS = 600.0, 30.0
 
 
@@ -152,20 +155,25 @@ class Sent:
     def wait_ended(self, bed: Testbed, way: Way) -> None:
         """Wait until the job has ended. Raises RuntimeError if it has failed."""
         how = until(
-            lambda: ended(bed.api.get(self.path(way))),
+            lambda: self.ended(bed, way),
             what=f"{self.name} has ended",
             seconds=_TRAINED_SECONDS,
         )
         if how == "Failed":
             raise RuntimeError(f"job {self.name} in namespace {way.namespace} has failed")
 
+    def ended(self, bed: Testbed, way: Way) -> str:
+        """Return `Succeeded` or `Failed`, empty while the job runs or waits."""
+        return ended(bed.api.get(self.path(way)))
+
     def step_ms(self, bed: Testbed, way: Way) -> float | None:
-        """Return the milliseconds of a step by the totals in the log; unset without totals."""
-        log = bed.api.get(
-            f"/api/v1/namespaces/{way.namespace}/pods/{self.watched.first_pod}/log?tailLines=5"
-        )
-        totals = next((line for line in reversed(log.splitlines()) if line.startswith("{")), None)
-        return 1000 / float(json.loads(totals)["steps_per_second"]) if totals else None
+        """Return the median milliseconds of a step over the whole log; unset if it has none."""
+        path = f"/api/v1/namespaces/{way.namespace}/pods/{self.watched.first_pod}/log"
+        try:
+            rates = _RATE.findall(bed.api.get(path))
+        except ApiError:
+            return None  # the container has not started
+        return median(1000 / float(rate) for rate in rates) if rates else None
 
     def delete(self, bed: Testbed, way: Way) -> None:
         """Delete the job, and wait until its pods are gone."""
@@ -192,4 +200,5 @@ def _round(
         recorder.pods(),
         {job.name: recorder.steps(job.name) for job in sent},
         {name: time for name, time in times.items() if time is not None},
+        tuple(job.name for job in sent if job.ended(bed, way) == "Succeeded"),
     )

@@ -32,6 +32,7 @@ def a_round(
     placed_by: str = "kfext",
     steps: dict[str, int] | None = None,
     step_ms: dict[str, float] | None = None,
+    ended: tuple[str, ...] = (),
 ) -> Round:
     """Return a round."""
-    return Round(placed_by, BEGAN, pods, steps or {}, step_ms or {})
+    return Round(placed_by, BEGAN, pods, steps or {}, step_ms or {}, ended)

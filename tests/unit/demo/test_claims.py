@@ -68,11 +68,11 @@ def test_gangs_run_one_after_the_other_where_they_do(
         pod(job, "master-0", started=begin, ended=end)
         for job, (begin, end) in zip("ab", (first, second), strict=True)
     ]
-    kfext = a_round(*pods, steps={"a": 40, "b": 40}, step_ms=dict.fromkeys(over, 90.0))
+    kfext = a_round(*pods, steps={"a": 40, "b": 40}, ended=over)
     assert one_after_the_other(kfext).holds is holds
 
 
 def test_a_gang_whose_pods_never_ran_is_no_turn() -> None:
     pods = (pod("a", "master-0"), pod("b", "master-0", node="", started=None, ended=30))
-    kfext = a_round(*pods, steps={"a": 40, "b": 0}, step_ms={"a": 90.0})
+    kfext = a_round(*pods, steps={"a": 40, "b": 0}, ended=("a",))
     assert not one_after_the_other(kfext).holds
