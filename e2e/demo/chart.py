@@ -80,7 +80,7 @@ def text(panel: Panel) -> Text:
     scale = _COLUMNS / panel.seconds
     shown = Text(f"{panel.title}\n", style="bold")
     for once in panel.rounds:
-        shown.append(f"{once.placed_by}\n", style="bold not dim")
+        shown.append(f"{_headline(once)}\n", style="bold not dim")
         for node, runs in by_node(once.pods).items():
             for place, run in enumerate(runs):
                 head = node or _NO_NODE
@@ -92,6 +92,15 @@ def text(panel: Panel) -> Text:
     key = "   ".join(f"{kind} {word}" for kind, word in _MEANING.items())
     shown.append(f"  {'':27}{key}", style="not bold dim")
     return shown
+
+
+def _headline(once: Round) -> str:
+    """Return who placed the jobs, and how fast each was, or that it did no step."""
+    speeds = (
+        f"{job} {once.step_ms[job]:.0f} ms a step" if job in once.step_ms else f"{job} does no step"
+        for job in once.steps
+    )
+    return f"{once.placed_by}: {', '.join(speeds)}"
 
 
 def _line(run: PodRun, began: float, scale: float) -> str:
@@ -130,7 +139,7 @@ def _panel(panel: Panel, *, top: int) -> tuple[list[str], int]:
     y = top + _HEAD
     first = y
     for once in panel.rounds:
-        parts.append(_words(16, y + 16, once.placed_by, weight="bold"))
+        parts.append(_words(16, y + 16, _headline(once), weight="bold"))
         y += _HEAD - 2
         for node, runs in by_node(once.pods).items():
             parts.append(_words(_LEFT - 8, y + 13, node or _NO_NODE, anchor="end", fill="#555555"))

@@ -8,8 +8,13 @@ PLAIN = a_round(
     pod("a", "master-0", ended=30, trains=20),
     pod("a", "worker-0", node="", started=None, ended=30),
     placed_by="plain <Kubernetes>",
+    steps={"a": 0},
 )
-KFEXT = a_round(pod("b", "master-0", node="node-1", started=5, ended=15, trains=10))
+KFEXT = a_round(
+    pod("b", "master-0", node="node-1", started=5, ended=15, trains=10),
+    steps={"b": 40},
+    step_ms={"b": 61.6},
+)
 PANEL = Panel("Two ways", [PLAIN, KFEXT])
 
 
@@ -37,10 +42,10 @@ def test_a_pod_takes_the_row_of_one_that_has_ended() -> None:
 def test_the_text_has_a_line_for_each_pod_plain_above_kfext() -> None:
     lines = [line.split() for line in text(PANEL).plain.splitlines()]
     assert [line[:3] for line in lines[1:6]] == [
-        ["plain", "<Kubernetes>"],
+        ["plain", "<Kubernetes>:", "a"],
         ["node-0", "a", "master-0"],
         ["no", "node", "a"],
-        ["kfext"],
+        ["kfext:", "b", "62"],
         ["node-1", "b", "master-0"],
     ]
 
@@ -57,7 +62,8 @@ def test_all_rounds_of_a_panel_have_one_time_axis() -> None:
 def test_the_picture_is_well_formed_and_names_every_pod() -> None:
     root = ElementTree.fromstring(svg([PANEL]))
     words = {element.text for element in root.iter("{http://www.w3.org/2000/svg}text")}
-    assert {"Two ways", "plain <Kubernetes>", "kfext", "no node", "node-0", "node-1"} <= words
+    assert {"Two ways", "no node", "node-0", "node-1"} <= words
+    assert {"plain <Kubernetes>: a does no step", "kfext: b 62 ms a step"} <= words
     assert {"a master-0", "a worker-0", "b master-0"} <= words
 
 
