@@ -31,7 +31,7 @@ def changes(job: TrainingJob, raw: Raw, plan: Plan | None) -> Iterator[str]:
         if found:
             yield f"{group.type} template: {', '.join(found)}"
         if preferred := _preferred(template_of(job, raw, group)):
-            yield f"{group.type} template: prefers {listed(preferred)} (affinity)"
+            yield f"{group.type} template: prefers {listed(preferred, of='nodes')} (affinity)"
     if plan is not None and plan.port:
         yield from (f"its pods: {what}, because {why}" for what, why in edits_of(job.kind))
     workers, asked = workers_of(job), asked_workers(job, state_of(job))

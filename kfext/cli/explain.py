@@ -190,7 +190,7 @@ def _warnings(job: TrainingJob, raw: Raw, pods: Sequence[Pod]) -> Iterator[str]:
         if not (pod.finished or pod.deleting or pod.guaranteed)
     )
     if crowded := sorted(node for node, count in together.items() if count > 1):
-        shared = f"pods without a CPU limit share the CPU of {listed(crowded)}"
+        shared = f"pods without a CPU limit share the CPU of {listed(crowded, of='nodes')}"
         if names.COLOCATION in job.annotations:
             yield (
                 f"{shared}, because {names.COLOCATION} is set on the job: without it, kfext puts "

@@ -199,7 +199,7 @@ def encode_status(uid: str, status: TrainingPlanStatus, conditions: Conditions) 
     return {
         "phase": status.phase,
         "nodes": list(status.nodes),
-        "nodeSummary": listed(status.nodes),
+        "nodeSummary": listed(status.nodes, of="nodes"),
         "workers": status.workers,
         "network": status.network,
         "reason": status.reason,

@@ -11,6 +11,11 @@ def pods(number: int) -> str:
     return f"{number} pod" if number == 1 else f"{number} pods"
 
 
+def nodes(number: int) -> str:
+    """Return a number of nodes in words."""
+    return f"{number} node" if number == 1 else f"{number} nodes"
+
+
 def workers(number: int) -> str:
     """Return a number of workers in words."""
     return f"{number} worker" if number == 1 else f"{number} workers"
@@ -26,7 +31,7 @@ def clock(seconds: float) -> str:
     return datetime.fromtimestamp(min(max(seconds, 0.0), _FAR), UTC).strftime("%H:%M:%S UTC")
 
 
-def listed(names: Sequence[str], *, of: str = "nodes") -> str:
+def listed(names: Sequence[str], *, of: str) -> str:
     """Return names as an English list; with more than three, two and the number of the rest."""
     if len(names) <= 3:
         return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)

@@ -12,6 +12,7 @@ class Kind:
     `replica_specs`: the field of the spec that holds the replica types.
     `container`: the name of the training container in each pod.
     `port`: the name of that container's port on which replicas find each other.
+    `port_number`: the number of that port where a template does not declare it.
     `types`: the replica types in rank order; the others connect to the first.
     `restart`: the restartPolicy of a replica type that states none.
     """
@@ -21,6 +22,7 @@ class Kind:
     replica_specs: str
     container: str
     port: str
+    port_number: int
     types: tuple[str, ...]
     restart: str
 
@@ -31,6 +33,7 @@ PYTORCH = Kind(
     replica_specs="pytorchReplicaSpecs",
     container="pytorch",
     port="pytorchjob-port",
+    port_number=23456,
     types=("Master", "Worker"),
     restart="OnFailure",
 )
@@ -40,6 +43,7 @@ TENSORFLOW = Kind(
     replica_specs="tfReplicaSpecs",
     container="tensorflow",
     port="tfjob-port",
+    port_number=2222,
     types=("Chief", "Master", "PS", "Worker", "Evaluator"),
     restart="Never",
 )

@@ -16,6 +16,12 @@ class Taint:
     value: str = ""
     effect: str = "NoSchedule"
 
+    def __str__(self) -> str:
+        """Return the taint as kubectl writes it, as in team=vision:NoSchedule."""
+        return (
+            f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Node:

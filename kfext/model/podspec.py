@@ -91,6 +91,24 @@ def lasting_containers_of(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]
     return chain(_listed(spec, "containers"), sidecars)
 
 
+def with_port(
+    spec: Mapping[str, Any], *, container: str, name: str, number: int
+) -> Mapping[str, Any]:
+    """Return the spec of a template with the port that the training-operator adds to its pods.
+
+    It goes to the container of that name, else to the first, unless that one declares a port of the
+    `name`. Source: training-operator pkg/apis/kubeflow.org/v1 setDefaultPort.
+    """
+    containers = list(_listed(spec, "containers"))
+    named = (at for at, one in enumerate(containers) if one.get("name") == container)
+    at = next(named, 0)
+    ports = list(_listed(containers[at], "ports")) if containers else []
+    if not containers or any(port.get("name") == name for port in ports):
+        return spec
+    containers[at] = {**containers[at], "ports": [*ports, {"name": name, "containerPort": number}]}
+    return {**spec, "containers": containers}
+
+
 def requests_of(holder: Mapping[str, Any]) -> dict[str, int]:
     """Return the requests of a container or pod; a limit without a request is also a request.
 

@@ -13,7 +13,7 @@ from kfext.model.gpu_share import GpuShare
 from kfext.model.kinds import Kind
 from kfext.model.networking import Networking, parse_networking
 from kfext.model.pod_bounds import template_excess
-from kfext.model.podspec import cpu_limit, is_guaranteed, pod_requests
+from kfext.model.podspec import cpu_limit, is_guaranteed, pod_requests, with_port
 from kfext.model.quantity import Resources
 from kfext.model.tolerant import mapping, strings, text
 from kfext.names import NATIVE_GPU, RELEASED
@@ -85,9 +85,12 @@ def parse_groups(
         excess = template_excess(template)
         template = {} if excess else template
         pod_spec = mapping(template.get("spec"))
+        made = with_port(
+            pod_spec, container=kind.container, name=kind.port, number=kind.port_number
+        )
         count = mapping(value).get("replicas")
         restart = text(mapping(value).get("restartPolicy")) or kind.restart
-        requests, constraints = pod_requests(pod_spec), parse_constraints(pod_spec).of(namespace)
+        requests, constraints = pod_requests(pod_spec), parse_constraints(made).of(namespace)
         groups.append(
             ReplicaGroup(
                 type=known,

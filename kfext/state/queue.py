@@ -256,7 +256,7 @@ class Queue:
             return tracked.verdict
         kept, nodes, awaited = self.reservation, "", ""
         if kept is not None and self._reservations.holds(tracked):
-            nodes, awaited = listed(kept.nodes), self._awaited(kept, to=tracked.job)
+            nodes, awaited = listed(kept.nodes, of="nodes"), self._awaited(kept, to=tracked.job)
         return in_line(
             tracked.verdict, ahead=ahead, exact=_EXACT, kept_nodes=nodes, awaited=awaited
         )

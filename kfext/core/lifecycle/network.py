@@ -46,7 +46,9 @@ def _on_host(
 ) -> Verdict:
     """Return the verdict that a job uses the host network, with its ports and caveats."""
     numbers = [str(number) for _, number in block(situation.job, base)]
-    what = f"port {numbers[0]} is" if len(numbers) == 1 else f"ports {listed(numbers)} are"
+    what = (
+        f"port {numbers[0]} is" if len(numbers) == 1 else f"ports {listed(numbers, of='ports')} are"
+    )
     words = "its pods use the network of their nodes"
     words += f", where {what} reserved for them" if numbers else ""
     pytorch = situation.job.kind is PYTORCH

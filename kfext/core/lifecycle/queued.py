@@ -137,7 +137,7 @@ def _planned(
     """Return the start of a job on the nodes that were found for it."""
     job = situation.job
     fewer = job.pods - len(found)
-    nodes = listed(sorted(set(found.values())))
+    nodes = listed(sorted(set(found.values())), of="nodes")
     message = f"{pods(len(found))} {'goes' if len(found) == 1 else 'go'} to {nodes}"
     message += f", {fewer} fewer workers than requested" if fewer else ""
     spread = why_spread(replace(situation, job=hosted(job)) if port else situation, found, ledger)

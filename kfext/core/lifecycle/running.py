@@ -137,7 +137,7 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
         node, slot = twice
         found = Verdict(REASON_NO_ROOM, f"two of its pods would be in slot {slot} of {node}")
     if not isinstance(found, Verdict):
-        message = f"the pods go to {listed(sorted(set(found.values())))}"
+        message = f"the pods go to {listed(sorted(set(found.values())), of='nodes')}"
         # Pods keep their slots, wherever they go; those that have ended are where they were.
         port, slots = (plan.port, slots_of(job, plan)) if plan else (0, NO_SLOTS)
         ended = {key: plan.assignment[key] for key in slots if key not in found} if plan else {}
@@ -163,7 +163,7 @@ def _binding(situation: Situation, live: Live) -> Step:
         if state != placed:
             return SaveState(placed)
         nodes = sorted({pod.node_name for pod in live.values()})
-        message = f"{pods(total)} {'is' if total == 1 else 'are'} on {listed(nodes)}"
+        message = f"{pods(total)} {'is' if total == 1 else 'are'} on {listed(nodes, of='nodes')}"
         return Wait(PLACED, Verdict(REASON_PLACED, with_parts(situation, message)))
     stuck = tuple(pod for pod in waiting if pod.pinned_to)
     astray = _astray(situation, stuck)

@@ -129,6 +129,23 @@ def test_policies_of_the_network_that_would_not_hold_are_named() -> None:
     assert "elsewhere" not in said
 
 
+ON_HOST = {"hostNetwork": True, "containers": [{"name": "pytorch"}]}
+
+
+def test_two_pods_on_the_host_network_of_their_own_never_share_a_node() -> None:
+    workers = job().worker(2, spec=ON_HOST)
+    found = ask(snapshot(node("a"), node("b")), workers)
+    assert sorted(found.nodes.values()) == ["a", "b"]
+    alone = ask(snapshot(node("a")), workers)
+    assert (alone.outcome, alone.reason, alone.nodes) == ("waits", "TooBig", {})
+    assert "2 of its pods want host port 23456, which a node has only once" in alone.message
+
+
+def test_ports_that_are_many_are_counted_as_ports() -> None:
+    made = job("TFJob").group("Chief").ps(1).worker(2).annotated(NETWORK, "host")
+    assert " and 2 more ports are reserved" in ask(snapshot(node("a")), made).message
+
+
 def test_in_a_namespace_that_is_not_managed_it_starts_as_on_plain_kubernetes() -> None:
     of = snapshot(node("a", cpu="1"), namespaces={"team": Namespace("team")})
     found = ask(of, job().worker(3, cpu="1"))

@@ -56,7 +56,7 @@ LISTS: dict[str, tuple[list[str], str]] = {
 
 @pytest.mark.parametrize(("names", "want"), LISTS.values(), ids=LISTS)
 def test_a_list_of_names(names: list[str], want: str) -> None:
-    assert listed(names) == want
+    assert listed(names, of="nodes") == want
 
 
 def test_what_there_are_more_of_is_said() -> None:
@@ -65,7 +65,7 @@ def test_what_there_are_more_of_is_said() -> None:
 
 @given(st.lists(st.from_regex(r"[a-z]{1,9}-[0-9]", fullmatch=True), unique=True))
 def test_at_most_three_names_are_said_and_the_others_counted(names: list[str]) -> None:
-    words = listed(names).replace(",", "").split()
+    words = listed(names, of="nodes").replace(",", "").split()
     said = [word for word in words if word in names]
     others = [int(word) for word in words if word.isdecimal()]
     assert len(said) <= 3

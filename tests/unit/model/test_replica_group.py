@@ -1,0 +1,51 @@
+"""What the operator makes of the replicas of one type, beyond what their template says."""
+
+from typing import Any
+
+import pytest
+
+from kfext.model.kinds import PYTORCH, TENSORFLOW, Kind
+from kfext.model.replica_group import parse_groups
+
+Spec = dict[str, Any]
+OWN = {"name": "pytorchjob-port", "containerPort": 29500}
+METRICS = {"name": "metrics", "containerPort": 9090}
+
+
+def on_host(*containers: Spec, host: bool = True) -> Spec:
+    return {"hostNetwork": host, "containers": list(containers)}
+
+
+def trainer(*ports: Spec, name: str = "pytorch") -> Spec:
+    return {"name": name, "ports": list(ports)}
+
+
+HOST_PORTS: dict[str, tuple[Kind, Spec, list[int]]] = {
+    "a PyTorchJob on the host network": (PYTORCH, on_host(trainer()), [23456]),
+    "a TFJob on the host network": (TENSORFLOW, on_host(trainer(name="tensorflow")), [2222]),
+    "beside a port of the user": (PYTORCH, on_host(trainer(METRICS)), [9090, 23456]),
+    "the user sets the operator's port": (PYTORCH, on_host(trainer(OWN)), [29500]),
+    "another container has a port of that name": (
+        PYTORCH,
+        on_host(trainer(), {"name": "side", "ports": [OWN]}),
+        [23456, 29500],
+    ),
+    "no container has the expected name: the first one counts": (
+        PYTORCH,
+        on_host(trainer(OWN, name="main"), {"name": "side"}),
+        [29500],
+    ),
+    "on the pod network": (PYTORCH, on_host(trainer(METRICS), host=False), []),
+    "without a container": (PYTORCH, on_host(), []),
+    "with a malformed one": (PYTORCH, {"hostNetwork": True, "containers": ["x"]}, [23456]),
+}
+
+
+@pytest.mark.parametrize(("kind", "spec", "want"), HOST_PORTS.values(), ids=HOST_PORTS)
+def test_the_port_that_the_operator_declares_is_a_port_of_the_node(
+    kind: Kind, spec: Spec, want: list[int]
+) -> None:
+    (group,) = parse_groups(kind, {"Worker": {"template": {"spec": spec}}}, namespace="team")
+    assert group.constraints.host_ports == tuple(("TCP", number) for number in want)
+    # Only what the user wrote is in the way of `network: host`.
+    assert ("TCP", 23456) not in group.networking.ports
