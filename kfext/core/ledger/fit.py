@@ -6,7 +6,10 @@ kube-scheduler never sees a pod that names its node; for such a pod the kubelet'
 """
 
 import re
+from enum import StrEnum
+from typing import assert_never
 
+from kfext.core.words import nodes
 from kfext.model.constraints import NAME_FIELD, Constraints, Requirement, Term, Toleration
 from kfext.model.node import Node, Taint
 
@@ -16,13 +19,46 @@ _LARGEST = 2**63 - 1
 _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect=NO_SCHEDULE)
 
 
-def why_not(constraints: Constraints, node: Node) -> str | None:
-    """Return None if a pod may run on the node, else the obstacle in a few words."""
+class Misfit(StrEnum):
+    """Why a pod may not run on a node, beside its taints and the labels of the nodeSelector."""
+
+    NODE_NAME = "nodeName"
+    CORDON = "cordon"
+    AFFINITY = "node affinity"
+    VOLUME = "node affinity of a volume"
+
+
+Label = tuple[str, str]
+"""The key and the value that the nodeSelector of a pod requires."""
+Obstacle = Taint | Label | Misfit
+"""What excludes a node: a taint, a missing label, or another misfit."""
+
+
+def in_words(obstacle: Obstacle, *, number: int, whose: str) -> str:
+    """Return how many nodes an obstacle excludes, as a clause; `whose` pods, as in "the pods"."""
+    many = nodes(number)
+    have, do, are = ("has", "does", "is") if number == 1 else ("have", "do", "are")
+    match obstacle:
+        case Taint():
+            return f"{many} {have} taint {obstacle} that {whose} do not tolerate"
+        case (key, value):
+            return f"{many} {do} not have label {key}={value}, which nodeSelector requires"
+        case Misfit.CORDON:
+            return f"{many} {are} cordoned"
+        case Misfit.NODE_NAME:
+            return f"{many} {are} not the node that {whose} name"
+        case Misfit.AFFINITY | Misfit.VOLUME:
+            return f"{many} {do} not match the required {obstacle}"
+    assert_never(obstacle)
+
+
+def why_not(constraints: Constraints, node: Node) -> Obstacle | None:
+    """Return what excludes a node for a pod, None if the pod may run there."""
     named = constraints.node_name
     if named and node.name != named:
-        return "nodeName"
+        return Misfit.NODE_NAME
     if node.unschedulable and not named and not tolerated(_UNSCHEDULABLE, constraints.tolerations):
-        return "cordon"
+        return Misfit.CORDON
     if misfit := _label_misfit(constraints, node):
         return misfit
     barring = {"NoExecute"} if named else {NO_SCHEDULE, "NoExecute"}
@@ -30,19 +66,19 @@ def why_not(constraints: Constraints, node: Node) -> str | None:
         if taint.effect == NO_SCHEDULE and taint.key in constraints.devices:
             continue
         if taint.effect in barring and not tolerated(taint, constraints.tolerations):
-            return f"taint {taint.key}"
+            return taint
     return None
 
 
-def _label_misfit(constraints: Constraints, node: Node) -> str | None:
+def _label_misfit(constraints: Constraints, node: Node) -> Obstacle | None:
     """Return which selector or affinity excludes the node, None if none does."""
-    for key, value in constraints.node_selector:
-        if node.labels.get(key) != value:
-            return "nodeSelector"
+    for label in constraints.node_selector:
+        if node.labels.get(label[0]) != label[1]:
+            return label
     if constraints.terms is not None and not any(_matches(t, node) for t in constraints.terms):
-        return "node affinity"
+        return Misfit.AFFINITY
     if not all(any(_matches(t, node) for t in terms) for terms in constraints.volumes.terms):
-        return "node affinity of a volume"
+        return Misfit.VOLUME
     return None
 
 

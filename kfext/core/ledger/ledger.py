@@ -17,6 +17,7 @@ from kfext.core.ledger.cards import Cards, Read, with_cards
 from kfext.core.ledger.claim import Claim, Claims
 from kfext.core.ledger.columns import LARGEST, Amounts, Columns
 from kfext.core.ledger.eligible import Eligibility, Mask
+from kfext.core.ledger.fit import Obstacle
 from kfext.core.ledger.parts import slots_among
 from kfext.core.ledger.tiers import Leaves, Tiers, tier_of
 from kfext.core.ledger.topology import Domains, Topology
@@ -202,6 +203,10 @@ class Ledger:
         if constraints.together:
             possible = possible & (self.domains((HOSTNAME,))[0] >= 0)
         return possible
+
+    def excluded(self, constraints: Constraints) -> Mapping[Obstacle, int]:
+        """Return how many nodes each obstacle excludes for a pod; the first of a node counts."""
+        return self._eligible.obstacles(constraints, self.nodes, width=self._columns.width)
 
     def with_any_taken(
         self, exclusive: Iterable[Exclusive], *, ignoring: Collection[Hashable] = ()

@@ -7,20 +7,26 @@ import numpy as np
 
 from kfext.core.ledger.columns import Amounts
 from kfext.core.ledger.eligible import Mask
-from kfext.core.ledger.fit import why_not
+from kfext.core.ledger.fit import in_words
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Batch, Gang
 from kfext.core.placement.limits import Limits
-from kfext.core.words import listed, pods
+from kfext.core.words import listed, nodes, pods
 from kfext.model.gpu_share import counted
 from kfext.model.gpu_slots import has_part
 from kfext.model.node import Node
 from kfext.model.quantity import PODS, human
 from kfext.model.verdict import Verdict
-from kfext.names import NATIVE_GPU, REASON_NO_ELIGIBLE_NODE, REASON_NO_ROOM, REASON_TOO_BIG
+from kfext.names import (
+    HOSTNAME,
+    NATIVE_GPU,
+    REASON_NO_ELIGIBLE_NODE,
+    REASON_NO_ROOM,
+    REASON_TOO_BIG,
+)
 
 _CAUSES = 3
-"""How many causes a message names, most frequent first."""
+"""How many causes a message names, the most frequent first."""
 
 
 def no_place(
@@ -38,11 +44,13 @@ def no_place(
     `possible` marks per batch the rows that its constraints allow, `open_` those of them where its
     host ports are free; `free` has shape (resources, rows).
     """
-    nodes, one_node = ledger.node_count, limits.one_node
-    for batch, mask in zip(gang.batches, possible, strict=True):
-        if not mask.any():
-            return Verdict(REASON_NO_ELIGIBLE_NODE, _no_node(gang, batch, ledger, nodes=nodes))
+    one_node = limits.one_node
+    narrowest = min(range(len(possible)), key=lambda at: np.count_nonzero(possible[at]))
+    eligible = [*_eligible(gang, narrowest, ledger, possible)]
+    if not possible[narrowest].any():
+        return Verdict(REASON_NO_ELIGIBLE_NODE, "; ".join(eligible))
     anywhere = np.logical_or.reduce(possible)
+    most = 1 if one_node else int(np.count_nonzero(anywhere))
     shortages = [
         sentence
         for number, resource in enumerate(gang.resources)
@@ -51,19 +59,52 @@ def no_place(
     if shortages:
         shortages += _cards(gang, [ledger.nodes[row] for row in np.flatnonzero(anywhere)])
     where = "on one node" if one_node else "together"
-    message = (
-        f"{pods(len(gang.members))} {'needs' if len(gang.members) == 1 else 'need'} "
-        f"{_amounts(gang)} {where}; "
-        f"{np.count_nonzero(anywhere)} of {nodes} nodes are eligible; "
-        + (
-            "; ".join((*shortages, *_apart(gang)))
-            or _taken_ports(gang, possible, open_)
-            or _in_pieces(gang, one_node=one_node)
-        )
-    )
+    why = [*shortages, *_apart(gang, most)] or [
+        _taken_ports(gang, possible, open_) or _in_pieces(one_node=one_node)
+    ]
+    needs = f"{pods(len(gang.members))} {'needs' if len(gang.members) == 1 else 'need'}"
+    message = "; ".join((f"{needs} {_amounts(gang)} {where}", *eligible, *why))
     if ever:
         return Verdict(REASON_NO_ROOM, message)
-    return Verdict(REASON_TOO_BIG, f"{message}; it would not fit even if they were empty")
+    return Verdict(REASON_TOO_BIG, f"{message}; it would not fit even if the nodes were empty")
+
+
+def _eligible(
+    gang: Gang, narrowest: int, ledger: Ledger, possible: Sequence[Mask]
+) -> Iterator[str]:
+    """Yield how many nodes are eligible for the narrowest batch, then what excludes the others."""
+    if not ledger.node_count:
+        yield "the cluster has no nodes"
+        return
+    batch, mask = gang.batches[narrowest], possible[narrowest]
+    obstacles = ledger.excluded(batch.constraints)
+    alike = sum(
+        other.count
+        for other, same in zip(gang.batches, possible, strict=True)
+        if (same == mask).all() and ledger.excluded(other.constraints) == obstacles
+    )
+    several = alike < len(gang.members)
+    whose = f"{alike} of {len(gang.members)} pods"
+    number = np.count_nonzero(mask)
+    what = f"{number or 'none'} of {ledger.node_count} nodes {'are' if number else 'is'} eligible"
+    yield f"{what} for {whose}" if several else what
+    yield from _causes(batch, ledger, mask, whose=whose if several else "the pods")
+
+
+def _causes(batch: Batch, ledger: Ledger, possible: Mask, *, whose: str) -> Iterator[str]:
+    """Yield how many nodes each obstacle excludes, the most frequent first."""
+    obstacles, fit = ledger.excluded(batch.constraints), ledger.eligible(batch.constraints)
+    named = [
+        (count, in_words(what, number=count, whose=whose)) for what, count in obstacles.items()
+    ]
+    if tried := int(np.count_nonzero(fit & ~possible)):
+        named.append((tried, f"{nodes(tried)} left out after failed attempts"))
+    if shared := ledger.node_count - sum(obstacles.values()) - int(np.count_nonzero(fit)):
+        named.append((shared, f"{nodes(shared)} without a {HOSTNAME} label of its own"))
+    named.sort(key=lambda cause: (-cause[0], cause[1]))
+    yield from (words for _, words in named[:_CAUSES])
+    if more := sum(count for count, _ in named[_CAUSES:]):
+        yield f"{more} more node{'s are' if more > 1 else ' is'} excluded"
 
 
 def _taken_ports(gang: Gang, possible: Sequence[Mask], open_: Sequence[Mask]) -> str:
@@ -92,19 +133,24 @@ def _cards(gang: Gang, nodes: Sequence[Node | None]) -> Iterator[str]:
         )
 
 
-def _in_pieces(gang: Gang, *, one_node: bool) -> str:
+def _in_pieces(*, one_node: bool) -> str:
     """Return what is missing when each resource by itself would suffice."""
-    if gang.apart and one_node:
-        return "two pods want the same host port, which a node has only once"
     if one_node:
         return "no single node has all of it"
     return "no division of the pods over these nodes fits"
 
 
-def _apart(gang: Gang) -> Iterator[str]:
-    """Yield how many nodes the gang takes at least, if its anti-affinity says so."""
+def _apart(gang: Gang, most: int) -> Iterator[str]:
+    """Yield what only one pod of a node can have, if `most` nodes are too few for that."""
     if gang.apart and any(batch.constraints.apart for batch in gang.batches):
         yield f"by its anti-affinity, {gang.one_each} of its pods need a node each"
+        return
+    wanted: Counter[int] = Counter()
+    for batch in gang.batches:
+        wanted.update({number: batch.count for _, number in batch.constraints.host_ports})
+    for number, count in wanted.most_common(1):
+        if count > most:
+            yield f"{count} of its pods want host port {number}, which a node has only once"
 
 
 def _amounts(gang: Gang) -> str:
@@ -135,16 +181,3 @@ def _shortage(gang: Gang, number: int, resource: str, free: Amounts, one_node: b
             f"one pod needs {human(resource, largest)}, the freest node has {human(resource, most)}"
         )
     return None
-
-
-def _no_node(gang: Gang, batch: Batch, ledger: Ledger, *, nodes: int) -> str:
-    if not nodes:
-        return "the cluster has no nodes"
-    causes = Counter(
-        why_not(batch.constraints, node) or "failed attempts"
-        for node in ledger.nodes
-        if node is not None
-    )
-    named = ", ".join(f"{cause} ({count})" for cause, count in causes.most_common(_CAUSES))
-    whose = "" if len(gang.batches) == 1 else f" for {batch.count} of {len(gang.members)} pods"
-    return f"none of {nodes} nodes is eligible{whose}; excluded by {named}"

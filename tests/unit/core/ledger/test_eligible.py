@@ -1,5 +1,7 @@
 """Which nodes are possible for a pod: the verdict of each node, remembered."""
 
+from collections import Counter
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,6 +44,11 @@ def test_a_mask_says_what_each_node_says_however_often_nodes_change(
         assert mask.tolist() == [
             one is not None and why_not(constraints, one) is None for one in nodes
         ]
+        counts = eligibility.obstacles(constraints, nodes, width=WIDTH)
+        assert counts == Counter(
+            why for one in nodes if one is not None and (why := why_not(constraints, one))
+        )
+        assert all(counts.values()), "what excludes no node any more is forgotten"
 
 
 def test_what_is_exclusive_is_not_part_of_the_question() -> None:
@@ -70,4 +77,4 @@ def test_the_memory_for_constraints_has_a_bound() -> None:
     for number in range(2000):
         possible = made.eligible(Constraints(node_selector=(("k", str(number)),)))
         assert possible[0] == (number == 7)
-    assert len(made._eligible._masks) <= 256
+    assert len(made._eligible._judged) <= 256

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from kfext.core.ledger.fit import why_not
+from kfext.core.ledger.fit import Misfit, Obstacle, in_words, why_not
 from kfext.model.constraints import (
     Constraints,
     Requirement,
@@ -11,6 +11,7 @@ from kfext.model.constraints import (
     VolumeConstraints,
     parse_constraints,
 )
+from kfext.model.node import Taint
 from tests.builders import PINNED, node
 
 LABELS = {
@@ -150,24 +151,24 @@ def test_tolerations(toleration: dict[str, str], want_fit: bool) -> None:
     assert (why_not(constraints, GPU_NODE) is None) is want_fit
 
 
-EFFECTS = {"NoSchedule": "taint team", "NoExecute": "taint team", "PreferNoSchedule": None}
+EFFECTS = {"NoSchedule": True, "NoExecute": True, "PreferNoSchedule": False}
 
 
 @pytest.mark.parametrize(("effect", "want"), EFFECTS.items(), ids=EFFECTS.keys())
-def test_which_taints_keep_pods_away(effect: str, want: str | None) -> None:
+def test_which_taints_keep_pods_away(effect: str, *, want: bool) -> None:
     tainted = node("n", taints=[{"key": "team", "effect": effect}])
-    assert why_not(parse_constraints({}), tainted) == want
+    assert why_not(parse_constraints({}), tainted) == (Taint("team", "", effect) if want else None)
 
 
 def test_every_taint_must_be_tolerated() -> None:
     both = node("n", taints=[{"key": key, "effect": "NoSchedule"} for key in ("team", "spot")])
     one = parse_constraints({"tolerations": [{"key": "team", "operator": "Exists"}]})
-    assert why_not(one, both) == "taint spot"
+    assert why_not(one, both) == Taint("spot")
 
 
-CORDON: dict[str, tuple[list[dict[str, str]], str | None]] = {
-    "nothing tolerated": ([], "cordon"),
-    "another taint tolerated": ([{"key": "team", "operator": "Exists"}], "cordon"),
+CORDON: dict[str, tuple[list[dict[str, str]], Misfit | None]] = {
+    "nothing tolerated": ([], Misfit.CORDON),
+    "another taint tolerated": ([{"key": "team", "operator": "Exists"}], Misfit.CORDON),
     "the cordon tolerated": (
         [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}],
         None,
@@ -177,14 +178,14 @@ CORDON: dict[str, tuple[list[dict[str, str]], str | None]] = {
 
 
 @pytest.mark.parametrize(("tolerations", "want"), CORDON.values(), ids=CORDON.keys())
-def test_cordon(tolerations: list[dict[str, str]], want: str | None) -> None:
+def test_cordon(tolerations: list[dict[str, str]], want: Misfit | None) -> None:
     cordoned = node("n", cordoned=True)
     assert why_not(parse_constraints({"tolerations": tolerations}), cordoned) == want
 
 
-NAMED: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
+NAMED: dict[str, tuple[dict[str, Any], dict[str, Any], Obstacle | None]] = {
     "its node": ({}, {}, None),
-    "another node": ({"nodeName": "b"}, {}, "nodeName"),
+    "another node": ({"nodeName": "b"}, {}, Misfit.NODE_NAME),
     "a cordon is kube-scheduler's affair": ({}, {"cordoned": True}, None),
     "so is a taint that keeps new pods away": (
         {},
@@ -194,15 +195,15 @@ NAMED: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
     "a taint that drives pods away does so here too": (
         {},
         {"taints": [{"key": "team", "effect": "NoExecute"}]},
-        "taint team",
+        Taint("team", effect="NoExecute"),
     ),
-    "the kubelet asks for the labels": ({"nodeSelector": {"rack": "1"}}, {}, "nodeSelector"),
+    "the kubelet asks for the labels": ({"nodeSelector": {"rack": "1"}}, {}, ("rack", "1")),
 }
 
 
 @pytest.mark.parametrize(("spec", "state", "want"), NAMED.values(), ids=NAMED)
 def test_a_pod_that_names_its_node(
-    spec: dict[str, Any], state: dict[str, Any], want: str | None
+    spec: dict[str, Any], state: dict[str, Any], want: Obstacle | None
 ) -> None:
     assert why_not(parse_constraints({"nodeName": "a", **spec}), node("a", **state)) == want
 
@@ -213,23 +214,24 @@ def expecting(*devices: str) -> Constraints:
 
 
 TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
-DEVICES: dict[str, tuple[tuple[str, ...], dict[str, str], str | None]] = {
-    "a taint named after what the pod requests": (("nvidia.com/gpu",), TAINT, None),
-    "a taint named after something else": (("amd.com/gpu",), TAINT, "taint nvidia.com/gpu"),
+DEVICES: dict[str, tuple[tuple[str, ...], dict[str, str], bool]] = {
+    "a taint named after what the pod requests": (("nvidia.com/gpu",), TAINT, True),
+    "a taint named after something else": (("amd.com/gpu",), TAINT, False),
     "it evicts what runs": (
         ("nvidia.com/gpu",),
         {**TAINT, "effect": "NoExecute"},
-        "taint nvidia.com/gpu",
+        False,
     ),
-    "no extended resource": ((), TAINT, "taint nvidia.com/gpu"),
+    "no extended resource": ((), TAINT, False),
 }
 
 
-@pytest.mark.parametrize(("devices", "taint", "why"), DEVICES.values(), ids=DEVICES)
+@pytest.mark.parametrize(("devices", "taint", "fits"), DEVICES.values(), ids=DEVICES)
 def test_admission_adds_a_toleration_for_the_taint_of_an_extended_resource(
-    devices: tuple[str, ...], taint: dict[str, str], why: str | None
+    devices: tuple[str, ...], taint: dict[str, str], *, fits: bool
 ) -> None:
-    assert why_not(expecting(*devices), node("gpu", taints=[taint])) == why
+    why = why_not(expecting(*devices), node("gpu", taints=[taint]))
+    assert why == (None if fits else Taint("nvidia.com/gpu", "present", taint["effect"]))
 
 
 VOLUMES: dict[str, tuple[tuple[tuple[str, ...], ...], bool]] = {
@@ -250,4 +252,32 @@ def test_one_term_of_each_bound_volume_must_match(
         tuple(Term((Requirement("zone", "In", (zone,)),)) for zone in volume) for volume in zones
     )
     constraints = Constraints(volumes=VolumeConstraints(terms=terms))
-    assert why_not(constraints, PLAIN) == (None if fits else "node affinity of a volume")
+    assert why_not(constraints, PLAIN) == (None if fits else Misfit.VOLUME)
+
+
+WORDS: dict[str, tuple[Obstacle, int, str]] = {
+    "a taint with a value": (
+        Taint("kwok.x-k8s.io/node", "fake"),
+        20,
+        "20 nodes have taint kwok.x-k8s.io/node=fake:NoSchedule that the pods do not tolerate",
+    ),
+    "a taint without a value": (
+        Taint("spot", effect="NoExecute"),
+        1,
+        "1 node has taint spot:NoExecute that the pods do not tolerate",
+    ),
+    "a label": (("zone", "a"), 2, "2 nodes do not have label zone=a, which nodeSelector requires"),
+    "a cordon": (Misfit.CORDON, 1, "1 node is cordoned"),
+    "a name": (Misfit.NODE_NAME, 3, "3 nodes are not the node that the pods name"),
+    "an affinity": (Misfit.AFFINITY, 1, "1 node does not match the required node affinity"),
+    "that of a volume": (
+        Misfit.VOLUME,
+        2,
+        "2 nodes do not match the required node affinity of a volume",
+    ),
+}
+
+
+@pytest.mark.parametrize(("obstacle", "nodes", "want"), WORDS.values(), ids=WORDS)
+def test_what_excludes_nodes_in_words(obstacle: Obstacle, nodes: int, want: str) -> None:
+    assert in_words(obstacle, number=nodes, whose="the pods") == want
