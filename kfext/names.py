@@ -127,9 +127,16 @@ reads it in its control file. Pods are not guarded like WRITTEN_BY_KFEXT: whoeve
 ask its job for a checkpoint too, and nothing else follows from the number."""
 
 ISTIO_INJECT = "sidecar.istio.io/inject"
-"""Set to "false" where unset: a sidecar never ends, so the training pod would never end either."""
+"""Set to "false" where a template says nothing: a sidecar never ends, nor would its pod."""
 
 # --- names of other systems that kfext reads ----------------------------------------------------
+
+ISTIO_REVISION = "istio.io/rev"
+"""Label on a pod that asks for the sidecar of a revision of Istio."""
+ISTIO_DATAPLANE = "istio.io/dataplane-mode"
+"""Label on a pod: `ambient` for Istio's mesh without sidecars."""
+LINKERD_INJECT = "linkerd.io/inject"
+"""Annotation on a pod: `enabled` or `ingress` for Linkerd's proxy."""
 
 TRAINING_GROUP = "kubeflow.org"
 TRAINING_VERSION = "v1"

@@ -8,7 +8,7 @@ from typing import Any
 from kfext.model.constraints import protocol_of
 from kfext.model.podspec import containers_of, lasting_containers_of
 from kfext.model.tolerant import mapping, sequence, strings, text
-from kfext.names import ISTIO_INJECT
+from kfext.names import ISTIO_DATAPLANE, ISTIO_INJECT, ISTIO_REVISION, LINKERD_INJECT
 
 Port = tuple[str, int]
 """Protocol and number."""
@@ -16,6 +16,7 @@ TCP = "TCP"
 LARGEST_PORT = 65535
 _MEETING = re.compile(r"--(master|rdzv)[-_](addr|port|endpoint)\b")
 """Options of torchrun that override what the operator sets in the environment."""
+_YES = frozenset({"y", "yes", "true", "on"})
 _TOLD = frozenset(
     {"MASTER_ADDR", "MASTER_PORT", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_RDZV_ENDPOINT"}
 )
@@ -31,14 +32,14 @@ class Networking:
         pods would ignore any other port.
     `ports`: the declared ports except the operator's own, which it knows by name; on the host
         network they would be ports of the node.
-    `mesh`: whether an Istio sidecar is requested.
+    `mesh`: the service mesh that the template requests, empty for none.
     `labels`: the labels of the pods, by which NetworkPolicies select them.
     """
 
     own_host: bool = False
     own_meeting: bool = False
     ports: tuple[Port, ...] = ()
-    mesh: bool = False
+    mesh: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -60,12 +61,29 @@ def parse_networking(template: Mapping[str, Any], *, port_name: str) -> Networki
         own_host=spec.get("hostNetwork") is True or any(port.get("hostPort") for port in declared),
         own_meeting=any(map(_says_where, lasting_containers_of(spec))),
         ports=tuple(sorted(lasting)),
-        mesh=any(
-            strings(metadata.get(at)).get(ISTIO_INJECT) == "true"
-            for at in ("labels", "annotations")
-        ),
+        mesh=_mesh(metadata),
         labels=strings(metadata.get("labels")),
     )
+
+
+def istio_sidecar(metadata: Mapping[str, Any]) -> bool | None:
+    """Return whether a template requests Istio's sidecar, None if it says nothing of it.
+
+    The label prevails over the annotation, and both over the label of a revision. Source: istio
+    pkg/kube/inject injectRequired, and the selectors of its webhooks.
+    """
+    labels, annotations = mapping(metadata.get("labels")), mapping(metadata.get("annotations"))
+    for written in (labels, annotations):
+        if ISTIO_INJECT in written:
+            return text(written[ISTIO_INJECT]).lower() in _YES
+    return True if ISTIO_REVISION in labels else None
+
+
+def _mesh(metadata: Mapping[str, Any]) -> str:
+    if istio_sidecar(metadata) or strings(metadata.get("labels")).get(ISTIO_DATAPLANE) == "ambient":
+        return "Istio"
+    linkerd = strings(metadata.get("annotations")).get(LINKERD_INJECT)
+    return "Linkerd" if linkerd in {"enabled", "ingress"} else ""
 
 
 def _says_where(container: Mapping[str, Any]) -> bool:

@@ -21,6 +21,7 @@ from kfext.core.settings.gpu_values import GPU_RULES
 from kfext.core.settings.of_job import settings_of
 from kfext.core.settings.resolve import NEVER, Settings
 from kfext.model.job import TrainingJob, parse_job, template_of
+from kfext.model.networking import istio_sidecar
 from kfext.model.replica_group import ReplicaGroup
 from kfext.model.tolerant import mapping
 from kfext.model.verdict import Verdict
@@ -167,7 +168,7 @@ def _template(
             **_NO_PLAN,
         }
     }
-    if not any(names.ISTIO_INJECT in mapping(metadata.get(at)) for at in ("labels", "annotations")):
+    if istio_sidecar(metadata) is None:
         changes["annotations"][names.ISTIO_INJECT] = "false"
         changes["labels"] = {names.ISTIO_INJECT: "false"}
     return changes

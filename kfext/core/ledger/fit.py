@@ -16,6 +16,7 @@ from kfext.model.node import Node, Taint
 NO_SCHEDULE = "NoSchedule"
 _INTEGER = re.compile(r"[+-]?[0-9]{1,63}")  # Python would read 1_0 as a number too
 _LARGEST = 2**63 - 1
+_LONGEST_KEY, _LONGEST_VALUE = 317, 63
 _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect=NO_SCHEDULE)
 
 
@@ -42,7 +43,9 @@ def in_words(obstacle: Obstacle, *, number: int, whose: str) -> str:
         case Taint():
             return f"{many} {have} taint {obstacle} that {whose} do not tolerate"
         case (key, value):
-            return f"{many} {do} not have label {key}={value}, which nodeSelector requires"
+            # A template may have longer ones, which are labels of no node.
+            label = f"{key[:_LONGEST_KEY]}={value[:_LONGEST_VALUE]}"
+            return f"{many} {do} not have label {label}, which nodeSelector requires"
         case Misfit.CORDON:
             return f"{many} {are} cordoned"
         case Misfit.NODE_NAME:

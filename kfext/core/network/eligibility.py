@@ -129,7 +129,7 @@ def _obstacle_in(group: ReplicaGroup) -> str:
     if networking.own_meeting:
         return f"the {group.type} template itself sets where its replicas meet"
     if networking.mesh:
-        return f"the {group.type} template requests an Istio sidecar, which needs the pod network"
+        return f"the {group.type} template requests {networking.mesh}, which needs the pod network"
     return ""
 
 

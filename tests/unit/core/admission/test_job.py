@@ -252,18 +252,35 @@ def test_the_plan_generation_of_a_copied_template_is_removed() -> None:
     assert names.PLAN_GENERATION not in templates(after)[0]["metadata"]["annotations"]
 
 
-ISTIO = {
-    "a label": {"labels": {names.ISTIO_INJECT: "true"}},
-    "an annotation": {"annotations": {names.ISTIO_INJECT: "true"}},
+ISTIO: dict[str, tuple[Raw, bool]] = {
+    "a label": ({"labels": {names.ISTIO_INJECT: "true"}}, True),
+    "an annotation": ({"annotations": {names.ISTIO_INJECT: "true"}}, True),
+    "a revision": ({"labels": {"istio.io/rev": "canary"}}, True),
+    "a revision, and no sidecar": (
+        {"labels": {"istio.io/rev": "canary", names.ISTIO_INJECT: "false"}},
+        True,
+    ),
+    "a revision as an annotation, which Istio does not read": (
+        {"annotations": {"istio.io/rev": "canary"}},
+        False,
+    ),
+    "Linkerd's proxy, to which Istio's label is nothing": (
+        {"annotations": {"linkerd.io/inject": "enabled"}},
+        False,
+    ),
+    "nothing": ({}, False),
 }
 
 
-@pytest.mark.parametrize("metadata", ISTIO.values(), ids=ISTIO)
-def test_a_template_that_asks_for_a_sidecar_gets_it(metadata: Raw) -> None:
+@pytest.mark.parametrize(("metadata", "stated"), ISTIO.values(), ids=ISTIO)
+def test_what_a_template_says_of_a_sidecar_stays_as_it_is(metadata: Raw, *, stated: bool) -> None:
     after = admitted(job(specs={"Worker": replica(1, metadata=metadata)}))
     found = templates(after)[0]["metadata"]
-    values = [found.get(at, {}).get(names.ISTIO_INJECT) for at in ("labels", "annotations")]
-    assert sorted(filter(None, values)) == ["true"]
+    values = {at: found.get(at, {}).get(names.ISTIO_INJECT) for at in ("labels", "annotations")}
+    if stated:
+        assert values == {at: metadata.get(at, {}).get(names.ISTIO_INJECT) for at in values}
+    else:
+        assert set(values.values()) == {"false"}
 
 
 PARENTS = {

@@ -267,6 +267,11 @@ WORDS: dict[str, tuple[Obstacle, int, str]] = {
         "1 node has taint spot:NoExecute that the pods do not tolerate",
     ),
     "a label": (("zone", "a"), 2, "2 nodes do not have label zone=a, which nodeSelector requires"),
+    "a label that no node can have": (
+        ("k" * 400, "v" * 10_000),
+        1,
+        f"1 node does not have label {'k' * 317}={'v' * 63}, which nodeSelector requires",
+    ),
     "a cordon": (Misfit.CORDON, 1, "1 node is cordoned"),
     "a name": (Misfit.NODE_NAME, 3, "3 nodes are not the node that the pods name"),
     "an affinity": (Misfit.AFFINITY, 1, "1 node does not match the required node affinity"),

@@ -37,11 +37,14 @@ def commanded(*words: str) -> JobBuilder:
     return job().master().worker(2, spec={"containers": [container]})
 
 
-def meshed(at: str, value: str) -> JobBuilder:
+def meshed(at: str, value: str, key: str = names.ISTIO_INJECT, **more: Raw) -> JobBuilder:
     made = job().master().worker(2)
     template = made.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
-    template["metadata"] = {at: {names.ISTIO_INJECT: value}}
+    template["metadata"] = {at: {key: value}, **more}
     return made
+
+
+DECLINED = {names.ISTIO_INJECT: "false"}
 
 
 METRICS = {"name": "metrics", "containerPort": 9090}
@@ -54,6 +57,13 @@ FREE = {
     "another port, of one pod": (ported(1, METRICS), {}),
     "Pod Security privileged": (job().master(), {PSS: "privileged"}),
     "Istio is told to stay away": (meshed("annotations", "false"), {}),
+    "by label, which Istio prefers": (meshed("annotations", "true", labels=DECLINED), {}),
+    "of all revisions": (
+        meshed("labels", "canary", "istio.io/rev", annotations=DECLINED),
+        {},
+    ),
+    "Linkerd too": (meshed("annotations", "disabled", "linkerd.io/inject"), {}),
+    "the ambient mesh too": (meshed("labels", "none", "istio.io/dataplane-mode"), {}),
     "torchrun without an address": (commanded("torchrun", "--nproc_per_node=2", "train.py"), {}),
 }
 
@@ -88,6 +98,12 @@ REFUSED = {
     "a port that two pods declare": (ported(2, METRICS), {}, "2 pods declare port 9090"),
     "Istio by label": (meshed("labels", "true"), {}, "Istio"),
     "Istio by annotation": (meshed("annotations", "true"), {}, "Istio"),
+    "Istio in another of its words": (meshed("annotations", "Yes"), {}, "Istio"),
+    "Istio by revision": (meshed("labels", "canary", "istio.io/rev"), {}, "Istio"),
+    "Istio's ambient mesh": (
+        meshed("labels", "ambient", "istio.io/dataplane-mode"), {}, "Istio",
+    ),
+    "Linkerd": (meshed("annotations", "enabled", "linkerd.io/inject"), {}, "Linkerd"),
     "a port on the command line": (
         commanded("torchrun", "--master_port=29500", "train.py"), {}, "itself sets",
     ),
