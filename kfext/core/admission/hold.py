@@ -21,7 +21,30 @@ def hold_of(
     job: TrainingJob, body: Mapping[str, Any], *, settings: Settings, facts: Facts
 ) -> Verdict:
     """Return whether a job is held, and why or why not."""
-    return _not_ours(job, body, settings) or _not_held(job, settings, facts) or _held(job, settings)
+    return (
+        _not_ours(job, body, settings)
+        or _not_held(job, settings, facts)
+        or _held(job, settings, facts)
+    )
+
+
+def why_not_placed(job: TrainingJob, settings: Settings, facts: Facts) -> str:
+    """Return why kfext will not place a job that it handles, empty if it will."""
+    if job.excess:
+        return job.excess
+    if settings.colocation is Colocation.OFF:
+        return f"colocation is off (from {settings.source(names.COLOCATION)})"
+    if why := unplaceable(job):
+        return why.message
+    alive = facts.controller_alive or settings.shares_gpus
+    return "" if alive else "kfext's controller does not answer"
+
+
+def outcome(job: TrainingJob, settings: Settings) -> str:
+    """Return what becomes of a job that kfext handles and does not place, as a clause."""
+    if not settings.why_never_released:
+        return "it runs as on plain Kubernetes"
+    return "its pods wait at the gate" if job.kueue_managed else "it stays suspended"
 
 
 def _not_ours(job: TrainingJob, body: Mapping[str, Any], settings: Settings) -> Verdict | None:
@@ -50,25 +73,23 @@ def _not_ours(job: TrainingJob, body: Mapping[str, Any], settings: Settings) -> 
 
 def _not_held(job: TrainingJob, settings: Settings, facts: Facts) -> Verdict | None:
     """Return why a job that kfext handles is not suspended now, None if it is."""
-    reason = names.REASON_NOT_HELD
+    why = why_not_placed(job, settings, facts)
     if job.kueue_managed:
-        return Verdict(reason, "Kueue decides when the job starts; kfext places it after that")
+        then = f"kfext does not place it: {why}" if why else "then kfext places it"
+        message = f"Kueue decides when the job starts; {then}"
+        return Verdict(names.REASON_NOT_HELD, message)
     if job.suspend and not job.held:
         return Verdict(
             names.REASON_SUSPENDED_BY_USER, "runPolicy.suspend was set in the submitted job"
         )
-    if settings.colocation is Colocation.OFF:
-        return Verdict(reason, f"colocation is off (from {settings.source(names.COLOCATION)})")
-    if not settings.why_never_released and (why := unplaceable(job)):
-        return why
-    if not (facts.controller_alive or settings.shares_gpus):
-        return Verdict(
-            reason, "kfext's controller does not answer; plain Kubernetes places the job"
-        )
-    return None
+    if not why or settings.why_never_released:
+        return None
+    return unplaceable(job) or Verdict(names.REASON_NOT_HELD, why)
 
 
-def _held(job: TrainingJob, settings: Settings) -> Verdict:
+def _held(job: TrainingJob, settings: Settings, facts: Facts) -> Verdict:
+    if why := why_not_placed(job, settings, facts):
+        return Verdict(names.REASON_HELD, f"suspended; kfext does not place it: {why}")
     return Verdict(
         names.REASON_HELD,
         f"suspended until {job.pods} pods have a place together "

@@ -79,13 +79,13 @@ def mutate_job(raw: object, facts: Facts) -> Mutation:
         ops=(*(made.operations if made else ()), *ops),
         warnings=(
             *settings.warnings,
-            *warnings(job, body, settings=settings, facts=facts),
-            *scaling_warnings(job, settings, made=made, left=left),
+            *warnings(job, body, settings=settings, facts=facts, verdict=verdict),
+            *scaling_warnings(job, settings, verdict=verdict, made=made, left=left),
         ),
         verdicts=(
             verdict,
             *([made.verdict] if made else []),
-            *edits(job, settings, facts, ops=ops),
+            *edits(job, settings, facts, verdict=verdict, ops=ops),
         ),
     )
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from kfext import names
 from kfext.core.admission.facts import Facts
+from kfext.core.admission.hold import outcome, why_not_placed
 from kfext.core.admission.made_elastic import MadeElastic
 from kfext.core.elastic import workers_of
 from kfext.core.network.eligibility import obstacle
@@ -23,39 +24,57 @@ from kfext.model.verdict import Verdict
 
 
 def warnings(
-    job: TrainingJob, body: Mapping[str, Any], *, settings: Settings, facts: Facts
+    job: TrainingJob,
+    body: Mapping[str, Any],
+    *,
+    settings: Settings,
+    facts: Facts,
+    verdict: Verdict,
 ) -> Iterator[str]:
-    """Yield warnings about what would surprise the user later."""
-    if job.excess:
-        stays = settings.why_never_released
-        effect = "it stays suspended" if stays else "it runs as on plain Kubernetes"
-        yield f"kfext does not place this job: {job.excess}; {effect}"
-        return
+    """Yield warnings about what would surprise the user later; `verdict` is that of `hold_of`."""
     if not job.pods:
         yield "kfext leaves this job alone: it has no replicas"
-        return
+    elif job.excess:
+        if handles(verdict) or verdict.message == job.excess:
+            yield f"kfext does not place this job: {job.excess}; {outcome(job, settings)}"
+    else:
+        if handles(verdict):
+            yield from _placement(job, settings, facts)
+            yield from _overwritten(job, body, settings)
+        if settings.network == HOST and (why := _pod_network(job, settings, facts, verdict)):
+            yield f"the pods will have their own network, not that of their node: {why}"
+
+
+def handles(verdict: Verdict) -> bool:
+    """Return whether a job is kfext's to handle, by the verdict of `hold_of`."""
+    return verdict.reason not in {names.REASON_HANDS_OFF, names.REASON_RELEASED}
+
+
+def _placement(job: TrainingJob, settings: Settings, facts: Facts) -> Iterator[str]:
+    """Yield what differs from what the settings of a job lead one to expect of its placement."""
     if not facts.controller_alive:
-        shares = "it shares GPUs, so it stays suspended until that is back"
+        shares = "it shares GPUs, so it stays suspended until the controller is back"
         effect = shares if settings.shares_gpus else "the job runs as on plain Kubernetes"
         yield f"kfext's controller does not answer: {effect}"
-    if settings.colocation is not Colocation.OFF and (term := unplaceable(job)):
-        stays = settings.why_never_released
-        effect = "it stays suspended" if stays else "it runs as on plain Kubernetes"
-        yield f"kfext does not place this job: {term.message}; {effect}"
+    if settings.colocation is Colocation.OFF:
+        return
+    if term := unplaceable(job):
+        yield f"kfext does not place this job: {term.message}; {outcome(job, settings)}"
     elif settings.colocation is Colocation.REQUIRED and (apart := _apart(job)) > 1:
         yield (
             f"kfext cannot place this job: {apart} of its pods cannot share a node, but "
-            f"{names.COLOCATION} is required; it stays suspended"
+            f"{names.COLOCATION} is required; {outcome(job, settings)}"
         )
-    elif names.COLOCATION in settings.stated and settings.colocation is not Colocation.OFF:
+    elif names.COLOCATION in settings.stated:
         yield from _crowding(job, assumed=settings.placement.assumed_burst)
-    if settings.network == HOST and (why := _pod_network(job, settings, facts)):
-        yield f"the pods will have their own network, not that of their node: {why}"
     if names.RESERVATION_PRIORITY in job.priority_classes:
         yield (
-            f"PriorityClass {names.RESERVATION_PRIORITY} is for pods that reserve GPUs: pods of "
-            f"this job are refused with it, and in the queue it counts as none; name another one"
+            f"pods of this job are refused with PriorityClass {names.RESERVATION_PRIORITY}, which "
+            f"is for pods that reserve GPUs; name another one"
         )
+
+
+def _overwritten(job: TrainingJob, body: Mapping[str, Any], settings: Settings) -> Iterator[str]:
     for group in job.groups:
         written = annotations_of(job, body, group).get(names.COLOCATION)
         if written not in {None, settings.colocation}:
@@ -66,7 +85,12 @@ def warnings(
 
 
 def scaling_warnings(
-    job: TrainingJob, settings: Settings, *, made: MadeElastic | None, left: str
+    job: TrainingJob,
+    settings: Settings,
+    *,
+    verdict: Verdict,
+    made: MadeElastic | None,
+    left: str,
 ) -> Iterator[str]:
     """Yield how the scaling of a job will differ from what its range lets one expect.
 
@@ -76,7 +100,9 @@ def scaling_warnings(
     allowed = settings.elastic
     if allowed is None or job.excess or not job.pods:
         return
-    if made is not None:
+    if job.kueue_managed or not handles(verdict):
+        yield f"{names.ELASTIC} has no effect on this job: {verdict.message}"
+    elif made is not None:
         if made.folded:
             yield (
                 f"the Master of this job is its first worker now ({job.name}-worker-0), because "
@@ -97,7 +123,7 @@ def scaling_warnings(
     else:
         yield (
             f"{names.ELASTIC}: every change of the number of workers restarts all pods of this "
-            f"job, because only with PS and enableDynamicWorker can workers of a TFJob come and go"
+            f"job; workers come and go only with PS and enableDynamicWorker"
         )
 
 
@@ -113,25 +139,27 @@ def _crowding(job: TrainingJob, *, assumed: int) -> Iterator[str]:
     usable = sum(group.replicas * cpu for group, cpu in zip(job.groups, each, strict=True))
     if job.pods > 1 and usable > requested:
         yield (
-            f"{names.COLOCATION} is set on the job, so only what its {job.pods} pods request of "
-            f"the CPU counts ({cpus(requested)}), not what they can use ({cpus(usable)}): they may "
-            f"share too little. Without the annotation, each goes where it gets most"
+            f"its {job.pods} pods may share too little CPU: with {names.COLOCATION} on the job, "
+            f"only their requests count ({cpus(requested)}), not what they can use ({cpus(usable)})"
         )
 
 
-def _pod_network(job: TrainingJob, settings: Settings, facts: Facts) -> str:
+def _pod_network(job: TrainingJob, settings: Settings, facts: Facts, verdict: Verdict) -> str:
     """Return why a job that requests the host network will not get it, empty if none is known."""
-    by_hand = job.suspend and not job.held
-    left = settings.colocation is Colocation.OFF or unplaceable(job) is not None
-    if left or by_hand or not facts.controller_alive:
+    if verdict.reason != names.REASON_HELD and not job.kueue_managed:
         return "only a job that kfext starts gets ports on the host network"
-    return obstacle(job, facts.namespace_labels)
+    return obstacle(job, facts.namespace_labels) or why_not_placed(job, settings, facts)
 
 
 def edits(
-    job: TrainingJob, settings: Settings, facts: Facts, *, ops: Sequence[Operation]
+    job: TrainingJob,
+    settings: Settings,
+    facts: Facts,
+    *,
+    verdict: Verdict,
+    ops: Sequence[Operation],
 ) -> Iterator[Verdict]:
-    """Yield what was written on the job besides the suspension."""
+    """Yield what was written on the job besides the suspension; `verdict` is that of `hold_of`."""
     brought = sorted(names.WRITTEN_BY_KFEXT & job.annotations.keys())
     if brought and any(op["op"] == "remove" for op in ops):
         yield Verdict(
@@ -139,16 +167,14 @@ def edits(
             f"the manifest contained {', '.join(brought)} of another job",
         )
     paths = [op["path"] for op in ops if "/template" in op["path"]]
-    if paths and settings.network == HOST and not _pod_network(job, settings, facts):
-        edits = "; ".join(f"{what}, because {why}" for what, why in edits_of(job.kind))
-        yield Verdict(
-            names.REASON_HOST_NETWORK,
-            f"requested; the job gets its own ports when it is placed, and on its pods {edits}",
-        )
+    if paths and settings.network == HOST and not _pod_network(job, settings, facts, verdict):
+        edits = (f"{what}, because {why}" for what, why in edits_of(job.kind))
+        message = "the job gets ports of its own when it is placed, and edits on its pods"
+        yield Verdict(names.REASON_HOST_NETWORK, "; ".join((message, *edits)))
     if paths:
         yield Verdict(
             names.REASON_TEMPLATES_EDITED,
-            f"{len(job.groups)} templates now set colocation {settings.colocation}, network "
-            f"{settings.network}, and no Istio sidecar unless they request one, because a sidecar "
-            f"never ends",
+            f"{len(job.groups)} templates now set colocation {settings.colocation} and network "
+            f"{settings.network}; they have no Istio sidecar, which never ends, unless they "
+            f"request it",
         )

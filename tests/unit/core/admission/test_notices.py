@@ -52,7 +52,7 @@ WARNED = {
     "the priority of pods that reserve GPUs": (
         job(specs={"Worker": replica(1, priorityClassName="kfext-gpu-reservation")}),
         FACTS,
-        "pods of this job are refused with it, and in the queue it counts as none",
+        "pods of this job are refused with PriorityClass kfext-gpu-reservation",
     ),
     "a feature that has not landed": (
         job(annotations={names.MIGRATE: "checkpointed"}),
@@ -160,7 +160,7 @@ def test_a_word_on_colocation_that_may_crowd_pods_is_a_warning(
     raw = job(specs=specs, annotations={names.COLOCATION: said} if said else {})
     crowded = [one for one in mutate_job(raw, FACTS).warnings if "share too little" in one]
     assert len(crowded) == warned
-    want = "3 pods request of the CPU counts (3 CPUs), not what they can use"
+    want = "only their requests count (3 CPUs), not what they can use"
     assert all(want in one for one in crowded)
 
 
@@ -256,3 +256,96 @@ def test_a_template_of_another_job_alone_bears_no_marks() -> None:
     copied = replica(2, metadata={"annotations": {names.PORT_BASE: "20000"}})
     assert names.REASON_COPIED_MARKS_REMOVED not in reasons(job(specs={"Worker": copied}))
     assert names.REASON_COPIED_MARKS_REMOVED not in reasons(job())
+
+
+KUEUE = {names.KUEUE_QUEUE: "q"}
+REQUIRED = {names.COLOCATION: "required"}
+ZONED: Raw = {
+    "podAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "zone", "labelSelector": {"matchLabels": {names.JOB_NAME: "train"}}}
+        ]
+    }
+}
+BY_ZONE = {"Worker": replica(2, affinity=ZONED)}
+ELSEWHERE = {"managedBy": "kueue.x-k8s.io/multikueue"}
+IN_TEMPLATE = {"Worker": replica(2, metadata={"annotations": {names.COLOCATION: "required"}})}
+
+SAID: dict[str, tuple[Raw, Facts, str, list[str]]] = {
+    "Kueue starts it, kfext places it": (
+        job(labels=KUEUE), FACTS, "Kueue decides when the job starts; then kfext places it", [],
+    ),
+    "Kueue starts it, a term that kfext does not model": (
+        job(labels=KUEUE, specs=BY_ZONE),
+        FACTS,
+        "Kueue decides when the job starts; kfext does not place it: its pods have ",
+        ["kfext does not place this job: its pods have ", "it runs as on plain Kubernetes"],
+    ),
+    "Kueue starts it, such a term, and required": (
+        job(labels=KUEUE, specs=BY_ZONE, annotations=REQUIRED),
+        FACTS,
+        "Kueue decides when the job starts; kfext does not place it: its pods have ",
+        ["kfext does not place this job: its pods have ", "its pods wait at the gate"],
+    ),
+    "Kueue starts it, beyond a bound, and required": (
+        job(labels=KUEUE, specs={"Worker": replica(2**20)}, annotations=REQUIRED),
+        FACTS,
+        "Kueue decides when the job starts; kfext does not place it: it has 1048576 pods",
+        ["kfext does not place this job: it has 1048576 pods", "its pods wait at the gate"],
+    ),
+    "Kueue starts it, colocation off": (
+        job(labels=KUEUE, annotations={names.COLOCATION: "off"}),
+        FACTS,
+        "Kueue decides when the job starts; kfext does not place it: colocation is off",
+        [],
+    ),
+    "Kueue starts it, no controller": (
+        job(labels=KUEUE),
+        ALONE,
+        "Kueue decides when the job starts; kfext does not place it: kfext's controller does not",
+        ["does not answer"],
+    ),
+    "required, and a term that kfext does not model": (
+        job(specs=BY_ZONE, annotations=REQUIRED),
+        FACTS,
+        "suspended; kfext does not place it: its pods have ",
+        ["kfext does not place this job: its pods have ", "it stays suspended"],
+    ),
+    "another system runs it": (
+        job(run_policy=ELSEWHERE, specs=BY_ZONE, annotations=REQUIRED), FACTS, "managedBy", [],
+    ),
+    "another system runs it, beyond a bound, and required": (
+        job(run_policy=ELSEWHERE, specs={"Worker": replica(2**20)}, annotations=REQUIRED),
+        FACTS,
+        "managedBy",
+        [],
+    ),
+    "it is released": (
+        job(annotations={names.RELEASED: "NoRoom"}, specs=BY_ZONE), ALONE, "is set", [],
+    ),
+    "another system runs it, a setting in a template": (
+        job(run_policy=ELSEWHERE, specs=IN_TEMPLATE), FACTS, "managedBy", [],
+    ),
+    "another system runs it, the host network": (
+        job(run_policy=ELSEWHERE, annotations=HOST),
+        FACTS,
+        "managedBy",
+        ["only a job that kfext starts gets ports"],
+    ),
+    "another system runs it, a number of workers": (
+        job("TFJob", run_policy=ELSEWHERE, annotations={names.ELASTIC: "1-8"}, specs=WORKERS),
+        FACTS,
+        "managedBy",
+        ["kfext.dev/elastic has no effect on this job: runPolicy.managedBy is "],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("raw", "facts", "verdict", "warnings"), SAID.values(), ids=SAID)
+def test_verdict_and_warnings_say_the_same(
+    raw: Raw, facts: Facts, verdict: str, warnings: list[str]
+) -> None:
+    mutation = mutate_job(raw, facts)
+    assert verdict in mutation.verdicts[0].message
+    assert len(mutation.warnings) == bool(warnings)
+    assert all(words in mutation.warnings[0] for words in warnings)
