@@ -7,11 +7,14 @@ numbers, and their order stays, so that selectors match and ties break as before
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
+
+import click
 
 from kfext import names
 from kfext.core.ledger.parts import is_of_card
 from kfext.core.settings.values import STDOUT, is_setting
+from kfext.kube.snapshot_file import encode_snapshot, read_snapshot_file
 from kfext.model.gpu_share import counted
 from kfext.model.job_state import decode_state
 from kfext.model.kinds import KINDS, Kind
@@ -37,6 +40,17 @@ _TERMS = frozenset(
 
 _WITHOUT_NAMES = frozenset(["companion"])
 """Fields with words of kfext and numbers alone."""
+
+
+@click.command()
+@click.argument("snapshot", type=click.File("rb"))
+def anonymize(*, snapshot: IO[bytes]) -> None:
+    """Print a SNAPSHOT of a controller with numbers in place of names, for a bug report.
+
+    The numbers keep the order of the names, so that it decides as the original does.
+    """
+    found = read_snapshot_file(snapshot.read(), name=snapshot.name)
+    click.echo(encode_snapshot(anonymized(found.snapshot), taken=found.taken))
 
 
 def anonymized(snapshot: Snapshot) -> Snapshot:

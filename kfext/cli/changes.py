@@ -13,27 +13,38 @@ from kfext.model.job import TrainingJob, annotations_of, template_of
 from kfext.model.job_state import state_of
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod
+from kfext.model.replica_group import ReplicaGroup
 from kfext.model.tolerant import mapping, sequence, text
 
+_ANNOTATIONS = (
+    *(names.COLOCATION, names.NETWORK, names.PORT_BASE, names.INTERFACES),
+    *(names.PLAN_GENERATION, names.ISTIO_INJECT, names.RELEASED, names.ELASTIC, names.MIGRATE),
+)
 
-def changes(job: TrainingJob, raw: Raw, plan: Plan | None) -> Iterator[str]:
-    """Yield what kfext wrote on the job, each change as a phrase."""
+
+def changes(
+    job: TrainingJob, raw: Raw, plan: Plan | None, pods: Sequence[Pod]
+) -> dict[str, list[str]]:
+    """Return what kfext wrote, each change as a phrase, by where it wrote it."""
+    on_pods = (
+        [f"{what}, because {why}" for what, why in edits_of(job)] if plan and plan.port else []
+    )
+    return {
+        "the job": list(_of_job(job)),
+        "the templates": [
+            f"{group.type}: {what}"
+            for group in job.groups
+            for what in _of_template(job, raw, group)
+        ],
+        "each pod": on_pods,
+        "some pods": list(_cpu_changes(job, pods)),
+    }
+
+
+def _of_job(job: TrainingJob) -> Iterator[str]:
     if job.held:
         state = "and waits to be placed" if job.suspend else "until it could be placed"
         yield f"suspended when it was submitted, {state} ({names.HELD})"
-    for group in job.groups:
-        written = annotations_of(job, raw, group)
-        ours = (
-            *(names.COLOCATION, names.NETWORK, names.PORT_BASE, names.INTERFACES),
-            *(names.PLAN_GENERATION, names.ISTIO_INJECT, names.RELEASED),
-        )
-        found = [f"{key}={written[key]}" for key in ours if key in written]
-        if found:
-            yield f"{group.type} template: {', '.join(found)}"
-        if preferred := _preferred(template_of(job, raw, group)):
-            yield f"{group.type} template: prefers {listed(preferred, of='nodes')} (affinity)"
-    if plan is not None and plan.port:
-        yield from (f"its pods: {what}, because {why}" for what, why in edits_of(job.kind))
     workers, asked = workers_of(job), asked_workers(job, state_of(job))
     if workers != asked:
         yield f"has {workers} workers, and asks for {asked} ({names.STATE})"
@@ -41,7 +52,15 @@ def changes(job: TrainingJob, raw: Raw, plan: Plan | None) -> Iterator[str]:
         yield f"marked as released: {job.annotations[names.RELEASED]}"
 
 
-def cpu_changes(job: TrainingJob, pods: Sequence[Pod]) -> Iterator[str]:
+def _of_template(job: TrainingJob, raw: Raw, group: ReplicaGroup) -> Iterator[str]:
+    template = template_of(job, raw, group)
+    written = annotations_of(job, raw, group)
+    yield from (f"{key}={written[key]}" for key in _ANNOTATIONS if key in written)
+    if preferred := _preferred(template):
+        yield f"prefers {listed(preferred, of='nodes')} (affinity)"
+
+
+def _cpu_changes(job: TrainingJob, pods: Sequence[Pod]) -> Iterator[str]:
     """Yield the CPU limits of pods that are kfext's and not the user's; alike ones together."""
     cpu = state_of(job).cpu
     found: dict[tuple[int, int | None], list[str]] = {}

@@ -60,6 +60,16 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_cluster
 
 
+kind_option = click.option(
+    "--kind",
+    type=click.Choice([kind.name for kind in KINDS.values()], case_sensitive=False),
+    help="Default: either.",
+)
+all_namespaces_option = click.option(
+    "-A", "--all-namespaces", is_flag=True, help="In the whole cluster."
+)
+
+
 async def pods_of(client: Client, job: TrainingJob) -> list[Pod]:
     """Return the pods that a job controls."""
     selector = f"{JOB_NAME}={job.name}"

@@ -1,42 +1,62 @@
-"""`kubectl kfext explain`: why a job waits, where it went, what was changed on it."""
+"""`kubectl kfext explain`: where a job stands, why, where its pods are, and what was changed."""
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import click
+
 from kfext import names
-from kfext.cli.changes import changes, cpu_changes
-from kfext.cli.cluster import ClusterOptions, Raw, find_job, pods_of
-from kfext.cli.companion import LINES
-from kfext.cli.companion import in_words as companion_words
-from kfext.cli.output import printed
-from kfext.cli.progress import in_words as progress_words
-from kfext.cli.progress import progress_in
+from kfext.cli.changes import changes
+from kfext.cli.cluster import ClusterOptions, Raw, cluster_options, find_job, kind_option, pods_of
+from kfext.cli.output import age, entry, output_option, printed, table
 from kfext.cli.queue import ahead_of
-from kfext.core.settings.values import Colocation
+from kfext.cli.status import LINES, condition_in_words, progress_in, progress_in_words
+from kfext.core.settings.values import HOST, POD, Colocation
 from kfext.core.words import listed
+from kfext.core.words import pods as many_pods
 from kfext.errors import Forbidden, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
-from kfext.model.job import TrainingJob, annotations_of, planned_uid, template_of
+from kfext.model.job import TrainingJob, annotations_of, planned_uid
 from kfext.model.plan import plan_of
 from kfext.model.pod import Pod
+from kfext.model.timestamps import timestamp
 from kfext.model.tolerant import mapping, sequence, text
 
 _UNPLACED = "not placed by kfext"
+_MOST_ROWS = 12
+"""Pods that the table names; of more, those alike are counted."""
 
 
-async def explain_job(name: str, *, kind: str | None, output: str, cluster: ClusterOptions) -> str:
-    """Return the explanation as text, json or yaml. Raises UserError, ApiError, NoAccess."""
+@click.command()
+@click.argument("job")
+@kind_option
+@click.option("--changes", "all_changes", is_flag=True, help="List what kfext changed.")
+@output_option
+@cluster_options
+def explain(
+    *, job: str, kind: str | None, all_changes: bool, output: str, cluster: ClusterOptions
+) -> None:
+    """Show why JOB waits, where its pods are, and what kfext changed on it."""
+    explanation = asyncio.run(_explanation(job, kind=kind, cluster=cluster))
+    words = printed(
+        explanation, output=output, words=lambda: in_words(explanation, all_changes=all_changes)
+    )
+    click.echo(words, nl=False)
+
+
+async def _explanation(name: str, *, kind: str | None, cluster: ClusterOptions) -> dict[str, Any]:
+    """Return what is known of a job. Raises UserError, ApiError, NoAccess."""
     namespace = cluster.in_namespace()
     async with cluster.connect() as client:
         job, raw = await find_job(client, name=name, namespace=namespace, kind=kind)
         status = await _plan_status(client, job)
         pods = await pods_of(client, job)
         ahead = await ahead_of(client, job) if job.in_queue else []
-    explanation = explained(job, raw, status=status, pods=pods, now=time.time(), ahead=ahead)
-    return printed(explanation, output=output, words=lambda: in_words(explanation))
+    return explained(job, raw, status=status, pods=pods, now=time.time(), ahead=ahead)
 
 
 async def _plan_status(client: Client, job: TrainingJob) -> Mapping[str, Any]:
@@ -65,13 +85,18 @@ def explained(
     """
     plan = plan_of(job)
     by_rank = sorted(pods, key=_order)
-    changed = [*changes(job, raw, plan), *cpu_changes(job, by_rank)]
-    left = "" if status or job.held else _left_alone(job, raw, touched=bool(changed))
+    changed = changes(job, raw, plan, by_rank)
+    left = "" if status or job.held else _left_alone(job, raw, touched=any(changed.values()))
+    phase = text(status.get("phase")) or (_UNPLACED if left else _phase(job, pods))
+    since = _since(job, status, phase)
+    on_host = any(pod.on_host for pod in pods)
     return {
         "kind": job.kind.name,
         "namespace": job.namespace,
         "name": job.name,
-        "phase": text(status.get("phase")) or (_UNPLACED if left else _phase(job, pods)),
+        "phase": phase,
+        "phaseSeconds": max(0, int(now - since)) if since else None,
+        "network": text(status.get("network")) or (HOST if on_host else POD if pods else ""),
         "reason": text(status.get("reason")),
         "message": text(status.get("message")) or _message(job, status) or left,
         "conditions": [
@@ -91,43 +116,65 @@ def explained(
             for pod in by_rank
         ],
         "changed": changed,
-        "warnings": list(_warnings(job, raw, pods)),
+        "warnings": list(_warnings(job, pods)),
     }
 
 
-def in_words(explanation: Mapping[str, Any]) -> str:
-    """Return the explanation for a person."""
-    title = "{kind} {namespace}/{name}: {phase}".format_map(explanation)
-    lines = [title]
-    why = ": ".join(filter(None, (explanation["reason"], explanation["message"])))
-    lines += [f"  why      {why}"] if why else []
-    lines += [
-        f"  {item['type']} {item['status']}: {item['message']}"
-        for item in explanation["conditions"]
-        if item["message"] != explanation["message"] and item["type"] not in LINES
-    ]
-    lines += [
-        f"  {LINES[item['type']]:<8} {companion_words(item)}"
-        for item in explanation["conditions"]
-        if item["type"] in LINES
-    ]
-    if explanation["progress"] is not None:
-        lines += [f"  progress {words}" for words in progress_words(explanation["progress"])]
+def in_words(explanation: Mapping[str, Any], *, all_changes: bool = False) -> str:
+    """Return the explanation for a person; `all_changes`: with the list of what was changed."""
+    lines = [_headline(explanation)]
+    if why := ": ".join(filter(None, (explanation["reason"], explanation["message"]))):
+        lines += entry("why", why)
+    for line in progress_in_words(explanation["progress"]):
+        lines.append(f"  progress {line}")
+    for item in explanation["conditions"]:
+        if item["type"] in LINES:
+            lines += entry(LINES[item["type"]], condition_in_words(item))
+        elif item["message"] != explanation["message"]:
+            holds = "" if item["status"] == "True" else f" {item['status']}"
+            lines += entry(f"{item['type']}{holds}:", item["message"])
     if explanation["ahead"]:
         lines.append(f"  ahead    {listed(explanation['ahead'], of='jobs')}")
-    if explanation["plannedNodes"]:
-        lines.append(f"  planned  {', '.join(explanation['plannedNodes'])}")
-    told = ""
-    for pod in explanation["pods"]:
-        where = f"on {pod['node']}" if pod["node"] else "has no node yet"
-        why = "as above" if pod["why"] == told else pod["why"]
-        told = pod["why"]
-        lines.append(
-            f"  pod      {pod['name']} {where}, {pod['state']}{f' ({why})' if told else ''}"
-        )
-    lines += [f"  changed  {line}" for line in explanation["changed"]] or ["  changed  nothing"]
-    lines += [f"  warning  {line}" for line in explanation["warnings"]]
+    lines += _pods_in_words(explanation["pods"])
+    changed = explanation["changed"]
+    counts = [f"{len(found)} on {where}" for where, found in changed.items() if found]
+    more = "; --changes lists them" * (bool(counts) and not all_changes)
+    lines.append(f"  changed  {', '.join(counts) or 'nothing'}{more}")
+    if all_changes and counts:
+        rows = [(where, what) for where, found in changed.items() for what in found]
+        lines += table(("ON", "CHANGE"), rows, indent=2)
+    for warning in explanation["warnings"]:
+        lines += entry("warning", warning)
     return "\n".join(lines) + "\n"
+
+
+def _headline(explanation: Mapping[str, Any]) -> str:
+    """Return where a job stands: its phase, since when, on which nodes, with which network."""
+    title = "{kind} {namespace}/{name}: {phase}".format_map(explanation)
+    if explanation["phaseSeconds"] is not None:
+        title += f" for {age(explanation['phaseSeconds'])}"
+    nodes = sorted({pod["node"] for pod in explanation["pods"] if pod["node"]})
+    if nodes or explanation["plannedNodes"]:
+        where = "on" if nodes else "to be placed on"
+        title += f", {where} {listed(nodes or explanation['plannedNodes'], of='nodes')}"
+    return f"{title}, {explanation['network']} network" if explanation["network"] else title
+
+
+def _pods_in_words(pods: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    """Yield a table of pods, and below it why kube-scheduler does not bind some of them."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    unbound: dict[str, list[str]] = {}
+    for pod in pods:
+        alike.setdefault((pod["node"], pod["state"]), []).append(pod["name"])
+        if pod["why"]:
+            unbound.setdefault(pod["why"], []).append(pod["name"])
+    if len(pods) > _MOST_ROWS:
+        rows = [(listed(of, of="pods"), *where) for where, of in alike.items()]
+    else:
+        rows = [(pod["name"], pod["node"], pod["state"]) for pod in pods]
+    yield from table(("POD", "NODE", "STATUS"), rows, indent=2) if rows else ()
+    for why, of in unbound.items():
+        yield from entry("unbound", f"{many_pods(len(of))}: {why}")
 
 
 def _phase(job: TrainingJob, pods: Sequence[Pod]) -> str:
@@ -143,6 +190,18 @@ def _phase(job: TrainingJob, pods: Sequence[Pod]) -> str:
     if len(pods) < job.pods:
         return names.PLANNED
     return names.PLACED if all(pod.node_name for pod in pods) else names.BINDING
+
+
+def _since(job: TrainingJob, status: Mapping[str, Any], phase: str) -> float:
+    """Return since when a job is in its phase, in epoch seconds; 0.0 if nothing shows it."""
+    if phase == names.FINISHED:
+        return max(job.conditions[end].since for end in ("Succeeded", "Failed") if job.has(end))
+    if phase in {names.QUEUED, names.PLACED}:
+        found = (mapping(item) for item in sequence(status.get("conditions")))
+        placed = next((item for item in found if item.get("type") == "Placed"), {})
+        since = timestamp(placed.get("lastTransitionTime"))
+        return since or (job.created if phase == names.QUEUED else 0.0)
+    return 0.0
 
 
 def _message(job: TrainingJob, status: Mapping[str, Any]) -> str:
@@ -169,18 +228,19 @@ def _left_alone(job: TrainingJob, raw: Raw, *, touched: bool) -> str:
         return "colocation is off: the job runs as on plain Kubernetes"
     if not touched:
         return (
-            f"kfext does not place this job: its namespace is not labelled {names.MANAGED}=true or "
-            "was not when the job was created, its pods name another scheduler, or kfext was down"
+            "kfext does not place this job, for one of these reasons; its namespace was not "
+            f"labelled {names.MANAGED}=true when it was created; its pods name another scheduler; "
+            "kfext was down"
         )
     return ""
 
 
-def _warnings(job: TrainingJob, raw: Raw, pods: Sequence[Pod]) -> Iterator[str]:
+def _warnings(job: TrainingJob, pods: Sequence[Pod]) -> Iterator[str]:
     """Yield what co-location may cost a job: without limits, its pods share the CPU of a node."""
     unlimited = {
         group.type.lower()
         for group in job.groups
-        if _computes_on_all_cpu(template_of(job, raw, group), job.kind.container)
+        if group.cpu_limit is None and not group.constraints.devices
     }
     together = Counter(
         pod.node_name
@@ -193,26 +253,15 @@ def _warnings(job: TrainingJob, raw: Raw, pods: Sequence[Pod]) -> Iterator[str]:
         shared = f"pods without a CPU limit share the CPU of {listed(crowded, of='nodes')}"
         if names.COLOCATION in job.annotations:
             yield (
-                f"{shared}, because {names.COLOCATION} is set on the job: without it, kfext puts "
+                f"{shared}, because {names.COLOCATION} is set on the job; without it, kfext puts "
                 "pods where each gets the most CPU"
             )
         else:
             yield (
-                f"{shared}. kfext assumes that each can use placement.assumedBurst of the "
-                "TrainingPolicy (4 CPUs by default). If they can use more, and CPU is the "
-                "bottleneck, submit the job with a CPU limit, which then counts instead"
+                f"{shared}; kfext assumes that each can use placement.assumedBurst of the "
+                "TrainingPolicy, by default 4 CPUs; if CPU is the bottleneck, submit the job with "
+                "a CPU limit, which then counts instead"
             )
-
-
-def _computes_on_all_cpu(template: Mapping[str, Any], name: str) -> bool:
-    """Return whether the training container of a pod has no CPU limit and no device."""
-    spec = mapping(template.get("spec"))
-    containers = map(mapping, sequence(spec.get("containers")))
-    training = next((one for one in containers if one.get("name") == name), {})
-    limits = [mapping(mapping(of.get("resources")).get("limits")) for of in (spec, training)]
-    devices = any("/" in resource for limit in limits for resource in limit)
-    claims = mapping(training.get("resources")).get("claims")
-    return not (devices or claims) and not any("cpu" in limit for limit in limits)
 
 
 def _order(pod: Pod) -> tuple[str, int]:

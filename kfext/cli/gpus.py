@@ -1,10 +1,13 @@
 """`kubectl kfext gpus`: the GPUs that jobs may share, and who shares them."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kfext.cli.cluster import ClusterOptions
-from kfext.cli.output import printed, table
+import click
+
+from kfext.cli.cluster import ClusterOptions, cluster_options
+from kfext.cli.output import output_option, printed, table
 from kfext.errors import Forbidden, NotFound, UserError
 from kfext.kube import paths
 from kfext.model.shared_gpu import SharedGpu, parse_shared_gpu
@@ -19,11 +22,22 @@ _UNKNOWN = "-"
 Raw = Mapping[str, Any]
 
 
-async def list_gpus(*, output: str, cluster: ClusterOptions) -> str:
-    """Return the slots of all nodes as text, json or yaml. Raises UserError, ApiError, NoAccess."""
+@click.command()
+@output_option
+@cluster_options
+def gpus(*, output: str, cluster: ClusterOptions) -> None:
+    """List the GPUs that jobs may share, with their sharers and what these lose and get.
+
+    For administrators: it needs permission to list SharedGPUs.
+    """
+    click.echo(written(asyncio.run(_shared_gpus(cluster)), output=output), nl=False)
+
+
+async def _shared_gpus(cluster: ClusterOptions) -> Sequence[Raw]:
+    """Return the slots of all nodes. Raises UserError, ApiError, NoAccess."""
     async with cluster.connect() as client:
         try:
-            found = await client.list_all(paths.shared_gpus())
+            return await client.list_all(paths.shared_gpus())
         except Forbidden as error:
             raise UserError(
                 f"it needs the right to list SharedGPUs of the cluster: {error}"
@@ -32,7 +46,6 @@ async def list_gpus(*, output: str, cluster: ClusterOptions) -> str:
             raise UserError(
                 "the cluster has no SharedGPUs: kfext's CRDs are not installed"
             ) from error
-    return written(found, output=output)
 
 
 def written(found: Sequence[Raw], *, output: str) -> str:
@@ -47,13 +60,13 @@ def in_words(known: Sequence[tuple[SharedGpu, Raw]]) -> str:
     """Return them for a person: a line for each card, and below it one for each sharer."""
     if not known:
         return "no node shares GPUs: install the component gpu-sharing, and label nodes for it\n"
-    head, *rows = table([_HEAD, *(_row(one) for one, _ in known)])
+    head, *rows = table(_HEAD, [_row(one) for one, _ in known])
     shown = [head]
     for row, (_, raw) in zip(rows, known, strict=True):
         shown.append(row)
         sharers = [mapping(one) for one in sequence(mapping(raw.get("status")).get("sharers"))]
         if sharers:
-            shown += [f"    {line}" for line in table([_SHARER_HEAD, *map(_sharer, sharers)])]
+            shown += table(_SHARER_HEAD, map(_sharer, sharers), indent=4)
     return "\n".join(shown) + "\n"
 
 

@@ -9,8 +9,17 @@ import sys
 import click
 
 from kfext import __version__
-from kfext.cli import file_commands, job_commands, services
+from kfext.cli import services
+from kfext.cli.anonymize import anonymize
+from kfext.cli.explain import explain
+from kfext.cli.gpus import gpus
+from kfext.cli.metrics import metrics
 from kfext.cli.output import plain
+from kfext.cli.plan import plan
+from kfext.cli.queue import queue
+from kfext.cli.release import release
+from kfext.cli.render import render_files
+from kfext.cli.top import top
 from kfext.errors import KfextError
 from kfext.kube.json_depth import accept_deep_json
 
@@ -18,15 +27,15 @@ _COMMANDS = (
     services.webhook,
     services.controller,
     services.agent,
-    file_commands.render,
-    file_commands.plan,
-    file_commands.anonymize,
-    job_commands.explain,
-    job_commands.metrics,
-    job_commands.queue,
-    job_commands.top,
-    job_commands.gpus,
-    job_commands.release,
+    render_files,
+    plan,
+    anonymize,
+    explain,
+    metrics,
+    queue,
+    top,
+    gpus,
+    release,
 )
 
 

@@ -1,5 +1,6 @@
 """`kubectl kfext metrics`: what kfext recognises in the log of a job, with the caller's rights."""
 
+import asyncio
 import math
 import time
 from collections.abc import Iterable, Sequence
@@ -7,10 +8,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import click
+
 from kfext import names
-from kfext.cli.cluster import ClusterOptions, find_job, pods_of
-from kfext.cli.output import printed, table
-from kfext.cli.progress import short
+from kfext.cli.cluster import ClusterOptions, cluster_options, find_job, kind_option, pods_of
+from kfext.cli.output import output_option, printed, short, table
 from kfext.core.progress.course import Course
 from kfext.core.progress.followed import INTERVAL
 from kfext.core.progress.growth import progress_of
@@ -40,12 +42,29 @@ class Reading:
     found: tuple[tuple[LogLine, Line], ...]
 
 
-async def show_metrics(
-    name: str, *, kind: str | None, regex: str, output: str, cluster: ClusterOptions
-) -> str:
-    """Return what the log of a job shows, as text, json or yaml.
+@click.command()
+@click.argument("job")
+@kind_option
+@click.option("--regex", default="", help="Try this RE2 expression with a group named `value`.")
+@output_option
+@cluster_options
+def metrics(
+    *, job: str, kind: str | None, regex: str, output: str, cluster: ClusterOptions
+) -> None:
+    """Show the progress that kfext recognises in the log of JOB.
 
-    `regex` is tried in place of the job's setting. Raises UserError, ApiError, NoAccess.
+    Reads the newest lines of rank 0 with your own rights; nothing is stored.
+    """
+    shown = asyncio.run(_metrics(job, kind=kind, regex=regex, cluster=cluster))
+    click.echo(printed(shown, output=output, words=lambda: in_words(shown)), nl=False)
+
+
+async def _metrics(
+    name: str, *, kind: str | None, regex: str, cluster: ClusterOptions
+) -> dict[str, Any]:
+    """Return what the log of a job shows; `regex` is tried in place of the job's setting.
+
+    Raises UserError, ApiError, NoAccess.
     """
     namespace = cluster.in_namespace()
     async with cluster.connect() as client:
@@ -53,8 +72,7 @@ async def show_metrics(
         expression = _expression(job, regex)
         pods = await pods_of(client, job)
         reading = await _first_that_prints(client, job, pods, expression)
-    shown = described(reading, expression=expression, now=time.time())
-    return printed(shown, output=output, words=lambda: in_words(shown))
+    return described(reading, expression=expression, now=time.time())
 
 
 def _expression(job: TrainingJob, regex: str) -> str:
@@ -163,7 +181,7 @@ def in_words(shown: dict[str, Any]) -> str:
         for one in shown["series"][-_SHOWN:]
     ]
     if rows:
-        lines += ["", *table([("TIME", "STEP", "METRICS", "LINE"), *rows])]
+        lines += ["", *table(("TIME", "STEP", "METRICS", "LINE"), rows)]
     return "\n".join(lines) + "\n"
 
 

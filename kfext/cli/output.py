@@ -4,12 +4,26 @@ Much of it was written by others: names, messages, lines of logs. None of it rea
 anything but text.
 """
 
+import io
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import click
 import yaml
+
+from kfext.core.words import CLAUSE
+
+_WIDEST = 100_000
+"""Columns of a table, more than its rows ever have."""
+output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json", "yaml"]),
+    default="text",
+    show_default=True,
+)
 
 
 def printed(values: Any, *, output: str, words: Callable[[], str]) -> str:
@@ -30,11 +44,27 @@ def plain(text: str) -> str:
     return "".join(one if one.isprintable() or one == "\n" else " " for one in text)
 
 
-def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield a line for each row, with the columns below each other; the rows have equal lengths."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, indent: int = 0) -> list[str]:
+    """Return the lines of a table; no cell is cut or wrapped, however narrow the terminal is."""
+    from rich.console import Console  # noqa: PLC0415 - the services draw no tables
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    drawn = Table(box=None, pad_edge=False)
+    for name in head:
+        drawn.add_column(Text(name), no_wrap=True, overflow="ignore")
     for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        drawn.add_row(*(Text(plain(cell).replace("\n", " ")) for cell in row))
+    file = io.StringIO()
+    console = Console(file=file, width=_WIDEST, color_system=None, force_terminal=False)
+    console.print(drawn)
+    return [f"{' ' * indent}{line.rstrip()}" for line in file.getvalue().splitlines()]
+
+
+def entry(label: str, message: str) -> list[str]:
+    """Return the lines of a labelled message: its first clause, and the others as a list."""
+    first, *more = message.split(CLAUSE)
+    return [f"  {label:<8} {first}", *(f"{' ' * 11}- {clause}" for clause in more)]
 
 
 def fitted(text: str, screen: os.terminal_size) -> str:
@@ -48,3 +78,8 @@ def age(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{int(seconds // size)}{unit}"
     return f"{int(seconds)}s"
+
+
+def short(value: float | None) -> str:
+    """Return a number with four digits, nothing for None."""
+    return "" if value is None else f"{value:.4g}"

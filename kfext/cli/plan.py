@@ -1,15 +1,19 @@
 """`kubectl kfext plan -f`: would it start now, where, and if not why; nothing is submitted."""
 
+import asyncio
+import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import IO, Any
 
-from kfext.cli.cluster import ClusterOptions
+import click
+
+from kfext.cli.cluster import ClusterOptions, cluster_options
 from kfext.cli.forecast import NOT_HELD, STARTS, WAITS, Answer, Forecast
-from kfext.cli.output import printed
-from kfext.cli.render import title_of
+from kfext.cli.output import entry, output_option, printed, table
+from kfext.cli.render import load, title_of
 from kfext.cli.snapshot import read_snapshot
 from kfext.errors import UserError
-from kfext.kube.snapshot_file import SnapshotFile
+from kfext.kube.snapshot_file import SnapshotFile, read_snapshot_file
 from kfext.model.kinds import KINDS
 from kfext.model.tolerant import mapping
 
@@ -18,6 +22,41 @@ _WORDS = {
     WAITS: "would wait",
     NOT_HELD: "kfext does not decide when it starts",
 }
+
+
+@click.command()
+@click.option("-f", "--filename", "files", multiple=True, type=click.File("rb"))
+@click.option(
+    "--snapshot",
+    type=click.File("rb"),
+    help="Ask this snapshot of a controller (SIGUSR1) instead of the cluster.",
+)
+@output_option
+@cluster_options
+def plan(
+    *,
+    files: tuple[IO[bytes], ...],
+    snapshot: IO[bytes] | None,
+    output: str,
+    cluster: ClusterOptions,
+) -> None:
+    """Show whether the jobs in files (- is stdin) would start now, and where or why not.
+
+    Nothing is submitted. Needs permission to list nodes, pods, jobs and everything else that
+    placement depends on in the whole cluster; the error names what is missing. With --snapshot it
+    needs no cluster, and without files it shows what becomes of the jobs in the queue. Exits with
+    code 3 if a job would wait.
+    """
+    if not (files or snapshot):
+        raise click.UsageError("give jobs with -f, or a snapshot with --snapshot")
+    documents = [item for file in files for item in load(file)]
+    taken = read_snapshot_file(snapshot.read(), name=snapshot.name) if snapshot else None
+    answers, notes = asyncio.run(plan_jobs(documents, cluster=cluster, snapshot=taken))
+    for note in notes:
+        click.echo(note, err=True)
+    click.echo(written(answers, output=output), nl=False)
+    if any(one.outcome == WAITS for one in answers):
+        sys.exit(3)
 
 
 async def plan_jobs(
@@ -76,8 +115,8 @@ def in_words(answers: Sequence[Answer]) -> str:
     lines = []
     for one in answers:
         lines.append(f"{one.job}: {_WORDS[one.outcome]}")
-        lines.append(f"  why      {': '.join(filter(None, (one.reason, one.message)))}")
-        lines += [f"  pod      {pod} on {node}" for pod, node in one.nodes.items()]
+        lines += entry("why", ": ".join(filter(None, (one.reason, one.message))))
+        lines += table(("POD", "NODE"), one.nodes.items(), indent=2) if one.nodes else ()
     return "\n".join(lines) + "\n"
 
 

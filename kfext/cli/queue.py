@@ -1,13 +1,23 @@
 """`kubectl kfext queue`: the waiting jobs, in the order in which kfext considers them."""
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kfext.cli.cluster import ClusterOptions, all_jobs, all_plans
-from kfext.cli.output import age, printed, table
+import click
+
+from kfext.cli.cluster import (
+    ClusterOptions,
+    all_jobs,
+    all_namespaces_option,
+    all_plans,
+    cluster_options,
+)
+from kfext.cli.output import age, output_option, printed, table
 from kfext.cli.snapshot import read_classes
 from kfext.core.queue.order import Classes, priority_class, turn
+from kfext.core.words import CLAUSE
 from kfext.errors import Forbidden, UserError
 from kfext.kube.client import Client
 from kfext.model.job import TrainingJob, planned_uid
@@ -15,17 +25,29 @@ from kfext.model.quantity import PODS, human
 from kfext.model.tolerant import mapping, text
 
 _HEAD = ("PRIORITY", "AGE", "PODS", "ASKS", "JOB", "REASON")
+_CLAUSES = 2
+"""Clauses of a message that the list has: what the job needs, and what is missing."""
 _NO_PLAN = "no TrainingPlan shows why it waits: is the controller running?"
 
 
-async def list_queue(
-    *, all_namespaces: bool, output: str, cluster: ClusterOptions
-) -> tuple[str, str]:
-    """Return the queue as text, json or yaml, and a note for stderr, empty if there is none.
+@click.command()
+@all_namespaces_option
+@output_option
+@cluster_options
+def queue(*, all_namespaces: bool, output: str, cluster: ClusterOptions) -> None:
+    """List the waiting jobs in the order in which kfext considers them."""
+    namespace = "" if all_namespaces else cluster.in_namespace()
+    lines, note = asyncio.run(_queue(namespace, cluster))
+    if note:
+        click.echo(note, err=True)
+    click.echo(written(lines, output=output, namespace=namespace), nl=False)
+
+
+async def _queue(namespace: str, cluster: ClusterOptions) -> tuple[list[dict[str, Any]], str]:
+    """Return the queue of a namespace, or of the cluster for an empty one, and a note for stderr.
 
     Raises UserError, ApiError, NoAccess.
     """
-    namespace = "" if all_namespaces else cluster.in_namespace()
     note, classes = "", None
     async with cluster.connect() as client:
         jobs = [job for job, _ in await all_jobs(client, namespace=namespace, kind=None)]
@@ -37,8 +59,7 @@ async def list_queue(
             classes = await read_classes(client)
         except Forbidden:
             note = "note: you may not list priorityclasses, so the order is by age alone"
-    lines = queue_of(jobs, statuses=statuses, classes=classes, now=time.time())
-    return written(lines, output=output, namespace=namespace), note
+    return queue_of(jobs, statuses=statuses, classes=classes, now=time.time()), note
 
 
 def queue_of(
@@ -111,11 +132,11 @@ def in_words(lines: Sequence[Mapping[str, Any]], *, namespace: str) -> str:
     rows = [_HEAD, *map(_row, lines)]
     if not namespace:
         rows = [(str(number) if number else "#", *row) for number, row in enumerate(rows)]
-    shown = []
-    for row, line in zip(table(rows), (None, *lines), strict=True):
+    first, *others = table(rows[0], rows[1:])
+    shown = [first]
+    for row, line in zip(others, lines, strict=True):
         shown.append(row)
-        if line is not None and line["message"]:
-            shown.append(f"    {line['message']}")
+        shown += [f"    {clause}" for clause in line["message"].split(CLAUSE)[:_CLAUSES] if clause]
     return "\n".join(shown) + "\n"
 
 

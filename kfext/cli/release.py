@@ -1,8 +1,19 @@
 """`kubectl kfext release`: give jobs back to plain Kubernetes, even if no controller runs."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
-from kfext.cli.cluster import ClusterOptions, Raw, all_jobs, find_job, read_again
+import click
+
+from kfext.cli.cluster import (
+    ClusterOptions,
+    Raw,
+    all_jobs,
+    cluster_options,
+    find_job,
+    kind_option,
+    read_again,
+)
 from kfext.core.patches.job import user_release_patch
 from kfext.core.patches.json_patch import Unpatchable
 from kfext.core.patches.pod import ungate
@@ -15,6 +26,34 @@ from kfext.model.pod import Pod, parse_pod
 from kfext.names import JOB_NAME
 
 _TRIES = 5
+
+
+@click.command()
+@click.argument("job", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every job that kfext holds or gates.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="With --all: in the whole cluster.")
+@kind_option
+@cluster_options
+def release(
+    *,
+    job: str | None,
+    everything: bool,
+    all_namespaces: bool,
+    kind: str | None,
+    cluster: ClusterOptions,
+) -> None:
+    """Give JOB back to plain Kubernetes, for good. Works without the controller."""
+    if bool(job) == everything:
+        raise click.UsageError("give either the name of a job or --all")
+    if all_namespaces and not everything:
+        raise click.UsageError("--all-namespaces requires --all")
+
+    async def show() -> None:
+        done = release_jobs(job, kind=kind, all_namespaces=all_namespaces, cluster=cluster)
+        async for line in done:
+            click.echo(line)
+
+    asyncio.run(show())
 
 
 async def release_jobs(

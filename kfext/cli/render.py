@@ -1,9 +1,11 @@
 """Show how admission would change manifests: the webhook's own functions, without a cluster."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
 
+import click
 import orjson
 import yaml
 
@@ -11,6 +13,7 @@ from kfext.core.admission.facts import Facts
 from kfext.core.admission.job import mutate_job
 from kfext.core.admission.mutation import Mutation
 from kfext.core.patches.json_patch import Operation
+from kfext.core.words import CLAUSE
 from kfext.errors import UserError
 from kfext.model.kinds import KINDS
 from kfext.model.namespace import parse_namespace
@@ -47,6 +50,51 @@ class Rendered:
     verdicts: list[Verdict] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     refused: bool = False
+
+
+@click.command("render")
+@click.option("-f", "--filename", "files", multiple=True, required=True, type=click.File("rb"))
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    type=click.File("rb"),
+    help="File with a TrainingPolicy, which must select the labels of the namespace.",
+)
+@click.option(
+    "--namespace-file",
+    type=click.File("rb"),
+    help="File with the Namespace, for its labels and annotations.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["yaml", "json", "patch"]),
+    default="yaml",
+    show_default=True,
+)
+def render_files(
+    *,
+    files: tuple[IO[bytes], ...],
+    policies: tuple[IO[bytes], ...],
+    namespace_file: IO[bytes] | None,
+    output: str,
+) -> None:
+    """Print the jobs in files (- is stdin) as admission would change them, and why.
+
+    Needs no cluster, and shows nothing of their pods. Without --namespace-file the namespace is
+    managed and has no settings. The exit code is 1 if a job would be refused.
+    """
+    rendered = render(
+        documents=[item for file in files for item in load(file)],
+        policies=[item for file in policies for item in load(file)],
+        namespace=next(iter(load(namespace_file)), None) if namespace_file else None,
+    )
+    for line in rendered.notes:
+        click.echo(line, err=True)
+    if rendered.refused:
+        sys.exit(1)
+    click.echo(written(rendered, output=output), nl=False)
 
 
 def load(file: IO[Any]) -> list[Any]:
@@ -143,7 +191,10 @@ def _add(rendered: Rendered, document: Any, facts: Facts) -> None:
         rendered.notes.append(f"{title}: refused: {mutation.refusal}")
     else:
         rendered.verdicts += mutation.verdicts
-        rendered.notes += [f"{title}: {v.reason}: {v.message}" for v in mutation.verdicts]
+        for verdict in mutation.verdicts:
+            first, *more = verdict.message.split(CLAUSE)
+            rendered.notes.append(f"{title}: {verdict.reason}: {first}")
+            rendered.notes += [f"  - {clause}" for clause in more]
     warnings = [f"{title}: warning: {warning}" for warning in mutation.warnings]
     rendered.warnings += warnings
     rendered.notes += warnings

@@ -1,14 +1,24 @@
 """`kubectl kfext top`: how far the jobs are, how they grow, and what they use."""
 
 import asyncio
+import shutil
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from typing import Any
 
-from kfext.cli.cluster import ClusterOptions, Raw, all_plans
-from kfext.cli.companion import is_resized
-from kfext.cli.output import age, printed, table
-from kfext.cli.progress import progress_in, short, steps
+import click
+
+from kfext.cli.cluster import (
+    ClusterOptions,
+    Raw,
+    all_namespaces_option,
+    all_plans,
+    cluster_options,
+)
+from kfext.cli.output import age, fitted, output_option, printed, short, table
+from kfext.cli.status import is_resized, progress_in, steps
 from kfext.model.tolerant import mapping, text
 from kfext.names import FINISHED
 
@@ -30,31 +40,55 @@ ORDERS = tuple(_BY)
 """What jobs can be sorted by: the largest first, but of the times left the shortest."""
 
 
-async def show_top(
-    *,
-    all_namespaces: bool,
-    sort: str,
-    output: str,
-    watch: bool,
-    cluster: ClusterOptions,
-    show: Callable[[str], None],
+@click.command()
+@all_namespaces_option
+@click.option(
+    "--sort",
+    type=click.Choice(ORDERS),
+    default="growth",
+    show_default=True,
+    help="The largest first; left: the job that ends soonest.",
+)
+@click.option(
+    "--watch", is_flag=True, help=f"Show them anew every {WATCH_SECONDS:.0f} seconds, until Ctrl-C."
+)
+@output_option
+@cluster_options
+def top(
+    *, all_namespaces: bool, sort: str, watch: bool, output: str, cluster: ClusterOptions
 ) -> None:
-    """Show the jobs as text, json or yaml, and with `watch` again and again.
+    """List the jobs that have not ended, with their progress, growth and use of CPU.
 
-    Raises UserError, ApiError, NoAccess.
+    Jobs whose progress is not known come last. Needs permission to list TrainingPlans.
     """
+    if watch and output != "text":
+        raise click.UsageError("--watch shows a table; leave out -o")
     namespace = "" if all_namespaces else cluster.in_namespace()
-    async with cluster.connect() as client:
-        while True:
-            # What has ended neither grows nor uses anything.
-            plans = await all_plans(
-                client, namespace=namespace, fieldSelector=f"status.phase!={FINISHED}"
-            )
-            lines = top_of(plans, sort=sort, now=time.time())
-            show(written(lines, output=output, namespace=namespace))
-            if not watch:
-                return
-            await asyncio.sleep(WATCH_SECONDS)
+
+    async def show() -> None:
+        async with cluster.connect() as client:
+            while True:
+                # What has ended neither grows nor uses anything.
+                plans = await all_plans(
+                    client, namespace=namespace, fieldSelector=f"status.phase!={FINISHED}"
+                )
+                lines = top_of(plans, sort=sort, now=time.time())
+                shown = written(lines, output=output, namespace=namespace)
+                if not watch:
+                    return click.echo(shown, nl=False)
+                show_anew(shown)
+                await asyncio.sleep(WATCH_SECONDS)
+
+    with suppress(KeyboardInterrupt) if watch else nullcontext():
+        asyncio.run(show())
+
+
+def show_anew(shown: str) -> None:
+    """Show a table in place of the one before; below it, if the output is no terminal."""
+    if sys.stdout.isatty():
+        click.clear()
+        shown = fitted(shown, shutil.get_terminal_size())
+    click.echo(shown)
 
 
 def top_of(plans: Iterable[Raw], *, sort: str, now: float) -> list[dict[str, Any]]:
@@ -90,7 +124,7 @@ def in_words(lines: Sequence[Mapping[str, Any]], *, namespace: str) -> str:
     if not lines:
         where = f" in namespace {namespace}" if namespace else ""
         return f"kfext handles no job that runs or waits{where}\n"
-    return "\n".join(table([_HEAD, *map(_row, lines)])) + "\n"
+    return "\n".join(table(_HEAD, map(_row, lines))) + "\n"
 
 
 def _turn(line: Mapping[str, Any], measure: float | None) -> tuple[Any, ...]:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 _FAR = 4e9
+CLAUSE = "; "
+"""Separates the clauses of a message: a sentence of at most 25 words, then what it rests on."""
 
 
 def pods(number: int) -> str:

@@ -49,8 +49,8 @@ def parse_quantity(value: object) -> Fraction:
     match = _SYNTAX.fullmatch(written) if len(written) <= _LONGEST else None
     if match is None:
         raise QuantityError(
-            f"{written[:40]!r} is not a quantity; allowed: a number with one of the units n u m k "
-            "M G T P E Ki Mi Gi Ti Pi Ei, or with an exponent; e.g. 500m, 2Gi, 1e3"
+            f"{written[:40]!r} is not a quantity; allowed: a number with a unit (n u m k M G T P "
+            "E Ki Mi Gi Ti Pi Ei); or with an exponent; e.g. 500m, 2Gi, 1e3"
         )
     number, exponent, suffix = match.groups()
     if exponent is None:

@@ -168,7 +168,7 @@ def edits(
         )
     paths = [op["path"] for op in ops if "/template" in op["path"]]
     if paths and settings.network == HOST and not _pod_network(job, settings, facts, verdict):
-        edits = (f"{what}, because {why}" for what, why in edits_of(job.kind))
+        edits = (f"{what}, because {why}" for what, why in edits_of(job))
         message = "the job gets ports of its own when it is placed, and edits on its pods"
         yield Verdict(names.REASON_HOST_NETWORK, "; ".join((message, *edits)))
     if paths:

@@ -76,7 +76,7 @@ def _left_alone(job: JobSignal, signals: Signals) -> Proposal | None:
     share = RESIZE.of(job, "budget")
     reason = (
         f"it has lost {job.budget.lost:.0f} CPU seconds below an equal share, more than "
-        f"{share:.0%} of the {job.budget.used:.0f} that it used: it is left alone from now on"
+        f"{share:.0%} of the {job.budget.used:.0f} that it used; it is left alone from now on"
     )
     return give_back(RESIZE.name, job, signals, reason=reason, rests=True)
 
@@ -180,5 +180,5 @@ def _reason(job: JobSignal, changes: Sequence[_Change]) -> str:
     share = (job.growth or 0.0) / total if total > 0 else 0.0
     return (
         f"{first.cap}m of the {of.size}m of CPU on {of.node}: it has {share:.0%} of the growth "
-        f"efficiency of the {len(of.jobs)} jobs there, and one that grows faster can use more"
+        f"efficiency of the {len(of.jobs)} jobs there; a job that grows faster can use more"
     )

@@ -10,7 +10,8 @@ from typing import Any
 from kfext import names
 from kfext.core.network import tf_config
 from kfext.core.patches.json_patch import Operation, pointer, write
-from kfext.model.kinds import PYTORCH, TENSORFLOW, Kind
+from kfext.model.job import TrainingJob
+from kfext.model.kinds import TENSORFLOW, Kind
 from kfext.model.networking import LARGEST_PORT, TCP
 from kfext.model.rendezvous import DYNAMIC
 from kfext.model.tolerant import mapping, sequence, strings, text
@@ -25,35 +26,31 @@ _EDITS = (
         "kube-scheduler puts only one pod that declares it on a node",
     ),
 )
-_EDITS_OF = {
-    PYTORCH.name: (
-        (
-            "MASTER_PORT, PET_MASTER_PORT and PET_RDZV_ENDPOINT have the job's port",
-            "all ranks meet there",
-        ),
-        ("PET_LOCAL_ADDR is the pod's address", "other nodes may not resolve the node's name"),
-        (
-            "PET_RDZV_CONF of an elastic job sets which pod hosts the store",
-            "pods on one node have the same host name",
-        ),
-        ("all workers of an elastic job declare its port", "torchrun needs a node for each"),
-        ("NCCL_HOSTID is the node's name", "NCCL distinguishes nodes by it"),
+_PYTORCH_EDITS = (
+    (
+        "MASTER_PORT, PET_MASTER_PORT and PET_RDZV_ENDPOINT have the job's port",
+        "all ranks meet there",
     ),
-    TENSORFLOW.name: (
-        (
-            "TF_CONFIG has a port for each replica",
-            "all replicas listen, and several may share a node",
-        ),
-    ),
-}
+    ("PET_LOCAL_ADDR is the pod's address", "other nodes may not resolve the node's name"),
+    ("NCCL_HOSTID is the node's name", "NCCL distinguishes nodes by it"),
+)
+_AGENT_EDITS = (
+    ("PET_RDZV_CONF sets which pod hosts the store", "pods on one node have the same host name"),
+    ("all workers declare the job's port", "torchrun needs a node for each"),
+)
+_TENSORFLOW_EDITS = (
+    ("TF_CONFIG has a port for each replica", "all replicas listen, and several may share a node"),
+)
 
 Env = list[dict[str, Any]]
 Raw = Mapping[str, Any]
 
 
-def edits_of(kind: Kind) -> Sequence[tuple[str, str]]:
+def edits_of(job: TrainingJob) -> Sequence[tuple[str, str]]:
     """Return the changes to the pods of a job on the host network, each with its reason."""
-    return (*_EDITS, *_EDITS_OF[kind.name])
+    if job.kind is TENSORFLOW:
+        return (*_EDITS, *_TENSORFLOW_EDITS)
+    return (*_EDITS, *_PYTORCH_EDITS, *(_AGENT_EDITS if job.dynamic_rendezvous else ()))
 
 
 def host_network(kind: Kind, metadata: Raw, spec: Raw) -> list[Operation]:

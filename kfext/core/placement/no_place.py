@@ -62,11 +62,11 @@ def no_place(
     why = [*shortages, *_apart(gang, most)] or [
         _taken_ports(gang, possible, open_) or _in_pieces(one_node=one_node)
     ]
+    if not ever:
+        why.append("it would not fit even if the nodes were empty")
     needs = f"{pods(len(gang.members))} {'needs' if len(gang.members) == 1 else 'need'}"
-    message = "; ".join((f"{needs} {_amounts(gang)} {where}", *eligible, *why))
-    if ever:
-        return Verdict(REASON_NO_ROOM, message)
-    return Verdict(REASON_TOO_BIG, f"{message}; it would not fit even if the nodes were empty")
+    message = "; ".join((f"{needs} {_amounts(gang)} {where}", *why, *eligible))
+    return Verdict(REASON_NO_ROOM if ever else REASON_TOO_BIG, message)
 
 
 def _eligible(

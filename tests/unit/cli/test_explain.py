@@ -1,11 +1,14 @@
 """What `kubectl kfext explain` says of a job, with and without its TrainingPlan."""
 
+from itertools import takewhile
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from kfext import names
 from kfext.cli.explain import _plan_status, explained, in_words
+from kfext.cli.main import cli
 from kfext.model.cpu_state import AskedCpu, CpuState
 from kfext.model.job import parse_job
 from kfext.model.job_state import JobState
@@ -15,13 +18,22 @@ from kfext.model.timestamps import written_time
 from tests.unit.objects import Raw, job, pod
 
 GATE = [{"name": names.GATE}]
+HELD = {names.HELD: "true"}
 NOW = 1_800_000_000.0
 
 
-def words(raw: Raw, *pods: Pod, status: dict[str, Any] | None = None) -> str:
+def words(raw: Raw, *pods: Pod, status: dict[str, Any] | None = None, **options: bool) -> str:
     found = parse_job(raw)
     assert found is not None
-    return in_words(explained(found, raw, status=status or {}, pods=pods, now=NOW))
+    return in_words(explained(found, raw, status=status or {}, pods=pods, now=NOW), **options)
+
+
+def listed(raw: Raw, *pods: Pod) -> list[str]:
+    """What was changed, a line each."""
+    lines = words(raw, *pods, all_changes=True).splitlines()
+    at = next((at for at, line in enumerate(lines) if line.split() == ["ON", "CHANGE"]), len(lines))
+    changes = takewhile(lambda line: not line.startswith("  warning"), lines[at + 1 :])
+    return [" ".join(line.split()) for line in changes]
 
 
 def replica(index: int, *, node: str = "", gates: Any = ()) -> Pod:
@@ -40,7 +52,6 @@ def ours(colocation: str = "preferred") -> Raw:
     return job(specs={"Worker": {"replicas": 3, "template": {"metadata": metadata}}})
 
 
-HELD = {names.HELD: "true"}
 SUSPENDED = {"suspend": True}
 PHASES: dict[str, tuple[Raw, list[Pod], str]] = {
     "queued, and no controller tells why": (
@@ -69,7 +80,8 @@ PHASES: dict[str, tuple[Raw, list[Pod], str]] = {
 def test_without_a_plan_the_phase_is_read_from_job_and_pods(
     raw: Raw, pods: list[Pod], phase: str
 ) -> None:
-    assert words(raw, *pods).startswith(f"PyTorchJob team/train: {phase}\n")
+    (headline, *_) = words(raw, *pods).splitlines()
+    assert headline.startswith(f"PyTorchJob team/train: {phase}")
 
 
 def test_a_queued_job_without_a_plan_says_how_to_start_it_anyway() -> None:
@@ -81,27 +93,31 @@ def test_the_reason_comes_from_the_plan() -> None:
     status = {"phase": "Queued", "reason": "NoRoom", "message": "3 pods need 6 cpu on one node"}
     found = words(job(annotations=HELD, run_policy=SUSPENDED), status=status)
     assert "why      NoRoom: 3 pods need 6 cpu on one node" in found
-    assert "suspended when it was submitted, and waits to be placed (kfext.dev/held)" in found
+    assert "changed  1 on the job; --changes lists them" in found
+    want = "the job suspended when it was submitted, and waits to be placed (kfext.dev/held)"
+    assert want in listed(job(annotations=HELD, run_policy=SUSPENDED))
 
 
 def test_it_tells_where_each_pod_is_in_rank_order() -> None:
     places = {ReplicaKey("worker", 0): "node-b", ReplicaKey("worker", 1): "node-a"}
     plan = Plan(job_uid="u", generation=1, assignment=places).encode()
-    raw = job(uid="u", annotations={names.PLAN: plan})
+    raw = job(uid="u", annotations={names.PLAN: plan, **HELD})
     found = words(raw, replica(10), replica(2, node="node-b"), replica(1, gates=GATE))
-    assert "planned  node-a, node-b" in found
-    lines = [line.split(maxsplit=1)[1] for line in found.splitlines() if "pod " in line]
-    assert lines == [
-        "train-worker-1 has no node yet, gated",
-        "train-worker-2 on node-b, Pending",
-        "train-worker-10 has no node yet, waits",
+    assert found.splitlines()[0] == "PyTorchJob team/train: Gated, on node-b, pod network"
+    assert found.splitlines()[1:5] == [
+        "  POD              NODE    STATUS",
+        "  train-worker-1           gated",
+        "  train-worker-2   node-b  Pending",
+        "  train-worker-10          waits",
     ]
+    assert words(raw).splitlines()[0].endswith(": Planned, to be placed on node-a and node-b")
 
 
 def test_it_tells_what_was_changed() -> None:
     metadata = {"annotations": {names.COLOCATION: "required", "other": "x"}}
     raw = job(specs={"Worker": {"template": {"metadata": metadata}}})
-    assert "changed  Worker template: kfext.dev/colocation=required\n" in words(raw)
+    assert "  changed  1 on the templates; --changes lists them\n" in words(raw)
+    assert listed(raw) == ["the templates Worker: kfext.dev/colocation=required"]
 
 
 @pytest.mark.parametrize(("workers", "shown"), [(8, True), (9, False)])
@@ -110,8 +126,8 @@ def test_it_tells_that_an_elastic_job_was_made_smaller_and_not_edited_since(
 ) -> None:
     state = JobState(asked=12, admitted=8).encode(job_uid="u")
     raw = job(uid="u", annotations={names.STATE: state}, specs={"Worker": {"replicas": workers}})
-    assert ("has 8 workers, and asks for 12 (kfext.dev/state)" in words(raw)) is shown
-    assert ("asks for" in words(raw)) is shown
+    want = ["the job has 8 workers, and asks for 12 (kfext.dev/state)"]
+    assert listed(raw) == (want if shown else [])
 
 
 def resized(limit: str, *, index: int = 0) -> Pod:
@@ -132,8 +148,7 @@ def cpu_changed(*pods: Pod, asked: int | None = 1400, written: tuple[int, ...] =
         written={f"worker-{index}": written for index in range(6)},
     )
     raw = job(uid="u", annotations={names.STATE: JobState(cpu=state).encode(job_uid="u")})
-    lines = (line.split(maxsplit=1)[1] for line in words(raw, *pods).splitlines())
-    return [line for line in lines if line.startswith("CPU limit")]
+    return [line.removeprefix("some pods ") for line in listed(raw, *pods) if "CPU limit" in line]
 
 
 CPU_CHANGES: dict[str, tuple[list[str], list[str]]] = {
@@ -173,12 +188,13 @@ def test_it_tells_which_nodes_a_template_prefers() -> None:
     term = {"weight": 100, "preference": {"matchFields": [field]}}
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
     raw = job(specs={"Worker": {"template": {"spec": {"affinity": affinity}}}})
-    assert "changed  Worker template: prefers node-a (affinity)\n" in words(raw)
+    assert listed(raw) == ["the templates Worker: prefers node-a (affinity)"]
 
 
 def test_it_tells_that_nothing_was_changed() -> None:
     found = words(job())
-    assert "why      kfext does not place this job: its namespace is not labelled" in found
+    assert "why      kfext does not place this job, for one of these reasons\n" in found
+    assert "           - its namespace was not labelled kfext.dev/managed=true when it was" in found
     assert found.endswith("changed  nothing\n")
 
 
@@ -188,20 +204,127 @@ def test_a_sentence_that_all_pods_share_is_said_once() -> None:
         parse_pod({**pod(name=f"p-{index}"), "status": {"conditions": [why]}}) for index in range(3)
     ]
     found = words(ours(), *pods)
-    assert (found.count("(0/4)"), found.count("(as above)")) == (1, 2)
+    assert [line for line in found.splitlines() if "0/4" in line] == ["  unbound  3 pods: 0/4"]
+
+
+NODE = "gpu-node-7.example.org"
+
+
+def on_host(**policy: Any) -> tuple[Raw, list[Pod]]:
+    """A job of four pods on the host network, with its pods."""
+    keys = [ReplicaKey("master", 0), *(ReplicaKey("worker", index) for index in range(3))]
+    plan = Plan("u", 1, dict.fromkeys(keys, NODE), port=20000)
+    metadata = {
+        "annotations": {
+            names.COLOCATION: "preferred",
+            names.NETWORK: "host",
+            names.PORT_BASE: "20000",
+            names.PLAN_GENERATION: "1",
+            names.ISTIO_INJECT: "false",
+        }
+    }
+    template = {"template": {"metadata": metadata}}
+    raw = job(
+        uid="u",
+        annotations={names.PLAN: plan.encode(), names.HELD: "true"},
+        specs={"Master": {"replicas": 1, **template}, "Worker": {"replicas": 3, **template}},
+    )
+    raw["spec"] |= {"elasticPolicy": policy} if policy else {}
+    pods = [
+        parse_pod(
+            pod(
+                name=f"train-{key.type}-{key.index}",
+                labels={
+                    names.JOB_NAME: "train",
+                    names.REPLICA_TYPE: key.type,
+                    names.REPLICA_INDEX: str(key.index),
+                },
+                spec={"hostNetwork": True, "nodeName": NODE},
+            )
+            | {"status": {"phase": "Running"}}
+        )
+        for key in keys
+    ]
+    return raw, pods
+
+
+def condition(type_: str, message: str, **more: str) -> dict[str, str]:
+    return {"type": type_, "status": "True", "reason": type_, "message": message, **more}
 
 
 def test_on_the_host_network_each_edit_of_a_pod_is_told_with_its_reason() -> None:
-    plan = Plan("u", 1, {ReplicaKey("worker", 0): "n"}, port=20000)
-    metadata = {"annotations": {names.NETWORK: "host", names.PORT_BASE: "20000"}}
-    raw = job(
-        uid="u",
-        annotations={names.PLAN: plan.encode()},
-        specs={"Worker": {"replicas": 1, "template": {"metadata": metadata}}},
+    raw, pods = on_host()
+    said = listed(raw, *pods)
+    assert f"the templates Worker: {names.PORT_BASE}=20000" in said
+    assert len([line for line in said if line.startswith("the templates")]) == 10
+    edits = [line for line in said if line.startswith("each pod")]
+    assert edits[0] == "each pod hostNetwork is true, because pods are to communicate without " + (
+        "the overlay"
     )
-    said = words(raw)
-    assert f"{names.PORT_BASE}=20000" in said
-    assert "hostNetwork is true, because" in said
+    # What only torchrun's agents get is not said of others.
+    assert (len(edits), "PET_RDZV_CONF" in str(edits)) == (6, False)
+    agents = [line for line in listed(*on_host(rdzvBackend="c10d")[:1]) if "each pod" in line]
+    assert (len(agents), "PET_RDZV_CONF" in str(agents)) == (8, True)
+
+
+def test_a_running_job_of_four_pods_fits_a_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw, pods = on_host()
+    found = parse_job(raw)
+    assert found is not None
+    why = "its pods use their node's network, with ports from 20000 on"
+    status = {
+        "phase": "Placed",
+        "network": "host",
+        "reason": "Placed",
+        "message": "4 pods are on gpu-node-7.example.org",
+        "progress": PROGRESS,
+        "conditions": [
+            condition(
+                "Placed",
+                "4 pods are on gpu-node-7.example.org",
+                lastTransitionTime=written_time(NOW - 750),
+            ),
+            condition("Planned", "4 pods go to gpu-node-7.example.org; all of them on one node"),
+            condition("HostNetwork", why),
+            condition("ProgressKnown", "the log of train-master-0 shows the progress"),
+        ],
+    }
+
+    async def explanation(*_: Any, **__: Any) -> dict[str, Any]:
+        return explained(found, raw, status=status, pods=pods, now=NOW)
+
+    monkeypatch.setattr("kfext.cli.explain._explanation", explanation)
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    shown = CliRunner().invoke(cli, ["explain", "train"]).output
+    lines = shown.splitlines()
+    assert lines[:4] == [
+        "PyTorchJob team/train: Placed for 12m, on gpu-node-7.example.org, host network",
+        "  why      Placed: 4 pods are on gpu-node-7.example.org",
+        "  progress loss 0.8, step 40 of 100, 0.5 a second, 2m left (12s ago)",
+        "  progress growth 0.01235, Watching, uses 1.5 CPUs",
+    ]
+    assert f"  HostNetwork: {why}" in lines
+    assert "  train-worker-2  gpu-node-7.example.org  Running" in lines
+    assert (
+        "  changed  1 on the job, 10 on the templates, 6 on each pod; --changes lists them" in lines
+    )
+    assert sum(1 + (len(line) - 1) // 80 for line in lines) <= 24
+    assert all(line.isprintable() for line in lines)
+    more = CliRunner().invoke(cli, ["explain", "train", "--changes"]).output
+    assert len(more.splitlines()) == len(lines) + 1 + 17
+
+
+def test_the_pods_of_a_large_job_are_counted_where_they_are_alike() -> None:
+    pods = [replica(index, node="a" if index < 8 else "") for index in range(20)]
+    lines = words(ours(), *pods).splitlines()
+    at = next(at for at, line in enumerate(lines) if line.split() == ["POD", "NODE", "STATUS"])
+    assert [line.split()[-2:] for line in lines[at + 1 : at + 3]] == [
+        ["a", "Pending"],
+        ["pods", "waits"],
+    ]
+    assert "train-worker-0, train-worker-1 and 6 more pods" in lines[at + 1]
+    assert "train-worker-8, train-worker-9 and 10 more pods" in lines[at + 2]
 
 
 def limited(limits: Raw, **spec: Any) -> Raw:
@@ -256,7 +379,8 @@ def test_what_resize_would_do_is_told_before_it_does_it() -> None:
     said = words(ours(), status={"phase": "Placed", "conditions": [other, would]})
     assert "  CpuUseKnown False: soon\n" in said
     assert said.count("  resize ") == 1
-    assert "  resize   kfext would change CPU limits, and only shows it: to 700m\n" in said
+    want = "  resize   kfext would change CPU limits, and only shows it\n           - to 700m\n"
+    assert want in said
     assert "Resized False" not in said
     assert "resize" not in words(ours(), status={"phase": "Placed"})
 
@@ -301,7 +425,7 @@ def test_an_edit_that_waits_for_the_next_start_is_told() -> None:
         "message": "kfext.dev/gpu-share of worker is 0.5 and was edited to 0.9",
     }
     said = words(ours(), status={"phase": "Placed", "message": "on n", "conditions": [edited]})
-    assert "  ShareEdited True: kfext.dev/gpu-share of worker is 0.5 and was edited" in said
+    assert "  ShareEdited: kfext.dev/gpu-share of worker is 0.5 and was edited" in said
 
 
 @pytest.mark.parametrize("earlier", [False, True], ids=["its own", "of an earlier job"])

@@ -55,12 +55,29 @@ def test_no_output_has_a_character_that_a_terminal_obeys(output: str, value: str
 
 
 def test_the_columns_of_a_table_stand_below_each_other() -> None:
-    rows = [("JOB", "PODS", "WHY"), ("a-long-name", "2", ""), ("b", "10", "no room")]
-    assert list(table(rows)) == [
+    rows = [("a-long-name", "2", ""), ("b", "10", "no room")]
+    assert table(("JOB", "PODS", "WHY"), rows) == [
         "JOB          PODS  WHY",
         "a-long-name  2",
         "b            10    no room",
     ]
+
+
+@given(
+    rows=st.lists(st.tuples(st.text(max_size=300), st.text(max_size=300))),
+    environment=st.sampled_from([{}, {"COLUMNS": "20"}, {"FORCE_COLOR": "1"}, {"TERM": "dumb"}]),
+)
+def test_a_table_has_a_line_for_each_row_with_all_of_its_text(
+    rows: list[tuple[str, str]], environment: dict[str, str]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        lines = table(("A", "B"), rows)
+    assert len(lines) == 1 + len(rows)
+    assert all(line.isprintable() for line in lines)
+    for line, row in zip(lines[1:], rows, strict=True):
+        assert line.split() == " ".join(plain(cell) for cell in row).split()
 
 
 AGES = {0: "0s", 59.9: "59s", 119: "119s", 120: "2m", 7199: "119m", 7200: "2h", 172_800: "2d"}

@@ -214,14 +214,16 @@ def test_the_warnings_of_admission_are_told() -> None:
     assert "warning: " in "".join(ask(snapshot(node("a")), made).warnings)
 
 
-ANSWER = Answer("PyTorchJob team/a", "starts", "Planned", "1 pods go to n", {"a-worker-0": "n"})
+ANSWER = Answer("PyTorchJob team/a", "starts", "Planned", "1 pod goes to n; x", {"a-worker-0": "n"})
 
 
 def test_the_answer_in_words() -> None:
     assert in_words([ANSWER]) == (
         "PyTorchJob team/a: would start now\n"
-        "  why      Planned: 1 pods go to n\n"
-        "  pod      a-worker-0 on n\n"
+        "  why      Planned: 1 pod goes to n\n"
+        "           - x\n"
+        "  POD         NODE\n"
+        "  a-worker-0  n\n"
     )
 
 

@@ -87,6 +87,16 @@ def test_a_job_that_is_made_elastic_is_shown_as_one(kfext: Run, tmp_path: Path, 
     assert "PyTorchJob/train: MadeElastic: the job now starts with torchrun" in result.err
 
 
+def test_a_notice_of_many_clauses_is_a_list(kfext: Run, tmp_path: Path) -> None:
+    result = kfext("render", "-f", written(tmp_path, job(annotations={names.NETWORK: "host"})))
+    lines = result.err.splitlines()
+    at = next(at for at, line in enumerate(lines) if "PyTorchJob/train: HostNetwork: " in line)
+    edits = [line for line in lines[at + 1 : at + 7] if line.startswith("  - ")]
+    assert len(edits) == 6
+    assert edits[0].startswith("  - hostNetwork is true, because ")
+    assert [line for line in lines if len(line.split()) > 28] == []
+
+
 def test_its_own_output_needs_no_patch(kfext: Run, tmp_path: Path) -> None:
     once = kfext("render", "-f", written(tmp_path, job())).out
     assert kfext("render", "-f", "-", "-o", "patch", stdin=once).out == "[]\n"

@@ -349,3 +349,9 @@ def test_verdict_and_warnings_say_the_same(
     assert verdict in mutation.verdicts[0].message
     assert len(mutation.warnings) == bool(warnings)
     assert all(words in mutation.warnings[0] for words in warnings)
+
+
+@pytest.mark.parametrize("raw", [*(case[0] for case in (*WARNED.values(), *SCALED.values()))])
+def test_a_clause_of_a_warning_has_at_most_25_words(raw: Raw) -> None:
+    for words in mutate_job(raw, ALONE).warnings:
+        assert all(len(clause.split()) <= 25 for clause in words.split("; ")), words

@@ -1,4 +1,4 @@
-"""The progress in a TrainingPlan: what is shown of it, and what of it is not believed."""
+"""What is shown of a job that runs: its progress, and what the companion does to it."""
 
 from typing import Any
 
@@ -6,10 +6,80 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.cli.progress import in_words, progress_in, steps
+from kfext.cli.status import condition_in_words, is_resized, progress_in, progress_in_words, steps
 from kfext.core.progress.reported import GrowthState
 from kfext.model.timestamps import written_time
+from kfext.names import (
+    REASON_CPU_MOVED,
+    REASON_SHRUNK,
+    REASON_STANDS_DOWN,
+    REASON_WOULD_MOVE,
+    REASONS_RESIZED,
+    REASONS_SCALED,
+    RESIZED,
+    SCALED,
+)
 from tests.contract.manifests import schema
+
+WORDS = {
+    "what is done": (
+        ("True", REASON_CPU_MOVED, "700m of 1400m"),
+        "kfext changed CPU limits; 700m of 1400m",
+    ),
+    "what would be done": (
+        ("False", REASON_WOULD_MOVE, "700m of 1400m"),
+        "kfext would change CPU limits, and only shows it; 700m of 1400m",
+    ),
+    "why nothing is done": (
+        ("False", REASON_STANDS_DOWN, "its pod is Guaranteed"),
+        "kfext cannot change CPU limits for now; its pod is Guaranteed",
+    ),
+    "why nothing more is done": (
+        ("True", REASON_STANDS_DOWN, "it has 65 pods"),
+        "kfext cannot change CPU limits for now; limits that it changed before stay; "
+        "it has 65 pods",
+    ),
+    "a reason of a later version": (("False", "Rebooted", "odd"), "Rebooted; odd"),
+    "without a message": (("True", REASON_CPU_MOVED, ""), "kfext changed CPU limits"),
+}
+
+
+@pytest.mark.parametrize(("condition", "want"), WORDS.values(), ids=WORDS)
+def test_the_condition_in_words(condition: tuple[str, str, str], want: str) -> None:
+    found = dict(zip(("status", "reason", "message"), condition, strict=True))
+    assert condition_in_words({"type": RESIZED, **found}) == want
+
+
+def test_the_size_of_a_job_in_words() -> None:
+    condition = {"type": SCALED, "status": "True", "reason": REASON_SHRUNK, "message": "2 of 4"}
+    assert condition_in_words(condition) == "it has fewer workers than it asked for; 2 of 4"
+
+
+@pytest.mark.parametrize(
+    ("type_", "reason"),
+    [
+        *((RESIZED, reason) for reason in sorted(REASONS_RESIZED)),
+        *((SCALED, reason) for reason in sorted(REASONS_SCALED)),
+    ],
+)
+def test_every_reason_has_words(type_: str, reason: str) -> None:
+    said = condition_in_words({"type": type_, "status": "False", "reason": reason, "message": ""})
+    assert reason not in said
+
+
+STATUSES: dict[str, tuple[dict[str, Any], bool]] = {
+    "resized": ({"conditions": [{"type": "Resized", "status": "True"}]}, True),
+    "not resized": ({"conditions": [{"type": "Resized", "status": "False"}]}, False),
+    "another condition": ({"conditions": [{"type": "Placed", "status": "True"}]}, False),
+    "no conditions": ({}, False),
+    "what is malformed": ({"conditions": [7, {"type": ["Resized"], "status": {}}]}, False),
+}
+
+
+@pytest.mark.parametrize(("status", "want"), STATUSES.values(), ids=STATUSES)
+def test_whether_limits_are_changed(status: dict[str, Any], *, want: bool) -> None:
+    assert is_resized(status) is want
+
 
 NOW = 1_800_000_000.0
 FULL = {
@@ -113,7 +183,7 @@ def test_no_name_of_a_metric_writes_to_the_terminal(raw: str) -> None:
     assert name.isprintable()
 
 
-WORDS = {
+PROGRESS_WORDS = {
     "all of it": (
         FULL,
         [
@@ -129,9 +199,9 @@ WORDS = {
 }
 
 
-@pytest.mark.parametrize(("raw", "want"), WORDS.values(), ids=WORDS)
-def test_in_words(raw: dict[str, Any], want: list[str]) -> None:
-    assert list(in_words(found(**raw))) == want
+@pytest.mark.parametrize(("raw", "want"), PROGRESS_WORDS.values(), ids=PROGRESS_WORDS)
+def test_the_progress_in_words(raw: dict[str, Any], want: list[str]) -> None:
+    assert list(progress_in_words(found(**raw))) == want
 
 
 def test_the_step_in_short() -> None:
