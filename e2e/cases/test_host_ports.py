@@ -53,6 +53,26 @@ def test_a_port_that_is_taken_before_the_barrier_sends_the_whole_gang_elsewhere(
     assert space.starts() == 1
 
 
+def test_pods_with_a_host_network_of_their_own_start_apart_at_once(space: Space) -> None:
+    space.nodes(3, cpu="8", memory="64Gi")
+    space.submit(workers("rdma", 3, each=GUARANTEED, pod={"hostNetwork": True}))
+    homes = space.bound("rdma", 3)
+    assert len(set(homes.values())) == 3
+    assert space.starts() == 1
+
+
+def test_two_of_them_do_not_start_where_there_is_one_node(space: Space) -> None:
+    space.nodes(1, cpu="8", memory="64Gi")
+    required = {"kfext.dev/colocation": "required"}
+    space.submit(
+        workers("rdma", 2, each=GUARANTEED, pod={"hostNetwork": True}, annotations=required)
+    )
+    view = space.phase("rdma", "Queued")
+    assert view["reason"] == "TooBig"
+    assert "2 of its pods want host port 23456, which a node has only once" in view["message"]
+    assert space.starts() == 0
+
+
 def test_a_gang_whose_port_is_taken_everywhere_waits_and_nothing_is_reserved_for_it(
     space: Space,
 ) -> None:
@@ -62,7 +82,7 @@ def test_a_gang_whose_port_is_taken_everywhere_waits_and_nothing_is_reserved_for
     space.submit(serving("gang", 5))
     view = space.phase("gang", "Queued")
     assert view["reason"] == "NoRoom"
-    assert f"host port {PORT} is taken on 1 of them" in view["message"]
+    assert f"host port {PORT} is taken on 1 of the eligible nodes" in view["message"]
     space.submit(workers("runs", 3, each=GUARANTEED))
     space.phase("runs", "Placed")
     space.submit(workers("next", 7, each=GUARANTEED))

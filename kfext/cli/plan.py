@@ -122,14 +122,6 @@ def in_words(answers: Sequence[Answer]) -> str:
 
 def written(answers: Sequence[Answer], *, output: str) -> str:
     """Return the answers as text, json or yaml."""
-    values = [
-        {
-            "job": one.job,
-            "outcome": one.outcome,
-            "reason": one.reason,
-            "message": one.message,
-            "nodes": one.nodes,
-        }
-        for one in answers
-    ]
+    fields = ("job", "outcome", "reason", "message", "nodes")
+    values = [{field: getattr(answer, field) for field in fields} for answer in answers]
     return printed(values, output=output, words=lambda: in_words(answers))

@@ -113,7 +113,9 @@ def _taken_ports(gang: Gang, possible: Sequence[Mask], open_: Sequence[Mask]) ->
         numbers = [str(number) for _, number in batch.constraints.host_ports]
         if numbers and (taken := np.count_nonzero(mask & ~free)):
             which = "host port" if len(numbers) == 1 else "one of the host ports"
-            return f"{which} {listed(numbers, of='ports')} is taken on {taken} of them"
+            return (
+                f"{which} {listed(numbers, of='ports')} is taken on {taken} of the eligible nodes"
+            )
     return ""
 
 
@@ -128,7 +130,7 @@ def _cards(gang: Gang, nodes: Sequence[Node | None]) -> Iterator[str]:
     if bare := sum(not amounts.get(NATIVE_GPU) for amounts in slotted):
         have = "has" if bare == 1 else "have"
         yield (
-            f"{bare} of these nodes {have} slots but no {NATIVE_GPU}, by which a GPU is reserved: "
+            f"{bare} of the eligible nodes {have} slots but no {NATIVE_GPU}, by which a GPU is reserved: "
             f"with DRA alone GPUs cannot be shared"
         )
 
@@ -137,7 +139,7 @@ def _in_pieces(*, one_node: bool) -> str:
     """Return what is missing when each resource by itself would suffice."""
     if one_node:
         return "no single node has all of it"
-    return "no division of the pods over these nodes fits"
+    return "no division of the pods over the eligible nodes fits"
 
 
 def _apart(gang: Gang, most: int) -> Iterator[str]:

@@ -35,11 +35,11 @@ def test_required_with_pods_that_want_one_host_port_has_no_place() -> None:
 TAKEN: dict[str, tuple[JobBuilder, str]] = {
     "the one port of its pods": (
         job().worker(2, ports=[80]),
-        "host port 80 is taken on 2 of them",
+        "host port 80 is taken on 2 of the eligible nodes",
     ),
     "one of several": (
         job().worker(2, ports=[80, 81]),
-        "one of the host ports 80 and 81 is taken on 2 of them",
+        "one of the host ports 80 and 81 is taken on 2 of the eligible nodes",
     ),
     "too little of a resource is said first": (
         job().worker(2, cpu="7", ports=[80]),
@@ -260,7 +260,7 @@ def test_nodes_that_have_gpus_by_dra_alone_are_told_from_full_ones() -> None:
     members = as_shared(sharing("0.5"))
     verdict = verdict_of(place(members, Ledger([Node("b", bare), node("c")]), limits()))
     assert verdict.reason == REASON_TOO_BIG
-    said = f"1 of these nodes has slots but no {GPU}, by which a GPU is reserved"
+    said = f"1 of the eligible nodes has slots but no {GPU}, by which a GPU is reserved"
     assert said in verdict.message
     full = Ledger([sharing_node("b", cards=1)])
     full.claim("whole", Claim("b", {GPU: 1}))
