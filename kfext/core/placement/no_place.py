@@ -130,8 +130,8 @@ def _cards(gang: Gang, nodes: Sequence[Node | None]) -> Iterator[str]:
     if bare := sum(not amounts.get(NATIVE_GPU) for amounts in slotted):
         have = "has" if bare == 1 else "have"
         yield (
-            f"{bare} of the eligible nodes {have} slots but no {NATIVE_GPU}, by which a GPU is reserved: "
-            f"with DRA alone GPUs cannot be shared"
+            f"{bare} of the eligible nodes {have} slots but no {NATIVE_GPU}, by which a GPU is "
+            f"reserved: with DRA alone GPUs cannot be shared"
         )
 
 
