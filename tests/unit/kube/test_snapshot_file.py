@@ -74,7 +74,7 @@ def test_a_job_is_planned_on_a_snapshot_without_a_cluster(taken: Path, tmp_path:
     )
     assert ran.exit_code == 0, ran.output
     assert "PyTorchJob team/train: would start now" in ran.output
-    assert "train-worker-2 on a" in ran.output
+    assert "  train-worker-2  a\n" in ran.output
 
 
 def test_without_jobs_the_queue_of_the_snapshot_is_shown(taken: Path) -> None:
