@@ -1,6 +1,7 @@
 """What is noted of jobs that share nodes: the CPU that they lose for others, and their trials."""
 
 from collections.abc import Collection, Mapping
+from typing import assert_never
 
 from kfext.core.companion.budget import Budget
 from kfext.core.companion.contest import contests
@@ -83,8 +84,14 @@ def judged(
         if one.trial.proposal.serves in ended and not job.in_flight:
             one.trial = one.trial.with_window(here)
         outcome = one.trial.outcome(here)
-        if outcome is Outcome.FAILED and (undo := one.trial.undo(here)) is not None:
-            found.append(undo)
-        elif outcome in {Outcome.GAINED, Outcome.MOOT}:
-            one.trial = None
+        match outcome:
+            case Outcome.RUNNING:
+                pass
+            case Outcome.FAILED:
+                if (undo := one.trial.undo(here)) is not None:
+                    found.append(undo)
+            case Outcome.GAINED | Outcome.MOOT:
+                one.trial = None
+            case _:
+                assert_never(outcome)
     return found
