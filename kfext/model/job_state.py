@@ -17,6 +17,7 @@ from kfext.model.kinds import KINDS
 from kfext.model.plan import decode_plan
 from kfext.model.quantity import Resources
 from kfext.model.scale_state import ScaleState, decode_scale
+from kfext.model.timestamps import left
 from kfext.model.tolerant import mapping, sequence, strings, text
 from kfext.names import PLAN, STATE
 
@@ -27,9 +28,6 @@ MOST_APART = 4
 """Jobs beside which a job is not placed again; it forgets those before."""
 EXCLUDED_SECONDS = 300.0
 """How long a node on which a pod was not bound stays excluded for its job."""
-
-ROUNDING = 1.0
-"""By how many seconds a time may be later than meant, as it is written in whole seconds."""
 
 _MESSAGE_LIMIT = 1024
 _LEAST_LIMIT = 48
@@ -110,12 +108,14 @@ class JobState:
     scale: ScaleState = field(default_factory=ScaleState)
 
     def excluded_at(self, now: float) -> tuple[str, ...]:
-        """Return the nodes that are out of the question now.
+        """Return the nodes that are excluded now."""
+        return tuple(self.exclusions(now))
 
-        No exclusion is longer than EXCLUDED_SECONDS: a later end is that of a clock that was ahead.
-        """
-        longest = EXCLUDED_SECONDS + ROUNDING
-        return tuple(node for node, until in self.excluded.items() if 0 < until - now <= longest)
+    def exclusions(self, now: float) -> Mapping[str, float]:
+        """Return for how many more seconds each node is excluded, of the nodes that are."""
+        ends = self.excluded.items()
+        found = {node: left(until, now=now, longest=EXCLUDED_SECONDS) for node, until in ends}
+        return {node: seconds for node, seconds in found.items() if seconds}
 
     def excluding(self, nodes: Iterable[str], *, now: float) -> Self:
         """Return the state in which nodes are out of the question for some time from now on."""

@@ -8,6 +8,7 @@ from kfext.core.placement.limits import Limits
 from kfext.core.queue.backfill import reserve
 from kfext.core.queue.no_fit import shape_of
 from kfext.core.queue.reservation import Reservation
+from kfext.model.timestamps import past
 from kfext.names import REASON_WAITING_FOR_OPERATOR
 from kfext.state.cluster import Cluster
 from kfext.state.promises import Promises
@@ -81,7 +82,7 @@ class ReservationManager:
     def due_in(self, tracked: TrackedJob, *, now: float) -> float:
         """Return in how many seconds a job has waited long enough: at its present size."""
         placement = self._settings(tracked).settings.placement
-        return tracked.waiting_since + placement.reserve_after - now
+        return placement.reserve_after - tracked.waits(now)
 
     def renew(self, due: Iterable[TrackedJob], *, now: float) -> bool:
         """Give the reservation to the first of some jobs for which one is possible, else to none.
@@ -110,7 +111,7 @@ class ReservationManager:
 
     def is_over(self, *, now: float) -> bool:
         """Return whether capacity has been reserved for too long."""
-        return self.since is not None and now - self.since >= RESERVED_SECONDS
+        return self.since is not None and now - past(self.since, now=now) >= RESERVED_SECONDS
 
     def end_turn(self, *, now: float) -> None:
         """Begin a break; the holder has had its turn."""

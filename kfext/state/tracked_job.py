@@ -31,6 +31,7 @@ from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod
 from kfext.model.shared_gpu import Place
+from kfext.model.timestamps import past
 from kfext.model.verdict import Verdict
 from kfext.names import QUEUED, REASON_WRITE_REFUSED
 
@@ -132,10 +133,13 @@ class TrackedJob:
         """Whether the job is in the queue: a job that was just started keeps its phase a while."""
         return self.phase == QUEUED and self.job.suspend
 
-    @property
-    def waiting_since(self) -> float:
-        """Since when it has waited in the queue at its present size, in epoch seconds."""
-        return max(queued_since(self.job, self.state), self.enlarged_at)
+    def waits(self, now: float) -> float:
+        """Return for how many seconds it has been in the queue at its present size.
+
+        `now` is in epoch seconds. A job of which no stored time is believable has waited for long.
+        """
+        enlarged = past(self.enlarged_at, now=now)
+        return now - max(queued_since(self.job, self.state, now=now), enlarged)
 
     @property
     def settled(self) -> bool:

@@ -84,7 +84,7 @@ class Growth:
                 continue
             settings = self._settings_of(one)
             served = parameters.parameter(settings, "wait") + parameters.parameter(settings, "idle")
-            if now - one.waiting_since < served:
+            if one.waits(now) < served:
                 return GrowthLimit.NONE
             if self._queue.reservable_in(one, now=now) > 0:
                 limit = GrowthLimit.ASKED
