@@ -24,11 +24,12 @@ from kfext.names import PLAN, STATE
 LIMIT = 4096
 """The largest size of the annotation, in bytes."""
 
-MOST_APART = 4
-"""Jobs beside which a job is not placed again; it forgets those before."""
+MOST_APART = 32
+"""Jobs beside which a job is not placed again; one that remembers as many is placed beside none."""
 EXCLUDED_SECONDS = 300.0
 """How long a node on which a pod was not bound stays excluded for its job."""
 
+_FEWEST_APART = 4
 _MESSAGE_LIMIT = 1024
 _LEAST_LIMIT = 48
 """Bytes of JSON to which texts are cut at last, so that a state always fits."""
@@ -127,7 +128,7 @@ class JobState:
         excluded = {node: round(until) for node, until in self.excluded.items()}
         longest = _MESSAGE_LIMIT
         observed = {type_: one.encode() for type_, one in self.observed.items()}
-        scale = self.scale
+        scale, apart = self.scale, self.apart[-MOST_APART:]
         while True:
             values = {
                 "uid": job_uid,
@@ -145,7 +146,7 @@ class JobState:
                 "noHostNetwork": cut(self.no_host_network, most=longest),
                 "settings": dict(self.settings),
                 "busy": dict(self.busy),
-                "apart": list(self.apart[-MOST_APART:]),
+                "apart": list(apart),
                 "cpu": self.cpu.encode(longest=longest),
                 "scale": scale.encode(longest=longest),
             }
@@ -160,6 +161,8 @@ class JobState:
             elif observed or scale.speeds:
                 observed.clear()  # it can be seen again, and speeds can be measured again
                 scale = replace(scale, speeds={})
+            elif len(apart) > _FEWEST_APART:
+                apart = apart[len(apart) // 2 :]
             else:
                 longest = max(
                     longest // 2, _LEAST_LIMIT

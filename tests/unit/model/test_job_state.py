@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.model.cpu_state import MOST_RESIZED, AskedCpu, CpuState
-from kfext.model.job_state import LIMIT, JobState, Observed, decode_state, state_of
+from kfext.model.job_state import LIMIT, MOST_APART, JobState, Observed, decode_state, state_of
 from kfext.model.plan import Plan
 from kfext.model.scale_state import MOST_SPEEDS, ScaleState
 from kfext.names import PLAN, STATE
@@ -65,6 +65,17 @@ def test_what_has_to_go_is_the_exclusion_that_ends_first() -> None:
     kept = decode_state(JobState(excluded=excluded).encode(job_uid=UID)).excluded
     assert 0 < len(kept) < 100
     assert min(kept.values()) > max(excluded[node] for node in excluded.keys() - kept.keys())
+
+
+def test_of_the_jobs_that_it_left_the_last_stay() -> None:
+    apart = tuple(f"0a1b2c3d-0000-4000-8000-{number:012}" for number in range(MOST_APART + 9))
+    assert decode_state(JobState(apart=apart).encode(job_uid=UID)).apart == apart[9:]
+    crowded = JobState(apart=apart, settings={"kfext.dev/metrics": "x" * 1500}, cpu=RESIZED)
+    written = crowded.encode(job_uid=UID)
+    assert len(written.encode()) <= LIMIT
+    kept = decode_state(written).apart
+    assert 0 < len(kept) < MOST_APART
+    assert kept == apart[-len(kept) :]
 
 
 RESIZED = CpuState(
