@@ -7,10 +7,11 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any, Self
 
-from kfext.model.bounds import MOST_PORTS
+from kfext.model.bounds import MOST_PORTS, MOST_TOLERATIONS
+from kfext.model.constraints import Toleration
 from kfext.model.cpu_state import CpuState, cut, decode_cpu
 from kfext.model.job import TrainingJob
 from kfext.model.kinds import KINDS
@@ -47,6 +48,7 @@ class Observed:
     `requests`, `node_selector`: as on the pods.
     `host_ports`: those that each of the pods has beside those of the template and of the plan.
     `untolerated`: whether they lack a toleration for taints named after their extended resources.
+    `tolerations`: those that each of the pods has beside those of the template, of pools of nodes.
     """
 
     template: int
@@ -54,6 +56,7 @@ class Observed:
     node_selector: tuple[tuple[str, str], ...] = ()
     host_ports: tuple[tuple[str, int], ...] = ()
     untolerated: bool = False
+    tolerations: tuple[Toleration, ...] = ()
 
     def encode(self) -> dict[str, object]:
         """Return what is written on the job."""
@@ -63,6 +66,7 @@ class Observed:
             **({"nodeSelector": dict(self.node_selector)} if self.node_selector else {}),
             **({"hostPorts": [f"{p}/{n}" for p, n in self.host_ports]} if self.host_ports else {}),
             **({"untolerated": True} if self.untolerated else {}),
+            **({"tolerations": [astuple(t) for t in self.tolerations]} if self.tolerations else {}),
         }
 
 
@@ -234,6 +238,10 @@ def _observed(raw: Mapping[str, object]) -> Observed:
         node_selector=tuple(sorted(strings(raw.get("nodeSelector")).items())),
         host_ports=_host_ports(raw.get("hostPorts")),
         untolerated=raw.get("untolerated") is True,
+        tolerations=tuple(
+            Toleration(*map(text, sequence(one)[:4]))
+            for one in sequence(raw.get("tolerations"))[:MOST_TOLERATIONS]
+        ),
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any, assert_never
 
 from kfext.core.elastic import with_workers
 from kfext.core.ledger.claim import Claim
-from kfext.core.lifecycle.queued import HOPELESS
+from kfext.core.lifecycle.capacity import HOPELESS
 from kfext.core.lifecycle.situation import queued_since
 from kfext.core.lifecycle.steps import (
     DeleteUnbound,

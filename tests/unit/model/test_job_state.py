@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kfext.model.constraints import Toleration
 from kfext.model.cpu_state import MOST_RESIZED, AskedCpu, CpuState
 from kfext.model.job_state import LIMIT, MOST_APART, JobState, Observed, decode_state, state_of
 from kfext.model.plan import Plan
@@ -36,6 +37,9 @@ states = st.builds(
             node_selector=st.sampled_from([(), (("pool", "x"), ("zone", "a"))]),
             host_ports=st.sampled_from([(), (("TCP", 80), ("UDP", 53))]),
             untolerated=st.booleans(),
+            tolerations=st.sampled_from(
+                [(), (Toleration("", "Exists"),), (Toleration("pool", value="x"),) * 2]
+            ),
         ),
     ),
     busy=st.dictionaries(st.sampled_from(["worker", "master", "ps"]), st.integers(0, 1000)),

@@ -225,6 +225,36 @@ DEVICES: dict[str, tuple[tuple[str, ...], dict[str, str], str | None]] = {
 }
 
 
+EXPECTED: dict[str, tuple[dict[str, str], str | None]] = {
+    "of a pool": ({"key": "dedicated", "effect": "NoSchedule"}, None),
+    "that drives pods away": ({"key": "example.com/pool", "effect": "NoExecute"}, None),
+    "of Kubernetes": (
+        {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"},
+        "taint node.kubernetes.io/not-ready",
+    ),
+    "of the control plane": (
+        {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"},
+        "taint node-role.kubernetes.io/control-plane",
+    ),
+    "of an autoscaler": (
+        {"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"},
+        "taint ToBeDeletedByClusterAutoscaler",
+    ),
+    "of a device that the pod does not request": (
+        {"key": "nvidia.com/gpu", "effect": "NoSchedule"},
+        "taint nvidia.com/gpu",
+    ),
+}
+
+
+@pytest.mark.parametrize(("taint", "why"), EXPECTED.values(), ids=EXPECTED)
+def test_which_taints_admission_is_expected_to_tolerate(
+    taint: dict[str, str], why: str | None
+) -> None:
+    of = replace(parse_constraints({}), expects_tolerations=True)
+    assert why_not(of, node("n", gpus=8, taints=[taint])) == why
+
+
 @pytest.mark.parametrize(("devices", "taint", "why"), DEVICES.values(), ids=DEVICES)
 def test_admission_adds_a_toleration_for_the_taint_of_an_extended_resource(
     devices: tuple[str, ...], taint: dict[str, str], why: str | None
