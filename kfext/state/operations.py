@@ -157,7 +157,7 @@ class Operations:
             self._break_off(watched, operation, "the CPU of a pod was changed by somebody else")
             return None
         cpu = replace(
-            noted(before, sizes, by=operation.by),
+            noted(before, sizes, by=operation.by, pods=pods.values()),
             rests={**before.rests, **operation.rests},
             used=watched.budget.used,
             lost=watched.budget.lost,

@@ -107,7 +107,7 @@ def shifted_claims(job_uid: str, pods: Iterable[Pod], cpu: CpuState) -> Mapping[
     """
     given: dict[str, int] = {}
     for pod in pods:
-        asked = cpu.asked.get(pod.replica.type) if pod.replica else None
+        asked = cpu.asked_of(pod.replica.type, pod.replica.index) if pod.replica else None
         if asked is None or pod.trainer is None or not pod.guaranteed or pod.finished:
             continue
         given[pod.home] = given.get(pod.home, 0) + asked.request - pod.trainer.request

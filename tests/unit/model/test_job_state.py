@@ -82,9 +82,16 @@ def test_of_the_jobs_that_it_left_the_last_stay() -> None:
     assert kept == apart[-len(kept) :]
 
 
+UNLIKE = MOST_RESIZED // 2
 RESIZED = CpuState(
-    asked={type_: AskedCpu(20_000, 96_000) for type_ in ("chief", "worker", "ps", "evaluator")},
-    written={f"evaluator-{index + 100}": (96_000, 48_000, 24_000) for index in range(MOST_RESIZED)},
+    asked={
+        **{type_: AskedCpu(20_000, 96_000) for type_ in ("chief", "worker", "ps", "evaluator")},
+        **{f"evaluator-{index + 100}": AskedCpu(20_000, 90_000) for index in range(UNLIKE)},
+    },
+    written={
+        f"evaluator-{index + 100}": (96_000, 48_000, 24_000)
+        for index in range(MOST_RESIZED - UNLIKE)
+    },
     by=frozenset({"resize", "shift"}),
     rests={f"policy-{number}": "it is left alone, since " * 8 for number in range(8)},
     used=123_456.7,
