@@ -10,7 +10,9 @@ from kfext.cli import plan as planning
 from kfext.cli import render as rendering
 from kfext.cli.anonymize import anonymized
 from kfext.cli.cluster import ClusterOptions, cluster_options
+from kfext.cli.documents import load
 from kfext.cli.forecast import WAITS
+from kfext.cli.output import plain
 from kfext.kube.snapshot_file import encode_snapshot, read_snapshot_file
 
 
@@ -48,12 +50,12 @@ def render(
     managed and has no settings. The exit code is 1 if a job would be refused.
     """
     rendered = rendering.render(
-        documents=[item for file in files for item in rendering.load(file)],
-        policies=[item for file in policies for item in rendering.load(file)],
-        namespace=next(iter(rendering.load(namespace_file)), None) if namespace_file else None,
+        documents=[item for file in files for item in load(file)],
+        policies=[item for file in policies for item in load(file)],
+        namespace=next(iter(load(namespace_file)), None) if namespace_file else None,
     )
     for line in rendered.notes:
-        click.echo(line, err=True)
+        click.echo(plain(line), err=True)
     if rendered.refused:
         sys.exit(1)
     click.echo(rendering.written(rendered, output=output), nl=False)
@@ -84,11 +86,11 @@ def plan(
     """
     if not (files or snapshot):
         raise click.UsageError("give jobs with -f, or a snapshot with --snapshot")
-    documents = [item for file in files for item in rendering.load(file)]
+    documents = [item for file in files for item in load(file)]
     taken = read_snapshot_file(snapshot.read(), name=snapshot.name) if snapshot else None
     answers, notes = asyncio.run(planning.plan_jobs(documents, cluster=cluster, snapshot=taken))
     for note in notes:
-        click.echo(note, err=True)
+        click.echo(plain(note), err=True)
     click.echo(planning.written(answers, output=output), nl=False)
     if any(one.outcome == WAITS for one in answers):
         sys.exit(3)

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from kfext.cli.cluster import ClusterOptions
+from kfext.cli.documents import is_job, title_of
 from kfext.cli.forecast import NOT_HELD, STARTS, WAITS, Answer, Forecast
 from kfext.cli.output import printed
-from kfext.cli.render import title_of
 from kfext.cli.snapshot import read_snapshot
 from kfext.errors import UserError
 from kfext.kube.snapshot_file import SnapshotFile
-from kfext.model.kinds import KINDS
 from kfext.model.tolerant import mapping
 
 _WORDS = {
@@ -53,7 +52,7 @@ def _jobs_among(documents: list[Any]) -> tuple[list[Any], list[str]]:
     """Return the jobs among some documents, and notes on the others. Raises UserError if none."""
     jobs, notes = [], []
     for document in documents:
-        if mapping(document).get("kind") in KINDS:
+        if is_job(document):
             jobs.append(document)
         else:
             notes.append(f"{title_of(document)}: not a training job, not looked at")

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 
 from kfext.model.tolerant import text
 
+LAST = 253402300799
+"""The last second of the year 9999: the API has no later time."""
 SKEW_SECONDS = 1.0
 """By how many seconds a stored time may be later than meant: some are written in whole seconds."""
 

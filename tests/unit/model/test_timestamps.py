@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.model.timestamps import (
+    LAST,
     SKEW_SECONDS,
     duration,
     left,
@@ -11,9 +12,6 @@ from kfext.model.timestamps import (
     written_micro_time,
     written_time,
 )
-
-LAST = 253402300799
-"""The last second of the year 9999."""
 
 
 def test_times_are_written_as_the_api_writes_them() -> None:
