@@ -188,6 +188,49 @@ def test_where_nothing_adds_the_toleration_one_start_shows_it(space: Space) -> N
     assert space.starts() == 1
 
 
+POOL = {"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}
+
+
+def tolerate_the_pool(made: Object) -> list[Object]:
+    """Do as PodTolerationRestriction does: give every pod of a namespace a toleration."""
+    present = made["spec"].get("tolerations", [])
+    if POOL in present:
+        return []
+    return [{"op": "add", "path": "/spec/tolerations", "value": [*present, POOL]}]
+
+
+def dedicated(space: Space) -> list[str]:
+    made = space.nodes(2, cpu="32", memory="64Gi")
+    for node in made:
+        nodes.taint(space.kfext, node, "NoSchedule", key="dedicated")
+    return made
+
+
+@pytest.mark.parametrize("colocation", ["preferred", "required"])
+def test_a_gang_starts_in_a_dedicated_pool_where_admission_adds_the_toleration(
+    space: Space, kfext: Kfext, colocation: str
+) -> None:
+    made = dedicated(space)
+    with admitting(space, kfext, tolerate_the_pool, what="dedicating"):
+        space.submit(workers("gang", 3, annotations={"kfext.dev/colocation": colocation}))
+        homes = set(space.bound("gang", 3).values())
+    assert len(homes) == 1
+    assert homes <= set(made)
+    assert space.starts() == 1
+
+
+@pytest.mark.long
+def test_where_nothing_adds_the_toleration_of_a_pool_one_start_shows_it(space: Space) -> None:
+    dedicated(space)
+    space.submit(workers("gang", 3, annotations={"kfext.dev/colocation": "required"}))
+    view = space.until(
+        lambda: (v := space.view("gang")).get("reason") == "NoEligibleNode" and v, "it says why"
+    )
+    assert "taint dedicated" in view["message"]
+    assert suspended(space.job("gang"))
+    assert space.starts() == 1
+
+
 @pytest.mark.long
 def test_a_gang_whose_pins_are_refused_by_a_policy_runs_as_on_plain_kubernetes(
     space: Space,

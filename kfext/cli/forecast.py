@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kfext.cli.render import admitted, title_of
+from kfext.cli.documents import title_of
+from kfext.cli.render import admitted
 from kfext.core.admission.facts import Facts
 from kfext.core.lifecycle.steps import Release, Unsuspend, Wait
 from kfext.core.queue.position import in_line

@@ -8,13 +8,12 @@ from typing import IO, Any
 import click
 
 from kfext.cli.cluster import ClusterOptions, cluster_options
+from kfext.cli.documents import is_job, load, title_of
 from kfext.cli.forecast import NOT_HELD, STARTS, WAITS, Answer, Forecast
-from kfext.cli.output import entry, output_option, printed, table
-from kfext.cli.render import load, title_of
+from kfext.cli.output import entry, output_option, plain, printed, table
 from kfext.cli.snapshot import read_snapshot
 from kfext.errors import UserError
 from kfext.kube.snapshot_file import SnapshotFile, read_snapshot_file
-from kfext.model.kinds import KINDS
 from kfext.model.tolerant import mapping
 
 _WORDS = {
@@ -53,7 +52,7 @@ def plan(
     taken = read_snapshot_file(snapshot.read(), name=snapshot.name) if snapshot else None
     answers, notes = asyncio.run(plan_jobs(documents, cluster=cluster, snapshot=taken))
     for note in notes:
-        click.echo(note, err=True)
+        click.echo(plain(note), err=True)
     click.echo(written(answers, output=output), nl=False)
     if any(one.outcome == WAITS for one in answers):
         sys.exit(3)
@@ -92,7 +91,7 @@ def _jobs_among(documents: list[Any]) -> tuple[list[Any], list[str]]:
     """Return the jobs among some documents, and notes on the others. Raises UserError if none."""
     jobs, notes = [], []
     for document in documents:
-        if mapping(document).get("kind") in KINDS:
+        if is_job(document):
             jobs.append(document)
         else:
             notes.append(f"{title_of(document)}: not a training job, not looked at")

@@ -9,28 +9,19 @@ import click
 import orjson
 import yaml
 
+from kfext.cli.documents import is_job, load, title_of
+from kfext.cli.output import plain
 from kfext.core.admission.facts import Facts
 from kfext.core.admission.job import mutate_job
 from kfext.core.admission.mutation import Mutation
 from kfext.core.patches.json_patch import Operation
 from kfext.core.words import CLAUSE
 from kfext.errors import UserError
-from kfext.model.kinds import KINDS
 from kfext.model.namespace import parse_namespace
 from kfext.model.policy import TrainingPolicy, parse_policy
-from kfext.model.tolerant import mapping, sequence, text
+from kfext.model.tolerant import mapping
 from kfext.model.verdict import Verdict
 from kfext.names import DOMAIN, MANAGED
-
-
-class _Loader(yaml.CSafeLoader):
-    """Reads YAML as kubectl does, so that a time stays a string."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, regexp) for tag, regexp in resolvers if not tag.endswith(":timestamp")]
-    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-}
 
 
 @dataclass(slots=True)
@@ -91,36 +82,10 @@ def render_files(
         namespace=next(iter(load(namespace_file)), None) if namespace_file else None,
     )
     for line in rendered.notes:
-        click.echo(line, err=True)
+        click.echo(plain(line), err=True)
     if rendered.refused:
         sys.exit(1)
     click.echo(written(rendered, output=output), nl=False)
-
-
-def load(file: IO[Any]) -> list[Any]:
-    """Return the documents of a YAML or JSON file, Lists item by item. Raises UserError."""
-    name = getattr(file, "name", "-")
-    name = "standard input" if name in {"-", "<stdin>"} else name
-    try:
-        documents = [item for item in yaml.load_all(file, Loader=_Loader) if item is not None]
-        # Keys in YAML need not be strings; keys from the API always are.
-        documents = orjson.loads(orjson.dumps(documents, option=orjson.OPT_NON_STR_KEYS))
-    except yaml.MarkedYAMLError as error:
-        at = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise UserError(f"{name} is not YAML: {error.problem}{at}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, TypeError) as error:
-        raise UserError(f"{name} is not YAML: {error}") from error
-    if not documents:
-        raise UserError(f"{name} contains no document")
-    return [
-        item
-        for document in documents
-        for item in (
-            sequence(document.get("items"))
-            if mapping(document).get("kind") == "List"
-            else [document]
-        )
-    ]
 
 
 def render(*, documents: list[Any], policies: list[Any], namespace: Any) -> Rendered:
@@ -180,7 +145,7 @@ def _facts(policies: list[Any], namespace: Any) -> Facts:
 def _add(rendered: Rendered, document: Any, facts: Facts) -> None:
     title = title_of(document)
     mutation = Mutation()
-    if mapping(document).get("kind") not in KINDS:
+    if not is_job(document):
         rendered.notes.append(f"{title}: not a training job, left unchanged")
     elif problems := _not_strings(document):
         mutation = Mutation(refusal="; ".join(problems))
@@ -236,14 +201,6 @@ def _member(document: Any, path: str) -> tuple[Any, str]:
     for key in parents:
         document = document[key]
     return document, last
-
-
-def title_of(document: Any) -> str:
-    """Return the kind and the name of a document, for a message."""
-    fields = mapping(document)
-    kind = text(fields.get("kind")) or "a document without kind"
-    name = text(mapping(fields.get("metadata")).get("name"))
-    return f"{kind}/{name}" if name else kind
 
 
 def _json(value: Any) -> str:

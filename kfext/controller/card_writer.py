@@ -1,8 +1,9 @@
 """Creates and deletes the pods that reserve GPUs for slots."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
-from typing import Any
+from typing import Any, assert_never
 
 from kfext.errors import Conflict, NotFound
 from kfext.kube import paths
@@ -27,19 +28,18 @@ class CardWriter:
 
     async def write(self, step: Reserve | Unreserve) -> None:
         """Carry out a step. Raises ApiError."""
-        if isinstance(step, Unreserve):
-            try:
-                path = paths.pods(step.pod.namespace, step.pod.name)
-                await self._client.delete(path, uid=step.pod.uid)
-            except (NotFound, Conflict):
-                pass  # it is gone, or another one has its name by now
-            return
-        found = await self._client.get(paths.pod_template(GPU_NAMESPACE, RESERVATION_TEMPLATE))
-        try:
-            body = _pod(mapping(found.get("template")), step)
-            await self._client.create(paths.pods(GPU_NAMESPACE), body)
-        except Conflict:
-            return  # its name says what it is for, so whoever made it wanted the same
+        match step:
+            case Reserve():
+                template = paths.pod_template(GPU_NAMESPACE, RESERVATION_TEMPLATE)
+                found = await self._client.get(template)
+                body = _pod(mapping(found.get("template")), step)
+                with suppress(Conflict):  # the name is that of the slot, so the pod exists already
+                    await self._client.create(paths.pods(GPU_NAMESPACE), body)
+            case Unreserve(pod=pod):
+                with suppress(NotFound, Conflict):  # the pod is gone, or a new pod has its name
+                    await self._client.delete(paths.pods(pod.namespace, pod.name), uid=pod.uid)
+            case _:
+                assert_never(step)
 
 
 def _pod(template: Mapping[str, Any], step: Reserve) -> dict[str, Any]:

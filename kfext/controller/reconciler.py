@@ -6,6 +6,7 @@ Steps of many jobs are written at once, at most one step of one job at a time.
 import asyncio
 import time
 from collections.abc import Callable
+from typing import assert_never
 
 import structlog
 
@@ -16,6 +17,7 @@ from kfext.controller.step_executor import StepExecutor
 from kfext.core.companion.shown import Shown
 from kfext.core.lifecycle.steps import (
     DeleteUnbound,
+    ForgetPlan,
     Pin,
     Release,
     Replan,
@@ -26,7 +28,9 @@ from kfext.core.lifecycle.steps import (
     SaveState,
     Step,
     Suspend,
+    Ungate,
     Unsuspend,
+    Wait,
 )
 from kfext.core.patches.json_patch import Unpatchable
 from kfext.errors import ApiError
@@ -211,5 +215,7 @@ def _decision(step: Step) -> dict[str, object]:
             | RestartWorkers(verdict=verdict)
         ):
             return {"reason": verdict.reason}
-        case _:
+        case Wait() | Ungate() | ForgetPlan():
             return {}
+        case _:
+            assert_never(step)

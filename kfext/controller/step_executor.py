@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Iterable
 from dataclasses import replace
+from typing import assert_never
 
 from kfext.core.lifecycle.steps import (
     DeleteUnbound,
@@ -120,6 +121,8 @@ class StepExecutor:
                 return await self._change(tracked, step)
             case Wait():
                 pass
+            case _:
+                assert_never(step)
         return True
 
     async def _change(
@@ -148,6 +151,8 @@ class StepExecutor:
                 await self._patch_job(job, job_patch.save_state_patch(tracked.raw, job, state))
                 writes = (self._delete(pod) for pod in pods)
                 complete = await self._each(writes, room=self._aside)
+            case _:
+                assert_never(step)
         self._record(job, step.verdict, action=type(step).__name__)
         return complete
 

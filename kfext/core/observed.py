@@ -3,23 +3,29 @@
 A LimitRange, a RuntimeClass, an injected sidecar or another webhook changes pods, but not the
 templates that a plan is made from; nor are the ports there that the operator declares on pods of
 the host network. What was seen is kept in the job's state, and holds for plans until the template
-changes. Of node affinity, tolerations and volume claims only the difference is noted.
+changes. Of node affinity and volume claims only the difference is noted.
+
+Pods of a dedicated pool may get their tolerations from admission alone. So a job that fits no other
+nodes is started once as if admission added them, and its pods show whether that is so.
 """
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import astuple, replace
 
-from kfext.core.ledger.fit import NO_SCHEDULE, tolerated
+import numpy as np
+
+from kfext.core.ledger.fit import NO_SCHEDULE, of_pool, tolerated, why_not
+from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import block
 from kfext.core.settings.gpu_shares import as_template, as_written
 from kfext.core.words import listed
-from kfext.model.constraints import Constraints
+from kfext.model.constraints import Constraints, Toleration
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState, Observed
 from kfext.model.networking import Port
 from kfext.model.node import Taint
-from kfext.model.plan import Plan
+from kfext.model.plan import Assignment, Plan
 from kfext.model.pod import Pod
 from kfext.model.quantity import human, maximum
 from kfext.model.replica_group import ReplicaGroup
@@ -36,16 +42,54 @@ def as_observed(job: TrainingJob, state: JobState) -> TrainingJob:
     return replace(job, groups=tuple(groups))
 
 
+def expecting_tolerations(job: TrainingJob, state: JobState, ledger: Ledger) -> TrainingJob | None:
+    """Return the job as if admission tolerated the taints of pools for pods that were never seen.
+
+    Return None if pods of every type were seen, or if no more nodes would be eligible.
+    """
+    groups = tuple(group if _known(group, state) else _expecting(group) for group in job.groups)
+    pairs = zip(job.groups, groups, strict=True)
+    more = any(
+        np.any(ledger.eligible(then.constraints) != ledger.eligible(now.constraints))
+        for now, then in pairs
+        if now != then
+    )
+    return replace(job, groups=groups) if more else None
+
+
+def unexpected(job: TrainingJob, places: Assignment, ledger: Ledger) -> list[str]:
+    """Return why planned nodes are not eligible for the pods of a job as it is planned with."""
+    of = {
+        group.type.lower(): replace(group.constraints, expects_tolerations=False)
+        for group in job.groups
+    }
+    pairs = {(key.type, name) for key, name in places.items() if key.type in of}
+    nodes = ((of[type_], node) for type_, name in pairs if (node := ledger.node(name)) is not None)
+    return sorted({why for constraints, node in nodes if (why := why_not(constraints, node))})
+
+
 def observed(
-    job: TrainingJob, pods: Collection[Pod], state: JobState, *, plan: Plan | None
+    job: TrainingJob,
+    pods: Collection[Pod],
+    state: JobState,
+    *,
+    plan: Plan | None,
+    unchanged: bool = False,
 ) -> Mapping[str, Observed]:
-    """Return what the state of a job must remember, with what its present pods show."""
+    """Return what the state of a job must remember, with what its present pods show.
+
+    `unchanged`: whether it must remember pods that are as their template, too.
+    """
     seen, job = dict(state.observed), as_written(job)
     for group in job.groups:
-        found, known = _seen(job, group, pods, plan), seen.get(group.type.lower())
-        if found is not None and _as_seen(group, found) != group:
+        known = _known(group, state)
+        found = _seen(job, group, pods, plan, known=known.tolerations if known else ())
+        if found is None:
+            continue
+        fewer = known is not None and known.tolerations != found.tolerations
+        if unchanged or fewer or _as_seen(group, found) != group:
             # What a type is planned with already is not seen again.
-            if known is not None and known.template == group.template:
+            if known is not None:
                 found = replace(
                     found,
                     untolerated=known.untolerated or found.untolerated,
@@ -108,14 +152,38 @@ def _not_learnt(
     return [word for word, differs in words.items() if differs]
 
 
+def _known(group: ReplicaGroup, state: JobState) -> Observed | None:
+    """Return what the pods of a type have shown under its present template."""
+    known = state.observed.get(group.type.lower())
+    return known if known is not None and known.template == group.template else None
+
+
+def _expecting(group: ReplicaGroup) -> ReplicaGroup:
+    return replace(group, constraints=replace(group.constraints, expects_tolerations=True))
+
+
 def _seen(
-    job: TrainingJob, group: ReplicaGroup, pods: Iterable[Pod], plan: Plan | None
+    job: TrainingJob,
+    group: ReplicaGroup,
+    pods: Iterable[Pod],
+    plan: Plan | None,
+    *,
+    known: Collection[Toleration] = (),
 ) -> Observed | None:
-    """Return what the gated pods of a type show, None if there is none; the largest counts."""
+    """Return what the gated pods of a type show, None if there is none; the largest counts.
+
+    `known`: the tolerations that the type is planned with and its template does not have.
+    """
     found: Observed | None = None
     ours = _ports_of_plan(job, group, plan)
+    own = {*group.constraints.tolerations}.difference(known)
     for pod, have in _readable(group, pods):
         ports = {*have.host_ports} - ours - {*group.constraints.host_ports}
+        added = {
+            one
+            for one in have.tolerations
+            if one not in own and of_pool(one.key) and one.key not in group.constraints.devices
+        }
         found = Observed(
             template=group.template,
             requests=maximum(found.requests if found else {}, as_template(pod.requests)),
@@ -124,6 +192,9 @@ def _seen(
             untolerated=not all(
                 tolerated(Taint(key=device, effect=NO_SCHEDULE), have.tolerations)
                 for device in group.constraints.devices
+            ),
+            tolerations=tuple(
+                sorted(added.intersection(found.tolerations) if found else added, key=astuple)
             ),
         )
     return found
@@ -152,6 +223,7 @@ def _as_seen(group: ReplicaGroup, seen: Observed | None) -> ReplicaGroup:
         node_selector=seen.node_selector,
         host_ports=tuple(sorted({*group.constraints.host_ports, *seen.host_ports})),
         devices=() if seen.untolerated else group.constraints.devices,
+        tolerations=tuple(dict.fromkeys((*group.constraints.tolerations, *seen.tolerations))),
     )
     charge = group.charge
     if seen.requests != group.requests:

@@ -10,6 +10,7 @@ from kfext import __version__
 from kfext.errors import UserError
 from kfext.model.kinds import KINDS
 from kfext.model.snapshot import Snapshot
+from kfext.model.timestamps import LAST
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,8 @@ def read_snapshot_file(content: bytes, *, name: str) -> SnapshotFile:
         found = msgspec.json.decode(content, type=SnapshotFile)
     except msgspec.DecodeError as error:
         raise UserError(f"{name} is not a snapshot of kfext {__version__}: {error}") from error
+    if not 0 <= found.taken <= LAST:
+        raise UserError(f"{name}: taken is {found.taken:g}: it must be epoch seconds, e.g. 1.7e9")
     # Decisions tell kinds apart by identity.
     jobs = [replace(job, kind=KINDS.get(job.kind.name, job.kind)) for job in found.snapshot.jobs]
     return replace(found, snapshot=replace(found.snapshot, jobs=tuple(jobs)))

@@ -77,13 +77,11 @@ class Sources:
 
 
 def _reason(error: ApiError | TimeoutError) -> str:
-    match error:
-        case Forbidden() | Unauthorized():
-            return REASON_CPU_USE_FORBIDDEN
-        case Unverified():
-            return REASON_KUBELET_UNVERIFIED
-        case _:
-            return REASON_CPU_USE_UNAVAILABLE
+    if isinstance(error, Forbidden | Unauthorized):
+        return REASON_CPU_USE_FORBIDDEN
+    if isinstance(error, Unverified):
+        return REASON_KUBELET_UNVERIFIED
+    return REASON_CPU_USE_UNAVAILABLE
 
 
 def _words(error: ApiError | TimeoutError) -> str:

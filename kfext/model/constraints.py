@@ -4,7 +4,7 @@ The values are hashable, so that equal pods share one verdict per node.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from kfext.model.bounds import LONGEST_NAME, MOST_PORTS
@@ -82,6 +82,8 @@ class Constraints:
     `apart`: the anti-affinity between the pods of its job; `together`: the affinity between them.
     `unmodelled`: the terms that only kube-scheduler understands, in words.
     `claims`: the names of its volume claims; `volumes`: what they mean for the node.
+    `expects_tolerations`: whether admission is expected to add a toleration of each taint that an
+        administrator set: of a template only.
     """
 
     node_selector: tuple[tuple[str, str], ...] = ()
@@ -96,6 +98,8 @@ class Constraints:
     unmodelled: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
     volumes: VolumeConstraints = VolumeConstraints()
+    # Not in the number of a template, which is made from the repr.
+    expects_tolerations: bool = field(default=False, repr=False)
 
     @property
     def exclusive(self) -> tuple[Exclusive, ...]:

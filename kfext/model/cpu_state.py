@@ -15,7 +15,8 @@ from kfext.model.bounds import MOST_REPLICA_TYPES
 from kfext.model.tolerant import mapping, sequence, strings, text
 
 MOST_RESIZED = 48
-"""Pods of a job whose limits are remembered: all that fit beside the rest of the state."""
+"""Pods of a job whose limits are remembered: all that fit beside the rest of the state. A pod whose
+CPU is not that of its type counts twice."""
 REMEMBERED = 3
 """Limits of one pod that are remembered."""
 MOST_RESTS = 8
@@ -26,7 +27,7 @@ _INDEX = re.compile("0|[1-9][0-9]{0,5}")
 
 
 class AskedCpu(NamedTuple):
-    """The CPU that the user wrote for the pods of a type, in millicores; None: no limit."""
+    """The CPU that the user wrote for pods, in millicores; None: no limit."""
 
     request: int
     limit: int | None
@@ -36,7 +37,8 @@ class AskedCpu(NamedTuple):
 class CpuState:
     """The CPU of a job's pods, as far as it is not the user's, in millicores.
 
-    `asked`: what the user wrote, by replica type in lower case, of the types that kfext resized.
+    `asked`: what the user wrote, by replica type in lower case, of the types that kfext resized; by
+        replica, such as worker-0, of pods for which the user wrote something else.
     `written`: by replica, such as worker-0, the limits that kfext wrote, the last one first and
         those before it: if the controller dies between a note and a write, the pod has one of them.
     `by`: the policies that wrote them.
@@ -56,6 +58,15 @@ class CpuState:
     borrowed: float = 0.0
     counted_at: float = 0.0
 
+    def asked_of(self, type_: str, index: int) -> AskedCpu | None:
+        """Return what the user wrote for a replica, None if its type was not resized."""
+        return self.asked.get(f"{type_}-{index}") or self.asked.get(type_)
+
+    @property
+    def unlike(self) -> tuple[str, ...]:
+        """The replicas for which the user wrote something else than for their type."""
+        return tuple(name for name in self.asked if "-" in name)
+
     def without_pods(self) -> Self:
         """Return the state once all pods are gone: new ones have what the user writes by then."""
         return replace(self, asked={}, written={}, by=frozenset(), counted_at=0.0)
@@ -63,13 +74,15 @@ class CpuState:
     def encode(self, *, longest: int = _LONGEST_REASON) -> dict[str, object]:
         """Return what is written on the job: nothing empty, and no reason above `longest` bytes."""
         written: dict[str, dict[str, list[int]]] = {}
-        for replica, limits in sorted(self.written.items())[:MOST_RESIZED]:
+        unlike = self.unlike[: MOST_RESIZED // 2]
+        for replica, limits in sorted(self.written.items())[: MOST_RESIZED - len(unlike)]:
             type_, _, index = replica.rpartition("-")
             written.setdefault(type_, {})[index] = list(limits[:REMEMBERED])
         values = {
             "asked": {
-                type_: [request] if limit is None else [request, limit]
-                for type_, (request, limit) in self.asked.items()
+                name: [request] if limit is None else [request, limit]
+                for name, (request, limit) in self.asked.items()
+                if "-" not in name or name in unlike
             },
             "written": written,
             "by": sorted(self.by)[:MOST_RESTS],
@@ -92,7 +105,7 @@ def decode_cpu(raw: Mapping[str, Any]) -> CpuState:
     return CpuState(
         asked={
             type_: AskedCpu(one[0], one[1] if len(one) > 1 else None)
-            for type_, one in list(asked.items())[:MOST_REPLICA_TYPES]
+            for type_, one in list(asked.items())[: MOST_REPLICA_TYPES + MOST_RESIZED // 2]
             if one
         },
         written={

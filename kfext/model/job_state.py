@@ -7,30 +7,30 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any, Self
 
-from kfext.model.bounds import MOST_PORTS
+from kfext.model.bounds import MOST_PORTS, MOST_TOLERATIONS
+from kfext.model.constraints import Toleration
 from kfext.model.cpu_state import CpuState, cut, decode_cpu
 from kfext.model.job import TrainingJob
 from kfext.model.kinds import KINDS
 from kfext.model.plan import decode_plan
 from kfext.model.quantity import Resources
 from kfext.model.scale_state import ScaleState, decode_scale
+from kfext.model.timestamps import left
 from kfext.model.tolerant import mapping, sequence, strings, text
 from kfext.names import PLAN, STATE
 
 LIMIT = 4096
 """The largest size of the annotation, in bytes."""
 
-MOST_APART = 4
-"""Jobs beside which a job is not placed again; it forgets those before."""
+MOST_APART = 32
+"""Jobs beside which a job is not placed again; one that remembers as many is placed beside none."""
 EXCLUDED_SECONDS = 300.0
 """How long a node on which a pod was not bound stays excluded for its job."""
 
-ROUNDING = 1.0
-"""By how many seconds a time may be later than meant, as it is written in whole seconds."""
-
+_FEWEST_APART = 4
 _MESSAGE_LIMIT = 1024
 _LEAST_LIMIT = 48
 """Bytes of JSON to which texts are cut at last, so that a state always fits."""
@@ -48,6 +48,7 @@ class Observed:
     `requests`, `node_selector`: as on the pods.
     `host_ports`: those that each of the pods has beside those of the template and of the plan.
     `untolerated`: whether they lack a toleration for taints named after their extended resources.
+    `tolerations`: those that each of the pods has beside those of the template, of pools of nodes.
     """
 
     template: int
@@ -55,6 +56,7 @@ class Observed:
     node_selector: tuple[tuple[str, str], ...] = ()
     host_ports: tuple[tuple[str, int], ...] = ()
     untolerated: bool = False
+    tolerations: tuple[Toleration, ...] = ()
 
     def encode(self) -> dict[str, object]:
         """Return what is written on the job."""
@@ -64,6 +66,7 @@ class Observed:
             **({"nodeSelector": dict(self.node_selector)} if self.node_selector else {}),
             **({"hostPorts": [f"{p}/{n}" for p, n in self.host_ports]} if self.host_ports else {}),
             **({"untolerated": True} if self.untolerated else {}),
+            **({"tolerations": [astuple(t) for t in self.tolerations]} if self.tolerations else {}),
         }
 
 
@@ -110,12 +113,14 @@ class JobState:
     scale: ScaleState = field(default_factory=ScaleState)
 
     def excluded_at(self, now: float) -> tuple[str, ...]:
-        """Return the nodes that are out of the question now.
+        """Return the nodes that are excluded now."""
+        return tuple(self.exclusions(now))
 
-        No exclusion is longer than EXCLUDED_SECONDS: a later end is that of a clock that was ahead.
-        """
-        longest = EXCLUDED_SECONDS + ROUNDING
-        return tuple(node for node, until in self.excluded.items() if 0 < until - now <= longest)
+    def exclusions(self, now: float) -> Mapping[str, float]:
+        """Return for how many more seconds each node is excluded, of the nodes that are."""
+        ends = self.excluded.items()
+        found = {node: left(until, now=now, longest=EXCLUDED_SECONDS) for node, until in ends}
+        return {node: seconds for node, seconds in found.items() if seconds}
 
     def excluding(self, nodes: Iterable[str], *, now: float) -> Self:
         """Return the state in which nodes are out of the question for some time from now on."""
@@ -127,7 +132,7 @@ class JobState:
         excluded = {node: round(until) for node, until in self.excluded.items()}
         longest = _MESSAGE_LIMIT
         observed = {type_: one.encode() for type_, one in self.observed.items()}
-        scale = self.scale
+        scale, apart = self.scale, self.apart[-MOST_APART:]
         while True:
             values = {
                 "uid": job_uid,
@@ -145,7 +150,7 @@ class JobState:
                 "noHostNetwork": cut(self.no_host_network, most=longest),
                 "settings": dict(self.settings),
                 "busy": dict(self.busy),
-                "apart": list(self.apart[-MOST_APART:]),
+                "apart": list(apart),
                 "cpu": self.cpu.encode(longest=longest),
                 "scale": scale.encode(longest=longest),
             }
@@ -160,6 +165,8 @@ class JobState:
             elif observed or scale.speeds:
                 observed.clear()  # it can be seen again, and speeds can be measured again
                 scale = replace(scale, speeds={})
+            elif len(apart) > _FEWEST_APART:
+                apart = apart[len(apart) // 2 :]
             else:
                 longest = max(
                     longest // 2, _LEAST_LIMIT
@@ -231,6 +238,10 @@ def _observed(raw: Mapping[str, object]) -> Observed:
         node_selector=tuple(sorted(strings(raw.get("nodeSelector")).items())),
         host_ports=_host_ports(raw.get("hostPorts")),
         untolerated=raw.get("untolerated") is True,
+        tolerations=tuple(
+            Toleration(*map(text, sequence(one)[:4]))
+            for one in sequence(raw.get("tolerations"))[:MOST_TOLERATIONS]
+        ),
     )
 
 

@@ -13,6 +13,7 @@ from kfext.model.tolerant import mapping, sequence, strings, text
 from kfext.names import DOMAIN
 
 AUTO = "auto"
+_LONGEST_PORT = 5
 _LARGEST = 1e9
 """What a parameter may be at most."""
 
@@ -125,7 +126,8 @@ def policy_for(
 def _host_network(raw: Mapping[str, Any]) -> HostNetwork:
     low, _, high = text(raw.get("portRange")).partition("-")
     ports = HostNetwork().ports
-    if low.isdecimal() and high.isdecimal() and 0 < int(low) <= int(high) <= LARGEST_PORT:
+    numbers = [one for one in (low, high) if one.isdecimal() and len(one) <= _LONGEST_PORT]
+    if len(numbers) == 2 and 0 < int(low) <= int(high) <= LARGEST_PORT:
         ports = (int(low), int(high))
     return HostNetwork(
         ports=ports,

@@ -1,9 +1,18 @@
-"""Times as the API writes them, RFC 3339 in UTC, and as seconds since the epoch; durations."""
+"""Times as the API writes them, RFC 3339 in UTC, and as seconds since the epoch; durations.
+
+A time on an object may be that of a clock that was ahead. `past` and `left` are the two ways to
+compare a stored time with the present: neither waits longer for such a time than for any other.
+"""
 
 import re
 from datetime import UTC, datetime
 
 from kfext.model.tolerant import text
+
+LAST = 253402300799
+"""The last second of the year 9999: the API has no later time."""
+SKEW_SECONDS = 1.0
+"""By how many seconds a stored time may be later than meant: some are written in whole seconds."""
 
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)(h|ms|m|s|us|µs|ns)")
@@ -16,6 +25,24 @@ def timestamp(value: object) -> float:
         return datetime.fromisoformat(text(value)).timestamp()
     except (ValueError, OverflowError, OSError):
         return 0.0
+
+
+def past(at: float, *, now: float) -> float:
+    """Return a stored time of the past; 0.0, not known, if it is later than `now`.
+
+    Both are in seconds since the epoch.
+    """
+    return at if at <= now + SKEW_SECONDS else 0.0
+
+
+def left(until: float, *, now: float, longest: float) -> float:
+    """Return the seconds until a stored end, 0.0 once it is over.
+
+    `longest`: the seconds from the write of the end to the end. An end that is further away counts
+    as over.
+    """
+    seconds = until - now
+    return seconds if 0 < seconds <= longest + SKEW_SECONDS else 0.0
 
 
 def duration(value: object) -> float | None:

@@ -1,10 +1,12 @@
 """Which jobs are not placed on one GPU again, as they lost too much to each other.
 
 The job that had to leave has that in its state. It holds for both of them: which one comes back to
-the other does not matter.
+the other does not matter. A job that had to leave as many as its state can hold shares no GPU.
 """
 
 from collections.abc import Set as AbstractSet
+
+from kfext.model.job_state import MOST_APART
 
 
 class Apart:
@@ -13,12 +15,16 @@ class Apart:
     def __init__(self) -> None:
         self._left: dict[str, tuple[str, ...]] = {}
         self._leavers: dict[str, set[str]] = {}
+        self._alone: set[str] = set()
 
     def note(self, job_uid: str, left: tuple[str, ...]) -> None:
         """Take in beside which jobs a job had to leave a GPU; it replaces what was known of it."""
         before = self._left.pop(job_uid, ())
+        self._alone.discard(job_uid)
         if left:
             self._left[job_uid] = left
+        if len(left) >= MOST_APART:
+            self._alone.add(job_uid)
         for other in {*before}.difference(left):
             self._drop(other, job_uid)
         for other in {*left}.difference(before):
@@ -31,7 +37,12 @@ class Apart:
 
     def of(self, job_uid: str) -> AbstractSet[str]:
         """Return the jobs beside which a job is not placed again: some of them may be gone."""
-        return {*self._left.get(job_uid, ()), *self._leavers.get(job_uid, ())}
+        alone = self._alone - {job_uid}
+        return {*self._left.get(job_uid, ()), *self._leavers.get(job_uid, ()), *alone}
+
+    def alone(self, job_uid: str) -> bool:
+        """Return whether a job is placed beside no other job any more."""
+        return job_uid in self._alone
 
     def _drop(self, other: str, leaver: str) -> None:
         leavers = self._leavers.get(other, set())

@@ -186,7 +186,8 @@ class Cards:
 
     def _shunned(self, job_uid: str) -> tuple[Place, ...]:
         """Return the slots in which a job would meet one from which it is kept apart."""
-        return tuple(sorted(self._demand.of(self.apart.of(job_uid))))
+        others = self.jobs() if self.apart.alone(job_uid) else self.apart.of(job_uid)
+        return tuple(sorted(self._demand.of({*others} - {job_uid})))
 
     def _high(self, place: Place) -> Iterator[str]:
         """Yield the uid of the job of high priority in a slot."""

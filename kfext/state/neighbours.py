@@ -1,6 +1,7 @@
 """What is noted of jobs that share nodes: the CPU that they lose for others, and their trials."""
 
 from collections.abc import Collection, Mapping
+from typing import assert_never
 
 from kfext.core.companion.budget import Budget
 from kfext.core.companion.contest import contests
@@ -9,6 +10,7 @@ from kfext.core.companion.signals import JobSignal, Signals, use_of
 from kfext.core.companion.trial import WINDOWS_BEFORE, Outcome
 from kfext.core.progress.followed import INTERVAL
 from kfext.model.moment import Moment
+from kfext.model.timestamps import past
 from kfext.state.watched_job import WatchedJob
 
 _FRESH = WINDOWS_BEFORE * INTERVAL
@@ -19,7 +21,7 @@ def charge(
     here: Signals, watched: Mapping[str, WatchedJob], *, seconds: float, now: Moment
 ) -> None:
     """Add what each job used, and lost or lent below an equal share, in the last seconds."""
-    _count_from_notes(here, watched)
+    _count_from_notes(here, watched, now.wall)
     spans = {job.uid: _span(job, watched[job.uid], seconds, now) for job in here.jobs}
     for node, of in contests(here.jobs, here).items():
         capped = len(of.jobs) > 1 and any(cap is not None for cap in of.present.values())
@@ -39,14 +41,14 @@ def charge(
                 )
 
 
-def _count_from_notes(here: Signals, watched: Mapping[str, WatchedJob]) -> None:
+def _count_from_notes(here: Signals, watched: Mapping[str, WatchedJob], now: float) -> None:
     """Have jobs that were never charged count from when another controller noted their neighbours.
 
     A job that is served is not resized, so nothing is noted of it; but what it has borrowed since
     then counts, else a restart would give another turn to one that understates what it takes.
     """
     group = [watched[job.uid] for job in here.jobs]
-    noted = max((one.counted_at for one in group), default=0.0)
+    noted = max((past(one.counted_at, now=now) for one in group), default=0.0)
     for one in group:
         if one.budget == Budget():
             one.counted_at = one.counted_at or noted
@@ -83,8 +85,14 @@ def judged(
         if one.trial.proposal.serves in ended and not job.in_flight:
             one.trial = one.trial.with_window(here)
         outcome = one.trial.outcome(here)
-        if outcome is Outcome.FAILED and (undo := one.trial.undo(here)) is not None:
-            found.append(undo)
-        elif outcome in {Outcome.GAINED, Outcome.MOOT}:
-            one.trial = None
+        match outcome:
+            case Outcome.RUNNING:
+                pass
+            case Outcome.FAILED:
+                if (undo := one.trial.undo(here)) is not None:
+                    found.append(undo)
+            case Outcome.GAINED | Outcome.MOOT:
+                one.trial = None
+            case _:
+                assert_never(outcome)
     return found

@@ -6,6 +6,7 @@ are ours by the state of the job, and its successor decides afresh.
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import assert_never
 
 from kfext import names
 from kfext.core.companion.operation import (
@@ -81,23 +82,35 @@ class Operations:
         if operation is None or watched.tracked.busy:
             return None
         pods = self._pods(watched)
-        if operation.phase is Phase.WRITING:
-            self._break_off(watched, operation, "a step was not written, after an error of kfext")
-        elif operation.phase is Phase.SETTING:
-            if all_set(operation, pods):
-                if not operation.last:
-                    operation.stage += 1
-                    operation.phase = Phase.WRITING
-                    return self._stage(watched, operation)
-                operation.phase, operation.since = Phase.MEASURING, now
-                operation.measured = {pod.uid: self._measured(pod) for pod in pods}
-            elif why := why_not_set(operation, pods, now=now):
-                self._fail(watched, operation, why, now=now)
-        elif operation.phase is Phase.MEASURING:
-            late = now - operation.since >= MEASURE_SECONDS
-            counts = ((self._measured(pod), operation.measured.get(pod.uid, 0)) for pod in pods)
-            if late or all(now - then >= MEASUREMENTS for now, then in counts):
-                self._end(watched, operation.trial)
+        match operation.phase:
+            case Phase.WRITING:
+                why_not = "a step was not written, after an error of kfext"
+                self._break_off(watched, operation, why_not)
+            case Phase.SETTING:
+                if all_set(operation, pods):
+                    return self._next_stage(watched, operation, now=now)
+                if why := why_not_set(operation, pods, now=now):
+                    self._fail(watched, operation, why, now=now)
+            case Phase.MEASURING:
+                late = now - operation.since >= MEASURE_SECONDS
+                counts = ((self._measured(pod), operation.measured.get(pod.uid, 0)) for pod in pods)
+                if late or all(now - then >= MEASUREMENTS for now, then in counts):
+                    self._end(watched, operation.trial)
+            case _:
+                assert_never(operation.phase)
+        return None
+
+    def _next_stage(
+        self, watched: WatchedJob, operation: Operation, *, now: float
+    ) -> Resize | None:
+        """Return the step of the next stage; after the last stage the CPU use is measured."""
+        if not operation.last:
+            operation.stage += 1
+            operation.phase = Phase.WRITING
+            return self._stage(watched, operation)
+        operation.phase, operation.since = Phase.MEASURING, now
+        pods = self._pods(watched)
+        operation.measured = {pod.uid: self._measured(pod) for pod in pods}
         return None
 
     def finish(self, watched: WatchedJob, *, complete: bool, final: str, now: float) -> None:
@@ -144,7 +157,7 @@ class Operations:
             self._break_off(watched, operation, "the CPU of a pod was changed by somebody else")
             return None
         cpu = replace(
-            noted(before, sizes, by=operation.by),
+            noted(before, sizes, by=operation.by, pods=pods.values()),
             rests={**before.rests, **operation.rests},
             used=watched.budget.used,
             lost=watched.budget.lost,

@@ -1,7 +1,6 @@
 """The pods that are pinned to a node and not bound yet."""
 
 import heapq
-import math
 from collections.abc import Callable
 
 from kfext.core.ledger.ledger import Ledger
@@ -21,7 +20,8 @@ class PendingPins:
         self._pods: dict[str, Pod] = {}
         self._on: dict[str, set[str]] = {}
         self._ages: list[tuple[float, str]] = []
-        self._now = -math.inf
+        self._new: set[str] = set()
+        self._old: set[str] = set()
 
     def all(self) -> tuple[Pod, ...]:
         """Return every such pod."""
@@ -39,11 +39,13 @@ class PendingPins:
             if not self._on[earlier.pinned_to]:
                 del self._on[earlier.pinned_to]
         if pod is None or not pod.pinned_to or pod.node_name or pod.finished:
+            self._new.discard(uid)
+            self._old.discard(uid)
             return
         self._pods[uid] = pod
         self._on.setdefault(pod.pinned_to, set()).add(uid)
         if earlier is None:
-            heapq.heappush(self._ages, (pod.created + UNBOUND_SECONDS, uid))
+            self._new.add(uid)
 
     def count(self, pod: Pod) -> bool:
         """Return whether a pod takes something from the node that it is bound or pinned to."""
@@ -52,14 +54,19 @@ class PendingPins:
         node = self._ledger.node(pod.pinned_to)
         if self._planned(pod):
             return could_run(pod, node)
-        return may_be_bound(pod, node, now=self._now)
+        return pod.uid not in self._old and may_be_bound(pod, node)
 
     def aged(self, now: float) -> list[Pod]:
         """Take in the time; return the pods that have waited too long since the last call."""
-        self._now = max(self._now, now)
+        for uid in self._new:
+            # A pod is no younger than its first sight; a clock that was ahead may have created it.
+            created = min(self._pods[uid].created, now)
+            heapq.heappush(self._ages, (created + UNBOUND_SECONDS, uid))
+        self._new.clear()
         found = []
         while self._ages and self._ages[0][0] <= now:
             _, uid = heapq.heappop(self._ages)
             if uid in self._pods:
+                self._old.add(uid)
                 found.append(self._pods[uid])
         return found

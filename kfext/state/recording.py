@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator
 
+from kfext.core.ledger.claims import pod_of
 from kfext.core.queue.reservation import Reservation, kept_claims
 from kfext.core.settings.gpu_shares import as_written
 from kfext.model.moment import Moment
@@ -127,19 +128,17 @@ def _strangers(cluster: Cluster) -> Iterator[Pod]:
     yield from whole.values()
     members = {pod.uid for pod in (*cluster.members(), *whole.values())}
     for key, claim in cluster.ledger.claims().items():
-        match key:
-            case ("pod", str(uid)) if uid not in members:
-                yield Pod(
-                    namespace="",
-                    name="",
-                    uid=uid,
-                    node_name=claim.node,
-                    requests=claim.requests,
-                    host_ports=claim.host_ports,
-                    priority=claim.priority or 0,
-                )
-            case _:
-                pass  # of a member, a plan, a port, the reservation or a promise
+        uid = pod_of(key)
+        if uid is not None and uid not in members:
+            yield Pod(
+                namespace="",
+                name="",
+                uid=uid,
+                node_name=claim.node,
+                requests=claim.requests,
+                host_ports=claim.host_ports,
+                priority=claim.priority or 0,
+            )
 
 
 def _clocks(tracked: TrackedJob, pods: Iterable[Pod], moment: Moment) -> JobClocks:

@@ -1,13 +1,18 @@
 """The one reservation at a time: which job is due for it, and its claims on the ledger."""
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
-from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
-from kfext.core.placement.gang import members_of
+from kfext.core.lifecycle.capacity import HOPELESS, WAITS_FOR_CAPACITY
+from kfext.core.observed import expecting_tolerations
+from kfext.core.placement.gang import Member, members_of
 from kfext.core.placement.limits import Limits
+from kfext.core.placement.place import place
 from kfext.core.queue.backfill import reserve
 from kfext.core.queue.no_fit import shape_of
 from kfext.core.queue.reservation import Reservation
+from kfext.model.plan import Assignment
+from kfext.model.timestamps import past
+from kfext.model.verdict import Verdict
 from kfext.names import REASON_WAITING_FOR_OPERATOR
 from kfext.state.cluster import Cluster
 from kfext.state.promises import Promises
@@ -81,7 +86,7 @@ class ReservationManager:
     def due_in(self, tracked: TrackedJob, *, now: float) -> float:
         """Return in how many seconds a job has waited long enough: at its present size."""
         placement = self._settings(tracked).settings.placement
-        return tracked.waiting_since + placement.reserve_after - now
+        return placement.reserve_after - tracked.waits(now)
 
     def renew(self, due: Iterable[TrackedJob], *, now: float) -> bool:
         """Give the reservation to the first of some jobs for which one is possible, else to none.
@@ -110,7 +115,7 @@ class ReservationManager:
 
     def is_over(self, *, now: float) -> bool:
         """Return whether capacity has been reserved for too long."""
-        return self.since is not None and now - self.since >= RESERVED_SECONDS
+        return self.since is not None and now - past(self.since, now=now) >= RESERVED_SECONDS
 
     def end_turn(self, *, now: float) -> None:
         """Begin a break; the holder has had its turn."""
@@ -193,19 +198,23 @@ class ReservationManager:
         return found
 
     def _found(self, tracked: TrackedJob, limits: Limits) -> Reservation | None:
-        jobs = self._cluster.jobs.values()
+        jobs, ledger, uid = self._cluster.jobs.values(), self._cluster.ledger, tracked.job.uid
+        ends = {one.job.uid: ends for one in jobs if (ends := one.job.ends) is not None}
+        ignoring = (*(self.kept.claims if self.kept else ()), *self._promises.of(uid))
+
+        def reserved(members: Sequence[Member]) -> Reservation | None:
+            return reserve(uid, members, ledger, limits, ends=ends, ignoring=ignoring)
+
         try:
-            return reserve(
-                tracked.job.uid,
-                members_of(tracked.job),
-                self._cluster.ledger,
-                limits,
-                ends={one.job.uid: ends for one in jobs if (ends := one.job.ends) is not None},
-                ignoring=(
-                    *(self.kept.claims if self.kept else ()),
-                    *self._promises.of(tracked.job.uid),
-                ),
-            )
+            members = members_of(tracked.job)
+            if (found := reserved(members)) is not None:
+                return found
+            in_pool = expecting_tolerations(tracked.job, tracked.state, ledger)
+            if in_pool is None or limits.excluded:
+                return None
+            if not _is_hopeless(place(members, ledger, limits)):
+                return None
+            return reserved(members_of(in_pool))
         except Exception as error:
             # A failed search for one job must not keep all others from being placed.
             self._failures.append((tracked, error))
@@ -228,3 +237,7 @@ class ReservationManager:
         settings = self._settings(tracked).settings
         cards = self._cluster.books.cards
         return cards.limits(settings, tracked.state, job_uid=tracked.job.uid, now=now)
+
+
+def _is_hopeless(found: Assignment | Verdict) -> bool:
+    return isinstance(found, Verdict) and found.reason in HOPELESS

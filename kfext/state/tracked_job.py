@@ -2,19 +2,36 @@
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, assert_never
 
 from kfext.core.elastic import with_workers
 from kfext.core.ledger.claim import Claim
-from kfext.core.lifecycle.queued import HOPELESS
+from kfext.core.lifecycle.capacity import HOPELESS
 from kfext.core.lifecycle.situation import queued_since
-from kfext.core.lifecycle.steps import Replan, Rescale, Step, Unsuspend, Wait
+from kfext.core.lifecycle.steps import (
+    DeleteUnbound,
+    ForgetPlan,
+    Pin,
+    Release,
+    Replan,
+    RequestCheckpoint,
+    Rescale,
+    Resize,
+    RestartWorkers,
+    SaveState,
+    Step,
+    Suspend,
+    Ungate,
+    Unsuspend,
+    Wait,
+)
 from kfext.model.backoff import exponential_backoff
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod
 from kfext.model.shared_gpu import Place
+from kfext.model.timestamps import past
 from kfext.model.verdict import Verdict
 from kfext.names import QUEUED, REASON_WRITE_REFUSED
 
@@ -116,10 +133,13 @@ class TrackedJob:
         """Whether the job is in the queue: a job that was just started keeps its phase a while."""
         return self.phase == QUEUED and self.job.suspend
 
-    @property
-    def waiting_since(self) -> float:
-        """Since when it has waited in the queue at its present size, in epoch seconds."""
-        return max(queued_since(self.job, self.state), self.enlarged_at)
+    def waits(self, now: float) -> float:
+        """Return for how many seconds it has been in the queue at its present size.
+
+        `now` is in epoch seconds. A job of which no stored time is believable has waited for long.
+        """
+        enlarged = past(self.enlarged_at, now=now)
+        return now - max(queued_since(self.job, self.state, now=now), enlarged)
 
     @property
     def settled(self) -> bool:
@@ -158,8 +178,7 @@ class TrackedJob:
         self.hopeless_since = self._hopeless_since(step, at=at)
         if not isinstance(step, Wait):
             self.busy, self.unclaimed, self.step = True, False, type(step).__name__
-            self.assumed = step.plan if isinstance(step, Unsuspend | Replan | Rescale) else None
-            self.assumed_workers = step.workers if isinstance(step, Rescale) else None
+            self.assumed, self.assumed_workers = _assumed(step)
             return None
         ended = None
         if step.phase != self.phase:
@@ -203,6 +222,31 @@ class TrackedJob:
         )
         self.not_before = at + pause
         return pause
+
+
+def _assumed(step: Step) -> tuple[Plan | None, int | None]:
+    """Return the plan and the workers that a job has once a step is written; None: as they are."""
+    match step:
+        case Unsuspend(plan) | Replan(plan):
+            return plan, None
+        case Rescale(plan, workers):
+            return plan, workers
+        case (
+            Wait()
+            | Pin()
+            | Suspend()
+            | ForgetPlan()
+            | DeleteUnbound()
+            | Release()
+            | Ungate()
+            | SaveState()
+            | Resize()
+            | RequestCheckpoint()
+            | RestartWorkers()
+        ):
+            return None, None
+        case _:
+            assert_never(step)
 
 
 def _basis(job: TrainingJob, plan: Plan | None) -> tuple[object, ...]:

@@ -109,7 +109,7 @@ class WatchedJobs:
         """Return the signal of a job, and whether a window of it has ended."""
         uid = one.tracked.job.uid
         pods, reported = self._cluster.pods(uid), self._progress.reported(uid)
-        one.unfit = why_stand_down(one.tracked.job, live_pods(pods)) or ""
+        one.unfit = why_stand_down(one.tracked.job, live_pods(pods), one.tracked.state.cpu) or ""
         one.chosen = self._policies(one.tracked)
         for pod in live_pods(pods):
             if (measured := self._progress.uses.of(pod.uid)) is not None:

@@ -45,23 +45,37 @@ def changed_by_others(pod: Pod, state: CpuState, *, seen: int | None) -> bool:
 
 def asked_of(pod: Pod, state: CpuState) -> AskedCpu | None:
     """Return the size that the user asked for; None while kfext has noted none for its type."""
-    return state.asked.get(pod.replica.type) if pod.replica else None
+    return state.asked_of(pod.replica.type, pod.replica.index) if pod.replica else None
 
 
-def noted(state: CpuState, sizes: Iterable[tuple[Pod, CpuSize]], *, by: frozenset[str]) -> CpuState:
+def noted(
+    state: CpuState,
+    sizes: Iterable[tuple[Pod, CpuSize]],
+    *,
+    by: frozenset[str],
+    pods: Iterable[Pod] = (),
+) -> CpuState:
     """Return the state with which sizes may be written.
 
     A write may be lost with the controller, or take effect although its answer was lost. So the
     limit that the pod has now, and the one that was meant to be written last, count as ours too.
-    `by`: the policies to which all limits of ours are due.
+    `by`: the policies to which all limits of ours are due. `pods`: all of the job.
     """
+    sizes = tuple(sizes)
+    types = {pod.replica.type for pod, _ in sizes if pod.replica}
     asked, written = dict(state.asked), dict(state.written)
+    for pod in (*(pod for pod, _ in sizes), *pods):
+        # What the user wrote is on the pods of a type until kfext resizes the first of them.
+        if pod.trainer is None or pod.replica is None or pod.replica.type in state.asked:
+            continue
+        own = AskedCpu(pod.trainer.request, pod.trainer.limit)
+        if pod.replica.type in types and own != asked.setdefault(pod.replica.type, own):
+            asked[_name(pod)] = own
     for pod, size in sizes:
         if pod.trainer is None or pod.replica is None:
             continue
         if owner_of(pod, state) is Owner.USER:
             now: tuple[int, ...] = ()
-            asked.setdefault(pod.replica.type, AskedCpu(pod.trainer.request, pod.trainer.limit))
         else:
             now = () if pod.trainer.limit is None else (pod.trainer.limit,)
         known = dict.fromkeys((size.limit, *now, *written.get(_name(pod), ())))

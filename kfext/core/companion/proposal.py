@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from typing import assert_never
 
 from kfext.core.companion.signals import JobSignal, Signals
 from kfext.model.qos import QoS
@@ -110,4 +111,10 @@ def restricts(proposal: Proposal, job: JobSignal, signals: Signals) -> bool:
 
 def measured(job: JobSignal, measure: Measure) -> float | None:
     """Return what a job shows by a measure now."""
-    return job.rate if measure is Measure.RATE else job.use
+    match measure:
+        case Measure.RATE:
+            return job.rate
+        case Measure.USE:
+            return job.use
+        case _:
+            assert_never(measure)

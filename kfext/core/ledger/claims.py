@@ -24,6 +24,11 @@ def pod_key(uid: str) -> Hashable:
     return ("pod", uid)
 
 
+def pod_of(key: Hashable) -> str | None:
+    """Return the uid of the pod that a claim is of; None for a claim of another kind."""
+    return str(key[1]) if isinstance(key, tuple) and key[0] == "pod" else None
+
+
 def plan_key(job_uid: str, replica: ReplicaKey) -> Hashable:
     """Return the key of the claim of a planned replica whose pod has no node yet."""
     return ("plan", job_uid, replica)
@@ -102,7 +107,7 @@ def shifted_claims(job_uid: str, pods: Iterable[Pod], cpu: CpuState) -> Mapping[
     """
     given: dict[str, int] = {}
     for pod in pods:
-        asked = cpu.asked.get(pod.replica.type) if pod.replica else None
+        asked = cpu.asked_of(pod.replica.type, pod.replica.index) if pod.replica else None
         if asked is None or pod.trainer is None or not pod.guaranteed or pod.finished:
             continue
         given[pod.home] = given.get(pod.home, 0) + asked.request - pod.trainer.request

@@ -14,6 +14,12 @@ from kfext.model.constraints import NAME_FIELD, Constraints, Requirement, Term, 
 from kfext.model.node import Node, Taint
 
 NO_SCHEDULE = "NoSchedule"
+_OF_AUTOSCALERS = frozenset(
+    {
+        *("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler"),
+        *("karpenter.sh/disrupted", "karpenter.sh/unregistered"),
+    }
+)
 _INTEGER = re.compile(r"[+-]?[0-9]{1,63}")  # Python would read 1_0 as a number too
 _LARGEST = 2**63 - 1
 _LONGEST_KEY, _LONGEST_VALUE = 317, 63
@@ -68,6 +74,8 @@ def why_not(constraints: Constraints, node: Node) -> Obstacle | None:
     for taint in node.taints:
         if taint.effect == NO_SCHEDULE and taint.key in constraints.devices:
             continue
+        if constraints.expects_tolerations and _of_pool(taint, node):
+            continue
         if taint.effect in barring and not tolerated(taint, constraints.tolerations):
             return taint
     return None
@@ -83,6 +91,19 @@ def _label_misfit(constraints: Constraints, node: Node) -> Obstacle | None:
     if not all(any(_matches(t, node) for t in terms) for terms in constraints.volumes.terms):
         return Misfit.VOLUME
     return None
+
+
+def of_pool(key: str) -> bool:
+    """Return whether an administrator sets taints of a key, to dedicate nodes.
+
+    Kubernetes and autoscalers set the others, on nodes that pods must not use for now.
+    """
+    return not key.partition("/")[0].endswith("kubernetes.io") and key not in _OF_AUTOSCALERS
+
+
+def _of_pool(taint: Taint, node: Node) -> bool:
+    # Admission tolerates the taint of a device only for pods that request the device.
+    return of_pool(taint.key) and taint.key not in node.allocatable
 
 
 def tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:

@@ -21,9 +21,9 @@ def could_run(pod: Pod, node: Node | None) -> bool:
     return pod.constraints is None or why_not(pod.constraints, node) is None
 
 
-def may_be_bound(pod: Pod, node: Node | None, *, now: float) -> bool:
-    """Return whether a pinned pod will be bound to its node soon; `now` is in epoch seconds.
+def may_be_bound(pod: Pod, node: Node | None) -> bool:
+    """Return whether a pinned pod that is young enough will be bound to its node soon.
 
     kube-scheduler has refused one that it calls unschedulable; what that waits for is not known.
     """
-    return not pod.unschedulable and now - pod.created < UNBOUND_SECONDS and could_run(pod, node)
+    return not pod.unschedulable and could_run(pod, node)

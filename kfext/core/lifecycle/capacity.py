@@ -8,6 +8,7 @@ from kfext.core.elastic import WORKER, fewest_workers, with_workers, workers_of
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.tiers import Tier
 from kfext.core.lifecycle.situation import Situation
+from kfext.core.observed import expecting_tolerations
 from kfext.core.placement.burst import in_words
 from kfext.core.placement.division import DEFAULT, FEWEST, Weights
 from kfext.core.placement.gang import members_of
@@ -20,16 +21,39 @@ from kfext.core.words import clock
 from kfext.model.plan import Assignment
 from kfext.model.verdict import Verdict
 from kfext.names import (
+    REASON_NO_ELIGIBLE_NODE,
     REASON_NO_ROOM,
     REASON_RESERVED,
+    REASON_TOO_BIG,
+    REASON_WAITING_FOR_VOLUME,
 )
 
 WAITS_FOR_CAPACITY = frozenset({REASON_NO_ROOM, REASON_RESERVED})
 """Reasons to wait that a reservation can end."""
+HOPELESS = frozenset({REASON_TOO_BIG, REASON_NO_ELIGIBLE_NODE, REASON_WAITING_FOR_VOLUME})
+"""Reasons to wait that the end of another job does not remove."""
+EXPECTED = "admission is expected to add the tolerations"
 
 
 def find_place(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Assignment | NoFit:
-    """Return a node for every pod of a queued job, or why they cannot be placed now."""
+    """Return a node for every pod of a queued job, or why they cannot be placed now.
+
+    A job that fits no nodes that it tolerates may get nodes of a pool, see `core.observed`.
+    """
+    found = _find(situation, ledger, no_fits)
+    if not (isinstance(found, NoFit) and found.verdict.reason in HOPELESS) or situation.excluded:
+        return found
+    job = expecting_tolerations(situation.job, situation.state, ledger)
+    if job is None:
+        return found
+    in_pool = _find(replace(situation, job=job), ledger, no_fits)
+    if not isinstance(in_pool, NoFit):
+        return in_pool
+    reason, message = in_pool.verdict.reason, f"{in_pool.verdict.message}; {EXPECTED}"
+    return replace(in_pool, verdict=Verdict(reason, message)) if reason not in HOPELESS else found
+
+
+def _find(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Assignment | NoFit:
     limits = situation.limits
     shape = _shape(situation, limits)
     refusal = no_fits.known(shape, ledger)

@@ -9,6 +9,7 @@ from kfext.core.lifecycle.steps import DeleteUnbound, Step, Ungate, Wait
 from kfext.core.settings.edited_shares import edited_shares
 from kfext.core.words import listed, pods
 from kfext.model.gpu_slots import has_part, parts_in
+from kfext.model.job_state import MOST_APART
 from kfext.model.pod import Pod
 from kfext.model.shared_gpu import Place
 from kfext.model.sharer_words import INFEASIBLE, coarse, shut_out
@@ -62,8 +63,12 @@ def without_card(situation: Situation) -> Step | None:
     cards = situation.cards
     if cards.evicted:
         message = f"the jobs on {_named(cards.evicted)} lost too much to each other"
-        apart = {**dict.fromkeys(situation.state.apart), **dict.fromkeys(cards.rivals)}
-        remembers = replace(situation, state=replace(situation.state, apart=tuple(apart)))
+        state, before = situation.state, situation.state.apart
+        apart = {**dict.fromkeys(before), **dict.fromkeys(cards.rivals)}
+        # A bind ends the count of strikes, but an evicted job was always bound before.
+        strikes = max(state.strikes, len(before))
+        state = replace(state, apart=tuple(apart), strikes=strikes)
+        remembers = replace(situation, state=state)
         return _back_to_queue(remembers, Verdict(REASON_EVICTED, message))
     if cards.troubles and not any(pod.node_name for pod in situation.pods):
         # The slot may look well again once no GPU is reserved for it, so it is not tried at once.
@@ -148,6 +153,8 @@ def measured(situation: Situation) -> Mapping[str, int]:
 def with_last_attempt(situation: Situation, message: str) -> str:
     """Return why a job waits with why it was last stopped for a GPU, while that excludes nodes."""
     state = situation.state
+    if len(state.apart) >= MOST_APART:
+        return f"{message}; it left GPUs to {MOST_APART} jobs, so it waits for a GPU alone"
     failed = situation.excluded and state.reason in {REASON_CARD_LOST, REASON_CARD_TIMEOUT}
     return f"{message}; it was stopped before: {state.message}" if failed else message
 

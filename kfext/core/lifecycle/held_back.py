@@ -6,7 +6,7 @@ from dataclasses import replace
 from kfext.core.lifecycle.patience import STRIKES, give_up, patience, suspend
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import Step, Wait
-from kfext.core.observed import differences
+from kfext.core.observed import differences, observed
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.names import (
@@ -36,8 +36,16 @@ def without_room(
         # time no back-off is needed.
         late = Verdict(found.reason, f"admission changed its pods: {other}; {found.message}")
         return _stopped(situation, late, backs_off=situation.state.strikes > 0)
-    message = f"the capacity was taken before all pods existed: {found.message}"
-    state = replace(situation.state, retry_at=0.0, reason=REASON_NO_ROOM, message=message)
+    state = situation.state
+    if found.reason == REASON_NO_ROOM:
+        message = f"the capacity was taken before all pods existed: {found.message}"
+    else:
+        # The plan expected tolerations, or a node has gone.
+        message = f"admission added no toleration to its pods: {found.message}"
+        pods, plan = situation.pods, situation.plan
+        seen = observed(situation.job, pods, state, plan=plan, unchanged=True)
+        state = replace(state, observed=seen)
+    state = replace(state, retry_at=0.0, reason=found.reason, message=message)
     return suspend(situation, state)
 
 

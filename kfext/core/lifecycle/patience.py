@@ -10,6 +10,7 @@ from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod
+from kfext.model.timestamps import left
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_NO_ELIGIBLE_NODE, REASON_NO_ROOM, REASON_TOO_BIG
 
@@ -26,18 +27,18 @@ def patience(
     """Keep waiting for a partly bound gang; each `limit` is a strike, and strikes end the wait."""
     if situation.never_released and situation.job.kueue_managed:
         return wait  # required is never released, and only Kueue suspends what it started
-    left = until_strike(situation, limit=limit, waited=waited)
-    if left > 0:
-        return replace(wait, again=left)
+    due = until_strike(situation, limit=limit, waited=waited)
+    if due > 0:
+        return replace(wait, again=due)
     state = after_strike(situation, late, limit=limit)
     return SaveState(state) if state.strikes < STRIKES else give_up(situation, late)
 
 
 def until_strike(situation: Situation, *, limit: float, waited: float) -> float:
     """Return the seconds until a strike is due; the last one does not count twice."""
-    since_last = situation.state.retry_at - situation.now
-    # A time further away is the end of an earlier back-off, or the clock was set back.
-    return max(limit - waited, since_last if since_last <= limit else 0.0)
+    # An end further away is that of an earlier back-off.
+    since_last = left(situation.state.retry_at, now=situation.now, longest=limit)
+    return max(limit - waited, since_last)
 
 
 def after_strike(situation: Situation, late: Verdict, *, limit: float) -> JobState:
@@ -69,7 +70,7 @@ def suspend(situation: Situation, state: JobState) -> Suspend:
     """
     job = situation.job
     ran = job.has("Running") or job.has("Restarting")
-    since = 0.0 if ran else queued_since(job, situation.state)
+    since = 0.0 if ran else queued_since(job, situation.state, now=situation.now)
     state = replace(state, queued_since=since, scale=replace(state.scale, cause=""))
     return Suspend(suspended(state, job, situation.pods, plan=situation.plan, now=situation.now))
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from kfext.core.elastic import asked_workers, fewest_workers, with_workers, workers_of
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import hosted
-from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY, why_spread
+from kfext.core.lifecycle.capacity import EXPECTED, HOPELESS, WAITS_FOR_CAPACITY, why_spread
 from kfext.core.lifecycle.cards import KUEUE, with_last_attempt
 from kfext.core.lifecycle.hands_off import left_suspended
 from kfext.core.lifecycle.network import place_on_network
@@ -14,6 +14,7 @@ from kfext.core.lifecycle.resume import unsafe_to_resume
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import ForgetPlan, Step, Unsuspend, Wait
 from kfext.core.lifecycle.unhosted import let_go
+from kfext.core.observed import unexpected
 from kfext.core.placement.gang import members_of
 from kfext.core.placement.slots import slots_for
 from kfext.core.placement.unmodelled import unbound
@@ -29,7 +30,6 @@ from kfext.model.verdict import Verdict
 from kfext.names import (
     QUEUED,
     REASON_BACKING_OFF,
-    REASON_NO_ELIGIBLE_NODE,
     REASON_NO_ROOM,
     REASON_PLANNED,
     REASON_RELEASED,
@@ -37,14 +37,11 @@ from kfext.names import (
     REASON_SUSPENDED_BY_USER,
     REASON_TOO_BIG,
     REASON_WAITING_FOR_OPERATOR,
-    REASON_WAITING_FOR_VOLUME,
     SUSPENDED,
 )
 
 RELEASE_SECONDS = 60.0
 """releaseAfter `auto`, for a job that preemption or an autoscaler may help but waiting may not."""
-HOPELESS = frozenset({REASON_TOO_BIG, REASON_NO_ELIGIBLE_NODE, REASON_WAITING_FOR_VOLUME})
-"""Reasons to wait that the end of another job does not remove."""
 
 
 def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
@@ -142,6 +139,8 @@ def _planned(
     message += f", {fewer} fewer workers than requested" if fewer else ""
     spread = why_spread(replace(situation, job=hosted(job)) if port else situation, found, ledger)
     message += f"; {spread}" if spread else ""
+    if taints := unexpected(job, found, ledger):
+        message += f"; {EXPECTED} for {listed(taints, of='taints')}"
     places = members_of(with_workers(job, workers_of(job) - fewer))
     closed, free = situation.cards.shunned, situation.open_claims
     slots = slots_for(places, found, ledger, closed=closed, ignoring=free)
@@ -232,7 +231,7 @@ def _look_again(situation: Situation, verdict: Verdict) -> float | None:
 
     A reservation may become due for it, or an excluded node may be allowed again.
     """
-    times = [until - situation.now for until in situation.state.excluded.values()]
+    times = [*situation.state.exclusions(situation.now).values()]
     if verdict.reason in WAITS_FOR_CAPACITY:
         times.append(situation.context.reservable_in)
     return min((seconds for seconds in times if seconds > 0), default=None)

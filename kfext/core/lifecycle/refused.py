@@ -6,6 +6,7 @@ rarely.
 """
 
 from collections.abc import Iterator
+from typing import assert_never
 
 from kfext.core.lifecycle.patience import suspend
 from kfext.core.lifecycle.situation import Situation
@@ -38,8 +39,6 @@ from kfext.names import (
     SUSPENDED,
 )
 
-_OfRunning = Resize | RequestCheckpoint | Rescale | RestartWorkers
-"""The steps of the companion alone."""
 _DEEDS: dict[str, str] = {
     Unsuspend.__name__: "to unsuspend it under its plan",
     Replan.__name__: "its new plan",
@@ -94,10 +93,27 @@ def _other_ways(situation: Situation, step: Step, late: Verdict) -> Iterator[Ste
     gated = situation.behind_gate
     if job.finished or job.deleting or job.released:
         return
-    if isinstance(step, _OfRunning) or (isinstance(step, SaveState) and not gated):
-        return  # the job goes on as it is
-    if isinstance(step, ForgetPlan):
-        return  # somebody else has suspended the job, and resumes it
+    match step:
+        case Resize() | RequestCheckpoint() | Rescale() | RestartWorkers():
+            return  # the job runs on as it is
+        case ForgetPlan():
+            return  # another client has suspended the job, and resumes it
+        case SaveState():
+            if not gated:
+                return  # nothing is held up
+        case (
+            Wait()
+            | Unsuspend()
+            | Replan()
+            | Pin()
+            | Suspend()
+            | DeleteUnbound()
+            | Release()
+            | Ungate()
+        ):
+            pass
+        case _:
+            assert_never(step)
     if not situation.never_released:
         stuck = step.pods if isinstance(step, DeleteUnbound) else ()
         yield let_go(situation, late) if job.suspend else Release(stuck, late)

@@ -4,6 +4,7 @@ import math
 
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import Wait
+from kfext.core.words import listed
 from kfext.model.verdict import Verdict
 from kfext.names import QUEUED, REASON_WAITING_FOR_SUSPEND
 
@@ -11,7 +12,12 @@ SETTLE_SECONDS = 2.0
 """Pause between the operator's last write on a suspension and a resume; a shorter one would make
 the operator fail the job."""
 CONFIRM_SECONDS = 30.0
-"""After this long without pods, trust the Suspended condition whatever its timestamp."""
+"""After this long without pods the job is resumed, whatever its Suspended condition says.
+
+The operator counts pods, and by then it knows that there are none. It writes no new condition if it
+never saw the job resumed, or if its clock is behind ours; 1.8.0 writes none on a job with
+ttlSecondsAfterFinished (CleanupJob in its pkg/controller.v1/common/job.go).
+"""
 
 
 def unsafe_to_resume(situation: Situation) -> Wait | None:
@@ -28,16 +34,20 @@ def unsafe_to_resume(situation: Situation) -> Wait | None:
 def _unsafe(situation: Situation) -> Wait | None:
     job, state = situation.job, situation.state
     if situation.pods:
-        return _wait(f"{len(situation.pods)} pods of the last start are still terminating")
+        count, nodes = len(situation.pods), sorted({pod.node_name for pod in situation.pods} - {""})
+        where = f" on {listed(nodes)}" if nodes else ""
+        return _wait(f"{count} pods of the last start are still terminating{where}")
     if not state.suspended_at:
         return None  # never had pods: nothing can be counted
     seen = job.conditions.get("Suspended")
-    # The operator's timestamps have whole seconds. It writes none if it never saw the job resumed,
-    # and its clock may be behind ours; so after a while its condition counts in any case.
-    confirmed = seen is not None and seen.since >= math.floor(state.suspended_at)
-    if seen is None or not seen.status or not (confirmed or situation.waited >= CONFIRM_SECONDS):
-        again = max(CONFIRM_SECONDS - situation.waited, 1.0)
-        return _wait("the operator has not confirmed the suspension yet", again=again)
+    without_pods = min(situation.waited, situation.settled)
+    if without_pods >= CONFIRM_SECONDS:
+        return None
+    # The operator's timestamps have whole seconds.
+    if seen is None or not seen.status or seen.since < math.floor(state.suspended_at):
+        message = "the operator has not confirmed the suspension yet; without that, the job is"
+        message = f"{message} resumed {CONFIRM_SECONDS:g} s after its last pod ended"
+        return _wait(message, again=CONFIRM_SECONDS - without_pods)
     # A time ahead of ours only shows that the clocks differ.
     ago = situation.now - seen.since
     settled = min(situation.settled, ago) if ago >= 0 else situation.settled

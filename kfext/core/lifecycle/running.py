@@ -27,6 +27,7 @@ from kfext.core.lifecycle.precedence import first_to_pin, others_first
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import DeleteUnbound, Pin, Replan, SaveState, Step, Wait
 from kfext.core.lifecycle.unhosted import never_created, on_two_networks, started_without
+from kfext.core.observed import observed, unexpected
 from kfext.core.placement.gang import members_of, present
 from kfext.core.placement.place import place, still_fits
 from kfext.core.placement.slots import doubled
@@ -119,7 +120,8 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
         closed=situation.cards.shunned,
         ignoring=own,
     ):
-        return before_cards(situation, gated.values()) or _pin(plan, gated)
+        learnt = _learnt(situation, ledger, plan)
+        return learnt or before_cards(situation, gated.values()) or _pin(plan, gated)
     loose = [pod for pod in live.values() if not (pod.gated or pod.home or pod.finished)]
     left = situation.placement.bind_timeout - situation.longest_wait(loose)
     if loose and left > 0:
@@ -145,6 +147,18 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
         verdict = Verdict(REASON_REPLANNED, message)
         return Replan(changed, verdict, started_without(situation, changed))
     return without_room(situation, found, gated=gated.values(), some_run=bool(bound))
+
+
+def _learnt(situation: Situation, ledger: Ledger, plan: Plan) -> SaveState | None:
+    """Note what admission made of the pods, if only by that they fit their nodes.
+
+    More workers and the next start are planned with it.
+    """
+    if not unexpected(situation.job, plan.assignment, ledger):
+        return None
+    state = situation.state
+    found = observed(situation.job, situation.pods, state, plan=plan)
+    return None if found == state.observed else SaveState(replace(state, observed=found))
 
 
 def _pin(plan: Plan, gated: Live) -> Pin:

@@ -11,12 +11,13 @@ from kfext.core.queue.reservation import Reservation
 from kfext.core.settings.resolve import SHARES_GPUS, Settings
 from kfext.model.backoff import exponential_backoff
 from kfext.model.job import TrainingJob
-from kfext.model.job_state import ROUNDING, JobState
+from kfext.model.job_state import JobState
 from kfext.model.plan import LARGEST_GENERATION, NO_SLOTS, Assignment, Plan, Slots
 from kfext.model.pod import Pod
 from kfext.model.policy import Placement
 from kfext.model.quota import Quota
 from kfext.model.shared_gpu import CardSharer, Place
+from kfext.model.timestamps import left, past
 from kfext.model.verdict import Verdict
 
 _FIRST_BACKOFF = 15.0
@@ -180,7 +181,8 @@ class Situation:
     @property
     def in_line(self) -> float:
         """For how long the job has been in the queue this time."""
-        return self.now - queued_since(self.job, self.state)
+        since = queued_since(self.job, self.state, now=self.now)
+        return self.now - since if since else self.waited
 
     @property
     def placement(self) -> Placement:
@@ -210,12 +212,8 @@ class Situation:
 
     @property
     def backs_off(self) -> float:
-        """For how many seconds the job still backs off.
-
-        No back-off is longer than the longest: a later end is that of a clock which was ahead.
-        """
-        left = self.state.retry_at - self.now
-        return left if 0 < left <= _LONGEST_BACKOFF + ROUNDING else 0.0
+        """For how many seconds the job still backs off."""
+        return left(self.state.retry_at, now=self.now, longest=_LONGEST_BACKOFF)
 
     @property
     def generation(self) -> int:
@@ -264,9 +262,16 @@ def next_plan(
     return Plan(job_uid=job_uid, generation=number, assignment=assignment, port=port, why=why)
 
 
-def queued_since(job: TrainingJob, state: JobState) -> float:
-    """Return since when a job has been in the queue this time, in epoch seconds.
+def queued_since(job: TrainingJob, state: JobState, *, now: float) -> float:
+    """Return since when a job has been in the queue this time, 0.0 if no stored time shows it.
 
-    A start that never became one, since its pods were not all bound, does not end that time.
+    Both are in epoch seconds. A start after which not all pods were bound does not end that time.
+    If the time of the suspension is that of a clock that was ahead, the operator's time of it
+    counts.
     """
-    return state.queued_since or max(job.created, state.suspended_at)
+    if known := past(state.queued_since, now=now):
+        return known
+    stopped = past(state.suspended_at, now=now)
+    if state.suspended_at and not stopped and (seen := job.conditions.get("Suspended")):
+        stopped = past(seen.since, now=now)
+    return max(past(job.created, now=now), stopped)

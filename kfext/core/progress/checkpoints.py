@@ -1,6 +1,7 @@
 """What the log of a job shows of its checkpoints: the last complete one, and its answers."""
 
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 from kfext.core.progress.saving import Saving, answer_of, saving
 from kfext.model.log_line import LogLine
@@ -47,10 +48,13 @@ class CheckpointLog:
             return
         at = min(max(line.at, self.seen.saved or line.at), now)
         found = replace(self.seen, saved=at, step=step)
-        if said is Saving.BEGUN:
-            self._begun = found
-        else:
-            self.seen, self._begun = found, None
+        match said:
+            case Saving.BEGUN:
+                self._begun = found
+            case Saving.COMPLETE:
+                self.seen, self._begun = found, None
+            case _:
+                assert_never(said)
 
     def goes_on(self) -> None:
         """Take in that the training goes on: a checkpoint that was begun before is complete.

@@ -6,6 +6,7 @@ Source: Zheng et al., FlowCon, ICPP 2019.
 """
 
 import math
+from typing import assert_never
 
 from kfext.core.progress.metric_names import Better
 from kfext.core.progress.windows import Windows
@@ -27,7 +28,13 @@ def progress_of(windows: Windows, better: Better, *, now: float) -> float | None
         return None
     if min(last.count, before.count) < _FEWEST:
         return None
-    gain = before.value - last.value if better is Better.LOWER else last.value - before.value
+    match better:
+        case Better.LOWER:
+            gain = before.value - last.value
+        case Better.HIGHER:
+            gain = last.value - before.value
+        case _:
+            assert_never(better)
     if gain <= _CERTAIN * math.hypot(last.error, before.error):
         return 0.0
     return min(1.0, gain / abs(windows.first))

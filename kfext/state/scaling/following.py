@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import assert_never
 
 from kfext import names
 from kfext.core.elastic import workers_of
@@ -36,32 +37,41 @@ class Following:
 
     def steps(self, one: ScaledJob, now: Moment) -> Iterator[Found]:
         """Take in how a job is; yield what is to be written of it."""
-        tracked, at = one.tracked, now.monotonic
-        if tracked.busy:
+        if one.tracked.busy:
             return
         self._take_size(one, now)
         pods = self._cluster.pods(one.uid)
         if one.change is None or one.phase is Phase.TRIAL:
             self._measure(one, pods, now)
-        if one.phase is Phase.WRITING:
-            one.end(at=at)  # its step was never written, after an error of ours
-            tracked.finish()
-            self._cluster.sync_claims(tracked)
-        elif one.phase is Phase.SAVING:
-            if self._is_void(one, pods):
-                one.end(at=at)
-        elif one.phase is Phase.SETTLING:
-            self._take_back(one, self._follow_up.settle(one, pods, now), at=at)
-        elif one.phase is Phase.STEPPING:
-            found = self._follow_up.step(one, pods, now)
-            if isinstance(found, str):
-                one.resting = found
-            elif found is not None:
-                yield one, found
-        elif one.phase is Phase.TRIAL:
-            self._take_back(one, self._follow_up.judge(one, now), at=at)
+        yield from self._advance(one, pods, now)
         if one.change is None:
             yield from self._note_rest(one)
+
+    def _advance(self, one: ScaledJob, pods: tuple[Pod, ...], now: Moment) -> Iterator[Found]:
+        """Bring the change of a job a step further."""
+        tracked, at = one.tracked, now.monotonic
+        match one.phase:
+            case None:
+                pass
+            case Phase.WRITING:
+                one.end(at=at)  # its step was never written, after an error of ours
+                tracked.finish()
+                self._cluster.sync_claims(tracked)
+            case Phase.SAVING:
+                if self._is_void(one, pods):
+                    one.end(at=at)
+            case Phase.SETTLING:
+                self._take_back(one, self._follow_up.settle(one, pods, now), at=at)
+            case Phase.STEPPING:
+                found = self._follow_up.step(one, pods, now)
+                if isinstance(found, str):
+                    one.resting = found
+                elif found is not None:
+                    yield one, found
+            case Phase.TRIAL:
+                self._take_back(one, self._follow_up.judge(one, now), at=at)
+            case _:
+                assert_never(one.phase)
 
     def _measure(self, one: ScaledJob, pods: tuple[Pod, ...], now: Moment) -> None:
         """Take in how fast a job is, and for how long its start or its last change stopped it."""

@@ -7,6 +7,7 @@ Pollux as its end.
 import math
 from collections.abc import Callable, Collection, Sequence
 from enum import Enum
+from typing import assert_never
 
 from kfext.core import words
 from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
@@ -83,7 +84,7 @@ class Growth:
                 continue
             settings = self._settings_of(one)
             served = parameters.parameter(settings, "wait") + parameters.parameter(settings, "idle")
-            if now - one.waiting_since < served:
+            if one.waits(now) < served:
                 return GrowthLimit.NONE
             if self._queue.reservable_in(one, now=now) > 0:
                 limit = GrowthLimit.ASKED
@@ -106,13 +107,19 @@ class Growth:
 
     def size(self, one: ScaledJob, limit: GrowthLimit, *, now: float) -> int:
         """Return the size to which a job is to grow now, its present one if it is not to."""
-        if limit is GrowthLimit.NONE or (
-            limit is GrowthLimit.ASKED and one.sizes.now >= one.sizes.asked
-        ):
+        largest = max(one.largest, one.sizes.now)
+        match limit:
+            case GrowthLimit.NONE:
+                return one.sizes.now
+            case GrowthLimit.ASKED:
+                up_to = one.sizes.asked
+            case GrowthLimit.PAYING:
+                up_to = SEEN_FACTOR * largest
+            case _:
+                assert_never(limit)
+        if up_to <= one.sizes.now:
             return one.sizes.now
         settings = self._settings_of(one.tracked)
-        largest = max(one.largest, one.sizes.now)
-        up_to = one.sizes.asked if limit is GrowthLimit.ASKED else SEEN_FACTOR * largest
         room = self._room.most(one, settings, up_to=min(up_to, SEEN_FACTOR * largest), now=now)
         if room > max(one.sizes.asked, one.sizes.now):
             ceiling = parameters.parameter(settings, "ceiling")

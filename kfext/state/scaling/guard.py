@@ -49,8 +49,7 @@ class Guard:
             if verdict is None or verdict.reason != names.REASON_NO_ROOM or tracked.job.excess:
                 continue
             wait = parameters.parameter(self._settings_of(tracked), "wait")
-            waited = now - tracked.waiting_since
-            return tracked if tracked.settled and waited >= wait else None
+            return tracked if tracked.settled and tracked.waits(now) >= wait else None
         return None
 
     def rescue(

@@ -12,6 +12,7 @@ from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Range
 from kfext.model.moment import Moment
 from kfext.model.policy import Mode, PolicyChoice
+from kfext.model.timestamps import past
 from kfext.state.cluster import Cluster
 from kfext.state.failures import Failures
 from kfext.state.progress import JobsProgress
@@ -139,6 +140,6 @@ class ScaledJobs:
         known = tracked.state.scale
         if is_edited(tracked):
             one.expected = tracked.state.admitted
-        elif known.cause and 0 <= now.wall - known.changed_at < ADOPT_SECONDS:
+        elif known.cause and now.wall - past(known.changed_at, now=now.wall) < ADOPT_SECONDS:
             self.adopt(one, now)
         return one

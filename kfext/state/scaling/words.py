@@ -1,11 +1,12 @@
 """What a job that opted in to be scaled is shown."""
 
 from collections.abc import Iterator
+from typing import assert_never
 
 from kfext import names
 from kfext.core import words
 from kfext.core.companion.shown import Shown
-from kfext.core.scale.change import Phase
+from kfext.core.scale.change import Change, Phase
 from kfext.core.scale.readiness import Readiness
 from kfext.model.verdict import Verdict
 from kfext.state.scaling.scaled_job import ScaledJob, is_ours
@@ -22,19 +23,30 @@ def shown_of(
     return Shown(is_ours(one.tracked), found)
 
 
+def _under_way(one: ScaledJob, change: Change) -> Verdict | None:
+    """Return how far a change is; None on trial, where the job has its new size already."""
+    now = words.workers(one.sizes.now)
+    match one.phase:
+        case Phase.SAVING:
+            message = (
+                f"it waits for a checkpoint to go from {now} to {change.workers}: {change.why}"
+            )
+            return Verdict(names.REASON_AWAITS_CHECKPOINT, message)
+        case Phase.WRITING | Phase.SETTLING | Phase.STEPPING:
+            return Verdict(names.REASON_RESCALING, f"it has {now}: {change.why}")
+        case Phase.TRIAL | None:
+            return None
+        case _:
+            assert_never(one.phase)
+
+
 def _verdicts(
     one: ScaledJob, ready: Readiness, *, would: str, now: float, autoscaler: bool
 ) -> Iterator[Verdict]:
     """Yield what is to be shown, the most important first."""
-    change, sizes = one.change, one.sizes
-    if change is not None:
-        to = f"from {words.workers(sizes.now)} to {change.workers}: {change.why}"
-        if one.phase is Phase.SAVING:
-            message = f"it waits for a checkpoint to go {to}"
-            yield Verdict(names.REASON_AWAITS_CHECKPOINT, message)
-        elif one.phase is not Phase.TRIAL:
-            message = f"it has {words.workers(sizes.now)}: {change.why}"
-            yield Verdict(names.REASON_RESCALING, message)
+    sizes = one.sizes
+    if one.change is not None and (under_way := _under_way(one, one.change)):
+        yield under_way
     if rests := one.tracked.state.scale.rests:
         yield Verdict(names.REASON_RESTS, rests)
     if one.unfit:

@@ -88,6 +88,26 @@ def elsewhere(made: JobBuilder, namespace: str) -> JobBuilder:
     return made
 
 
+async def test_room_of_a_pool_is_kept_for_a_job_that_only_the_pool_would_hold(bench: Bench) -> None:
+    small, large = (
+        node("a", cpu="1"),
+        node("b", cpu="4", taints=[{"key": "dedicated", "effect": "NoSchedule"}]),
+    )
+    bench.cluster.observe_node(None, small)
+    bench.cluster.observe_node(None, large)
+    bench.submit(running("runs", "b", cpu="3"))
+    bench.submit(gang("head", cpu="1", workers=4, created=10))
+    bench.now = 10.0
+    await bench.tick()
+    assert told(bench, "head")[0] == REASON_NO_ROOM
+    bench.now = 10.0 + RESERVE_AFTER
+    bench.cluster.mark("head")
+    await bench.tick()
+    kept = line(bench).reservation
+    assert kept is not None
+    assert (kept.job_uid, kept.nodes, kept.waits_for) == ("head", ("b",), ("runs",))
+
+
 async def test_jobs_of_other_namespaces_are_counted_and_not_named(bench: Bench) -> None:
     bench.planner.settings.observe_namespace(None, Namespace("secret", {names.MANAGED: "true"}))
     bench.submit(running("runs", "a", cpu="2"))

@@ -167,6 +167,12 @@ async def test_the_fewest_writes_the_job_first(bench: Bench, step: Step, want: l
     assert bench.verbs == want
 
 
+async def test_a_step_that_is_not_known_is_never_reported_as_written(bench: Bench) -> None:
+    with pytest.raises(AssertionError):
+        await bench.write(object())  # type: ignore[arg-type]
+    assert bench.verbs == []
+
+
 async def test_the_answer_is_known_at_once(bench: Bench) -> None:
     await bench.write(Unsuspend(PLAN, Verdict(REASON_PLANNED, "m")))
     assert not bench.cluster.jobs["uid-1"].job.suspend

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from kfext.core.observed import as_observed, differences, observed
+from kfext.core.observed import as_observed, differences, expecting_tolerations, observed
 from kfext.core.queue.quota import demand, shortage
+from kfext.model.constraints import Toleration
 from kfext.model.job_state import JobState, Observed, decode_state
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.quota import parse_quota
-from tests.builders import Raw, job, pod, pods
+from tests.builders import Raw, job, ledger, node, pod, pods
 
 OF = job().worker(2, cpu="1", gpus=1).resumed()
 TOLERATED = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}
@@ -62,6 +63,55 @@ CHANGED: dict[str, tuple[list[Pod], Mapping[str, Any], str]] = {
         "a worker has no toleration for nvidia.com/gpu",
     ),
 }
+
+
+POOL = {"key": "dedicated", "operator": "Equal", "value": "team", "effect": "NoSchedule"}
+OF_POOL = Toleration("dedicated", "Equal", "team", "NoSchedule")
+DEFAULTS = [
+    {"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute"}
+    for what in ("not-ready", "unreachable")
+]
+GPUS = TOLERATED["tolerations"]
+TOLERATIONS: dict[str, tuple[list[Pod], tuple[Toleration, ...]]] = {
+    "of a pool": (made({"tolerations": [*GPUS, POOL, *DEFAULTS]}), (OF_POOL,)),
+    "of everything": (made({"tolerations": [{"operator": "Exists"}]}), (Toleration("", "Exists"),)),
+    "those of Kubernetes and of the GPUs alone": (made({"tolerations": [*GPUS, *DEFAULTS]}), ()),
+    "of some of the pods": ([made({"tolerations": [*GPUS, POOL]})[0], made()[1]], ()),
+}
+
+
+@pytest.mark.parametrize(("seen", "want"), TOLERATIONS.values(), ids=TOLERATIONS)
+def test_tolerations_that_admission_added_are_planned_with(
+    seen: list[Pod], want: tuple[Toleration, ...]
+) -> None:
+    state = learnt(*seen)
+    assert (state == JobState()) is (want == ())
+    (group,) = as_observed(OF.build(), state).groups
+    assert group.constraints.tolerations == want
+    again = observed(as_observed(OF.build(), state), seen, state, plan=None)
+    assert again == state.observed
+
+
+def test_a_toleration_that_admission_adds_no_more_is_not_planned_with_any_more() -> None:
+    first = learnt(*made({"tolerations": [*GPUS, POOL]}))
+    known = as_observed(OF.build(), first)
+    second = JobState(observed=observed(known, made(), first, plan=None))
+    assert as_observed(OF.build(), second) == OF.build()
+
+
+WITH_POOL = ledger(node("a", gpus=8), node("b", gpus=8, taints=[POOL]))
+
+
+def test_tolerations_are_expected_of_pods_that_were_never_seen_under_their_template() -> None:
+    of, other = OF.build(), job().worker(2, cpu="2", gpus=1).resumed().build()
+    plain = JobState(observed=observed(of, made(), JobState(), plan=None, unchanged=True))
+    for unseen, state in ((of, JobState()), (other, plain)):
+        found = expecting_tolerations(unseen, state, WITH_POOL)
+        assert found is not None
+        assert [group.constraints.expects_tolerations for group in found.groups] == [True]
+    assert expecting_tolerations(of, plain, WITH_POOL) is None
+    assert expecting_tolerations(of, JobState(), ledger(node("a", gpus=8))) is None
+    assert as_observed(of, plain) == of
 
 
 @pytest.mark.parametrize(("seen", "want", "words"), CHANGED.values(), ids=CHANGED)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kfext.cli.main import cli
 from kfext.errors import UserError
-from kfext.kube.snapshot_file import read_snapshot_file, write_snapshot
+from kfext.kube.snapshot_file import encode_snapshot, read_snapshot_file, write_snapshot
 from kfext.model.kinds import KINDS
 from kfext.model.namespace import Namespace
 from kfext.model.snapshot import Snapshot
@@ -88,3 +88,10 @@ def test_without_either_the_usage_is_shown() -> None:
     ran = CliRunner().invoke(cli, ["plan"])
     assert ran.exit_code == 2
     assert "--snapshot" in ran.output
+
+
+@pytest.mark.parametrize("taken", [-1.0, 1e13, 1e300])
+def test_a_snapshot_of_no_time_that_the_api_has_is_refused(taken: float) -> None:
+    content = encode_snapshot(Snapshot(), taken=taken)
+    with pytest.raises(UserError, match=r"case\.json: taken is .*: it must be epoch seconds"):
+        read_snapshot_file(content, name="case.json")

@@ -11,11 +11,12 @@ from kfext.model.cpu_state import MOST_RESIZED, AskedCpu, CpuState, cut, decode_
 from tests.unit.objects import json_values
 
 types = st.sampled_from(["worker", "master", "ps"])
+names = types | st.builds(lambda type_, index: f"{type_}-{index}", types, st.integers(0, 6))
 amounts = st.integers(min_value=1, max_value=2**20)
 seconds = st.integers(min_value=0, max_value=2**40).map(lambda tenths: tenths / 10)
 cpu_states = st.builds(
     CpuState,
-    asked=st.dictionaries(types, st.builds(AskedCpu, amounts, st.none() | amounts)),
+    asked=st.dictionaries(names, st.builds(AskedCpu, amounts, st.none() | amounts)),
     written=st.dictionaries(
         st.builds(lambda type_, index: f"{type_}-{index}", types, st.integers(0, 10_000)),
         st.lists(amounts, min_size=1, max_size=3).map(tuple),

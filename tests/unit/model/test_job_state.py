@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kfext.model.constraints import Toleration
 from kfext.model.cpu_state import MOST_RESIZED, AskedCpu, CpuState
-from kfext.model.job_state import LIMIT, JobState, Observed, decode_state, state_of
+from kfext.model.job_state import LIMIT, MOST_APART, JobState, Observed, decode_state, state_of
 from kfext.model.plan import Plan
 from kfext.model.scale_state import MOST_SPEEDS, ScaleState
 from kfext.names import PLAN, STATE
@@ -36,6 +37,9 @@ states = st.builds(
             node_selector=st.sampled_from([(), (("pool", "x"), ("zone", "a"))]),
             host_ports=st.sampled_from([(), (("TCP", 80), ("UDP", 53))]),
             untolerated=st.booleans(),
+            tolerations=st.sampled_from(
+                [(), (Toleration("", "Exists"),), (Toleration("pool", value="x"),) * 2]
+            ),
         ),
     ),
     busy=st.dictionaries(st.sampled_from(["worker", "master", "ps"]), st.integers(0, 1000)),
@@ -67,9 +71,27 @@ def test_what_has_to_go_is_the_exclusion_that_ends_first() -> None:
     assert min(kept.values()) > max(excluded[node] for node in excluded.keys() - kept.keys())
 
 
+def test_of_the_jobs_that_it_left_the_last_stay() -> None:
+    apart = tuple(f"0a1b2c3d-0000-4000-8000-{number:012}" for number in range(MOST_APART + 9))
+    assert decode_state(JobState(apart=apart).encode(job_uid=UID)).apart == apart[9:]
+    crowded = JobState(apart=apart, settings={"kfext.dev/metrics": "x" * 1500}, cpu=RESIZED)
+    written = crowded.encode(job_uid=UID)
+    assert len(written.encode()) <= LIMIT
+    kept = decode_state(written).apart
+    assert 0 < len(kept) < MOST_APART
+    assert kept == apart[-len(kept) :]
+
+
+UNLIKE = MOST_RESIZED // 2
 RESIZED = CpuState(
-    asked={type_: AskedCpu(20_000, 96_000) for type_ in ("chief", "worker", "ps", "evaluator")},
-    written={f"evaluator-{index + 100}": (96_000, 48_000, 24_000) for index in range(MOST_RESIZED)},
+    asked={
+        **{type_: AskedCpu(20_000, 96_000) for type_ in ("chief", "worker", "ps", "evaluator")},
+        **{f"evaluator-{index + 100}": AskedCpu(20_000, 90_000) for index in range(UNLIKE)},
+    },
+    written={
+        f"evaluator-{index + 100}": (96_000, 48_000, 24_000)
+        for index in range(MOST_RESIZED - UNLIKE)
+    },
     by=frozenset({"resize", "shift"}),
     rests={f"policy-{number}": "it is left alone, since " * 8 for number in range(8)},
     used=123_456.7,

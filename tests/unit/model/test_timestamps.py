@@ -2,10 +2,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.model.timestamps import duration, timestamp, written_micro_time, written_time
-
-LAST = 253402300799
-"""The last second of the year 9999."""
+from kfext.model.timestamps import (
+    LAST,
+    SKEW_SECONDS,
+    duration,
+    left,
+    past,
+    timestamp,
+    written_micro_time,
+    written_time,
+)
 
 
 def test_times_are_written_as_the_api_writes_them() -> None:
@@ -42,3 +48,37 @@ def test_durations_are_read_as_go_writes_them(text: str, seconds: float) -> None
 @pytest.mark.parametrize("value", [None, "", 15, "15", "s", "-1s", "1s ", "1 s", "1d", "1s" * 8])
 def test_anything_else_is_no_duration(value: object) -> None:
     assert duration(value) is None
+
+
+NOW = 1_000.0
+PAST: dict[str, tuple[float, float]] = {
+    "of the past": (NOW - 5, NOW - 5),
+    "written in whole seconds": (NOW + 1, NOW + 1),
+    "of a clock that was ahead": (NOW + 1.1, 0.0),
+    "never": (0.0, 0.0),
+}
+
+
+@pytest.mark.parametrize(("at", "want"), PAST.values(), ids=PAST)
+def test_a_stored_time_of_the_past(at: float, want: float) -> None:
+    assert past(at, now=NOW) == want
+
+
+LEFT: dict[str, tuple[float, float]] = {
+    "over": (NOW - 1, 0.0),
+    "just over": (NOW, 0.0),
+    "to come": (NOW + 5, 5.0),
+    "to come, written in whole seconds": (NOW + 10.5, 10.5),
+    "later than it can be, by a clock that was ahead": (NOW + 12, 0.0),
+}
+
+
+@pytest.mark.parametrize(("until", "want"), LEFT.values(), ids=LEFT)
+def test_what_is_left_until_a_stored_end(until: float, want: float) -> None:
+    assert left(until, now=NOW, longest=10.0) == want
+
+
+@given(at=st.floats(0, 1e12), longest=st.floats(0, 1e6))
+def test_no_stored_time_makes_a_wait_longer_than_it_can_be(at: float, longest: float) -> None:
+    assert past(at, now=NOW) <= NOW + SKEW_SECONDS
+    assert 0 <= left(at, now=NOW, longest=longest) <= longest + SKEW_SECONDS

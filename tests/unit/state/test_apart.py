@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from kfext.model.job_state import MOST_APART
 from kfext.state.apart import Apart
 
 NOTES: dict[str, tuple[list[Callable[[Apart], None]], dict[str, set[str]]]] = {
@@ -43,6 +44,19 @@ def test_who_is_kept_from_whom(
     for happens in given:
         happens(apart)
     assert {uid: apart.of(uid) for uid in want} == want
+
+
+FULL = tuple(f"high-{number}" for number in range(MOST_APART))
+
+
+def test_a_job_that_left_as_many_as_are_remembered_is_placed_beside_no_job_any_more() -> None:
+    apart = Apart()
+    apart.note("low", FULL[1:])
+    assert (apart.alone("low"), apart.of("other")) == (False, set())
+    apart.note("low", FULL)
+    assert (apart.alone("low"), apart.of("other")) == (True, {"low"})
+    apart.forget("low")
+    assert (apart.alone("low"), apart.of("other")) == (False, set())
 
 
 def test_nothing_stays_of_jobs_that_are_gone() -> None:

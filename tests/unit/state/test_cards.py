@@ -11,7 +11,7 @@ from kfext.core.lifecycle.situation import CardPart, CardView
 from kfext.core.settings.resolve import Settings
 from kfext.model.gpu_share import GpuShare
 from kfext.model.gpu_slots import resource_of
-from kfext.model.job_state import JobState
+from kfext.model.job_state import MOST_APART, JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.shared_gpu import CardSharer, SharedGpu
@@ -147,6 +147,15 @@ def test_a_job_is_kept_from_those_that_had_to_leave_it_wherever_they_are_now() -
     assert limits.closed == (("m", 1), HERE)
     bed.cards.want("uid-a", {})
     assert bed.cards.view(None, [], job_uid="uid-1").shunned == (HERE,)
+
+
+def test_a_job_that_left_as_many_as_are_remembered_is_kept_from_all_others() -> None:
+    bed = Bed()
+    bed.cards.want("uid-1", {("m", 1): ()})
+    bed.cards.want("uid-new", {HERE: ()})
+    bed.cards.apart.note("uid-1", tuple(f"gone-{number}" for number in range(MOST_APART)))
+    assert bed.cards.view(None, [], job_uid="uid-1").shunned == (HERE,)
+    assert bed.cards.view(None, [], job_uid="uid-new").shunned == (("m", 1),)
 
 
 def test_a_job_is_placed_on_other_nodes_and_slots_than_those_that_failed_it() -> None:

@@ -1,5 +1,6 @@
 """Pods that somebody pinned by name: they keep nobody waiting for longer than they must."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -48,6 +49,22 @@ def test_a_pinned_pod_is_waited_for_and_then_no_more(planner: Planner) -> None:
     assert not started(planner, 0)
     assert not started(planner, UNBOUND_SECONDS - 1)
     assert started(planner, UNBOUND_SECONDS)
+
+
+def test_a_pinned_pod_of_a_clock_that_was_ahead_is_waited_for_as_long_as_any(
+    planner: Planner,
+) -> None:
+    planner.cluster.observe_pod(None, replace(stranger(), created=CREATED + 86_400))
+    assert not started(planner, 0)
+    assert not started(planner, UNBOUND_SECONDS - 1)
+    assert started(planner, UNBOUND_SECONDS)
+
+
+def test_a_new_pinned_pod_is_waited_for_after_the_clock_was_set_back(planner: Planner) -> None:
+    planner.tick(at(86_400))
+    planner.cluster.observe_pod(None, stranger())
+    planner.cluster.observe_job(job(uid="waits").worker(2, cpu="1").held().created(CREATED).raw)
+    assert not started(planner, 1)
 
 
 def test_a_snapshot_knows_how_long_a_pinned_pod_is_waited_for(planner: Planner) -> None:

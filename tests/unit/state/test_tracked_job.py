@@ -108,3 +108,26 @@ def test_one_that_was_refused_is_forgotten_when_what_it_rests_on_changes(
     assert tracked.refusals
     tracked.update(tracked.raw, replace(tracked.job, suspend=False), None, JobState())
     assert not tracked.refusals
+
+
+NOW = 1_000.0
+WAITS: dict[str, tuple[float, float, float, float]] = {
+    # created, suspended, enlarged -> how long
+    "since it was created": (NOW - 50, 0.0, 0.0, 50.0),
+    "since it was suspended": (NOW - 50, NOW - 20, 0.0, 20.0),
+    "since it was edited to need more": (NOW - 50, NOW - 20, NOW - 5, 5.0),
+    "suspended by a clock that was ahead": (NOW - 50, NOW + 3600, 0.0, 50.0),
+    "edited before the clock was set back": (NOW - 50, NOW - 20, NOW + 3600, 20.0),
+}
+
+
+@pytest.mark.parametrize(
+    ("created", "suspended_at", "enlarged_at", "want"), WAITS.values(), ids=WAITS
+)
+def test_how_long_a_job_waits_at_its_present_size(
+    created: float, suspended_at: float, enlarged_at: float, want: float
+) -> None:
+    built = job().worker(2, cpu="1").held().created(created)
+    tracked = TrackedJob(built.raw, built.build(), None, JobState(suspended_at=suspended_at))
+    tracked.enlarged_at = enlarged_at
+    assert tracked.waits(NOW) == want

@@ -37,6 +37,21 @@ def test_what_the_user_asked_for_is_noted_once_for_a_type() -> None:
     assert asked_of(running(0, of="ps"), then) is None
 
 
+def test_what_the_user_wrote_for_single_pods_is_noted_for_all_pods_before_the_first_write() -> None:
+    pods = [running(0, 400), running(1, 800), running(2, 400, request=30), running(0, of="ps")]
+    first = noted(CpuState(), [(pods[0], CpuSize(200))], by=BY, pods=pods)
+    assert first.asked == {
+        "worker": AskedCpu(REQUEST, 400),
+        "worker-1": AskedCpu(REQUEST, 800),
+        "worker-2": AskedCpu(30, 400),
+    }
+    assert [owner_of(pod, first) for pod in pods] == [Owner.USER] * 4
+    assert owner_of(running(1, 400), first) is Owner.OTHER
+    assert decode_cpu(first.encode()) == first
+    again = noted(first, [(running(1, 800), CpuSize(300))], by=BY, pods=[running(0, 200)])
+    assert again.asked == first.asked
+
+
 def test_a_pod_without_a_known_container_is_not_noted() -> None:
     state = noted(CpuState(), [(running(0, replica=None), CpuSize(1))], by=BY)
     assert (state.asked, state.written) == ({}, {})

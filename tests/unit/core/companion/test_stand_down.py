@@ -5,13 +5,14 @@ from dataclasses import replace
 import pytest
 
 from kfext.core.companion.stand_down import why_stand_down
-from kfext.model.cpu_state import MOST_RESIZED
+from kfext.model.cpu_state import MOST_RESIZED, CpuState
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod
 from tests.builders import job
 from tests.unit.core.companion.pods import OF, running
 
 MANY = [running(index) for index in range(MOST_RESIZED + 1)]
+UNLIKE = [running(index, 400 + index) for index in range(24)]
 KUEUE = job("TFJob").worker(1).queued_by_kueue().build()
 AUTOSCALED = job().elastic(metrics=[{"type": "Resource"}]).build()
 WHY: dict[str, tuple[TrainingJob, list[Pod], str]] = {
@@ -20,15 +21,20 @@ WHY: dict[str, tuple[TrainingJob, list[Pod], str]] = {
     "it has more pods than are remembered": (OF, MANY, "49 pods"),
     "it is not known what trains": (OF, [replace(running(), trainer=None)], "no container"),
     "a pod is no replica": (OF, [running(), running(1, replica=None)], "no container"),
+    "more pods than are remembered have a size of their own": (
+        OF,
+        [running(index, 400 + index) for index in range(25)],
+        "25 pods, 24 of them with CPU of their own",
+    ),
     "a resize restarts a container": (OF, [running(), running(1, restarts=True)], "resizePolicy"),
 }
 
 
 @pytest.mark.parametrize(("of", "pods", "why"), WHY.values(), ids=WHY)
 def test_a_job_is_left_alone_when(of: TrainingJob, pods: list[Pod], why: str) -> None:
-    assert why in (why_stand_down(of, pods) or "")
+    assert why in (why_stand_down(of, pods, CpuState()) or "")
 
 
-@pytest.mark.parametrize("pods", [[], [running()], MANY[:-1]], ids=len)
+@pytest.mark.parametrize("pods", [[], [running()], MANY[:-1], UNLIKE], ids=len)
 def test_any_other_is_not(pods: list[Pod]) -> None:
-    assert why_stand_down(OF, pods) is None
+    assert why_stand_down(OF, pods, CpuState()) is None

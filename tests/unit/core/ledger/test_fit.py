@@ -226,6 +226,36 @@ DEVICES: dict[str, tuple[tuple[str, ...], dict[str, str], bool]] = {
 }
 
 
+EXPECTED: dict[str, tuple[dict[str, str], bool]] = {
+    "of a pool": ({"key": "dedicated", "effect": "NoSchedule"}, True),
+    "that drives pods away": ({"key": "example.com/pool", "effect": "NoExecute"}, True),
+    "of Kubernetes": (
+        {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"},
+        False,
+    ),
+    "of the control plane": (
+        {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"},
+        False,
+    ),
+    "of an autoscaler": (
+        {"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"},
+        False,
+    ),
+    "of a device that the pod does not request": (
+        {"key": "nvidia.com/gpu", "effect": "NoSchedule"},
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("taint", "fits"), EXPECTED.values(), ids=EXPECTED)
+def test_which_taints_admission_is_expected_to_tolerate(
+    taint: dict[str, str], *, fits: bool
+) -> None:
+    of = replace(parse_constraints({}), expects_tolerations=True)
+    assert (why_not(of, node("n", gpus=8, taints=[taint])) is None) is fits
+
+
 @pytest.mark.parametrize(("devices", "taint", "fits"), DEVICES.values(), ids=DEVICES)
 def test_admission_adds_a_toleration_for_the_taint_of_an_extended_resource(
     devices: tuple[str, ...], taint: dict[str, str], *, fits: bool

@@ -5,19 +5,17 @@ from typing import Any
 
 import pytest
 
-from kfext.core.ledger.pins import UNBOUND_SECONDS, could_run, may_be_bound
+from kfext.core.ledger.pins import could_run, may_be_bound
 from kfext.model.node import Node
 from kfext.model.pod import Pod, parse_pod
 from tests.builders import affinity_to, node
-
-CREATED = 1000.0
 
 
 def pinned(cpu: str = "1", **spec: Any) -> Pod:
     """A pod of nobody that is pinned to node a."""
     containers = [{"resources": {"requests": {"cpu": cpu}}}]
     made = {"affinity": affinity_to("a"), "containers": containers, **spec}
-    return replace(parse_pod({"kind": "Pod", "spec": made}), created=CREATED)
+    return parse_pod({"kind": "Pod", "spec": made})
 
 
 A = node("a", cpu="4")
@@ -38,19 +36,14 @@ NEVER: dict[str, tuple[Pod, Node | None]] = {
 @pytest.mark.parametrize(("of", "on"), NEVER.values(), ids=NEVER)
 def test_a_pod_that_can_never_be_bound_takes_nothing(of: Pod, on: Node | None) -> None:
     assert not could_run(of, on)
-    assert not may_be_bound(of, on, now=CREATED)
+    assert not may_be_bound(of, on)
 
 
 def test_a_pod_that_fills_its_node_may_be_bound() -> None:
     tolerating = [{"key": "team", "operator": "Exists"}]
-    assert may_be_bound(pinned("4"), A, now=CREATED)
-    assert may_be_bound(pinned("4", tolerations=tolerating), TAINTED, now=CREATED)
-
-
-def test_a_pod_that_was_not_bound_in_time_takes_nothing() -> None:
-    assert may_be_bound(pinned(), A, now=CREATED + UNBOUND_SECONDS - 1)
-    assert not may_be_bound(pinned(), A, now=CREATED + UNBOUND_SECONDS)
+    assert may_be_bound(pinned("4"), A)
+    assert may_be_bound(pinned("4", tolerations=tolerating), TAINTED)
 
 
 def test_a_pod_that_kube_scheduler_refused_takes_nothing() -> None:
-    assert not may_be_bound(replace(pinned(), unschedulable="0/1 nodes"), A, now=CREATED)
+    assert not may_be_bound(replace(pinned(), unschedulable="0/1 nodes"), A)

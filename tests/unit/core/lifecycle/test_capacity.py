@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from kfext.core.network.eligibility import HostNetworkRequest
 from kfext.core.queue.no_fit import NoFit, NoFitCache
 from kfext.core.settings.resolve import Settings, resolve
 from kfext.core.settings.values import Colocation, Range
-from kfext.model.job_state import JobState
+from kfext.model.job_state import JobState, Observed
 from kfext.model.policy import Placement, TrainingPolicy
 from kfext.names import (
     COLOCATION,
@@ -24,6 +25,7 @@ from kfext.names import (
     REASON_NO_ELIGIBLE_NODE,
     REASON_NO_ROOM,
     REASON_RESERVED,
+    REASON_TOO_BIG,
 )
 from tests.builders import job, ledger, node, situation_of
 from tests.unit.core.lifecycle.cases import (
@@ -39,6 +41,85 @@ from tests.unit.core.lifecycle.cases import (
     three,
     with_kept_room,
 )
+
+TAINT = [{"key": "dedicated", "value": "team", "effect": "NoSchedule"}]
+NOT_READY = [{"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}]
+SMALL = node("small", cpu="1")
+POOL = ledger(node("pool", cpu="4", taints=TAINT), SMALL)
+GROUP = three().build().groups[0]
+SEEN = JobState(observed={"worker": Observed(GROUP.template, GROUP.requests)})
+STALE = JobState(observed={"worker": Observed(GROUP.template + 1, GROUP.requests)})
+
+
+def in_pool(step: Any) -> object:
+    return step.plan.nodes == ("pool",) and step.verdict.message.endswith(
+        "; admission is expected to add the tolerations for taint dedicated"
+    )
+
+
+DEDICATED: dict[str, Case] = {
+    "only a pool holds the job, and its pods were never seen: one start shows": Case(
+        Unsuspend, three().held(), on=POOL, check=in_pool
+    ),
+    "also if colocation is required": Case(
+        Unsuspend, three().held(), on=POOL, more={"colocation": "required"}, check=in_pool
+    ),
+    "seen under another template": Case(
+        Unsuspend, three().held(), on=POOL, state=STALE, check=in_pool
+    ),
+    "its pods were seen without the toleration": Case(
+        Wait, three().held(), on=POOL, state=SEEN, check=phase(QUEUED, REASON_TOO_BIG)
+    ),
+    "other nodes hold it, but not now: it waits for these": Case(
+        Wait,
+        three().held(),
+        on=ledger(
+            node("pool", cpu="4", taints=TAINT), node("b", cpu="4"), used={"b": {"cpu": "4"}}
+        ),
+        check=phase(QUEUED, REASON_NO_ROOM),
+    ),
+    "the pool is full: it waits for room there and is not released": Case(
+        Wait,
+        three().held(),
+        on=ledger(node("pool", cpu="4", taints=TAINT), SMALL, used={"pool": {"cpu": "4"}}),
+        more={"waited": 9e9, "hopeless": 9e9},
+        check=lambda step: (
+            phase(QUEUED, REASON_NO_ROOM)(step)
+            and step.verdict.message.endswith("; admission is expected to add the tolerations")
+        ),
+    ),
+    "the pool is too small": Case(
+        Wait,
+        three().held(),
+        on=ledger(node("pool", cpu="2", taints=TAINT)),
+        check=phase(QUEUED, REASON_NO_ELIGIBLE_NODE),
+    ),
+    "its nodes are only excluded for a while": Case(
+        Wait,
+        three().held(),
+        on=ledger(node("pool", cpu="4", taints=TAINT), node("b", cpu="4")),
+        state=JobState(excluded={"b": NOW + 60}),
+        check=phase(QUEUED, REASON_NO_ELIGIBLE_NODE),
+    ),
+    "a node that is not ready is no pool": Case(
+        Wait,
+        three().held(),
+        on=ledger(
+            node(
+                "a",
+                cpu="4",
+                taints=[{"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}],
+            )
+        ),
+        check=phase(QUEUED, REASON_NO_ELIGIBLE_NODE),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DEDICATED.values(), ids=DEDICATED.keys())
+def test_a_job_that_only_a_tainted_pool_holds(case: Case) -> None:
+    decide(case)
+
 
 ROOM: dict[str, Case] = {
     "required waits where preferred takes two nodes": Case(

@@ -13,6 +13,7 @@ from kfext.core.lifecycle.cards import (
     before_cards,
     measured,
     ungated,
+    with_last_attempt,
     without_card,
     without_share,
 )
@@ -23,7 +24,7 @@ from kfext.core.lifecycle.steps import DeleteUnbound, ForgetPlan, Step, Suspend,
 from kfext.core.settings.gpu_shares import as_sharing
 from kfext.model.gpu_share import GpuShare
 from kfext.model.gpu_slots import resource_of
-from kfext.model.job_state import EXCLUDED_SECONDS, JobState
+from kfext.model.job_state import EXCLUDED_SECONDS, MOST_APART, JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.shared_gpu import CardSharer
@@ -319,6 +320,29 @@ def test_it_backs_off_longer_each_time(strikes: int, backoff: int) -> None:
     assert isinstance(step, Suspend)
     assert (step.state.strikes, step.state.retry_at) == (strikes + 1, NOW + backoff)
     assert step.state.excluded == {"other": NOW + 9}
+
+
+@pytest.mark.parametrize(("rivals", "backoff"), [(0, 15), (1, 30), (4, 240), (20, 300)], ids=str)
+def test_a_job_that_leaves_one_after_the_other_backs_off_longer_although_it_was_bound(
+    rivals: int, backoff: int
+) -> None:
+    state = JobState(apart=tuple(f"uid-{number}" for number in range(rivals)))
+    cards = CardView(evicted=LOST, rivals=("uid-next",))
+    step = without_card(running(gang(), state=state, cards=cards))
+    assert isinstance(step, Suspend)
+    assert step.state.retry_at == NOW + backoff
+
+
+def test_a_job_that_left_as_many_as_are_remembered_says_for_what_it_waits() -> None:
+    apart = tuple(f"uid-{number}" for number in range(MOST_APART))
+    said = [
+        with_last_attempt(running(gang(), state=JobState(apart=of)), "no room")
+        for of in (apart, apart[1:])
+    ]
+    assert said == [
+        f"no room; it left GPUs to {MOST_APART} jobs, so it waits for a GPU alone",
+        "no room",
+    ]
 
 
 def test_a_gang_starts_once_its_gpus_are_reserved() -> None:

@@ -27,6 +27,8 @@ from tests.unit.core.lifecycle.cases import (
 )
 
 LARGER = workers(gated=True, spec={"containers": [{"resources": {"requests": {"cpu": "3"}}}]})
+TAINT = {"key": "dedicated", "value": "team", "effect": "NoSchedule"}
+POOL = ledger(node("a", cpu="4", taints=[TAINT]))
 WITHOUT_ROOM: dict[str, Case] = {
     "its pods are larger than their template, and there is no room for them": Case(
         Suspend,
@@ -51,6 +53,19 @@ WITHOUT_ROOM: dict[str, Case] = {
             stopped(REASON_NO_ELIGIBLE_NODE, 1)(step)
             and step.state.observed["worker"].untolerated
             and "no toleration for nvidia.com/gpu" in step.state.message
+        ),
+    ),
+    "no node is eligible for its pods, as admission added no toleration: that is remembered": Case(
+        Suspend,
+        three().resumed().created(NOW - 70),
+        workers(gated=True),
+        plan("a", "a", "a"),
+        on=POOL,
+        check=lambda step: (
+            stopped(REASON_NO_ELIGIBLE_NODE, 0)(step)
+            and step.state.retry_at == 0.0
+            and "admission added no toleration" in step.state.message
+            and step.state.observed["worker"].tolerations == ()
         ),
     ),
     "its pods are larger at each start, the third time": Case(

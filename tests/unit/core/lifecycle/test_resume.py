@@ -13,6 +13,7 @@ from tests.unit.core.lifecycle.cases import (
     stop_state,
     three,
     was_suspended,
+    worker,
     workers,
 )
 
@@ -53,30 +54,51 @@ RESUME: dict[str, Case] = {
         Wait,
         three().held().condition("Suspended", status="False", since=NOW - 1),
         state=stop_state(),
-        more={"waited": 9e9},
-        check=phase(QUEUED, REASON_WAITING_FOR_SUSPEND),
+        more={"waited": 29.0},
+        check=lambda step: (
+            phase(QUEUED, REASON_WAITING_FOR_SUSPEND)(step)
+            and step.again == 1.0
+            and "30 s after its last pod" in step.verdict.message
+        ),
     ),
-    "it never had pods": Case(Unsuspend, three().held()),
-    "the operator said a while ago that it runs": Case(
+    "the operator says for ever that it runs, as 1.8.0 does of a job with a ttl: resumed": Case(
+        Unsuspend,
+        three().held().condition("Suspended", status="False", since=NOW - 1),
+        state=stop_state(),
+        more={"waited": 30.0},
+    ),
+    "the operator never says anything: resumed": Case(
+        Unsuspend, three().held(), state=stop_state(), more={"waited": 30.0}
+    ),
+    "the operator says nothing, and the last pod went a moment ago": Case(
         Wait,
-        three().held().condition("Suspended", status="False", since=NOW - 50),
+        three().held(),
+        state=stop_state(),
+        more={"waited": 9e9, "settled": 20.0},
+        check=lambda step: step.again == 10.0,
+    ),
+    "the operator says nothing, and pods are there": Case(
+        Wait,
+        three().held(),
+        workers(deleting=True),
         state=stop_state(),
         more={"waited": 9e9},
         check=phase(QUEUED, REASON_WAITING_FOR_SUSPEND),
     ),
+    "pods of the last start do not end: the message names the nodes": Case(
+        Wait,
+        was_suspended(),
+        [*workers(bound="b", deleting=True)[:2], worker(2, bound="a", deleting=True)],
+        state=stop_state(),
+        check=lambda step: step.verdict.message.endswith("terminating on a and b"),
+    ),
+    "it never had pods": Case(Unsuspend, three().held()),
     "the operator has said nothing for a while": Case(
         Wait,
         was_suspended(since=NOW - 101),
         state=stop_state(),
         more={"waited": 20.0},
         check=lambda step: step.again == 10.0,
-    ),
-    "the operator has said nothing for ever: looked at each second": Case(
-        Wait,
-        three().held(),
-        state=stop_state(),
-        more={"waited": 9e9},
-        check=lambda step: step.again == 1.0,
     ),
     "the operator's word is older than our suspend": Case(
         Wait,

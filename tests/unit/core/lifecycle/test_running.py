@@ -9,6 +9,7 @@ from kfext.core.ledger.ports import block
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import QueueContext, Situation
 from kfext.core.lifecycle.steps import DeleteUnbound, Pin, Replan, SaveState, Suspend, Wait
+from kfext.core.observed import observed
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
@@ -45,7 +46,25 @@ from tests.unit.core.lifecycle.cases import (
 )
 from tests.unit.core.lifecycle.hosted import ON_HOST, books_of, gang, planned, started, step_of
 
+TOLERATION = {"key": "dedicated", "operator": "Equal", "value": "team", "effect": "NoSchedule"}
+DEDICATED = ledger(node("a", cpu="4", taints=[{**TOLERATION}]))
+OF_POOL = workers(gated=True, spec={"tolerations": [TOLERATION]})
+LEARNT = JobState(observed=observed(RUNNING, OF_POOL, JobState(), plan=None))
 BARRIER: dict[str, Case] = {
+    "admission added the toleration for the planned node: it is noted first": Case(
+        SaveState,
+        three().resumed(),
+        OF_POOL,
+        plan("a", "a", "a"),
+        on=DEDICATED,
+        check=lambda step: step.state == LEARNT,
+    ),
+    "it is noted, and the pods are pinned": Case(
+        Pin, three().resumed(), OF_POOL, plan("a", "a", "a"), LEARNT, on=DEDICATED
+    ),
+    "a toleration that the planned node does not need costs no write": Case(
+        Pin, three().resumed(), OF_POOL, plan("a", "a", "a")
+    ),
     "resumed by hand: from now on a suspend is a person's": Case(
         SaveState,
         three().held().resumed(),

@@ -52,24 +52,43 @@ def test_whom_kept_room_does_not_keep_out(
     assert found == (tuple(KEPT.claims) if want else ())
 
 
-IN_LINE: dict[str, tuple[float, float, float]] = {
-    "since it was created": (NOW - 50, 0.0, 50.0),
-    "since it was last suspended": (NOW - 50, NOW - 20, 20.0),
+OLD = three().created(NOW - 50)
+HOUR = 3600.0
+IN_LINE: dict[str, tuple[JobBuilder, JobState, float]] = {
+    "since it was created": (OLD, JobState(), 50.0),
+    "since it was last suspended": (OLD, JobState(suspended_at=NOW - 20), 20.0),
+    "what was tried in vain costs no place in the queue": (
+        OLD,
+        JobState(suspended_at=NOW - 20, queued_since=NOW - 50),
+        50.0,
+    ),
+    "suspended within the same second": (OLD, JobState(suspended_at=NOW + 0.5), -0.5),
+    "suspended by a clock that was ahead: since the operator confirmed that": (
+        three().created(NOW - 50).condition("Suspended", since=NOW - 15),
+        JobState(suspended_at=NOW + HOUR),
+        15.0,
+    ),
+    "suspended by a clock that was ahead, and the operator's was too": (
+        three().created(NOW - 50).condition("Suspended", since=NOW + HOUR),
+        JobState(suspended_at=NOW + HOUR),
+        50.0,
+    ),
+    "queued by a clock that was ahead: since it was suspended": (
+        OLD,
+        JobState(suspended_at=NOW - 20, queued_since=NOW + HOUR),
+        20.0,
+    ),
+    "created by a clock that was ahead: for as long as the controller has seen it wait": (
+        three().created(NOW + HOUR),
+        JobState(),
+        7.0,
+    ),
 }
 
 
-@pytest.mark.parametrize(("created", "suspended_at", "want"), IN_LINE.values(), ids=IN_LINE)
-def test_how_long_it_has_been_in_the_queue(
-    created: float, suspended_at: float, want: float
-) -> None:
-    of, state = three().created(created).build(), JobState(suspended_at=suspended_at)
-    assert replace(QUEUED, job=of, state=state).in_line == want
-
-
-def test_what_was_tried_in_vain_costs_no_place_in_the_queue() -> None:
-    of = three().created(NOW - 50).build()
-    state = JobState(suspended_at=NOW - 20, queued_since=NOW - 50)
-    assert replace(QUEUED, job=of, state=state).in_line == 50.0
+@pytest.mark.parametrize(("of", "state", "want"), IN_LINE.values(), ids=IN_LINE)
+def test_how_long_it_has_been_in_the_queue(of: JobBuilder, state: JobState, want: float) -> None:
+    assert replace(QUEUED, job=of.build(), state=state, waited=7.0).in_line == want
 
 
 def test_a_node_is_out_of_the_question_until_its_time_is_over() -> None:

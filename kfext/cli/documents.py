@@ -1,0 +1,172 @@
+"""Read the documents of YAML and JSON files, as kubectl does: for commands that take files.
+
+A file may come from anybody. Whatever it holds, the answer is its documents or one `UserError` that
+names the file, the line, the value and what is allowed.
+"""
+
+from collections.abc import Iterator
+from typing import IO, Any
+
+import orjson
+import yaml
+
+from kfext.errors import UserError
+from kfext.model.kinds import KINDS
+from kfext.model.tolerant import mapping, sequence, text
+
+MOST_EXPANDED = 4 * 2**20
+"""Values and characters of a document with its aliases written out. The API server takes 3 MiB."""
+_MOST_ALIASED = 10
+"""Times that size may exceed what is in the file: a large file without aliases is read."""
+_LONGEST_SHOWN = 40
+_SMALLEST, _LARGEST = -(2**63), 2**64 - 1
+_YAML = "tag:yaml.org,2002:"
+_CONVERTED = frozenset({"int", "float", "bool", "timestamp"})
+
+
+class _Loader(yaml.CSafeLoader):
+    """Reads YAML as kubectl does, so that a time stays a string."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, regexp) for tag, regexp in resolvers if not tag.endswith(":timestamp")]
+    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def load(file: IO[Any]) -> list[Any]:
+    """Return the documents of a YAML or JSON file, Lists item by item. Raises UserError."""
+    name = getattr(file, "name", "-")
+    name = "standard input" if name in {"-", "<stdin>"} else name
+    try:
+        documents = [item for item in _documents(file, name) if item is not None]
+        # Keys in YAML need not be strings; keys from the API always are.
+        documents = orjson.loads(orjson.dumps(documents, option=orjson.OPT_NON_STR_KEYS))
+    except yaml.MarkedYAMLError as error:
+        at = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise UserError(f"{name} is not YAML: {error.problem}{at}") from error
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, TypeError) as error:
+        raise UserError(f"{name} is not YAML: {error}") from error
+    if not documents:
+        raise UserError(f"{name} contains no document")
+    return [item for document in documents for item in _items(document, name)]
+
+
+def title_of(document: Any) -> str:
+    """Return the kind and the name of a document, for a message."""
+    fields = mapping(document)
+    kind = text(fields.get("kind")) or "a document without kind"
+    name = text(mapping(fields.get("metadata")).get("name"))
+    return f"{kind}/{name}" if name else kind
+
+
+def is_job(document: Any) -> bool:
+    """Return whether a document is a training job. Raises UserError for a malformed job.
+
+    These are the fields by which kfext finds a job; the API server judges the others.
+    """
+    found = mapping(document)
+    kind = found.get("kind")
+    if not isinstance(kind, str | None):
+        raise UserError(f"kind is {shown(kind)}: it must be a string, e.g. kind: PyTorchJob")
+    if kind not in KINDS:
+        return False
+    metadata = found.get("metadata")
+    if not isinstance(metadata, dict | None):
+        raise UserError(
+            f"{kind}: metadata is {shown(metadata)}: it must be an object, e.g. metadata: "
+            "{name: train}"
+        )
+    for field in ("name", "generateName", "namespace"):
+        value = mapping(metadata).get(field)
+        if not isinstance(value, str | None):
+            raise UserError(
+                f"{title_of(document)}: metadata.{field} is {shown(value)}: it must be a string, "
+                f'e.g. {field}: "train"'
+            )
+    return True
+
+
+def shown(value: Any) -> str:
+    """Return a value as JSON for a message, cut to what fits a line."""
+    written = orjson.dumps(value).decode()
+    return written if len(written) <= _LONGEST_SHOWN else f"{written[:_LONGEST_SHOWN]}..."
+
+
+def _items(document: Any, name: str) -> list[Any]:
+    if mapping(document).get("kind") != "List":
+        return [document]
+    items = document.get("items")
+    if not isinstance(items, list | None):
+        raise UserError(f"{name}: items of a List is {shown(items)}: it must be a list of objects")
+    return list(sequence(items))
+
+
+def _documents(file: IO[Any], name: str) -> Iterator[Any]:
+    loader = _Loader(file)
+    try:
+        while loader.check_node():
+            if (node := loader.get_node()) is not None:
+                _check(node, loader, name)
+                yield loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _check(root: yaml.Node, loader: _Loader, name: str) -> None:
+    """Raise UserError for a document that is too large once it is written out, or has no value."""
+    sizes: dict[int, int] = {}
+    open_: set[int] = set()
+    distinct = 0
+    stack: list[yaml.Node] = [root]
+    while stack:
+        node = stack[-1]
+        if id(node) in sizes:
+            stack.pop()
+            continue
+        children = _children(node)
+        if id(node) not in open_:
+            open_.add(id(node))
+            distinct += 1 + (len(node.value) if isinstance(node, yaml.ScalarNode) else 0)
+            if isinstance(node, yaml.ScalarNode):
+                _check_scalar(node, loader, name)
+            if any(id(child) in open_ and id(child) not in sizes for child in children):
+                raise UserError(f"{name}: an alias in line {_line(node)} is within its own anchor")
+            stack += [child for child in children if id(child) not in sizes]
+            continue
+        stack.pop()
+        own = len(node.value) if isinstance(node, yaml.ScalarNode) else 0
+        sizes[id(node)] = 1 + own + sum(sizes[id(child)] for child in children)
+    if sizes[id(root)] > max(MOST_EXPANDED, _MOST_ALIASED * distinct):
+        raise UserError(
+            f"{name}: the document in line {_line(root)} is too large with its aliases written "
+            f"out: {MOST_EXPANDED:,} values and characters are allowed"
+        )
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [one for pair in node.value for one in pair]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
+
+
+def _check_scalar(node: yaml.ScalarNode, loader: _Loader, name: str) -> None:
+    """Raise UserError for a scalar that is not of its type, or a number that JSON cannot have."""
+    type_ = node.tag.removeprefix(_YAML)
+    if type_ not in _CONVERTED:
+        return
+    try:
+        value = loader.construct_object(node)
+    except (ValueError, LookupError) as error:
+        raise UserError(f"{name}: {_where(node)} is no {type_}: {error}") from error
+    if type(value) is int and not _SMALLEST <= value <= _LARGEST:
+        raise UserError(f"{name}: {_where(node)} is too large: an integer must be within 64 bits")
+
+
+def _where(node: yaml.ScalarNode) -> str:
+    cut = "..." if len(node.value) > _LONGEST_SHOWN else ""
+    return f"{node.value[:_LONGEST_SHOWN]}{cut} in line {_line(node)}"
+
+
+def _line(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1

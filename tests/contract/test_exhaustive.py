@@ -1,0 +1,90 @@
+"""A new member of a union or an enum is reported by mypy wherever code tells the members apart."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MODULES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in (ROOT / "kfext").rglob("*.py")
+    if "hook" not in path.parts  # Python 3.8 has no match
+)
+
+
+def is_open(match: ast.Match) -> bool:
+    """Whether only strings are told apart: of those that the API has, none is unknown for good."""
+    patterns = [case.pattern for case in match.cases]
+    flat = [
+        one for of in patterns for one in (of.patterns if isinstance(of, ast.MatchOr) else [of])
+    ]
+    named = [one for one in flat if not (isinstance(one, ast.MatchAs) and one.pattern is None)]
+    return all(
+        isinstance(one, ast.MatchValue)
+        and isinstance(one.value, ast.Constant)
+        and isinstance(one.value.value, str)
+        for one in named
+    )
+
+
+def ends_in_assert_never(match: ast.Match) -> bool:
+    last = match.cases[-1]
+    return ast.unparse(last.pattern) == "_" and any(
+        isinstance(node, ast.Call) and ast.unparse(node.func) == "assert_never"
+        for statement in last.body
+        for node in ast.walk(statement)
+    )
+
+
+def told_apart(test: ast.expr) -> str | None:
+    """The value and the enum of a test such as `phase is Phase.TRIAL`, without the member."""
+    if not (isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is | ast.IsNot)):
+        return None
+    member = test.comparators[0]
+    if not (isinstance(member, ast.Attribute) and member.attr.isupper()):
+        return None
+    return f"{ast.unparse(test.left)} is {ast.unparse(member.value)}"
+
+
+def chains(tree: ast.AST) -> Iterator[ast.If]:
+    """Each `if` that tells members of one enum apart, and goes on with another in its `elif`."""
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.If)
+            and len(node.orelse) == 1
+            and isinstance(node.orelse[0], ast.If)
+        ):
+            first, second = told_apart(node.test), told_apart(node.orelse[0].test)
+            if first is not None and first == second:
+                yield node
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_match_over_a_union_ends_in_assert_never(module: str) -> None:
+    tree = ast.parse((ROOT / module).read_text())
+    matches = [node for node in ast.walk(tree) if isinstance(node, ast.Match)]
+    silent = [one.lineno for one in matches if not (is_open(one) or ends_in_assert_never(one))]
+    assert silent == []
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_members_of_an_enum_are_told_apart_by_match_and_not_by_elif(module: str) -> None:
+    assert [node.lineno for node in chains(ast.parse((ROOT / module).read_text()))] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "wanted"),
+    [
+        ("match a:\n  case B():\n    pass", [False, False]),
+        ("match a:\n  case B():\n    pass\n  case _:\n    return 1", [False, False]),
+        ("match a:\n  case B():\n    pass\n  case _:\n    assert_never(a)", [False, True]),
+        ("match a:\n  case 'In':\n    pass\n  case _:\n    pass", [True, False]),
+        ("match a:\n  case 'In' | 'Out':\n    pass", [True, False]),
+        ("match a:\n  case ('pod', b):\n    pass\n  case _:\n    pass", [False, False]),
+    ],
+)
+def test_what_a_match_counts_as(code: str, wanted: list[bool]) -> None:
+    (match,) = (node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Match))
+    assert [is_open(match), ends_in_assert_never(match)] == wanted

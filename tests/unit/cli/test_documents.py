@@ -1,0 +1,141 @@
+"""Files that anybody wrote: their documents, or one message with the value and what is allowed."""
+
+import io
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext import names
+from kfext.cli.documents import is_job, load
+from kfext.cli.forecast import Forecast
+from kfext.cli.render import render
+from kfext.errors import UserError
+from kfext.model.namespace import Namespace
+from kfext.model.snapshot import Snapshot
+from tests.builders import node
+from tests.unit.objects import job, json_values
+
+
+def read(written: str | bytes) -> list[Any]:
+    return load(io.BytesIO(written.encode() if isinstance(written, str) else written))
+
+
+def bomb(line: str, *, levels: int = 9) -> str:
+    """Each level is nine times the one before it."""
+    parts = [f"a0: &a0 {line}"]
+    for level in range(1, levels + 1):
+        parts.append(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]")
+    return "\n".join(parts)
+
+
+def merged(levels: int = 9) -> str:
+    parts = ["a0: &a0 {k: v}"]
+    for level in range(1, levels + 1):
+        parts.append(f"a{level}: &a{level} {{<<: [{', '.join([f'*a{level - 1}'] * 9)}]}}")
+    return "\n".join(parts)
+
+
+MALFORMED: dict[str, tuple[str | bytes, str]] = {
+    "a number of more digits than Python converts": (
+        f"kind: PyTorchJob\nx: {'9' * 5000}",
+        "is no int",
+    ),
+    "a number beyond 64 bits": (
+        f"kind: PyTorchJob\nx: {'9' * 50}",
+        f"{'9' * 40}... in line 2 is too large: an integer must be within 64 bits",
+    ),
+    "a negative one": ("x: -9223372036854775809", "within 64 bits"),
+    "a text that is called a number": ("x: !!int nine", "nine in line 1 is no int"),
+    "nothing that is called a number": ("x: !!int ''", "in line 1 is no int"),
+    "a text that is called a truth": ("x: !!bool maybe", "maybe in line 1 is no bool"),
+    "a time without such a month": ("x: !!timestamp 2020-99-99", "2020-99-99 in line 1"),
+    "bytes": ("x: !!binary aGk=", "is not YAML"),
+    "a type of Python": ("x: !!python/object:os.system {}", "could not determine a constructor"),
+    "aliases of aliases": (bomb("lol"), "too large with its aliases written out"),
+    "aliases of a long text": (bomb("l" * 100_000, levels=3), "too large with its aliases"),
+    "merges of merges": (merged(), "too large with its aliases written out"),
+    "an alias within its anchor": ("a: &a [*a]", "an alias in line 1 is within its own anchor"),
+    "a key that is within its anchor": ("&a {*a : 1}", "within its own anchor"),
+    "an alias of nothing": ("a: *b", "undefined alias"),
+    "a key that is a list": ("? [a]\n: b", "unhashable key"),
+    "very deep": ("[" * 20_000 + "]" * 20_000, "is not YAML"),
+    "deep": ("[" * 2_000 + "]" * 2_000, "is not YAML"),
+    "half of a pair": ('{"x": "\\ud800"}', "is not YAML"),
+    "no text": (b"\x80\x81", "is not YAML"),
+    "nothing": ("", "contains no document"),
+    "a List of no list": ("kind: List\nitems: {}", "items of a List is {}: it must be a list"),
+}
+
+
+@pytest.mark.parametrize(("written", "says"), MALFORMED.values(), ids=MALFORMED)
+def test_a_malformed_file_is_one_message(written: str | bytes, says: str) -> None:
+    with pytest.raises(UserError) as refused:
+        read(written)
+    assert says in str(refused.value)
+    assert len(str(refused.value)) < 400
+
+
+def test_aliases_and_large_files_are_read() -> None:
+    few = "a: &a [1, 2]\nb: *a\nc: {<<: &d {x: 1}, y: 2}\ne: {<<: *d}"
+    assert read(few) == [{"a": [1, 2], "b": [1, 2], "c": {"x": 1, "y": 2}, "e": {"x": 1}}]
+    long = "x" * 5_000_000
+    assert read(f"a: {long}") == [{"a": long}]
+
+
+FIELDS: dict[str, tuple[dict[str, Any], str]] = {
+    "kind": ({"kind": ["x"]}, 'kind is ["x"]: it must be a string'),
+    "metadata": ({"kind": "TFJob", "metadata": "x"}, 'metadata is "x": it must be an object'),
+    "name": ({"kind": "TFJob", "metadata": {"name": 5}}, "metadata.name is 5: it must be a string"),
+    "namespace": (
+        {"kind": "TFJob", "metadata": {"name": "a", "namespace": ["b"]}},
+        'TFJob/a: metadata.namespace is ["b"]',
+    ),
+}
+
+
+@pytest.mark.parametrize(("document", "says"), FIELDS.values(), ids=FIELDS)
+def test_a_field_by_which_a_job_is_found_must_be_of_its_type(
+    document: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(UserError) as refused:
+        is_job(document)
+    assert says in str(refused.value)
+
+
+@given(written=st.text(alphabet=st.sampled_from("ab01:-[]{},&*!<>? \n'\"|#%.x"), max_size=60))
+def test_whatever_a_file_holds_it_is_read_or_refused(written: str) -> None:
+    with suppress(UserError):
+        read(written)
+
+
+@given(json_values, st.sampled_from(["kind", "metadata", "spec", "apiVersion", "status"]))
+def test_whatever_a_field_of_a_job_is_the_job_is_rendered_or_refused(
+    value: Any, field: str
+) -> None:
+    with suppress(UserError):
+        render(documents=read(yaml.safe_dump({**job(), field: value})), policies=[], namespace=None)
+
+
+@given(json_values)
+def test_whatever_a_policy_or_a_namespace_is_the_job_is_rendered_or_refused(value: Any) -> None:
+    policy = {"kind": "TrainingPolicy", "metadata": value, "spec": value}
+    namespace = {"kind": "Namespace", "metadata": {"labels": value, "annotations": value}}
+    render(documents=[job()], policies=[policy], namespace=namespace)
+
+
+HOME = Snapshot(
+    nodes=(node("a", cpu="8"),),
+    namespaces={"team": Namespace("team", {names.MANAGED: "true"})},
+)
+
+
+@given(json_values, st.sampled_from(["kind", "metadata", "spec", "status"]))
+def test_whatever_a_field_of_a_job_is_it_is_forecast_or_refused(value: Any, field: str) -> None:
+    with suppress(UserError):
+        (document,) = read(yaml.safe_dump({**job(), field: value}))
+        if is_job(document):
+            Forecast(HOME, now=1000.0).submit(document, home="team")
