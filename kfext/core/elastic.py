@@ -9,17 +9,17 @@ from dataclasses import replace
 from kfext.core.settings.values import Range
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
-from kfext.model.kinds import TENSORFLOW
+from kfext.model.kinds import TENSORFLOW, WORKER
 
-WORKER = "Worker"
 _NOT_TRAINING = {"PS", "Evaluator"}
 
 
 def fewest_workers(job: TrainingJob, allowed: Range | None) -> int:
     """Return the fewest workers that a job may start with; all of them if it is not elastic.
 
-    The setting counts training pods: Master and Chief as well as the workers. A TFJob has the
-    number of its workers written into its pods when it starts, so it can start with any.
+    `allowed`: the range in which kfext may choose (core.scale.stand_down.open_range). It counts
+    training pods: Master and Chief as well as the workers. A TFJob has the number of its workers
+    written into its pods when it starts, so it can start with any.
     """
     asked = workers_of(job)
     if allowed is None or not (job.elastic or job.kind is TENSORFLOW):

@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Hashable
 from dataclasses import replace
 
-from kfext.core.elastic import WORKER, fewest_workers, with_workers, workers_of
+from kfext.core.elastic import with_workers, workers_of
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.tiers import Tier
 from kfext.core.lifecycle.situation import Situation
@@ -17,6 +17,7 @@ from kfext.core.placement.usable import can_burst
 from kfext.core.queue.no_fit import NoFit, NoFitCache, shape_of
 from kfext.core.queue.reservation import Reservation
 from kfext.core.words import clock
+from kfext.model.kinds import WORKER
 from kfext.model.plan import Assignment
 from kfext.model.verdict import Verdict
 from kfext.names import (
@@ -78,7 +79,7 @@ def _short(situation: Situation, ledger: Ledger, *, whole: Verdict) -> Assignmen
     `whole`: why all of them do not.
     """
     job, worker = situation.job, WORKER.lower()
-    fewest, most = fewest_workers(job, situation.settings.elastic), workers_of(job) - 1
+    fewest, most = situation.fewest_workers, workers_of(job) - 1
     best: Assignment | Verdict = whole
     everyone = members_of(job) if fewest <= most else []
     while fewest <= most:
@@ -101,7 +102,7 @@ def _shape(situation: Situation, limits: Limits) -> Hashable:
         limits,
         # Nobody else has the claims of a promise; a reservation is there once or not at all.
         (len(situation.open_claims), situation.context.promised),
-        fewest_workers(situation.job, situation.settings.elastic),
+        situation.fewest_workers,
         context.priority if context.preempts else None,
         # A refusal names them, and not everybody may read every name.
         context.reserved_for,

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from dataclasses import replace
 
-from kfext.core.elastic import asked_workers, fewest_workers, with_workers, workers_of
+from kfext.core.elastic import asked_workers, with_workers, workers_of
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import hosted
 from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY, why_spread
@@ -121,7 +121,7 @@ def _why_not_searched(situation: Situation) -> Verdict | None:
         message = f"the operator still has over {crowd} pods to create for earlier jobs"
         return Verdict(REASON_WAITING_FOR_OPERATOR, message)
     # A search takes long for so many pods, and would be made at each look.
-    fewest = with_workers(job, fewest_workers(job, situation.settings.elastic)).pods
+    fewest = with_workers(job, situation.fewest_workers).pods
     excess = plan_excess(PLAN_BYTES_PER_POD * fewest, beside=job.annotation_bytes)
     return Verdict(REASON_TOO_BIG, excess) if excess else None
 
@@ -180,7 +180,7 @@ def _within_quota(situation: Situation) -> Situation | Verdict:
     def stopped(workers: int) -> Verdict | None:
         return quota.shortage(demand(with_workers(job, workers)))
 
-    fewest, most = fewest_workers(job, situation.settings.elastic), workers_of(job)
+    fewest, most = situation.fewest_workers, workers_of(job)
     whole = stopped(most)
     if whole is None:
         return situation

@@ -4,10 +4,12 @@ import math
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from kfext.core.elastic import fewest_workers
 from kfext.core.network.eligibility import HostNetworkRequest
 from kfext.core.placement.limits import Limits, limits_of
 from kfext.core.queue.quota import Demand, shortage
 from kfext.core.queue.reservation import Reservation
+from kfext.core.scale.stand_down import open_range
 from kfext.core.settings.resolve import SHARES_GPUS, Settings
 from kfext.model.backoff import exponential_backoff
 from kfext.model.job import TrainingJob
@@ -167,6 +169,11 @@ class Situation:
         # A job that already runs goes first: its lost members must not wait for the queue.
         free = self.context.ahead or not self.job.suspend or kept.lets_in(ends)
         return (*self.context.promised, *kept.claims) if free else self.context.promised
+
+    @property
+    def fewest_workers(self) -> int:
+        """With how few workers the job may start."""
+        return fewest_workers(self.job, open_range(self.job, self.settings))
 
     @property
     def behind_gate(self) -> tuple[Pod, ...]:

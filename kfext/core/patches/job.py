@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kfext.core.elastic import WORKER, asked_workers, workers_of
+from kfext.core.elastic import asked_workers, workers_of
 from kfext.core.patches.gpu import on_template
 from kfext.core.patches.json_patch import Changes, Operation, operations, pointer
 from kfext.core.patches.ports import port_operations
 from kfext.model.constraints import NAME_FIELD
 from kfext.model.job import TrainingJob, template_of
 from kfext.model.job_state import JobState, state_of
+from kfext.model.kinds import WORKER
 from kfext.model.plan import Plan, plan_of
 from kfext.model.tolerant import mapping, sequence
 from kfext.model.verdict import Verdict

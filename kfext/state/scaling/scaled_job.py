@@ -4,11 +4,12 @@ import math
 from dataclasses import dataclass, field, replace
 
 from kfext.core.companion.shown import Shown
-from kfext.core.elastic import WORKER, asked_workers, workers_of
+from kfext.core.elastic import asked_workers, workers_of
 from kfext.core.progress.course import Progress
 from kfext.core.scale.change import Change, Phase
 from kfext.core.scale.sizes import Sizes
 from kfext.model.job_state import JobState
+from kfext.model.kinds import WORKER
 from kfext.model.pod import Pod
 from kfext.model.policy import PolicyChoice
 from kfext.model.scale_state import MOST_SPEEDS, ScaleState
