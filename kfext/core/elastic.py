@@ -42,6 +42,18 @@ def asked_workers(job: TrainingJob, state: JobState) -> int:
     return state.asked if state.asked and state.admitted == now else now
 
 
+def workers_let_go(job: TrainingJob, state: JobState) -> int:
+    """Return with how many workers a job goes on once kfext lets go of it.
+
+    Nothing would give them back later. While it runs, workers are added where those that run take
+    part with them, and none is taken, as that may cost work.
+    """
+    asked, now = asked_workers(job, state), workers_of(job)
+    if job.suspend:
+        return asked
+    return max(asked, now) if job.elastic else now
+
+
 def training_pods(job: TrainingJob) -> int:
     """Return how many pods of a job train: all but parameter servers and evaluators."""
     return sum(group.replicas for group in job.groups if group.type not in _NOT_TRAINING)

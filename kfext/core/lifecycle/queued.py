@@ -12,7 +12,7 @@ from kfext.core.lifecycle.hands_off import left_suspended
 from kfext.core.lifecycle.network import place_on_network
 from kfext.core.lifecycle.resume import unsafe_to_resume
 from kfext.core.lifecycle.situation import Situation
-from kfext.core.lifecycle.steps import ForgetPlan, Step, Unsuspend, Wait
+from kfext.core.lifecycle.steps import ForgetPlan, SaveState, Step, Unsuspend, Wait
 from kfext.core.lifecycle.unhosted import let_go
 from kfext.core.placement.gang import members_of
 from kfext.core.placement.slots import slots_for
@@ -69,10 +69,15 @@ def _stopped(situation: Situation) -> Step:
     """Return what to do for a job that somebody else has suspended.
 
     Once its last pod has ended, others may have the parts of GPUs that were promised to it. It has
-    no plan then, so that no resume brings that promise back.
+    no plan then, so that no resume brings that promise back. A job that Kueue has taken over gets
+    back the workers that kfext took, as Kueue starts what it finds.
     """
     job, plan, settings = situation.job, situation.plan, situation.settings
-    if plan is not None and plan.slots and all(pod.finished for pod in situation.pods):
+    ended = all(pod.finished for pod in situation.pods)
+    workers = asked_workers(job, situation.state)
+    if ended and job.kueue_managed and workers != workers_of(job):
+        return SaveState(replace(situation.state, asked=0, admitted=0), workers)
+    if plan is not None and plan.slots and ended:
         # If it comes into the queue when it is resumed, it has waited since now and not for longer.
         number, now = situation.generation, situation.now
         return ForgetPlan(replace(situation.state, generation=number, suspended_at=now))

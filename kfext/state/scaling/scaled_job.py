@@ -162,11 +162,6 @@ def is_ours(tracked: TrackedJob) -> bool:
     return asked_workers(tracked.job, tracked.state) != workers_of(tracked.job)
 
 
-def is_scaled(tracked: TrackedJob) -> bool:
-    """Return whether it has that size by a change, and was not started with it."""
-    return is_ours(tracked) and bool(tracked.state.scale.cause)
-
-
 def is_edited(tracked: TrackedJob) -> bool:
     """Return whether somebody changed the size that kfext gave a job, and it is not noted yet."""
     state, job = tracked.state, tracked.job

@@ -71,10 +71,11 @@ def test_an_edit_of_a_job_that_kfext_has_not_changed_is_no_reason_to_leave_it_al
 
 
 def test_nothing_is_noted_of_an_edit_where_the_policy_is_off() -> None:
-    of = scaled_bed(replace(GANG, arrives=1.0, steps=8000), replace(ANEW, bounds=(1, 3)))
-    of.planner.settings.observe_policy(WITHOUT)
-    of.at(60)
+    of = scaled_bed(replace(GANG, arrives=1.0, steps=8000), replace(ANEW, bounds=(1, 3))).at(60)
     assert of.job().workers == 1
+    of.planner.settings.observe_policy(WITHOUT)
+    of.at(of.clock.now + 10)
+    of.driver.written.clear()
     of.scale(2)
     of.at(of.clock.now + 20)
     assert [one.step for one in of.driver.written if isinstance(one.step, SaveState)] == []

@@ -11,7 +11,7 @@ from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle import situation as situation_module
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import QueueContext, QuotaView, Situation
-from kfext.core.lifecycle.steps import Release, Unsuspend, Wait
+from kfext.core.lifecycle.steps import Release, SaveState, Unsuspend, Wait
 from kfext.core.queue.quota import shortage
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Colocation, Range
@@ -45,6 +45,7 @@ from tests.unit.core.lifecycle.cases import (
     three,
     was_suspended,
     with_kept_room,
+    worker,
     workers,
 )
 
@@ -77,6 +78,22 @@ QUEUE: dict[str, Case] = {
         plan=plan("a", "a", "a"),
         more={"managed": False},
         check=phase(SUSPENDED),
+    ),
+    "Kueue has taken over a job that kfext had started with fewer workers": Case(
+        SaveState,
+        three().suspended().queued_by_kueue(),
+        state=JobState(asked=5, admitted=3),
+        check=lambda step: (step.workers, step.state.asked, step.state.admitted) == (5, 0, 0),
+    ),
+    "such a job whose pods are still there": Case(
+        Wait,
+        three().suspended().queued_by_kueue(),
+        [worker(0, bound="a")],
+        state=JobState(asked=5, admitted=3),
+        check=phase(SUSPENDED),
+    ),
+    "a person has stopped such a job": Case(
+        Wait, three().suspended(), state=JobState(asked=5, admitted=3), check=phase(SUSPENDED)
     ),
     "suspended by Kueue": Case(Wait, three().suspended().queued_by_kueue(), check=phase(SUSPENDED)),
     "held, but Kueue's webhook claimed it after ours": Case(
