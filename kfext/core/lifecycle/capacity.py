@@ -1,7 +1,7 @@
 """Capacity for a queued job: the solver's placement, or why there is none."""
 
 import math
-from collections.abc import Collection, Hashable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import replace
 
 from kfext.core.elastic import with_workers, workers_of
@@ -80,18 +80,30 @@ def _short(situation: Situation, ledger: Ledger, *, whole: Verdict) -> Assignmen
     """
     job, worker = situation.job, WORKER.lower()
     fewest, most = situation.fewest_workers, workers_of(job) - 1
-    best: Assignment | Verdict = whole
     everyone = members_of(job) if fewest <= most else []
-    while fewest <= most:
-        middle = fewest if isinstance(best, Verdict) else (fewest + most + 1) // 2
-        fewer = [one for one in everyone if one.key.type != worker or one.key.index < middle]
-        found = place(fewer, ledger, situation.limits, ignoring=situation.open_claims)
-        if isinstance(found, Verdict) and isinstance(best, Verdict):
-            return found
+
+    def placed(workers: int) -> Assignment | Verdict:
+        fewer = [one for one in everyone if one.key.type != worker or one.key.index < workers]
+        return place(fewer, ledger, situation.limits, ignoring=situation.open_claims)
+
+    return most_with_a_place(placed, fewest=fewest, most=most) if everyone else whole
+
+
+def most_with_a_place(
+    placed: Callable[[int], Assignment | Verdict], *, fewest: int, most: int
+) -> Assignment | Verdict:
+    """Return the places of as many pods as have them, or why the `fewest` have none.
+
+    What a number of pods has no place for, a larger number has none for either.
+    """
+    best = placed(fewest)
+    while not isinstance(best, Verdict) and fewest < most:
+        middle = (fewest + most + 1) // 2
+        found = placed(middle)
         if isinstance(found, Verdict):
             most = middle - 1
         else:
-            best, fewest = found, middle + 1
+            best, fewest = found, middle
     return best
 
 

@@ -15,7 +15,7 @@ from kfext.model.backoff import exponential_backoff
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import ROUNDING, JobState
 from kfext.model.plan import LARGEST_GENERATION, NO_SLOTS, Assignment, Plan, Slots
-from kfext.model.pod import Pod
+from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.policy import Placement
 from kfext.model.quota import Quota
 from kfext.model.shared_gpu import CardSharer, Place
@@ -137,6 +137,7 @@ class Situation:
     `settled`: the time since the job's set of pods last changed.
     `hopeless`: the time since it is known that not even the empty cluster would hold the job.
     `host_network`: the request for the host network, None without one.
+    `succeeded`: the replicas whose pod had succeeded and was deleted since the gang started.
     `refused`: the steps that are not to be tried now, by the name of their class.
     `cards`: where the job shares GPUs.
     """
@@ -155,6 +156,7 @@ class Situation:
     hopeless: float = 0.0
     context: QueueContext = field(default_factory=QueueContext)
     host_network: HostNetworkRequest | None = None
+    succeeded: frozenset[ReplicaKey] = frozenset()
     refused: Mapping[str, Refused] = field(default_factory=dict)
     cards: CardView = field(default_factory=CardView)
 
