@@ -111,7 +111,8 @@ class Growth:
         ):
             return one.sizes.now
         settings = self._settings_of(one.tracked)
-        largest = max(one.largest, one.sizes.now)
+        # Before it was seen to train, what its user asked for is no guess.
+        largest = max(one.largest or one.sizes.asked, one.sizes.now)
         up_to = one.sizes.asked if limit is GrowthLimit.ASKED else SEEN_FACTOR * largest
         room = self._room.most(one, settings, up_to=min(up_to, SEEN_FACTOR * largest), now=now)
         if room > max(one.sizes.asked, one.sizes.now):
