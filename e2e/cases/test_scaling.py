@@ -391,4 +391,4 @@ def test_a_required_job_that_is_scaled_beyond_its_node_trains_on(play: Play) -> 
     assert scene.space.phase(TRAIN, "Placed")["reason"] == names.REASON_NO_ROOM
     assert before.items() <= scene.uids().items()
     assert len(scene.uids()) == FULL + WAITING
-    assert "strikes" not in scene.space.job(TRAIN)["metadata"]["annotations"][names.STATE]
+    assert "strikes" not in scene.space.job(TRAIN)["metadata"]["annotations"].get(names.STATE, "")

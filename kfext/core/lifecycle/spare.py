@@ -56,7 +56,7 @@ def spare_replicas(situation: Situation, live: Live) -> Spare:
 
 def without_succeeded(situation: Situation) -> Replan | None:
     """Return the plan in which pods that take the place of others that had succeeded are late."""
-    plan = situation.plan
+    plan = situation.plan if situation.never_released else None
     late = situation.succeeded & plan.assignment.keys() if plan else frozenset()
     if plan is None or late <= plan.late:
         return None

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from itertools import pairwise
 
+from kfext.model.job_state import state_of
 from tests.unit.fluid.change_rules import ChangeRules, priority
 from tests.unit.fluid.cluster import Cluster
 from tests.unit.fluid.live import LiveJob, LivePod
@@ -119,8 +120,10 @@ class Rules:
         known.append(change)
         if last is not None and now - last.at < REST and not undoes:
             self._say(live, f"went from {before} to {after} {now - last.at:g} s after a change")
+        # Before it had shown a step, it may get what it asked for at once.
         largest = live.training.largest
-        if after > before and after > (2 * largest or live.spec.workers):
+        most = 2 * largest if state_of(live.job).scale.largest else live.spec.workers
+        if after > before and after > most:
             self._say(live, f"grew to {after}, and {live.training.largest} was the largest seen")
         for what in self._of_changes.broken(
             live, before, last=(last.before, last.after) if last else None
