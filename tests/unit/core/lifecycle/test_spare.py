@@ -90,8 +90,8 @@ def waits(reason: str, count: int, again: float | None = None) -> Callable[[Wait
 
 def placed(*keys: int, late: Iterable[int] = ()) -> Callable[[Replan], bool]:
     workers = {ReplicaKey("worker", key) for key in keys}
-    late_ones = {ReplicaKey("worker", key) for key in late}
-    return lambda step: (step.plan.assignment.keys(), step.plan.late) == (workers, late_ones)
+    late_ones = frozenset(ReplicaKey("worker", key) for key in late)
+    return lambda step: (set(step.plan.assignment), step.plan.late) == (workers, late_ones)
 
 
 TWICE = JobState(strikes=2)
