@@ -31,6 +31,9 @@ from kfext.model.shared_gpu import Place
 
 Raw = dict[str, Any]
 
+ANY_SIZE: Raw = {"maxReplicas": 10_000, "maxRestarts": 100}
+"""The elasticPolicy with which workers of a PyTorchJob may come and go."""
+
 PINNED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -106,7 +109,7 @@ class JobBuilder:
         return self.group("PS", replicas, **more)
 
     def elastic(self, **policy: Any) -> Self:
-        """Let torchrun run it with any number of workers."""
+        """Let torchrun run it with another number of workers; kfext scales it with ANY_SIZE."""
         self.raw["spec"]["elasticPolicy"] = policy
         return self
 

@@ -378,3 +378,17 @@ def test_a_job_that_opts_out_gets_the_size_that_its_user_wrote(play: Play) -> No
     scene.grown_back()
     assert scene.asked() == FULL
     scene.patiently(lambda: scene.scaled() is None)
+
+
+@pytest.mark.long
+def test_a_required_job_that_is_scaled_beyond_its_node_trains_on(play: Play) -> None:
+    scene, _ = play()
+    scene.annotate({names.ELASTIC: "off", names.COLOCATION: "required"})
+    before = scene.uids()
+    scene.edit({"pytorchReplicaSpecs": {"Worker": {"replicas": FULL + WAITING}}})
+    waits = f"it trains, and {WAITING} pods wait for a place"
+    scene.patiently(lambda: waits in scene.space.view(TRAIN).get("message", ""))
+    assert scene.space.phase(TRAIN, "Placed")["reason"] == names.REASON_NO_ROOM
+    assert before.items() <= scene.uids().items()
+    assert len(scene.uids()) == FULL + WAITING
+    assert "strikes" not in scene.space.job(TRAIN)["metadata"]["annotations"].get(names.STATE, "")

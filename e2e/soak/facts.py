@@ -77,7 +77,7 @@ class Gang:
 
     `managed`: whether its namespace is opted in, `operated` whether the operator runs it, `kueue`
     whether it bears Kueue's label, so that kfext may not suspend it, `autoscaled` whether a
-    HorizontalPodAutoscaler scales it.
+    HorizontalPodAutoscaler scales it. `fewest`: with how few workers it trains, 0 if only whole.
     """
 
     uid: str
@@ -96,6 +96,7 @@ class Gang:
     operated: bool = True
     kueue: bool = False
     autoscaled: bool = False
+    fewest: int = 0
 
     @property
     def size(self) -> int:

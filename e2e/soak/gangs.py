@@ -11,11 +11,18 @@ _DEADLINE = "longer than specified deadline"
 
 
 def half_held(cluster: Cluster, memory: Memory) -> Found:
-    """No gang that never ran as a whole keeps some of its pods on nodes and others waiting."""
+    """No gang that never ran as a whole keeps some of its pods on nodes and others waiting.
+
+    It is whole with the fewest workers with which it trains, where it is never released.
+    """
     found = {}
     for gang in started(cluster):
         have = [pod for pod in wanted(gang) if pod.node or pod.over]
         if len(have) == gang.size or gang.uid in memory.whole or gang.escaped:
+            continue
+        workers = sum(pod.replica[0] == "worker" for pod in have)
+        trains = gang.fewest and workers >= gang.fewest
+        if trains and gang.annotations.get(COLOCATION) == "required":
             continue
         if memory.excused(gang, cluster):
             continue

@@ -76,7 +76,15 @@ def gang_of(
         operated=policy.get("managedBy", _OPERATOR) == _OPERATOR,
         kueue=_QUEUE in (metadata.get("labels") or {}),
         autoscaled=bool((spec.get("elasticPolicy") or {}).get("metrics")),
+        fewest=_fewest(spec, replicas),
     )
+
+
+def _fewest(spec: Object, replicas: Object) -> int:
+    """Return with how few workers a job trains, 0 if it trains as a whole only."""
+    if spec.get("elasticPolicy") is not None and "Master" not in replicas:
+        return int(spec["elasticPolicy"].get("minReplicas", 1))
+    return int(spec.get("enableDynamicWorker") is True and "PS" in replicas)
 
 
 def cluster_of(

@@ -25,7 +25,8 @@ class Change:
     `unasked`: whether it was not to be scaled, for long enough that kfext had to know.
     `overruled`: whether kfext was to leave it alone since a person's edit.
     `unsaved`: how long before its programs had last saved their work at least, in seconds.
-    `interrupts`: whether they start anew for it.
+    `interrupts`: whether they start anew for it, though kfext might wait for a checkpoint. It does
+        not where it releases a job.
     `undoes`: whether it takes back some of the growth before it.
     """
 
@@ -137,7 +138,7 @@ class Sizes:
             unasked=at - self.out_since.get(gang.uid, at) > HEEDED_SECONDS,
             overruled=gang.uid in self.left_alone,
             unsaved=unsaved,
-            interrupts=gang.kind == "PyTorchJob",
+            interrupts=gang.kind == "PyTorchJob" and not gang.released,
             undoes=last is not None
             and last.after == before.workers
             and last.before <= now.workers < last.after,

@@ -99,8 +99,9 @@ class StepExecutor:
                 self._record(job, why, action="Suspend", warning=warning)
             case ForgetPlan(state):
                 await self._patch_job(job, job_patch.forget_plan_patch(tracked.raw, job, state))
-            case SaveState(state):
-                await self._patch_job(job, job_patch.save_state_patch(tracked.raw, job, state))
+            case SaveState(state, workers):
+                patch = job_patch.save_state_patch(tracked.raw, job, state, workers=workers)
+                await self._patch_job(job, patch)
             case Pin(pins):
                 return await self._each(
                     self._patch_pod(pod, pod_patch.pin(pod, to, share=step.share_of(pod)))

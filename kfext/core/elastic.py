@@ -9,17 +9,17 @@ from dataclasses import replace
 from kfext.core.settings.values import Range
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
-from kfext.model.kinds import TENSORFLOW
+from kfext.model.kinds import TENSORFLOW, WORKER
 
-WORKER = "Worker"
 _NOT_TRAINING = {"PS", "Evaluator"}
 
 
 def fewest_workers(job: TrainingJob, allowed: Range | None) -> int:
     """Return the fewest workers that a job may start with; all of them if it is not elastic.
 
-    The setting counts training pods: Master and Chief as well as the workers. A TFJob has the
-    number of its workers written into its pods when it starts, so it can start with any.
+    `allowed`: the range in which kfext may choose (core.scale.stand_down.open_range). It counts
+    training pods: Master and Chief as well as the workers. A TFJob has the number of its workers
+    written into its pods when it starts, so it can start with any.
     """
     asked = workers_of(job)
     if allowed is None or not (job.elastic or job.kind is TENSORFLOW):
@@ -40,6 +40,18 @@ def asked_workers(job: TrainingJob, state: JobState) -> int:
     """
     now = workers_of(job)
     return state.asked if state.asked and state.admitted == now else now
+
+
+def workers_let_go(job: TrainingJob, state: JobState) -> int:
+    """Return with how many workers a job goes on once kfext lets go of it.
+
+    Nothing would give them back later. While it runs, workers are added where those that run take
+    part with them, and none is taken, as that may cost work.
+    """
+    asked, now = asked_workers(job, state), workers_of(job)
+    if job.suspend:
+        return asked
+    return max(asked, now) if job.elastic else now
 
 
 def training_pods(job: TrainingJob) -> int:

@@ -1,17 +1,18 @@
 """One view of PyTorchJob and TFJob, with the training-operator's defaults applied."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from kfext.model.bounds import bytes_of, job_excess, kept, name, own, pods_excess
-from kfext.model.kinds import KINDS, Kind
+from kfext.model.kinds import KINDS, PYTORCH, WORKER, Kind
 from kfext.model.pod import ReplicaKey
 from kfext.model.quantity import Resources, add, times
 from kfext.model.rendezvous import has_no_rendezvous, is_dynamic, is_elastic, meets_at_worker
 from kfext.model.replica_group import ReplicaGroup, parse_groups, template_settings
 from kfext.model.timestamps import timestamp
 from kfext.model.tolerant import mapping, sequence, strings, text
+from kfext.model.torchrun import Agents, agents_of
 from kfext.names import (
     HELD,
     JOB_NAME,
@@ -61,11 +62,15 @@ class TrainingJob:
     `deadline`: activeDeadlineSeconds, the seconds from `started` after which the operator ends the
         job; None if unset.
     `started`: status.startTime, 0.0 if unset.
-    `elastic`: whether the job can run with fewer workers: a PyTorchJob with an elasticPolicy and no
-        Master, or a TFJob with parameter servers and dynamic workers.
+    `elastic`: whether the job can run with fewer workers: a PyTorchJob with an elasticPolicy, no
+        Master and a command that leaves their number open, or a TFJob with parameter servers and
+        dynamic workers.
+    `one_size`: why the command of such a PyTorchJob does not leave it open, empty if it does.
     `fewest`: the fewest workers with which an elastic job runs.
-    `most`: elasticPolicy.maxReplicas, 0 if it is unset or malformed.
-    `restarts`: elasticPolicy.maxRestarts, None if it is unset or malformed.
+    `most`: the most by elasticPolicy.maxReplicas and the command, 0 if the former is unset or
+        malformed.
+    `restarts`: how often torchrun may restart its processes, by the command or else by
+        elasticPolicy.maxRestarts; None if it is unset or malformed.
     `autoscaled`: whether the operator makes a HorizontalPodAutoscaler for the job, as it does if
         elasticPolicy.metrics has an entry.
     `dynamic_rendezvous`: whether the pods are agents that meet by torchrun's own rendezvous.
@@ -94,6 +99,7 @@ class TrainingJob:
     deadline: float | None = None
     started: float = 0.0
     elastic: bool = False
+    one_size: str = ""
     fewest: int = 1
     most: int = 0
     restarts: int | None = None
@@ -210,12 +216,18 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
     policy = mapping(spec.get("runPolicy"))
     specs, annotations = mapping(spec.get(kind.replica_specs)), own(metadata.get("annotations"))
     elastic_policy = mapping(spec.get("elasticPolicy"))
+    groups = parse_groups(kind, specs, namespace=text(metadata.get("namespace")))
+    elastic = is_elastic(spec)
+    found = _agents(kind, specs, groups) if elastic and kind is PYTORCH else Agents()
+    agents, one_size = (Agents(), found) if isinstance(found, str) else (found, "")
+    most = _count(elastic_policy.get("maxReplicas")) or 0
+    restarts = _count(elastic_policy.get("maxRestarts"))
     return TrainingJob(
         kind=kind,
         namespace=text(metadata.get("namespace")),
         name=text(metadata.get("name")),
         uid=text(metadata.get("uid")),
-        groups=parse_groups(kind, specs, namespace=text(metadata.get("namespace"))),
+        groups=groups,
         annotations=kept(annotations),
         labels={key: one for key, one in strings(metadata.get("labels")).items() if key in _LABELS},
         resource_version=text(metadata.get("resourceVersion")),
@@ -225,10 +237,11 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
         created=timestamp(metadata.get("creationTimestamp")),
         deadline=_positive(policy.get("activeDeadlineSeconds")),
         started=timestamp(mapping(raw.get("status")).get("startTime")),
-        elastic=is_elastic(spec),
-        fewest=int(_positive(elastic_policy.get("minReplicas")) or 1),
-        most=_count(elastic_policy.get("maxReplicas")) or 0,
-        restarts=_count(elastic_policy.get("maxRestarts")),
+        elastic=elastic and not one_size,
+        one_size=one_size,
+        fewest=max(int(_positive(elastic_policy.get("minReplicas")) or 1), agents.fewest),
+        most=min(most, agents.most or most),
+        restarts=restarts if agents.restarts is None else agents.restarts,
         autoscaled=bool(sequence(elastic_policy.get("metrics"))),
         dynamic_rendezvous=is_dynamic(spec),
         meets_at_worker=meets_at_worker(spec, name=text(metadata.get("name"))),
@@ -245,6 +258,14 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
         annotation_bytes=bytes_of(metadata.get("annotations")),
         beyond=job_excess(specs, annotations),
     )
+
+
+def _agents(kind: Kind, specs: Mapping[str, Any], groups: Iterable[ReplicaGroup]) -> Agents | str:
+    """Return what the command of the workers of a PyTorchJob says of their number."""
+    keys = (group.key for group in groups if group.type == WORKER and not group.excess)
+    template = mapping(mapping(specs.get(next(keys, ""))).get("template"))
+    containers = map(mapping, sequence(mapping(template.get("spec")).get("containers")))
+    return agents_of(next((one for one in containers if one.get("name") == kind.container), {}))
 
 
 def template_of(job: TrainingJob, raw: Mapping[str, Any], group: ReplicaGroup) -> Mapping[str, Any]:

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+WORKER = "Worker"
+"""The replica type, of both kinds, of which the number may change."""
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:

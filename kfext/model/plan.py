@@ -41,6 +41,8 @@ class Plan:
     `shares`: by type in lower case, what its replicas are promised of a GPU.
     `slots`: where they have it.
     `why`: the reason for it in a sentence, at most 512 characters of which are stored.
+    `late`: the replicas without which the gang trains: they came once it ran, or take the place of
+        pods that had succeeded.
     """
 
     job_uid: str
@@ -50,6 +52,7 @@ class Plan:
     shares: Mapping[str, GpuShare] = field(default_factory=dict)
     slots: Slots = field(default_factory=dict)
     why: str = ""
+    late: frozenset[ReplicaKey] = frozenset()
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -60,7 +63,8 @@ class Plan:
         """Return compact JSON, in which replicas refer to nodes by their position in a list.
 
         `replicas` has a list for each type: at the replica's index, the position of its node in
-        `nodes`, or -1 if it has none. `slots` has the same with the numbers of slots.
+        `nodes`, or -1 if it has none. `slots` has the same with the numbers of slots, and `late` 0
+        for those that it names.
         """
         number = {node: position for position, node in enumerate(self.nodes)}
         places = {key: number[node] for key, node in self.assignment.items()}
@@ -72,6 +76,7 @@ class Plan:
                 **({"why": self.why[:_LONGEST_WHY]} if self.why else {}),
                 "nodes": list(self.nodes),
                 "replicas": _by_type(places),
+                **({"late": _by_type(dict.fromkeys(self.late, 0))} if self.late else {}),
                 **({"slots": _by_type(self.slots)} if self.slots else {}),
                 **({"shares": _written(self.shares)} if self.shares else {}),
             },
@@ -121,7 +126,7 @@ def decode_plan(written: str | None, *, job_uid: str) -> Plan | None:
         return None
     size = sum(
         len(sequence(numbers))
-        for field_ in ("replicas", "slots")
+        for field_ in ("replicas", "slots", "late")
         for numbers in mapping(raw.get(field_)).values()
     )
     if not 0 < generation <= LARGEST_GENERATION or size > 2 * MOST_PODS:
@@ -143,6 +148,7 @@ def decode_plan(written: str | None, *, job_uid: str) -> Plan | None:
         shares=shares,
         slots={key: slot for key, slot in slots if key in assignment and key.type in shares},
         why=text(raw.get("why"))[:_LONGEST_WHY],
+        late=frozenset(key for key, _ in _numbers(raw.get("late"), below=1) if key in assignment),
     )
 
 

@@ -55,7 +55,7 @@ class JobClocks:
     written, `assumed` is the plan that it writes, as on the job, empty if none, and
     `assumed_workers` with how many workers, None for as many as the job has. `refusals` are the
     steps that were refused for good, and `unclaimed` says that its plan claims nothing because of
-    them.
+    them. `succeeded` are the replicas whose pod had succeeded and was deleted while the job ran.
     """
 
     waited: float = 0.0
@@ -72,6 +72,7 @@ class JobClocks:
     assumed_workers: int | None = None
     refusals: tuple[RefusalRecord, ...] = ()
     unclaimed: bool = False
+    succeeded: tuple[ReplicaKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

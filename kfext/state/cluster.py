@@ -190,6 +190,8 @@ class Cluster:
             self._members.remove(pod)
         else:
             self._members.put(pod)
+        if known and known.phase == "Succeeded" and not known.deleting and (gone or pod.deleting):
+            self._note_succeeded(pod)
         if known is not None and not gone and place_of(known) == place_of(pod):
             return  # the kubelet's status updates do not affect placement
         if first and not gone:
@@ -203,6 +205,12 @@ class Cluster:
             if first or gone or not tracked.busy or tracked.by_companion:
                 self._unsettled[pod.owner_uid] = tracked
             self.mark(pod.owner_uid)
+
+    def _note_succeeded(self, pod: Pod) -> None:
+        """Note that a pod which had succeeded is deleted: the gang does not lack the next one."""
+        tracked = self.jobs.get(pod.owner_uid)
+        if tracked is not None and tracked.job.namespace == pod.namespace and pod.replica:
+            tracked.succeeded.add(pod.replica)
 
     def observe_node(self, old: Node | None, new: Node | None) -> None:
         """Take in a node as it stands; None for `new` when it is gone."""

@@ -253,6 +253,7 @@ class Planner:
             unbound={uid: now.monotonic - at for (uid, _), at in tracked.unbound.items()},
             unreserved={place: now.monotonic - at for place, at in tracked.unreserved.items()},
             settled=now.monotonic - tracked.settled_at,
+            succeeded=frozenset(tracked.succeeded),
             hopeless=0.0 if hopeless_since is None else now.monotonic - hopeless_since,
             context=self.queue.context(tracked, now=now.wall),
             cards=self.cluster.books.cards.view(

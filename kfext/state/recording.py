@@ -166,6 +166,7 @@ def _clocks(tracked: TrackedJob, pods: Iterable[Pod], moment: Moment) -> JobCloc
             for step, one in sorted(tracked.refusals.items())
         ),
         unclaimed=tracked.unclaimed,
+        succeeded=tuple(sorted(tracked.succeeded, key=lambda key: (key.type, key.index))),
     )
 
 
@@ -187,6 +188,7 @@ def _set_clocks(tracked: TrackedJob, clocks: JobClocks, moment: Moment) -> None:
     }
     tracked.enlarged_at = 0.0 if clocks.enlarged is None else moment.wall - clocks.enlarged
     tracked.turns = clocks.turns
+    tracked.succeeded = set(clocks.succeeded)
 
 
 def _set_claiming(tracked: TrackedJob, clocks: JobClocks) -> None:

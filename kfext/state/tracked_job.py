@@ -29,7 +29,7 @@ from kfext.model.backoff import exponential_backoff
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
-from kfext.model.pod import Pod
+from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.shared_gpu import Place
 from kfext.model.timestamps import past
 from kfext.model.verdict import Verdict
@@ -79,6 +79,7 @@ class TrackedJob:
     `settled_at`: when its set of pods last changed.
     `hopeless_since`: since when not even the empty cluster would hold it, None if it would.
     `gated`: whether any of its pods are gated.
+    `succeeded`: the replicas whose pod had succeeded and was deleted while the job ran.
     `lapsed`: whether its plan no longer claims for pods that kfext does not hold back.
     `enlarged_at`: when it was last edited to need more, in epoch seconds, 0.0 if never.
     `turns`: its round among the jobs that take turns at the reservation, None if it is not in the
@@ -106,6 +107,7 @@ class TrackedJob:
     settled_at: float = 0.0
     hopeless_since: float | None = None
     gated: bool = False
+    succeeded: set[ReplicaKey] = field(default_factory=set)
     lapsed: bool = False
     enlarged_at: float = 0.0
     turns: int | None = None
@@ -157,6 +159,8 @@ class TrackedJob:
             self.refusals.clear()
         self.raw, self.job, self.plan, self.state = raw, job, plan, state
         self.not_before = 0.0
+        if job.suspend:
+            self.succeeded.clear()  # all of its pods are made anew
 
     def observe_progress(self, marker: tuple[object, ...], *, at: float) -> None:
         """Restart the clock of the present step if the job made progress."""

@@ -10,17 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from kfext import names
-from kfext.core.admission.torchrun import why_not_torchrun
-from kfext.core.elastic import WORKER
 from kfext.core.patches.json_patch import Changes, Operation, operations, pointer
 from kfext.core.scale.parameters import choice_of
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Range
 from kfext.model.job import TrainingJob, parse_job, template_of
-from kfext.model.kinds import PYTORCH
+from kfext.model.kinds import PYTORCH, WORKER
 from kfext.model.policy import Mode
 from kfext.model.replica_group import ReplicaGroup
 from kfext.model.tolerant import mapping, sequence
+from kfext.model.torchrun import why_not_torchrun
 from kfext.model.verdict import Verdict
 
 MAX_RESTARTS = 100

@@ -7,18 +7,17 @@ from kfext import names
 from kfext.core.admission.facts import Facts
 from kfext.core.admission.hold import outcome, why_not_placed
 from kfext.core.admission.made_elastic import MadeElastic
-from kfext.core.elastic import workers_of
 from kfext.core.network.eligibility import obstacle
 from kfext.core.network.pod_edits import edits_of
 from kfext.core.patches.json_patch import Operation
 from kfext.core.placement.gang import one_each
 from kfext.core.placement.unmodelled import unplaceable
 from kfext.core.placement.usable import usable_cpu
+from kfext.core.scale.stand_down import why_left_alone
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import HOST, Colocation
 from kfext.core.words import cpus
 from kfext.model.job import TrainingJob, annotations_of
-from kfext.model.kinds import PYTORCH
 from kfext.model.quantity import CPU
 from kfext.model.verdict import Verdict
 
@@ -95,7 +94,7 @@ def scaling_warnings(
     """Yield how the scaling of a job will differ from what its range lets one expect.
 
     `made`: the job, if it was made elastic.
-    `left`: why a PyTorchJob was not made elastic, empty if it has an elasticPolicy of its own.
+    `left`: why a PyTorchJob without an elasticPolicy of its own was not made elastic, else empty.
     """
     allowed = settings.elastic
     if allowed is None or job.excess or not job.pods:
@@ -108,6 +107,8 @@ def scaling_warnings(
                 f"the Master of this job is its first worker now ({job.name}-worker-0), because "
                 f"{names.ELASTIC} makes it elastic; {names.ELASTIC}: off keeps it as submitted"
             )
+    elif why := left or why_left_alone(job, settings):
+        yield f"{names.ELASTIC} has no effect on this job: {why}"
     elif job.elastic:
         least, most = job.fewest, job.most or allowed.maximum
         if allowed.minimum < least or allowed.maximum > most:
@@ -115,11 +116,6 @@ def scaling_warnings(
                 f"{names.ELASTIC} is {allowed.minimum}-{allowed.maximum}, but the elasticPolicy of "
                 f"this job allows {least}-{most} workers: what both allow holds"
             )
-    elif job.kind is PYTORCH:
-        why = left or "it has a Master beside its elasticPolicy, which fixes the ranks"
-        yield f"{names.ELASTIC} has no effect on this job: {why}"
-    elif not workers_of(job):
-        yield f"{names.ELASTIC} has no effect on this job: it has no workers"
     else:
         yield (
             f"{names.ELASTIC}: every change of the number of workers restarts all pods of this "

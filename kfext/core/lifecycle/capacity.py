@@ -1,10 +1,10 @@
 """Capacity for a queued job: the solver's placement, or why there is none."""
 
 import math
-from collections.abc import Collection, Hashable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import replace
 
-from kfext.core.elastic import WORKER, fewest_workers, with_workers, workers_of
+from kfext.core.elastic import with_workers, workers_of
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.tiers import Tier
 from kfext.core.lifecycle.situation import Situation
@@ -18,6 +18,7 @@ from kfext.core.placement.usable import can_burst
 from kfext.core.queue.no_fit import NoFit, NoFitCache, shape_of
 from kfext.core.queue.reservation import Reservation
 from kfext.core.words import clock
+from kfext.model.kinds import WORKER
 from kfext.model.plan import Assignment
 from kfext.model.verdict import Verdict
 from kfext.names import (
@@ -102,19 +103,31 @@ def _short(situation: Situation, ledger: Ledger, *, whole: Verdict) -> Assignmen
     `whole`: why all of them do not.
     """
     job, worker = situation.job, WORKER.lower()
-    fewest, most = fewest_workers(job, situation.settings.elastic), workers_of(job) - 1
-    best: Assignment | Verdict = whole
+    fewest, most = situation.fewest_workers, workers_of(job) - 1
     everyone = members_of(job) if fewest <= most else []
-    while fewest <= most:
-        middle = fewest if isinstance(best, Verdict) else (fewest + most + 1) // 2
-        fewer = [one for one in everyone if one.key.type != worker or one.key.index < middle]
-        found = place(fewer, ledger, situation.limits, ignoring=situation.open_claims)
-        if isinstance(found, Verdict) and isinstance(best, Verdict):
-            return found
+
+    def placed(workers: int) -> Assignment | Verdict:
+        fewer = [one for one in everyone if one.key.type != worker or one.key.index < workers]
+        return place(fewer, ledger, situation.limits, ignoring=situation.open_claims)
+
+    return most_with_a_place(placed, fewest=fewest, most=most) if everyone else whole
+
+
+def most_with_a_place(
+    placed: Callable[[int], Assignment | Verdict], *, fewest: int, most: int
+) -> Assignment | Verdict:
+    """Return the places of as many pods as have them, or why the `fewest` have none.
+
+    What a number of pods has no place for, a larger number has none for either.
+    """
+    best = placed(fewest)
+    while not isinstance(best, Verdict) and fewest < most:
+        middle = (fewest + most + 1) // 2
+        found = placed(middle)
         if isinstance(found, Verdict):
             most = middle - 1
         else:
-            best, fewest = found, middle + 1
+            best, fewest = found, middle
     return best
 
 
@@ -125,7 +138,7 @@ def _shape(situation: Situation, limits: Limits) -> Hashable:
         limits,
         # Nobody else has the claims of a promise; a reservation is there once or not at all.
         (len(situation.open_claims), situation.context.promised),
-        fewest_workers(situation.job, situation.settings.elastic),
+        situation.fewest_workers,
         context.priority if context.preempts else None,
         # A refusal names them, and not everybody may read every name.
         context.reserved_for,

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from dataclasses import replace
 
-from kfext.core.elastic import asked_workers, fewest_workers, with_workers, workers_of
+from kfext.core.elastic import asked_workers, with_workers, workers_of
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import hosted
 from kfext.core.lifecycle.capacity import EXPECTED, HOPELESS, WAITS_FOR_CAPACITY, why_spread
@@ -12,7 +12,7 @@ from kfext.core.lifecycle.hands_off import left_suspended
 from kfext.core.lifecycle.network import place_on_network
 from kfext.core.lifecycle.resume import unsafe_to_resume
 from kfext.core.lifecycle.situation import Situation
-from kfext.core.lifecycle.steps import ForgetPlan, Step, Unsuspend, Wait
+from kfext.core.lifecycle.steps import ForgetPlan, SaveState, Step, Unsuspend, Wait
 from kfext.core.lifecycle.unhosted import let_go
 from kfext.core.observed import unexpected
 from kfext.core.placement.gang import members_of
@@ -66,10 +66,15 @@ def _stopped(situation: Situation) -> Step:
     """Return what to do for a job that somebody else has suspended.
 
     Once its last pod has ended, others may have the parts of GPUs that were promised to it. It has
-    no plan then, so that no resume brings that promise back.
+    no plan then, so that no resume brings that promise back. A job that Kueue has taken over gets
+    back the workers that kfext took, as Kueue starts what it finds.
     """
     job, plan, settings = situation.job, situation.plan, situation.settings
-    if plan is not None and plan.slots and all(pod.finished for pod in situation.pods):
+    ended = all(pod.finished for pod in situation.pods)
+    workers = asked_workers(job, situation.state)
+    if ended and job.kueue_managed and workers != workers_of(job):
+        return SaveState(replace(situation.state, asked=0, admitted=0), workers)
+    if plan is not None and plan.slots and ended:
         # If it comes into the queue when it is resumed, it has waited since now and not for longer.
         number, now = situation.generation, situation.now
         return ForgetPlan(replace(situation.state, generation=number, suspended_at=now))
@@ -118,7 +123,7 @@ def _why_not_searched(situation: Situation) -> Verdict | None:
         message = f"the operator still has over {crowd} pods to create for earlier jobs"
         return Verdict(REASON_WAITING_FOR_OPERATOR, message)
     # A search takes long for so many pods, and would be made at each look.
-    fewest = with_workers(job, fewest_workers(job, situation.settings.elastic)).pods
+    fewest = with_workers(job, situation.fewest_workers).pods
     excess = plan_excess(PLAN_BYTES_PER_POD * fewest, beside=job.annotation_bytes)
     return Verdict(REASON_TOO_BIG, excess) if excess else None
 
@@ -179,7 +184,7 @@ def _within_quota(situation: Situation) -> Situation | Verdict:
     def stopped(workers: int) -> Verdict | None:
         return quota.shortage(demand(with_workers(job, workers)))
 
-    fewest, most = fewest_workers(job, situation.settings.elastic), workers_of(job)
+    fewest, most = situation.fewest_workers, workers_of(job)
     whole = stopped(most)
     if whole is None:
         return situation

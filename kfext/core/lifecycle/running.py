@@ -1,11 +1,12 @@
 """A job that is not suspended: the barrier, the pins, and the wait for kube-scheduler."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable
 from dataclasses import replace
 
 from kfext.core.ledger.claims import card_key, plan_key, slots_of
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import port_claims
+from kfext.core.lifecycle.capacity import most_with_a_place
 from kfext.core.lifecycle.cards import (
     before_cards,
     while_unreserved,
@@ -25,6 +26,14 @@ from kfext.core.lifecycle.patience import (
 )
 from kfext.core.lifecycle.precedence import first_to_pin, others_first
 from kfext.core.lifecycle.situation import Situation
+from kfext.core.lifecycle.spare import (
+    Live,
+    Spare,
+    at_gate,
+    spare_replicas,
+    training_on,
+    without_succeeded,
+)
 from kfext.core.lifecycle.steps import DeleteUnbound, Pin, Replan, SaveState, Step, Wait
 from kfext.core.lifecycle.unhosted import never_created, on_two_networks, started_without
 from kfext.core.observed import observed, unexpected
@@ -32,8 +41,8 @@ from kfext.core.placement.gang import members_of, present
 from kfext.core.placement.place import place, still_fits
 from kfext.core.placement.slots import doubled
 from kfext.core.words import listed, pods
-from kfext.model.plan import NO_SLOTS, Plan
-from kfext.model.pod import Pod, ReplicaKey
+from kfext.model.plan import NO_SLOTS, Assignment, Plan
+from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.names import (
     BINDING,
@@ -52,9 +61,6 @@ from kfext.names import (
 ASTRAY_SECONDS = 2.0
 """How long pins may differ from the plan, because the watches of jobs and pods are not in step."""
 
-Live = Mapping[ReplicaKey, Pod]
-"""The pods of a job that are not being deleted, by replica."""
-
 
 def running_step(situation: Situation, ledger: Ledger) -> Step:
     """Return what to do for a job that is not suspended."""
@@ -62,19 +68,34 @@ def running_step(situation: Situation, ledger: Ledger) -> Step:
 
 
 def _running_step(situation: Situation, ledger: Ledger) -> Step:
-    job = situation.job
-    live = present(job, situation.pods)
+    live = present(situation.job, situation.pods)
+    spare = spare_replicas(situation, live)
     gated = [pod for pod in live.values() if pod.gated]
-    first = without_share(situation) or left_to_scheduler(situation, gated)
+    first = without_share(situation)
+    first = first or training_on(situation, live, spare, left_to_scheduler(situation, gated))
     if first := first or without_card(situation) or _evict_again(situation, live):
         return first
-    if len(live) < job.pods:
-        return _incomplete(situation, live, missing=job.pods - len(live))
+    step = without_succeeded(situation) or _gang_step(situation, ledger, live, spare)
+    return training_on(situation, live, spare, step) or step
+
+
+def _gang_step(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> Step:
+    """Return what to do for a gang that kfext places: its pods are created, ungated, and bound."""
+    job = situation.job
+    missing = job.pods - len(live)
+    if missing and not (spare.absent and _has_come(situation, live)):
+        return _incomplete(situation, live, missing=missing)
     if apart := on_two_networks(situation, live):
         return apart
-    if gated:
-        return _barrier(situation, ledger, live)
+    if any(pod.gated for pod in live.values()):
+        return _barrier(situation, ledger, live, spare)
     return _binding(situation, live)
+
+
+def _has_come(situation: Situation, live: Live) -> bool:
+    """Return whether pods wait for a node, and the operator creates no others."""
+    waiting = any(not (pod.node_name or pod.finished) for pod in live.values())
+    return waiting and situation.quiet >= situation.placement.create_timeout
 
 
 def _incomplete(situation: Situation, live: Live, *, missing: int) -> Step:
@@ -96,57 +117,99 @@ def _incomplete(situation: Situation, live: Live, *, missing: int) -> Step:
     return suspend(situation, situation.after_strike(late.reason, late.message))
 
 
-def _barrier(situation: Situation, ledger: Ledger, live: Live) -> Step:
-    """Check the plan against the present cluster once all pods exist, then ungate them all."""
-    job, plan = situation.job, situation.plan
-    gated = {key: pod for key, pod in live.items() if pod.gated}
+def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> Step:
+    """Check the plan against the present cluster once all pods exist, then ungate them all.
+
+    Of those without which the gang trains on, as many are ungated as have a place.
+    """
+    behind = {key: pod for key, pod in live.items() if pod.gated}
+    resting = situation.state.strikes >= STRIKES and situation.backs_off > 0
+    # Those that are not tried now keep nobody else from starting.
+    aside = {key for key in spare.waiting & behind.keys() if resting or len(behind[key].gates) > 1}
+    gated = {key: pod for key, pod in behind.items() if key not in aside} or behind
     foreign = sum(len(pod.gates) > 1 for pod in gated.values())
-    some_run = any(pod.node_name for pod in live.values())
     if foreign:
+        some_run = any(pod.node_name for pod in live.values())
         return behind_another_gate(situation, gates=foreign, some_run=some_run)
+    if gated is behind and aside:
+        return _unplaced(situation, live, Verdict(situation.state.reason, situation.state.message))
     if others_first(gated.values(), live.values()):
         return _binding(situation, live)
-    bound = {key: pod.home for key, pod in live.items() if pod.home and not pod.finished}
-    everyone = members_of(job, live.values())
-    members = [member for member in everyone if member.key in gated]
-    own = [*(plan_key(job.uid, key) for key in gated), *situation.open_claims]
-    if plan is not None:
+    own = [*(plan_key(situation.job.uid, key) for key in gated), *situation.open_claims]
+    if plan := situation.plan:
+        job = situation.job
         own += [*port_claims(job, plan), *(card_key(job.uid, key) for key in gated)]
-    if plan is not None and still_fits(
-        members,
-        ledger,
-        assignment=plan.assignment,
-        excluded=situation.excluded,
-        closed=situation.cards.shunned,
-        ignoring=own,
-    ):
-        learnt = _learnt(situation, ledger, plan)
-        return learnt or before_cards(situation, gated.values()) or _pin(plan, gated)
+        planned = {key: pod for key, pod in gated.items() if key in plan.assignment}
+        whole = bool(planned) and gated.keys() - spare.waiting <= planned.keys()
+        if whole and still_fits(
+            [member for member in members_of(job, live.values()) if member.key in planned],
+            ledger,
+            assignment=plan.assignment,
+            excluded=situation.excluded,
+            closed=situation.cards.shunned,
+            ignoring=own,
+        ):
+            learnt = _learnt(situation, ledger, plan)
+            return learnt or before_cards(situation, planned.values()) or _pin(plan, planned)
     loose = [pod for pod in live.values() if not (pod.gated or pod.home or pod.finished)]
     left = situation.placement.bind_timeout - situation.longest_wait(loose)
     if loose and left > 0:
         # kube-scheduler chooses their nodes, and the rest is planned around them.
         message = f"{len(loose)} pods that were created without kfext's gate are not bound yet"
         return Wait(GATED, Verdict(REASON_WAITING_FOR_BIND, message), again=left)
-    found = place(
-        [member for member in everyone if member.key in gated or member.key in bound],
-        ledger,
-        situation.limits,
-        bound=bound,
-        ignoring=own,
-    )
+    return _placed_anew(situation, ledger, live, gated, spare=spare, own=own)
+
+
+def _placed_anew(
+    situation: Situation,
+    ledger: Ledger,
+    live: Live,
+    gated: Live,
+    *,
+    spare: Spare,
+    own: Collection[Hashable],
+) -> Step:
+    """Return the plan of gated pods that their present one has no place for.
+
+    `own`: the claims on the ledger that are theirs.
+    """
+    job, plan = situation.job, situation.plan
+    bound = {key: pod.home for key, pod in live.items() if pod.home and not pod.finished}
+    everyone = members_of(job, live.values())
+    wanted = [one.key for one in everyone if one.key in gated and one.key not in spare.waiting]
+    others = [one.key for one in everyone if one.key in gated and one.key in spare.waiting]
+
+    def placed(more: int) -> Assignment | Verdict:
+        keys = {*wanted, *others[:more], *bound}
+        members = [member for member in everyone if member.key in keys]
+        return place(members, ledger, situation.limits, bound=bound, ignoring=own)
+
+    found = most_with_a_place(placed, fewest=0 if wanted else 1, most=len(others))
+    if isinstance(found, Verdict) and not wanted:
+        return _unplaced(situation, live, found)
     if not isinstance(found, Verdict) and (twice := doubled(everyone, found)):
         node, slot = twice
         found = Verdict(REASON_NO_ROOM, f"two of its pods would be in slot {slot} of {node}")
-    if not isinstance(found, Verdict):
-        message = f"the pods go to {listed(sorted(set(found.values())), of='nodes')}"
-        # Pods keep their slots, wherever they go; those that have ended are where they were.
-        port, slots = (plan.port, slots_of(job, plan)) if plan else (0, NO_SLOTS)
-        ended = {key: plan.assignment[key] for key in slots if key not in found} if plan else {}
-        changed = situation.planned({**ended, **found}, port=port, why=message, slots=slots)
-        verdict = Verdict(REASON_REPLANNED, message)
-        return Replan(changed, verdict, started_without(situation, changed))
-    return without_room(situation, found, gated=gated.values(), some_run=bool(bound))
+    if isinstance(found, Verdict):
+        return without_room(situation, found, gated=gated.values(), some_run=bool(bound))
+    message = f"the pods go to {listed(sorted(set(found.values())), of='nodes')}"
+    # Pods keep their slots, wherever they go; those that have ended are where they were.
+    port, slots = (plan.port, slots_of(job, plan)) if plan else (0, NO_SLOTS)
+    ended = {key: plan.assignment[key] for key in slots if key not in found} if plan else {}
+    changed = situation.planned({**ended, **found}, port=port, why=message, slots=slots)
+    if plan is not None and any(pod.node_name for pod in live.values()):
+        late = plan.late | (found.keys() - plan.assignment.keys())
+        changed = replace(changed, late=late)
+    verdict = Verdict(REASON_REPLANNED, message)
+    return Replan(changed, verdict, started_without(situation, changed))
+
+
+def _unplaced(situation: Situation, live: Live, why: Verdict) -> Step:
+    """Return the wait of a gang that trains while pods are behind the gate; others may be bound."""
+    if any(pod.pinned_to and not (pod.node_name or pod.finished) for pod in live.values()):
+        return _binding(situation, live)
+    left = situation.backs_off if situation.state.strikes >= STRIKES else 0.0
+    return at_gate(sum(pod.gated for pod in live.values()), why, again=left)
 
 
 def _learnt(situation: Situation, ledger: Ledger, plan: Plan) -> SaveState | None:

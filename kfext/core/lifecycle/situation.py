@@ -4,16 +4,18 @@ import math
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from kfext.core.elastic import fewest_workers
 from kfext.core.network.eligibility import HostNetworkRequest
 from kfext.core.placement.limits import Limits, limits_of
 from kfext.core.queue.quota import Demand, shortage
 from kfext.core.queue.reservation import Reservation
+from kfext.core.scale.stand_down import open_range
 from kfext.core.settings.resolve import SHARES_GPUS, Settings
 from kfext.model.backoff import exponential_backoff
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.model.plan import LARGEST_GENERATION, NO_SLOTS, Assignment, Plan, Slots
-from kfext.model.pod import Pod
+from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.policy import Placement
 from kfext.model.quota import Quota
 from kfext.model.shared_gpu import CardSharer, Place
@@ -136,6 +138,7 @@ class Situation:
     `settled`: the time since the job's set of pods last changed.
     `hopeless`: the time since it is known that not even the empty cluster would hold the job.
     `host_network`: the request for the host network, None without one.
+    `succeeded`: the replicas whose pod had succeeded and was deleted since the gang started.
     `refused`: the steps that are not to be tried now, by the name of their class.
     `cards`: where the job shares GPUs.
     """
@@ -154,6 +157,7 @@ class Situation:
     hopeless: float = 0.0
     context: QueueContext = field(default_factory=QueueContext)
     host_network: HostNetworkRequest | None = None
+    succeeded: frozenset[ReplicaKey] = frozenset()
     refused: Mapping[str, Refused] = field(default_factory=dict)
     cards: CardView = field(default_factory=CardView)
 
@@ -168,6 +172,11 @@ class Situation:
         # A job that already runs goes first: its lost members must not wait for the queue.
         free = self.context.ahead or not self.job.suspend or kept.lets_in(ends)
         return (*self.context.promised, *kept.claims) if free else self.context.promised
+
+    @property
+    def fewest_workers(self) -> int:
+        """With how few workers the job may start."""
+        return fewest_workers(self.job, open_range(self.job, self.settings))
 
     @property
     def behind_gate(self) -> tuple[Pod, ...]:

@@ -109,9 +109,13 @@ class Ungate:
 
 @dataclass(frozen=True, slots=True)
 class SaveState:
-    """Write only the state of the job; if it was resumed by hand, forget that we suspended it."""
+    """Write only the state of the job; if it was resumed by hand, forget that we suspended it.
+
+    `workers`: how many a job is to have that Kueue has taken over, None for as many as now.
+    """
 
     state: JobState
+    workers: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

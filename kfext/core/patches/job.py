@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kfext.core.elastic import WORKER, asked_workers, workers_of
+from kfext.core.elastic import asked_workers, workers_let_go, workers_of
 from kfext.core.patches.gpu import on_template
 from kfext.core.patches.json_patch import Changes, Operation, operations, pointer
 from kfext.core.patches.ports import port_operations
 from kfext.model.constraints import NAME_FIELD
 from kfext.model.job import TrainingJob, template_of
 from kfext.model.job_state import JobState, state_of
+from kfext.model.kinds import WORKER
 from kfext.model.plan import Plan, plan_of
 from kfext.model.tolerant import mapping, sequence
 from kfext.model.verdict import Verdict
@@ -142,17 +143,26 @@ def forget_plan_patch(raw: Raw, job: TrainingJob, state: JobState) -> list[Opera
     return [*_tests(raw, job), *operations(raw, changes)]
 
 
-def save_state_patch(raw: Raw, job: TrainingJob, state: JobState) -> list[Operation]:
-    """Write only the state; of a job that is not suspended, remove the mark that it was by us."""
+def save_state_patch(
+    raw: Raw, job: TrainingJob, state: JobState, *, workers: int | None = None
+) -> list[Operation]:
+    """Write the state, and with `workers` their number.
+
+    Of a job that is not suspended, remove the mark that it was by us.
+    """
     written = state.encode(job_uid=job.uid)
     annotations: Changes = {STATE: written, **({} if job.suspend else {HELD: None})}
     changes: Changes = {"metadata": {"annotations": annotations}}
+    if workers is not None:
+        changes["spec"] = {job.kind.replica_specs: _resized({}, job, workers=workers)}
     return [*_tests(raw, job), *operations(raw, changes)]
 
 
 def release_patch(raw: Raw, job: TrainingJob, verdict: Verdict) -> list[Operation]:
     """Release the job for good and note why; its pods still prefer one node."""
     state = replace(state_of(job), reason=verdict.reason, message=verdict.message)
+    if not job.kueue_managed and workers_let_go(job, state) != workers_of(job):
+        state = replace(state, asked=0, admitted=0)
     noted: Changes = {STATE: state.encode(job_uid=job.uid)}
     return _released(raw, job, reason=verdict.reason, noted=noted)
 
@@ -176,10 +186,9 @@ def _released(raw: Raw, job: TrainingJob, *, reason: str, noted: Changes) -> lis
     }
     if job.held:
         spec["runPolicy"] = {"suspend": False}
-        asked = asked_workers(job, state_of(job))
-        if asked != workers_of(job):  # nothing would give them back later
-            of_types = spec[job.kind.replica_specs]
-            spec[job.kind.replica_specs] = _resized(of_types, job, workers=asked)
+    if (workers := workers_let_go(job, state_of(job))) != workers_of(job):
+        of_types = spec[job.kind.replica_specs]
+        spec[job.kind.replica_specs] = _resized(of_types, job, workers=workers)
     changes = {"metadata": {"annotations": {**annotations, HELD: None}}, "spec": spec}
     return [*_tests(raw, job), *operations(raw, changes)]
 

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kfext.core.elastic import WORKER
 from kfext.model.job import TrainingJob
-from kfext.model.kinds import TENSORFLOW
+from kfext.model.kinds import TENSORFLOW, WORKER
 
 
 class Cause(StrEnum):
@@ -60,6 +59,8 @@ def can_scale(job: TrainingJob) -> str:
             "its Master fixes the ranks of its workers: a PyTorchJob can be scaled if it has an "
             "elasticPolicy and workers alone"
         )
+    if job.one_size:
+        return job.one_size
     if not job.elastic:
         return "its workers were given their number when they started: set an elasticPolicy"
     if not job.most:

@@ -8,7 +8,7 @@ from kfext.core import words
 from kfext.core.scale import parameters
 from kfext.core.scale.change import Cause, Change
 from kfext.core.scale.readiness import Readiness
-from kfext.core.scale.stand_down import why_not_scaled
+from kfext.core.scale.stand_down import why_left_alone, why_one_size
 from kfext.core.settings.resolve import Settings
 from kfext.model.moment import Moment
 from kfext.model.policy import Mode
@@ -19,7 +19,7 @@ from kfext.state.scaling.foresight import Foresight
 from kfext.state.scaling.growth import MOST_LOOKED, GrowthLimit
 from kfext.state.scaling.in_turn import InTurn
 from kfext.state.scaling.rescalings import Rescalings
-from kfext.state.scaling.scaled_job import ScaledJob, all_running, is_scaled
+from kfext.state.scaling.scaled_job import ScaledJob, all_running, is_ours
 from kfext.state.scaling.scaled_jobs import ScaledJobs
 from kfext.state.tracked_job import TrackedJob
 
@@ -112,7 +112,7 @@ class Decisions:
             one
             for one in acting
             if one.change is None
-            and idle >= self._parameter(one, "idle")
+            and (idle >= self._parameter(one, "idle") or self._loses_nothing(one, now))
             and now.monotonic >= one.grows_at
         ]
         for one in self._growth.growable(ripe):
@@ -129,16 +129,23 @@ class Decisions:
             <= sizes.now
         ):
             return None
-        why = f"{names.ELASTIC} is off" if settings.elastic is None else "the policy does not act"
+        off = f"{names.ELASTIC} is off" if settings.elastic is None else ""
+        why = off or one.unfit or "the policy does not act"
         return Change(Cause.GIVE_BACK, sizes.asked, f"it gets back its own size: {why}")
 
     def _is_to_give_back(self, one: ScaledJob) -> bool:
-        return one.choice.mode is not Mode.ACT and is_scaled(one.tracked) and not one.unfit
+        """Return whether a job gets its own size again, as kfext may not choose it any more."""
+        job = one.tracked.job
+        if not is_ours(one.tracked) or job.kueue_managed or why_one_size(job):
+            return False
+        if one.unfit:  # whoever scales it by now may want the workers that kfext gave it
+            return one.sizes.now < one.sizes.asked
+        return one.choice.mode is not Mode.ACT
 
     def _is_free(self, one: ScaledJob, now: Moment) -> bool:
         """Return whether a job runs as it should, so that its size may change."""
-        one.unfit = why_not_scaled(one.tracked.job)
         tracked = one.tracked
+        one.unfit = why_left_alone(tracked.job, self._settings_of(tracked))
         return (
             one.change is None
             and one.resting is None
@@ -153,6 +160,9 @@ class Decisions:
         if one.choice.mode is not Mode.ACT or one.tracked.state.scale.rests or one.unfit:
             return False
         return at - max(one.settled_at, one.started_at) >= self._parameter(one, "rest")
+
+    def _loses_nothing(self, one: ScaledJob, now: Moment) -> bool:
+        return self._rescalings.saves.loses_nothing(one, now=now.wall)
 
     def _parameter(self, one: ScaledJob, name: str) -> float:
         return parameters.parameter(self._settings_of(one.tracked), name)

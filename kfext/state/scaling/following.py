@@ -8,7 +8,7 @@ from kfext import names
 from kfext.core.elastic import workers_of
 from kfext.core.lifecycle.steps import SaveState, Step
 from kfext.core.scale.change import Cause, Change, Phase, interrupts, starts_anew
-from kfext.core.scale.stand_down import why_not_scaled
+from kfext.core.scale.stand_down import why_not_scaled, why_one_size
 from kfext.model.moment import Moment
 from kfext.model.pod import Pod
 from kfext.model.policy import Mode
@@ -101,9 +101,11 @@ class Following:
 
     def _is_void(self, one: ScaledJob, pods: tuple[Pod, ...]) -> bool:
         """Return whether a change that is not written yet is not wanted any more."""
-        if why_not_scaled(one.tracked.job):
-            return True  # by now somebody else scales it, or its form has changed
-        cause = one.change.cause if one.change else None
+        cause, job = one.change.cause if one.change else None, one.tracked.job
+        # It gives back even what somebody else scales by now; or the form of the job has changed.
+        fixed = job.kueue_managed or why_one_size(job)
+        if fixed if cause is Cause.GIVE_BACK else why_not_scaled(job):
+            return True
         # What is taken back in place may be workers that found no place.
         in_place = cause is Cause.TAKE_BACK and not starts_anew(one.tracked.job)
         if not (in_place or all_running(one.tracked, pods)):

@@ -107,7 +107,8 @@ class Growth:
 
     def size(self, one: ScaledJob, limit: GrowthLimit, *, now: float) -> int:
         """Return the size to which a job is to grow now, its present one if it is not to."""
-        largest = max(one.largest, one.sizes.now)
+        # Before it was seen to train, what its user asked for is no guess.
+        largest = max(one.largest or one.sizes.asked, one.sizes.now)
         match limit:
             case GrowthLimit.NONE:
                 return one.sizes.now

@@ -12,6 +12,7 @@ from kfext.core.placement.slots import Places
 from kfext.core.queue import order
 from kfext.core.scale import parameters
 from kfext.core.scale.guard import Giver, givers_of
+from kfext.core.scale.stand_down import open_range
 from kfext.core.settings.resolve import Settings
 from kfext.state.queue import Queue
 from kfext.state.scaling.room import ScaleRoom
@@ -60,7 +61,7 @@ class Guard:
         All of the job has to fit then, with the fewest workers that it may have, or nobody gives.
         """
         settings = self._settings_of(waiting)
-        workers = fewest_workers(waiting.job, settings.elastic)
+        workers = fewest_workers(waiting.job, open_range(waiting.job, settings))
         givers = self._givers(waiting, candidates)
         limits = self._room.limits(waiting, settings, now=now)
         basis = (waiting.job, workers, limits, self._room.version, tuple(givers))

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterable, Mapping
 
 import numpy as np
 
-from kfext.core.elastic import WORKER, with_workers
+from kfext.core.elastic import with_workers
 from kfext.core.ledger.claims import plan_key, pod_key
 from kfext.core.ledger.ports import hosted, joins_block
 from kfext.core.network.eligibility import agents_alike
@@ -15,6 +15,7 @@ from kfext.core.placement.place import place
 from kfext.core.placement.slots import Places, slots_for
 from kfext.core.queue.quota import demand
 from kfext.core.settings.resolve import Settings
+from kfext.model.kinds import WORKER
 from kfext.model.plan import Assignment
 from kfext.model.quantity import CPU
 from kfext.model.verdict import Verdict

@@ -1,11 +1,13 @@
 """The checkpoints that jobs write before their size changes. `now` is in epoch seconds."""
 
+import math
 from collections.abc import Iterable
 
 from kfext import names
 from kfext.core.lifecycle.steps import RequestCheckpoint
-from kfext.core.scale.change import Cause, interrupts
+from kfext.core.scale.change import Cause, Phase, interrupts
 from kfext.core.scale.readiness import FRESH_SECONDS, Readiness, readiness
+from kfext.core.scale.worth import HORIZON
 from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
 from kfext.state.progress import JobsProgress
@@ -27,8 +29,24 @@ class Saves:
             answered=seen.answered,
             requested=one.requested,
             now=now,
-            interrupts=self._interrupts(one),
+            interrupts=self._interrupts(one) and not self.loses_nothing(one, now=now),
         )
+
+    def loses_nothing(self, one: ScaledJob, *, now: float) -> bool:
+        """Return whether a job that lacks workers has shown no step yet, though its log was read.
+
+        It has to be read once more after the change has begun. And it may have made steps that
+        kfext does not recognise: so the time since its pods were created must be no more than what
+        the workers that it lacks save it within HORIZON.
+        """
+        sizes, reported = one.sizes, self._progress.reported(one.uid)
+        if sizes.now >= sizes.asked or reported is None or reported.progress.step is not None:
+            return False
+        created = (pod.created for pod in self._cluster.pods(one.uid))
+        ran = now - min(created, default=-math.inf)
+        begun = one.since if one.phase is Phase.SAVING else -math.inf
+        read = self._progress.last_read(one.uid)
+        return read is not None and read > begun and ran <= HORIZON * (1 - sizes.now / sizes.asked)
 
     def stale(self, jobs: Iterable[ScaledJob], *, now: float) -> list[ScaledJob]:
         """Return the jobs that have trained on for a while since they answered a request."""

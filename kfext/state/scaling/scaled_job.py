@@ -4,11 +4,12 @@ import math
 from dataclasses import dataclass, field, replace
 
 from kfext.core.companion.shown import Shown
-from kfext.core.elastic import WORKER, asked_workers, workers_of
+from kfext.core.elastic import asked_workers, workers_of
 from kfext.core.progress.course import Progress
 from kfext.core.scale.change import Change, Phase
 from kfext.core.scale.sizes import Sizes
 from kfext.model.job_state import JobState
+from kfext.model.kinds import WORKER
 from kfext.model.pod import Pod
 from kfext.model.policy import PolicyChoice
 from kfext.model.scale_state import MOST_SPEEDS, ScaleState
@@ -159,11 +160,6 @@ def scaled(tracked: TrackedJob, choice: PolicyChoice, sizes: Sizes) -> ScaledJob
 def is_ours(tracked: TrackedJob) -> bool:
     """Return whether kfext gave the job another size than it was asked for, and it still has it."""
     return asked_workers(tracked.job, tracked.state) != workers_of(tracked.job)
-
-
-def is_scaled(tracked: TrackedJob) -> bool:
-    """Return whether it has that size by a change, and was not started with it."""
-    return is_ours(tracked) and bool(tracked.state.scale.cause)
 
 
 def is_edited(tracked: TrackedJob) -> bool:

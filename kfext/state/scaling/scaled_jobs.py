@@ -21,7 +21,7 @@ from kfext.state.scaling.scaled_job import (
     ScaledJob,
     all_running,
     is_edited,
-    is_scaled,
+    is_ours,
     scaled,
 )
 from kfext.state.shown_jobs import ShownJobs
@@ -94,7 +94,7 @@ class ScaledJobs:
         choice, job = self._choice(tracked), tracked.job
         if job.finished or job.deleting or job.released:
             return None
-        changes = is_scaled(tracked) or (known is not None and known.change is not None)
+        changes = is_ours(tracked) or (known is not None and known.change is not None)
         edited = is_edited(tracked) and self.has_opted_out(tracked)
         noted = bool(tracked.state.scale.rests) or edited
         if choice.mode is Mode.OFF and not (changes or noted):

@@ -23,7 +23,7 @@ from kfext.state.scaling.decisions import Decisions
 from kfext.state.scaling.follow_up import PAUSE_SECONDS
 from kfext.state.scaling.following import Following, Found
 from kfext.state.scaling.rescalings import Rescalings
-from kfext.state.scaling.scaled_job import ScaledJob, is_scaled
+from kfext.state.scaling.scaled_job import ScaledJob, is_ours
 from kfext.state.scaling.scaled_jobs import ScaledJobs
 from kfext.state.scaling.words import shown_of
 from kfext.state.tracked_job import TrackedJob
@@ -139,7 +139,7 @@ class Scaling:
 
     def _show(self, one: ScaledJob, now: Moment) -> None:
         unmanaged = one.tracked.phase is None
-        if unmanaged or (one.choice.mode is Mode.OFF and not is_scaled(one.tracked)):
+        if unmanaged or (one.choice.mode is Mode.OFF and not is_ours(one.tracked)):
             self._jobs.shown.show(one, None)
             return
         ready = self._rescalings.saves.state_of(one, now=now.wall)

@@ -69,6 +69,8 @@ class ChangeRules:
             yield "gave workers for a job of a lower priority"
 
     def _growth(self, live: LiveJob, number: _Number) -> Iterator[str]:
+        if number.workers <= live.spec.workers and not state_of(live.job).scale.largest:
+            return  # it had shown no step, and gets what it asked for at once
         saves = 0.0 if live.spec.style is Style.SERVERS else _SAVES
         acts = [*(at for at in self._acts if at < number.at), number.at]
         if not any(

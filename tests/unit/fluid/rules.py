@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from itertools import pairwise
 
+from kfext.model.job_state import state_of
 from tests.unit.fluid.change_rules import ChangeRules, priority
 from tests.unit.fluid.cluster import Cluster
 from tests.unit.fluid.live import LiveJob, LivePod
@@ -16,6 +17,9 @@ MOST_TURNS = 4
 HEAD_SECONDS = 45.0
 """How long the head of the queue may wait after another job has started: the pods that make room
 for it have up to 30 s to end."""
+UNSEEN = 5.0
+"""Seconds after the line of its first step in which a job may still pass for one without steps. It
+trains on until its new workers have started."""
 _NEVER_GIVEN = frozenset({"ps", "master", "chief"})
 
 
@@ -116,7 +120,10 @@ class Rules:
         known.append(change)
         if last is not None and now - last.at < REST and not undoes:
             self._say(live, f"went from {before} to {after} {now - last.at:g} s after a change")
-        if after > before and after > 2 * live.training.largest:
+        # Before it had shown a step, it may get what it asked for at once.
+        largest = live.training.largest
+        most = 2 * largest if state_of(live.job).scale.largest else live.spec.workers
+        if after > before and after > most:
             self._say(live, f"grew to {after}, and {live.training.largest} was the largest seen")
         for what in self._of_changes.broken(
             live, before, last=(last.before, last.after) if last else None
@@ -166,9 +173,10 @@ class Rules:
             if kubelets.used[node] > size:
                 self.broken.append(f"{self._at} {node} has {kubelets.used[node]}m of {size}m")
         for live in self.cluster.jobs:
-            if live.training.lost_all:
-                self._say(live, f"lost {live.training.lost_all:.0f} steps before any checkpoint")
-                live.training.lost_all = 0.0
+            lost = live.training.lost_all * live.spec.pace.seconds(live.spec.workers)
+            if lost > UNSEEN + live.spec.prints + live.spec.starts:
+                self._say(live, f"lost {lost:.0f} s of work before any checkpoint")
+            live.training.lost_all = 0.0
 
     @property
     def _at(self) -> str:

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from kfext import names
-from kfext.core.lifecycle.steps import SaveState
+from kfext.core.lifecycle.steps import SaveState, Suspend
+from tests.builders import node
 from tests.unit.fluid.bed import ANEW, GANG, LONG, Bed, scaled_bed, sizes
 from tests.unit.fluid.cluster import WITHOUT
 from tests.unit.fluid.test_faults import followed, until_changed
@@ -64,6 +65,30 @@ def test_a_size_that_is_set_while_a_person_has_stopped_the_job_is_the_new_wish(
     assert LEFT_ALONE in followed(of).tracked.state.scale.rests
 
 
+REQUIRED = replace(LONG, bounds=(1, 8), steps=20000)
+SCALERS = {"a person, once": 1, "an autoscaler, again and again": 10}
+
+
+@pytest.mark.parametrize("times", SCALERS.values(), ids=SCALERS)
+@pytest.mark.parametrize("elastic", ["off", "1-8"])
+def test_a_required_job_that_is_scaled_up_trains_on_until_there_is_room(
+    elastic: str, times: int
+) -> None:
+    of = Bed(REQUIRED, policy=True, a=4000).at(6)
+    of.annotate(names.COLOCATION, "required")
+    of.annotate(names.ELASTIC, elastic)
+    of.at(60)
+    for _ in range(times):
+        of.scale(8)
+        of.at(of.clock.now + 600 / times)
+    assert not any(isinstance(one.step, Suspend) for one in of.driver.written)
+    assert [one.pod.node_name for one in of.job().pods.values()].count("a") == 4
+    of.planner.cluster.observe_node(node("a", cpu="4"), node("a", cpu="6"))
+    of.kubelets.nodes["a"] = 6000
+    of.at(of.clock.now + 60)
+    assert [one.pod.phase for one in of.job().pods.values()].count("Running") == 6
+
+
 def test_an_edit_of_a_job_that_kfext_has_not_changed_is_no_reason_to_leave_it_alone() -> None:
     of = scaled_bed(ENDLESS).at(60)
     without_a_controller(of, 3)
@@ -71,10 +96,11 @@ def test_an_edit_of_a_job_that_kfext_has_not_changed_is_no_reason_to_leave_it_al
 
 
 def test_nothing_is_noted_of_an_edit_where_the_policy_is_off() -> None:
-    of = scaled_bed(replace(GANG, arrives=1.0, steps=8000), replace(ANEW, bounds=(1, 3)))
-    of.planner.settings.observe_policy(WITHOUT)
-    of.at(60)
+    of = scaled_bed(replace(GANG, arrives=1.0, steps=8000), replace(ANEW, bounds=(1, 3))).at(60)
     assert of.job().workers == 1
+    of.planner.settings.observe_policy(WITHOUT)
+    of.at(of.clock.now + 10)
+    of.driver.written.clear()
     of.scale(2)
     of.at(of.clock.now + 20)
     assert [one.step for one in of.driver.written if isinstance(one.step, SaveState)] == []

@@ -43,8 +43,20 @@ def loose(index: int, node: str = "") -> Raw:
     return {**made, "spec": {**made["spec"], **({"nodeName": node} if node else {})}}
 
 
+def elastic(fewest: int) -> dict[str, tuple[Raw, ...]]:
+    """A required job of which one worker of two trains, and the other has no room."""
+    made = job(plan=["n1", "n1"], colocation="required")
+    return gang(
+        nodes=(node("n1", gpus=1),),
+        jobs=({**made, "spec": {**made["spec"], "elasticPolicy": {"minReplicas": fewest}}},),
+        pods=(pod(0, node="n1"), pod(1, gates=OURS)),
+        views=(view("job", "Placed", "n1", reason="NoRoom"),),
+    )
+
+
 HEALTHY = {
     "a gang on one node": gang(),
+    "an elastic job that trains with its fewest workers": elastic(1),
     "a job that waits because the nodes are full": queued(),
     "a job that waits while there is room that its namespace's quota denies it": queued(
         pods=(), quotas=({"metadata": {"namespace": "team"}},)
@@ -206,6 +218,7 @@ BROKEN = {
             views=(view("job", "Gated", reason="NoRoom"),),
         ),
     ),
+    "fewer workers of an elastic job than it trains with": ("half_held", elastic(2)),
     "a gang is bound but for one pod that the scheduler does not take": (
         "half_held",
         gang(

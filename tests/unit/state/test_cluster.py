@@ -255,3 +255,38 @@ def test_a_pod_that_comes_while_its_job_is_written_is_waited_for_no_more() -> No
     planner.cluster.observe_pod(None, pod(made.build(), "worker", 0, gated=True))
     planner.cluster.settle(2.0)
     assert planner.cluster.backlog.missing(uid) == 0
+
+
+# --- pods that had succeeded ------------------------------------------------------------------
+
+DONE, ENDING = {"phase": "Succeeded", "version": 2}, {"deleting": True, "version": 2}
+ENDS: dict[str, tuple[list[dict[str, Any]], bool]] = {
+    "it had succeeded": ([DONE], True),
+    "it had succeeded and was ending": ([DONE, {**DONE, "deleting": True, "version": 3}], True),
+    "it trained": ([], False),
+    "it ended well as it was deleted": ([ENDING, {**ENDING, **DONE, "version": 3}], False),
+    "it had failed": ([{**DONE, "phase": "Failed"}], False),
+}
+
+
+@pytest.mark.parametrize(("stages", "want"), ENDS.values(), ids=ENDS)
+def test_a_pod_that_had_succeeded_and_is_deleted_is_noted(
+    cluster: Cluster, stages: list[dict[str, Any]], *, want: bool
+) -> None:
+    cluster.observe_job(planned("a", "a").raw)
+    now = worker(1, bound="a")
+    cluster.observe_pod(None, now)
+    for stage in stages:
+        before, now = now, worker(1, bound="a", **stage)
+        cluster.observe_pod(before, now)
+    cluster.observe_pod(now, None)
+    assert (cluster.jobs["uid-1"].succeeded == {ReplicaKey("worker", 1)}) is want
+
+
+def test_a_job_that_is_stopped_forgets_which_pods_had_succeeded(cluster: Cluster) -> None:
+    cluster.observe_job(planned("a", "a").version(1).raw)
+    cluster.observe_pod(None, worker(1, bound="a", **DONE))
+    cluster.observe_pod(worker(1, bound="a", **DONE), None)
+    assert cluster.jobs["uid-1"].succeeded
+    cluster.observe_job(planned("a", "a").suspended().version(2).raw)
+    assert not cluster.jobs["uid-1"].succeeded

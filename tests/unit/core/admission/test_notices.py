@@ -8,7 +8,7 @@ from kfext import names
 from kfext.core.admission.facts import Facts
 from kfext.core.admission.job import mutate_job
 from kfext.model.gang_terms import GangTerm
-from tests.builders import apart
+from tests.builders import ANY_SIZE, apart
 from tests.unit.objects import Raw, job, replica
 
 SPREAD = [{"whenUnsatisfiable": "DoNotSchedule", "topologyKey": "zone", "maxSkew": 1}]
@@ -62,11 +62,17 @@ WARNED = {
 }
 
 
-def scaled(kind: str, specs: Raw, allowed: str = "2-8", **spec: object) -> Raw:
+def scaled(kind: str, specs: Raw, metrics: str = "auto", **spec: object) -> Raw:
     """A job that lets kfext choose its number of workers."""
-    raw = job(kind, annotations={names.ELASTIC: allowed}, specs=specs)
+    raw = job(kind, annotations={names.ELASTIC: "2-8", names.METRICS: metrics}, specs=specs)
     raw["spec"] |= spec
     return raw
+
+
+def fixed(number: int) -> Raw:
+    """Workers whose command says how many they are."""
+    command = ["torchrun", f"--nnodes={number}", "train.py"]
+    return replica(number, containers=[{"name": "pytorch", "command": command}])
 
 
 WORKERS: Raw = {"Worker": replica(3)}
@@ -76,21 +82,43 @@ SCALED = {
         scaled("PyTorchJob", WORKERS),
         "has no effect on this job: its command line is empty",
     ),
-    "a PyTorchJob with one": (scaled("PyTorchJob", WORKERS, elasticPolicy={}), ""),
+    "a PyTorchJob with one": (scaled("PyTorchJob", WORKERS, elasticPolicy=ANY_SIZE), ""),
+    "a PyTorchJob with one that names no other size": (
+        scaled("PyTorchJob", WORKERS, elasticPolicy={"maxRestarts": 100}),
+        "has no effect on this job: its elasticPolicy has no maxReplicas",
+    ),
+    "a PyTorchJob whose workers torchrun may not restart": (
+        scaled("PyTorchJob", WORKERS, elasticPolicy={"maxReplicas": 8}),
+        "has no effect on this job: torchrun may not restart its workers",
+    ),
+    "a PyTorchJob that a HorizontalPodAutoscaler scales": (
+        scaled("PyTorchJob", WORKERS, elasticPolicy={**ANY_SIZE, "metrics": [{}]}),
+        "has no effect on this job: a HorizontalPodAutoscaler scales it",
+    ),
+    "a PyTorchJob whose checkpoints are not looked for": (
+        scaled("PyTorchJob", WORKERS, elasticPolicy=ANY_SIZE, metrics="off"),
+        "kfext.dev/metrics is off, so kfext sees no checkpoint",
+    ),
+    "a PyTorchJob whose command has a number of workers": (
+        scaled("PyTorchJob", {"Worker": fixed(3)}, elasticPolicy=ANY_SIZE),
+        "its command line starts torchrun with --nnodes=3",
+    ),
     "a PyTorchJob with one and a Master": (
         scaled("PyTorchJob", {"Master": replica(1), **WORKERS}, elasticPolicy={}),
-        "has no effect on this job: it has a Master",
+        "has no effect on this job: its Master fixes",
     ),
     "a range within its own": (
-        scaled("PyTorchJob", WORKERS, elasticPolicy={"minReplicas": 2, "maxReplicas": 8}),
+        scaled(
+            "PyTorchJob", WORKERS, elasticPolicy={**ANY_SIZE, "minReplicas": 2, "maxReplicas": 8}
+        ),
         "",
     ),
     "a range below its own": (
-        scaled("PyTorchJob", WORKERS, elasticPolicy={"minReplicas": 3}),
-        "is 2-8, but the elasticPolicy of this job allows 3-8 workers",
+        scaled("PyTorchJob", WORKERS, elasticPolicy={**ANY_SIZE, "minReplicas": 3}),
+        "is 2-8, but the elasticPolicy of this job allows 3-10000 workers",
     ),
     "a range above its own": (
-        scaled("PyTorchJob", WORKERS, elasticPolicy={"maxReplicas": 6}),
+        scaled("PyTorchJob", WORKERS, elasticPolicy={**ANY_SIZE, "maxReplicas": 6}),
         "is 2-8, but the elasticPolicy of this job allows 1-6 workers",
     ),
     "a TFJob with dynamic workers": (scaled("TFJob", WITH_PS, enableDynamicWorker=True), ""),

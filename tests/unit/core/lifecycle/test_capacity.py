@@ -15,9 +15,9 @@ from kfext.core.lifecycle.steps import Release, Unsuspend, Wait
 from kfext.core.network.eligibility import HostNetworkRequest
 from kfext.core.queue.no_fit import NoFit, NoFitCache
 from kfext.core.settings.resolve import Settings, resolve
-from kfext.core.settings.values import Colocation, Range
+from kfext.core.settings.values import Colocation, MetricsSource, Range
 from kfext.model.job_state import JobState, Observed
-from kfext.model.policy import Placement, TrainingPolicy
+from kfext.model.policy import Mode, Placement, PolicyChoice, TrainingPolicy
 from kfext.names import (
     COLOCATION,
     QUEUED,
@@ -27,7 +27,7 @@ from kfext.names import (
     REASON_RESERVED,
     REASON_TOO_BIG,
 )
-from tests.builders import job, ledger, node, situation_of
+from tests.builders import ANY_SIZE, JobBuilder, Raw, job, ledger, node, situation_of
 from tests.unit.core.lifecycle.cases import (
     LITTLE_AND_LARGE,
     NOW,
@@ -266,7 +266,7 @@ STARTS: Mapping[str, tuple[int, Range | None, int]] = {
 
 @pytest.mark.parametrize(("cpus", "allowed", "want"), STARTS.values(), ids=STARTS.keys())
 def test_an_elastic_job_starts_with(cpus: int, allowed: Range | None, want: int) -> None:
-    of = job().worker(8, cpu="1").held().elastic().build()
+    of = job().worker(8, cpu="1").held().elastic(**ANY_SIZE).build()
     situation = situation_of(of, (), None, JobState(), NOW, elastic=allowed)
     step = next_step(situation, ledger(node("a", cpu=str(cpus))))
     if want:
@@ -275,6 +275,59 @@ def test_an_elastic_job_starts_with(cpus: int, allowed: Range | None, want: int)
         assert ("fewer workers than requested" in step.verdict.message) is (want < 8)
     else:
         assert isinstance(step, Wait)
+
+
+def torchrun(*options: str, **policy: Any) -> JobBuilder:
+    """Eight workers that torchrun starts; a field of the elasticPolicy that is None is unset."""
+    written = {name: one for name, one in (ANY_SIZE | policy).items() if one is not None}
+    made = job().worker(8, cpu="1").held().elastic(**written)
+    (container,) = made.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"][
+        "containers"
+    ]
+    container |= {"name": "pytorch", "command": ["torchrun", *options, "train.py"]}
+    return made
+
+
+def of_tensorflow(**spec: Any) -> JobBuilder:
+    made = job("TFJob").ps(0).worker(8, cpu="1").held()
+    made.raw["spec"] |= spec
+    return made
+
+
+def by_policy(mode: Mode) -> Raw:
+    return {"companion": {"scale": PolicyChoice(mode=mode)}}
+
+
+OFF = {"metrics": MetricsSource("off")}
+CHOSEN: dict[str, tuple[JobBuilder, Raw, int]] = {
+    "torchrun that leaves their number open": (torchrun(), {}, 5),
+    "a range of its own": (torchrun("--nnodes=1:8"), {}, 5),
+    "at least the range of its own": (torchrun("--nnodes=6:8"), {}, 0),
+    "a number of its own": (torchrun("--nnodes=8"), {}, 0),
+    "its HorizontalPodAutoscaler": (torchrun(metrics=[{"type": "Resource"}]), {}, 0),
+    "no largest number": (torchrun(maxReplicas=None), {}, 0),
+    "no restarts": (torchrun(maxRestarts=None), {}, 0),
+    "no restarts by the command": (torchrun("--max-restarts=0"), {}, 0),
+    "restarts by the command": (torchrun("--max-restarts=9", maxRestarts=None), {}, 5),
+    "a policy that observes": (torchrun(), by_policy(Mode.OBSERVE), 0),
+    "a policy that is off": (torchrun(), by_policy(Mode.OFF), 0),
+    "a policy that acts": (torchrun(), by_policy(Mode.ACT), 5),
+    "an autoscaler of the cluster": (torchrun(), {"context": QueueContext(autoscaler=True)}, 5),
+    "checkpoints that are not looked for": (torchrun(), OFF, 0),
+    "a TFJob that starts anew at a checkpoint": (of_tensorflow(), {}, 5),
+    "a TFJob whose checkpoints are not looked for": (of_tensorflow(), OFF, 0),
+    "a policy that observes a TFJob": (of_tensorflow(), by_policy(Mode.OBSERVE), 0),
+}
+
+
+@pytest.mark.parametrize(("of", "more", "want"), CHOSEN.values(), ids=CHOSEN)
+def test_a_job_starts_with_fewer_only_if_kfext_can_give_it_the_others_later(
+    of: JobBuilder, more: Raw, want: int
+) -> None:
+    situation = situation_of(of.build(), (), None, JobState(), NOW, elastic=Range(1, 8), **more)
+    step = next_step(situation, ledger(node("a", cpu="5")))
+    started = len(step.plan.assignment) if isinstance(step, Unsuspend) else 0
+    assert started == want, step
 
 
 def test_of_more_nodes_than_it_must_two_need_no_reason() -> None:
@@ -320,7 +373,7 @@ def test_on_how_many_nodes_pods_without_a_cpu_limit_start(case: dict[str, str], 
 
 
 def test_an_elastic_job_gets_no_fewer_workers_for_what_they_can_use() -> None:
-    of = job().worker(8, cpu="1", cpu_limit="").held().elastic().build()
+    of = job().worker(8, cpu="1", cpu_limit="").held().elastic(**ANY_SIZE).build()
     situation = situation_of(of, (), None, JobState(), NOW, elastic=Range(2, 8))
     step = next_step(situation, ledger(node("a", cpu="8")))
     assert isinstance(step, Unsuspend)
@@ -387,7 +440,9 @@ OWN_QUESTION: dict[str, Situation] = {
     ),
     "kept room is open to it": replace(WAITS, context=QueueContext(reservation=kept(), ahead=True)),
     "fewer workers will do": replace(
-        WAITS, job=three().elastic().held().build(), settings=Settings(elastic=Range(1, 3))
+        WAITS,
+        job=three().elastic(**ANY_SIZE).held().build(),
+        settings=Settings(elastic=Range(1, 3)),
     ),
     "others would make room for it": replace(
         WAITS, context=QueueContext(priority=5, preempts=True)

@@ -11,7 +11,7 @@ from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle import situation as situation_module
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import QueueContext, QuotaView, Situation
-from kfext.core.lifecycle.steps import Release, Unsuspend, Wait
+from kfext.core.lifecycle.steps import Release, SaveState, Unsuspend, Wait
 from kfext.core.queue.quota import shortage
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Colocation, Range
@@ -30,7 +30,7 @@ from kfext.names import (
     REASON_WAITING_FOR_OPERATOR,
     SUSPENDED,
 )
-from tests.builders import job, ledger, node, situation_of
+from tests.builders import ANY_SIZE, job, ledger, node, situation_of
 from tests.unit.core.lifecycle.cases import (
     NOW,
     TWO_NODES,
@@ -45,6 +45,7 @@ from tests.unit.core.lifecycle.cases import (
     three,
     was_suspended,
     with_kept_room,
+    worker,
     workers,
 )
 
@@ -77,6 +78,22 @@ QUEUE: dict[str, Case] = {
         plan=plan("a", "a", "a"),
         more={"managed": False},
         check=phase(SUSPENDED),
+    ),
+    "Kueue has taken over a job that kfext had started with fewer workers": Case(
+        SaveState,
+        three().suspended().queued_by_kueue(),
+        state=JobState(asked=5, admitted=3),
+        check=lambda step: (step.workers, step.state.asked, step.state.admitted) == (5, 0, 0),
+    ),
+    "such a job whose pods are still there": Case(
+        Wait,
+        three().suspended().queued_by_kueue(),
+        [worker(0, bound="a")],
+        state=JobState(asked=5, admitted=3),
+        check=phase(SUSPENDED),
+    ),
+    "a person has stopped such a job": Case(
+        Wait, three().suspended(), state=JobState(asked=5, admitted=3), check=phase(SUSPENDED)
     ),
     "suspended by Kueue": Case(Wait, three().suspended().queued_by_kueue(), check=phase(SUSPENDED)),
     "held, but Kueue's webhook claimed it after ours": Case(
@@ -379,7 +396,7 @@ def test_a_job_waits_for_the_quotas_of_its_namespace(quota: QuotaView, stops: bo
 
 
 def test_an_elastic_job_is_told_what_keeps_all_of_its_workers_from_starting() -> None:
-    of = job().worker(8, cpu="1").held().elastic().build()
+    of = job().worker(8, cpu="1").held().elastic(**ANY_SIZE).build()
     context = QueueContext(quota=QuotaView((quota({"pods": "5"}, {"pods": "4"}),)))
     situation = situation_of(of, (), None, JobState(), NOW, context=context, elastic=Range(3, 8))
     step = next_step(situation, TWO_NODES)
@@ -391,7 +408,7 @@ def test_an_elastic_job_is_told_what_keeps_all_of_its_workers_from_starting() ->
 def test_a_quota_that_does_not_hold_all_workers_makes_an_elastic_job_start_short() -> None:
     context = QueueContext(quota=QuotaView((quota({"pods": "5"}, {"pods": "1"}),)))
     room = ledger(node("a", cpu="8"))
-    of = job().worker(8, cpu="1").held().elastic().build()
+    of = job().worker(8, cpu="1").held().elastic(**ANY_SIZE).build()
     situation = Situation(of, (), None, JobState(), NOW, context=context)
     step = next_step(replace(situation, settings=Settings(elastic=Range(2, 8))), room)
     assert isinstance(step, Unsuspend)
@@ -411,7 +428,7 @@ def test_a_quota_is_asked_about_a_few_sizes_of_an_elastic_job_only(
 
     monkeypatch.setattr(situation_module, "shortage", counted)
     context = QueueContext(quota=QuotaView((quota({"pods": "7"}),)))
-    of = job().worker(10_000, cpu="1").elastic().held().build()
+    of = job().worker(10_000, cpu="1").elastic(**ANY_SIZE).held().build()
     situation = situation_of(of, elastic=Range(1, 10_000), context=context)
     step = next_step(situation, ledger(node("a", cpu="64")))
     assert isinstance(step, Unsuspend)

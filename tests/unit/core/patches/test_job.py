@@ -7,7 +7,7 @@ import jsonpatch
 import pytest
 
 from kfext import names
-from kfext.core.elastic import workers_of
+from kfext.core.elastic import asked_workers, workers_of
 from kfext.core.patches.job import (
     forget_plan_patch,
     release_patch,
@@ -412,6 +412,47 @@ def test_a_person_who_resizes_a_short_job_is_not_overruled_when_it_stops() -> No
     state = decode_state(raw["metadata"]["annotations"][names.STATE])
     stopped = applied(suspend_patch(raw, edited, state), raw)
     assert stopped["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 3
+
+
+def of_tensorflow(workers: int, *, dynamic: bool) -> Raw:
+    made = job("TFJob").ps(1).worker(workers).held()
+    made.raw["spec"]["enableDynamicWorker"] = dynamic
+    return made.raw
+
+
+SHORT, GROWN = JobState(asked=4, admitted=3), JobState(asked=4, admitted=6)
+LET_GO: dict[str, tuple[Raw, JobState, bool, int]] = {
+    "torchrun takes more workers in": (torch(3), SHORT, True, 4),
+    "so do parameter servers with dynamic workers": (
+        of_tensorflow(3, dynamic=True), SHORT, True, 4
+    ),
+    "workers that know all others do not": (of_tensorflow(3, dynamic=False), SHORT, True, 3),
+    "they are made anew where none runs": (of_tensorflow(3, dynamic=False), SHORT, False, 4),
+    "so are those of torchrun": (torch(3), SHORT, False, 4),
+    "a worker that runs is not taken": (torch(6), GROWN, True, 6),
+    "one that does not run is": (torch(6), GROWN, False, 4),
+    "what somebody else has set is kept": (torch(2), SHORT, True, 2),
+    "a job of its own size keeps that": (torch(3), JobState(), True, 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("by_user", [False, True], ids=["by kfext", "by its user"])
+@pytest.mark.parametrize(("raw", "state", "runs", "want"), LET_GO.values(), ids=LET_GO)
+def test_a_released_job_has_what_it_asked_for(
+    raw: Raw, state: JobState, *, runs: bool, want: int, by_user: bool
+) -> None:
+    raw = deepcopy(raw)
+    annotations = raw["metadata"]["annotations"]
+    annotations[names.STATE] = state.encode(job_uid=parsed(raw).uid)
+    if runs:
+        del annotations[names.HELD]
+        raw["spec"]["runPolicy"]["suspend"] = False
+    found = parsed(raw)
+    patch = user_release_patch(raw, found) if by_user else release_patch(raw, found, RELEASE)
+    after = parsed(applied(patch, raw))
+    assert (after.released, after.suspend, workers_of(after)) == (True, False, want)
+    if want == state.asked:
+        assert asked_workers(after, state_of(after)) == want
 
 
 # --- the host network -------------------------------------------------------------------------

@@ -1,11 +1,14 @@
 """What the policy does to jobs in a model cluster: who gives, who grows, and what it is shown."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from kfext import names
 from kfext.core.lifecycle.steps import RequestCheckpoint, Rescale, RestartWorkers
+from kfext.core.patches.job import user_release_patch
+from kfext.model.namespace import Namespace
 from kfext.model.pod import Pod
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.model.quota import Quota
@@ -129,6 +132,73 @@ def test_a_job_that_opts_out_gets_its_own_size_back_once_there_is_room() -> None
     of.at(2500)
     assert sizes(of) == [2, 4]
     assert of.driver.shown["train", names.SCALED] is None
+
+
+def short(job: JobSpec, *, steps: int = 1500) -> Bed:
+    """A job that starts with two workers, as a gang has the room of the others."""
+    cpu = 1000 * (job.workers + job.servers)
+    of = scaled_bed(replace(GANG, arrives=1.0, steps=steps), job, cpu=cpu).at(25)
+    assert of.job().workers == 2
+    return of
+
+
+def opts_out(of: Bed) -> None:
+    of.annotate(names.ELASTIC, "off")
+
+
+def observes(of: Bed) -> None:
+    choice = PolicyChoice(Mode.OBSERVE)
+    of.planner.settings.observe_policy(TrainingPolicy("see", companion={"scale": choice}))
+
+
+def is_autoscaled(of: Bed) -> None:
+    of.write("train", "spec", "elasticPolicy", "metrics", value=[{"type": "Resource"}])
+
+
+def is_released(of: Bed) -> None:
+    live = of.job()
+    of.api.patch_job(live.uid, user_release_patch(live.raw, live.job))
+
+
+def is_placed_by_others(of: Bed) -> None:
+    of.annotate(names.COLOCATION, "off")
+
+
+def is_not_managed(of: Bed) -> None:
+    of.planner.settings.observe_namespace(None, Namespace("team"))
+
+
+NOT_CHOSEN = (opts_out, observes, is_autoscaled, is_released, is_placed_by_others, is_not_managed)
+
+
+@pytest.mark.parametrize("then", NOT_CHOSEN)
+@pytest.mark.parametrize("job", [PERIODIC, replace(DYNAMIC, workers=4, bounds=(2, 4))])
+def test_a_job_that_started_with_fewer_gets_its_own_size_whoever_scales_it_then(
+    job: JobSpec, then: Callable[[Bed], None]
+) -> None:
+    if then is is_autoscaled and job.kind == "TFJob":
+        return  # it has no elasticPolicy
+    of = short(job)
+    then(of)
+    of.at(1200)
+    assert of.job("gang").job.finished
+    assert (of.job().workers, len(of.job().pods) - job.servers) == (4, 4)
+
+
+def test_a_job_that_has_made_no_step_gets_the_workers_that_it_lacks_at_once() -> None:
+    slow = replace(LONG, saving=Saving.NEVER, meets=60.0)
+    of = short(slow, steps=18)
+    of.at(100)
+    assert of.job("gang").job.finished
+    assert sizes(of) == [4]
+    assert of.job().training.lost_all == 0
+
+
+def test_a_job_that_has_made_steps_and_shown_no_checkpoint_keeps_its_size() -> None:
+    of = short(replace(LONG, saving=Saving.NEVER), steps=100).at(600)
+    assert of.job("gang").job.finished
+    assert sizes(of) == []
+    assert shown(of) == (True, names.REASON_NO_CHECKPOINT)
 
 
 def test_a_policy_that_may_only_observe_shows_what_it_would_do() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.admission.torchrun import why_not_torchrun
+from kfext.model.torchrun import Agents, agents_of, why_not_torchrun
 from tests.unit.objects import Raw, json_values
 
 
@@ -108,3 +108,114 @@ def test_an_own_rendezvous_counts_wherever_it_is_before_the_script(
 @given(st.fixed_dictionaries({}, optional=dict.fromkeys(["command", "args", "env"], json_values)))
 def test_any_container_has_an_answer(container: Raw) -> None:
     assert why_not_torchrun(container)
+
+
+def with_env(container: Raw, **values: str) -> Raw:
+    return {**container, "env": [{"name": name, "value": one} for name, one in values.items()]}
+
+
+SIZES: dict[str, tuple[Raw, Agents]] = {
+    "a command of the image's own": ({}, Agents()),
+    "torchrun": (line("torchrun t.py"), Agents()),
+    "its module": (line("python -m torch.distributed.run t.py"), Agents()),
+    "the end of a script": (script("pip install x && exec torchrun t.py"), Agents()),
+    "a rendezvous of its own": (
+        line("torchrun --rdzv-backend=etcd-v2 --rdzv-endpoint=$(PET_RDZV_ENDPOINT) t.py"),
+        Agents(),
+    ),
+    "a range": (line("torchrun --nnodes=1:4 t.py"), Agents(1, 4)),
+    "a range as a word of its own": (line("torchrun --nnodes 2:4 t.py"), Agents(2, 4)),
+    "the operator's range": (line("torchrun --nnodes=$(PET_NNODES) t.py"), Agents()),
+    "the operator's range in a script": (script("torchrun --nnodes=${PET_NNODES} t.py"), Agents()),
+    "a range in a variable": (
+        with_env(line("torchrun --nnodes=$(NODES) t.py"), NODES="1:8"),
+        Agents(1, 8),
+    ),
+    "a number for the script": (line("torchrun t.py --nnodes=4"), Agents()),
+    "its own restarts": (line("torchrun --max-restarts=3 t.py"), Agents(restarts=3)),
+    "its own restarts in a variable": (
+        with_env(line("torchrun --max_restarts $(TRIES) t.py"), TRIES="7"),
+        Agents(restarts=7),
+    ),
+    "restarts that are not known": (line("torchrun --max-restarts=$(X) t.py"), Agents(restarts=0)),
+    "processes of each agent": (line("torchrun --nproc-per-node=8 t.py"), Agents()),
+}
+
+
+@pytest.mark.parametrize(("container", "want"), SIZES.values(), ids=SIZES)
+def test_another_number_of_agents_can_meet(container: Raw, want: Agents) -> None:
+    assert agents_of(container) == want
+
+
+ONE_SIZE: dict[str, tuple[Raw, str]] = {
+    "a number": (line("torchrun --nnodes=4 t.py"), "with --nnodes=4, so no other"),
+    "a number as a word of its own": (line("torchrun --nnodes 4 t.py"), "with --nnodes=4, so"),
+    "the beginning of the option": (line("torchrun --nn=4 t.py"), "with --nnodes=4, so no other"),
+    "a range of one size": (line("torchrun --nnodes=4:4 t.py"), "with --nnodes=4:4, so no other"),
+    "a number to the module": (
+        line("python3 -u -m torch.distributed.run --nnodes=4 t.py"),
+        "with --nnodes=4, so",
+    ),
+    "a number in a script": (script("cd /a; torchrun --nnodes 4 t.py"), "with --nnodes=4, so"),
+    "a number as an argument of the image": (
+        {"args": ["torchrun", "--nnodes=4", "t.py"]},
+        "with --nnodes=4, so",
+    ),
+    "a number in a variable": (
+        with_env(line("torchrun --nnodes=$(NODES) t.py"), NODES="4"),
+        "with --nnodes=$(NODES), so no other",
+    ),
+    "a number in torchrun's variable": (
+        with_env(line("torchrun t.py"), PET_NNODES="4"),
+        "with --nnodes=$(PET_NNODES), so no other",
+    ),
+    "a variable that is not there": (line("torchrun --nnodes=$(N) t.py"), "kfext cannot read"),
+    "a variable from elsewhere": (
+        {**line("torchrun --nnodes=$(N) t.py"), "env": [{"name": "N", "valueFrom": {}}]},
+        "which kfext cannot read",
+    ),
+    "a variable of a variable": (
+        with_env(line("torchrun --nnodes=$(N) t.py"), N="$(M)", M="1:4"),
+        "which kfext cannot read",
+    ),
+    "a number that the script sets": (
+        script("export PET_NNODES=4; torchrun t.py"),
+        "which kfext cannot read",
+    ),
+    "a number that the script computes": (
+        script("torchrun --nnodes=${PET_NNODES:-4} t.py"),
+        "which kfext cannot read",
+    ),
+    "a rank": (line("torchrun --node_rank=$R t.py"), "torchrun --node-rank, which is for one"),
+    "a rank in a variable": (with_env(line("torchrun t.py"), PET_NODE_RANK="0"), "PET_NODE_RANK"),
+    "one node": (line("torchrun --standalone t.py"), "torchrun --standalone, which is for one"),
+    "a static rendezvous": (line("torchrun --rdzv_backend=static t.py"), "a static rendezvous"),
+    "the size of the world": (line("torchrun t.py --of $(WORLD_SIZE)"), "uses WORLD_SIZE"),
+    "the address of a master": (script("ping $MASTER_ADDR; torchrun t.py"), "uses MASTER_ADDR"),
+    "python": (line("python t.py"), "starts python, not torchrun"),
+    "the launcher before torchrun": (
+        line("python -m torch.distributed.launch --nnodes=4 t.py"),
+        "starts python, not torchrun",
+    ),
+    "another launcher": (
+        line("accelerate launch --num_machines 4 t.py"),
+        "starts accelerate, not torchrun",
+    ),
+    "arguments of an unknown command": ({"args": ["--epochs", "3"]}, "starts --epochs, not"),
+    "a script that kfext cannot read": (script("torchrun t.py | tee log"), "too involved"),
+    "a script in a file": (line("bash run.sh"), "too involved"),
+    "an unknown option": (line("torchrun --new=2 t.py"), "does not know torchrun's option --new"),
+    "options from a variable": (line("torchrun $(FLAGS) t.py"), "may have any options"),
+}
+
+
+@pytest.mark.parametrize(("container", "why"), ONE_SIZE.values(), ids=ONE_SIZE)
+def test_no_other_number_of_agents_than_now_is_known_to_train(container: Raw, why: str) -> None:
+    found = agents_of(container)
+    assert isinstance(found, str)
+    assert why in found
+
+
+@given(st.fixed_dictionaries({}, optional=dict.fromkeys(["command", "args", "env"], json_values)))
+def test_the_agents_of_any_container_are_known_or_not(container: Raw) -> None:
+    assert isinstance(agents_of(container), Agents | str)

@@ -1,0 +1,96 @@
+"""The pods without which a gang trains on: it is never stopped because they have no place.
+
+Somebody may scale a running job up beyond what its node holds, or a node may be drained. What
+kube-scheduler would leave Pending waits at the gate then.
+"""
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, replace
+
+from kfext.core.elastic import workers_of
+from kfext.core.lifecycle.situation import Situation
+from kfext.core.lifecycle.steps import DeleteUnbound, Replan, Step, Suspend, Wait
+from kfext.core.words import pods
+from kfext.model.job import TrainingJob
+from kfext.model.kinds import WORKER
+from kfext.model.pod import Pod, ReplicaKey
+from kfext.model.verdict import Verdict
+from kfext.names import PLACED, REASON_REPLANNED
+
+Live = Mapping[ReplicaKey, Pod]
+"""The pods of a job that are not being deleted, by replica."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spare:
+    """The replicas that have no node, and without which the pods that have one train on.
+
+    `waiting`: those whose pod exists. `absent`: whether all whose pod does not exist are of them.
+    """
+
+    waiting: frozenset[ReplicaKey] = frozenset()
+    absent: bool = False
+
+
+def spare_replicas(situation: Situation, live: Live) -> Spare:
+    """Return what the gang can spare.
+
+    That is what came late, and all workers of an elastic job of which the fewest run; nothing where
+    no pod has a node, or where a job with too few places is released.
+    """
+    job, plan = situation.job, situation.plan
+    bound = {key for key, pod in live.items() if pod.node_name}
+    if not (0 < len(bound) < job.pods and situation.never_released):
+        return Spare()
+    waiting, worker = live.keys() - bound, WORKER.lower()
+    running = sum(key.type == worker and not live[key].finished for key in bound)
+    others = sum(key.type != worker for key in bound) == job.pods - workers_of(job)
+    meets = not job.meets_at_worker or ReplicaKey(worker, 0) in bound
+    if job.elastic and running >= job.fewest and others and meets:
+        return Spare(frozenset(waiting), absent=True)
+    if plan is None:
+        return Spare()
+    gang = _within(job, plan.assignment) - plan.late
+    return Spare(frozenset(waiting - gang), absent=gang <= live.keys())
+
+
+def without_succeeded(situation: Situation) -> Replan | None:
+    """Return the plan in which pods that take the place of others that had succeeded are late."""
+    plan = situation.plan if situation.never_released else None
+    late = situation.succeeded & plan.assignment.keys() if plan else frozenset()
+    if plan is None or late <= plan.late:
+        return None
+    named = ", ".join(sorted(f"{key.type}-{key.index}" for key in late - plan.late))
+    message = f"the gang trains without {named}, which had succeeded"
+    changed = situation.planned(plan.assignment, port=plan.port, why=message, slots=plan.slots)
+    return Replan(replace(changed, late=plan.late | late), Verdict(REASON_REPLANNED, message))
+
+
+def training_on(situation: Situation, live: Live, spare: Spare, step: Step | None) -> Step | None:
+    """Return a step, or what to do instead if it would stop a gang for pods that it can spare."""
+    if not isinstance(step, Suspend):
+        return step
+    waiting = [key for key, pod in live.items() if not pod.node_name]
+    absent = situation.job.pods - len(live)
+    lacks = (waiting or absent) and spare.waiting.issuperset(waiting)
+    if not lacks or (absent and not spare.absent):
+        return step
+    why = step.state
+    if stuck := tuple(live[key] for key in waiting if live[key].pinned_to):
+        noted = replace(situation.state, strikes=why.strikes, retry_at=why.retry_at)
+        return DeleteUnbound(stuck, replace(noted, reason=why.reason, message=why.message))
+    left = why.retry_at - situation.now
+    lack = Verdict(why.reason, why.message)
+    return at_gate(len(waiting) + absent, lack, again=left)
+
+
+def at_gate(count: int, why: Verdict, *, again: float = 0.0) -> Wait:
+    """Return the wait of a gang that trains while some of its pods have no place."""
+    message = f"it trains, and {pods(count)} wait for a place: {why.message}"
+    return Wait(PLACED, Verdict(why.reason, message), again=again if again > 0 else None)
+
+
+def _within(job: TrainingJob, keys: Iterable[ReplicaKey]) -> Set[ReplicaKey]:
+    """Return the replicas that are within the size of a job."""
+    sizes = {group.type.lower(): group.replicas for group in job.groups}
+    return {key for key in keys if key.index < sizes.get(key.type, 0)}
