@@ -58,14 +58,14 @@ def expecting_tolerations(job: TrainingJob, state: JobState, ledger: Ledger) -> 
 
 
 def unexpected(job: TrainingJob, places: Assignment, ledger: Ledger) -> list[str]:
-    """Return why planned nodes are not eligible for the pods of a job as it is planned with."""
+    """Return the taints of planned nodes that the pods of a job are only expected to tolerate."""
     of = {
         group.type.lower(): replace(group.constraints, expects_tolerations=False)
         for group in job.groups
     }
     pairs = {(key.type, name) for key, name in places.items() if key.type in of}
     nodes = ((of[type_], node) for type_, name in pairs if (node := ledger.node(name)) is not None)
-    return sorted({why for constraints, node in nodes if (why := why_not(constraints, node))})
+    return sorted({f"taint {why}" for of_pod, node in nodes if (why := why_not(of_pod, node))})
 
 
 def observed(

@@ -35,7 +35,7 @@ def _unsafe(situation: Situation) -> Wait | None:
     job, state = situation.job, situation.state
     if situation.pods:
         count, nodes = len(situation.pods), sorted({pod.node_name for pod in situation.pods} - {""})
-        where = f" on {listed(nodes)}" if nodes else ""
+        where = f" on {listed(nodes, of='nodes')}" if nodes else ""
         return _wait(f"{count} pods of the last start are still terminating{where}")
     if not state.suspended_at:
         return None  # never had pods: nothing can be counted
