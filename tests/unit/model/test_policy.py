@@ -131,3 +131,9 @@ CHOICES_OF_THE_COMPANION: dict[str, tuple[Any, PolicyChoice]] = {
 )
 def test_how_a_policy_of_the_companion_is_to_run(written: Any, want: PolicyChoice) -> None:
     assert parse_policy({"spec": {"companion": {"resize": written}}}).companion == {"resize": want}
+
+
+@pytest.mark.parametrize("written", ["0-9", "9-8", "1-65536", "1", "a-b", f"{'9' * 5000}-1", 5, []])
+def test_a_malformed_range_of_ports_is_the_default(written: Any) -> None:
+    policy = parse_policy({"spec": {"network": {"portRange": written}}})
+    assert policy.network.ports == (20000, 29999)
