@@ -41,7 +41,7 @@ class GrowingLog:
         found = _stamped(f"step={self.lines} loss={math.exp(-self.lines / 1000):.6f}")
         if self._saves_every and self.lines % self._saves_every == 0:
             self.saves += 1
-            found += _stamped(f"checkpoint saved at step {self.lines}")
+            found += _stamped(f"saved checkpoint at step {self.lines}")
         return found
 
 

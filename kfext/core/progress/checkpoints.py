@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from kfext.core.progress.saving import Saving, answer_of, saving
+from kfext.core.progress.saving import Begun, Complete, answer_of, saving, tells_failure
 from kfext.model.log_line import LogLine
 
 
@@ -11,9 +11,9 @@ from kfext.model.log_line import LogLine
 class Checkpoints:
     """The checkpoints of a job, each part None while the log has not shown it.
 
-    `saved`: the time of the line that announced or confirmed the last complete one, in epoch
-        seconds.
-    `step`: the step of the training at that line.
+    `saved`: when the last complete checkpoint was written, in epoch seconds; if the training went
+        on meanwhile, when its save began, as later work is not in it.
+    `step`: the step of the training then.
     `answered`: the largest number with which the job has answered a request, 0 if it has only
         printed that it listens.
     """
@@ -33,37 +33,50 @@ class CheckpointLog:
 
     def __init__(self) -> None:
         self.seen = Checkpoints()
-        self._begun: Checkpoints | None = None
+        self._begun: tuple[Begun, float, int | None] | None = None
 
     def take(self, line: LogLine, *, step: int | None, now: float) -> None:
         """Take in a line; `step` is that of the training by now, `now` the reader's epoch seconds.
 
         Clocks jump, so no checkpoint is older than the one before it nor newer than the reader.
         """
+        at = min(max(line.at, self.seen.saved or line.at), now)
         answer = answer_of(line.text)
-        said = Saving.COMPLETE if answer else saving(line.text)
         if answer is not None:
             self.seen = replace(self.seen, answered=max(answer, self.seen.answered or 0))
-        if said is None:
+            if answer:
+                self.seen = replace(self.seen, saved=at, step=step)
             return
-        at = min(max(line.at, self.seen.saved or line.at), now)
-        found = replace(self.seen, saved=at, step=step)
+        said = saving(line.text)
         match said:
-            case Saving.BEGUN:
-                self._begun = found
-            case Saving.COMPLETE:
-                self.seen, self._begun = found, None
+            case Begun():
+                self._begun = said, at, step
+            case Complete():
+                self._complete(said, at, step)
+            case None:
+                if self._begun is not None and tells_failure(line.text):
+                    self._begun = None
             case _:
                 assert_never(said)
 
-    def goes_on(self) -> None:
-        """Take in that the training goes on: a checkpoint that was begun before is complete.
+    def _complete(self, said: Complete, at: float, step: int | None) -> None:
+        """Register a checkpoint that is complete.
 
-        It has the time at which it was begun, since later work is not in it.
+        Where the training may have gone on meanwhile, the checkpoint is as old as the begin of its
+        save. Without that line it counts only if no step after the one that it names was shown.
         """
-        if self._begun is not None:
-            self.seen = replace(self._begun, answered=self.seen.answered)
+        begun = self._begun
+        if begun is not None and begun[0].form is said.form:
+            first, at, step = begun
+            if said.save and first.save != said.save:
+                return
             self._begun = None
+        elif said.form.begun and not (
+            said.save.isdecimal() and (step is None or int(said.save) >= step)
+        ):
+            return
+        if self.seen.saved is None or at >= self.seen.saved:
+            self.seen = replace(self.seen, saved=at, step=step)
 
     def restarted(self) -> None:
         """Take in that the job began anew: a checkpoint that was being written may be broken."""

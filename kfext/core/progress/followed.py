@@ -96,7 +96,6 @@ class Followed:
             self._checkpoints.restarted()
         elif before is not None and self._course.at is not None:
             self.pause = max(self.pause, self._course.at - before)
-        self._checkpoints.goes_on()
 
     def fail(self, why: Verdict) -> None:
         """Take in that a read failed. A single one is not worth showing, unless it is forbidden."""

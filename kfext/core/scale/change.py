@@ -56,7 +56,7 @@ def can_scale(job: TrainingJob) -> str:
         return ""
     if any(group.type == "Master" for group in job.groups):
         return (
-            "its Master fixes the ranks of its workers: a PyTorchJob can be scaled if it has an "
+            "its Master fixes the ranks of its workers; a PyTorchJob can be scaled if it has an "
             "elasticPolicy and workers alone"
         )
     if job.one_size:

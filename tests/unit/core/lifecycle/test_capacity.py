@@ -53,7 +53,7 @@ STALE = JobState(observed={"worker": Observed(GROUP.template + 1, GROUP.requests
 
 def in_pool(step: Any) -> object:
     return step.plan.nodes == ("pool",) and step.verdict.message.endswith(
-        "; admission is expected to add the tolerations for taint dedicated"
+        "; admission is expected to add the tolerations for taint dedicated=team:NoSchedule"
     )
 
 

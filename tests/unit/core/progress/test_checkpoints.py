@@ -8,10 +8,17 @@ from hypothesis import strategies as st
 
 from kfext.core.progress.checkpoints import CheckpointLog, Checkpoints
 from kfext.model.log_line import LogLine
+from tests.no_saves import ASYNCHRONOUS, FAILING, NO_SAVES
 
 NOW = 1000.0
-PROGRESS, RESTART = "progress", "restart"
-BEGUN, COMPLETE = "saving checkpoint to /c", "saved checkpoint /c/1.pt"
+PROGRESS, RESTART = "step 9 loss 0.5", "restart"
+COMPLETE = "saved checkpoint /c/1.pt"
+BEGUN = "saving checkpoint at iteration 15 to /c"
+FINISHED = "successfully saved checkpoint from iteration 15 to /c"
+OTHER_BEGUN, OTHER_FINISHED = BEGUN.replace("15", "25"), FINISHED.replace("15", "25")
+FAILED = "could not write /c/9: quota exceeded, going on"
+ORBAX = "[process=0][thread=async_save] Background save thread done. Time taken: 8.1s."
+TITAN = "Finished saving the checkpoint in 2.50 seconds."
 LISTENS, ANSWER = "kfext.checkpoint 0", "kfext.checkpoint 4"
 
 
@@ -19,11 +26,8 @@ def shown(*events: str, now: float = NOW) -> Checkpoints:
     """What a log has shown after these lines: line n is of second n, at step 10 n."""
     log = CheckpointLog()
     for number, event in enumerate(events, 1):
-        if event == PROGRESS:
-            log.goes_on()
-        elif event == RESTART:
+        if event == RESTART:
             log.restarted()
-            log.goes_on()
         else:
             log.take(LogLine(number, event), step=10 * number, now=now)
     return log.seen
@@ -33,26 +37,76 @@ SEEN: dict[str, tuple[tuple[str, ...], Checkpoints]] = {
     "nothing": ((), Checkpoints()),
     "other lines": (("starting", PROGRESS), Checkpoints()),
     "one that is complete": ((COMPLETE,), Checkpoints(1, 10)),
-    "one that was begun": ((BEGUN,), Checkpoints()),
-    "begun, and other lines": ((BEGUN, "writing", "writing"), Checkpoints()),
-    "begun, and the training goes on: as of its begin": ((BEGUN, PROGRESS), Checkpoints(1, 10)),
-    "begun and complete": ((BEGUN, COMPLETE), Checkpoints(2, 20)),
-    "begun, complete, and it goes on": ((BEGUN, COMPLETE, PROGRESS), Checkpoints(2, 20)),
-    "begun, and a restart": ((BEGUN, RESTART, PROGRESS), Checkpoints()),
+    "begun": ((BEGUN,), Checkpoints()),
+    "begun, and the training goes on": ((BEGUN, PROGRESS, PROGRESS), Checkpoints()),
+    "begun and finished: as of its begin": ((BEGUN, PROGRESS, FINISHED), Checkpoints(1, 10)),
+    "finished in the end": ((PROGRESS, BEGUN, FINISHED, PROGRESS), Checkpoints(2, 20)),
+    "begun, and a restart": ((BEGUN, RESTART, FINISHED.replace("15", "5")), Checkpoints()),
     "complete, begun, and a restart": ((COMPLETE, BEGUN, RESTART), Checkpoints(1, 10)),
-    "begun twice": ((BEGUN, BEGUN, PROGRESS), Checkpoints(2, 20)),
+    "begun twice, and the first one finished": ((BEGUN, OTHER_BEGUN, FINISHED), Checkpoints()),
+    "begun twice, and the second one finished": (
+        (BEGUN, OTHER_BEGUN, FINISHED, OTHER_FINISHED),
+        Checkpoints(2, 20),
+    ),
+    "begun, and failed": ((BEGUN, FAILED, PROGRESS), Checkpoints()),
+    "begun, failed, and said to be finished after later steps": (
+        (BEGUN, PROGRESS, FAILED, FINISHED.replace("15", "9")),
+        Checkpoints(),
+    ),
+    "failed before": ((FAILED, BEGUN, FINISHED), Checkpoints(2, 20)),
+    "complete, and a failure of something else": ((COMPLETE, FAILED), Checkpoints(1, 10)),
+    "finished, and no later step was shown": ((PROGRESS, OTHER_FINISHED), Checkpoints(2, 20)),
+    "finished, and its begin was not seen": ((PROGRESS, FINISHED), Checkpoints()),
+    "finished, and its begin was that of another framework": (
+        ("Saving checkpoint at step: 15", PROGRESS, FINISHED),
+        Checkpoints(),
+    ),
+    "finished by a line that names no save": (
+        ("[process=0] Saving checkpoint at step 9", PROGRESS, ORBAX),
+        Checkpoints(1, 10),
+    ),
+    "a line that names no save, alone": ((ORBAX,), Checkpoints()),
+    "finished after one that was complete later": (
+        (BEGUN, COMPLETE, FINISHED),
+        Checkpoints(2, 20),
+    ),
+    "torchtitan": (("Saving the checkpoint.", TITAN), Checkpoints(1, 10)),
+    "torchtitan, which may be asynchronous": (
+        ("Saving the checkpoint (or staging if async is enabled).", TITAN),
+        Checkpoints(),
+    ),
     "two": ((COMPLETE, PROGRESS, COMPLETE), Checkpoints(3, 30)),
     "it listens": ((LISTENS,), Checkpoints(answered=0)),
     "an answer is a complete checkpoint": ((ANSWER,), Checkpoints(1, 10, 4)),
     "it listens on after its answer": ((ANSWER, LISTENS), Checkpoints(1, 10, 4)),
     "an answer with a smaller number": ((ANSWER, "kfext.checkpoint 2"), Checkpoints(2, 20, 4)),
-    "it listens while one is written": ((BEGUN, LISTENS, PROGRESS), Checkpoints(1, 10, 0)),
+    "it listens while one is written": ((BEGUN, LISTENS, FINISHED), Checkpoints(1, 10, 0)),
 }
 
 
 @pytest.mark.parametrize(("events", "want"), SEEN.values(), ids=SEEN)
 def test_what_the_lines_show(events: tuple[str, ...], want: Checkpoints) -> None:
     assert shown(*events) == want
+
+
+@pytest.mark.parametrize("kind", NO_SAVES)
+def test_no_line_that_is_no_save_shows_a_checkpoint(kind: str) -> None:
+    for line in NO_SAVES[kind]:
+        assert shown(PROGRESS, line, PROGRESS, PROGRESS) == Checkpoints(), line
+
+
+def test_a_save_that_says_that_it_failed_shows_no_checkpoint() -> None:
+    assert shown(*FAILING, PROGRESS, PROGRESS) == Checkpoints()
+
+
+@pytest.mark.parametrize(("begun", "between", "complete"), ASYNCHRONOUS.values(), ids=ASYNCHRONOUS)
+def test_a_save_in_the_background_is_complete_when_a_line_says_so(
+    begun: str, between: str, complete: str
+) -> None:
+    going_on = (begun, between, PROGRESS, PROGRESS)
+    assert shown(*going_on) == Checkpoints()
+    assert shown(*going_on, complete) == Checkpoints(1, 10)
+    assert shown(*going_on, FAILED, complete) == Checkpoints()
 
 
 @pytest.mark.parametrize(
@@ -78,7 +132,9 @@ def test_a_clock_that_was_set_back_makes_no_checkpoint_older() -> None:
     assert log.seen.saved == 50.0
 
 
-EVENTS = st.sampled_from([PROGRESS, RESTART, BEGUN, COMPLETE, LISTENS, ANSWER, "other"])
+EVENTS = st.sampled_from(
+    [PROGRESS, RESTART, BEGUN, FINISHED, FAILED, COMPLETE, LISTENS, ANSWER, "other"]
+)
 
 
 @given(st.lists(EVENTS, max_size=12))

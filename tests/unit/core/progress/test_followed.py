@@ -198,21 +198,23 @@ def test_checkpoints_alone_are_no_progress() -> None:
 
 GOES_ON: dict[str, tuple[str, str, float | None]] = {
     "it goes on": ("step 8 loss 0.5", "a", 1.0),
-    "a line without a measure": ("loading data", "a", None),
+    "a line without a measure": ("loading data", "a", 1.0),
     "the steps went back": ("step 3 loss 0.5", "a", None),
     "another pod goes on": ("step 8 loss 0.5", "b", None),
 }
 
 
 @pytest.mark.parametrize(("line", "source", "want"), GOES_ON.values(), ids=GOES_ON)
-def test_a_checkpoint_that_was_begun_counts_once_the_training_goes_on(
+def test_a_checkpoint_that_was_begun_counts_once_it_is_said_to_be_complete(
     line: str, source: str, want: float | None
 ) -> None:
     followed = Followed()
-    before = [LogLine(0.0, "step 7 loss 0.5"), LogLine(1.0, "saving checkpoint to /c")]
+    before = [LogLine(0.0, "step 7 loss 0.5"), LogLine(1.0, "Saving the checkpoint.")]
     followed.take(before, now=moment(5.0), source="a")
-    assert followed.checkpoints.saved is None
     followed.take([LogLine(6.0, line)], now=moment(9.0), source=source)
+    assert followed.checkpoints.saved is None
+    after = [LogLine(7.0, "Finished saving the checkpoint in 6.00 seconds.")]
+    followed.take(after, now=moment(9.0), source=source)
     assert followed.checkpoints.saved == want
 
 

@@ -1,0 +1,62 @@
+"""Jobs that never save lose no work to a job that waits, whatever they print of checkpoints."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from kfext.model.log_line import LogLine
+from tests.no_saves import ASYNCHRONOUS, FAILING, NO_SAVES
+from tests.unit.fluid.bed import ANEW, GANG, LONG, Bed, scaled_bed, sizes
+from tests.unit.fluid.jobs import JobSpec, Saving
+
+STARVED = replace(GANG, arrives=600.0, steps=200)
+"""Waits for room that only the job gives which trains, and which is asked for it at once."""
+SPECS: dict[str, JobSpec] = {
+    "PyTorchJob": replace(LONG, saving=Saving.NEVER, steps=10**6),
+    "TFJob": replace(ANEW, saving=Saving.NEVER, steps=10**6),
+}
+LOGS: dict[str, Sequence[str]] = {
+    **NO_SAVES,
+    "all of them": [line for lines in NO_SAVES.values() for line in lines],
+    "begun and failed": FAILING,
+    **{f"begun and not complete: {name}": lines[:2] for name, lines in ASYNCHRONOUS.items()},
+    **{
+        f"begun, failed and said to be complete: {name}": (*lines[:2], FAILING[1], lines[2])
+        for name, lines in ASYNCHRONOUS.items()
+    },
+}
+
+
+def printing(spec: JobSpec, lines: Sequence[str]) -> Bed:
+    """Let a job train for 1,000 s that prints a step and the next of the lines every five."""
+    of = scaled_bed(spec, STARVED)
+    printed = 0
+    for second in range(30, 1000, 5):
+        training = of.at(float(second)).job().training
+        if training.began is not None:
+            training.lines.append(LogLine(of.clock.wall, lines[printed % len(lines)]))
+            printed += 1
+    assert printed > len(lines)
+    return of
+
+
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+@pytest.mark.parametrize("lines", LOGS.values(), ids=LOGS)
+def test_no_work_is_lost_by_a_line_that_is_no_save(spec: JobSpec, lines: Sequence[str]) -> None:
+    of = printing(spec, lines)
+    assert (of.job().training.lost, sizes(of)) == (0, [])
+
+
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+def test_the_job_that_waits_would_get_its_room_by_a_line_that_is_a_save(spec: JobSpec) -> None:
+    of = printing(spec, ["saved checkpoint /c/5.pt"])
+    assert sizes(of)
+    assert of.job().training.lost > 0
+
+
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+def test_a_save_that_took_a_minute_in_the_background_makes_nothing_safe(spec: JobSpec) -> None:
+    begun, between, complete = ASYNCHRONOUS["Megatron-LM --async-save"]
+    of = printing(spec, [begun, between, *["writing"] * 10, complete])
+    assert (of.job().training.lost, sizes(of)) == (0, [])
