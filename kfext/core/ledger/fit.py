@@ -58,7 +58,8 @@ def in_words(obstacle: Obstacle, *, number: int, whose: str) -> str:
             return f"{many} {are} not the node that {whose} name"
         case Misfit.AFFINITY | Misfit.VOLUME:
             return f"{many} {do} not match the required {obstacle}"
-    assert_never(obstacle)
+        case _:
+            assert_never(obstacle)
 
 
 def why_not(constraints: Constraints, node: Node) -> Obstacle | None:
