@@ -14,8 +14,7 @@ from kfext.cli.progress import short
 from kfext.core.progress.course import Course
 from kfext.core.progress.followed import INTERVAL
 from kfext.core.progress.growth import progress_of
-from kfext.core.progress.lines import Line
-from kfext.core.progress.matched import read_with
+from kfext.core.progress.lines import Line, read_with
 from kfext.core.progress.rank_zero import printing_pods
 from kfext.core.progress.visible import visible
 from kfext.core.settings.values import STDOUT, MetricsSource, parse_setting

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from kfext.core.progress.lines import MOST, Line
-from kfext.core.progress.metric_names import Better, better, is_checking, rank
-from kfext.core.progress.steps import Step, Steps
+from kfext.core.progress.steps import Steps
+from kfext.core.progress.vocabulary import Better, better, is_checking, order
 from kfext.core.progress.windows import Windows
 
 _PACES = 64
@@ -48,7 +48,7 @@ class Course:
         self.windows = Windows(interval)
         self._metric = ""
         self._value: float | None = None
-        self._step: Step | None = None
+        self._rank: int | None = None
         self._at: float | None = None
         self._reported: float | None = None
         self._others = 0
@@ -63,7 +63,7 @@ class Course:
     @property
     def step(self) -> int | None:
         """The last step, None before one was stated."""
-        return self._step.number if self._step else None
+        return self._steps.last.number if self._steps.last else None
 
     @property
     def at(self) -> float | None:
@@ -86,12 +86,18 @@ class Course:
         Clocks jump, so a line is never newer than the reader, nor older than the one before it
         unless a clock went back by more than an interval.
         """
+        if line.rank is not None:
+            if self._rank is not None and line.rank > self._rank:
+                return  # where several ranks print, the lowest one counts
+            self._rank = line.rank
+        if line.checks:
+            self._steps.check()
         if not line.measures:
             self._steps.note(line.position)
             return
         stated = min(at, now)
         self._at = at = self._in_order(stated, now)
-        name = min((name for name, _ in line.measures), key=rank)
+        name = min((name for name, _ in line.measures), key=order)
         if self._prefers(name) or self._is_over(name, at):
             self._follow(name)
         values = dict(line.measures)
@@ -101,20 +107,20 @@ class Course:
                 self._others += 1
                 self._steps.note(line.position)
             return
-        self._reported, self._others = at, 0
         restarts = self._steps.restarts
         step = self._steps.take(line.position)
+        if self._steps.aside:
+            return
+        self._reported, self._others = at, 0
         if self._steps.restarts > restarts:
             self._pace.clear()
-        if step is not None:
-            self._step = step
-            if at == stated:
-                self._note_pace(at, step.number)
+        if step is not None and at == stated:
+            self._note_pace(at, step.number)
         self._note_value(at, values[self._metric])
 
     def progress(self) -> Progress:
         """Return what is known now."""
-        rate, step = self._rate(), self._step
+        rate, step = self._rate(), self._steps.last
         left = None
         if rate and step and step.total is not None:
             left = min(max(0, step.total - step.number) / rate, MOST)
@@ -139,7 +145,7 @@ class Course:
 
     def _prefers(self, name: str) -> bool:
         """Return whether a measure shows the training better than the one followed so far."""
-        return not self._metric or rank(name) < rank(self._metric)
+        return not self._metric or order(name) < order(self._metric)
 
     def _is_over(self, name: str, at: float) -> bool:
         """Return whether a measure is to be followed as the one so far is not printed any more."""
@@ -149,7 +155,7 @@ class Course:
 
     def _follow(self, name: str) -> None:
         """Follow another measure, whose lines may count other steps."""
-        self._metric, self._value, self._step = name, None, None
+        self._metric, self._value = name, None
         self.windows = Windows(self.windows.seconds)
         self._steps.count_anew()
         self._pace.clear()

@@ -7,7 +7,7 @@ Source: Zheng et al., FlowCon, ICPP 2019.
 
 import math
 
-from kfext.core.progress.metric_names import Better
+from kfext.core.progress.vocabulary import Better
 from kfext.core.progress.windows import Windows
 
 _FEWEST = 2

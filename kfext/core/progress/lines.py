@@ -1,34 +1,44 @@
 """What one line of a training log says: measures of training, and where in the training it is.
 
-No framework is known by name. A line gives measures if it has a number under the name of one:
-`loss=0.5`, `Loss: 0.5`, `"loss": "0.5"`, `loss 0.5 (0.6)`. Where it is stands in words (`epoch: 3`,
-`step 10/100`), in brackets (`[3/10][ 40/196]`), or in a progress bar (`40/196 [00:12<00:40`).
+No framework is known by name. A line gives measures if it has a number under the name of one. Where
+it is stands in names (`epoch: 3`, `step 10/100`), in brackets (`[3/10][ 40/196]`), or in a progress
+bar. How sure each part is goes with it: one line alone seldom tells over what a step counts.
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, pairwise
 
-from kfext.core.progress.figures import Figure, figures
-from kfext.core.progress.metric_names import better, evaluation_prefix, may_be_whole
-from kfext.core.progress.visible import states
+from kfext.core.progress.fields import Field, fields
+from kfext.core.progress.visible import states, visible
+from kfext.core.progress.vocabulary import Role, meaning
+from kfext.core.settings.expression import compiled
 
-_STEPS = frozenset(
-    {
-        *("step", "steps", "iter", "iters", "iteration", "iterations", "it", "its"),
-        *("batch", "batches", "batch_idx", "update", "updates"),
-    }
+_EVALUATION = r"val(?:id\w{0,6})?|eval(?:uat\w{2,4})?|test(?:ing)?|dev|sanity checking"
+_PHASE = re.compile(
+    rf"(?:^|[^\w\s.@/-]\s?|\s\s|[-\d]\s|\b(?:INFO|DEBUG|Running)\s)[\"']?"
+    rf"(?:(?P<checks>{_EVALUATION})|(?P<trains>train(?:ing)?))"
+    r"(?![\w./-])(?=[\"']?\s?(?:[:|\])}\[(>%,]|\.\.\.|\*\*\*|$|-\s|\s\d|(?:set|results?|begin)\b"
+    r"|(?:dataloader|epoch)\b))"
+    rf"|\b(?:phase|split|mode|stage|subset)[\"']?\s?[:=]\s?[\"']?(?P<of>{_EVALUATION})\b",
+    re.IGNORECASE,
 )
-_GLOBAL_STEPS = frozenset(
-    {
-        *("global_step", "global_steps", "num_updates", "n_updates", "trained_steps"),
-        *("total_steps", "total_timesteps"),
-    }
+"""A word that says of what its line is, or what follows in it: `DEV : loss 0.9`, `[valid] ...`."""
+_HINTS = ("val", "test", "dev", "sanity")
+_RANK = re.compile(
+    r"\[1,(\d{1,5})\]<std(?:out|err)>:\s?|\[(?:rank|default)[ :_]?(\d{1,5})\]:?\s?"
+    r"|(?<!\w)rank[ :=_]{1,2}(\d{1,5})(?=[\]),:| ])",
+    re.IGNORECASE,
 )
-_EPOCHS = frozenset(["epoch", "epochs"])
-_PHASES = frozenset(["train", "training"])
-_OTHER_WORK = ("B/s", "b/s", "bytes", "examples/s", "files", "file/s", "tokens/s", "shards", "url")
-"""Units of bars that show a download or the preparation of data."""
+_LONGEST_PREFIX = 100
+_TRAINING = frozenset("train training fitting progress learning optimization optimizing".split())
+"""Words of the title of a bar that counts the steps of a training."""
+_TRAINED = frozenset(
+    "it its step steps batch batches iter iters epoch epochs update updates img image images "
+    "sample samples round episode".split()
+)
+"""Units of such a bar: not bytes, files or examples, which are downloads and the data's set-up."""
 _MOST_MEASURES = 16
 _MOST_STATES = 8
 """Of a line that overwrites itself, in which its step is looked for."""
@@ -40,144 +50,294 @@ MOST = 10**15
 class Position:
     """Where in the training a line is, each part None if it does not say.
 
-    `step` of `steps`: of the whole training if `whole`, else perhaps of an epoch.
-    `epoch` of `epochs`: as printed; some count from 0. A part of an epoch has a fraction.
+    `step` of `steps`: `whole` if they count over the run, not if within an epoch; None: not known.
+    `epoch` of `epochs`, as printed. `first`: 0 or 1 if the line shows what the first epoch is
+        called. `parts`: the epoch has a fraction, and its number is what is done of the training.
+    `bar`: the step stands on a bar, `above` if this is not the line itself, and `named` if its
+        title is of a training.
+    `doubt`: what is called a total may be the end, or what was done so far: it is the end of the
+        steps, or the step if the line has no other.
     """
 
     step: int | None = None
     steps: int | None = None
-    whole: bool = False
+    whole: bool | None = None
     epoch: float | None = None
     epochs: int | None = None
+    first: int | None = None
+    parts: bool = False
+    bar: bool = False
+    above: bool = False
+    named: bool = False
+    doubt: bool = False
 
     @property
     def known(self) -> bool:
         """Whether the line says anything of it."""
         return self.step is not None or self.epoch is not None
 
-    def within(self, around: "Position") -> "Position":
-        """Return this position; where it does not say the step or the epoch, `around` does."""
-        step = around if self.step is None else self
-        epoch = around if self.epoch is None else self
-        return Position(step.step, step.steps, step.whole, epoch.epoch, epoch.epochs)
-
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What a line says; `measures` are pairs of name and number, in the order printed."""
+    """What a line says; `measures` are pairs of name and number, in the order printed.
+
+    `checks`: whether it is of an evaluation, and so may be those after it. `rank`: of the process
+    that printed it, None if it does not say.
+    """
 
     measures: tuple[tuple[str, float], ...]
     position: Position
+    checks: bool = False
+    rank: int | None = None
+
+
+def read_with(raw: str, expression: str) -> Line | None:
+    """Return what a line says: by an expression, or without one as kfext recognises it itself."""
+    return read_matched(raw, expression) if expression else read_line(raw)
 
 
 def read_line(raw: str) -> Line | None:
     """Return what a line says, None if it says nothing of a training."""
     seen = states(raw)
-    line = next(seen, "")
-    found = figures(line)
-    prefix = evaluation_prefix(line)
-    measures = tuple((prefix + name, value) for name, value in _measures(found))[:_MOST_MEASURES]
-    position = _position(found, measured=bool(measures), other=_is_other_work(line))
-    if measures and position.step is None:
+    line, rank = _of_rank(next(seen, ""))
+    found = fields(line)
+    marks = _marks(line)
+    phases = [_phase(field, marks) for field in found]
+    measures = tuple(islice(_measures(found, phases), _MOST_MEASURES))
+    trained = [field for field, phase in zip(found, phases, strict=True) if not phase]
+    position = _position(trained, measured=bool(measures))
+    checks = bool(marks and marks[-1][1] and not position.known)
+    if measures and position.step is None and not checks:
         position = _overwritten(position, seen)
-    return Line(measures, position) if measures or position.known else None
+    if measures or position.known or checks:
+        return Line(measures, position, checks, rank)
+    return None
+
+
+def _of_rank(line: str) -> tuple[str, int | None]:
+    """Return a line without a prefix that names the process, and the rank of this."""
+    head = line[:_LONGEST_PREFIX].lower()
+    if not ("rank" in head or "<std" in head or "[default" in head):
+        return line, None
+    found = _RANK.search(line, 0, _LONGEST_PREFIX)
+    if found is None:
+        return line, None
+    rank = int(found[1] or found[2] or found[3])
+    return (line[found.end() :] if found.start() == 0 else line), rank
+
+
+_Mark = tuple[int, str]
+"""Where a phase begins, and the word that says it is an evaluation; empty: a training."""
+
+
+def _marks(line: str) -> list[_Mark]:
+    lower = line.lower()
+    if not any(hint in lower for hint in _HINTS):
+        return []
+    return [
+        (0 if found["of"] else found.end(), found["checks"] or found["of"] or "")
+        for found in _PHASE.finditer(line)
+    ]
+
+
+def _phase(field: Field, marks: Sequence[_Mark]) -> str:
+    """Return the word that says that a field is of an evaluation, empty if it is not.
+
+    It stands before the field; or after all of them, and no other does.
+    """
+    if not marks:
+        return ""
+    before = [word for at, word in marks if at <= field.at]
+    return before[-1] if before else marks[0][1]
+
+
+def _measures(found: Iterable[Field], phases: Iterable[str]) -> Iterable[tuple[str, float]]:
+    seen = set()
+    for field, phase in zip(found, phases, strict=True):
+        said = meaning(field.name) if field.name else None
+        if said is None or said.role is not Role.MEASURE:
+            continue
+        if said.counts and field.text.lstrip("+-").isdecimal():
+            continue
+        name = f"{phase} {field.name}" if phase else field.name
+        if name not in seen:
+            seen.add(name)
+            value, whole = float(field.text), float(field.of) if field.of else 1.0
+            yield name, value / whole if whole else value
 
 
 def _overwritten(position: Position, before: Iterable[str]) -> Position:
     """Return a position with the step of the bar that the line has overwritten, if there is one."""
     for state in islice(before, _MOST_STATES):
-        bar = _position(figures(state), measured=False, other=_is_other_work(state))
-        if bar.step is not None:
-            return replace(position, step=bar.step, steps=bar.steps)
+        bar = _position(fields(state), measured=False)
+        if bar.bar:
+            step, end, whole, named = bar.step, bar.steps, bar.whole, bar.named
+            return replace(
+                position, step=step, steps=end, whole=whole, bar=True, above=True, named=named
+            )
     return position
 
 
-def _measures(found: Iterable[Figure]) -> Iterable[tuple[str, float]]:
-    seen = set()
-    for one in found:
-        if not one.name or one.name in seen or better(one.name) is None:
-            continue
-        if not (may_be_whole(one.name) or _has_fraction(one.text)):
-            continue
-        seen.add(one.name)
-        value = float(one.text)
-        whole = float(one.of) if one.of else 1.0
-        yield one.name, value / whole if whole else value
-
-
-def _has_fraction(text: str) -> bool:
-    return not text.lstrip("+-").isdecimal()
-
-
-def _position(found: list[Figure], *, measured: bool, other: bool) -> Position:
-    epoch = next((one for one in found if _last_word(one) in _EPOCHS), None) or _phase(found)
-    named = [one for one in found if _last_word(one) in _STEPS | _GLOBAL_STEPS and _counts(one)]
-    whole = next((one for one in named if _last_word(one) in _GLOBAL_STEPS), None)
-    step = whole or next(iter(named), None) or _unnamed(found, measured=measured, other=other)
-    pair = _pair(found) if step is None and epoch is None and measured else None
-    if pair:
-        epoch, step = pair
+def _position(found: Sequence[Field], *, measured: bool) -> Position:
+    roles: dict[Role, Field] = {}
+    for field in found:
+        said = meaning(field.name) if field.name else None
+        if said and said.role is not Role.MEASURE and _counts(field, said.role):
+            roles.setdefault(said.role, field)
+    epoch, first = roles.get(Role.EPOCH), None
+    step, whole = _named(roles)
+    if epoch is None and step is None and measured:
+        epoch, step, first = _pair(found)
+        whole = None if step is None else False
+    if step is None:
+        step, whole = _unnamed(found, epoch, measured=measured)
+    if epoch is not None and first is None and not _may_begin_at_zero(epoch, step):
+        first = 1
+    steps, whole = _end(roles, step, whole)
+    doubtful = roles.get(Role.END) if step is None and epoch is None and measured else None
     return Position(
-        step=_count(step.text) if step else None,
-        steps=_count(step.of) if step else None,
-        whole=whole is not None,
+        step=_count((doubtful or step).text) if doubtful or step else None,
+        steps=steps,
+        whole=whole,
         epoch=_epoch(epoch),
-        epochs=_count(epoch.of) if epoch else None,
+        epochs=_count((epoch and epoch.of) or _text(roles.get(Role.EPOCHS))),
+        first=first,
+        parts=bool(epoch and (epoch.quoted or not epoch.text.isdecimal())),
+        bar=bool(step and step.bar),
+        named=bool(step and (step.name or step.joined)),
+        doubt=doubtful is not None or _is_doubtful(roles, step),
     )
 
 
-def _unnamed(found: list[Figure], *, measured: bool, other: bool) -> Figure | None:
-    """Return a position without a name: a fraction in a bar or in brackets, or a first `[10]`."""
-    if other:
-        return None
-    fractions = [one for one in found if one.of and not one.name and _counts(one)]
-    for one in fractions:
-        if (one.first or one.opened) and _count(one.of):
-            return one
-    ahead = found[0] if found else None
-    if measured and ahead and ahead.first and ahead.opened and ahead.unit == "]":
-        return ahead if _counts(ahead) else None
-    return None
+def _named(roles: Mapping[Role, Field]) -> tuple[Field | None, bool | None]:
+    """Return the step that has the name of one, and whether it counts over the run."""
+    if Role.RUN_STEP in roles:
+        return roles[Role.RUN_STEP], True
+    if Role.STEP in roles:
+        step = roles[Role.STEP]
+        return step, True if step.bar or Role.LAST in roles else None
+    return roles.get(Role.BATCH), False if Role.BATCH in roles else None
 
 
-def _phase(found: list[Figure]) -> Figure | None:
-    """Return the epoch of a line that begins with `Train: 2 [ 50/1251]`."""
-    if len(found) < 2:
-        return None
-    epoch, batch = found[:2]
-    told = epoch.name.lower() in _PHASES and not epoch.of and batch.of and batch.opened
-    return epoch if told and not batch.name else None
+def _pair(found: Sequence[Field]) -> tuple[Field | None, Field | None, int | None]:
+    """Return epoch and step of `[2, 2000]`, `[1/20][5/90]` or `Train: 2 [ 50/1251]`, and the
+    number of the first epoch."""
+    for epoch, step in pairwise(found[:4]):
+        if not (step.joined and step.opened | (epoch.after == ",")) or step.name:
+            continue
+        phase = _last_word(epoch) in _TRAINING
+        if step.of and _counts(step) and (phase or (epoch.opened and epoch.of and not epoch.name)):
+            return epoch, step, 0
+        if epoch.first and epoch.opened and epoch.after == "," and step.after == "]":
+            return (epoch, step, 1) if _counts(epoch) and _counts(step) else (None, None, None)
+    return None, None, None
 
 
-def _pair(found: list[Figure]) -> tuple[Figure, Figure] | None:
-    """Return epoch and step of a line that begins with `[2, 2000]`."""
-    if len(found) < 2:
-        return None
-    epoch, step = found[:2]
-    paired = epoch.first and epoch.opened and epoch.unit == "," and step.unit == "]"
-    return (epoch, step) if paired and _counts(epoch) and _counts(step) else None
+def _unnamed(
+    found: Sequence[Field], epoch: Field | None, *, measured: bool
+) -> tuple[Field | None, bool | None]:
+    """Return the step that has no name, and whether it counts over the run.
+
+    It follows the epoch, is a bar or a fraction at the beginning or in brackets, or a first `[10]`.
+    """
+    fractions = [field for field in found if field.of and _counts(field) and _count(field.of)]
+    for field in fractions:
+        if epoch is not None and field.joined and not field.name and field.at > epoch.at:
+            return field, False
+    for field in fractions:
+        if field.bar and (measured or _is_of_training(field)):
+            return field, None
+        if measured and not field.name and (field.first or field.opened):
+            return field, False if field.after in {"[", "-"} else None
+    ahead = found[0] if found and measured and epoch is None else None
+    if ahead and ahead.first and ahead.opened and ahead.after == "]" and _counts(ahead):
+        return ahead, None
+    return None, None
 
 
-def _is_other_work(line: str) -> bool:
-    return any(unit in line for unit in _OTHER_WORK)
+def _is_of_training(bar: Field) -> bool:
+    """Return whether a bar without a measure may count the steps of a training."""
+    titled = not bar.name or not _TRAINING.isdisjoint(bar.name.lower().split())
+    return titled and (not bar.unit or bar.unit.lower() in _TRAINED)
 
 
-def _last_word(one: Figure) -> str:
-    return one.name.rpartition(" ")[2].lower()
+def _may_begin_at_zero(epoch: Field, step: Field | None) -> bool:
+    """Return whether a line has a form in which the first epoch is 0 as often as 1.
+
+    These are `Epoch: [2][ 10/100]` and `Epoch 2: 45%|##  | 10/20`.
+    """
+    bar = step is not None and step.bar and step.joined
+    return not epoch.of and (bar or (epoch.opened and epoch.sign == ":"))
 
 
-def _counts(one: Figure) -> bool:
-    return _count(one.text) is not None
+def _end(
+    roles: Mapping[Role, Field], step: Field | None, whole: bool | None
+) -> tuple[int | None, bool | None]:
+    """Return the end of the steps, and whether they count over the run."""
+    if step is None or step.of:
+        return _count(step.of) if step else None, whole
+    for role in (Role.LAST, Role.END):
+        if role in roles:
+            return _count(roles[role].text), True
+    if Role.EPOCH_END in roles and whole is not True:
+        return _count(roles[Role.EPOCH_END].text), False
+    return None, whole
 
 
-def _count(text: str) -> int | None:
+def _is_doubtful(roles: Mapping[Role, Field], step: Field | None) -> bool:
+    """Return whether the end of a step has a name that may be one of what was done."""
+    return bool(step and not step.of and Role.END in roles and Role.LAST not in roles)
+
+
+def _last_word(field: Field) -> str:
+    return field.name.rpartition(" ")[2].lower()
+
+
+def _text(field: Field | None) -> str:
+    return field.text if field else ""
+
+
+def _counts(field: Field, role: Role = Role.STEP) -> bool:
+    return role is Role.EPOCH or _count(field.text) is not None
+
+
+def _count(text: str | None) -> int | None:
     """Return a whole number that is not negative, None for anything else."""
-    digits = text.lstrip("+")
+    digits = text.lstrip("+") if text else ""
     return min(int(digits), MOST) if digits.isdecimal() else None
 
 
-def _epoch(one: Figure | None) -> float | None:
-    if one is None or one.text.startswith("-"):
+def _epoch(field: Field | None) -> float | None:
+    if field is None or field.text.startswith("-"):
         return None
-    value = float(one.text)
+    value = float(field.text)
     return value if value < MOST else None
+
+
+_NAME_BEFORE = re.compile(r"([A-Za-z][\w@./-]{0,40})\W{0,8}$")
+_UNNAMED = "value"
+_MOST_DIGITS = 15
+
+
+def read_matched(raw: str, expression: str) -> Line | None:
+    """Return what a user's expression finds in a line, None if it does not match a number.
+
+    Its groups: `value`; `name`, else the word before the value is the name; `step` and `total`.
+    """
+    line = visible(raw)
+    searched = compiled(expression)
+    match = searched.search(line)
+    if match is None:
+        return None
+    groups, start = match.groupdict(), match.start(searched.groupindex["value"])
+    try:
+        value = float(groups["value"] or "")
+    except ValueError:
+        return None
+    before = _NAME_BEFORE.search(line[max(0, start - 64) : start])
+    name = groups.get("name") or (before.group(1) if before else _UNNAMED)
+    step, total = (
+        _count(text) if (text := groups.get(group)) and len(text) <= _MOST_DIGITS else None
+        for group in ("step", "total")
+    )
+    return Line(((name, value),), Position(step, total, whole=True))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kfext.core.progress.course import Course, Progress
 from kfext.core.progress.lines import MOST, read_line
-from kfext.core.progress.metric_names import Better
+from kfext.core.progress.vocabulary import Better
 
 
 def course(*lines: tuple[float, str], now: float = 1e9) -> Course:

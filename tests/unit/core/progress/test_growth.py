@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.core.progress.growth import progress_of
-from kfext.core.progress.metric_names import Better
+from kfext.core.progress.vocabulary import Better
 from kfext.core.progress.windows import Windows
 
 SECONDS = 30.0
