@@ -6,7 +6,7 @@ a line at most _MOST numbers, whatever a user prints.
 
 import re
 from collections import deque
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _NUMBER = (
     r"[-+]?(?:[1-9]\d{0,2}(?:,\d{3}){1,5}(?!,?\d)(?:\.\d{1,25})?"
@@ -32,14 +32,14 @@ _QUOTES = frozenset("\"'")
 _OPENING, _BEFORE, _BETWEEN = frozenset("([{<"), " \t([{<#", " \t)]}>,:|-"
 _SIGNS = frozenset(":=|│┃")
 _BARS = frozenset("|│━╸╺█─")
+_COUNTED = re.compile(r" ?([A-Za-z]{2,12})(?![\w/=:])")
 _ELAPSED = re.compile(r" ?\[\d\d:\d\d(?::\d\d)?<")
 _RATE = re.compile(r"(?<![A-Za-z])(?:([A-Za-z]{1,12})/s|m?s/([A-Za-z]{1,12}))\b")
 _LONGEST_GAP, _LONGEST_WORD, _LONGEST_RATE = 100, 40, 60
-_MOST = 256
+_MOST = 160
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """A number of a line.
 
     `name`: the words before it, empty if it has none. `remark`: the words in brackets after these.
@@ -49,7 +49,8 @@ class Field:
     `opened`, `quoted`, `first`, `joined`: whether directly before it stands a bracket, a quotation
         mark, nothing or a bar, and only brackets since the field before.
     `after`: the mark that follows it.
-    `bar`: whether it is the count of a progress bar, `unit` what this counts if it says.
+    `bar`: whether it is the count of a progress bar. `unit`: what a bar or a fraction counts, if it
+        says: `it` of 1.5s/it, `Steps` of 3/10 Steps.
     `at`: where it begins, in characters.
     """
 
@@ -107,6 +108,7 @@ def _field(line: str, match: re.Match[str], gap: str, *, begins: bool) -> Field 
         bare = bare[: called.start() + 1]
     name, remark, sign = _name(bare)
     last = bare[-1:]
+    counted = _COUNTED.match(line, end) if of else None
     return Field(
         name,
         text,
@@ -119,6 +121,7 @@ def _field(line: str, match: re.Match[str], gap: str, *, begins: bool) -> Field 
         not begins and not bare.strip(_BETWEEN),
         line[end : end + 2].strip()[:1],
         bar=last in _BARS and last != "|",
+        unit=counted[1] if counted else "",
         at=match.start(),
     )
 

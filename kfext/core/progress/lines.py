@@ -12,20 +12,21 @@ from itertools import islice, pairwise
 
 from kfext.core.progress.fields import Field, fields
 from kfext.core.progress.visible import states, visible
-from kfext.core.progress.vocabulary import Role, meaning
+from kfext.core.progress.vocabulary import Meaning, Role, better, meaning
 from kfext.core.settings.expression import compiled
 
-_EVALUATION = r"val(?:id\w{0,6})?|eval(?:uat\w{2,4})?|test(?:ing)?|dev|sanity checking"
+_EVALUATION = r"val(?:id\w{0,6})?|eval(?:uat\w{2,4})?|test(?:ing)?|dev|cv|sanity checking"
 _PHASE = re.compile(
     rf"(?:^|[^\w\s.@/-]\s?|\s\s|[-\d]\s|\b(?:INFO|DEBUG|Running)\s)[\"']?"
     rf"(?:(?P<checks>{_EVALUATION})|(?P<trains>train(?:ing)?))"
     r"(?![\w./-])(?=[\"']?\s?(?:[:|\])}\[(>%,]|\.\.\.|\*\*\*|$|-\s|\s\d|(?:set|results?|begin)\b"
-    r"|(?:dataloader|epoch)\b))"
-    rf"|\b(?:phase|split|mode|stage|subset)[\"']?\s?[:=]\s?[\"']?(?P<of>{_EVALUATION})\b",
+    r"|(?:dataloader|epoch|batch|iter)\b))"
+    rf"|\b(?:phase|split|mode|stage|subset)[\"']?\s?[:=]\s?[\"']?(?P<of>{_EVALUATION})\b"
+    r"|\b(?P<saved>Saving) dict for\b",
     re.IGNORECASE,
 )
 """A word that says of what its line is, or what follows in it: `DEV : loss 0.9`, `[valid] ...`."""
-_HINTS = ("val", "test", "dev", "sanity")
+_HINTS = ("val", "test", "dev", "cv", "sanity", "dict")
 _RANK = re.compile(
     r"\[1,(\d{1,5})\]<std(?:out|err)>:\s?|\[(?:rank|default)[ :_]?(\d{1,5})\]:?\s?"
     r"|(?<!\w)rank[ :=_]{1,2}(\d{1,5})(?=[\]),:| ])",
@@ -39,7 +40,10 @@ _TRAINED = frozenset(
     "sample samples round episode".split()
 )
 """Units of such a bar: not bytes, files or examples, which are downloads and the data's set-up."""
+_OF_BARS = {Role.BATCH, Role.EPOCH}
+_OF_FRACTIONS = _OF_BARS | {Role.STEP}
 _MOST_MEASURES = 16
+_MOST_MARKS = 16
 _MOST_STATES = 8
 """Of a line that overwrites itself, in which its step is looked for."""
 MOST = 10**15
@@ -77,6 +81,9 @@ class Position:
         return self.step is not None or self.epoch is not None
 
 
+_NOWHERE = Position()
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """What a line says; `measures` are pairs of name and number, in the order printed.
@@ -100,18 +107,25 @@ def read_line(raw: str) -> Line | None:
     """Return what a line says, None if it says nothing of a training."""
     seen = states(raw)
     line, rank = _of_rank(next(seen, ""))
-    found = fields(line)
-    marks = _marks(line)
-    phases = [_phase(field, marks) for field in found]
-    measures = tuple(islice(_measures(found, phases), _MOST_MEASURES))
-    trained = [field for field, phase in zip(found, phases, strict=True) if not phase]
-    position = _position(trained, measured=bool(measures))
+    found, marks = fields(line), _marks(line)
+    if not found and not marks:
+        return None
+    named = [(field, _said(field)) for field in found]
+    phases = _phases(found, marks)
+    measures = tuple(islice(_measures(named, phases), _MOST_MEASURES))
+    if marks:
+        named = [pair for pair, phase in zip(named, phases, strict=True) if not phase]
+    position = _position(named, measured=bool(measures))
     checks = bool(marks and marks[-1][1] and not position.known)
     if measures and position.step is None and not checks:
         position = _overwritten(position, seen)
     if measures or position.known or checks:
         return Line(measures, position, checks, rank)
     return None
+
+
+_Named = tuple[Field, Meaning | None]
+"""A field, and what its name says."""
 
 
 def _of_rank(line: str) -> tuple[str, int | None]:
@@ -135,27 +149,41 @@ def _marks(line: str) -> list[_Mark]:
     if not any(hint in lower for hint in _HINTS):
         return []
     return [
-        (0 if found["of"] else found.end(), found["checks"] or found["of"] or "")
-        for found in _PHASE.finditer(line)
+        (0 if found["of"] else found.end(), found["checks"] or found["of"] or found["saved"] or "")
+        for found in islice(_PHASE.finditer(line), _MOST_MARKS)
     ]
 
 
-def _phase(field: Field, marks: Sequence[_Mark]) -> str:
-    """Return the word that says that a field is of an evaluation, empty if it is not.
+def _phases(found: Sequence[Field], marks: Sequence[_Mark]) -> list[str]:
+    """Return for each field the word that says it is of an evaluation, empty if it is not.
 
-    It stands before the field; or after all of them, and no other does.
+    The word stands before the field; or after all of them, where no other does.
     """
     if not marks:
-        return ""
-    before = [word for at, word in marks if at <= field.at]
-    return before[-1] if before else marks[0][1]
+        return [""] * len(found)
+    phases, passed = [], 0
+    for field in found:
+        while passed < len(marks) and marks[passed][0] <= field.at:
+            passed += 1
+        phases.append(marks[max(passed - 1, 0)][1])
+    return phases
 
 
-def _measures(found: Iterable[Field], phases: Iterable[str]) -> Iterable[tuple[str, float]]:
+def _said(field: Field) -> Meaning | None:
+    """Return what the name of a field says, or what it counts: `12/90 Steps`, `1.5s/epoch`."""
+    said = meaning(field.name)
+    if said is None and field.of and field.unit and (counted := meaning(field.unit)):
+        units = _OF_BARS if field.bar else _OF_FRACTIONS
+        return counted if counted.role in units else None
+    return said
+
+
+def _measures(named: Iterable[_Named], phases: Iterable[str]) -> Iterable[tuple[str, float]]:
     seen = set()
-    for field, phase in zip(found, phases, strict=True):
-        said = meaning(field.name) if field.name else None
+    for (field, said), phase in zip(named, phases, strict=True):
         if said is None or said.role is not Role.MEASURE:
+            continue
+        if not field.sign and " " in field.name and better(_last_word(field)) is None:
             continue
         if said.counts and field.text.lstrip("+-").isdecimal():
             continue
@@ -169,7 +197,7 @@ def _measures(found: Iterable[Field], phases: Iterable[str]) -> Iterable[tuple[s
 def _overwritten(position: Position, before: Iterable[str]) -> Position:
     """Return a position with the step of the bar that the line has overwritten, if there is one."""
     for state in islice(before, _MOST_STATES):
-        bar = _position(fields(state), measured=False)
+        bar = _position([(field, _said(field)) for field in fields(state)], measured=False)
         if bar.bar:
             step, end, whole, named = bar.step, bar.steps, bar.whole, bar.named
             return replace(
@@ -178,18 +206,22 @@ def _overwritten(position: Position, before: Iterable[str]) -> Position:
     return position
 
 
-def _position(found: Sequence[Field], *, measured: bool) -> Position:
+def _position(named: Sequence[_Named], *, measured: bool) -> Position:
+    if not named:
+        return _NOWHERE
     roles: dict[Role, Field] = {}
-    for field in found:
-        said = meaning(field.name) if field.name else None
+    for field, said in named:
         if said and said.role is not Role.MEASURE and _counts(field, said.role):
             roles.setdefault(said.role, field)
+    found = [field for field, _ in named]
     epoch, first = roles.get(Role.EPOCH), None
     step, whole = _named(roles)
     if epoch is None and step is None and measured:
         epoch, step, first = _pair(found)
         whole = None if step is None else False
-    if step is None:
+    if step and step.of and any(f.bar and f.of != step.of and f.text != step.text for f in found):
+        step = None  # a bar counts something else
+    elif step is None:
         step, whole = _unnamed(found, epoch, measured=measured)
     if epoch is not None and first is None and not _may_begin_at_zero(epoch, step):
         first = 1
@@ -202,7 +234,7 @@ def _position(found: Sequence[Field], *, measured: bool) -> Position:
         epoch=_epoch(epoch),
         epochs=_count((epoch and epoch.of) or _text(roles.get(Role.EPOCHS))),
         first=first,
-        parts=bool(epoch and (epoch.quoted or not epoch.text.isdecimal())),
+        parts=bool(epoch and not epoch.of and (epoch.quoted or not epoch.text.isdecimal())),
         bar=bool(step and step.bar),
         named=bool(step and (step.name or step.joined)),
         doubt=doubtful is not None or _is_doubtful(roles, step),
@@ -223,12 +255,13 @@ def _pair(found: Sequence[Field]) -> tuple[Field | None, Field | None, int | Non
     """Return epoch and step of `[2, 2000]`, `[1/20][5/90]` or `Train: 2 [ 50/1251]`, and the
     number of the first epoch."""
     for epoch, step in pairwise(found[:4]):
-        if not (step.joined and step.opened | (epoch.after == ",")) or step.name:
+        if not (step.joined and (step.opened or epoch.after in {",", "|"})) or step.name:
             continue
         phase = _last_word(epoch) in _TRAINING
         if step.of and _counts(step) and (phase or (epoch.opened and epoch.of and not epoch.name)):
             return epoch, step, 0
-        if epoch.first and epoch.opened and epoch.after == "," and step.after == "]":
+        ends = epoch.after + step.after
+        if epoch.first and ends == (",]" if epoch.opened else "||"):
             return (epoch, step, 1) if _counts(epoch) and _counts(step) else (None, None, None)
     return None, None, None
 

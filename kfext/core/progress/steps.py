@@ -29,12 +29,16 @@ class _Place:
     end: int | None
     whole: bool | None
 
+    @property
+    def order(self) -> tuple[float, int]:
+        return (self.epoch, self.step)
+
     def is_before(self, other: "_Place") -> bool:
         """Return whether this one is earlier, False where the two do not compare."""
         if self.whole is True and other.whole is True:
             return self.step < other.step
         compare = self.whole is not True and other.whole is not True
-        return compare and (self.epoch, self.step) < (other.epoch, other.step)
+        return compare and self.order < other.order
 
 
 class Steps:
@@ -180,6 +184,9 @@ class Steps:
         if not at.steps or not place.end or at.steps == place.end:
             self._apart = 0
             return False
+        if at.step == place.step and at.epoch is None:
+            self._begins_anew = True  # the end moves, so it is none
+            return False
         self._apart = 0 if at.step == at.steps else self._apart + 1
         return self._apart < _PERSISTS
 
@@ -194,7 +201,7 @@ class Steps:
         if at.epoch is None or self._parts:
             return None if at.epoch is None else True
         place = self._place
-        if self._whole is None and place and place.step >= 0 and at.epoch > place.epoch:
+        if self._whole is None and place and min(place.order) >= 0 and at.epoch > place.epoch:
             self._whole = at.step > place.step
         if self._whole is None and at.steps and at.epochs and self._first is not None:
             passed, share = at.epoch - self._first, at.step * at.epochs / at.steps
@@ -210,7 +217,8 @@ class Steps:
         From the end of a count to its beginning is none: it begins anew where an epoch does.
         """
         before, step = self._place, at.step
-        place = _Place(at.epoch or 0, -1 if step is None else step, at.steps, whole)
+        epoch = -1 if at.epoch is None else at.epoch
+        place = _Place(epoch, -1 if step is None else step, at.steps, whole)
         self._place = place
         if before is None:
             return

@@ -6,7 +6,7 @@ One table for all frameworks. A name that has a word of a setting in it (`loss_s
 
 import re
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 from functools import lru_cache
 
 
@@ -17,7 +17,7 @@ class Better(Enum):
     HIGHER = "higher"
 
 
-class Role(Enum):
+class Role(StrEnum):
     """What a named number is.
 
     `RUN_STEP` counts over the whole run, `STEP` perhaps within an epoch, `BATCH` within one.
@@ -65,8 +65,8 @@ _KNOWN = 4096
 
 _RUN_STEPS = _set(
     "global_step global_steps globalstep num_updates n_updates nupdates trained_steps env_step "
-    "env_steps total_env_steps num_env_steps num_env_steps_sampled total_timesteps timesteps_total "
-    "timesteps timestep num_timesteps total_num_steps totalenvinteracts optimizer_step optim_step "
+    "env_steps total_env_steps total_env_interacts num_env_steps num_env_steps_sampled total_timesteps timesteps_total "
+    "timesteps timestep num_timesteps total_num_steps optimizer_step optim_step "
     "opt_step trainer_step gradient_step global_iter global_iteration"
 )
 _STEPS = _set(
@@ -92,7 +92,7 @@ _LOWER = _set(
 )
 _HIGHER = _set(
     "acc accuracy f1 auc auroc auprc bleu rouge hit hits hr ndcg reward return iou miou map dice "
-    "precision recall top psnr ssim mrr mcc score rew"
+    "precision recall top1 top3 top5 top10 psnr ssim mrr mcc score rew"
 )
 _AMBIGUOUS = _HIGHER - {"acc", "accuracy", "f1", "auc", "bleu"} | {"error", "err"}
 """Words that, as the whole name of a whole number, more often are a count or a setting."""
@@ -120,7 +120,7 @@ def meaning(name: str) -> Meaning | None:
     >>> meaning("train/loss").better, meaning("max_steps").role, meaning("loss_scale")
     (<Better.LOWER: 'lower'>, <Role.LAST: 'last'>, None)
     """
-    if len(name) > _LONGEST:
+    if not name or len(name) > _LONGEST:
         return None
     role = _counted(name)
     return Meaning(role) if role else _measured(_words(name))
@@ -150,7 +150,7 @@ def _counted(name: str) -> Role | None:
     parts = [part for part in re.split(r"[_\-@]", last) if part]
     plain = "_".join(parts)
     around = {part for word in before for part in re.split(r"[_\-/]", word)}
-    if plain in _RUN_STEPS:
+    if plain in _RUN_STEPS or "_".join([*before[-1:], plain]) in _RUN_STEPS:
         return None if around & _OF_OTHER_COUNTS else Role.RUN_STEP
     while len(parts) > 1 and parts[-1] in {"idx", "index", "i", "num", "no", "number"}:
         parts.pop()
