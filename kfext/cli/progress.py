@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kfext.cli.output import age, plain
-from kfext.core.progress.field import decode_progress
+from kfext.core.progress.reported import decode_progress
 from kfext.core.progress.visible import visible
 from kfext.core.words import cpus
 

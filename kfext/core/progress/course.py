@@ -2,13 +2,13 @@
 
 import math
 from collections import deque
-from dataclasses import dataclass
 from itertools import pairwise
 
+from kfext.core.progress.growth import Windows
 from kfext.core.progress.lines import MOST, Line
+from kfext.core.progress.reported import Progress
 from kfext.core.progress.steps import Steps
 from kfext.core.progress.vocabulary import Better, better, is_checking, order
-from kfext.core.progress.windows import Windows
 
 _PACES = 64
 """Points of time and step that are kept to see how fast a job is."""
@@ -17,24 +17,6 @@ _OVER_LINES, _OVER_INTERVALS = 10, 5
 """Lines with other measures, and intervals, without the one that is followed: it is over."""
 _DISORDER = 0.1
 """Seconds by which a line may be late although no clock went back: two threads print."""
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What a job last reported about itself; None for what it does not report.
-
-    `metric`, `value`: the name of its best measure, and the last value that is a number.
-    `step` of `total`, `rate` in steps a second, and the seconds `left` at that rate.
-    `at`: when it last printed that measure, in epoch seconds.
-    """
-
-    metric: str = ""
-    value: float | None = None
-    step: int | None = None
-    total: int | None = None
-    rate: float | None = None
-    left: float | None = None
-    at: float | None = None
 
 
 class Course:
@@ -93,7 +75,8 @@ class Course:
         if line.checks:
             self._steps.check()
         if not line.measures:
-            self._steps.note(line.position)
+            if line.position.known:
+                self._steps.note(line.position)
             return
         stated = min(at, now)
         self._at = at = self._in_order(stated, now)

@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from kfext import names
 from kfext.core.progress.checkpoints import CheckpointLog, Checkpoints
 from kfext.core.progress.course import Course
-from kfext.core.progress.growth import progress_of
-from kfext.core.progress.growth_list import GrowthList
+from kfext.core.progress.growth import GrowthList, progress_of
 from kfext.core.progress.lines import Line, read_with
 from kfext.core.progress.reported import Reported
 from kfext.model.log_line import LogLine

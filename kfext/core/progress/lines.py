@@ -33,15 +33,12 @@ _RANK = re.compile(
     re.IGNORECASE,
 )
 _LONGEST_PREFIX = 100
-_TRAINING = frozenset("train training fitting progress learning optimization optimizing".split())
+_TRAINING = {"train", "training", "fitting", "progress", "learning", "optimizing"}
 """Words of the title of a bar that counts the steps of a training."""
-_TRAINED = frozenset(
-    "it its step steps batch batches iter iters epoch epochs update updates img image images "
-    "sample samples round episode".split()
-)
-"""Units of such a bar: not bytes, files or examples, which are downloads and the data's set-up."""
+_SAMPLES = {"img", "imgs", "image", "images", "sample", "samples"}
+"""What such a bar may count beside steps: not bytes, files or examples, as where data is set up."""
 _OF_BARS = {Role.BATCH, Role.EPOCH}
-_OF_FRACTIONS = _OF_BARS | {Role.STEP}
+_OF_FRACTIONS = _OF_BARS | {Role.STEP, Role.STEPS}
 _MOST_MEASURES = 16
 _MOST_MARKS = 16
 _MOST_STATES = 8
@@ -88,7 +85,7 @@ _NOWHERE = Position()
 class Line:
     """What a line says; `measures` are pairs of name and number, in the order printed.
 
-    `checks`: whether it is of an evaluation, and so may be those after it. `rank`: of the process
+    `checks`: whether it announces an evaluation, so that the lines after it may be of that. `rank`: of the process
     that printed it, None if it does not say.
     """
 
@@ -116,8 +113,8 @@ def read_line(raw: str) -> Line | None:
     if marks:
         named = [pair for pair, phase in zip(named, phases, strict=True) if not phase]
     position = _position(named, measured=bool(measures))
-    checks = bool(marks and marks[-1][1] and not position.known)
-    if measures and position.step is None and not checks:
+    checks = not found and bool(marks[-1][1])
+    if measures and position.step is None and not marks:
         position = _overwritten(position, seen)
     if measures or position.known or checks:
         return Line(measures, position, checks, rank)
@@ -159,13 +156,15 @@ def _phases(found: Sequence[Field], marks: Sequence[_Mark]) -> list[str]:
 
     The word stands before the field; or after all of them, where no other does.
     """
-    if not marks:
+    if not marks or not found:
         return [""] * len(found)
     phases, passed = [], 0
+    phase = marks[0][1] if marks[0][0] > found[-1].at else ""
     for field in found:
         while passed < len(marks) and marks[passed][0] <= field.at:
+            phase = marks[passed][1]
             passed += 1
-        phases.append(marks[max(passed - 1, 0)][1])
+        phases.append(phase)
     return phases
 
 
@@ -211,14 +210,14 @@ def _position(named: Sequence[_Named], *, measured: bool) -> Position:
         return _NOWHERE
     roles: dict[Role, Field] = {}
     for field, said in named:
-        if said and said.role is not Role.MEASURE and _counts(field, said.role):
-            roles.setdefault(said.role, field)
+        if said and said.role is not Role.MEASURE and (role := _role(field, said.role, measured)):
+            roles.setdefault(role, field)
     found = [field for field, _ in named]
     epoch, first = roles.get(Role.EPOCH), None
     step, whole = _named(roles)
     if epoch is None and step is None and measured:
         epoch, step, first = _pair(found)
-        whole = None if step is None else False
+        whole = None if step is None or step.after == "|" else False
     if step and step.of and any(f.bar and f.of != step.of and f.text != step.text for f in found):
         step = None  # a bar counts something else
     elif step is None:
@@ -227,8 +226,9 @@ def _position(named: Sequence[_Named], *, measured: bool) -> Position:
         first = 1
     steps, whole = _end(roles, step, whole)
     doubtful = roles.get(Role.END) if step is None and epoch is None and measured else None
+    stated = doubtful or step
     return Position(
-        step=_count((doubtful or step).text) if doubtful or step else None,
+        step=_count(stated.text) if stated else None,
         steps=steps,
         whole=whole,
         epoch=_epoch(epoch),
@@ -241,6 +241,15 @@ def _position(named: Sequence[_Named], *, measured: bool) -> Position:
     )
 
 
+def _role(field: Field, role: Role, measured: bool) -> Role | None:
+    """Return what a count is on its line: `steps: 5/90` is a step, but `batch: 8` may be a setting."""
+    if role is not Role.EPOCH and _count(field.text) is None:
+        return None
+    if field.of:
+        return {Role.STEPS: Role.STEP, Role.EPOCHS: Role.EPOCH}.get(role, role)
+    return role if measured or role not in {Role.STEPS, Role.BATCH} else None
+
+
 def _named(roles: Mapping[Role, Field]) -> tuple[Field | None, bool | None]:
     """Return the step that has the name of one, and whether it counts over the run."""
     if Role.RUN_STEP in roles:
@@ -248,12 +257,16 @@ def _named(roles: Mapping[Role, Field]) -> tuple[Field | None, bool | None]:
     if Role.STEP in roles:
         step = roles[Role.STEP]
         return step, True if step.bar or Role.LAST in roles else None
-    return roles.get(Role.BATCH), False if Role.BATCH in roles else None
+    if Role.BATCH in roles:
+        return roles[Role.BATCH], False
+    return roles.get(Role.STEPS), None
 
 
 def _pair(found: Sequence[Field]) -> tuple[Field | None, Field | None, int | None]:
-    """Return epoch and step of `[2, 2000]`, `[1/20][5/90]` or `Train: 2 [ 50/1251]`, and the
-    number of the first epoch."""
+    """Return epoch and step of a pair, and the number of the first epoch.
+
+    Pairs are `[2, 2000]`, `[1/20][5/90]`, `Train: 2 [ 50/1251]` and `1|10|Loss: 1.5`.
+    """
     for epoch, step in pairwise(found[:4]):
         if not (step.joined and (step.opened or epoch.after in {",", "|"})) or step.name:
             continue
@@ -290,8 +303,8 @@ def _unnamed(
 
 def _is_of_training(bar: Field) -> bool:
     """Return whether a bar without a measure may count the steps of a training."""
-    titled = not bar.name or not _TRAINING.isdisjoint(bar.name.lower().split())
-    return titled and (not bar.unit or bar.unit.lower() in _TRAINED)
+    titled = _TRAINING.issuperset(bar.name.lower().split())
+    return titled and (not bar.unit or bar.unit in _SAMPLES or meaning(bar.unit) is not None)
 
 
 def _may_begin_at_zero(epoch: Field, step: Field | None) -> bool:
@@ -309,8 +322,8 @@ def _end(
     """Return the end of the steps, and whether they count over the run."""
     if step is None or step.of:
         return _count(step.of) if step else None, whole
-    for role in (Role.LAST, Role.END):
-        if role in roles:
+    for role in (Role.LAST, Role.END, Role.STEPS):
+        if role in roles and roles[role] is not step:
             return _count(roles[role].text), True
     if Role.EPOCH_END in roles and whole is not True:
         return _count(roles[Role.EPOCH_END].text), False
@@ -319,7 +332,8 @@ def _end(
 
 def _is_doubtful(roles: Mapping[Role, Field], step: Field | None) -> bool:
     """Return whether the end of a step has a name that may be one of what was done."""
-    return bool(step and not step.of and Role.END in roles and Role.LAST not in roles)
+    ends = roles.get(Role.LAST), roles.get(Role.END) or roles.get(Role.STEPS)
+    return bool(step and not step.of and not ends[0] and ends[1] not in {None, step})
 
 
 def _last_word(field: Field) -> str:
@@ -330,8 +344,8 @@ def _text(field: Field | None) -> str:
     return field.text if field else ""
 
 
-def _counts(field: Field, role: Role = Role.STEP) -> bool:
-    return role is Role.EPOCH or _count(field.text) is not None
+def _counts(field: Field) -> bool:
+    return _count(field.text) is not None
 
 
 def _count(text: str | None) -> int | None:

@@ -75,7 +75,7 @@ class Steps:
         self.last = self._place = None
 
     def check(self) -> None:
-        """An evaluation begins: what goes back from now on may be its steps."""
+        """Expect an evaluation: what goes back from now on may be its steps."""
         self._checking = True
 
     def note(self, position: Position) -> None:

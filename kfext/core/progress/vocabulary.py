@@ -21,12 +21,14 @@ class Role(StrEnum):
     """What a named number is.
 
     `RUN_STEP` counts over the whole run, `STEP` perhaps within an epoch, `BATCH` within one.
+    `STEPS` is such a count or its end, `EPOCHS` the last epoch or with an end of its own an epoch.
     `END` is the last step, or the last one so far; `LAST` surely the last one. `EPOCH_END` is the
-    last step of an epoch, `EPOCHS` the last epoch.
+    last step of an epoch.
     """
 
     RUN_STEP = "run step"
     STEP = "step"
+    STEPS = "steps"
     BATCH = "batch"
     END = "end"
     LAST = "last"
@@ -64,10 +66,10 @@ _LONGEST = 80
 _KNOWN = 4096
 
 _RUN_STEPS = _set(
-    "global_step global_steps globalstep num_updates n_updates nupdates trained_steps env_step "
-    "env_steps total_env_steps total_env_interacts num_env_steps num_env_steps_sampled total_timesteps timesteps_total "
-    "timesteps timestep num_timesteps total_num_steps optimizer_step optim_step "
-    "opt_step trainer_step gradient_step global_iter global_iteration"
+    "num_updates n_updates nupdates trained_steps env_step "
+    "env_steps total_env_steps total_env_interacts num_env_steps num_env_steps_sampled "
+    "total_timesteps timesteps_total timesteps timestep num_timesteps total_num_steps "
+    "optimizer_step optim_step opt_step trainer_step gradient_step"
 )
 _STEPS = _set(
     "step steps iter iters iteration iterations it its update updates episode episodes round "
@@ -88,11 +90,11 @@ _OF_OTHER_COUNTS = _set(
 
 _LOWER = _set(
     "loss losses ppl perplexity error err wer cer mse mae rmse rmsle mape nll xent bpc bpb fid "
-    "crossentropy logloss nelbo"
+    "crossentropy logloss nelbo bce"
 )
 _HIGHER = _set(
     "acc accuracy f1 auc auroc auprc bleu rouge hit hits hr ndcg reward return iou miou map dice "
-    "precision recall top1 top3 top5 top10 psnr ssim mrr mcc score rew"
+    "precision recall top1 top3 top5 top10 psnr ssim mrr mcc r2 kappa jaccard score rew"
 )
 _AMBIGUOUS = _HIGHER - {"acc", "accuracy", "f1", "auc", "bleu"} | {"error", "err"}
 """Words that, as the whole name of a whole number, more often are a count or a setting."""
@@ -109,7 +111,7 @@ _COUNTERS = _set("step steps epoch epochs iter iters iteration iterations update
 """Words that make a name one of a count where they end it: loss_steps, but not epoch_loss."""
 _SPANS = _set("step epoch iter batch")
 """Of these the ones that Lightning appends to say over what a measure is: loss_step, acc_epoch."""
-_OF_THE_WHOLE = _set("train training lm mean avg average avr running batch smooth smoothed my on")
+_OF_THE_WHOLE = _set("train training lm mean avg average avr running smooth smoothed my on total")
 _TOTAL = _set("total overall sum combined")
 
 
@@ -150,7 +152,7 @@ def _counted(name: str) -> Role | None:
     parts = [part for part in re.split(r"[_\-@]", last) if part]
     plain = "_".join(parts)
     around = {part for word in before for part in re.split(r"[_\-/]", word)}
-    if plain in _RUN_STEPS or "_".join([*before[-1:], plain]) in _RUN_STEPS:
+    if plain in _RUN_STEPS:
         return None if around & _OF_OTHER_COUNTS else Role.RUN_STEP
     while len(parts) > 1 and parts[-1] in {"idx", "index", "i", "num", "no", "number"}:
         parts.pop()
@@ -161,21 +163,21 @@ def _counted(name: str) -> Role | None:
         return Role.EPOCH_END if (rest | around) & _STEPS else None
     if core not in _STEPS | _EPOCHS or (rest | around) & _OF_OTHER_COUNTS:
         return None
+    if core in _STEPS and "global" in rest | around:
+        return Role.RUN_STEP
     ends = (rest | around) & _OF_ENDS
     if rest - _OF_COUNTS - _OF_ENDS - _SURELY_LAST:
         return None
-    return _of_epochs(core, bool(ends)) if core in _EPOCHS else _of_steps(core, rest | around, ends)
-
-
-def _of_epochs(core: str, ends: bool) -> Role:
-    return Role.EPOCHS if ends and core == "epochs" else Role.EPOCH
+    if core in _EPOCHS:
+        return Role.EPOCHS if core == "epochs" else Role.EPOCH
+    return _of_steps(core, rest | around, ends)
 
 
 def _of_steps(core: str, words: set[str], ends: set[str]) -> Role:
     if core in _BATCHES:
         return Role.EPOCH_END if ends else Role.BATCH
     if not ends:
-        return Role.STEP
+        return Role.STEPS if core.endswith("s") and not words & {"current", "cur"} else Role.STEP
     return Role.LAST if words & _SURELY_LAST else Role.END
 
 
@@ -191,20 +193,20 @@ def _measured(words: tuple[str, ...]) -> Meaning | None:
     if present & _OF_SETTINGS:
         return None
     is_loss = any(map(_is_loss, own))
-    if is_loss or present & _LOWER:
+    if is_loss or present & _LOWER or ("cost" in present and present - {"cost"} <= _OF_THE_WHOLE):
         way = Better.LOWER
     elif present & _HIGHER:
         way = Better.HIGHER
     else:
         return None
     checking = bool(present & _OF_CHECKING)
-    rest = present - _OF_THE_WHOLE - _OF_CHECKING - _COUNTERS
+    rest = present - _OF_THE_WHOLE - _OF_CHECKING - _COUNTERS - _SPANS
     if is_loss:
-        rank = 0 if rest & _TOTAL or len(rest) == 1 else 1
+        rank = 0 if present & _TOTAL or len(rest) == 1 else 1
     else:
         rank = 2 if way is Better.LOWER else 3
     single = len(own) == 1 and own[0] in _AMBIGUOUS
-    stands = 0 if rest & _TOTAL and is_loss else len(words) + (words[-1] == "epoch")
+    stands = 0 if present & _TOTAL and is_loss else len(words) + (words[-1] == "epoch")
     return Meaning(
         Role.MEASURE,
         better=way,

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.progress.course import Course, Progress
+from kfext.core.progress.course import Course
 from kfext.core.progress.lines import MOST, read_line
+from kfext.core.progress.reported import Progress
 from kfext.core.progress.vocabulary import Better
 
 

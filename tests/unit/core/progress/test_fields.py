@@ -1,6 +1,5 @@
 """The numbers of a line with what stands around them."""
 
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,7 +76,9 @@ def test_every_field_can_be_read(line: str) -> None:
         assert line[field.at : field.at + 1] in {*"+-.0123456789"}
 
 
-@pytest.mark.parametrize("piece", ["[", "a ", "1/", "'", "1.", "a=", "(a) ", "1:00", "-", "1e", "1,"])
+@pytest.mark.parametrize(
+    "piece", ["[", "a ", "1/", "'", "1.", "a=", "(a) ", "1:00", "-", "1e", "1,"]
+)
 def test_the_number_of_fields_is_bounded(piece: str) -> None:
     line = piece * (4096 // len(piece))
     assert len(fields(line)) <= 160

@@ -55,14 +55,15 @@ def test_whether_a_whole_number_is_a_count(name: str, want: bool) -> None:
 
 ROLES: dict[str, Role | None] = {
     **dict.fromkeys(("step", "Iter", "train step", "training_step", "current_steps"), Role.STEP),
+    **dict.fromkeys(("steps", "iterations", "train_steps"), Role.STEPS),
     **dict.fromkeys(("global_step", "train/global_step", "num_updates"), Role.RUN_STEP),
     **dict.fromkeys(("total_timesteps", "timesteps_total"), Role.RUN_STEP),
     **dict.fromkeys(("batch", "batch_idx"), Role.BATCH),
     **dict.fromkeys(("total_steps", "num_steps", "Total iterations"), Role.END),
     **dict.fromkeys(("max_steps", "num_train_steps", "Total optimization steps"), Role.LAST),
     **dict.fromkeys(("steps_per_epoch", "num_batches"), Role.EPOCH_END),
-    **dict.fromkeys(("epoch", "Train Epoch", "Epochs"), Role.EPOCH),
-    **dict.fromkeys(("num_epochs", "max_epochs", "Num Epochs"), Role.EPOCHS),
+    **dict.fromkeys(("epoch", "Train Epoch", "EPOCH"), Role.EPOCH),
+    **dict.fromkeys(("num_epochs", "epochs", "Num Epochs"), Role.EPOCHS),
     **dict.fromkeys(("warmup_steps", "eval_steps", "gradient accumulation steps"), None),
     **dict.fromkeys(("time per iteration", "batch_size", "epoch_time", "stepper", "lr_step"), None),
     **dict.fromkeys(("best epoch", "resumed from step", "early_stopping_epochs", "rank", ""), None),
