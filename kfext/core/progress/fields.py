@@ -72,7 +72,7 @@ class Field(NamedTuple):
 def fields(line: str) -> list[Field]:
     """Return the numbers of a line in their order. A bar has the name that stands before it."""
     found: list[Field] = []
-    end, title, joined = 0, None, False
+    end, title, joined, barred = 0, None, False, False
     for match in deque(_FIELDS.finditer(line), maxlen=_MOST):
         start, before = match.start(), end
         end = match.end()
@@ -85,8 +85,8 @@ def fields(line: str) -> list[Field]:
             continue
         field = _field(line, match, gap, begins=before == 0)
         if field is not None:
-            if field.of and (title is not None or _ELAPSED.match(line, end)):
-                name = field.name if title is None else title
+            if field.of and not barred and (title is not None or _ELAPSED.match(line, end)):
+                barred, name = True, field.name if title is None else title
                 field = _bar(field, name, joined, line[end : end + _LONGEST_RATE])
             found.append(field)
             title, joined = None, False

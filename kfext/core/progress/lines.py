@@ -17,15 +17,14 @@ from kfext.core.settings.expression import compiled
 
 _EVALUATION = r"val(?:id\w{0,6})?|eval(?:uat\w{2,4})?|test(?:ing)?|dev|cv|sanity checking"
 _PHASE = re.compile(
-    rf"(?:^|[^\w\s.@/-]\s?|\s\s|[-\d]\s|\b(?:INFO|DEBUG|Running)\s)[\"']?"
-    rf"(?:(?P<checks>{_EVALUATION})|(?P<trains>train(?:ing)?))"
-    r"(?![\w./-])(?=[\"']?\s?(?:[:|\])}\[(>%,]|\.\.\.|\*\*\*|$|-\s|\s\d|(?:set|results?|begin)\b"
+    rf"(?<![\w./@-])(?:(?P<checks>{_EVALUATION})|(?P<trains>train(?:ing)?))(?![\w./-])"
+    r"(?=[\"']?\s?(?:[:|\])}\[(>%,]|\.\.\.|\*\*\*|$|-\s|\s\d|(?:set|results?|begin)\b"
     r"|(?:dataloader|epoch|batch|iter)\b))"
     rf"|\b(?:phase|split|mode|stage|subset)[\"']?\s?[:=]\s?[\"']?(?P<of>{_EVALUATION})\b"
-    r"|\b(?P<saved>Saving) dict for\b",
-    re.IGNORECASE,
+    r"|saving dict for\b"
 )
 """A word that says of what its line is, or what follows in it: `DEV : loss 0.9`, `[valid] ...`."""
+_BEFORE_PHASE = re.compile(r"(?:^|[^\w\s.@/-]\s?|\s\s|[-\d]\s|\b(?:info|debug|running)\s)[\"']?$")
 _HINTS = ("val", "test", "dev", "cv", "sanity", "dict")
 _RANK = re.compile(
     r"\[1,(\d{1,5})\]<std(?:out|err)>:\s?|\[(?:rank|default)[ :_]?(\d{1,5})\]:?\s?"
@@ -85,8 +84,8 @@ _NOWHERE = Position()
 class Line:
     """What a line says; `measures` are pairs of name and number, in the order printed.
 
-    `checks`: whether it announces an evaluation, so that the lines after it may be of that. `rank`: of the process
-    that printed it, None if it does not say.
+    `checks`: whether it announces an evaluation, so that the lines after it may be of that.
+    `rank`: of the process that printed it, None if it does not say.
     """
 
     measures: tuple[tuple[str, float], ...]
@@ -145,10 +144,14 @@ def _marks(line: str) -> list[_Mark]:
     lower = line.lower()
     if not any(hint in lower for hint in _HINTS):
         return []
-    return [
-        (0 if found["of"] else found.end(), found["checks"] or found["of"] or found["saved"] or "")
-        for found in islice(_PHASE.finditer(line), _MOST_MARKS)
-    ]
+    marks = []
+    for found in islice(_PHASE.finditer(lower), _MOST_MARKS):
+        begin, end = found.span()
+        if found["of"]:
+            marks.append((0, found["of"]))
+        elif _BEFORE_PHASE.search(lower[max(0, begin - 9) : begin]):
+            marks.append((end, "" if found["trains"] else line[begin:end]))
+    return marks
 
 
 def _phases(found: Sequence[Field], marks: Sequence[_Mark]) -> list[str]:
@@ -242,7 +245,7 @@ def _position(named: Sequence[_Named], *, measured: bool) -> Position:
 
 
 def _role(field: Field, role: Role, measured: bool) -> Role | None:
-    """Return what a count is on its line: `steps: 5/90` is a step, but `batch: 8` may be a setting."""
+    """Return what a count is: `steps: 5/90` is a step, `batch: 8` without a measure a setting."""
     if role is not Role.EPOCH and _count(field.text) is None:
         return None
     if field.of:

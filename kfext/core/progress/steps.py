@@ -234,27 +234,27 @@ class Steps:
 
     def _count(self, at: Position, whole: bool | None) -> Step | None:
         """Return the step of the training for a line, None if that is not known."""
-        step, steps = at.step, at.steps
-        if step is None:
+        if at.step is None:
             return self._in_epochs(at)
         self._stepped = True
+        step, steps, epoch = at.step, at.steps, at.epoch
         if at.doubt and (steps is None or steps <= step or self._varies):
             if steps is None and not self._varies:
                 return None
             steps = None
-        if whole is True or at.epoch is None:
-            if whole is not True and (self._begins_anew or (whole is False and not at.named)):
-                return None
-            return _step(step, steps if whole is not False else None)
-        passed = -1 if self._first is None else int(at.epoch) - self._first
-        total, epochs = None, self._epochs(at)
-        if steps and epochs and whole is False:
-            total = epochs * steps
-        if passed == 0:
-            return _step(step, total)
-        if passed < 0 or whole is None or not steps:
+        if whole is True:
+            return _step(step, steps)
+        if epoch is None:
+            known = not self._begins_anew and (at.named or whole is None)
+            return _step(step, steps if whole is None else None) if known else None
+        passed = -1 if self._first is None else int(epoch) - self._first
+        epochs = self._epochs(at)
+        total = epochs * steps if steps and epochs and whole is False else None
+        if passed > 0 and steps and whole is False:
+            step += passed * steps
+        elif passed != 0:
             return None
-        return _step(passed * steps + step, total)
+        return _step(step, total)
 
     def _in_epochs(self, at: Position) -> Step | None:
         """Return the epoch as the step where only epochs are counted."""

@@ -77,10 +77,13 @@ _STEPS = _set(
 )
 _BATCHES = _set("batch batches minibatch")
 _EPOCHS = _set("epoch epochs")
-_OF_COUNTS = _set("train training trainer current cur completed idx index i mini global")
-"""Words that leave a count what it is: train_step, batch_idx, current_epoch."""
+_JOINTS = re.compile(r"[\W_]+")
+_INDEXES = _set("idx index i num no number")
+"""Words after a count that leave it what it is: batch_idx."""
 _OF_ENDS = _set("total max maximum num n number final")
 _SURELY_LAST = _set("max maximum final optimization train training")
+_OF_COUNTS = _OF_ENDS | _SURELY_LAST | _set("trainer current cur completed mini global")
+"""Words that may be joined to a count: train_step, current_epoch."""
 _OF_OTHER_COUNTS = _set(
     "per accumulation accum acc grad gradient warmup eval evaluation val valid validation test "
     "save saved saving checkpoint log logging decay best early every interval last size skip "
@@ -147,33 +150,28 @@ def is_checking(name: str) -> bool:
 
 def _counted(name: str) -> Role | None:
     """Return the role of a count; its words may be joined (`max_steps`) or not (`Total steps`)."""
-    *before, last = _CAMEL.sub("_", name).lower().replace(".", " ").split() or [""]
-    last = last.rpartition("/")[2]
-    parts = [part for part in re.split(r"[_\-@]", last) if part]
-    plain = "_".join(parts)
-    around = {part for word in before for part in re.split(r"[_\-/]", word)}
-    if plain in _RUN_STEPS:
-        return None if around & _OF_OTHER_COUNTS else Role.RUN_STEP
-    while len(parts) > 1 and parts[-1] in {"idx", "index", "i", "num", "no", "number"}:
+    head, _, last = _CAMEL.sub("_", name).lower().rpartition(" ")
+    parts = [part for part in _JOINTS.split(last.rpartition("/")[2]) if part]
+    is_run = "_".join(parts) in _RUN_STEPS
+    while len(parts) > 1 and parts[-1] in _INDEXES:
         parts.pop()
-    if not parts:
+    core = parts.pop() if parts else ""
+    if not (is_run or core in _STEPS or core in _EPOCHS):
         return None
-    core, rest = parts[-1], set(parts[:-1])
-    if core in _EPOCHS and (rest | around) & {"per"}:
-        return Role.EPOCH_END if (rest | around) & _STEPS else None
-    if core not in _STEPS | _EPOCHS or (rest | around) & _OF_OTHER_COUNTS:
-        return None
-    if core in _STEPS and "global" in rest | around:
+    words = {*parts, *_JOINTS.split(head)}
+    if core in _EPOCHS and "per" in words:
+        return Role.EPOCH_END if words & _STEPS else None
+    if is_run:
         return Role.RUN_STEP
-    ends = (rest | around) & _OF_ENDS
-    if rest - _OF_COUNTS - _OF_ENDS - _SURELY_LAST:
+    if words & _OF_OTHER_COUNTS or not _OF_COUNTS.issuperset(parts):
         return None
     if core in _EPOCHS:
         return Role.EPOCHS if core == "epochs" else Role.EPOCH
-    return _of_steps(core, rest | around, ends)
+    return Role.RUN_STEP if "global" in words else _of_steps(core, words)
 
 
-def _of_steps(core: str, words: set[str], ends: set[str]) -> Role:
+def _of_steps(core: str, words: set[str]) -> Role:
+    ends = words & _OF_ENDS
     if core in _BATCHES:
         return Role.EPOCH_END if ends else Role.BATCH
     if not ends:
