@@ -103,7 +103,8 @@ class Course:
 
     def progress(self) -> Progress:
         """Return what is known now."""
-        rate, step = self._rate(), self._steps.last
+        step = self._steps.last
+        rate = self._rate() if step else None
         left = None
         if rate and step and step.total is not None:
             left = min(max(0, step.total - step.number) / rate, MOST)

@@ -47,7 +47,7 @@ class Field(NamedTuple):
         if no end follows after a slash.
     `sign`: what stands between name and number: `:`, `=`, `|`, or nothing.
     `opened`, `quoted`, `first`, `joined`: whether directly before it stands a bracket, a quotation
-        mark, nothing or a bar, and only brackets since the field before.
+        mark, nothing but a clock or a bar, and only brackets since the field before.
     `after`: the mark that follows it.
     `bar`: whether it is the count of a progress bar. `unit`: what a bar or a fraction counts, if it
         says: `it` of 1.5s/it, `Steps` of 3/10 Steps.
@@ -72,18 +72,20 @@ class Field(NamedTuple):
 def fields(line: str) -> list[Field]:
     """Return the numbers of a line in their order. A bar has the name that stands before it."""
     found: list[Field] = []
-    end, title, joined, barred = 0, None, False, False
+    end, title, joined, barred, begins = 0, None, False, False, True
     for match in deque(_FIELDS.finditer(line), maxlen=_MOST):
         start, before = match.start(), end
         end = match.end()
-        if match["clock"]:
-            continue
         gap = line[max(before, start - _LONGEST_GAP) : start]
+        if match["clock"]:
+            begins = begins and not gap.strip(_BETWEEN + _BEFORE)
+            continue
         if line.startswith(("%|", "% |"), end):
             bare = gap.rstrip(_BEFORE)
             title, joined = _name(bare)[0], bool(found) and not bare.strip(_BETWEEN)
             continue
-        field = _field(line, match, gap, begins=before == 0)
+        field = _field(line, match, gap, begins=begins)
+        begins = False
         if field is not None:
             if field.of and not barred and (title is not None or _ELAPSED.match(line, end)):
                 barred, name = True, field.name if title is None else title

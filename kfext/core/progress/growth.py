@@ -3,8 +3,8 @@
 The progress P is FlowCon's with its defects mended: the signed improvement instead of its absolute
 value, per interval instead of per second, relative to the first window instead of the largest
 value seen, and 0 where it may be chance. The growth efficiency G is P for the share of the node's
-CPU that was used. A job is on the list New while G is at least a small part of its best so far; below it
-moves to Watching and then to Completing, one list in an interval.
+CPU that was used. A job is on the list New while G is at least a small part of its best so far;
+below it moves to Watching and then to Completing, one list in an interval.
 Source: Zheng et al., FlowCon, ICPP 2019, with a threshold that is relative to the job, so that it
 depends neither on the interval nor on the metric.
 

@@ -289,7 +289,11 @@ def _unnamed(
 
     It follows the epoch, is a bar or a fraction at the beginning or in brackets, or a first `[10]`.
     """
-    fractions = [field for field in found if field.of and _counts(field) and _count(field.of)]
+    fractions = [
+        field
+        for field in found
+        if field.of and field is not epoch and _counts(field) and _count(field.of)
+    ]
     for field in fractions:
         if epoch is not None and field.joined and not field.name and field.at > epoch.at:
             return field, False

@@ -103,14 +103,7 @@ class Steps:
             return None
         if position.step is not None:
             # Further lines about this step may state none.
-            around = self._context
-            self._context = replace(
-                position, epoch=around.epoch, epochs=around.epochs, first=around.first
-            )
-            if position.epoch is not None:
-                self._context = replace(
-                    position, epoch=position.epoch, epochs=position.epochs, first=position.first
-                )
+            self._context = at
         if not at.known:
             return None
         whole = self._scope(at)
@@ -225,9 +218,10 @@ class Steps:
         if not place.is_before(before):
             self._stride = max(place.step - before.step, 0)
             return
-        ended = before.end == place.end and before.end is not None
-        ended = ended and before.step + self._stride >= (before.end or 0)
-        if ended and at.epoch is None and place.step <= max(self._stride, 1):
+        end, stride = before.end or 0, self._stride
+        ended = before.step == end and 2 * place.step <= end
+        ended |= before.step + stride >= end and place.step <= stride
+        if end and end == place.end and ended and at.epoch is None:
             self._begins_anew = True
         else:
             self.restarts += 1
