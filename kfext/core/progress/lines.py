@@ -17,7 +17,7 @@ from kfext.core.settings.expression import compiled
 
 _EVALUATION = r"val(?:id\w{0,6})?|eval(?:uat\w{2,4})?|test(?:ing)?|dev|cv|sanity checking"
 _PHASE = re.compile(
-    rf"(?<![\w./@-])(?:(?P<checks>{_EVALUATION})|(?P<trains>train(?:ing)?))(?![\w./-])"
+    rf"(?<![\w./@-])(?:(?P<checks>{_EVALUATION})|(?P<trains>train(?:ing)?))(?![\w/-]|\.\w)"
     r"(?=[\"']?\s?(?:[:|\])}\[(>%,]|\.\.\.|\*\*\*|$|-\s|\s\d|(?:set|results?|begin)\b"
     r"|(?:dataloader|epoch|batch|iter)\b))"
     rf"|\b(?:phase|split|mode|stage|subset)[\"']?\s?[:=]\s?[\"']?(?P<of>{_EVALUATION})\b"
@@ -57,6 +57,7 @@ class Position:
         title is of a training.
     `doubt`: what is called a total may be the end, or what was done so far: it is the end of the
         steps, or the step if the line has no other.
+    `anew`: all this is counted within something else, such as a fold.
     """
 
     step: int | None = None
@@ -70,14 +71,15 @@ class Position:
     above: bool = False
     named: bool = False
     doubt: bool = False
+    anew: bool = False
 
     @property
     def known(self) -> bool:
         """Whether the line says anything of it."""
-        return self.step is not None or self.epoch is not None
+        return self.step is not None or self.epoch is not None or self.anew
 
 
-_NOWHERE = Position()
+_NOWHERE, _ANEW = Position(), Position(anew=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +217,8 @@ def _position(named: Sequence[_Named], *, measured: bool) -> Position:
     for field, said in named:
         if said and said.role is not Role.MEASURE and (role := _role(field, said.role, measured)):
             roles.setdefault(role, field)
+    if Role.OUTER in roles:
+        return _ANEW
     found = [field for field, _ in named]
     epoch, first = roles.get(Role.EPOCH), None
     step, whole = _named(roles)
@@ -275,7 +279,7 @@ def _pair(found: Sequence[Field]) -> tuple[Field | None, Field | None, int | Non
             continue
         phase = _last_word(epoch) in _TRAINING
         if step.of and _counts(step) and (phase or (epoch.opened and epoch.of and not epoch.name)):
-            return epoch, step, 0
+            return epoch, step, 0 if epoch.of or not epoch.opened else None
         ends = epoch.after + step.after
         if epoch.first and ends == (",]" if epoch.opened else "||"):
             return (epoch, step, 1) if _counts(epoch) and _counts(step) else (None, None, None)

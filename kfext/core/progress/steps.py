@@ -69,6 +69,7 @@ class Steps:
         self._stepped = False
         self._doubtful: int | None = None
         self._varies = False
+        self._within_other = False
 
     def count_anew(self) -> None:
         """Compare with no line so far: those from now on are of another measure."""
@@ -80,6 +81,9 @@ class Steps:
 
     def note(self, position: Position) -> None:
         """Keep the position of a line without a measure: a heading, or a bar above it."""
+        if position.anew:
+            self._anew()
+            return
         around = self._context
         if position.epoch is not None and position.epoch != around.epoch:
             self._checking = False
@@ -88,12 +92,17 @@ class Steps:
             position = _without_step(position)
             if position.epoch is None:
                 return
-        elif position.step is None:
-            around, self._bar = Position(), None  # those were of the epoch before this heading
+        else:
+            self._bar = None
+            if position.step is None:
+                around = Position()  # this was of the epoch before the heading
         self._context = _within(position, around)
 
     def take(self, position: Position) -> Step | None:
         """Return the step of a line with a measure, None if it states none that is known."""
+        if position.anew:
+            self._anew()
+            return None
         if position.above:
             self._bar, position = position, _without_step(position)
         at = self._around(position)
@@ -113,6 +122,11 @@ class Steps:
             found = before  # a summary of the last step, say
         self.last = found
         return found
+
+    def _anew(self) -> None:
+        """Follow steps that are counted within something else, and so not over the run."""
+        self.count_anew()
+        self.aside, self._within_other, self._context = False, True, Position()
 
     def _around(self, position: Position) -> Position:
         """Return a position with what the lines before it say, and the bar above it if it agrees.
@@ -228,8 +242,8 @@ class Steps:
 
     def _count(self, at: Position, whole: bool | None) -> Step | None:
         """Return the step of the training for a line, None if that is not known."""
-        if at.step is None:
-            return self._in_epochs(at)
+        if at.step is None or self._within_other:
+            return None if self._within_other else self._in_epochs(at)
         self._stepped = True
         step, steps, epoch = at.step, at.steps, at.epoch
         if at.doubt and (steps is None or steps <= step or self._varies):

@@ -23,7 +23,7 @@ class Role(StrEnum):
     `RUN_STEP` counts over the whole run, `STEP` perhaps within an epoch, `BATCH` within one.
     `STEPS` is such a count or its end, `EPOCHS` the last epoch or with an end of its own an epoch.
     `END` is the last step, or the last one so far; `LAST` surely the last one. `EPOCH_END` is the
-    last step of an epoch.
+    last step of an epoch. `OUTER` counts something in which all of these begin anew.
     """
 
     RUN_STEP = "run step"
@@ -35,6 +35,7 @@ class Role(StrEnum):
     EPOCH_END = "end of the epoch"
     EPOCH = "epoch"
     EPOCHS = "epochs"
+    OUTER = "outer"
     MEASURE = "measure"
 
 
@@ -76,7 +77,8 @@ _STEPS = _set(
     "rounds generation minibatch batch batches"
 )
 _BATCHES = _set("batch batches minibatch")
-_EPOCHS = _set("epoch epochs")
+_EPOCHS = {"epoch": Role.EPOCH, "epochs": Role.EPOCHS}
+_OUTER = _set("fold stage run trial task")
 _JOINTS = re.compile(r"[\W_]+")
 _INDEXES = _set("idx index i num no number")
 """Words after a count that leave it what it is: batch_idx."""
@@ -85,9 +87,10 @@ _SURELY_LAST = _set("max maximum final optimization train training")
 _OF_COUNTS = _OF_ENDS | _SURELY_LAST | _set("trainer current cur completed mini global")
 """Words that may be joined to a count: train_step, current_epoch."""
 _OF_OTHER_COUNTS = _set(
-    "per accumulation accum acc grad gradient warmup eval evaluation val valid validation test "
-    "save saved saving checkpoint log logging decay best early every interval last size skip "
-    "skipped patience next from since until resume resumed resuming after remaining left"
+    "per micro inner accumulation accum acc grad gradient warmup eval evaluation val valid "
+    "validation test save saved saving checkpoint log logging decay best early every interval "
+    "last size skip skipped patience next from since until resume resumed resuming after "
+    "remaining left"
 )
 """Words before a count of something else: `eval_steps`, `warmup steps`, `resumed from step 5`."""
 
@@ -156,22 +159,22 @@ def _counted(name: str) -> Role | None:
     while len(parts) > 1 and parts[-1] in _INDEXES:
         parts.pop()
     core = parts.pop() if parts else ""
-    if not (is_run or core in _STEPS or core in _EPOCHS):
-        return None
     words = {*parts, *_JOINTS.split(head)}
+    if core in _OUTER and not parts:
+        return Role.OUTER
     if core in _EPOCHS and "per" in words:
         return Role.EPOCH_END if words & _STEPS else None
     if is_run:
         return Role.RUN_STEP
     if words & _OF_OTHER_COUNTS or not _OF_COUNTS.issuperset(parts):
         return None
-    if core in _EPOCHS:
-        return Role.EPOCHS if core == "epochs" else Role.EPOCH
-    return Role.RUN_STEP if "global" in words else _of_steps(core, words)
+    return _of_steps(core, words) if core in _STEPS else _EPOCHS.get(core)
 
 
 def _of_steps(core: str, words: set[str]) -> Role:
     ends = words & _OF_ENDS
+    if "global" in words:
+        return Role.RUN_STEP
     if core in _BATCHES:
         return Role.EPOCH_END if ends else Role.BATCH
     if not ends:

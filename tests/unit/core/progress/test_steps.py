@@ -88,6 +88,30 @@ CASES: dict[str, tuple[list[str], list[Step | None]]] = {
         ["epoch 002:    10 / 100 loss=1, num_updates=110"],
         [Step(110)],
     ),
+    "over the run, as it goes on where the epoch does": (
+        ["epoch: 1, iter: 40/100, loss: 1", "epoch: 2, iter: 60/100, loss: 1"],
+        [Step(40), Step(60, 100)],
+    ),
+    "over what is not known, in the middle of a log": (
+        ["epoch: 3, iter: 40/100, loss: 1", "epoch: 3, iter: 50/100, loss: 1",
+         "epoch: 4, iter: 10/100, loss: 1"],
+        [None, None, None],
+    ),
+    "of a bar that is over before the training": (
+        ["100%|####| 9/9 [00:03<00:00,  2.9it/s]", "loss: 1", "loss: 1"],
+        [None, None],
+    ),
+    "with a total that is none as it grows": (
+        ["step 10, total_steps 100, loss 1", "step 20, total_steps 200, loss 1"],
+        [Step(10, 100), Step(20)],
+    ),
+    "below a total that it has passed": (["step 120/100 loss 1"], [Step(120)]),
+    "of an epoch 0 of 2, which is the first of three": (
+        [f"Epoch {e}/2, step 10/10, loss 1" for e in (0, 1, 2)],
+        [Step(10), Step(20), Step(30, 30)],
+    ),
+    "within a fold": (["Fold 1/5", "step 10/100 loss 1", "Fold 2/5", "step 10/100 loss 1"],
+        [None, None]),
 }  # fmt: skip
 
 
@@ -101,6 +125,33 @@ def test_a_job_that_goes_back_has_restarted() -> None:
     for number in (10, 20, 5, 6):
         follower.take(Position(step=number))
     assert follower.restarts == 1
+
+
+ASIDE = {
+    "an evaluation that was announced": ["Evaluating...", "step 5/20 loss 2", "step 20/20 loss 2"],
+    "a count to another end": ["step 3/5 loss 2", "step 5/5 loss 2"],
+}
+
+
+@pytest.mark.parametrize("lines", ASIDE.values(), ids=ASIDE)
+def test_what_prints_alike_is_no_restart(lines: list[str]) -> None:
+    follower = Steps()
+    for raw in ["step 20/20 loss 1" if "..." in lines[0] else "step 10/20 loss 1", *lines]:
+        line = read_line(raw)
+        assert line is not None
+        if line.measures:
+            follower.take(line.position)
+        else:
+            follower.check()
+    assert (follower.restarts, follower.aside) == (0, True)
+
+
+def test_another_end_that_stays_is_the_one_of_the_training() -> None:
+    follower = Steps()
+    follower.take(Position(step=50, steps=100))
+    for step in range(1, 8):
+        follower.take(Position(step=step, steps=80))
+    assert (follower.last, follower.restarts) == (Step(7, 80), 1)
 
 
 def test_a_bar_over_all_epochs_that_is_met_in_the_middle_is_no_restart() -> None:
