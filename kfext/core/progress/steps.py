@@ -208,8 +208,9 @@ class Steps:
         if at.epoch is None or self._parts:
             return None if at.epoch is None else True
         place = self._place
-        if self._whole is None and place and min(place.order) >= 0 and at.epoch > place.epoch:
-            self._whole = at.step > place.step
+        if place and min(place.order) >= 0 and at.epoch > place.epoch:
+            # That it goes on may be chance, where lines between were not read.
+            self._whole = self._whole is not False and at.step > place.step
         if self._whole is None and at.steps and at.epochs and self._first is not None:
             passed, share = at.epoch - self._first, at.step * at.epochs / at.steps
             if not passed - 0.5 <= share <= passed + 1.5:

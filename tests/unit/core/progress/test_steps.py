@@ -97,6 +97,11 @@ CASES: dict[str, tuple[list[str], list[Step | None]]] = {
          "epoch: 4, iter: 10/100, loss: 1"],
         [None, None, None],
     ),
+    "within an epoch after all, though lines of it were not read": (
+        ["epoch: 1, iter: 10/100, loss: 1", "epoch: 2, iter: 50/100, loss: 1",
+         "epoch: 3, iter: 20/100, loss: 1"],
+        [Step(10), Step(50, 100), Step(220)],
+    ),
     "of a bar that is over before the training": (
         ["100%|####| 9/9 [00:03<00:00,  2.9it/s]", "loss: 1", "loss: 1"],
         [None, None],
