@@ -36,7 +36,7 @@ _COUNTED = re.compile(r" ?([A-Za-z]{2,12})(?![\w/=:])")
 _ELAPSED = re.compile(r" ?\[\d\d:\d\d(?::\d\d)?<")
 _RATE = re.compile(r"(?<![A-Za-z])(?:([A-Za-z]{1,12})/s|m?s/([A-Za-z]{1,12}))\b")
 _LONGEST_GAP, _LONGEST_WORD, _LONGEST_RATE = 100, 40, 60
-_MOST = 160
+_MOST = 96
 
 
 class Field(NamedTuple):

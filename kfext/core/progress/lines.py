@@ -296,7 +296,7 @@ def _unnamed(
     fractions = [
         field
         for field in found
-        if field.of and field is not epoch and _counts(field) and _count(field.of)
+        if field.of and field is not epoch and field.text.isdecimal() and field.of.strip("0.")
     ]
     for field in fractions:
         if epoch is not None and field.joined and not field.name and field.at > epoch.at:
