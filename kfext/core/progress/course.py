@@ -159,7 +159,9 @@ class Course:
 
     def _note_value(self, at: float, value: float) -> None:
         self.diverged = not math.isfinite(value)
-        if not self.diverged and abs(value) <= _LARGEST:
+        if self.diverged:
+            self._value = None
+        elif abs(value) <= _LARGEST:
             self._value = value
             self.windows.add(at, value)
 

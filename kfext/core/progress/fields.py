@@ -11,18 +11,18 @@ from typing import NamedTuple
 _NUMBER = (
     r"[-+]?(?:[1-9]\d{0,2}(?:,\d{3}){1,5}(?!,?\d)(?:\.\d{1,25})?"
     r"|\d{1,20}(?:\.\d{0,25})?|\.\d{1,25})(?:[eE][-+]?\d{1,3})?(?![\w.])"
-    r"|(?:nan|NaN|NAN|[-+]?(?:inf|Inf|INF|[Ii]nfinity))(?!\w)"
+    r"|[-+]?(?:nan|NaN|NAN|inf|Inf|INF|[Ii]nfinity)(?!\w)"
 )
 _TIME = r"\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d{1,9})?(?![\w:])Z?"
 _CLOCK = (
-    r"(?:\d{4}[-/]\d\d[-/]\d\d|[01]\d[-/][0-3]\d(?:[-/]\d{2,4})?(?=[T ]\d\d:))"
+    r"(?:\d{4}[-/]\d\d[-/]\d\d|(?:[01]\d[-/][0-3]\d|\d\d[-/]\d\d[-/]\d{2,4})(?=[T ]\d\d:))"
     rf"(?:[T ]{_TIME})?|{_TIME}"
 )
 _FIELDS = re.compile(
-    rf"(?=[-+.\dnNiI])(?<![\w.@/])(?<!\w-)(?:(?P<clock>{_CLOCK})|(?P<text>{_NUMBER})"
+    rf"(?=[-+.\dnNiI])(?<![\w.@/])(?<!\w-)(?<!\.\d:)(?<!\.\d\d:)(?:(?P<clock>{_CLOCK})|(?P<text>{_NUMBER})"
     rf"(?:\ {{0,12}}(?:/|of|out\ of)\ {{0,12}}(?P<of>{_NUMBER}))?)"
 )
-"""A number and its end, or a time, whose numbers look like positions."""
+"""A number and its end, or a time, whose numbers look like positions; not the end of `0.5:0.95`."""
 _BACKWARDS = re.compile(r"[\w@./'-]{1,41}(?: [\w@./'-]{1,41}){0,2}")
 """Up to three words of a name. A wider gap than a space, or a tab, is between two columns."""
 _REMARK = re.compile(r"\(([\w ]{1,20})\)$")

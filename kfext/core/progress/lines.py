@@ -18,7 +18,7 @@ from kfext.core.settings.expression import compiled
 _EVALUATION = r"val(?:id\w{0,6})?|eval(?:uat\w{2,4})?|test(?:ing)?|dev|cv|sanity checking"
 _PHASE = re.compile(
     rf"(?<![\w./@-])(?:(?P<checks>{_EVALUATION})|(?P<trains>train(?:ing)?))(?![\w/-]|\.\w)"
-    r"(?=[\"']?\s?(?:[:|\])}\[(>%,]|\.\.\.|\*\*\*|$|-\s|\s\d|(?:set|results?|begin)\b"
+    r"(?=[\"']?\s?(?:[:|\])}\[(>%,]|\.\.\.|\*\*\*|$|-\s|\s\d|(?:set|results?|begin|on)\b"
     r"|(?:dataloader|epoch|batch|iter)\b))"
     rf"|\b(?:phase|split|mode|stage|subset)[\"']?\s?[:=]\s?[\"']?(?P<of>{_EVALUATION})\b"
     r"|saving dict for\b"
@@ -250,7 +250,7 @@ def _position(named: Sequence[_Named], *, measured: bool) -> Position:
 
 def _role(field: Field, role: Role, measured: bool) -> Role | None:
     """Return what a count is: `steps: 5/90` is a step, `batch: 8` without a measure a setting."""
-    if role is not Role.EPOCH and _count(field.text) is None:
+    if field.after == "%" or (role is not Role.EPOCH and _count(field.text) is None):
         return None
     if field.of:
         return {Role.STEPS: Role.STEP, Role.EPOCHS: Role.EPOCH}.get(role, role)

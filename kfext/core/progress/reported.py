@@ -27,7 +27,7 @@ _LARGEST = sys.float_info.max
 class Progress:
     """What a job last reported about itself; None for what it does not report.
 
-    `metric`, `value`: the name of its best measure, and the last value that is a number.
+    `metric`, `value`: the name of its best measure, and its last value, None if it is no number.
     `step` of `total`, `rate` in steps a second, and the seconds `left` at that rate.
     `at`: when it last printed that measure, in epoch seconds.
     """

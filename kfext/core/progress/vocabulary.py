@@ -80,6 +80,11 @@ _BATCHES = _set("batch batches minibatch")
 _EPOCHS = {"epoch": Role.EPOCH, "epochs": Role.EPOCHS}
 _OUTER = _set("fold stage run trial task")
 _JOINTS = re.compile(r"[\W_]+")
+_AMOUNTS = _set(
+    "s sec secs second seconds ms word words token tokens sample samples image images img imgs "
+    "sentence sentences frame frames example examples"
+)
+"""Words before a slash that make a name one of a rate: words/batch."""
 _INDEXES = _set("idx index i num no number")
 """Words after a count that leave it what it is: batch_idx."""
 _OF_ENDS = _set("total max maximum num n number final")
@@ -154,7 +159,10 @@ def is_checking(name: str) -> bool:
 def _counted(name: str) -> Role | None:
     """Return the role of a count; its words may be joined (`max_steps`) or not (`Total steps`)."""
     head, _, last = _CAMEL.sub("_", name).lower().rpartition(" ")
-    parts = [part for part in _JOINTS.split(last.rpartition("/")[2]) if part]
+    above, _, last = last.rpartition("/")
+    if above in _AMOUNTS:
+        return None
+    parts = [part for part in _JOINTS.split(last) if part]
     is_run = "_".join(parts) in _RUN_STEPS
     while len(parts) > 1 and parts[-1] in _INDEXES:
         parts.pop()
@@ -193,7 +201,7 @@ def _measured(words: tuple[str, ...]) -> Meaning | None:
         present = present - {"rate", "cross", "entropy"} | {"error"}
     if present & _OF_SETTINGS:
         return None
-    is_loss = any(map(_is_loss, own))
+    is_loss = any(map(_is_loss, own)) or (own[0] == "l" and len(own) > 1)
     if is_loss or present & _LOWER or ("cost" in present and present - {"cost"} <= _OF_THE_WHOLE):
         way = Better.LOWER
     elif present & _HIGHER:
