@@ -70,9 +70,13 @@ class Field(NamedTuple):
 
 
 def fields(line: str) -> list[Field]:
-    """Return the numbers of a line in their order. A bar has the name that stands before it."""
+    """Return the numbers of a line in their order. A bar has the name that stands before it.
+
+    Where a bar is drawn again on the same line, the numbers are those of the last time.
+    """
     found: list[Field] = []
-    end, title, joined, barred, begins = 0, None, False, False, True
+    end, title, joined, begins = 0, None, False, True
+    bar, ahead = None, 0
     for match in deque(_FIELDS.finditer(line), maxlen=_MOST):
         start, before = match.start(), end
         end = match.end()
@@ -87,9 +91,13 @@ def fields(line: str) -> list[Field]:
         field = _field(line, match, gap, begins=begins)
         begins = False
         if field is not None:
-            if field.of and not barred and (title is not None or _ELAPSED.match(line, end)):
-                barred, name = True, field.name if title is None else title
-                field = _bar(field, name, joined, line[end : end + _LONGEST_RATE])
+            if field.of and (title is not None or _ELAPSED.match(line, end)):
+                name = field.name if title is None else title
+                other = _bar(field, name, joined, line[end : end + _LONGEST_RATE])
+                if bar is None:
+                    bar, ahead, field = other, len(found), other
+                elif (bar.name, bar.of) == (other.name, other.of):
+                    found, field = found[len(found) - ahead :], other
             found.append(field)
             title, joined = None, False
     return found

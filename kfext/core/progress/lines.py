@@ -38,6 +38,7 @@ _SAMPLES = {"img", "imgs", "image", "images", "sample", "samples"}
 """What such a bar may count beside steps: not bytes, files or examples, as where data is set up."""
 _OF_BARS = {Role.BATCH, Role.EPOCH}
 _OF_FRACTIONS = _OF_BARS | {Role.STEP, Role.STEPS}
+_STEP = Meaning(Role.STEP)
 _MOST_MEASURES = 16
 _MOST_MARKS = 16
 _MOST_STATES = 8
@@ -108,7 +109,7 @@ def read_line(raw: str) -> Line | None:
     found, marks = fields(line), _marks(line)
     if not found and not marks:
         return None
-    named = [(field, _said(field)) for field in found]
+    named = _numbered([(field, _said(field)) for field in found])
     phases = _phases(found, marks)
     measures = tuple(islice(_measures(named, phases), _MOST_MEASURES))
     if marks:
@@ -182,6 +183,20 @@ def _said(field: Field) -> Meaning | None:
     return said
 
 
+def _numbered(named: list[_Named]) -> list[_Named]:
+    """Return fields with their own meaning where a measure has its step before its value.
+
+    `Train loss 1000 0.59` is one. Without a value `Region 82 Avg IOU: 0.5` is of a part of a model.
+    """
+    for index, ((field, said), (value, other)) in enumerate(pairwise(named)):
+        if not _is_number(field) or not said or said.role is not Role.MEASURE:
+            continue
+        if value.joined and not value.opened and "." in value.text and other is None:
+            named[index] = field, _STEP
+            named[index + 1] = value._replace(name=field.name), said
+    return named
+
+
 def _measures(named: Iterable[_Named], phases: Iterable[str]) -> Iterable[tuple[str, float]]:
     seen = set()
     for (field, said), phase in zip(named, phases, strict=True):
@@ -225,8 +240,11 @@ def _position(named: Sequence[_Named], *, measured: bool) -> Position:
     if epoch is None and step is None and measured:
         epoch, step, first = _pair(found)
         whole = None if step is None or step.after == "|" else False
-    if step and step.of and any(f.bar and f.of != step.of and f.text != step.text for f in found):
-        step = None  # a bar counts something else
+    bar = next((field for field in found if field.bar), None)
+    if step and bar and not step.of and epoch is None and _is_at(bar, step):
+        step = step._replace(of=bar.of)
+    elif step and bar and step.of and bar.of != step.of and bar.text != step.text:
+        step = None  # the bar counts something else
     elif step is None:
         step, whole = _unnamed(found, epoch, measured=measured)
     if epoch is not None and first is None and not _may_begin_at_zero(epoch, step):
@@ -357,6 +375,15 @@ def _text(field: Field | None) -> str:
 
 def _counts(field: Field) -> bool:
     return _count(field.text) is not None
+
+
+def _is_at(bar: Field, step: Field) -> bool:
+    """Return whether a bar counts the same steps: it moves on after the line of a step, or before."""
+    return 0 <= int(step.text) - (_count(bar.text) or 0) <= 1
+
+
+def _is_number(field: Field) -> bool:
+    return not field.sign and not field.of and not field.opened and _counts(field)
 
 
 def _count(text: str | None) -> int | None:

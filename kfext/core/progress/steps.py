@@ -10,6 +10,8 @@ from kfext.core.progress.lines import MOST, Position
 
 _PERSISTS = 5
 """Lines in a row that count to another end before this is the one of the training."""
+_ALIKE = 4
+"""Times that the end of the steps may change where a job starts again with other workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,8 @@ class Steps:
             self._bar, position = position, _without_step(position)
         at = self._around(position)
         self._learn(at)
-        self.aside = self._is_aside(at)
+        begun = position.step is not None and self._began_anew(at)
+        self.aside = not begun and self._is_aside(at)
         if self.aside:
             return None
         if position.step is not None:
@@ -171,6 +174,18 @@ class Steps:
         if self._first == 0 and at.first != 0 and at.epoch == at.epochs:
             self._epochs_end = at.epochs + 1
 
+    def _began_anew(self, at: Position) -> bool:
+        """Return whether an epoch that was not over is at its beginning again, whatever its end.
+
+        A job that starts again with more workers makes fewer steps in an epoch.
+        """
+        place, steps = self._place, at.steps
+        if self._checking or at.bar or at.step not in {0, 1} or not place or not place.end or not steps:
+            return False
+        same = (-1 if at.epoch is None else at.epoch) == place.epoch
+        alike = at.whole is False or place.end <= _ALIKE * steps <= _ALIKE**2 * place.end
+        return same and alike and 1 < place.step < place.end - self._stride
+
     def _is_aside(self, at: Position) -> bool:
         """Return whether a line is of something else than the training that prints alike.
 
@@ -185,7 +200,7 @@ class Steps:
         if ahead:
             self._checking, self._apart = False, 0
             return False
-        if self._checking:
+        if self._checking and not (at.steps and at.steps == place.end != place.step):
             self._checking = at.step != at.steps
             return True
         if not at.steps or not place.end or at.steps == place.end:

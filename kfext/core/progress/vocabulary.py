@@ -62,6 +62,7 @@ def _set(words: str) -> frozenset[str]:
 
 _CAMEL = re.compile(r"(?<=[a-z]{2})(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
 _AT = re.compile(r"(?<=[a-z])@(?=[0-9])")
+_LOSS = re.compile(r"(?<![a-z0-9_])l_(?=[a-z])")
 _WORDS = re.compile(r"[a-z]+[0-9]*")
 _LONGEST = 80
 _KNOWN = 4096
@@ -201,7 +202,7 @@ def _measured(words: tuple[str, ...]) -> Meaning | None:
         present = present - {"rate", "cross", "entropy"} | {"error"}
     if present & _OF_SETTINGS:
         return None
-    is_loss = any(map(_is_loss, own)) or (own[0] == "l" and len(own) > 1)
+    is_loss = any(map(_is_loss, own))
     if is_loss or present & _LOWER or ("cost" in present and present - {"cost"} <= _OF_THE_WHOLE):
         way = Better.LOWER
     elif present & _HIGHER:
@@ -231,7 +232,7 @@ def _is_loss(word: str) -> bool:
 
 def _words(name: str) -> tuple[str, ...]:
     """Return the words of a name such as train/total_loss, Acc@1 or valLoss, without numbers."""
-    parted = _AT.sub("", _CAMEL.sub(" ", name).lower())
+    parted = _LOSS.sub("loss ", _AT.sub("", _CAMEL.sub(" ", name).lower()))
     known = _LOWER | _HIGHER
     return tuple(
         word if word in known else word.rstrip("0123456789") for word in _WORDS.findall(parted)
