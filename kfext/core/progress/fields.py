@@ -76,7 +76,7 @@ def fields(line: str) -> list[Field]:
     """
     found: list[Field] = []
     end, title, joined, begins = 0, None, False, True
-    bar, ahead = None, 0
+    drawn, ahead = None, 0
     for match in deque(_FIELDS.finditer(line), maxlen=_MOST):
         start, before = match.start(), end
         end = match.end()
@@ -91,13 +91,15 @@ def fields(line: str) -> list[Field]:
         field = _field(line, match, gap, begins=begins)
         begins = False
         if field is not None:
-            if field.of and (title is not None or _ELAPSED.match(line, end)):
+            barred = bool(field.of) and (title is not None or bool(_ELAPSED.match(line, end)))
+            if barred:
                 name = field.name if title is None else title
-                other = _bar(field, name, joined, line[end : end + _LONGEST_RATE])
-                if bar is None:
-                    bar, ahead, field = other, len(found), other
-                elif (bar.name, bar.of) == (other.name, other.of):
-                    found, field = found[len(found) - ahead :], other
+                field = _bar(field, name, joined, line[end : end + _LONGEST_RATE])
+            if barred or (field.of and field.after == "["):
+                if drawn is None:
+                    drawn, ahead = (field.name, field.of), len(found)
+                elif drawn == (field.name, field.of):
+                    found = found[len(found) - ahead :]
             found.append(field)
             title, joined = None, False
     return found

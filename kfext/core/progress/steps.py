@@ -69,6 +69,7 @@ class Steps:
         self._checking = False
         self._begins_anew = False
         self._stepped = False
+        self._moves_on = True
         self._doubtful: int | None = None
         self._varies = False
         self._within_other = False
@@ -91,6 +92,7 @@ class Steps:
             self._checking = False
         if position.bar:
             self._bar = position
+            self._move_on(position)
             position = _without_step(position)
             if position.epoch is None:
                 return
@@ -100,6 +102,15 @@ class Steps:
                 around = Position()  # this was of the epoch before the heading
         self._context = _within(position, around)
 
+    def _move_on(self, bar: Position) -> None:
+        """Follow the bar of the last step further, until it is drawn anew: another has its end."""
+        last = self.last
+        if last is None or bar.step is None or not last.total == bar.steps == self._bar_trusted:
+            return
+        self._moves_on &= bar.step >= last.number and not self._checking
+        if self._moves_on:
+            self.last = Step(bar.step, last.total)
+
     def take(self, position: Position) -> Step | None:
         """Return the step of a line with a measure, None if it states none that is known."""
         if position.anew:
@@ -108,6 +119,7 @@ class Steps:
         if position.above:
             self._bar, position = position, _without_step(position)
         at = self._around(position)
+        self._moves_on = True
         self._learn(at)
         begun = position.step is not None and self._began_anew(at)
         self.aside = not begun and self._is_aside(at)
@@ -296,8 +308,8 @@ class Steps:
 def _within(position: Position, around: Position) -> Position:
     """Return a position; where it does not say the step or the epoch, the one around it does."""
     step, epoch = position, position
-    if epoch.epoch is None:
-        epoch = around
+    if epoch.epoch is None and (position.step is None or around.whole is not True):
+        epoch = around  # a line with a count over the run is no heading of another count
     same = position.epoch is None or around.epoch in {None, position.epoch}
     if step.step is None and (same or around.whole is True or position.parts):
         step = around
