@@ -15,7 +15,7 @@ from kfext.core.progress.visible import states, visible
 from kfext.core.progress.vocabulary import Meaning, Role, better, meaning
 from kfext.core.settings.expression import compiled
 
-_EVALUATION = r"val(?:id\w{0,6})?|eval(?:uat\w{2,4})?|test(?:ing)?|dev|cv|sanity checking"
+_EVALUATION = r"val(?:id[a-z]{0,6})?|eval(?:uat\w{2,4})?|test(?:ing)?|dev|cv|sanity checking"
 _PHASE = re.compile(
     rf"(?<![\w./@-])(?:(?P<checks>{_EVALUATION})|(?P<trains>train(?:ing)?))(?![\w/-]|\.\w)"
     r"(?=[\"']?\s?(?:[:|\])}\[(>%,]|\.\.\.|\*\*\*|$|-\s|\s\d|(?:set|results?|begin|on)\b"
@@ -24,7 +24,7 @@ _PHASE = re.compile(
     r"|saving dict for\b"
 )
 """A word that says of what its line is, or what follows in it: `DEV : loss 0.9`, `[valid] ...`."""
-_BEFORE_PHASE = re.compile(r"(?:^|[^\w\s.@/-]\s?|\s\s|[-\d]\s|\b(?:info|debug|running)\s)[\"']?$")
+_BEFORE_PHASE = re.compile(r"(?:^|[^\w\s.@/-]\s?|\s\s|[-\d]\s|\b(?:info|debug|running|on|for)\s)[\"']?$")
 _HINTS = ("val", "test", "dev", "cv", "sanity", "dict")
 _RANK = re.compile(
     r"\[1,(\d{1,5})\]<std(?:out|err)>:\s?|\[(?:rank|default)[ :_]?(\d{1,5})\]:?\s?"
@@ -112,6 +112,8 @@ def read_line(raw: str) -> Line | None:
     named = _numbered([(field, _said(field)) for field in found])
     phases = _phases(found, marks)
     measures = tuple(islice(_measures(named, phases), _MOST_MEASURES))
+    if measures and _is_of_part(line, named):
+        return None
     if marks:
         named = [pair for pair, phase in zip(named, phases, strict=True) if not phase]
     position = _position(named, measured=bool(measures))
@@ -186,7 +188,7 @@ def _said(field: Field) -> Meaning | None:
 def _numbered(named: list[_Named]) -> list[_Named]:
     """Return fields with their own meaning where a measure has its step before its value.
 
-    `Train loss 1000 0.59` is one. Without a value `Region 82 Avg IOU: 0.5` is of a part of a model.
+    `Train loss 1000 0.59` is one.
     """
     for index, ((field, said), (value, other)) in enumerate(pairwise(named)):
         if not _is_number(field) or not said or said.role is not Role.MEASURE:
@@ -195,6 +197,16 @@ def _numbered(named: list[_Named]) -> list[_Named]:
             named[index] = field, _STEP
             named[index + 1] = value._replace(name=field.name), said
     return named
+
+
+def _is_of_part(line: str, named: Sequence[_Named]) -> bool:
+    """Return whether the measures are of one part of a model or a job: `layer 2 loss: 0.9`."""
+    if len(named) < 2:
+        return False
+    (part, said), (measure, _) = named[:2]
+    if said or not _is_number(part) or not part.name or part.name.lower() in _TRAINING:
+        return False
+    return line[part.at + len(part.text) : measure.at].strip(" :=-'\"") == measure.name
 
 
 def _measures(named: Iterable[_Named], phases: Iterable[str]) -> Iterable[tuple[str, float]]:
@@ -206,7 +218,7 @@ def _measures(named: Iterable[_Named], phases: Iterable[str]) -> Iterable[tuple[
             continue
         if said.counts and field.text.lstrip("+-").isdecimal():
             continue
-        name = f"{phase} {field.name}" if phase else field.name
+        name = f"{phase} {field.name}" if phase and not said.checking else field.name
         if name not in seen:
             seen.add(name)
             value, whole = float(field.text), float(field.of) if field.of else 1.0

@@ -212,7 +212,8 @@ class Steps:
         if ahead:
             self._checking, self._apart = False, 0
             return False
-        if self._checking and not (at.steps and at.steps == place.end != place.step):
+        again = place.end == at.steps and at.step < place.step < (place.end or 0)
+        if self._checking and not again:
             self._checking = at.step != at.steps
             return True
         if not at.steps or not place.end or at.steps == place.end:
