@@ -10,7 +10,7 @@ from kfext.core.progress.lines import MOST, Position
 
 _PERSISTS = 5
 """Lines in a row that count to another end before this is the one of the training."""
-_ALIKE = 4
+_ALIKE = 2
 """Times that the end of the steps may change where a job starts again with other workers."""
 
 
@@ -191,12 +191,14 @@ class Steps:
 
         A job that starts again with more workers makes fewer steps in an epoch.
         """
-        place, steps = self._place, at.steps
-        if self._checking or at.bar or at.step not in {0, 1} or not place or not place.end or not steps:
+        place, end, stride = self._place, at.steps, max(self._stride, 1)
+        if self._checking or at.bar or place is None or at.step is None or not (end and place.end):
             return False
-        same = (-1 if at.epoch is None else at.epoch) == place.epoch
-        alike = at.whole is False or place.end <= _ALIKE * steps <= _ALIKE**2 * place.end
-        return same and alike and 1 < place.step < place.end - self._stride
+        epoch = -1 if at.epoch is None else at.epoch
+        if at.step > stride or epoch > place.epoch:
+            return False
+        alike = at.whole is False or place.end <= _ALIKE * end <= _ALIKE**2 * place.end
+        return epoch < place.epoch or (alike and 1 < place.step < place.end - self._stride)
 
     def _is_aside(self, at: Position) -> bool:
         """Return whether a line is of something else than the training that prints alike.
@@ -206,7 +208,8 @@ class Steps:
         place = self._place
         if place is None or at.step is None:
             return False
-        ahead = at.step > place.step
+        other = bool(at.steps and place.end and at.steps != place.end)
+        ahead = at.step > place.step and not (other and at.bar)
         if at.whole is not True and at.epoch is not None and at.epoch != place.epoch:
             ahead = at.epoch > place.epoch
         if ahead:
@@ -216,7 +219,7 @@ class Steps:
         if self._checking and not again:
             self._checking = at.step != at.steps
             return True
-        if not at.steps or not place.end or at.steps == place.end:
+        if not other:
             self._apart = 0
             return False
         if at.step == place.step and at.epoch is None:
