@@ -203,8 +203,10 @@ def _is_of_part(line: str, named: Sequence[_Named]) -> bool:
     """Return whether the measures are of one part of a model or a job: `layer 2 loss: 0.9`."""
     if len(named) < 2:
         return False
-    (part, said), (measure, _) = named[:2]
+    (part, said), (measure, other) = named[:2]
     if said or not _is_number(part) or not part.name or part.name.lower() in _TRAINING:
+        return False
+    if other is None or other.role is not Role.MEASURE:
         return False
     return line[part.at + len(part.text) : measure.at].strip(" :=-'\"") == measure.name
 
