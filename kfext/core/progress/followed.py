@@ -9,6 +9,7 @@ from kfext.core.progress.course import Course
 from kfext.core.progress.growth import GrowthList, progress_of
 from kfext.core.progress.lines import Line, read_with
 from kfext.core.progress.reported import Reported
+from kfext.core.progress.tables import Table
 from kfext.model.log_line import LogLine
 from kfext.model.moment import Moment
 from kfext.model.verdict import Verdict
@@ -38,6 +39,7 @@ class Followed:
         self.failures = 0
         self.pause = 0.0
         self._source = ""
+        self._table = Table()
         self._checkpoints = CheckpointLog()
         self._course = Course(INTERVAL)
         self._growth = GrowthList()
@@ -68,7 +70,7 @@ class Followed:
         for printed in _newest(lines):
             if self._source in beside and self._is_of_before(printed):
                 continue
-            line = read_with(printed.text, self.expression)
+            line = read_with(self._table.named(printed.text), self.expression)
             if line is not None:
                 self._take_line(line, at=printed.at, now=now.wall, source=source)
                 found |= bool(line.measures)
