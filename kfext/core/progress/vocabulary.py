@@ -62,8 +62,8 @@ def _set(words: str) -> frozenset[str]:
 
 _CAMEL = re.compile(r"(?<=[a-z]{2})(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
 _AT = re.compile(r"(?<=[a-z])@(?=[0-9])")
-_LOSS = re.compile(r"(?<![A-Za-z0-9_])[lLG]_(?=[A-Za-z])")
-"""What begins the name of a loss: `l_pix`, and `G_A` of a generator."""
+_LOSS = re.compile(r"(?<![A-Za-z0-9_])[lL]_(?=[A-Za-z])")
+"""What begins the name of a loss: `l_pix`."""
 _WORDS = re.compile(r"[a-z]+[0-9]*")
 _LONGEST = 80
 _KNOWN = 4096
@@ -76,10 +76,10 @@ _RUN_STEPS = _set(
 )
 _STEPS = _set(
     "step steps iter iters iteration iterations it its update updates episode episodes round "
-    "rounds generation minibatch batch batches up"
+    "rounds generation minibatch batch batches"
 )
 _BATCHES = _set("batch batches minibatch")
-_EPOCHS = {"epoch": Role.EPOCH, "ep": Role.EPOCH, "epochs": Role.EPOCHS}
+_EPOCHS = {"epoch": Role.EPOCH, "epochs": Role.EPOCHS}
 _OUTER = _set("fold stage run trial task")
 _JOINTS = re.compile(r"[\W_]+")
 _AMOUNTS = _set(
