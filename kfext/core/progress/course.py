@@ -7,7 +7,7 @@ from itertools import pairwise
 from kfext.core.progress.growth import Windows
 from kfext.core.progress.lines import MOST, Line
 from kfext.core.progress.reported import Progress
-from kfext.core.progress.steps import Steps
+from kfext.core.progress.steps import Step, Steps
 from kfext.core.progress.vocabulary import Better, better, is_checking, order
 
 _PACES = 64
@@ -35,6 +35,7 @@ class Course:
         self._reported: float | None = None
         self._others = 0
         self._steps = Steps()
+        self._bare = Steps()
         self._pace: deque[tuple[float, int]] = deque(maxlen=_PACES)
 
     @property
@@ -45,7 +46,12 @@ class Course:
     @property
     def step(self) -> int | None:
         """The last step, None before one was stated."""
-        return self._steps.last.number if self._steps.last else None
+        return self._last.number if self._last else None
+
+    @property
+    def _last(self) -> Step | None:
+        """The last step of the lines with measures; where none has any, of those that name one."""
+        return self._steps.last if self._metric or not self._bare.moves else self._bare.last
 
     @property
     def at(self) -> float | None:
@@ -77,6 +83,8 @@ class Course:
         if not line.measures:
             if line.position.known:
                 self._steps.note(line.position)
+            if not self._metric and line.position.named and not line.position.bar:
+                self._bare.take(line.position)
             return
         stated = min(at, now)
         self._at = at = self._in_order(stated, now)
@@ -103,7 +111,7 @@ class Course:
 
     def progress(self) -> Progress:
         """Return what is known now."""
-        step = self._steps.last
+        step = self._last
         rate = self._rate() if step else None
         left = None
         if rate and step and step.total is not None:

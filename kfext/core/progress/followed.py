@@ -152,6 +152,8 @@ class Followed:
             return Verdict(names.REASON_DIVERGED, f"the last value of {metric} is not a number")
         if metric:
             return Verdict(names.REASON_RECOGNISED, f"the log shows {metric}")
+        if self._course.step is not None:
+            return Verdict(names.REASON_RECOGNISED, "the log shows steps and no measure")
         if self.fruitless < _UNRECOGNISED:
             return None
         what = "matches the expression" if self.expression else "looks like progress"

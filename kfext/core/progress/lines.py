@@ -24,7 +24,9 @@ _PHASE = re.compile(
     r"|saving dict for\b"
 )
 """A word that says of what its line is, or what follows in it: `DEV : loss 0.9`, `[valid] ...`."""
-_BEFORE_PHASE = re.compile(r"(?:^|[^\w\s.@/-]\s?|\s\s|[-\d]\s|\b(?:info|debug|running|on|for)\s)[\"']?$")
+_BEFORE_PHASE = re.compile(
+    r"(?:^|[^\w\s.@/-]\s?|\s\s|[-\d]\s|\b(?:info|debug|running|on|for)\s)[\"']?$"
+)
 _HINTS = ("val", "test", "dev", "cv", "sanity", "dict")
 _RANK = re.compile(
     r"\[1,(\d{1,5})\]<std(?:out|err)>:\s?|\[(?:rank|default)[ :_]?(\d{1,5})\]:?\s?"
@@ -392,7 +394,7 @@ def _counts(field: Field) -> bool:
 
 
 def _is_at(bar: Field, step: Field) -> bool:
-    """Return whether a bar counts the same steps: it moves on after the line of a step, or before."""
+    """Return whether a bar counts the same steps, before it moves on to this one or after."""
     return 0 <= int(step.text) - (_count(bar.text) or 0) <= 1
 
 

@@ -40,6 +40,11 @@ class Progress:
     left: float | None = None
     at: float | None = None
 
+    @property
+    def shown(self) -> bool:
+        """Whether there is anything of it to show."""
+        return bool(self.metric) or self.step is not None
+
 
 class GrowthState(StrEnum):
     """FlowCon's list that a job is on: it grows, has not for an interval, or for several."""
@@ -80,7 +85,7 @@ class Reported:
         These end where nothing is recognised: they are of another expression.
         """
         reason = self.known.reason if self.known else ""
-        if self.progress.metric or reason == names.REASON_NOTHING_RECOGNISED:
+        if self.progress.shown or reason == names.REASON_NOTHING_RECOGNISED:
             return self
         known = self.known or old.known
         return replace(old, cpu=self.cpu, known=known, unmeasured=self.unmeasured)
@@ -129,7 +134,7 @@ def as_written(reported: Reported) -> Reported:
 
 def encode_progress(reported: Reported | None) -> dict[str, Any] | None:
     """Return the field. In a merge patch, null removes what is no longer known."""
-    if reported is None or (not reported.progress.metric and reported.cpu is None):
+    if reported is None or (not reported.progress.shown and reported.cpu is None):
         return None
     progress = reported.progress
     return {

@@ -74,6 +74,11 @@ class Steps:
         self._varies = False
         self._within_other = False
 
+    @property
+    def moves(self) -> bool:
+        """Whether the last step was after the one before it."""
+        return self._stride > 0
+
     def count_anew(self) -> None:
         """Compare with no line so far: those from now on are of another measure."""
         self.last = self._place = None

@@ -34,7 +34,9 @@ class Table:
         row = cells[: len(names)]
         if not all(map(_CELL.fullmatch, row)):
             return raw
-        pairs = (f"{'step' if n == _NUMBER_SIGN else n}: {c}" for n, c in zip(names, row, strict=True))
+        pairs = (
+            f"{'step' if n == _NUMBER_SIGN else n}: {c}" for n, c in zip(names, row, strict=True)
+        )
         return ", ".join((*pairs, *(cells[len(names) :])))
 
 
