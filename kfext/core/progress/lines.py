@@ -79,7 +79,8 @@ class Position:
     @property
     def known(self) -> bool:
         """Whether the line says anything of it."""
-        return self.step is not None or self.epoch is not None or self.anew
+        counted = self.step is not None or self.epoch is not None or self.epochs is not None
+        return counted or self.anew
 
 
 _NOWHERE, _ANEW = Position(), Position(anew=True)

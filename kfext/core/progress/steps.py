@@ -70,6 +70,7 @@ class Steps:
         self._begins_anew = False
         self._stepped = False
         self._moves_on = True
+        self._several = False
         self._doubtful: int | None = None
         self._varies = False
         self._within_other = False
@@ -93,6 +94,9 @@ class Steps:
             self._anew()
             return
         around = self._context
+        if position.step is None and position.epoch is None:
+            self._several |= (position.epochs or 0) > 1
+            return
         if position.epoch is not None and position.epoch != around.epoch:
             self._checking = False
         if position.bar:
@@ -291,7 +295,8 @@ class Steps:
             return _step(step, steps)
         if epoch is None:
             known = not self._begins_anew and (at.named or whole is None)
-            return _step(step, steps if whole is None else None) if known else None
+            alone = whole is None and not (self._several and at.bar)
+            return _step(step, steps if alone else None) if known else None
         passed = -1 if self._first is None else int(epoch) - self._first
         epochs = self._epochs(at)
         total = epochs * steps if steps and epochs and whole is False else None
