@@ -100,6 +100,7 @@ def fields(line: str) -> list[Field]:
                     drawn, ahead = (field.name, field.of), len(found)
                 elif drawn == (field.name, field.of):
                     found = found[len(found) - ahead :]
+                    field = field._replace(first=field.first or not found)
             found.append(field)
             title, joined = None, False
     return found

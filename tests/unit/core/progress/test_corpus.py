@@ -11,6 +11,7 @@ import yaml
 
 from kfext.core.progress.course import Course
 from kfext.core.progress.lines import read_line
+from kfext.core.progress.tables import Table
 
 
 class Case(NamedTuple):
@@ -50,9 +51,9 @@ RIGHT, NOT_KNOWN, WRONG = Judgement
 
 
 def read(lines: Sequence[str]) -> Course:
-    course = Course(30.0)
+    course, table = Course(30.0), Table()
     for number, raw in enumerate(lines):
-        line = read_line(raw)
+        line = read_line(table.named(raw))
         if line is not None:
             course.take(line, at=float(number), now=1e9)
     return course
