@@ -267,13 +267,14 @@ def _position(named: Sequence[_Named], *, measured: bool) -> Position:
     if epoch is not None and first is None and not _may_begin_at_zero(epoch, step):
         first = 1
     steps, whole = _end(roles, step, whole)
+    over = epoch is not None and epoch.bar and not measured  # what follows is of the next one
     doubtful = roles.get(Role.END) if step is None and epoch is None and measured else None
     stated = doubtful or step
     return Position(
         step=_count(stated.text) if stated else None,
         steps=steps,
         whole=whole,
-        epoch=_epoch(epoch),
+        epoch=_epoch(epoch, over=over),
         epochs=_count((epoch and epoch.of) or _text(roles.get(Role.EPOCHS))),
         first=first,
         parts=bool(epoch and not epoch.of and (epoch.quoted or not epoch.text.isdecimal())),
@@ -409,10 +410,10 @@ def _count(text: str | None) -> int | None:
     return min(int(digits), MOST) if digits.isdecimal() else None
 
 
-def _epoch(field: Field | None) -> float | None:
+def _epoch(field: Field | None, *, over: bool) -> float | None:
     if field is None or field.text.startswith("-"):
         return None
-    value = float(field.text)
+    value = float(field.text) + over
     return value if value < MOST else None
 
 
