@@ -9,6 +9,7 @@ import yaml
 
 from kfext.core.progress.course import Course
 from kfext.core.progress.lines import Line, Position, read_line, read_matched
+from kfext.core.progress.tables import Table
 
 LOGS = Path(__file__).parent / "logs"
 SETS: dict[str, dict[str, Any]] = {
@@ -19,10 +20,8 @@ TRAINING = {name: one for name, one in SETS.items() if one["expect"]}
 BY_EXPRESSION = {
     "catboost": r"^(?P<step>\d+):\tlearn: (?P<value>\S+)",
     "espnet2": r"-(?P<step>\d+)batch: .* loss=(?P<value>[0-9.]+)",
-    "spacy": r"^ *\d+ +(?P<step>\d+) +(?P<value>[0-9.]+) ",
     "tf-cnn-benchmarks": r"^(?P<step>\d+)\timages/sec.*\t(?P<value>\S+)$",
     "tf-cnn-benchmarks-nan": r"^(?P<step>\d+)\timages/sec.*\t(?P<value>\S+)$",
-    "ultralytics": r"^\d+/\d+ +\S+ +(?P<value>[0-9.]+).* (?P<step>\d+)/(?P<total>\d+) ",
 }
 """Sets whose lines do not name the measure or the step, so that a setting is needed."""
 RECOGNISED = [name for name in TRAINING if name not in BY_EXPRESSION]
@@ -46,9 +45,9 @@ def is_at(position: Position, want: dict[str, Any]) -> bool:
 @pytest.mark.parametrize("name", RECOGNISED)
 def test_value_and_step_are_recognised_without_a_setting(name: str) -> None:
     wanted = {one["line"]: one for one in TRAINING[name]["expect"]}
-    course, around = Course(30.0), Position()
+    course, around, table = Course(30.0), Position(), Table()
     for number, raw in enumerate(lines_of(name), 1):
-        line = read_line(raw)
+        line = read_line(table.named(raw))
         if line is not None:
             course.take(line, at=float(number), now=1e9)
             around = line.position if line.position.step is not None else around
@@ -91,9 +90,9 @@ STEP_ALONE = {"accelerate"}
 def test_steps_are_counted_over_the_training(name: str) -> None:
     wanted = {one["line"]: one for one in TRAINING[name]["expect"]}
     from_zero = any(one.get("epoch") == 0 for one in wanted.values())
-    course, last = Course(30.0), -1
+    course, last, table = Course(30.0), -1, Table()
     for number, raw in enumerate(lines_of(name), 1):
-        line = read_line(raw)
+        line = read_line(table.named(raw))
         if line is not None:
             course.take(line, at=float(number), now=1e9)
         if number not in wanted:
@@ -115,9 +114,9 @@ def test_steps_are_counted_over_the_training(name: str) -> None:
 
 @pytest.mark.parametrize("name", RECOGNISED)
 def test_no_restart_is_seen_in_a_training_that_did_not_restart(name: str) -> None:
-    course = Course(30.0)
+    course, table = Course(30.0), Table()
     for number, raw in enumerate(lines_of(name), 1):
-        line = read_line(raw)
+        line = read_line(table.named(raw))
         if line is not None:
             course.take(line, at=float(number), now=1e9)
     assert course.restarts == 0
@@ -135,7 +134,8 @@ def test_value_and_step_are_found_by_an_expression(name: str, expression: str) -
 
 @pytest.mark.parametrize("name", [name for name in SETS if name not in TRAINING])
 def test_where_nothing_trains_nothing_is_recognised(name: str) -> None:
-    found: list[Line] = [line for raw in lines_of(name) if (line := read_line(raw))]
+    table = Table()
+    found: list[Line] = [line for raw in lines_of(name) if (line := read_line(table.named(raw)))]
     assert [line for line in found if line.measures] == []
 
 

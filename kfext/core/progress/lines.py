@@ -33,6 +33,8 @@ _RANK = re.compile(
     r"|(?<!\w)rank[ :=_]{1,2}(\d{1,5})(?=[\]),:| ])",
     re.IGNORECASE,
 )
+_SETTINGS = re.compile(r"[\w'\"](?:=|: )(?:True|False|None)\b")
+"""What settings have that are printed on one line, but measures have not: `amp=True, iou=0.7`."""
 _LONGEST_PREFIX = 100
 _TRAINING = {"train", "training", "fitting", "progress", "learning", "optimizing"}
 """Words of the title of a bar that counts the steps of a training."""
@@ -115,7 +117,7 @@ def read_line(raw: str) -> Line | None:
     named = _numbered([(field, _said(field)) for field in found])
     phases = _phases(found, marks)
     measures = tuple(islice(_measures(named, phases), _MOST_MEASURES))
-    if measures and _is_of_part(line, named):
+    if measures and (_is_of_part(line, named) or len(_SETTINGS.findall(line)) > 1):
         return None
     if marks:
         named = [pair for pair, phase in zip(named, phases, strict=True) if not phase]

@@ -31,13 +31,14 @@ class Table:
             self._names = cells
         if not names or len(cells) < len(names):
             return raw
-        row = cells[: len(names)]
+        row, behind = cells[: len(names)], cells[len(names) :]
+        row[-1], colon, bar = row[-1].partition(": ")
         if not all(map(_CELL.fullmatch, row)):
             return raw
         pairs = (
             f"{'step' if n == _NUMBER_SIGN else n}: {c}" for n, c in zip(names, row, strict=True)
         )
-        return ", ".join((*pairs, *(cells[len(names) :])))
+        return ", ".join((*pairs, *([bar] if colon else []), *behind))
 
 
 def _is_heading(cells: list[str]) -> bool:
