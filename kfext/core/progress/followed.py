@@ -70,7 +70,8 @@ class Followed:
         for printed in _newest(lines):
             if self._source in beside and self._is_of_before(printed):
                 continue
-            line = read_with(self._table.named(printed.text), self.expression)
+            text = printed.text if self.expression else self._table.named(printed.text)
+            line = read_with(text, self.expression)
             if line is not None:
                 self._take_line(line, at=printed.at, now=now.wall, source=source)
                 found |= bool(line.measures)

@@ -6,7 +6,7 @@ from kfext.core.progress.visible import visible
 from kfext.core.progress.vocabulary import Meaning, Role, meaning
 
 _GAP = re.compile(r"\s*[|│┃]\s*|\s{2,}|\t")
-_CELL = re.compile(r"[-+]?(?:[\d.,:/]{1,24}(?:[eE][-+]?\d{1,3})?[a-zA-Z%]{0,2}:?|nan|inf|-)")
+_CELL = re.compile(r"[-+]?(?:[\d.,:/]{1,24}(?:[eE][-+]?\d{1,3})?[a-zA-Z%]{0,2}|nan|inf|-)")
 _RULE = "-=+|─━┼ "
 _FEWEST, _MOST = 3, 32
 _NUMBER_SIGN = "#"
@@ -32,7 +32,8 @@ class Table:
         if not names or len(cells) < len(names):
             return raw
         row, behind = cells[: len(names)], cells[len(names) :]
-        row[-1], colon, bar = row[-1].partition(": ")
+        last, colon, bar = row[-1].partition(": ")
+        row[-1] = last.rstrip(":")
         if not all(map(_CELL.fullmatch, row)):
             return raw
         pairs = (
