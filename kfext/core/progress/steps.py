@@ -6,6 +6,7 @@ or its total is not known, as a wrong one would mislead which job ends first, an
 
 from dataclasses import dataclass, replace
 
+from kfext.core.progress.bars import Bars
 from kfext.core.progress.lines import MOST, Position
 
 _PERSISTS = 5
@@ -56,9 +57,7 @@ class Steps:
         self.last: Step | None = None
         self.aside = False
         self._context = Position()
-        self._bar: Position | None = None
-        self._bar_before: int | None = None
-        self._bar_trusted: int | None = None
+        self._bars = Bars()
         self._first: int | None = None
         self._epochs_end: int | None = None
         self._parts = False
@@ -69,7 +68,6 @@ class Steps:
         self._checking = False
         self._begins_anew = False
         self._stepped = False
-        self._moves_on = True
         self._several = False
         self._doubtful: int | None = None
         self._varies = False
@@ -100,24 +98,22 @@ class Steps:
         if position.epoch is not None and position.epoch != around.epoch:
             self._checking = False
         if position.bar:
-            self._bar = position
+            self._bars.last = position
             self._move_on(position)
             position = _without_step(position)
             if position.epoch is None:
                 return
         else:
-            self._bar = None
+            self._bars.last = None
             if position.step is None:
                 around = Position()  # this was of the epoch before the heading
         self._context = _within(position, around)
 
     def _move_on(self, bar: Position) -> None:
-        """Follow the bar of the last step further, until it is drawn anew: another has its end."""
         last = self.last
-        if last is None or bar.step is None or not last.total == bar.steps == self._bar_trusted:
+        if last is None or last.total != bar.steps or bar.step is None or self._checking:
             return
-        self._moves_on &= bar.step >= last.number and not self._checking
-        if self._moves_on:
+        if self._bars.goes_on(bar, since=last.number):
             self.last = Step(bar.step, last.total)
 
     def take(self, position: Position) -> Step | None:
@@ -126,9 +122,9 @@ class Steps:
             self._anew()
             return None
         if position.above:
-            self._bar, position = position, _without_step(position)
+            self._bars.last, position = position, _without_step(position)
         at = self._around(position)
-        self._moves_on = True
+        self._bars.measured()
         self._learn(at)
         begun = position.step is not None and self._began_anew(at)
         self.aside = not begun and self._is_aside(at)
@@ -153,20 +149,9 @@ class Steps:
         self.aside, self._within_other, self._context = False, True, Position()
 
     def _around(self, position: Position) -> Position:
-        """Return a position with what the lines before it say, and the bar above it if it agrees.
-
-        A bar of something else must not count: the first one is not over yet, or has a title of a
-        training, or the epoch is printed with a fraction as into a bar; then its end is the same.
-        """
-        if position.step is None and self._bar is not None:
-            bar, before = self._bar, self._bar_before
-            self._bar, self._bar_before = None, bar.steps
-            goes_on = bar.step is not None and bar.step < (bar.steps or 0)
-            agrees = bar.steps == before or (
-                self._bar_trusted is None and (bar.named or position.parts or goes_on)
-            )
-            if bar.steps == self._bar_trusted or agrees:
-                self._bar_trusted = bar.steps
+        """Return a position with what the lines before it say, and a bar above it that agrees."""
+        if position.step is None and (bar := self._bars.last) is not None:
+            if self._bars.trust(bar, parts=position.parts):
                 self._context = _within(replace(bar, epoch=None), self._context)
             else:
                 self._stepped = True
