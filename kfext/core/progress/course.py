@@ -5,7 +5,7 @@ from collections import deque
 from itertools import pairwise
 
 from kfext.core.progress.growth import Windows
-from kfext.core.progress.lines import MOST, Line
+from kfext.core.progress.lines import MOST, Line, Position
 from kfext.core.progress.reported import Progress
 from kfext.core.progress.steps import Step, Steps
 from kfext.core.progress.vocabulary import Better, better, is_checking, order
@@ -83,7 +83,7 @@ class Course:
         if not line.measures:
             if line.position.known:
                 self._steps.note(line.position)
-            if not self._metric and line.position.named and not line.position.bar:
+            if not self._metric and _names_a_step(line.position):
                 self._bare.take(line.position)
             return
         stated = min(at, now)
@@ -189,3 +189,8 @@ class Course:
             return None
         (began, first), (until, last) = self._pace[0], self._pace[-1]
         return (last - first) / (until - began) if until > began and last > first else None
+
+
+def _names_a_step(at: Position) -> bool:
+    """Return whether a line without a measure is surely of a training: not `Step 2/3: install`."""
+    return at.named and not at.bar and (at.steps is None or at.epoch is not None)

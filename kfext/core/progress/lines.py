@@ -117,7 +117,7 @@ def read_line(raw: str) -> Line | None:
     named = _numbered([(field, _said(field)) for field in found])
     phases = _phases(found, marks)
     measures = tuple(islice(_measures(named, phases), _MOST_MEASURES))
-    if measures and (_is_of_part(line, named) or len(_SETTINGS.findall(line)) > 1):
+    if measures and (_is_of_part(line, named) or len(_SETTINGS.findall(line)) > 2):
         return None
     if marks:
         named = [pair for pair, phase in zip(named, phases, strict=True) if not phase]
@@ -195,6 +195,8 @@ def _numbered(named: list[_Named]) -> list[_Named]:
 
     `Train loss 1000 0.59` is one.
     """
+    if any(said and said.role is not Role.MEASURE for _, said in named):
+        return named  # the line names its step
     for index, ((field, said), (value, other)) in enumerate(pairwise(named)):
         if not _is_number(field) or not said or said.role is not Role.MEASURE:
             continue
