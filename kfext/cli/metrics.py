@@ -16,9 +16,7 @@ from kfext.cli.output import output_option, printed, short, table
 from kfext.core.progress.course import Course
 from kfext.core.progress.followed import INTERVAL
 from kfext.core.progress.growth import progress_of
-from kfext.core.progress.lines import Line
-from kfext.core.progress.matched import read_with
-from kfext.core.progress.rank_zero import printing_pods
+from kfext.core.progress.lines import Line, read_with
 from kfext.core.progress.visible import visible
 from kfext.core.settings.values import STDOUT, MetricsSource, parse_setting
 from kfext.errors import BadRequest, UserError
@@ -27,6 +25,7 @@ from kfext.kube.pod_log import PodLog
 from kfext.model.job import TrainingJob
 from kfext.model.log_line import LogLine
 from kfext.model.pod import Pod
+from kfext.state.printers import printing_pods
 
 _SHOWN = 10
 _WIDEST = 60

@@ -14,8 +14,7 @@ from kfext.controller.companion_condition import (
 from kfext.controller.conditions import Conditions, Mark, decode_marks
 from kfext.core.companion.shown import Shown
 from kfext.core.elastic import training_pods
-from kfext.core.progress.field import decode_progress, encode_progress
-from kfext.core.progress.reported import Reported
+from kfext.core.progress.reported import Reported, decode_progress, encode_progress
 from kfext.core.settings.values import HOST, POD
 from kfext.core.words import listed
 from kfext.model.job import TrainingJob, planned_uid

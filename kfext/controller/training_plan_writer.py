@@ -19,8 +19,7 @@ from kfext.controller.training_plan import (
     same_but_texts,
 )
 from kfext.core.companion.shown import Shown
-from kfext.core.progress.field import as_written
-from kfext.core.progress.reported import Reported, looks_the_same
+from kfext.core.progress.reported import Reported, as_written, looks_the_same
 from kfext.errors import ApiError, Conflict, NotFound, NotServed
 from kfext.kube import paths
 from kfext.kube.client import Client

@@ -19,7 +19,7 @@ from kfext.core.settings.values import known_settings, parse_setting
 from kfext.model.policy import TrainingPolicy, parse_policy
 from tests.contract.manifests import MANIFESTS, REPOSITORY, schema
 from tests.contract.tables import Row, only, quoted, table
-from tests.contract.test_logs import RECOGNISED, TRAINING
+from tests.contract.test_logs import BY_EXPRESSION, RECOGNISED, TRAINING
 
 PAGE = "docs/settings.md"
 UNSET = "unset"
@@ -167,10 +167,10 @@ def test_the_api_server_waits_for_the_webhooks_as_long_as_the_page_says() -> Non
     assert waits == {("Ignore", int(said[0])), ("Fail", int(said[1]))}
 
 
-def test_the_page_on_progress_has_every_log_and_whether_it_is_recognised() -> None:
-    rows = {row["log"]: row["without a setting"] for row in table("docs/progress.md", "log")}
-    want = {name: "yes" if name in RECOGNISED else "no" for name in TRAINING}
-    assert rows == want
+def test_the_page_on_progress_has_the_expression_of_every_log_that_needs_one() -> None:
+    rows = {row["log"]: only(row["expression"]) for row in table("docs/progress.md", "log")}
+    assert rows == BY_EXPRESSION
+    assert {*rows, *RECOGNISED} == {*TRAINING}
 
 
 CONDITIONS = {

@@ -4,8 +4,8 @@ from collections import deque
 from dataclasses import dataclass
 
 from kfext.core.companion.proposal import Measure
-from kfext.core.progress.course import Progress
 from kfext.core.progress.followed import INTERVAL
+from kfext.core.progress.reported import Progress
 
 _KEPT = 4
 

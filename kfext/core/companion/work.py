@@ -4,7 +4,7 @@ import math
 from collections import deque
 from itertools import pairwise
 
-from kfext.core.progress.course import Progress
+from kfext.core.progress.reported import Progress
 from kfext.model.cpu_use import CpuUse
 
 _LEAST_CPU = 4.0

@@ -2,13 +2,13 @@
 
 import math
 from collections import deque
-from dataclasses import dataclass
 from itertools import pairwise
 
-from kfext.core.progress.lines import MOST, Line
-from kfext.core.progress.metric_names import Better, better, is_checking, rank
+from kfext.core.progress.growth import Windows
+from kfext.core.progress.lines import MOST, Line, Position
+from kfext.core.progress.reported import Progress
 from kfext.core.progress.steps import Step, Steps
-from kfext.core.progress.windows import Windows
+from kfext.core.progress.vocabulary import Better, better, is_checking, order
 
 _PACES = 64
 """Points of time and step that are kept to see how fast a job is."""
@@ -17,24 +17,6 @@ _OVER_LINES, _OVER_INTERVALS = 10, 5
 """Lines with other measures, and intervals, without the one that is followed: it is over."""
 _DISORDER = 0.1
 """Seconds by which a line may be late although no clock went back: two threads print."""
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What a job last reported about itself; None for what it does not report.
-
-    `metric`, `value`: the name of its best measure, and the last value that is a number.
-    `step` of `total`, `rate` in steps a second, and the seconds `left` at that rate.
-    `at`: when it last printed that measure, in epoch seconds.
-    """
-
-    metric: str = ""
-    value: float | None = None
-    step: int | None = None
-    total: int | None = None
-    rate: float | None = None
-    left: float | None = None
-    at: float | None = None
 
 
 class Course:
@@ -48,11 +30,12 @@ class Course:
         self.windows = Windows(interval)
         self._metric = ""
         self._value: float | None = None
-        self._step: Step | None = None
+        self._rank: int | None = None
         self._at: float | None = None
         self._reported: float | None = None
         self._others = 0
         self._steps = Steps()
+        self._bare = Steps()
         self._pace: deque[tuple[float, int]] = deque(maxlen=_PACES)
 
     @property
@@ -63,7 +46,12 @@ class Course:
     @property
     def step(self) -> int | None:
         """The last step, None before one was stated."""
-        return self._step.number if self._step else None
+        return self._last.number if self._last else None
+
+    @property
+    def _last(self) -> Step | None:
+        """The last step of the lines with measures; where none has any, of those that name one."""
+        return self._steps.last if self._metric or not self._bare.moves else self._bare.last
 
     @property
     def at(self) -> float | None:
@@ -86,12 +74,21 @@ class Course:
         Clocks jump, so a line is never newer than the reader, nor older than the one before it
         unless a clock went back by more than an interval.
         """
+        if line.rank is not None:
+            if self._rank is not None and line.rank > self._rank:
+                return  # where several ranks print, the lowest one counts
+            self._rank = line.rank
+        if line.checks:
+            self._steps.check()
         if not line.measures:
-            self._steps.note(line.position)
+            if line.position.known:
+                self._steps.note(line.position)
+            if not self._metric and _names_a_step(line.position):
+                self._bare.take(line.position)
             return
         stated = min(at, now)
         self._at = at = self._in_order(stated, now)
-        name = min((name for name, _ in line.measures), key=rank)
+        name = min((name for name, _ in line.measures), key=order)
         if self._prefers(name) or self._is_over(name, at):
             self._follow(name)
         values = dict(line.measures)
@@ -101,20 +98,21 @@ class Course:
                 self._others += 1
                 self._steps.note(line.position)
             return
-        self._reported, self._others = at, 0
         restarts = self._steps.restarts
         step = self._steps.take(line.position)
+        if self._steps.aside:
+            return
+        self._reported, self._others = at, 0
         if self._steps.restarts > restarts:
             self._pace.clear()
-        if step is not None:
-            self._step = step
-            if at == stated:
-                self._note_pace(at, step.number)
+        if step is not None and at == stated:
+            self._note_pace(at, step.number)
         self._note_value(at, values[self._metric])
 
     def progress(self) -> Progress:
         """Return what is known now."""
-        rate, step = self._rate(), self._step
+        step = self._last
+        rate = self._rate() if step else None
         left = None
         if rate and step and step.total is not None:
             left = min(max(0, step.total - step.number) / rate, MOST)
@@ -139,7 +137,7 @@ class Course:
 
     def _prefers(self, name: str) -> bool:
         """Return whether a measure shows the training better than the one followed so far."""
-        return not self._metric or rank(name) < rank(self._metric)
+        return not self._metric or order(name) < order(self._metric)
 
     def _is_over(self, name: str, at: float) -> bool:
         """Return whether a measure is to be followed as the one so far is not printed any more."""
@@ -149,7 +147,7 @@ class Course:
 
     def _follow(self, name: str) -> None:
         """Follow another measure, whose lines may count other steps."""
-        self._metric, self._value, self._step = name, None, None
+        self._metric, self._value = name, None
         self.windows = Windows(self.windows.seconds)
         self._steps.count_anew()
         self._pace.clear()
@@ -169,7 +167,9 @@ class Course:
 
     def _note_value(self, at: float, value: float) -> None:
         self.diverged = not math.isfinite(value)
-        if not self.diverged and abs(value) <= _LARGEST:
+        if self.diverged:
+            self._value = None
+        elif abs(value) <= _LARGEST:
             self._value = value
             self.windows.add(at, value)
 
@@ -189,3 +189,8 @@ class Course:
             return None
         (began, first), (until, last) = self._pace[0], self._pace[-1]
         return (last - first) / (until - began) if until > began and last > first else None
+
+
+def _names_a_step(at: Position) -> bool:
+    """Return whether a line without a measure is surely of a training: not `Step 2/3: install`."""
+    return at.named and not at.bar and (at.steps is None or at.epoch is not None)

@@ -6,11 +6,10 @@ from collections.abc import Collection, Iterable, Sequence
 from kfext import names
 from kfext.core.progress.checkpoints import CheckpointLog, Checkpoints
 from kfext.core.progress.course import Course
-from kfext.core.progress.growth import progress_of
-from kfext.core.progress.growth_list import GrowthList
-from kfext.core.progress.lines import Line
-from kfext.core.progress.matched import read_with
+from kfext.core.progress.growth import GrowthList, progress_of
+from kfext.core.progress.lines import Line, read_with
 from kfext.core.progress.reported import Reported
+from kfext.core.progress.tables import Table
 from kfext.model.log_line import LogLine
 from kfext.model.moment import Moment
 from kfext.model.verdict import Verdict
@@ -40,6 +39,7 @@ class Followed:
         self.failures = 0
         self.pause = 0.0
         self._source = ""
+        self._table = Table()
         self._checkpoints = CheckpointLog()
         self._course = Course(INTERVAL)
         self._growth = GrowthList()
@@ -70,7 +70,8 @@ class Followed:
         for printed in _newest(lines):
             if self._source in beside and self._is_of_before(printed):
                 continue
-            line = read_with(printed.text, self.expression)
+            text = printed.text if self.expression else self._table.named(printed.text)
+            line = read_with(text, self.expression)
             if line is not None:
                 self._take_line(line, at=printed.at, now=now.wall, source=source)
                 found |= bool(line.measures)
@@ -151,6 +152,8 @@ class Followed:
             return Verdict(names.REASON_DIVERGED, f"the last value of {metric} is not a number")
         if metric:
             return Verdict(names.REASON_RECOGNISED, f"the log shows {metric}")
+        if self._course.step is not None:
+            return Verdict(names.REASON_RECOGNISED, "the log shows steps and no measure")
         if self.fruitless < _UNRECOGNISED:
             return None
         what = "matches the expression" if self.expression else "looks like progress"

@@ -1,35 +1,50 @@
 """What one line of a training log says: measures of training, and where in the training it is.
 
-No framework is known by name. A line gives measures if it has a number under the name of one:
-`loss=0.5`, `Loss: 0.5`, `"loss": "0.5"`, `loss 0.5 (0.6)`. Where it is stands in words (`epoch: 3`,
-`step 10/100`), in brackets (`[3/10][ 40/196]`), or in a progress bar (`40/196 [00:12<00:40`).
+No framework is known by name. A line gives measures if it has a number under the name of one. Where
+it is stands in names (`epoch: 3`, `step 10/100`), in brackets (`[3/10][ 40/196]`), or in a progress
+bar. How sure each part is goes with it: one line alone seldom tells over what a step counts.
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, pairwise
 
-from kfext.core.progress.figures import Figure, figures
-from kfext.core.progress.metric_names import better, evaluation_prefix, may_be_whole
-from kfext.core.progress.visible import states
+from kfext.core.progress.fields import Field, fields
+from kfext.core.progress.visible import states, visible
+from kfext.core.progress.vocabulary import Meaning, Role, better, meaning
+from kfext.core.settings.expression import compiled
 
-_STEPS = frozenset(
-    {
-        *("step", "steps", "iter", "iters", "iteration", "iterations", "it", "its"),
-        *("batch", "batches", "batch_idx", "update", "updates"),
-    }
+_EVALUATION = r"val(?:id[a-z]{0,6})?|eval(?:uat\w{2,4})?|test(?:ing)?|dev|cv|sanity checking"
+_PHASE = re.compile(
+    rf"(?<![\w./@-])(?:(?P<checks>{_EVALUATION})|(?P<trains>train(?:ing)?))(?![\w/-]|\.\w)"
+    r"(?=[\"']?\s?(?:[:|\])}\[(>%,]|\.\.\.|\*\*\*|$|-\s|\s\d|(?:set|results?|begin|on)\b"
+    r"|(?:dataloader|epoch|batch|iter)\b))"
+    rf"|\b(?:phase|split|mode|stage|subset)[\"']?\s?[:=]\s?[\"']?(?P<of>{_EVALUATION})\b"
+    r"|saving dict for\b"
 )
-_GLOBAL_STEPS = frozenset(
-    {
-        *("global_step", "global_steps", "num_updates", "n_updates", "trained_steps"),
-        *("total_steps", "total_timesteps"),
-    }
+"""A word that says of what its line is, or what follows in it: `DEV : loss 0.9`, `[valid] ...`."""
+_BEFORE_PHASE = re.compile(
+    r"(?:^|[^\w\s.@/-]\s?|\s\s|[-\d]\s|\b(?:info|debug|running|on|for)\s)[\"']?$"
 )
-_EPOCHS = frozenset(["epoch", "epochs"])
-_PHASES = frozenset(["train", "training"])
-_OTHER_WORK = ("B/s", "b/s", "bytes", "examples/s", "files", "file/s", "tokens/s", "shards", "url")
-"""Units of bars that show a download or the preparation of data."""
+_HINTS = ("val", "test", "dev", "cv", "sanity", "dict")
+_RANK = re.compile(
+    r"\[1,(\d{1,5})\]<std(?:out|err)>:\s?|\[(?:rank|default)[ :_]?(\d{1,5})\]:?\s?"
+    r"|(?<!\w)rank[ :=_]{1,2}(\d{1,5})(?=[\]),:| ])",
+    re.IGNORECASE,
+)
+_SETTINGS = re.compile(r"[\w'\"](?:=|: )(?:True|False|None)\b")
+"""What settings have that are printed on one line, but measures have not: `amp=True, iou=0.7`."""
+_LONGEST_PREFIX = 100
+_TRAINING = {"train", "training", "fitting", "progress", "learning", "optimizing"}
+"""Words of the title of a bar that counts the steps of a training."""
+_SAMPLES = {"img", "imgs", "image", "images", "sample", "samples"}
+"""What such a bar may count beside steps: not bytes, files or examples, as where data is set up."""
+_OF_BARS = {Role.BATCH, Role.EPOCH}
+_OF_FRACTIONS = _OF_BARS | {Role.STEP, Role.STEPS}
+_STEP = Meaning(Role.STEP)
 _MOST_MEASURES = 16
+_MOST_MARKS = 16
 _MOST_STATES = 8
 """Of a line that overwrites itself, in which its step is looked for."""
 MOST = 10**15
@@ -40,144 +55,396 @@ MOST = 10**15
 class Position:
     """Where in the training a line is, each part None if it does not say.
 
-    `step` of `steps`: of the whole training if `whole`, else perhaps of an epoch.
-    `epoch` of `epochs`: as printed; some count from 0. A part of an epoch has a fraction.
+    `step` of `steps`: `whole` if they count over the run, not if within an epoch; None: not known.
+    `epoch` of `epochs`, as printed. `first`: 0 or 1 if the line shows what the first epoch is
+        called. `parts`: the epoch has a fraction, and its number is what is done of the training.
+    `bar`: the step stands on a bar, `above` if this is not the line itself, and `named` if its
+        title is of a training.
+    `doubt`: what is called a total may be the end, or what was done so far: it is the end of the
+        steps, or the step if the line has no other.
+    `anew`: all this is counted within something else, such as a fold.
     """
 
     step: int | None = None
     steps: int | None = None
-    whole: bool = False
+    whole: bool | None = None
     epoch: float | None = None
     epochs: int | None = None
+    first: int | None = None
+    parts: bool = False
+    bar: bool = False
+    above: bool = False
+    named: bool = False
+    doubt: bool = False
+    anew: bool = False
 
     @property
     def known(self) -> bool:
         """Whether the line says anything of it."""
-        return self.step is not None or self.epoch is not None
+        counted = self.step is not None or self.epoch is not None or self.epochs is not None
+        return counted or self.anew
 
-    def within(self, around: "Position") -> "Position":
-        """Return this position; where it does not say the step or the epoch, `around` does."""
-        step = around if self.step is None else self
-        epoch = around if self.epoch is None else self
-        return Position(step.step, step.steps, step.whole, epoch.epoch, epoch.epochs)
+
+_NOWHERE, _ANEW = Position(), Position(anew=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What a line says; `measures` are pairs of name and number, in the order printed."""
+    """What a line says; `measures` are pairs of name and number, in the order printed.
+
+    `checks`: whether it announces an evaluation, so that the lines after it may be of that.
+    `rank`: of the process that printed it, None if it does not say.
+    """
 
     measures: tuple[tuple[str, float], ...]
     position: Position
+    checks: bool = False
+    rank: int | None = None
+
+
+def read_with(raw: str, expression: str) -> Line | None:
+    """Return what a line says: by an expression, or without one as kfext recognises it itself."""
+    return read_matched(raw, expression) if expression else read_line(raw)
 
 
 def read_line(raw: str) -> Line | None:
     """Return what a line says, None if it says nothing of a training."""
     seen = states(raw)
-    line = next(seen, "")
-    found = figures(line)
-    prefix = evaluation_prefix(line)
-    measures = tuple((prefix + name, value) for name, value in _measures(found))[:_MOST_MEASURES]
-    position = _position(found, measured=bool(measures), other=_is_other_work(line))
-    if measures and position.step is None:
+    line, rank = _of_rank(next(seen, ""))
+    found, marks = fields(line), _marks(line)
+    if not found and not marks:
+        return None
+    named = _numbered([(field, _said(field)) for field in found])
+    phases = _phases(found, marks)
+    measures = tuple(islice(_measures(named, phases), _MOST_MEASURES))
+    if measures and (_is_of_part(line, named) or len(_SETTINGS.findall(line)) > 2):
+        return None
+    if marks:
+        named = [pair for pair, phase in zip(named, phases, strict=True) if not phase]
+    position = _position(named, measured=bool(measures))
+    checks = not found and bool(marks[-1][1])
+    if measures and position.step is None and not marks:
         position = _overwritten(position, seen)
-    return Line(measures, position) if measures or position.known else None
+    if measures or position.known or checks:
+        return Line(measures, position, checks, rank)
+    return None
+
+
+_Named = tuple[Field, Meaning | None]
+"""A field, and what its name says."""
+
+
+def _of_rank(line: str) -> tuple[str, int | None]:
+    """Return a line without a prefix that names the process, and the rank of this."""
+    head = line[:_LONGEST_PREFIX].lower()
+    if not ("rank" in head or "<std" in head or "[default" in head):
+        return line, None
+    found = _RANK.search(line, 0, _LONGEST_PREFIX)
+    if found is None:
+        return line, None
+    rank = int(found[1] or found[2] or found[3])
+    return (line[found.end() :] if found.start() == 0 else line), rank
+
+
+_Mark = tuple[int, str]
+"""Where a phase begins, and the word that says it is an evaluation; empty: a training."""
+
+
+def _marks(line: str) -> list[_Mark]:
+    lower = line.lower()
+    if not any(hint in lower for hint in _HINTS):
+        return []
+    marks = []
+    for found in islice(_PHASE.finditer(lower), _MOST_MARKS):
+        begin, end = found.span()
+        if found["of"]:
+            marks.append((0, found["of"]))
+        elif _BEFORE_PHASE.search(lower[max(0, begin - 9) : begin]):
+            marks.append((end, "" if found["trains"] else line[begin:end]))
+    return marks
+
+
+def _phases(found: Sequence[Field], marks: Sequence[_Mark]) -> list[str]:
+    """Return for each field the word that says it is of an evaluation, empty if it is not.
+
+    The word stands before the field; or after all of them, where no other does.
+    """
+    if not marks or not found:
+        return [""] * len(found)
+    phases, passed = [], 0
+    phase = marks[0][1] if marks[0][0] > found[-1].at else ""
+    for field in found:
+        while passed < len(marks) and marks[passed][0] <= field.at:
+            phase = marks[passed][1]
+            passed += 1
+        phases.append(phase)
+    return phases
+
+
+def _said(field: Field) -> Meaning | None:
+    """Return what the name of a field says, or what it counts: `12/90 Steps`, `1.5s/epoch`."""
+    said = meaning(field.name)
+    if said is None and field.of and field.unit and (counted := meaning(field.unit)):
+        units = _OF_BARS if field.bar else _OF_FRACTIONS
+        return counted if counted.role in units else None
+    return said
+
+
+def _numbered(named: list[_Named]) -> list[_Named]:
+    """Return fields with their own meaning where a measure has its step before its value.
+
+    `Train loss 1000 0.59` is one.
+    """
+    if any(said and said.role is not Role.MEASURE for _, said in named):
+        return named  # the line names its step
+    for index, ((field, said), (value, other)) in enumerate(pairwise(named)):
+        if not _is_number(field) or not said or said.role is not Role.MEASURE:
+            continue
+        if value.joined and not value.opened and "." in value.text and other is None:
+            named[index] = field, _STEP
+            named[index + 1] = value._replace(name=field.name), said
+    return named
+
+
+def _is_of_part(line: str, named: Sequence[_Named]) -> bool:
+    """Return whether the measures are of one part of a model or a job: `layer 2 loss: 0.9`."""
+    if len(named) < 2:
+        return False
+    (part, said), (measure, other) = named[:2]
+    if said or not _is_number(part) or not part.name or part.name.lower() in _TRAINING:
+        return False
+    if other is None or other.role is not Role.MEASURE:
+        return False
+    return line[part.at + len(part.text) : measure.at].strip(" :=-'\"") == measure.name
+
+
+def _measures(named: Iterable[_Named], phases: Iterable[str]) -> Iterable[tuple[str, float]]:
+    seen = set()
+    for (field, said), phase in zip(named, phases, strict=True):
+        if said is None or said.role is not Role.MEASURE:
+            continue
+        if not field.sign and " " in field.name and better(_last_word(field)) is None:
+            continue
+        if said.counts and field.text.lstrip("+-").isdecimal():
+            continue
+        name = f"{phase} {field.name}" if phase and not said.checking else field.name
+        if name not in seen:
+            seen.add(name)
+            value, whole = float(field.text), float(field.of) if field.of else 1.0
+            yield name, value / whole if whole else value
 
 
 def _overwritten(position: Position, before: Iterable[str]) -> Position:
     """Return a position with the step of the bar that the line has overwritten, if there is one."""
     for state in islice(before, _MOST_STATES):
-        bar = _position(figures(state), measured=False, other=_is_other_work(state))
-        if bar.step is not None:
-            return replace(position, step=bar.step, steps=bar.steps)
+        bar = _position([(field, _said(field)) for field in fields(state)], measured=False)
+        if bar.bar:
+            step, end, whole, named = bar.step, bar.steps, bar.whole, bar.named
+            return replace(
+                position, step=step, steps=end, whole=whole, bar=True, above=True, named=named
+            )
     return position
 
 
-def _measures(found: Iterable[Figure]) -> Iterable[tuple[str, float]]:
-    seen = set()
-    for one in found:
-        if not one.name or one.name in seen or better(one.name) is None:
-            continue
-        if not (may_be_whole(one.name) or _has_fraction(one.text)):
-            continue
-        seen.add(one.name)
-        value = float(one.text)
-        whole = float(one.of) if one.of else 1.0
-        yield one.name, value / whole if whole else value
-
-
-def _has_fraction(text: str) -> bool:
-    return not text.lstrip("+-").isdecimal()
-
-
-def _position(found: list[Figure], *, measured: bool, other: bool) -> Position:
-    epoch = next((one for one in found if _last_word(one) in _EPOCHS), None) or _phase(found)
-    named = [one for one in found if _last_word(one) in _STEPS | _GLOBAL_STEPS and _counts(one)]
-    whole = next((one for one in named if _last_word(one) in _GLOBAL_STEPS), None)
-    step = whole or next(iter(named), None) or _unnamed(found, measured=measured, other=other)
-    pair = _pair(found) if step is None and epoch is None and measured else None
-    if pair:
-        epoch, step = pair
+def _position(named: Sequence[_Named], *, measured: bool) -> Position:
+    if not named:
+        return _NOWHERE
+    roles: dict[Role, Field] = {}
+    for field, said in named:
+        if said and said.role is not Role.MEASURE and (role := _role(field, said.role, measured)):
+            roles.setdefault(role, field)
+    if Role.OUTER in roles:
+        return _ANEW
+    found = [field for field, _ in named]
+    epoch, first = roles.get(Role.EPOCH), None
+    step, whole = _named(roles)
+    if epoch is None and step is None and measured:
+        epoch, step, first = _pair(found)
+        whole = None if step is None or step.after == "|" else False
+    bar = next((field for field in found if field.bar), None)
+    if step and bar and not step.of and epoch is None and _is_at(bar, step):
+        step = step._replace(of=bar.of)
+    elif step and bar and step.of and bar.of != step.of and bar.text != step.text:
+        step = None  # the bar counts something else
+    elif step is None:
+        step, whole = _unnamed(found, epoch, measured=measured)
+    if epoch is not None and first is None and not _may_begin_at_zero(epoch, step):
+        first = 1
+    steps, whole = _end(roles, step, whole)
+    over = epoch is not None and epoch.bar and not measured  # what follows is of the next one
+    doubtful = roles.get(Role.END) if step is None and epoch is None and measured else None
+    stated = doubtful or step
     return Position(
-        step=_count(step.text) if step else None,
-        steps=_count(step.of) if step else None,
-        whole=whole is not None,
-        epoch=_epoch(epoch),
-        epochs=_count(epoch.of) if epoch else None,
+        step=_count(stated.text) if stated else None,
+        steps=steps,
+        whole=whole,
+        epoch=_epoch(epoch, over=over),
+        epochs=_count((epoch and epoch.of) or _text(roles.get(Role.EPOCHS))),
+        first=first,
+        parts=bool(epoch and not epoch.of and (epoch.quoted or not epoch.text.isdecimal())),
+        bar=bool(step and step.bar),
+        named=bool(step and (step.name or step.joined)),
+        doubt=doubtful is not None or _is_doubtful(roles, step),
     )
 
 
-def _unnamed(found: list[Figure], *, measured: bool, other: bool) -> Figure | None:
-    """Return a position without a name: a fraction in a bar or in brackets, or a first `[10]`."""
-    if other:
+def _role(field: Field, role: Role, measured: bool) -> Role | None:
+    """Return what a count is: `steps: 5/90` is a step, `batch: 8` without a measure a setting."""
+    if field.after == "%" or (role is not Role.EPOCH and _count(field.text) is None):
         return None
-    fractions = [one for one in found if one.of and not one.name and _counts(one)]
-    for one in fractions:
-        if (one.first or one.opened) and _count(one.of):
-            return one
-    ahead = found[0] if found else None
-    if measured and ahead and ahead.first and ahead.opened and ahead.unit == "]":
-        return ahead if _counts(ahead) else None
-    return None
+    if field.of:
+        return {Role.STEPS: Role.STEP, Role.EPOCHS: Role.EPOCH}.get(role, role)
+    return role if measured or role not in {Role.STEPS, Role.BATCH} else None
 
 
-def _phase(found: list[Figure]) -> Figure | None:
-    """Return the epoch of a line that begins with `Train: 2 [ 50/1251]`."""
-    if len(found) < 2:
-        return None
-    epoch, batch = found[:2]
-    told = epoch.name.lower() in _PHASES and not epoch.of and batch.of and batch.opened
-    return epoch if told and not batch.name else None
+def _named(roles: Mapping[Role, Field]) -> tuple[Field | None, bool | None]:
+    """Return the step that has the name of one, and whether it counts over the run."""
+    if Role.RUN_STEP in roles:
+        return roles[Role.RUN_STEP], True
+    if Role.STEP in roles:
+        step = roles[Role.STEP]
+        return step, True if step.bar or Role.LAST in roles else None
+    if Role.BATCH in roles:
+        return roles[Role.BATCH], False
+    return roles.get(Role.STEPS), None
 
 
-def _pair(found: list[Figure]) -> tuple[Figure, Figure] | None:
-    """Return epoch and step of a line that begins with `[2, 2000]`."""
-    if len(found) < 2:
-        return None
-    epoch, step = found[:2]
-    paired = epoch.first and epoch.opened and epoch.unit == "," and step.unit == "]"
-    return (epoch, step) if paired and _counts(epoch) and _counts(step) else None
+def _pair(found: Sequence[Field]) -> tuple[Field | None, Field | None, int | None]:
+    """Return epoch and step of a pair, and the number of the first epoch.
+
+    Pairs are `[2, 2000]`, `[1/20][5/90]`, `Train: 2 [ 50/1251]` and `1|10|Loss: 1.5`.
+    """
+    for epoch, step in pairwise(found[:4]):
+        if not (step.joined and (step.opened or epoch.after in {",", "|"})) or step.name:
+            continue
+        phase = _last_word(epoch) in _TRAINING
+        if step.of and _counts(step) and (phase or (epoch.opened and epoch.of and not epoch.name)):
+            return epoch, step, 0 if epoch.of or not epoch.opened else None
+        ends = epoch.after + step.after
+        if epoch.first and ends == (",]" if epoch.opened else "||"):
+            return (epoch, step, 1) if _counts(epoch) and _counts(step) else (None, None, None)
+    return None, None, None
 
 
-def _is_other_work(line: str) -> bool:
-    return any(unit in line for unit in _OTHER_WORK)
+def _unnamed(
+    found: Sequence[Field], epoch: Field | None, *, measured: bool
+) -> tuple[Field | None, bool | None]:
+    """Return the step that has no name, and whether it counts over the run.
+
+    It follows the epoch, is a bar or a fraction at the beginning or in brackets, or a first `[10]`.
+    """
+    fractions = [
+        field
+        for field in found
+        if field.of and field is not epoch and field.text.isdecimal() and field.of.strip("0.")
+    ]
+    for field in fractions:
+        if epoch is not None and field.joined and not field.name and field.at > epoch.at:
+            return field, False
+    for field in fractions:
+        if field.bar and (measured or _is_of_training(field)):
+            return field, None
+        if measured and not field.name and (field.first or field.opened):
+            return field, False if field.after in {"[", "-"} else None
+    ahead = found[0] if found and measured and epoch is None else None
+    if ahead and ahead.first and ahead.opened and ahead.after == "]" and _counts(ahead):
+        return ahead, None
+    return None, None
 
 
-def _last_word(one: Figure) -> str:
-    return one.name.rpartition(" ")[2].lower()
+def _is_of_training(bar: Field) -> bool:
+    """Return whether a bar without a measure may count the steps of a training."""
+    titled = _TRAINING.issuperset(bar.name.lower().split())
+    return titled and (not bar.unit or bar.unit in _SAMPLES or meaning(bar.unit) is not None)
 
 
-def _counts(one: Figure) -> bool:
-    return _count(one.text) is not None
+def _may_begin_at_zero(epoch: Field, step: Field | None) -> bool:
+    """Return whether a line has a form in which the first epoch is 0 as often as 1.
+
+    These are `Epoch: [2][ 10/100]` and `Epoch 2: 45%|##  | 10/20`.
+    """
+    bar = step is not None and step.bar and step.joined
+    return not epoch.of and (bar or (epoch.opened and epoch.sign == ":"))
 
 
-def _count(text: str) -> int | None:
+def _end(
+    roles: Mapping[Role, Field], step: Field | None, whole: bool | None
+) -> tuple[int | None, bool | None]:
+    """Return the end of the steps, and whether they count over the run."""
+    if step is None or step.of:
+        return _count(step.of) if step else None, whole
+    for role in (Role.LAST, Role.END, Role.STEPS):
+        if role in roles and roles[role] is not step:
+            return _count(roles[role].text), True
+    if Role.EPOCH_END in roles and whole is not True:
+        return _count(roles[Role.EPOCH_END].text), False
+    return None, whole
+
+
+def _is_doubtful(roles: Mapping[Role, Field], step: Field | None) -> bool:
+    """Return whether the end of a step has a name that may be one of what was done."""
+    ends = roles.get(Role.LAST), roles.get(Role.END) or roles.get(Role.STEPS)
+    return bool(step and not step.of and not ends[0] and ends[1] not in {None, step})
+
+
+def _last_word(field: Field) -> str:
+    return field.name.rpartition(" ")[2].lower()
+
+
+def _text(field: Field | None) -> str:
+    return field.text if field else ""
+
+
+def _counts(field: Field) -> bool:
+    return _count(field.text) is not None
+
+
+def _is_at(bar: Field, step: Field) -> bool:
+    """Return whether a bar counts the same steps, before it moves on to this one or after."""
+    return 0 <= int(step.text) - (_count(bar.text) or 0) <= 1
+
+
+def _is_number(field: Field) -> bool:
+    return not field.sign and not field.of and not field.opened and _counts(field)
+
+
+def _count(text: str | None) -> int | None:
     """Return a whole number that is not negative, None for anything else."""
-    digits = text.lstrip("+")
+    digits = text.lstrip("+") if text else ""
     return min(int(digits), MOST) if digits.isdecimal() else None
 
 
-def _epoch(one: Figure | None) -> float | None:
-    if one is None or one.text.startswith("-"):
+def _epoch(field: Field | None, *, over: bool) -> float | None:
+    if field is None or field.text.startswith("-"):
         return None
-    value = float(one.text)
+    value = float(field.text) + over
     return value if value < MOST else None
+
+
+_NAME_BEFORE = re.compile(r"([A-Za-z][\w@./-]{0,40})\W{0,8}$")
+_UNNAMED = "value"
+_MOST_DIGITS = 15
+
+
+def read_matched(raw: str, expression: str) -> Line | None:
+    """Return what a user's expression finds in a line, None if it does not match a number.
+
+    Its groups: `value`; `name`, else the word before the value is the name; `step` and `total`.
+    """
+    line = visible(raw)
+    searched = compiled(expression)
+    match = searched.search(line)
+    if match is None:
+        return None
+    groups, start = match.groupdict(), match.start(searched.groupindex["value"])
+    try:
+        value = float(groups["value"] or "")
+    except ValueError:
+        return None
+    before = _NAME_BEFORE.search(line[max(0, start - 64) : start])
+    name = groups.get("name") or (before.group(1) if before else _UNNAMED)
+    step, total = (
+        _count(text) if (text := groups.get(group)) and len(text) <= _MOST_DIGITS else None
+        for group in ("step", "total")
+    )
+    return Line(((name, value),), Position(step, total, whole=True))

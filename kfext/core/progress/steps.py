@@ -1,8 +1,18 @@
-"""The step of the whole training, from lines that count within an epoch or state it elsewhere."""
+"""The step of the whole training, from lines of which each says a part of it.
+
+One line seldom says over what its step counts: what lines agree on decides. Until they do the step
+or its total is not known, as a wrong one would mislead which job ends first, and when.
+"""
 
 from dataclasses import dataclass, replace
 
+from kfext.core.progress.bars import Bars
 from kfext.core.progress.lines import MOST, Position
+
+_PERSISTS = 5
+"""Lines in a row that count to another end before this is the one of the training."""
+_ALIKE = 2
+"""Times that the end of the steps may change where a job starts again with other workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,89 +23,311 @@ class Step:
     total: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a line was: at a step of `end`, in an epoch; `whole` as in Position."""
+
+    epoch: float
+    step: int
+    end: int | None
+    whole: bool | None
+
+    @property
+    def order(self) -> tuple[float, int]:
+        return (self.epoch, self.step)
+
+    def is_before(self, other: "_Place") -> bool:
+        """Return whether this one is earlier, False where the two do not compare."""
+        if self.whole is True and other.whole is True:
+            return self.step < other.step
+        compare = self.whole is not True and other.whole is not True
+        return compare and self.order < other.order
+
+
 class Steps:
-    """Follows the positions of a log. `restarts` counts how often it went back."""
+    """Follows the positions of a log.
+
+    `restarts`: how often it went back. `last`: the last step, None if that is not known.
+    `aside`: whether the last line with a measure was of something else that prints alike, such as
+        an evaluation.
+    """
 
     def __init__(self) -> None:
         self.restarts = 0
+        self.last: Step | None = None
+        self.aside = False
         self._context = Position()
-        self._from_zero = False
-        self._in_parts = False
-        self._over_epochs = False
-        self._epoch = 0
-        self._in_epoch = 0
-        self._before = 0
-        self._last: Step | None = None
+        self._bars = Bars()
+        self._first: int | None = None
+        self._epochs_end: int | None = None
+        self._parts = False
+        self._whole: bool | None = None
+        self._place: _Place | None = None
+        self._stride = 0
+        self._apart = 0
+        self._checking = False
+        self._begins_anew = False
+        self._stepped = False
+        self._several = False
+        self._doubtful: int | None = None
+        self._varies = False
+        self._within_other = False
+
+    @property
+    def moves(self) -> bool:
+        """Whether the last step was after the one before it."""
+        return self._stride > 0
 
     def count_anew(self) -> None:
-        """Take in that lines of another measure are counted from now on: a lower step is new."""
-        self._last = None
+        """Compare with no line so far: those from now on are of another measure."""
+        self.last = self._place = None
+
+    def check(self) -> None:
+        """Expect an evaluation: what goes back from now on may be its steps."""
+        self._checking = True
 
     def note(self, position: Position) -> None:
-        """Take in the position of a line without a measure: a heading, or a bar above it."""
-        # What a bar said before a heading belongs to the epoch before it.
-        heading = position.epoch is not None and position.step is None
-        around = Position() if heading else self._context
-        self._context = position.within(around)
+        """Keep the position of a line without a measure: a heading, or a bar above it."""
+        if position.anew:
+            self._anew()
+            return
+        around = self._context
+        if position.step is None and position.epoch is None:
+            self._several |= (position.epochs or 0) > 1
+            return
+        if position.epoch is not None and position.epoch != around.epoch:
+            self._checking = False
+        if position.bar:
+            self._bars.last = position
+            self._move_on(position)
+            position = _without_step(position)
+            if position.epoch is None:
+                return
+        else:
+            self._bars.last = None
+            if position.step is None:
+                around = Position()  # this was of the epoch before the heading
+        self._context = _within(position, around)
+
+    def _move_on(self, bar: Position) -> None:
+        last = self.last
+        if last is None or last.total != bar.steps or bar.step is None or self._checking:
+            return
+        if self._bars.goes_on(bar, since=last.number):
+            self.last = Step(bar.step, last.total)
 
     def take(self, position: Position) -> Step | None:
-        """Take in the position of a line with a measure; return its step, None if not stated."""
-        found = self._step(position)
+        """Return the step of a line with a measure, None if it states none that is known."""
+        if position.anew:
+            self._anew()
+            return None
+        if position.above:
+            self._bars.last, position = position, _without_step(position)
+        at = self._around(position)
+        self._bars.measured()
+        self._learn(at)
+        begun = position.step is not None and self._began_anew(at)
+        self.aside = not begun and self._is_aside(at)
+        if self.aside:
+            return None
         if position.step is not None:
             # Further lines about this step may state none.
-            around = self._context
-            self._context = replace(position, epoch=around.epoch, epochs=around.epochs)
-        before = self._last
-        if found is None:
+            self._context = at
+        if not at.known:
             return None
-        if before is not None:
-            if found.number < before.number:
-                self.restarts += 1
-            elif found.number == before.number and found.total is None:
-                found = before  # a summary of the last step, say
-        self._last = found
+        whole = self._scope(at)
+        self._go_to(at, whole)
+        found, before = self._count(at, whole), self.last
+        if found and before and found.number == before.number and found.total is None:
+            found = before  # a summary of the last step, say
+        self.last = found
         return found
 
-    def _step(self, position: Position) -> Step | None:
-        at = position.within(self._context)
-        epoch, epochs, step, steps = at.epoch, at.epochs, at.step, at.steps
-        # Where epochs are counted in parts, steps are those of the training, at a whole one too.
-        self._in_parts |= epoch is not None and not epoch.is_integer()
-        if epoch is not None and not self._in_parts:
-            self._from_zero |= epoch == 0
-            passed = int(epoch) if self._from_zero else int(epoch) - 1
-        else:
-            passed = None
-        if step is None:
-            if epoch is None:
-                return None
-            return Step(int(epoch) + (1 if self._from_zero else 0), epochs)
-        if at.whole or passed is None or passed < 0:
-            return Step(step, steps)
-        return self._within(passed, step, steps, epochs)
+    def _anew(self) -> None:
+        """Follow steps that are counted within something else, and so not over the run."""
+        self.count_anew()
+        self.aside, self._within_other, self._context = False, True, Position()
 
-    def _within(self, passed: int, step: int, steps: int | None, epochs: int | None) -> Step:
-        """Return the step of the training for a step that may count within its epoch."""
-        before, in_epoch = self._epoch, self._in_epoch
-        self._epoch, self._in_epoch = passed, step
-        if steps:
-            if passed > before and epochs is None:
-                self._judge(0 < step * (before + 1) == in_epoch * (passed + 1))
-            if self._over_epochs:
-                return Step(step, steps)
-            total = min(epochs * steps, MOST) if epochs else None
-            return Step(min(passed * steps + step, MOST), total)
-        if passed > before and step <= in_epoch:
-            self._before = min(self._before + in_epoch, MOST)  # it began anew with the epoch
-        elif passed < before:
-            self._before = 0
-        return Step(min(self._before + step, MOST))
+    def _around(self, position: Position) -> Position:
+        """Return a position with what the lines before it say, and a bar above it that agrees."""
+        if position.step is None and (bar := self._bars.last) is not None:
+            if self._bars.trust(bar, parts=position.parts):
+                self._context = _within(replace(bar, epoch=None), self._context)
+            else:
+                self._stepped = True
+                self._context = _without_step(self._context)
+        return _within(position, self._context)
 
-    def _judge(self, in_proportion: bool) -> None:
-        """Take in whether the steps of a bar are in proportion to the epochs: 10/30, then 20/30.
+    def _learn(self, at: Position) -> None:
+        """Learn how epochs are counted, and whether a doubtful count is an end."""
+        if at.doubt:
+            said = at.step if at.steps is None else at.steps
+            self._varies |= self._doubtful is not None and said != self._doubtful
+            self._doubtful = said
+        if at.epoch is None:
+            return
+        self._parts |= at.parts
+        if at.epoch == 0:
+            self._first = 0
+        elif at.first == 0 and at.epoch == at.epochs:
+            self._first = 1
+        elif self._first is None:
+            begins = at.step is None or (at.steps or 0) >= 10 * at.step
+            if at.first == 0:
+                self._first = 0
+            elif (at.epoch == 1 and (at.first == 1 or begins)) or (at.first == 1 and at.epochs):
+                self._first = 1
+        if self._first == 0 and at.first != 0 and at.epoch == at.epochs:
+            self._epochs_end = at.epochs + 1
 
-        If they are, it counts over all epochs. It may have been read otherwise until here.
+    def _began_anew(self, at: Position) -> bool:
+        """Return whether an epoch that was not over is at its beginning again, whatever its end.
+
+        A job that starts again with more workers makes fewer steps in an epoch.
         """
-        if in_proportion and not self._over_epochs:
-            self.count_anew()
-        self._over_epochs = in_proportion
+        place, end, stride = self._place, at.steps, max(self._stride, 1)
+        if self._checking or at.bar or place is None or at.step is None or not (end and place.end):
+            return False
+        epoch = -1 if at.epoch is None else at.epoch
+        if at.step > stride or epoch > place.epoch:
+            return False
+        alike = at.whole is False or place.end <= _ALIKE * end <= _ALIKE**2 * place.end
+        return epoch < place.epoch or (alike and 1 < place.step < place.end - self._stride)
+
+    def _is_aside(self, at: Position) -> bool:
+        """Return whether a line is of something else than the training that prints alike.
+
+        It goes back after an evaluation was announced, or to a step of another end.
+        """
+        place = self._place
+        if place is None or at.step is None:
+            return False
+        other = bool(at.steps and place.end and at.steps != place.end)
+        ahead = at.step > place.step and not (other and at.bar)
+        if at.whole is not True and at.epoch is not None and at.epoch != place.epoch:
+            ahead = at.epoch > place.epoch
+        if ahead:
+            self._checking, self._apart = False, 0
+            return False
+        again = place.end == at.steps and at.step < place.step < (place.end or 0)
+        if self._checking and not again:
+            self._checking = at.step != at.steps
+            return True
+        if not other:
+            self._apart = 0
+            return False
+        if at.step == place.step and at.epoch is None:
+            self._begins_anew = True  # the end moves, so it is none
+            return False
+        self._apart = 0 if at.step == at.steps else self._apart + 1
+        return self._apart < _PERSISTS
+
+    def _scope(self, at: Position) -> bool | None:
+        """Return whether a step counts over the run, None while that is not known.
+
+        Within an epoch it begins anew with the next one, or is at another part of its end than the
+        epoch is of the epochs. Beside a number of epochs only a bar may count over all of them.
+        """
+        if at.step is None or at.whole is not None:
+            return at.whole
+        if at.epoch is None or self._parts:
+            return None if at.epoch is None else True
+        place = self._place
+        if place and min(place.order) >= 0 and at.epoch > place.epoch:
+            # That it goes on may be chance, where lines between were not read.
+            self._whole = self._whole is not False and at.step > place.step
+        if self._whole is None and at.steps and at.epochs and self._first is not None:
+            passed, share = at.epoch - self._first, at.step * at.epochs / at.steps
+            if not passed - 0.5 <= share <= passed + 1.5:
+                self._whole = False
+            elif passed == 0 and not at.bar:
+                return False
+        return self._whole
+
+    def _go_to(self, at: Position, whole: bool | None) -> None:
+        """Compare a line with the one before it: steps that go back are a restart.
+
+        From the end of a count to its beginning is none: it begins anew where an epoch does.
+        """
+        before, step = self._place, at.step
+        epoch = -1 if at.epoch is None else at.epoch
+        place = _Place(epoch, -1 if step is None else step, at.steps, whole)
+        self._place = place
+        if before is None:
+            return
+        if not place.is_before(before):
+            self._stride = max(place.step - before.step, 0)
+            return
+        end, stride = before.end or 0, self._stride
+        ended = before.step == end and 2 * place.step <= end
+        ended |= before.step + stride >= end and place.step <= stride
+        if end and end == place.end and ended and at.epoch is None:
+            self._begins_anew = True
+        else:
+            self.restarts += 1
+
+    def _count(self, at: Position, whole: bool | None) -> Step | None:
+        """Return the step of the training for a line, None if that is not known."""
+        if at.step is None or self._within_other:
+            return None if self._within_other else self._in_epochs(at)
+        self._stepped = True
+        step, steps, epoch = at.step, at.steps, at.epoch
+        if at.doubt and (steps is None or steps <= step or self._varies):
+            if steps is None and not self._varies:
+                return None
+            steps = None
+        if whole is True:
+            return _step(step, steps)
+        if epoch is None:
+            known = not self._begins_anew and (at.named or whole is None)
+            alone = whole is None and not (self._several and at.bar)
+            return _step(step, steps if alone else None) if known else None
+        passed = -1 if self._first is None else int(epoch) - self._first
+        epochs = self._epochs(at)
+        total = epochs * steps if steps and epochs and whole is False else None
+        if passed > 0 and steps and whole is False:
+            step += passed * steps
+        elif passed != 0:
+            return None
+        return _step(step, total)
+
+    def _in_epochs(self, at: Position) -> Step | None:
+        """Return the epoch as the step where only epochs are counted."""
+        if at.epoch is None or self._stepped or self._parts:
+            return self.last if self._stepped else None
+        if self._first is None:
+            return None
+        return _step(int(at.epoch) + 1 - self._first, self._epochs(at))
+
+    def _epochs(self, at: Position) -> int | None:
+        """Return how many epochs there are. Epoch 0 of 9 may be the first of 9, or of 10."""
+        return at.epochs if self._first == 1 or at.first == 0 else self._epochs_end
+
+
+def _within(position: Position, around: Position) -> Position:
+    """Return a position; where it does not say the step or the epoch, the one around it does."""
+    step, epoch = position, position
+    if epoch.epoch is None and (position.step is None or around.whole is not True):
+        epoch = around  # a line with a count over the run is no heading of another count
+    same = position.epoch is None or around.epoch in {None, position.epoch}
+    if step.step is None and (same or around.whole is True or position.parts):
+        step = around
+    return replace(
+        step,
+        epoch=epoch.epoch,
+        epochs=epoch.epochs or around.epochs,
+        first=epoch.first,
+        parts=epoch.parts,
+        above=False,
+    )
+
+
+def _without_step(position: Position) -> Position:
+    return replace(position, step=None, steps=None, whole=None, bar=False, above=False, named=False)
+
+
+def _step(number: int, total: int | None) -> Step:
+    """Return a step; a total that it has passed is none."""
+    if total is not None and total < number:
+        total = None
+    return Step(min(number, MOST), None if total is None else min(total, MOST))

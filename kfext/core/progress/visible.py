@@ -8,7 +8,8 @@ LONGEST_LINE = 4096
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-9;?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)?|[@-Z\\-_])"
 )
-_ANEW = re.compile(r"\r|\x08+")
+_ANEW = re.compile(r"\r|\x08+|#015")
+"""A return, also as syslog writes it, or backspaces."""
 _CONTROLS = re.compile(r"[\x00-\x07\x0b-\x1f\x7f]")
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from kfext.core.companion.shown import Shown
 from kfext.core.elastic import asked_workers, workers_of
-from kfext.core.progress.course import Progress
+from kfext.core.progress.reported import Progress
 from kfext.core.scale.change import Change, Phase
 from kfext.core.scale.sizes import Sizes
 from kfext.model.job_state import JobState

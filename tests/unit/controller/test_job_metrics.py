@@ -8,8 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from kfext.controller.job_metrics import MOST_JOBS, JobCollector, Report
 from kfext.controller.metrics import Metrics
-from kfext.core.progress.course import Progress
-from kfext.core.progress.reported import GrowthState, Reported
+from kfext.core.progress.reported import GrowthState, Progress, Reported
 from tests.builders import job
 
 JOB = job("TFJob").worker(1).build()

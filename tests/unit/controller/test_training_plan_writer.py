@@ -14,8 +14,7 @@ from kfext.controller.training_plan import (
 )
 from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.core.companion.shown import Shown
-from kfext.core.progress.course import Progress
-from kfext.core.progress.reported import GrowthState, Reported
+from kfext.core.progress.reported import GrowthState, Progress, Reported
 from kfext.errors import ApiError, Conflict, NotFound, NotServed, Unavailable
 from kfext.model.verdict import Verdict
 from kfext.names import (

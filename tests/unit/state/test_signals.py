@@ -7,8 +7,7 @@ import pytest
 from kfext.core.companion.signals import NodeSignal, PodSignal
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.claims import shifted_key
-from kfext.core.progress.course import Progress
-from kfext.core.progress.reported import GrowthState, Reported
+from kfext.core.progress.reported import GrowthState, Progress, Reported
 from kfext.model.cpu_state import AskedCpu, CpuState
 from kfext.model.cpu_use import CpuUse
 from kfext.model.job_state import JobState

@@ -10,8 +10,7 @@ from kfext.core.companion.operation import Operation
 from kfext.core.companion.proposal import Measure
 from kfext.core.companion.trial import Trial
 from kfext.core.lifecycle.steps import Resize
-from kfext.core.progress.course import Progress
-from kfext.core.progress.reported import GrowthState, Reported
+from kfext.core.progress.reported import GrowthState, Progress, Reported
 from kfext.core.settings.values import MetricsSource
 from kfext.model.cpu_state import CpuState
 from kfext.model.cpu_use import CpuUse

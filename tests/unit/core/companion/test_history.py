@@ -4,8 +4,8 @@ import pytest
 
 from kfext.core.companion.history import History
 from kfext.core.companion.proposal import Measure
-from kfext.core.progress.course import Progress
 from kfext.core.progress.followed import INTERVAL
+from kfext.core.progress.reported import Progress
 
 LOOK = 10.0
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from kfext.core.companion.work import Work
-from kfext.core.progress.course import Progress
+from kfext.core.progress.reported import Progress
 from kfext.model.cpu_use import CpuUse
 
 

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.progress.course import Course, Progress
+from kfext.core.progress.course import Course
 from kfext.core.progress.lines import MOST, read_line
-from kfext.core.progress.metric_names import Better
+from kfext.core.progress.reported import Progress
+from kfext.core.progress.vocabulary import Better
 
 
 def course(*lines: tuple[float, str], now: float = 1e9) -> Course:
@@ -84,7 +85,7 @@ def test_steps_go_on_where_another_measure_states_them() -> None:
 def test_a_value_that_is_no_number_is_reported_and_not_followed(word: str) -> None:
     followed = course((1.0, "loss: 5"), (2.0, f"loss: {word}"))
     assert followed.diverged
-    assert followed.progress().value == 5.0
+    assert (followed.metric, followed.progress().value) == ("loss", None)
     after = course((1.0, f"loss: {word}"), (2.0, "loss: 5"))
     assert not after.diverged
 

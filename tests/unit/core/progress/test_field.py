@@ -7,9 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.progress.course import Progress
-from kfext.core.progress.field import as_written, decode_progress, encode_progress
-from kfext.core.progress.reported import GrowthState, Reported
+from kfext.core.progress.reported import (
+    GrowthState,
+    Progress,
+    Reported,
+    as_written,
+    decode_progress,
+    encode_progress,
+)
 from kfext.model.verdict import Verdict
 from kfext.names import CPU_USE_KNOWN, PROGRESS_KNOWN
 from tests.unit.objects import json_values

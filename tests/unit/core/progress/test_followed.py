@@ -278,3 +278,29 @@ def test_where_all_ranks_print_what_another_has_printed_before_is_no_restart() -
 def steps(*times: int) -> list[LogLine]:
     """Return a line for each step, a second apart from 0 on."""
     return [LogLine(float(at), f"step {at} loss 1") for at in times]
+
+
+TABLE = ["epoch   train_loss   time", "1       0.71         5.1", "2       0.61         5.2"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "metric"),
+    [
+        pytest.param("", "train_loss", id="by the names above them"),
+        pytest.param(r"^\d+ +(?P<value>[0-9.]+) ", "value", id="by an expression, as printed"),
+    ],
+)
+def test_rows_of_a_table_are_read(expression: str, metric: str) -> None:
+    followed = Followed(expression)
+    followed.take([LogLine(float(at), row) for at, row in enumerate(TABLE)], now=moment(9.0))
+    progress = followed.reported().progress
+    assert (progress.metric, progress.value) == (metric, 0.61)
+
+
+def test_steps_without_a_measure_are_shown_once_they_go_on() -> None:
+    followed, seen = Followed(), []
+    for at in range(3):
+        line = LogLine(float(at), f"[INFO] step={10 * at}, lr=0.1")
+        followed.take([line], now=moment(float(at)))
+        seen.append(followed.reported().progress.step)
+    assert (seen, reason(followed)) == ([None, 10, 20], names.REASON_RECOGNISED)

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.progress.growth import progress_of
-from kfext.core.progress.metric_names import Better
-from kfext.core.progress.windows import Windows
+from kfext.core.progress.growth import Windows, progress_of
+from kfext.core.progress.vocabulary import Better
 
 SECONDS = 30.0
 

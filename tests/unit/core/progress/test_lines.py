@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.core.progress import lines
-from kfext.core.progress.figures import Figure, figures
+from kfext.core.progress.fields import Field, fields
 from kfext.core.progress.lines import Position, read_line
 
 BAR = "Epoch 3:  45%|####| 422/938 [00:05<00:06, 80.1it/s, v_num=0, train_loss=0.213]"
@@ -29,7 +29,7 @@ TRAINING: dict[str, tuple[str, dict[str, float], Position]] = {
     ),
     "JSON": ('{"step": 10, "loss": 0.5, "time": 1.2}', {"loss": 0.5}, Position(step=10)),
     "numbers in quotes": ("{'loss': '0.41', 'epoch': '1.5'}", {"loss": 0.41}, Position(epoch=1.5)),
-    "a bar": (BAR, {"train_loss": 0.213}, Position(step=422, steps=938, epoch=3)),
+    "a bar": (BAR, {"train_loss": 0.213}, Position(step=422, steps=938, whole=False, epoch=3)),
     "a bar without a measure": (
         "  5%|#  | 50/1000 [00:05<01:40,  9.5it/s]",
         {},
@@ -39,22 +39,22 @@ TRAINING: dict[str, tuple[str, dict[str, float], Position]] = {
     "a bar of Keras": (
         "1875/1875 - 3s - 2ms/step - accuracy: 0.92 - loss: 0.27",
         {"accuracy": 0.92, "loss": 0.27},
-        Position(step=1875, steps=1875),
+        Position(step=1875, steps=1875, whole=False),
     ),
     "brackets after the epoch": (
         MMENGINE,
         {"loss": 2.3012},
-        Position(step=50, steps=196, epoch=1),
+        Position(step=50, steps=196, whole=False, epoch=1),
     ),
     "a value and its average": (
         RECIPES,
         {"loss": 2.3012, "acc1": 10.0},
-        Position(step=10, steps=1875, epoch=0),
+        Position(step=10, steps=1875, whole=False, epoch=0),
     ),
     "samples in brackets": (
         "Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.301234",
         {"Loss": 2.301234},
-        Position(step=640, steps=60000, epoch=1),
+        Position(step=640, steps=60000, whole=False, epoch=1),
     ),
     "samples after the measure": (
         "loss: 2.301234  [   64/60000]",
@@ -64,12 +64,12 @@ TRAINING: dict[str, tuple[str, dict[str, float], Position]] = {
     "an epoch that is called by its phase": (
         "Train: 2 [  50/1251 (  4%)]  Loss: 6.91 (6.95)",
         {"Loss": 6.91},
-        Position(step=50, steps=1251, epoch=2),
+        Position(step=50, steps=1251, whole=False, epoch=2),
     ),
     "epoch and step in one bracket": (
         "[1,  2000] loss: 2.215",
         {"loss": 2.215},
-        Position(step=2000, epoch=1),
+        Position(step=2000, whole=False, epoch=1),
     ),
     "a round in brackets": (
         "[10]\ttrain-rmse:0.51234\teval-rmse:0.6",
@@ -85,7 +85,7 @@ TRAINING: dict[str, tuple[str, dict[str, float], Position]] = {
     ),
     "a fraction as accuracy": (
         "Test set: Average loss: 0.05, Accuracy: 9850/10000 (98%)",
-        {"Average loss": 0.05, "Accuracy": 0.985},
+        {"Test Average loss": 0.05, "Test Accuracy": 0.985},
         Position(),
     ),
     "an evaluation that names itself ahead": (
@@ -102,7 +102,9 @@ TRAINING: dict[str, tuple[str, dict[str, float], Position]] = {
 def test_a_line_of_a_training(raw: str, measures: dict[str, float], position: Position) -> None:
     found = read_line(raw)
     assert found is not None
-    assert (dict(found.measures), found.position) == (measures, position)
+    said = found.position
+    of = Position(said.step, said.steps, said.whole, said.epoch, said.epochs)
+    assert (dict(found.measures), of) == (measures, position)
 
 
 NOTHING = {
@@ -126,7 +128,7 @@ def test_a_line_of_something_else(raw: str) -> None:
 @given(st.text(max_size=300))
 def test_no_line_is_too_odd(raw: str) -> None:
     found = read_line(raw)
-    assert found is None or found.measures or found.position.known
+    assert found is None or found.measures or found.position.known or found.checks
 
 
 @pytest.mark.parametrize("back", ["\r", "\x08"])
@@ -135,11 +137,11 @@ def test_few_states_of_a_line_that_overwrites_itself_are_looked_at(
 ) -> None:
     looked: list[str] = []
 
-    def counted(line: str) -> list[Figure]:
+    def counted(line: str) -> list[Field]:
         looked.append(line)
-        return figures(line)
+        return fields(line)
 
-    monkeypatch.setattr(lines, "figures", counted)
+    monkeypatch.setattr(lines, "fields", counted)
     assert read_line(f"1{back}" * 2000 + "loss: 1.5") is not None
     assert len(looked) < 10
 

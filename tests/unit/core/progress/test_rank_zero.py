@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from kfext.core.progress.rank_zero import printing_pods
 from kfext.model.pod import Pod
+from kfext.state.printers import printing_pods
 from tests.builders import JobBuilder, job, pod
 
 MASTERS = job().master(cpu="1").worker(2, cpu="1").resumed()

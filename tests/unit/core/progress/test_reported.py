@@ -3,8 +3,7 @@ from dataclasses import replace
 import pytest
 
 from kfext import names
-from kfext.core.progress.course import Progress
-from kfext.core.progress.reported import GrowthState, Reported, looks_the_same
+from kfext.core.progress.reported import GrowthState, Progress, Reported, looks_the_same
 from kfext.model.verdict import Verdict
 
 REPORTED = Reported(

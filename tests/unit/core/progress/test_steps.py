@@ -43,7 +43,7 @@ CASES: dict[str, tuple[list[str], list[Step | None]]] = {
     ),
     "in an epoch of unknown length": (
         [f"epoch {e} step {s} loss 1" for e in (1, 2, 3) for s in (50, 100)],
-        [Step(50), Step(100), Step(150), Step(200), Step(250), Step(300)],
+        [Step(50), Step(100), None, None, None, None],
     ),
     "of the training, though the epoch is stated": (
         [f"epoch {e} step {s} loss 1" for e, s in ((1, 100), (2, 200), (2, 300))],
@@ -68,12 +68,13 @@ CASES: dict[str, tuple[list[str], list[Step | None]]] = {
         ["125/375 [00:05<00:10,  25it/s]", "{'loss': 0.4, 'epoch': 1.0}",
          "250/375 [00:10<00:05,  25it/s]", "{'loss': 0.3, 'epoch': 2.0}",
          "375/375 [00:15<00:00,  25it/s]", "{'loss': 0.2, 'epoch': 3.0}"],
-        [Step(125), Step(250, 375), Step(375, 375)],
+        [Step(125, 375), Step(250, 375), Step(375, 375)],
     ),
     "on a bar of each epoch": (
         ["125/125 [00:05<00:00,  25it/s]", "epoch 1 loss 1",
-         "125/125 [00:05<00:00,  25it/s]", "epoch 2 loss 1"],
-        [Step(125), Step(250)],
+         "125/125 [00:05<00:00,  25it/s]", "epoch 2 loss 1",
+         "125/125 [00:05<00:00,  25it/s]", "epoch 3 loss 1"],
+        [None, None, Step(375)],
     ),
     "in an epoch of which only the first line is printed": (
         [f"Epoch: [{epoch}]  [  0/100]  loss: 1" for epoch in (0, 1, 2)],
@@ -87,6 +88,35 @@ CASES: dict[str, tuple[list[str], list[Step | None]]] = {
         ["epoch 002:    10 / 100 loss=1, num_updates=110"],
         [Step(110)],
     ),
+    "over the run, as it goes on where the epoch does": (
+        ["epoch: 1, iter: 40/100, loss: 1", "epoch: 2, iter: 60/100, loss: 1"],
+        [Step(40), Step(60, 100)],
+    ),
+    "over what is not known, in the middle of a log": (
+        ["epoch: 3, iter: 40/100, loss: 1", "epoch: 3, iter: 50/100, loss: 1",
+         "epoch: 4, iter: 10/100, loss: 1"],
+        [None, None, None],
+    ),
+    "within an epoch after all, though lines of it were not read": (
+        ["epoch: 1, iter: 10/100, loss: 1", "epoch: 2, iter: 50/100, loss: 1",
+         "epoch: 3, iter: 20/100, loss: 1"],
+        [Step(10), Step(50, 100), Step(220)],
+    ),
+    "of a bar that is over before the training": (
+        ["100%|####| 9/9 [00:03<00:00,  2.9it/s]", "loss: 1", "loss: 1"],
+        [None, None],
+    ),
+    "with a total that is none as it grows": (
+        ["step 10, total_steps 100, loss 1", "step 20, total_steps 200, loss 1"],
+        [Step(10, 100), Step(20)],
+    ),
+    "below a total that it has passed": (["step 120/100 loss 1"], [Step(120)]),
+    "of an epoch 0 of 2, which is the first of three": (
+        [f"Epoch {e}/2, step 10/10, loss 1" for e in (0, 1, 2)],
+        [Step(10), Step(20), Step(30, 30)],
+    ),
+    "within a fold": (["Fold 1/5", "step 10/100 loss 1", "Fold 2/5", "step 10/100 loss 1"],
+        [None, None]),
 }  # fmt: skip
 
 
@@ -100,6 +130,33 @@ def test_a_job_that_goes_back_has_restarted() -> None:
     for number in (10, 20, 5, 6):
         follower.take(Position(step=number))
     assert follower.restarts == 1
+
+
+ASIDE = {
+    "an evaluation that was announced": ["Evaluating...", "step 5/20 loss 2", "step 20/20 loss 2"],
+    "a count to another end": ["step 3/5 loss 2", "step 5/5 loss 2"],
+}
+
+
+@pytest.mark.parametrize("lines", ASIDE.values(), ids=ASIDE)
+def test_what_prints_alike_is_no_restart(lines: list[str]) -> None:
+    follower = Steps()
+    for raw in ["step 20/20 loss 1" if "..." in lines[0] else "step 10/20 loss 1", *lines]:
+        line = read_line(raw)
+        assert line is not None
+        if line.measures:
+            follower.take(line.position)
+        else:
+            follower.check()
+    assert (follower.restarts, follower.aside) == (0, True)
+
+
+def test_another_end_that_stays_is_the_one_of_the_training() -> None:
+    follower = Steps()
+    follower.take(Position(step=50, steps=100))
+    for step in range(1, 8):
+        follower.take(Position(step=step, steps=80))
+    assert (follower.last, follower.restarts) == (Step(7, 80), 1)
 
 
 def test_a_bar_over_all_epochs_that_is_met_in_the_middle_is_no_restart() -> None:

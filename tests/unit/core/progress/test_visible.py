@@ -9,6 +9,7 @@ from kfext.core.progress.visible import LONGEST_LINE, visible
 CASES = {
     "a plain line": ("loss: 0.5", "loss: 0.5"),
     "the last state of a bar": ("1/9 [=>]\r2/9 [==>]\r3/9 [===>]", "3/9 [===>]"),
+    "a carriage return as syslog writes it": ("1/9 [=>]#0152/9 [==>]", "2/9 [==>]"),
     "a bar whose last state was erased": ("2/9 [==>]\r          ", "2/9 [==>]"),
     "a line that ends with a carriage return": ("loss: 0.5\r", "loss: 0.5"),
     "a bar that goes back by backspaces": (

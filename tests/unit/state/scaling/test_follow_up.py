@@ -6,8 +6,7 @@ from typing import cast
 import pytest
 
 from kfext.core.lifecycle.steps import RestartWorkers
-from kfext.core.progress.course import Progress
-from kfext.core.progress.reported import Reported
+from kfext.core.progress.reported import Progress, Reported
 from kfext.core.scale.change import Cause, Change, Phase
 from kfext.core.scale.sizes import Sizes
 from kfext.model.job_state import JobState

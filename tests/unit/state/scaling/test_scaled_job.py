@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kfext.core.progress.course import Progress
+from kfext.core.progress.reported import Progress
 from kfext.core.scale.sizes import Sizes
 from kfext.model.job_state import JobState
 from kfext.model.pod import Pod

@@ -1,0 +1,167 @@
+"""The numbers of a line as fields: each with its name, its end, and how it is written.
+
+`Epoch [3/10], loss: 0.5` has two fields. What is looked at is the text between two numbers, and of
+a line at most _MOST numbers, whatever a user prints.
+"""
+
+import re
+from collections import deque
+from typing import NamedTuple
+
+_NUMBER = (
+    r"[-+]?(?:[1-9]\d{0,2}(?:,\d{3}){1,5}(?!,?\d)(?:\.\d{1,25})?"
+    r"|\d{1,20}(?:\.\d{0,25})?|\.\d{1,25})(?:[eE][-+]?\d{1,3})?(?![\w.])"
+    r"|[-+]?(?:nan|NaN|NAN|inf|Inf|INF|[Ii]nfinity)(?!\w)"
+)
+_TIME = r"\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d{1,9})?(?![\w:])Z?"
+_CLOCK = (
+    r"(?:\d{4}[-/]\d\d[-/]\d\d|(?:[01]\d[-/][0-3]\d|\d\d[-/]\d\d[-/]\d{2,4})(?=[T ]\d\d:))"
+    rf"(?:[T ]{_TIME})?|{_TIME}"
+)
+_FIELDS = re.compile(
+    rf"(?=[-+.\dnNiI])(?<![\w.@/])(?<!\w-)(?<!\.\d:)(?<!\.\d\d:)(?:(?P<clock>{_CLOCK})|(?P<text>{_NUMBER})"
+    rf"(?:\ {{0,12}}(?:/|of|out\ of)\ {{0,12}}(?P<of>{_NUMBER}))?)"
+)
+"""A number and its end, or a time, whose numbers look like positions; not the end of `0.5:0.95`."""
+_BACKWARDS = re.compile(r"[\w@./'-]{1,41}(?: [\w@./'-]{1,41}){0,2}")
+"""Up to three words of a name. A wider gap than a space, or a tab, is between two columns."""
+_REMARK = re.compile(r"\(([\w ]{1,20})\)$")
+_CALLED = re.compile(r"(?:[:=] ?[A-Za-z][\w.]{1,20}| tensor)$")
+"""What stands before the number of `loss: tensor(0.5)`."""
+_QUOTES = frozenset("\"'")
+_OPENING, _BEFORE, _BETWEEN = frozenset("([{<"), " \t([{<#", " \t)]}>,:|-"
+_SIGNS = frozenset(":=|│┃")
+_BARS = frozenset("|│━╸╺█─")
+_COUNTED = re.compile(r" ?([A-Za-z]{2,12})(?![\w/=:])")
+_ELAPSED = re.compile(r" ?\[\d\d:\d\d(?::\d\d)?<")
+_RATE = re.compile(r"(?<![A-Za-z])(?:([A-Za-z]{1,12})/s|m?s/([A-Za-z]{1,12}))\b")
+_LONGEST_GAP, _LONGEST_WORD, _LONGEST_RATE = 100, 40, 60
+_MOST = 96
+
+
+class Field(NamedTuple):
+    """A number of a line.
+
+    `name`: the words before it, empty if it has none. `remark`: the words in brackets after these.
+    `text`, `of`: the number and its end as printed, without separators of thousands; `of` is empty
+        if no end follows after a slash.
+    `sign`: what stands between name and number: `:`, `=`, `|`, or nothing.
+    `opened`, `quoted`, `first`, `joined`: whether directly before it stands a bracket, a quotation
+        mark, nothing but a clock or a bar, and only brackets since the field before.
+    `after`: the mark that follows it.
+    `bar`: whether it is the count of a progress bar. `unit`: what a bar or a fraction counts, if it
+        says: `it` of 1.5s/it, `Steps` of 3/10 Steps.
+    `at`: where it begins, in characters.
+    """
+
+    name: str
+    text: str
+    of: str = ""
+    remark: str = ""
+    sign: str = ""
+    opened: bool = False
+    quoted: bool = False
+    first: bool = False
+    joined: bool = False
+    after: str = ""
+    bar: bool = False
+    unit: str = ""
+    at: int = 0
+
+
+def fields(line: str) -> list[Field]:
+    """Return the numbers of a line in their order. A bar has the name that stands before it.
+
+    Where a bar is drawn again on the same line, the numbers are those of the last time.
+    """
+    found: list[Field] = []
+    end, title, joined, begins = 0, None, False, True
+    drawn, ahead = None, 0
+    for match in deque(_FIELDS.finditer(line), maxlen=_MOST):
+        start, before = match.start(), end
+        end = match.end()
+        gap = line[max(before, start - _LONGEST_GAP) : start]
+        if match["clock"]:
+            begins = begins and not gap.strip(_BETWEEN + _BEFORE)
+            continue
+        if line.startswith(("%|", "% |"), end):
+            bare = gap.rstrip(_BEFORE)
+            title, joined = _name(bare)[0], bool(found) and not bare.strip(_BETWEEN)
+            continue
+        field = _field(line, match, gap, begins=begins)
+        begins = False
+        if field is not None:
+            barred = bool(field.of) and (title is not None or bool(_ELAPSED.match(line, end)))
+            if barred:
+                name = field.name if title is None else title
+                field = _bar(field, name, joined, line[end : end + _LONGEST_RATE])
+            if barred or (field.of and field.after == "["):
+                if drawn is None:
+                    drawn, ahead = (field.name, field.of), len(found)
+                elif drawn == (field.name, field.of):
+                    found = found[len(found) - ahead :]
+                    field = field._replace(first=field.first or not found)
+            found.append(field)
+            title, joined = None, False
+    return found
+
+
+def _field(line: str, match: re.Match[str], gap: str, *, begins: bool) -> Field | None:
+    """Return a number with what stands around it, None for one that may be two: `[1,200]`."""
+    text, of, end = match["text"], match["of"] or "", match.end()
+    quoted = gap[-1:] in _QUOTES
+    bare = (gap[:-1] if quoted else gap).rstrip(_BEFORE)
+    stripped = gap[len(bare) :]
+    opened = not _OPENING.isdisjoint(stripped)
+    if "," in text or "," in of:
+        if opened and not of:
+            return None
+        text, of = text.replace(",", ""), of.replace(",", "")
+    if stripped[:1] == "(" and (called := _CALLED.search(bare)):
+        bare = bare[: called.start() + 1]
+    name, remark, sign = _name(bare)
+    last = bare[-1:]
+    counted = _COUNTED.match(line, end) if of else None
+    return Field(
+        name,
+        text,
+        of,
+        remark,
+        sign,
+        opened,
+        quoted,
+        last in _BARS if last else begins,
+        not begins and not bare.strip(_BETWEEN),
+        line[end : end + 2].strip()[:1],
+        bar=last in _BARS and last != "|",
+        unit=counted[1] if counted else "",
+        at=match.start(),
+    )
+
+
+def _bar(field: Field, title: str, joined: bool, after: str) -> Field:
+    rate = _RATE.search(after)
+    unit = (rate[1] or rate[2]) if rate else ""
+    return Field(
+        title, field.text, field.of, joined=joined, first=True, bar=True, unit=unit, at=field.at
+    )
+
+
+def _name(bare: str) -> tuple[str, str, str]:
+    """Return the name at the end of a text, the remark after it, and the sign after both."""
+    sign = remark = ""
+    if bare and bare[-1] in _SIGNS:
+        sign, bare = bare[-1], bare[:-1].rstrip(" \"'")
+    if bare.endswith(")") and (said := _REMARK.search(bare)):
+        remark, bare = said[1], bare[: said.start()].rstrip()
+    words: list[str] = []
+    read = _BACKWARDS.match(bare[::-1])
+    for word in reversed(read[0][::-1].split(" ")) if read else ():
+        plain = word.lstrip("-./@'")
+        if not plain[:1].isalpha() or len(plain) > _LONGEST_WORD:
+            break
+        words.append(plain)
+        if plain != word:
+            break
+    words = words[:3] if sign else words[:2]
+    return " ".join(reversed(words)), remark, sign

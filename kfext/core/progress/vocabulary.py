@@ -1,0 +1,240 @@
+"""What the name of a number says: a count of steps or epochs, their end, or a measure of training.
+
+One table for all frameworks. A name that has a word of a setting in it (`loss_scale`, `grad_acc`,
+`warmup_steps`) says nothing.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from functools import lru_cache
+
+
+class Better(Enum):
+    """Which way a metric improves."""
+
+    LOWER = "lower"
+    HIGHER = "higher"
+
+
+class Role(StrEnum):
+    """What a named number is.
+
+    `RUN_STEP` counts over the whole run, `STEP` perhaps within an epoch, `BATCH` within one.
+    `STEPS` is such a count or its end, `EPOCHS` the last epoch or with an end of its own an epoch.
+    `END` is the last step, or the last one so far; `LAST` surely the last one. `EPOCH_END` is the
+    last step of an epoch. `OUTER` counts something in which all of these begin anew.
+    """
+
+    RUN_STEP = "run step"
+    STEP = "step"
+    STEPS = "steps"
+    BATCH = "batch"
+    END = "end"
+    LAST = "last"
+    EPOCH_END = "end of the epoch"
+    EPOCH = "epoch"
+    EPOCHS = "epochs"
+    OUTER = "outer"
+    MEASURE = "measure"
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a name says.
+
+    `better`: of a measure, which way it improves. `checking`: whether it is one of an evaluation.
+    `order`: how well it shows the progress of a training, the smallest best: training before
+        validation, the whole loss before its parts, losses before accuracies.
+    `counts`: whether a whole number under this name may be a count or a setting.
+    """
+
+    role: Role
+    better: Better | None = None
+    checking: bool = False
+    order: tuple[int, int] = (0, 0)
+    counts: bool = False
+
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_CAMEL = re.compile(r"(?<=[a-z]{2})(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
+_AT = re.compile(r"(?<=[a-z])@(?=[0-9])")
+_LOSS = re.compile(r"(?<![A-Za-z0-9_])[lL]_(?=[A-Za-z])")
+"""What begins the name of a loss: `l_pix`."""
+_WORDS = re.compile(r"[a-z]+[0-9]*")
+_LONGEST = 80
+_KNOWN = 4096
+
+_RUN_STEPS = _set(
+    "num_updates n_updates nupdates trained_steps env_step "
+    "env_steps total_env_steps total_env_interacts num_env_steps num_env_steps_sampled "
+    "total_timesteps timesteps_total timesteps timestep num_timesteps total_num_steps "
+    "optimizer_step optim_step opt_step trainer_step gradient_step"
+)
+_STEPS = _set(
+    "step steps iter iters iteration iterations it its update updates episode episodes round "
+    "rounds generation minibatch batch batches"
+)
+_BATCHES = _set("batch batches minibatch")
+_EPOCHS = {"epoch": Role.EPOCH, "epochs": Role.EPOCHS}
+_OUTER = _set("fold stage run trial task")
+_JOINTS = re.compile(r"[\W_]+")
+_AMOUNTS = _set(
+    "s sec secs second seconds ms word words token tokens sample samples image images img imgs "
+    "sentence sentences frame frames example examples"
+)
+"""Words before a slash that make a name one of a rate: words/batch."""
+_INDEXES = _set("idx index i num no number")
+"""Words after a count that leave it what it is: batch_idx."""
+_OF_ENDS = _set("total max maximum num n number final")
+_SURELY_LAST = _set("max maximum final optimization train training")
+_OF_COUNTS = _OF_ENDS | _SURELY_LAST | _set("trainer current cur completed mini global")
+"""Words that may be joined to a count: train_step, current_epoch."""
+_OF_OTHER_COUNTS = _set(
+    "per micro inner accumulation accum acc grad gradient warmup eval evaluation val valid "
+    "validation test save saved saving checkpoint log logging decay best early every interval "
+    "last size skip skipped patience next from since until resume resumed resuming after "
+    "remaining left"
+)
+"""Words before a count of something else: `eval_steps`, `warmup steps`, `resumed from step 5`."""
+
+_LOWER = _set(
+    "loss losses ppl perplexity error err wer cer mse mae rmse rmsle mape nll xent bpc bpb fid "
+    "crossentropy logloss nelbo bce"
+)
+_HIGHER = _set(
+    "acc accuracy f1 auc auroc auprc bleu rouge hit hits hr ndcg reward return iou miou map dice "
+    "precision recall top1 top3 top5 top10 psnr ssim mrr mcc r2 kappa jaccard score rew"
+)
+_AMBIGUOUS = _HIGHER - {"acc", "accuracy", "f1", "auc", "bleu"} | {"error", "err"}
+"""Words that, as the whole name of a whole number, more often are a count or a setting."""
+_OF_CHECKING = _set("val valid validation eval evaluation test dev heldout")
+_OF_SETTINGS = _set(
+    "scale scaler weight weights coef coeff coefficient factor smoothing fn function type "
+    "rate lr threshold thresh time sec secs margin gamma alpha beta patience best min max prev "
+    "delta samples interval every freq frequency count num bound limit window target rank decay "
+    "clip inf id line code size grad gradient accum accumulation accumulate schedule scheduler "
+    "mode reduction norm improved from k p worst lowest highest ratio seed level version"
+)
+"""Words of names that belong to settings and clocks rather than to measures, e.g. loss_scale."""
+_COUNTERS = _set("step steps epoch epochs iter iters iteration iterations update updates")
+"""Words that make a name one of a count where they end it: loss_steps, but not epoch_loss."""
+_SPANS = _set("step epoch iter batch")
+"""Of these the ones that Lightning appends to say over what a measure is: loss_step, acc_epoch."""
+_OF_THE_WHOLE = _set("train training lm mean avg average avr running smooth smoothed my on total")
+_TOTAL = _set("total overall sum combined")
+
+
+@lru_cache(maxsize=_KNOWN)
+def meaning(name: str) -> Meaning | None:
+    """Return what a name says, None if nothing of a training.
+
+    >>> meaning("train/loss").better, meaning("max_steps").role, meaning("loss_scale")
+    (<Better.LOWER: 'lower'>, <Role.LAST: 'last'>, None)
+    """
+    if not name or len(name) > _LONGEST:
+        return None
+    role = _counted(name)
+    return Meaning(role) if role else _measured(_words(name))
+
+
+def better(name: str) -> Better | None:
+    """Return which way a metric improves, None for a name that is no measure of training."""
+    said = meaning(name)
+    return said.better if said else None
+
+
+def order(name: str) -> tuple[int, int]:
+    """Return how well a measure shows the progress; see Meaning. Unknown names come last."""
+    said = meaning(name)
+    return said.order if said else (9, 0)
+
+
+def is_checking(name: str) -> bool:
+    """Return whether a measure is one of an evaluation, also if it is no known measure."""
+    return bool(_OF_CHECKING.intersection(_words(name)))
+
+
+def _counted(name: str) -> Role | None:
+    """Return the role of a count; its words may be joined (`max_steps`) or not (`Total steps`)."""
+    head, _, last = _CAMEL.sub("_", name).lower().rpartition(" ")
+    above, _, last = last.rpartition("/")
+    if above in _AMOUNTS:
+        return None
+    parts = [part for part in _JOINTS.split(last) if part]
+    is_run = "_".join(parts) in _RUN_STEPS
+    while len(parts) > 1 and parts[-1] in _INDEXES:
+        parts.pop()
+    core = parts.pop() if parts else ""
+    words = {*parts, *_JOINTS.split(head)}
+    if core in _OUTER and not parts:
+        return Role.OUTER
+    if core in _EPOCHS and "per" in words:
+        return Role.EPOCH_END if words & _STEPS else None
+    if is_run:
+        return Role.RUN_STEP
+    if words & _OF_OTHER_COUNTS or not _OF_COUNTS.issuperset(parts):
+        return None
+    return _of_steps(core, words) if core in _STEPS else _EPOCHS.get(core)
+
+
+def _of_steps(core: str, words: set[str]) -> Role:
+    ends = words & _OF_ENDS
+    if "global" in words:
+        return Role.RUN_STEP
+    if core in _BATCHES:
+        return Role.EPOCH_END if ends else Role.BATCH
+    if not ends:
+        return Role.STEPS if core.endswith("s") and not words & {"current", "cur"} else Role.STEP
+    return Role.LAST if words & _SURELY_LAST else Role.END
+
+
+def _measured(words: tuple[str, ...]) -> Meaning | None:
+    """Return what a name says as one of a measure, None if it is none."""
+    spanned = len(words) > 1 and words[-1] in _SPANS
+    own = words[:-1] if spanned else words
+    if not own or own[-1] in _COUNTERS:
+        return None
+    present = set(own)
+    if {"error", "rate"} <= present or {"cross", "entropy"} <= present:
+        present = present - {"rate", "cross", "entropy"} | {"error"}
+    if present & _OF_SETTINGS:
+        return None
+    is_loss = any(map(_is_loss, own))
+    if is_loss or present & _LOWER or ("cost" in present and present - {"cost"} <= _OF_THE_WHOLE):
+        way = Better.LOWER
+    elif present & _HIGHER:
+        way = Better.HIGHER
+    else:
+        return None
+    checking = bool(present & _OF_CHECKING)
+    rest = present - _OF_THE_WHOLE - _OF_CHECKING - _COUNTERS - _SPANS
+    if is_loss:
+        rank = 0 if present & _TOTAL or len(rest) == 1 else 1
+    else:
+        rank = 2 if way is Better.LOWER else 3
+    single = len(own) == 1 and own[0] in _AMBIGUOUS
+    stands = 0 if present & _TOTAL and is_loss else len(words) + (words[-1] == "epoch")
+    return Meaning(
+        Role.MEASURE,
+        better=way,
+        checking=checking,
+        order=(4 * checking + rank, stands),
+        counts=single or spanned,
+    )
+
+
+def _is_loss(word: str) -> bool:
+    return word in {"xent", "nll", "losses"} or (word.endswith("loss") and word != "gloss")
+
+
+def _words(name: str) -> tuple[str, ...]:
+    """Return the words of a name such as train/total_loss, Acc@1 or valLoss, without numbers."""
+    parted = _AT.sub("", _CAMEL.sub(" ", _LOSS.sub("loss ", name)).lower())
+    known = _LOWER | _HIGHER
+    return tuple(
+        word if word in known else word.rstrip("0123456789") for word in _WORDS.findall(parted)
+    )

@@ -1,0 +1,114 @@
+"""Logs in the forms of many frameworks: what is read is right or not known, and never wrong."""
+
+from collections import Counter
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+
+from kfext.core.progress.course import Course
+from kfext.core.progress.lines import read_line
+from kfext.core.progress.tables import Table
+
+
+class Case(NamedTuple):
+    """A log of `corpus.yaml`.
+
+    `lines`: as printed, without line ends.
+    `position`, `total`: steps of the run after the last line, or epochs if only these are counted;
+        None if the lines do not tell.
+    `measures`: name and last value of each measure of training that may be followed; None if there
+        is none.
+    `restarts`: how often the run went back.
+    """
+
+    kind: str
+    name: str
+    source: str
+    lines: Sequence[str]
+    position: int | None
+    total: int | None
+    measures: dict[str, float] | None
+    restarts: int
+
+
+CORPUS = Path(__file__).with_name("corpus.yaml")
+CASES = [Case(**case) for case in yaml.load(CORPUS.read_text(), Loader=yaml.CSafeLoader)]
+
+
+class Judgement(Enum):
+    """How a part of a log, or a whole log, is read."""
+
+    RIGHT = "right"
+    NOT_KNOWN = "not known"
+    WRONG = "wrong"
+
+
+RIGHT, NOT_KNOWN, WRONG = Judgement
+
+
+def read(lines: Sequence[str]) -> Course:
+    course, table = Course(30.0), Table()
+    for number, raw in enumerate(lines):
+        line = read_line(table.named(raw))
+        if line is not None:
+            course.take(line, at=float(number), now=1e9)
+    return course
+
+
+def judged(case: Case, course: Course) -> dict[str, Judgement]:
+    """How each part is read: a wrong position, end, measure or restart is wrong."""
+    found = course.progress()
+    value = (case.measures or {}).get(found.metric)
+    measure = NOT_KNOWN if not found.metric else RIGHT if value == found.value else WRONG
+    if case.measures is None and not found.metric:
+        measure = RIGHT
+    return {
+        "position": _judged(found.step, case.position),
+        "total": _judged(found.total, case.total),
+        "measure": measure,
+        "restarts": RIGHT if course.restarts == case.restarts else WRONG,
+    }
+
+
+def _judged(found: int | None, want: int | None) -> Judgement:
+    if found == want:
+        return RIGHT
+    return NOT_KNOWN if found is None else WRONG
+
+
+def verdict(case: Case) -> Judgement:
+    parts = judged(case, read(case.lines)).values()
+    return next(one for one in (WRONG, NOT_KNOWN, RIGHT) if one in parts)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_nothing_is_read_wrong(case: Case) -> None:
+    course = read(case.lines)
+    assert WRONG not in judged(case, course).values(), (judged(case, course), course.progress())
+
+
+def test_most_of_the_logs_are_read_right() -> None:
+    counts = Counter(verdict(case) for case in CASES)
+    assert counts[RIGHT] >= len(CASES) * 0.95, counts
+
+
+OTHER = [
+    "Loading checkpoint shards:  50%|#####     | 2/4 [00:01<00:01,  1.2it/s]",
+    "Map:  45%|####      | 450/1000 [00:01<00:01, 400.12 examples/s]",
+    "model.safetensors: 100%|##########| 1.00G/1.00G [00:04<00:00, 100MB/s]",
+    "batch_size: 32, warmup_steps: 100, grad_acc: 4, max_grad_norm: 1.0",
+    "Evaluating: 100%|##########| 5/5 [00:00<00:00, 50.1it/s]",
+    "trainer-master-0:1:1 [0] NCCL INFO Channel 00/02 :    0   1",
+    '10.42.0.1 - - [22/Nov/2026:13:05:04 +0000] "GET /healthz HTTP/1.1" 200 2 "-" "-"',
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_other_output_between_the_lines_changes_nothing(case: Case) -> None:
+    lines = [text for line in case.lines for text in (*OTHER, line)] + OTHER
+    beside, alone = read(lines), read(case.lines)
+    assert judged(case, beside) == judged(case, alone), (beside.progress(), alone.progress())
