@@ -23,7 +23,7 @@ from kfext.state.cards import with_slots_in_use
 from kfext.state.changes import is_newer, is_older, needs_more, place_of, progress_of
 from kfext.state.members import Members
 from kfext.state.tracked_job import TrackedJob
-from kfext.state.volumes import Volumes, claiming
+from kfext.state.volumes import ClaimKey, Volumes, claims_of
 
 _GONE_KEPT = 10_000
 """How many uids of deleted jobs are remembered; answers are late by seconds at most."""
@@ -57,10 +57,11 @@ class Cluster:
     ) -> None:
         self.jobs: dict[str, TrackedJob] = {}
         self.changed: set[str] = set()
-        self.volumes = Volumes(self._recheck_volumes)
+        self.volumes = Volumes(self._note_claim)
         self.ends_version = 0
         self._members = Members()
-        self._claiming: set[str] = set()
+        self._claiming: dict[ClaimKey, set[str]] = {}
+        self._outdated: set[str] = set()
         self.books = Books(
             self.jobs,
             self._members,
@@ -132,13 +133,12 @@ class Cluster:
         """
         if job.uid in self._gone:
             return
-        claims = claiming(job)
-        if claims:
-            job = self.volumes.of_job(job)
+        job = self.volumes.of_job(job)
         plan = plan_of(job)
         state = state_of(job)
         job = as_sharing(as_observed(job, state), plan, busy=state.busy)
         tracked = self.jobs.get(job.uid)
+        before = frozenset() if tracked is None else claims_of(tracked.job)
         if tracked is None:
             tracked = self.jobs[job.uid] = TrackedJob(raw, job, plan, state)
             self._resized.add(job.uid)
@@ -148,8 +148,7 @@ class Cluster:
             if needs_more(job, than=tracked.job):
                 self._enlarged.add(job.uid)
             tracked.update(raw, job, plan, state)
-        if claims:
-            self._claiming.add(job.uid)
+        self._follow_claims(job.uid, before=before, now=claims_of(job))
         self.sync_claims(tracked)
         self.mark(job.uid)
 
@@ -164,7 +163,7 @@ class Cluster:
         for noted in (self._unsettled, self._untimed):
             noted.pop(uid, None)
         self._resized.discard(uid)
-        self._claiming.discard(uid)
+        self._follow_claims(uid, before=claims_of(tracked.job), now=frozenset())
         self.books.forget(tracked, self._members.of(uid, namespace=tracked.job.namespace))
         self.mark(uid)
 
@@ -233,15 +232,34 @@ class Cluster:
             self._untimed[job_uid] = tracked
         self.mark(job_uid)
 
-    def _recheck_volumes(self, namespace: str) -> None:
-        """Have the jobs looked at again whose volume claims now mean something else."""
-        for uid in self._claiming:
-            tracked = self.jobs[uid]
-            if namespace in {"", tracked.job.namespace}:
-                job = self.volumes.of_job(tracked.job)
-                if job != tracked.job:
-                    tracked.job = job
-                    self.mark(uid)
+    def _follow_claims(
+        self, job_uid: str, *, before: frozenset[ClaimKey], now: frozenset[ClaimKey]
+    ) -> None:
+        """Take in which volume claims a job has, and that it is up to date with them."""
+        self._outdated.discard(job_uid)
+        for key in now - before:
+            self._claiming.setdefault(key, set()).add(job_uid)
+        for key in before - now:
+            jobs = self._claiming.get(key, set())
+            jobs.discard(job_uid)
+            if not jobs:
+                self._claiming.pop(key, None)
+
+    def _note_claim(self, key: ClaimKey) -> None:
+        """Take in that a volume claim means something else for the jobs that have it."""
+        if jobs := self._claiming.get(key):
+            self._outdated |= jobs
+            self.changed |= jobs
+            self._wake()
+
+    def bring_up_to_date(self, tracked: TrackedJob) -> None:
+        """Bring what the volume claims of a job mean up to date, before it is decided on.
+
+        That takes milliseconds for a job with hundreds, so it is not done for each event.
+        """
+        if tracked.job.uid in self._outdated:
+            self._outdated.discard(tracked.job.uid)
+            tracked.job = self.volumes.of_job(tracked.job)
 
     def recount_priorities(self) -> None:
         """Take in that PriorityClasses changed: claims of plans have the priority of their pods."""

@@ -191,6 +191,7 @@ class Planner:
         draft.decided += 1
         draft.pods += min(tracked.job.pods, MOST_PODS)
         try:
+            self.cluster.bring_up_to_date(tracked)
             situation = self.situation(tracked, now)
             step = next_step(situation, self.cluster.ledger, self.queue.no_fits)
             self._enter(tracked, situation, step, now, draft)
