@@ -5,7 +5,10 @@ a watch event, so that the next decision is not based on outdated objects. The m
 `settle` sets the time, and everything seen since the last call counts as seen at that time.
 """
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from kfext.core.observed import as_observed
@@ -31,6 +34,28 @@ _GONE_KEPT = 10_000
 
 def _idle() -> None:
     """Wake nothing: the driver polls."""
+
+
+Stopped = tuple[str, str]
+"""The namespace of jobs that wait, and the reason why they do; empty: any."""
+ANY: Stopped = ("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What has changed for waiting jobs.
+
+    `rows`: the rows of the ledger where capacity came free.
+    `resumed`: which are looked at again, wherever capacity came free.
+    """
+
+    rows: Sequence[int]
+    resumed: frozenset[Stopped]
+
+    def resumes(self, tracked: TrackedJob) -> bool:
+        """Return whether a job is one of these."""
+        reason = tracked.verdict.reason if tracked.verdict else ""
+        return not self.resumed.isdisjoint(product(("", tracked.job.namespace), ("", reason)))
 
 
 class Cluster:
@@ -67,7 +92,8 @@ class Cluster:
             self._members,
             priority_of=priority_of,
             managed=managed,
-            freed=self.mark_queue,
+            freed=wake,
+            resumed=self.mark_queue,
             changed=self._note_cards,
         )
         self.ledger, self.backlog = self.books.ledger, self.books.backlog
@@ -76,7 +102,9 @@ class Cluster:
         self._untimed: dict[str, TrackedJob] = {}
         self._resized: set[str] = set()
         self._enlarged: set[str] = set()
-        self._wake = wake
+        self._resumed: set[Stopped] = set()
+        self._inhabited: Counter[str] = Counter()
+        self.wake = wake
         self._managed = managed
 
     def pods(self, job_uid: str) -> tuple[Pod, ...]:
@@ -100,18 +128,27 @@ class Cluster:
     def mark(self, job_uid: str) -> None:
         """Have a job looked at again."""
         self.changed.add(job_uid)
-        self._wake()
+        self.wake()
 
-    def mark_queue(self, namespace: str = "") -> None:
-        """Have every waiting job, or those of a namespace, looked at again: they may fit now."""
-        waiting = [
-            uid
-            for uid, tracked in self.jobs.items()
-            if tracked.waiting and namespace in {"", tracked.job.namespace}
-        ]
-        if waiting:
-            self.changed.update(waiting)
-            self._wake()
+    def mark_queue(self, namespace: str = "", stopped_by: str = "") -> None:
+        """Have waiting jobs looked at again: those of a namespace, or that a reason has stopped.
+
+        Which these are is found once for many calls, by `offer`.
+        """
+        if not namespace or namespace in self._inhabited:
+            self._resumed.add((namespace, stopped_by))
+            self.wake()
+
+    @property
+    def offers(self) -> bool:
+        """Whether anything has changed for waiting jobs that is not on offer yet."""
+        return bool(self._resumed) or self.ledger.withholds
+
+    def offer(self) -> Offer:
+        """Put on offer what has changed for waiting jobs since the last call."""
+        resumed, self._resumed = self._resumed, set()
+        self.backlog.offer()
+        return Offer(self.ledger.offer(), frozenset(resumed))
 
     # --- changes from the watches ---------------------------------------------------------------
 
@@ -142,6 +179,7 @@ class Cluster:
         if tracked is None:
             tracked = self.jobs[job.uid] = TrackedJob(raw, job, plan, state)
             self._resized.add(job.uid)
+            self._inhabited[job.namespace] += 1
         else:
             if tracked.job.ends != job.ends:
                 self.ends_version += 1
@@ -160,6 +198,7 @@ class Cluster:
         tracked = self.jobs.pop(uid, None)
         if tracked is None:
             return
+        self._inhabited -= Counter([tracked.job.namespace])
         for noted in (self._unsettled, self._untimed):
             noted.pop(uid, None)
         self._resized.discard(uid)
@@ -208,9 +247,11 @@ class Cluster:
         if new is not None:
             if self.ledger.row(new.name) is None:
                 self._recount_claims_on(new.name)
+            gains = self.ledger.gains
             self.ledger.set_node(self.books.cards.with_cards(new))
             self.books.recount_pins_on(new.name)
-            self.mark_queue()
+            if self.ledger.gains != gains:
+                self.mark_queue()
         elif old is not None:
             self._recount_claims_on(old.name)
             self.ledger.remove_node(old.name)
@@ -250,7 +291,7 @@ class Cluster:
         if jobs := self._claiming.get(key):
             self._outdated |= jobs
             self.changed |= jobs
-            self._wake()
+            self.wake()
 
     def bring_up_to_date(self, tracked: TrackedJob) -> None:
         """Bring what the volume claims of a job mean up to date, before it is decided on.
@@ -271,7 +312,7 @@ class Cluster:
         if inside:
             self._unsettled |= inside
             self.changed.update(inside)
-            self._wake()
+            self.wake()
 
     def _recount_claims_on(self, node: str) -> None:
         """Take in that a node came or went: pods that are planned nowhere are not waited for."""
@@ -280,8 +321,9 @@ class Cluster:
     # --- derived state --------------------------------------------------------------------------
 
     def stand_by(self, now: float) -> None:
-        """Bound the set of changed jobs while another process leads."""
+        """Bound what is noted for decisions while another process leads."""
         self.settle(now)
+        self.offer()
         self.changed.intersection_update(self.jobs)
 
     def settle(self, now: float) -> None:
