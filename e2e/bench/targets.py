@@ -43,6 +43,12 @@ PLAN_RATE = {1000: Target(">=", 1000.0, "/s"), 5000: Target(">=", 300.0, "/s")}
 LONGEST_TICK = Target("<=", 1.0, "s")
 """CPU between two turns of the controller's loop: 5,000 nodes, 1,000 queued jobs of 200 shapes."""
 
+TAIL_START = Target("<=", 5.0, "s")
+"""The longest wait of a job that fits behind 1,000 others, while ten pods end a second."""
+
+COMPANION_TURN = Target("<=", 11.0, "s")
+"""The longest time between two turns of the companion meanwhile: ten seconds, and one tick."""
+
 FIRST_BIND_RATIO = Target("<=", 1.5)
 """Submit to first pod bound, with kfext divided by without."""
 

@@ -8,28 +8,45 @@ and of others, and of two priorities. 1,000 jobs of 200 shapes wait, all for lon
 Others hold all GPUs, so for none there is a place, now or by preemption, or a reservation. First
 all are new to the planner, as after a start; then a pod ends, and it looks at all of them again.
 
-Seconds are those of the CPU, so that a busy machine does not count. Not measured: reading objects
-from JSON, and writing anything.
+Then pods end, ten a second: on nodes without a free GPU, which helps none of these jobs, or on one
+with four, which may help most of them and starts none. Every two seconds a small job that fits
+comes last in the queue. Measured with the controller's own loop: the time until it starts, and the
+longest time between two turns of the companion.
+
+Seconds are those of the CPU, so that a busy machine does not count; while the loop rests the clock
+is moved on. Not measured: reading objects from JSON, and writing anything.
 """
 
+import asyncio
 import gc
+import math
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from structlog.testing import capture_logs
+
 from e2e.bench.report import spread, table
-from e2e.bench.targets import LONGEST_TICK
+from e2e.bench.targets import COMPANION_TURN, LONGEST_TICK, TAIL_START
 from kfext import names
+from kfext.controller.metrics import Metrics
+from kfext.controller.reconciler import Reconciler
+from kfext.core.lifecycle.steps import Step, Unsuspend
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.model.node import parse_node
 from kfext.model.pod import Pod
 from kfext.model.priority import PriorityClass
+from kfext.model.quantity import PODS
 from kfext.state.planner import Planner
+from kfext.state.tracked_job import TrackedJob
 
 _NODES, _PODS_EACH, _JOBS, _SHAPES = 5000, 10, 1000, 200
 _WALL = 100_000.0
+_ENDS, _CHURN_SECONDS, _SMALL_SECONDS = 10, 30, 2.0
 _HIGH = "high"
 _GPU = "nvidia.com/gpu"
 
@@ -59,12 +76,156 @@ def measure(*, quick: bool) -> str:
                 LONGEST_TICK.judge(median(longest)),
             )
         )
-    return table(
+    ticks = table(
         f"The longest tick: {_NODES} nodes, {_NODES * _PODS_EACH} pods, {_JOBS} queued jobs of "
         f"{_SHAPES} shapes; {repeats} repeats",
         ("after", "ticks", "longest CPU s", "all CPU s", "target"),
         rows,
     )
+    return f"{ticks}\n\n{_while_pods_end()}"
+
+
+# --- while pods end -------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Churn:
+    """What happens at which second: `now` is the time since pods began to end.
+
+    `waits`: how long each small job waited until it was started, infinite if it was not.
+    `turns`: when the companion had its turns. `ticks`: the seconds of each tick.
+    """
+
+    planner: Planner
+    ending: Iterator[Pod]
+    now: float = 0.0
+    waits: dict[str, float] = field(default_factory=dict)
+    turns: list[float] = field(default_factory=lambda: [0.0])
+    ticks: list[float] = field(default_factory=list)
+    ended: int = 0
+
+    async def write(self, tracked: TrackedJob, step: Step) -> bool:
+        if isinstance(step, Unsuspend):
+            created = float(tracked.job.name.removeprefix("small-"))
+            self.waits[tracked.job.name] = self.now - created
+            self.planner.cluster.forget_job(tracked.job.uid)
+        return True
+
+    def happen(self) -> None:
+        """Have everything seen that has happened by now."""
+        while self.ended < self.now * _ENDS:
+            self.planner.cluster.observe_pod(next(self.ending), None)
+            self.ended += 1
+        while len(self.waits) * _SMALL_SECONDS < self.now:
+            created = len(self.waits) * _SMALL_SECONDS
+            self.waits[f"small-{created}"] = math.inf
+            self.planner.cluster.observe_job(_small(created))
+
+
+def _while_pods_end() -> str:
+    rows = []
+    for what, spare in (("help nobody", False), ("may help most", True)):
+        with capture_logs():  # a line for each step
+            churn = asyncio.run(_churned(spare=spare))
+        waits, gaps = [*churn.waits.values()], [b - a for a, b in pairwise(churn.turns)]
+        never = sum(map(math.isinf, waits))
+        rows.append(
+            (
+                f"that {what}",
+                f"{never} of {len(waits)}",
+                f"{median(waits):.2f}",
+                f"{max(waits):.2f} {TAIL_START.judge(max(waits))}",
+                f"{max(gaps):.2f} {COMPANION_TURN.judge(max(gaps))}",
+                f"{max(churn.ticks):.2f} {LONGEST_TICK.judge(max(churn.ticks))}",
+                f"{sum(churn.ticks) / churn.now:.0%}",
+            )
+        )
+    return table(
+        f"A job that fits, behind all others, while {_ENDS} pods end a second ({_CHURN_SECONDS} s)",
+        (
+            "pods",
+            "never started",
+            "median s",
+            "longest s",
+            "companion's longest s",
+            "longest tick s",
+            "CPU",
+        ),
+        rows,
+    )
+
+
+async def _churned(*, spare: bool) -> _Churn:
+    planner, pods = _full_cluster()
+    spares = [_spare_pod(number) for number in range(2 * _ENDS * _CHURN_SECONDS)]
+    planner.cluster.observe_node(None, _spare_node())
+    for pod in spares:
+        planner.cluster.observe_pod(None, pod)
+    for number in range(_JOBS):
+        planner.cluster.observe_job(_job(number))
+    churn = _Churn(planner, iter(spares if spare else [pod for pod in pods if not _has_gpu(pod)]))
+    _until_calm(planner)
+    real = planner.companion.steps
+
+    def steps(now: Moment) -> list[tuple[TrackedJob, Step]]:
+        churn.turns.append(churn.now)
+        return real(now)
+
+    planner.companion.steps = steps  # type: ignore[method-assign]
+    reconciler = Reconciler(
+        planner=planner,
+        wake=asyncio.Event(),
+        writer=churn,  # type: ignore[arg-type]
+        card_writer=None,  # type: ignore[arg-type]
+        show=lambda *_: None,
+        show_companion=lambda *_: None,
+        metrics=Metrics(),
+        wall=lambda: _WALL + churn.now,
+        monotonic=lambda: _WALL + churn.now,
+    )
+    gc.collect()
+    while churn.now < _CHURN_SECONDS:
+        began = time.process_time()
+        churn.happen()
+        async with asyncio.TaskGroup() as writes:
+            left = reconciler.tick(writes)
+        churn.ticks.append(time.process_time() - began)
+        churn.now += churn.ticks[-1]
+        if not left:
+            churn.now = max(churn.now, churn.ended / _ENDS)
+    churn.turns.append(churn.now)
+    return churn
+
+
+def _has_gpu(pod: Pod) -> bool:
+    return _GPU in pod.requests
+
+
+def _spare_node() -> Any:
+    allocatable = {"cpu": "64", "memory": "512Gi", _GPU: "4", "pods": "1000"}
+    return parse_node({"metadata": {"name": "spare"}, "status": {"allocatable": allocatable}})
+
+
+def _spare_pod(number: int) -> Pod:
+    name, requests = f"spare-{number}", {"cpu": 10, PODS: 1}
+    return Pod("other", name, name, node_name="spare", phase="Running", requests=requests)
+
+
+def _small(created: float) -> dict[str, Any]:
+    """Return a job of one pod that fits."""
+    job = _job(0)
+    job["metadata"] |= {
+        "name": f"small-{created}",
+        "uid": f"small-{created}",
+        "creationTimestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(_WALL + created)),
+    }
+    container = {"name": "pytorch", "resources": {"requests": {"cpu": "1"}}}
+    worker = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
+    job["spec"]["pytorchReplicaSpecs"] = {"Worker": worker}
+    return job
+
+
+# --- until nothing is left ------------------------------------------------------------------------
 
 
 def _run() -> tuple[Round, Round]:

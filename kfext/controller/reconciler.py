@@ -37,6 +37,7 @@ from kfext.errors import ApiError
 from kfext.model.moment import Moment
 from kfext.model.verdict import Verdict
 from kfext.state.card_steps import Reserve, Unreserve
+from kfext.state.companion import LOOK_SECONDS
 from kfext.state.planner import Planner, Report
 from kfext.state.tracked_job import TrackedJob
 
@@ -67,7 +68,7 @@ class Reconciler:
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._ticked_at = monotonic()
+        self._ticked_at = self._companion_at = monotonic()
         self._planner = planner
         self._wake = wake
         self._writer = writer
@@ -117,7 +118,7 @@ class Reconciler:
             self._report(report)
         for due in self._planner.cards.due(self._monotonic()):
             writes.create_task(self._reserve(due))
-        if not tick.remainder:
+        if not tick.remainder or self._companion_is_due():
             self._change_running(writes)
         return tick.remainder
 
@@ -138,8 +139,14 @@ class Reconciler:
             self._planner.cards.finish(step, self._monotonic())
             self._wake.set()
 
+    def _companion_is_due(self) -> bool:
+        """Return whether running jobs are looked at although others still wait for a placement."""
+        due = min(self._companion_at + LOOK_SECONDS, self._planner.companion.next_look())
+        return self._monotonic() >= due
+
     def _change_running(self, writes: asyncio.TaskGroup) -> None:
-        """Begin to write what the companion decides, once nothing waits for a placement."""
+        """Begin to write what the companion decides."""
+        self._companion_at = self._monotonic()
         companion = self._planner.companion
         try:
             steps = companion.steps(self.now())

@@ -66,14 +66,14 @@ class TrainingPlanWriter:
 
     def observe(self, old: WrittenTrainingPlan | None, new: WrittenTrainingPlan | None) -> None:
         """Take in the present version of a TrainingPlan; a deleted one is created again."""
-        if new is not None:
-            self._written[new.job_uid] = new.status
-            self._conditions.observe(new.job_uid, new.marks)
-        elif old is not None:
+        if old is not None and (new is None or new.job_uid != old.job_uid):
             self._written.pop(old.job_uid, None)
             if old.job_uid not in self._wanted:
                 self._conditions.forget(old.job_uid)
             self._enqueue(old.job_uid)
+        if new is not None:
+            self._written[new.job_uid] = new.status
+            self._conditions.observe(new.job_uid, new.marks)
 
     def show(self, job: TrainingJob, status: TrainingPlanStatus) -> None:
         """Have the job's TrainingPlan show `status`, beside its progress and its companion."""

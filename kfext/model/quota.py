@@ -1,7 +1,7 @@
 """The parts of a ResourceQuota to which the pods and services of a job charge."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kfext.errors import QuantityError
@@ -72,6 +72,17 @@ class Quota:
     def covers(self, charge: PodCharge, *, default_class: str = "") -> bool:
         """Return whether a pod charges to this quota."""
         return all(rule.covers(charge, default_class=default_class) for rule in self.rules)
+
+    def tightened(self, earlier: "Quota | None") -> "Quota":
+        """Return the quota with no more room than it had `earlier`."""
+        if earlier is None:
+            return self
+        keys = self.used.keys() | earlier.used.keys()
+        return replace(
+            self,
+            hard={key: min(most, earlier.hard.get(key, most)) for key, most in self.hard.items()},
+            used={key: max(self.used.get(key, 0), earlier.used.get(key, 0)) for key in keys},
+        )
 
 
 def parse_quota(raw: Mapping[str, Any]) -> Quota:

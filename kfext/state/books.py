@@ -3,7 +3,7 @@
 They are kept true to the jobs and pods of the mirror, which calls in here with what has changed.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.claims import card_key, pod_claim, pod_key, shifted_key
@@ -12,7 +12,7 @@ from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.replicas import first_with_parts
 from kfext.model.shared_gpu import Place
-from kfext.names import REASON_CREATE_TIMEOUT
+from kfext.names import REASON_CREATE_TIMEOUT, REASON_QUOTA, REASON_WAITING_FOR_OPERATOR
 from kfext.state.card_demand import Tolerations
 from kfext.state.cards import Cards
 from kfext.state.members import Members
@@ -29,8 +29,8 @@ class Books:
 
     `priority_of` returns the priority that pods of a job will have, None while that is not known.
     `managed` returns whether a namespace is opted in: elsewhere no plan is believed.
-    `freed` is called when jobs that wait may fit: with a namespace if it is for its quota alone,
-    empty for all.
+    `freed` is called when capacity came free, `resumed` when jobs may be planned that were stopped
+    by what is named.
     `changed` is called with the uid of a job for which a GPU that it shares has changed.
     """
 
@@ -41,12 +41,13 @@ class Books:
         *,
         priority_of: Callable[[TrainingJob], int | None],
         managed: Callable[[str], bool],
-        freed: Callable[[str], None],
+        freed: Callable[[], None],
+        resumed: Callable[[str, str], None],
         changed: Callable[[str], None],
     ) -> None:
         self.ledger = Ledger()
         self.backlog = PodCreationBacklog()
-        self.limited: set[str] = set()
+        self.limited: Collection[str] = ()
         self._jobs = jobs
         self._members = members
         self._plans = PlanClaims(self.ledger)
@@ -55,6 +56,8 @@ class Books:
         self._priority_of = priority_of
         self._managed = managed
         self._freed = freed
+        self._resumed = resumed
+        self._gains = 0
 
     # --- pods -----------------------------------------------------------------------------------
 
@@ -85,15 +88,18 @@ class Books:
 
     def _recount(self, pods: Mapping[str, Pod | None]) -> None:
         """Bring the claims of pods, by uid, up to date; None for one that is gone."""
-        gains = self.ledger.gains
         for uid, pod in pods.items():
             claim = pod_claim(pod) if pod is not None and self._pins.count(pod) else None
             if claim is not None:
                 self.ledger.claim(pod_key(uid), claim)
             else:
                 self.ledger.drop(pod_key(uid))
-        if self.ledger.gains != gains:
-            self._freed("")
+        self._tell_gains()
+
+    def _tell_gains(self) -> None:
+        if self.ledger.gains != self._gains:
+            self._gains = self.ledger.gains
+            self._freed()
 
     def _is_planned(self, pod: Pod) -> bool:
         """Return whether a pod is pinned where the plan of its job has its replica."""
@@ -111,17 +117,14 @@ class Books:
         """Bring the claims of a job's plan up to date, and how many of its pods are to come."""
         self._recount_pins(pods)
         believed = self._managed(tracked.job.namespace)
-        freed = self._plans.sync(
-            tracked, pods, priority=self._priority_of(tracked.job), believed=believed
-        )
+        self._plans.sync(tracked, pods, priority=self._priority_of(tracked.job), believed=believed)
         planned = believed and (tracked.assumed or tracked.plan) is not None
         missing = still_to_come(tracked.started, pods, planned=planned)
         self._expect(tracked, missing and min(missing, self._planned(tracked)))
         self.cards.want(tracked.job.uid, _cards(tracked))
         self.cards.apart.note(tracked.job.uid, tracked.state.apart)
         self._keep_parts(pods, of=tracked, claimed=tracked.claimed)
-        if freed:
-            self._freed("")
+        self._tell_gains()
 
     def hand_over(self, tracked: TrackedJob, pod: Pod) -> None:
         """Drop the plan's claim for a pod that now has a claim of its own."""
@@ -134,14 +137,13 @@ class Books:
         self.cards.apart.forget(tracked.job.uid)
         pods = tuple(pods)
         self._keep_parts(pods, of=tracked, claimed={})
-        if self._plans.drop(tracked):
-            self._freed("")
+        self._plans.drop(tracked)
         self._recount_pins(pods)
 
     def give_up(self, tracked: TrackedJob) -> None:
         """Plan as if the pods that the operator did not create for a job were never to come."""
         if self.backlog.give_up(tracked.job.uid):
-            self._freed("")
+            self._resumed("", REASON_WAITING_FOR_OPERATOR)
 
     def claiming_on(self, node: str) -> set[str]:
         """Return the uids of the jobs that have claims on a node."""
@@ -189,9 +191,9 @@ class Books:
         all_came = self.backlog.missing(uid) and not missing
         doubted = tracked.state.strikes > 0 and tracked.state.reason == REASON_CREATE_TIMEOUT
         if self.backlog.expect(uid, missing, attempt=attempt, doubted=doubted):
-            self._freed("")
+            self._resumed("", REASON_WAITING_FOR_OPERATOR)
         elif all_came and namespace in self.limited:
-            self._freed(namespace)  # its quota counts all of them now
+            self._resumed(namespace, REASON_QUOTA)  # it counts all of them now
 
 
 def _cards(tracked: TrackedJob) -> Mapping[Place, Tolerations]:

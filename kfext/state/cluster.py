@@ -5,7 +5,10 @@ a watch event, so that the next decision is not based on outdated objects. The m
 `settle` sets the time, and everything seen since the last call counts as seen at that time.
 """
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from kfext.core.observed import as_observed
@@ -23,7 +26,7 @@ from kfext.state.cards import with_slots_in_use
 from kfext.state.changes import is_newer, is_older, needs_more, place_of, progress_of
 from kfext.state.members import Members
 from kfext.state.tracked_job import TrackedJob
-from kfext.state.volumes import Volumes, claiming
+from kfext.state.volumes import ClaimKey, Volumes, claims_of
 
 _GONE_KEPT = 10_000
 """How many uids of deleted jobs are remembered; answers are late by seconds at most."""
@@ -31,6 +34,28 @@ _GONE_KEPT = 10_000
 
 def _idle() -> None:
     """Wake nothing: the driver polls."""
+
+
+Stopped = tuple[str, str]
+"""The namespace of jobs that wait, and the reason why they do; empty: any."""
+ANY: Stopped = ("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What has changed for waiting jobs.
+
+    `rows`: the rows of the ledger where capacity came free.
+    `resumed`: which are looked at again, wherever capacity came free.
+    """
+
+    rows: Sequence[int]
+    resumed: frozenset[Stopped]
+
+    def resumes(self, tracked: TrackedJob) -> bool:
+        """Return whether a job is one of these."""
+        reason = tracked.verdict.reason if tracked.verdict else ""
+        return not self.resumed.isdisjoint(product(("", tracked.job.namespace), ("", reason)))
 
 
 class Cluster:
@@ -57,16 +82,18 @@ class Cluster:
     ) -> None:
         self.jobs: dict[str, TrackedJob] = {}
         self.changed: set[str] = set()
-        self.volumes = Volumes(self._recheck_volumes)
+        self.volumes = Volumes(self._note_claim)
         self.ends_version = 0
         self._members = Members()
-        self._claiming: set[str] = set()
+        self._claiming: dict[ClaimKey, set[str]] = {}
+        self._outdated: set[str] = set()
         self.books = Books(
             self.jobs,
             self._members,
             priority_of=priority_of,
             managed=managed,
-            freed=self.mark_queue,
+            freed=wake,
+            resumed=self.mark_queue,
             changed=self._note_cards,
         )
         self.ledger, self.backlog = self.books.ledger, self.books.backlog
@@ -75,7 +102,9 @@ class Cluster:
         self._untimed: dict[str, TrackedJob] = {}
         self._resized: set[str] = set()
         self._enlarged: set[str] = set()
-        self._wake = wake
+        self._resumed: set[Stopped] = set()
+        self._inhabited: Counter[str] = Counter()
+        self.wake = wake
         self._managed = managed
 
     def pods(self, job_uid: str) -> tuple[Pod, ...]:
@@ -99,18 +128,27 @@ class Cluster:
     def mark(self, job_uid: str) -> None:
         """Have a job looked at again."""
         self.changed.add(job_uid)
-        self._wake()
+        self.wake()
 
-    def mark_queue(self, namespace: str = "") -> None:
-        """Have every waiting job, or those of a namespace, looked at again: they may fit now."""
-        waiting = [
-            uid
-            for uid, tracked in self.jobs.items()
-            if tracked.waiting and namespace in {"", tracked.job.namespace}
-        ]
-        if waiting:
-            self.changed.update(waiting)
-            self._wake()
+    def mark_queue(self, namespace: str = "", stopped_by: str = "") -> None:
+        """Have waiting jobs looked at again: those of a namespace, or that a reason has stopped.
+
+        Which these are is found once for many calls, by `offer`.
+        """
+        if not namespace or namespace in self._inhabited:
+            self._resumed.add((namespace, stopped_by))
+            self.wake()
+
+    @property
+    def offers(self) -> bool:
+        """Whether anything has changed for waiting jobs that is not on offer yet."""
+        return bool(self._resumed) or self.ledger.withholds
+
+    def offer(self) -> Offer:
+        """Put on offer what has changed for waiting jobs since the last call."""
+        resumed, self._resumed = self._resumed, set()
+        self.backlog.offer()
+        return Offer(self.ledger.offer(), frozenset(resumed))
 
     # --- changes from the watches ---------------------------------------------------------------
 
@@ -132,24 +170,23 @@ class Cluster:
         """
         if job.uid in self._gone:
             return
-        claims = claiming(job)
-        if claims:
-            job = self.volumes.of_job(job)
+        job = self.volumes.of_job(job)
         plan = plan_of(job)
         state = state_of(job)
         job = as_sharing(as_observed(job, state), plan, busy=state.busy)
         tracked = self.jobs.get(job.uid)
+        before = frozenset() if tracked is None else claims_of(tracked.job)
         if tracked is None:
             tracked = self.jobs[job.uid] = TrackedJob(raw, job, plan, state)
             self._resized.add(job.uid)
+            self._inhabited[job.namespace] += 1
         else:
             if tracked.job.ends != job.ends:
                 self.ends_version += 1
             if needs_more(job, than=tracked.job):
                 self._enlarged.add(job.uid)
             tracked.update(raw, job, plan, state)
-        if claims:
-            self._claiming.add(job.uid)
+        self._follow_claims(job.uid, before=before, now=claims_of(job))
         self.sync_claims(tracked)
         self.mark(job.uid)
 
@@ -161,10 +198,11 @@ class Cluster:
         tracked = self.jobs.pop(uid, None)
         if tracked is None:
             return
+        self._inhabited -= Counter([tracked.job.namespace])
         for noted in (self._unsettled, self._untimed):
             noted.pop(uid, None)
         self._resized.discard(uid)
-        self._claiming.discard(uid)
+        self._follow_claims(uid, before=claims_of(tracked.job), now=frozenset())
         self.books.forget(tracked, self._members.of(uid, namespace=tracked.job.namespace))
         self.mark(uid)
 
@@ -217,9 +255,11 @@ class Cluster:
         if new is not None:
             if self.ledger.row(new.name) is None:
                 self._recount_claims_on(new.name)
+            gains = self.ledger.gains
             self.ledger.set_node(self.books.cards.with_cards(new))
             self.books.recount_pins_on(new.name)
-            self.mark_queue()
+            if self.ledger.gains != gains:
+                self.mark_queue()
         elif old is not None:
             self._recount_claims_on(old.name)
             self.ledger.remove_node(old.name)
@@ -241,15 +281,34 @@ class Cluster:
             self._untimed[job_uid] = tracked
         self.mark(job_uid)
 
-    def _recheck_volumes(self, namespace: str) -> None:
-        """Have the jobs looked at again whose volume claims now mean something else."""
-        for uid in self._claiming:
-            tracked = self.jobs[uid]
-            if namespace in {"", tracked.job.namespace}:
-                job = self.volumes.of_job(tracked.job)
-                if job != tracked.job:
-                    tracked.job = job
-                    self.mark(uid)
+    def _follow_claims(
+        self, job_uid: str, *, before: frozenset[ClaimKey], now: frozenset[ClaimKey]
+    ) -> None:
+        """Take in which volume claims a job has, and that it is up to date with them."""
+        self._outdated.discard(job_uid)
+        for key in now - before:
+            self._claiming.setdefault(key, set()).add(job_uid)
+        for key in before - now:
+            jobs = self._claiming.get(key, set())
+            jobs.discard(job_uid)
+            if not jobs:
+                self._claiming.pop(key, None)
+
+    def _note_claim(self, key: ClaimKey) -> None:
+        """Take in that a volume claim means something else for the jobs that have it."""
+        if jobs := self._claiming.get(key):
+            self._outdated |= jobs
+            self.changed |= jobs
+            self.wake()
+
+    def bring_up_to_date(self, tracked: TrackedJob) -> None:
+        """Bring what the volume claims of a job mean up to date, before it is decided on.
+
+        That takes milliseconds for a job with hundreds, so it is not done for each event.
+        """
+        if tracked.job.uid in self._outdated:
+            self._outdated.discard(tracked.job.uid)
+            tracked.job = self.volumes.of_job(tracked.job)
 
     def recount_priorities(self) -> None:
         """Take in that PriorityClasses changed: claims of plans have the priority of their pods."""
@@ -261,7 +320,7 @@ class Cluster:
         if inside:
             self._unsettled |= inside
             self.changed.update(inside)
-            self._wake()
+            self.wake()
 
     def _recount_claims_on(self, node: str) -> None:
         """Take in that a node came or went: pods that are planned nowhere are not waited for."""
@@ -270,8 +329,9 @@ class Cluster:
     # --- derived state --------------------------------------------------------------------------
 
     def stand_by(self, now: float) -> None:
-        """Bound the set of changed jobs while another process leads."""
+        """Bound what is noted for decisions while another process leads."""
         self.settle(now)
+        self.offer()
         self.changed.intersection_update(self.jobs)
 
     def settle(self, now: float) -> None:

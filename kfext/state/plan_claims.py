@@ -23,8 +23,8 @@ class PlanClaims:
         *,
         priority: int | None,
         believed: bool,
-    ) -> bool:
-        """Bring the claims of a job up to date; return whether any capacity came free.
+    ) -> None:
+        """Bring the claims of a job up to date.
 
         `priority` is what pods of the job will have, None while that is not known. A plan that is
         not `believed` claims nothing.
@@ -39,13 +39,7 @@ class PlanClaims:
         for key in tracked.claimed.keys() - wanted.keys():
             self._ledger.drop(key)
         self._ledger.claim_all(wanted)
-        # Claims that passed from the plan to a pod were handed over before; the rest is free again.
-        freed = any(
-            key not in wanted or not wanted[key].covers(claim)
-            for key, claim in tracked.claimed.items()
-        )
         tracked.claimed = dict(wanted)
-        return freed
 
     def hand_over(self, tracked: TrackedJob, pod: Pod) -> None:
         """Drop the plan's claim for a pod that now has a claim of its own."""
@@ -54,8 +48,7 @@ class PlanClaims:
             if tracked.claimed.pop(key, None) is not None:
                 self._ledger.hand_over(key, to=pod_key(pod.uid))
 
-    def drop(self, tracked: TrackedJob) -> bool:
-        """Drop all claims of a job that is gone; return whether it had any."""
+    def drop(self, tracked: TrackedJob) -> None:
+        """Drop all claims of a job that is gone."""
         for key in tracked.claimed:
             self._ledger.drop(key)
-        return bool(tracked.claimed)

@@ -1,9 +1,13 @@
 """The planner: what changed and the time go in, steps come out. No I/O, no clock.
 
-Each tick: 1. bring the mirror up to date; 2. take the first, in the queue's order, of the jobs that
-changed; 3. get its next step from core.lifecycle; 4. enter on the ledger what the step will take,
-and what is reserved for the head of the queue; 5. repeat from 2 until no job is left or the limit
-of decisions is reached.
+Jobs are decided on in rounds: each once, in the queue's order, and those of the queue on what was
+free when their round began. What comes free meanwhile is offered in the next round, from the head
+of the queue and to the jobs that it may help. A round may take many ticks.
+
+Each tick: 1. bring the mirror up to date; 2. take the first of the jobs that changed, by turns of
+those that run and those of the queue; 3. get its next step from core.lifecycle; 4. enter on the
+ledger what the step will take, and what is reserved for the head of the queue; 5. repeat from 2
+until no job is left or the limit of decisions is reached.
 The driver carries out the steps, shows the reports, and returns the outcome of each step.
 The controller and `kubectl kfext plan` are such drivers.
 """
@@ -61,8 +65,8 @@ class Tick:
     `failures`: the jobs whose decision or reservation failed, with the error.
     `phases`: the phases that ended, with their length in seconds.
     `decided`: the number of jobs looked at.
-    `remainder`: the number of jobs left for the next tick, which may follow at once; 1 if there is
-        only a reservation left to search.
+    `remainder`: the number of jobs left for the next tick, which may follow at once; 1 if only the
+        end of a round is left, such as a reservation to search.
     """
 
     steps: tuple[tuple[TrackedJob, Step], ...] = ()
@@ -105,32 +109,36 @@ class Planner:
         self.cards = CardSteps(self.cluster.books.cards, self.cluster.ledger)
         self.alarms = Alarms()
         self._most = most
+        self._queued, self._running = Agenda(), Agenda()
+        self._takes_running, self._in_round = True, False
 
     def tick(self, now: Moment) -> Tick:
-        """Decide on the jobs that changed, or whose alarm is due, in the queue's order.
+        """Decide on the jobs that changed, or whose alarm is due.
 
-        The next job is always the first of all that wait for a decision: capacity that a decision
-        frees is offered from the head of the queue again, so that a later job never overtakes. The
-        sequence of decisions does not depend on where one tick ends and the next begins.
+        The sequence of decisions does not depend on where one tick ends and the next begins.
         """
         for uid in self.alarms.due(now.monotonic):
             self._retry(uid)
         self.cluster.take_time(now.wall)
         self.cluster.settle(now.monotonic)
-        agenda, draft = Agenda(), _Draft()
+        draft, calm = _Draft(), False
         self.queue.begin_tick()
+        if not self._in_round:
+            self._begin_round(now.monotonic)
         while draft.decided < self._most and draft.pods < MOST_PODS and self.queue.may_search:
-            self._note_changes(agenda, now.monotonic)
-            tracked = agenda.pop()
+            self._note_changes(now.monotonic)
+            tracked = self._next()
             if tracked is not None:
-                self._decide(tracked, now, draft)
+                if self._is_decidable(tracked, now.monotonic):
+                    self._decide(tracked, now, draft)
                 continue
-            draft.show(self.queue.renew_reservation(now=now.wall))
-            if not self.cluster.changed:
-                draft.show(*self.queue.moved())
+            # The round of the queue is over.
+            draft.show(self.queue.renew_reservation(now=now.wall), *self.queue.moved())
+            left = self._begin_round(now.monotonic) or self._running
+            calm = not (left or self.queue.reservations_on_break)
+            if calm:
                 break
-        self._note_changes(agenda, now.monotonic)
-        self.cluster.changed.update(agenda)
+        self._note_changes(now.monotonic)
         return Tick(
             steps=tuple(draft.steps),
             reports=tuple(
@@ -141,7 +149,8 @@ class Planner:
             failures=(*draft.failures, *self.queue.reservation_failures()),
             phases=tuple(draft.phases),
             decided=draft.decided,
-            remainder=len(agenda) or int(self.queue.reservation_is_unfinished),
+            remainder=len(self._queued) + len(self._running)
+            or int(not calm or self.queue.reservation_is_unfinished),
         )
 
     def next_alarm(self) -> float:
@@ -191,8 +200,12 @@ class Planner:
         draft.decided += 1
         draft.pods += min(tracked.job.pods, MOST_PODS)
         try:
+            self.cluster.bring_up_to_date(tracked)
             situation = self.situation(tracked, now)
-            step = next_step(situation, self.cluster.ledger, self.queue.no_fits)
+            ledger = self.cluster.ledger
+            # A job that runs goes first: what it has lost must not wait for the queue.
+            open_to = ledger.offered() if tracked.job.suspend else ledger
+            step = next_step(situation, open_to, self.queue.no_fits)
             self._enter(tracked, situation, step, now, draft)
             self.queue.note(tracked)
             shown = self.queue.renew_reservation_after(tracked, now=now.wall)
@@ -273,7 +286,24 @@ class Planner:
             tracked.not_before = 0.0
             self.cluster.changed.add(uid)
 
-    def _note_changes(self, agenda: Agenda, now: float) -> None:
+    def _next(self) -> TrackedJob | None:
+        """Return the next job: after each that runs one of the queue, whose round is over at None.
+
+        So neither waits for the end of the other, however many change.
+        """
+        running = self._running.pop() if self._takes_running else None
+        self._takes_running = running is None
+        return running or self._queued.pop()
+
+    def _begin_round(self, now: float) -> bool:
+        """Offer what came free to the jobs of the queue; return whether any is decided on again."""
+        for tracked in self.queue.begin_round():
+            self._add(tracked, now)
+        self._queued.begin_round()
+        self._in_round = not self._queued.is_over
+        return self._in_round
+
+    def _note_changes(self, now: float) -> None:
         """Put the jobs that changed, and can be decided on, on the agenda."""
         changed, self.cluster.changed = self.cluster.changed, set()
         for uid in changed:
@@ -281,9 +311,20 @@ class Planner:
             if tracked is None:
                 for part in (self.queue, self.settings, self.alarms):
                     part.forget(uid)
-            elif not tracked.busy and now >= tracked.not_before:
-                # The others are marked again: once written, or when it is time.
-                agenda.add(tracked, self.queue.turn(tracked))
+            else:
+                self._add(tracked, now)
+        if self._running.is_over:
+            self._running.begin_round()
+
+    def _add(self, tracked: TrackedJob, now: float) -> None:
+        if self._is_decidable(tracked, now):
+            agenda = self._queued if tracked.job.suspend else self._running
+            agenda.add(tracked, self.queue.turn(tracked))
+
+    def _is_decidable(self, tracked: TrackedJob, now: float) -> bool:
+        """Return whether a job can be decided on; else it is gone, or will be marked again."""
+        known = self.cluster.jobs.get(tracked.job.uid) is tracked
+        return known and not tracked.busy and now >= tracked.not_before
 
 
 class _Draft:

@@ -59,14 +59,22 @@ class PodCreationBacklog:
     def __init__(self) -> None:
         self.pods = 0
         self.crowded = False
+        self._reopens = False
         self._gangs: dict[str, _Gang] = {}  # in the order in which they were unsuspended
         self._entered: set[str] = set()
         self._created: set[str] = set()
 
     @property
     def crowd(self) -> int:
-        """While `crowded`, the number of pods that still have to be created at least, else 0."""
-        return MOST_OUTSTANDING // 2 if self.crowded else 0
+        """While too many, the number of pods that still have to be created at least, else 0.
+
+        That there are fewer is not known before `offer`, so that no later job overtakes.
+        """
+        return MOST_OUTSTANDING // 2 if self.crowded or self._reopens else 0
+
+    def offer(self) -> None:
+        """Let planning resume if there are few enough now."""
+        self._reopens = False
 
     def jobs(self) -> Iterable[str]:
         """Return the uids of the jobs that have pods to be created."""
@@ -169,7 +177,7 @@ class PodCreationBacklog:
         if self.pods >= MOST_OUTSTANDING:
             self.crowded = True
         elif self.crowded and self.pods <= MOST_OUTSTANDING // 2:
-            self.crowded = False
+            self.crowded, self._reopens = False, True
             return True
         return False
 

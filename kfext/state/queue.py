@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from kfext.core.lifecycle.situation import QueueContext
 from kfext.core.queue import order
+from kfext.core.queue.gained import Gained
 from kfext.core.queue.no_fit import NoFitCache
 from kfext.core.queue.position import in_line
 from kfext.core.queue.reservation import Reservation
@@ -38,7 +39,7 @@ class Queue:
         self.quotas = Quotas(cluster)
         self.no_fits = NoFitCache()
         self.autoscaler = False
-        self.promises = Promises(cluster.ledger, cluster.mark_queue)
+        self.promises = Promises(cluster.ledger, cluster.wake)
         self._reservations = ReservationManager(cluster, settings, self.promises)
         self._cluster = cluster
         self._queued: dict[str, TrackedJob] = {}
@@ -46,6 +47,7 @@ class Queue:
         self._shown: dict[str, int] = {}
         self._moved = False
         self._looked_at: tuple[int, int] | None = None
+        self._break_is_offered = False
 
     def observe_class(self, old: PriorityClass | None, new: PriorityClass | None) -> None:
         """Take in a PriorityClass as it stands; None for `new` when it is gone."""
@@ -116,6 +118,34 @@ class Queue:
         """Return in how many seconds a job may have a reservation."""
         return self._reservations.due_in(tracked, now=now)
 
+    def begin_round(self) -> Iterator[TrackedJob]:
+        """Put on offer what has come free; yield the waiting jobs that it may help.
+
+        A break of the reservations has been offered to them by the end of this round.
+        """
+        self._break_is_offered = self._reservations.on_break
+        self.quotas.offer()
+        offer, kept = self._cluster.offer(), self.reservation
+        if not (offer.rows or offer.resumed):
+            return
+        self._reservations.note_offer(offer)
+        gained = Gained(self._cluster.ledger, offer.rows, ignoring=kept.claims if kept else ())
+        for tracked in tuple(self._cluster.jobs.values()):
+            if tracked.waiting and (offer.resumes(tracked) or self._may_help(gained, tracked)):
+                yield tracked
+
+    def _may_help(self, gained: Gained, tracked: TrackedJob) -> bool:
+        """Return whether a job is asked again: it may fit now, or what is kept for it may change.
+
+        Whether it helps a job with gated pods, or with a promise, is not judged.
+        """
+        if not tracked.job.suspend or self.promises.of(tracked.job.uid):
+            return True
+        if self._reservations.holds(tracked):
+            return True
+        own = order.priority_class(tracked.job, self.classes)
+        return gained.may_help(tracked.job.groups, preempting=own.value if own.preempts else None)
+
     # --- the reservation ------------------------------------------------------------------------
 
     @property
@@ -162,24 +192,19 @@ class Queue:
         self._reservations.adopt(reservation, outdated=outdated, held_for=held_for, now=now)
 
     def renew_reservation(self, *, now: float) -> TrackedJob | None:
-        """Renew the reservation when all jobs that changed were decided on.
+        """Renew the reservation at the end of a round; a break ends once its round is over.
 
         Return the job that has it now, or had it, if that changed.
         """
         kept, holder = self.reservation, self._reservations.holder
+        if self._break_is_offered:
+            self._reservations.on_break = self._break_is_offered = False
+            self._looked_at = None
         if self._reservations.is_over(now=now):
             self._reservations.end_turn(now=now)
-        else:
-            self._end_break()
-            self._renew_reservation(now=now)
-        if self._reservations.on_break and not self._cluster.changed:
-            self._end_break()  # it freed nothing, so there is nobody to look at
+        elif not self._reservations.on_break:
             self._renew_reservation(now=now)
         return None if self.reservation == kept else self._reservations.holder or holder
-
-    def _end_break(self) -> None:
-        if self._reservations.on_break:
-            self._reservations.on_break, self._looked_at = False, None
 
     def _renew_reservation(self, *, now: float) -> TrackedJob | None:
         """Give the reservation to the job that is due for it; return the holder if it changed.

@@ -7,42 +7,71 @@ from kfext.core.queue.order import Classes, default_class
 from kfext.core.queue.quota import demand
 from kfext.model.charge import PodCharge
 from kfext.model.quota import LimitRange, Quota
+from kfext.names import REASON_QUOTA
 from kfext.state.cluster import Cluster
 from kfext.state.tracked_job import TrackedJob
 
 
 class Quotas:
-    """ResourceQuotas and LimitRanges as last seen, and the jobs whose pods are being created."""
+    """ResourceQuotas and LimitRanges as last seen, and the jobs whose pods are being created.
+
+    What a quota allows more than before is on offer from the next call of `offer` on, as what comes
+    free of the ledger. Nothing is kept of a namespace that has neither.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._quotas: dict[str, dict[str, Quota]] = {}
         self._ranges: Counter[str] = Counter()
-        self._changes: Counter[str] = Counter()
+        self._changes: dict[str, int] = {}
+        self._withheld: dict[str, dict[str, Quota]] = {}
+        self._count = 0
+        cluster.books.limited = self._quotas.keys()
 
     def observe_quota(self, old: Quota | None, new: Quota | None) -> None:
         """Take in a quota as it stands; None for `new` when it is gone."""
         if old is not None:
-            self._quotas[old.namespace].pop(old.name, None)
+            quotas = self._quotas.pop(old.namespace, {})
+            quotas.pop(old.name, None)
+            self._quotas |= {old.namespace: quotas} if quotas else {}
         if new is not None:
             self._quotas.setdefault(new.namespace, {})[new.name] = new
-        if old is None or new is None:
-            self._cluster.books.limited = {name for name, quotas in self._quotas.items() if quotas}
         if old is not None and (new is None or _looser(old, new)):
-            self._changes[old.namespace] += 1
-            self._cluster.mark_queue(old.namespace)
+            withheld = self._withheld.setdefault(old.namespace, {})
+            withheld[old.name] = old.tightened(withheld.get(old.name))
+        if old is None or new is None or _looser(old, new):
+            self._note_change(old or new)
 
     def observe_limit_range(self, old: LimitRange | None, new: LimitRange | None) -> None:
         """Take in a LimitRange as it stands; None for `new` when it is gone."""
-        for one, by in ((old, -1), (new, 1)):
-            if one is not None:
-                self._ranges[one.namespace] += by
-                self._changes[one.namespace] += 1
-                self._cluster.mark_queue(one.namespace)
+        if new is not None:
+            self._ranges[new.namespace] += 1
+        if old is not None:
+            self._ranges[old.namespace] -= 1
+            if self._ranges[old.namespace] <= 0:
+                del self._ranges[old.namespace]
+        self._note_change(old or new)
+
+    def _note_change(self, of: Quota | LimitRange | None) -> None:
+        if of is None:
+            return
+        self._count += 1
+        self._changes[of.namespace] = self._count
+        if of.namespace not in self._quotas and of.namespace not in self._ranges:
+            del self._changes[of.namespace]
+            self._withheld.pop(of.namespace, None)
+        self._cluster.mark_queue(of.namespace, stopped_by=REASON_QUOTA)
+
+    def offer(self) -> None:
+        """Put on offer what quotas allow now."""
+        self._withheld.clear()
 
     def changes(self, namespace: str) -> int:
-        """Return a count of what may end a refusal by the quotas and LimitRanges of a namespace."""
-        return self._changes[namespace]
+        """Return another number after each change that may end a refusal in a namespace.
+
+        It is 0 in a namespace with neither quotas nor LimitRanges.
+        """
+        return self._changes.get(namespace, 0)
 
     def all(self) -> tuple[Quota, ...]:
         """Return every quota."""
@@ -50,20 +79,21 @@ class Quotas:
 
     def limit_ranges(self) -> frozenset[str]:
         """Return the namespaces that have a LimitRange."""
-        return frozenset(name for name, count in self._ranges.items() if count > 0)
+        return frozenset(self._ranges)
 
     def of(self, tracked: TrackedJob, classes: Classes) -> QuotaView:
         """Return the quotas that apply to a job."""
         namespace = tracked.job.namespace
         quotas = self._quotas.get(namespace)
+        withheld = self._withheld.get(namespace, {})
         if not quotas:
             return QuotaView()
         return QuotaView(
-            quotas=tuple(quotas.values()),
+            quotas=tuple(quota.tightened(withheld.get(name)) for name, quota in quotas.items()),
             pending=self._pending(namespace, but=tracked),
             sharing=self._sharing(namespace),
             default_class=default_class(classes).name,
-            defaulted=self._ranges[namespace] > 0,
+            defaulted=namespace in self._ranges,
         )
 
     def _pending(self, namespace: str, *, but: TrackedJob) -> Counter[PodCharge]:

@@ -8,13 +8,15 @@ from kfext.core.placement.gang import Member, members_of
 from kfext.core.placement.limits import Limits
 from kfext.core.placement.place import place
 from kfext.core.queue.backfill import reserve
+from kfext.core.queue.gained import Gained
 from kfext.core.queue.no_fit import shape_of
 from kfext.core.queue.reservation import Reservation
 from kfext.model.plan import Assignment
+from kfext.model.replica_group import ReplicaGroup
 from kfext.model.timestamps import past
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_WAITING_FOR_OPERATOR
-from kfext.state.cluster import Cluster
+from kfext.state.cluster import ANY, Cluster, Offer
 from kfext.state.promises import Promises
 from kfext.state.settings import JobSettings
 from kfext.state.tracked_job import TrackedJob
@@ -57,7 +59,8 @@ class ReservationManager:
         self._promises = promises
         self._basis: tuple[object, ...] = ()
         self._known: tuple[int, int] = (-1, -1)
-        self._nowhere: set[Hashable] = set()
+        self._nowhere: dict[Hashable, tuple[ReplicaGroup, ...]] = {}
+        self._gained: set[int] = set()
 
     @property
     def holder(self) -> TrackedJob | None:
@@ -94,19 +97,43 @@ class ReservationManager:
         Return whether anything about it changed.
         """
         candidates = tuple(due)
-        self.unfinished = False
         if self.kept is not None and not any(map(self.holds, candidates)):
+            self.unfinished = False
             return self._begin_break(now=now)
         for one in () if self.on_break else candidates:
             if not self.may_search:
                 self.unfinished = len(self._nowhere) < _MOST_SHAPES  # else it would never end
-                break
+                return False
             found = self._for(one, now=now)
             if found is not None:
+                self.unfinished = False
                 return self._set(found, now=now)
             if self.holds(one):
-                return self._begin_break(now=now)
+                self.unfinished = False
+                return not self._fits(one, now=now) and self._begin_break(now=now)
+        self.unfinished = False
         return self._set(None, now=now)
+
+    def note_offer(self, offer: Offer) -> None:
+        """Take in what is on offer; shapes that it cannot help are not searched for again."""
+        if ANY in offer.resumed:
+            self._nowhere.clear()
+        self._gained.update(offer.rows)
+
+    def _search_again(self) -> None:
+        """Have shapes searched for again for which there may be a reservation now.
+
+        A look that has begun ends first: it would never get beyond the first of them otherwise.
+        """
+        rows, self._gained = sorted(self._gained), set()
+        if rows and self._nowhere:
+            emptied = self._cluster.ledger.without(lambda tier: tier.of_job)
+            gained = Gained(emptied, rows)
+            self._nowhere = {
+                shape: groups
+                for shape, groups in self._nowhere.items()
+                if not gained.may_help(groups)
+            }
 
     def give(self, tracked: TrackedJob, *, now: float) -> bool:
         """Give the reservation to a job if one is possible for it; return whether it changed."""
@@ -162,7 +189,7 @@ class ReservationManager:
             self.since = None
         elif self.since is None:
             self.since = now
-        ledger, gains = self._cluster.ledger, self._cluster.ledger.gains
+        ledger = self._cluster.ledger
         old = self.kept.claims if self.kept else {}
         new = found.claims if found else {}
         self.kept = found
@@ -170,16 +197,15 @@ class ReservationManager:
             ledger.drop(key)
         for key, claim in new.items():
             ledger.claim(key, claim)
-        if ledger.gains != gains:
-            self._cluster.mark_queue()  # what is no longer reserved others may use
         return True
 
     def _for(self, tracked: TrackedJob, *, now: float) -> Reservation | None:
         """Return the reservation of a job, None if no end of a job would make it fit."""
-        if self._versions() != self._known:
-            self._known = self._versions()
-            self._nowhere.clear()
-            self._basis = ()
+        versions = self._versions()
+        if versions != self._known:
+            self._known, self._basis = versions, ()
+        if not self.unfinished:
+            self._search_again()
         kept = self.kept if self.holds(tracked) else None
         limits = self._limits(tracked, now=now)
         if kept is not None and self._basis == self._basis_of(tracked, kept, limits):
@@ -192,7 +218,7 @@ class ReservationManager:
         if found is None:
             if len(self._nowhere) >= _MOST_SHAPES:
                 self._nowhere.clear()
-            self._nowhere.add(shape)
+            self._nowhere[shape] = tracked.job.groups
         else:
             self._basis = self._basis_of(tracked, found, limits)
         return found
@@ -219,6 +245,17 @@ class ReservationManager:
             # A failed search for one job must not keep all others from being placed.
             self._failures.append((tracked, error))
             return None
+
+    def _fits(self, tracked: TrackedJob, *, now: float) -> bool:
+        """Return whether the holder fits with what has come free and is not on offer yet."""
+        if not self._cluster.ledger.withholds:
+            return False
+        kept = self.kept.claims if self.kept else ()
+        ignoring = (*kept, *self._promises.of(tracked.job.uid))
+        limits, ledger = self._limits(tracked, now=now), self._cluster.ledger
+        return not isinstance(
+            place(members_of(tracked.job), ledger, limits, ignoring=ignoring), Verdict
+        )
 
     def _versions(self) -> tuple[int, int]:
         """Return a value that changes whenever another reservation may be possible."""

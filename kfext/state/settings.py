@@ -1,6 +1,6 @@
 """The settings that hold for a job, from the present namespaces and policies."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from kfext.core.network.eligibility import HostNetworkRequest, host_network_request
@@ -21,23 +21,26 @@ class JobSettings:
     host_network: HostNetworkRequest | None
 
 
+_Sources = tuple[int, Namespace | None, Mapping[str, NetworkPolicy] | None]
+"""The version of the TrainingPolicies, the namespace, and its network policies by name."""
+
+
 class SettingsSource:
-    """Namespaces and policies as last seen; `version` counts what changed.
+    """Namespaces and policies as last seen.
 
     `opted` is called with the name of a namespace that was opted in or out.
     """
 
     def __init__(self) -> None:
-        self.version = 0
         self.opted: Callable[[str], None] = lambda namespace: None
         self._namespaces: dict[str, Namespace] = {}
         self._policies: dict[str, TrainingPolicy] = {}
-        self._network_policies: dict[str, dict[str, NetworkPolicy]] = {}
-        self._resolved: dict[str, tuple[int, TrainingJob, JobSettings]] = {}
+        self._version = 0
+        self._network_policies: dict[str, Mapping[str, NetworkPolicy]] = {}
+        self._resolved: dict[str, tuple[_Sources, TrainingJob, JobSettings]] = {}
 
     def observe_namespace(self, old: Namespace | None, new: Namespace | None) -> None:
         """Take in a namespace as it stands; None for `new` when it is gone."""
-        self.version += 1
         name = new.name if new is not None else old.name if old is not None else ""
         before = self._namespaces.pop(name, None)
         if new is not None:
@@ -47,20 +50,25 @@ class SettingsSource:
 
     def observe_network_policy(self, old: NetworkPolicy | None, new: NetworkPolicy | None) -> None:
         """Take in a network policy as it stands; None for `new` when it is gone."""
-        self.version += 1
-        if old is not None:
-            self._network_policies.get(old.namespace, {}).pop(old.name, None)
+        seen = new or old
+        if seen is None:
+            return
+        # In a new mapping, so that settings that came from the old one are seen to be outdated.
+        named = dict(self._network_policies.pop(seen.namespace, {}))
+        named.pop(seen.name, None)
         if new is not None:
-            self._network_policies.setdefault(new.namespace, {})[new.name] = new
+            named[new.name] = new
+        if named:
+            self._network_policies[seen.namespace] = named
 
     def observe_policy(self, policy: TrainingPolicy) -> None:
         """Take in a policy as it stands."""
-        self.version += 1
+        self._version += 1
         self._policies[policy.name] = policy
 
     def forget_policy(self, name: str) -> None:
         """Take in that a policy is gone."""
-        self.version += 1
+        self._version += 1
         self._policies.pop(name, None)
 
     def is_managed(self, namespace: str) -> bool:
@@ -88,9 +96,15 @@ class SettingsSource:
         """Return the settings of a job, resolved again only if their sources have changed."""
         job = tracked.job
         known = self._resolved.get(job.uid)
-        if known is None or known[0] != self.version or known[1] is not job:
-            known = self._resolved[job.uid] = (self.version, job, self.of(job))
+        sources = self._sources(job.namespace)
+        if known is None or known[0] != sources or known[1] is not job:
+            known = self._resolved[job.uid] = (sources, job, self.of(job))
         return known[2]
+
+    def _sources(self, namespace: str) -> _Sources:
+        """Return what the settings of jobs in a namespace come from."""
+        own, network = self._namespaces.get(namespace), self._network_policies.get(namespace)
+        return self._version, own, network
 
     def of(self, job: TrainingJob) -> JobSettings:
         """Return the settings that hold for a job now."""

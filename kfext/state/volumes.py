@@ -13,43 +13,63 @@ from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod
 from kfext.model.volume import StorageClass, Volume, VolumeClaim
 
+ClaimKey = tuple[str, str]
+"""The namespace and the name of a claim."""
+
 
 class Volumes:
     """Claims, volumes and storage classes as last seen.
 
-    `changed` is called with the namespace of the jobs for which something may have changed, empty
-    for all namespaces.
+    `changed` is called with each claim that means something else than before.
     """
 
-    def __init__(self, changed: Callable[[str], None]) -> None:
+    def __init__(self, changed: Callable[[ClaimKey], None]) -> None:
         self._changed = changed
-        self._claims: dict[tuple[str, str], VolumeClaim] = {}
+        self._claims: dict[ClaimKey, VolumeClaim] = {}
         self._volumes: dict[str, Volume] = {}
         self._classes: dict[str, StorageClass] = {}
+        self._naming: dict[str, set[ClaimKey]] = {}
 
     def observe_claim(self, old: VolumeClaim | None, new: VolumeClaim | None) -> None:
         """Take in a claim as it stands; None for `new` when it is gone."""
+        if (seen := new or old) is None:
+            return
+        key = (seen.namespace, seen.name)
+        before, known = self._meaning(*key), self._claims.pop(key, None)
+        if known is not None and known.volume:
+            self._naming[known.volume].discard(key)
+            if not self._naming[known.volume]:
+                del self._naming[known.volume]
         if new is not None:
-            self._claims[new.namespace, new.name] = new
-        elif old is not None:
-            self._claims.pop((old.namespace, old.name), None)
-        self._changed(_namespace(old, new))
+            self._claims[key] = new
+        if new is not None and new.volume:
+            self._naming.setdefault(new.volume, set()).add(key)
+        if self._meaning(*key) != before:
+            self._changed(key)
 
     def observe_volume(self, old: Volume | None, new: Volume | None) -> None:
         """Take in a volume as it stands; None for `new` when it is gone."""
+        if (seen := new or old) is None:
+            return
         if new is not None:
             self._volumes[new.name] = new
-        elif old is not None:
-            self._volumes.pop(old.name, None)
-        self._changed(_namespace(old, new))
+        else:
+            self._volumes.pop(seen.name, None)
+        for key in self._naming.get(seen.name, ()):
+            if seen.namespace in {"", key[0]}:
+                self._changed(key)
 
     def observe_class(self, old: StorageClass | None, new: StorageClass | None) -> None:
         """Take in a storage class as it stands; None for `new` when it is gone."""
+        if (seen := new or old) is None:
+            return
         if new is not None:
             self._classes[new.name] = new
-        elif old is not None:
-            self._classes.pop(old.name, None)
-        self._changed("")
+        else:
+            self._classes.pop(seen.name, None)
+        for key, claim in self._claims.items():
+            if claim.storage_class == seen.name:
+                self._changed(key)
 
     def claims(self) -> tuple[VolumeClaim, ...]:
         """Return every claim."""
@@ -65,7 +85,7 @@ class Volumes:
 
     def of_job(self, job: TrainingJob) -> TrainingJob:
         """Return a job with what its claims mean now; the same object if it has no claims."""
-        if not claiming(job):
+        if not any(group.constraints.claims for group in job.groups):
             return job
         groups = (
             replace(group, constraints=self._of(group.constraints, job.namespace))
@@ -82,29 +102,36 @@ class Volumes:
                 yield replace(pod, constraints=self._of(pod.constraints, pod.namespace))
 
     def _of(self, constraints: Constraints, namespace: str) -> Constraints:
-        terms, pending, unmodelled = [], [], []
-        for name in constraints.claims:
-            claim = self._claims.get((namespace, name), VolumeClaim(namespace, name))
-            storage_class = self._classes.get(claim.storage_class)
-            volume = self._volumes.get(claim.volume)
-            if claim.one_pod:
-                unmodelled.append(f"volume claim {name}, which one pod at a time may use")
-            elif storage_class is not None and storage_class.delayed and not claim.volume:
-                unmodelled.append(f"volume claim {name}, which waits for its first consumer")
-            elif not claim.bound or volume is None:
-                pending.append(name)
-            elif volume.terms is not None:
-                terms.append(volume.terms)
-            elif volume.zoned:
-                unmodelled.append(f"volume claim {name}, whose volume names its zone by labels")
-        found = VolumeConstraints(tuple(dict.fromkeys(terms)), tuple(pending), tuple(unmodelled))
+        each = [self._meaning(namespace, name) for name in constraints.claims]
+        found = VolumeConstraints(
+            tuple(dict.fromkeys(terms for one in each for terms in one.terms)),
+            tuple(name for one in each for name in one.pending),
+            tuple(why for one in each for why in one.unmodelled),
+        )
         return replace(constraints, volumes=found)
 
+    def _meaning(self, namespace: str, name: str) -> VolumeConstraints:
+        """Return what one claim means for the pods that use it."""
+        claim = self._claims.get((namespace, name), VolumeClaim(namespace, name))
+        storage_class = self._classes.get(claim.storage_class)
+        volume = self._volumes.get(claim.volume)
+        if claim.one_pod:
+            why = f"volume claim {name}, which one pod at a time may use"
+        elif storage_class is not None and storage_class.delayed and not claim.volume:
+            why = f"volume claim {name}, which waits for its first consumer"
+        elif not claim.bound or volume is None:
+            return VolumeConstraints(pending=(name,))
+        elif volume.terms is not None:
+            return VolumeConstraints(terms=(volume.terms,))
+        elif volume.zoned:
+            why = f"volume claim {name}, whose volume names its zone by labels"
+        else:
+            return VolumeConstraints()
+        return VolumeConstraints(unmodelled=(why,))
 
-def claiming(job: TrainingJob) -> bool:
-    """Return whether any pod of a job has a volume claim."""
-    return any(group.constraints.claims for group in job.groups)
 
-
-def _namespace(old: VolumeClaim | Volume | None, new: VolumeClaim | Volume | None) -> str:
-    return (new.namespace if new else "") or (old.namespace if old else "")
+def claims_of(job: TrainingJob) -> frozenset[ClaimKey]:
+    """Return the claims that decide where pods of a job may run: none once it has ended."""
+    groups = () if job.finished else job.groups
+    names = (name for group in groups for name in group.constraints.claims)
+    return frozenset((job.namespace, name) for name in names)

@@ -1,7 +1,7 @@
 """The numbers of the ledger: one column per node, one line per resource, as NumPy arrays."""
 
 import copy
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -58,6 +58,21 @@ class Columns:
             for resource, line in other._line.items():
                 left._claimed[left._line[resource], :width] -= other._claimed[line, :width]
             left._assumed[:, :width] -= other._assumed[:, :width]
+        return left
+
+    def row_free(self, row: int) -> Amounts:
+        """Return what is left of a row, shape (lines,)."""
+        free: Amounts = self._allocatable[:, row] - self._claimed[:, row]
+        return free
+
+    def at_most(self, free: Mapping[int, Amounts]) -> Self:
+        """Return a copy in which some rows have at most this free, by row: see `row_free`."""
+        left = self.copy()
+        for row, most in free.items():
+            lines = len(most)
+            least = left._allocatable[:, row].copy()  # of resources that are new nothing is free
+            least[:lines] -= most
+            left._claimed[:, row] = np.maximum(left._claimed[:, row], least)
         return left
 
     def widen(self) -> None:

@@ -21,6 +21,7 @@ from kfext.core.ledger.fit import Obstacle
 from kfext.core.ledger.parts import slots_among
 from kfext.core.ledger.tiers import Leaves, Tiers, tier_of
 from kfext.core.ledger.topology import Domains, Topology
+from kfext.core.ledger.withheld import Withheld
 from kfext.model.constraints import Constraints
 from kfext.model.gang_terms import Exclusive
 from kfext.model.gpu_slots import UNITS, resource_of
@@ -35,6 +36,10 @@ class Ledger:
     `gains` counts the events that may end a refusal or change its reason: capacity that was freed,
     and nodes that changed. Until it changes, what did not fit still does not. `version` counts
     every change of a claim.
+
+    What comes free is on offer from the next call of `offer` on. In between, what is on `offered`
+    only shrinks, so of jobs that are asked one after the other none gets what was not offered to
+    those before it.
     """
 
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
@@ -50,6 +55,9 @@ class Ledger:
         self._eligible = Eligibility()
         self._topology = Topology()
         self._name_order: NDArray[np.int64] | None = None
+        self._withheld = Withheld()
+        self._gains_offered = 0
+        self._offered: tuple[int, int, Self] | None = None
         for node in nodes:
             self.set_node(node)
 
@@ -59,6 +67,8 @@ class Ledger:
         """Add a node, or replace what is known of it."""
         row = self._row.get(node.name)
         known = self.nodes[row] if row is not None else None
+        alike = known is not None and _shape(known) == _shape(node)
+        free = self._free_on(node.name) if alike else None
         self._count(self._columns.learn(node.allocatable))
         if row is None:
             row = self._new_row(node.name)
@@ -67,11 +77,11 @@ class Ledger:
                 self._book(row, claim, +1)
         self.nodes[row] = node
         self._columns.set_allocatable(row, node.allocatable)
-        if known is None or _shape(known) != _shape(node):
+        if not alike:
             self._eligible.set(row, node)
             self._topology.forget()
         if known is None or _counting(known) != _counting(node):
-            self.gains += 1
+            self._gain(row, free)
 
     def remove_node(self, name: str) -> None:
         """Forget a node; claims on it are kept, in case it comes back."""
@@ -85,6 +95,7 @@ class Ledger:
         self._topology.forget()
         self._unused.append(row)
         self._name_order = None
+        self._withheld.forget(row)
         self.gains += 1
 
     def node(self, name: str) -> Node | None:
@@ -109,8 +120,10 @@ class Ledger:
         if earlier == claim:
             return
         if earlier is not None:
+            free = self._free_on(earlier.node)
             self._take_away(key)
-            self.gains += not claim.covers(earlier)
+            if not claim.covers(earlier):
+                self._gain(self._row.get(earlier.node), free)
         self.version += 1
         self._claims.add(key, claim)
         self._tiers.note(claim, +1)
@@ -138,18 +151,22 @@ class Ledger:
 
     def drop(self, key: Hashable) -> bool:
         """Remove the claim of `key`; return whether there was one."""
-        if self._claims.get(key) is None:
+        claim = self._claims.get(key)
+        if claim is None:
             return False
+        free = self._free_on(claim.node)
         self._take_away(key)
-        self.gains += 1
+        self._gain(self._row.get(claim.node), free)
         return True
 
     def hand_over(self, key: Hashable, to: Hashable) -> None:
         """Drop the claim of `key`, whose capacity the claim of `to` holds from now on."""
         claim, heir = self._claims.get(key), self._claims.get(to)
         if claim is not None:
+            free = self._free_on(claim.node)
             self._take_away(key)
-            self.gains += heir is None or not heir.covers(claim)
+            if heir is None or not heir.covers(claim):
+                self._gain(self._row.get(claim.node), free)
 
     def claims(self) -> dict[Hashable, Claim]:
         """Return a copy of every claim."""
@@ -157,6 +174,36 @@ class Ledger:
 
     def __len__(self) -> int:
         return len(self._claims)
+
+    # --- what is on offer ---------------------------------------------------------------------
+
+    def offer(self) -> list[int]:
+        """Put what has come free on offer; return its rows."""
+        self._gains_offered, self._offered = self.gains, None
+        return self._withheld.release()
+
+    def offered(self) -> Self:
+        """Return the least that was free since the last `offer`, for immediate queries only.
+
+        It shares claims and nodes with this ledger, like `without`. Its `gains` stay the same.
+        """
+        if not self._withheld:
+            return self
+        if self._offered is None or self._offered[:2] != (self.version, self.gains):
+            offered = copy.copy(self)
+            offered._columns = self._columns.at_most(self._withheld.least)
+            offered.gains, offered._offered = self._gains_offered, None
+            self._offered = self.version, self.gains, offered
+        return self._offered[2]
+
+    def _free_on(self, node: str) -> Amounts | None:
+        row = self._row.get(node)
+        return None if row is None else self._columns.row_free(row)
+
+    def _gain(self, row: int | None, free: Amounts | None) -> None:
+        self.gains += 1
+        if row is not None:
+            self._withheld.note(row, free)
 
     # --- questions --------------------------------------------------------------------------
 
@@ -181,6 +228,16 @@ class Ledger:
     def cards(self, *, ignoring: Collection[Hashable] = ()) -> Cards:
         """Return the cards that may be shared as they are without the `ignoring` claims."""
         return self._cards(partial(self.free, ignoring=ignoring))
+
+    @property
+    def withholds(self) -> bool:
+        """Whether anything has come free that is not on offer yet."""
+        return bool(self._withheld)
+
+    @property
+    def resources(self) -> Collection[str]:
+        """The names of the resources that nodes have."""
+        return self._columns.resources
 
     @property
     def slots(self) -> int:

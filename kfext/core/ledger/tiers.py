@@ -26,6 +26,11 @@ Leaves = Callable[[Tier], bool]
 """Whether the claims of a tier leave."""
 
 
+def below(priority: int) -> Leaves:
+    """Return which tiers pods of a priority may preempt."""
+    return lambda tier: tier.priority is not None and tier.priority < priority
+
+
 def tier_of(claim: Claim) -> Tier:
     """Return the tier of a claim."""
     return Tier(bool(claim.job) or claim.reserves is not None, claim.priority)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kfext.core.elastic import with_workers, workers_of
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.ledger.tiers import Tier
+from kfext.core.ledger.tiers import below
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.observed import expecting_tolerations
 from kfext.core.placement.burst import in_words
@@ -184,10 +184,7 @@ def _kept_words(situation: Situation, kept: Reservation) -> str:
 def _would_preempt(situation: Situation, ledger: Ledger) -> bool:
     """Return whether the job would fit if pods of lower priority were evicted."""
     context = situation.context
-
-    def gives_way(tier: Tier) -> bool:
-        return tier.priority is not None and tier.priority < context.priority
-
+    gives_way = below(context.priority)
     if not (context.preempts and ledger.would_free(gives_way)):
         return False
     left = ledger.without(gives_way)

@@ -322,6 +322,7 @@ class FakeCompanion:
 
     def __init__(self, bench: Bench) -> None:
         self.asked = 0
+        self.looks_at = math.inf
         self.outcomes: list[tuple[bool, str]] = []
         self.job = ""
         self.failures: list[tuple[TrackedJob, Exception]] = []
@@ -348,7 +349,7 @@ class FakeCompanion:
         pass
 
     def next_look(self) -> float:
-        return math.inf
+        return self.looks_at
 
     def finish(self, tracked: TrackedJob, *, complete: bool, final: str, now: float) -> None:
         self.outcomes.append((complete, final))
@@ -370,6 +371,32 @@ async def test_the_companion_decides_once_no_decision_on_a_placement_is_left_ove
         bench.submit(gang(f"job-{number}", cpu="64"))
     await bench.tick()
     assert companion.asked == 0
+    await bench.tick()
+    assert companion.asked == 1
+
+
+async def test_the_companion_has_a_turn_every_ten_seconds_whatever_is_left_to_decide(
+    bench: Bench,
+) -> None:
+    companion = FakeCompanion(bench)
+    for number in range(1000):
+        bench.submit(gang(f"job-{number}", cpu=f"{2000 + number % 200}m", created=number))
+    asked = []
+    for _ in range(250):
+        bench.now += 0.1
+        bench.cluster.mark_queue()
+        await bench.tick()
+        asked.append(companion.asked)
+    assert asked[98] == 0, "jobs are left in every tick"
+    assert (asked[100], asked[-1]) == (1, 2)
+
+
+async def test_the_companion_has_its_turn_when_it_is_to_look_again(bench: Bench) -> None:
+    companion = FakeCompanion(bench)
+    for number in range(MOST_DECISIONS + 1):
+        bench.submit(gang(f"job-{number}", cpu="64"))
+    companion.looks_at = 1.0
+    bench.now = 1.0
     await bench.tick()
     assert companion.asked == 1
 

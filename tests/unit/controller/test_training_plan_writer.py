@@ -1,13 +1,16 @@
 import asyncio
 import json
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from kfext.controller import training_plan_writer as module
+from kfext.controller.conditions import Mark
 from kfext.controller.training_plan import (
     TrainingPlanStatus,
+    WrittenTrainingPlan,
     decode_training_plan,
     encode_status,
     status_of,
@@ -158,6 +161,15 @@ async def test_one_that_a_person_deleted_is_made_again(api: FakeApi) -> None:
     made.observe(written, None)
     await run(made)
     assert api.plans
+
+
+def test_nothing_is_kept_of_one_that_named_another_job_before_it_was_gone(api: FakeApi) -> None:
+    made = plan_writer(api)
+    mark = Mark("Resized", holds=True, since="1970-01-01T00:00:00Z")
+    named = [WrittenTrainingPlan(f"uid-{count}", WAITS, (mark,)) for count in range(3)]
+    for old, new in pairwise([None, *named, None]):
+        made.observe(old, new)
+    assert (made._written, made._conditions._known) == ({}, {})
 
 
 async def test_the_one_of_a_deleted_namesake_does_not_count(api: FakeApi) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kfext.model.bounds import MOST_VALUES
 from kfext.model.charge import PodCharge
-from kfext.model.quota import ScopeRule, parse_quota
+from kfext.model.quota import Quota, ScopeRule, parse_quota
 from tests.unit.objects import json_values, scalars
 
 RAW: dict[str, Any] = {
@@ -122,6 +122,15 @@ def test_which_pods_a_rule_covers(
     rule: ScopeRule, charge: PodCharge, default_class: str, *, want: bool
 ) -> None:
     assert rule.covers(charge, default_class=default_class) is want
+
+
+def test_a_quota_that_allows_more_now_has_no_more_room_than_before() -> None:
+    before = Quota("team", "q", {"cpu": 8, "pods": 4}, {"cpu": 6, "pods": 1})
+    now = Quota("team", "q", {"cpu": 9, "pods": 3, "services": 2}, {"cpu": 5, "pods": 2})
+    found = now.tightened(before)
+    assert found.hard == {"cpu": 8, "pods": 3, "services": 2}
+    assert found.used == {"cpu": 6, "pods": 2}
+    assert now.tightened(None) is now
 
 
 def test_every_rule_must_cover_the_pod() -> None:

@@ -29,7 +29,10 @@ def free(cluster: Cluster, where: str) -> int:
 
 
 def changed(cluster: Cluster) -> set[str]:
-    """Take what is to be looked at again."""
+    """Take what is to be looked at again, if all that came free may help every job that waits."""
     cluster.settle(0.0)
     found, cluster.changed = cluster.changed, set()
-    return found
+    waiting = {uid for uid, tracked in cluster.jobs.items() if tracked.waiting}
+    helped = waiting if cluster.offers else set()
+    cluster.offer()
+    return found | helped

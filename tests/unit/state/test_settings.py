@@ -3,12 +3,14 @@ import pytest
 from kfext import names
 from kfext.core.settings.values import parse_setting
 from kfext.kube.wire import decode_namespace
+from kfext.model.job import TrainingJob
 from kfext.model.label_selector import LabelSelector
 from kfext.model.namespace import Namespace
+from kfext.model.network_policy import NetworkPolicy
 from kfext.model.policy import Placement, TrainingPolicy
 from kfext.names import COLOCATION
 from kfext.state.cluster import Cluster
-from kfext.state.settings import SettingsSource
+from kfext.state.settings import JobSettings, SettingsSource
 from tests.builders import JobBuilder, job
 from tests.setting_samples import WELL_FORMED
 
@@ -28,6 +30,41 @@ def source(*, namespace: bool = False, policy: bool = False) -> SettingsSource:
     if policy:
         made.observe_policy(POLICY)
     return made
+
+
+def test_settings_are_resolved_again_only_for_jobs_of_the_namespace_that_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster, settings, resolved = Cluster(), source(), []
+    real = SettingsSource.of
+
+    def counted(self: SettingsSource, of: TrainingJob) -> JobSettings:
+        resolved.append(of.namespace)
+        return real(self, of)
+
+    monkeypatch.setattr(SettingsSource, "of", counted)
+    for namespace in ("team", "other"):
+        made = job(uid=namespace, name=namespace).worker(2)
+        made.raw["metadata"]["namespace"] = namespace
+        cluster.observe_job(made.raw)
+
+    def resolve() -> list[str]:
+        resolved.clear()
+        for tracked in cluster.jobs.values():
+            settings.of_tracked(tracked)
+        return resolved
+
+    assert resolve() == ["team", "other"]
+    policy = NetworkPolicy("other", "p")
+    edited = NetworkPolicy("other", "p", LabelSelector({"app": "x"}))
+    for old, new in ((None, policy), (policy, edited), (edited, None)):
+        settings.observe_network_policy(old, new)
+        assert resolve() == ["other"]
+    settings.observe_namespace(None, Namespace("other", {"kind": "x"}))
+    assert resolve() == ["other"]
+    settings.observe_policy(POLICY)
+    assert resolve() == ["team", "other"]
+    assert resolve() == []
 
 
 def spoilt(*, admitted: str) -> JobBuilder:

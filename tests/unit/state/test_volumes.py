@@ -134,6 +134,7 @@ def test_the_jobs_of_a_claim_are_looked_at_again_when_it_is_bound(cluster: Clust
     assert cluster.changed == set()  # it was pending before, and its volume is not there yet
     cluster.volumes.observe_volume(None, ZONAL)
     assert cluster.changed == {"uid-1"}
+    cluster.bring_up_to_date(cluster.jobs["uid-1"])
     (group,) = cluster.jobs["uid-1"].job.groups
     assert group.constraints.volumes.terms == (IN_A,)
 
@@ -157,6 +158,61 @@ def test_claims_of_other_namespaces_concern_no_job_here(cluster: Cluster) -> Non
     cluster.volumes.observe_volume(None, replace(ZONAL, namespace="other"))
     cluster.volumes.observe_claim(None, claim("zonal", bound=True, namespace="other"))
     assert cluster.changed == set()
+
+
+def test_a_claim_that_no_job_has_concerns_none_of_its_namespace(cluster: Cluster) -> None:
+    other = claim(storage_class="late", name="other")
+    cluster.volumes.observe_class(None, LATE)
+    for old, new in ((None, other), (other, replace(other, volume="x")), (other, None)):
+        cluster.volumes.observe_claim(old, new)
+    assert cluster.changed == set()
+
+
+def test_a_claim_concerns_no_job_that_has_ended(cluster: Cluster) -> None:
+    ended = job().worker(2, spec=using("data")).condition("Succeeded").build()
+    cluster.take_job(ended, {})
+    cluster.changed.clear()
+    cluster.volumes.observe_claim(None, claim(storage_class="late"))
+    cluster.volumes.observe_class(None, LATE)
+    assert cluster.changed == set()
+
+
+def test_an_edit_of_a_job_changes_whose_claims_concern_it(cluster: Cluster) -> None:
+    cluster.take_job(trainer("more"), {})
+    cluster.changed.clear()
+    cluster.volumes.observe_class(None, LATE)
+    cluster.volumes.observe_claim(None, claim(storage_class="late"))
+    assert cluster.changed == set()
+    cluster.volumes.observe_claim(None, claim(storage_class="late", name="more"))
+    assert cluster.changed == {"uid-1"}
+
+
+def test_a_volume_of_another_namespace_concerns_nobody_who_names_it(cluster: Cluster) -> None:
+    cluster.volumes.observe_claim(None, claim("zonal", bound=True))
+    cluster.volumes.observe_volume(None, replace(ZONAL, namespace="other"))
+    assert cluster.changed == set()
+
+
+def test_a_job_is_brought_up_to_date_once_however_often_its_claims_change(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[TrainingJob] = []
+    real = Volumes.of_job
+
+    def counted(self: Volumes, of: TrainingJob) -> TrainingJob:
+        found.append(of)
+        return real(self, of)
+
+    monkeypatch.setattr(Volumes, "of_job", counted)
+    cluster.volumes.observe_class(None, LATE)
+    for _ in range(50):
+        cluster.volumes.observe_claim(None, claim(storage_class="late"))
+        cluster.volumes.observe_claim(claim(storage_class="late"), None)
+    assert found == []
+    for _ in range(2):
+        for tracked in cluster.jobs.values():
+            cluster.bring_up_to_date(tracked)
+    assert [one.uid for one in found] == ["uid-1"]
 
 
 def test_a_job_that_is_gone_is_not_looked_at_again(cluster: Cluster) -> None:

@@ -1,0 +1,335 @@
+"""Every job has its turn in its round, in the queue's order, whatever comes free and changes.
+
+Counted are ticks. A round decides on each of 1,000 jobs once, at most 64 in a tick, and searches
+for 200 reservations, at most four in a tick.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from kfext import names
+from kfext.core.lifecycle.steps import Unsuspend
+from kfext.model.moment import Moment
+from kfext.model.namespace import Namespace
+from kfext.model.pod import Pod, parse_pod
+from kfext.model.priority import PriorityClass
+from kfext.model.quota import Quota
+from kfext.names import QUEUED, REASON_QUOTA, REASON_WAITING_FOR_OPERATOR
+from kfext.state.planner import MOST_DECISIONS, Planner
+from kfext.state.pod_backlog import MOST_OUTSTANDING
+from kfext.state.reservation_manager import MOST_SEARCHES
+from tests.builders import JobBuilder, job, node
+
+TEAM = "team"
+JOBS, SHAPES, NODES = 1000, 200, 4
+ROUND = JOBS // MOST_DECISIONS + SHAPES // MOST_SEARCHES + 2
+EARLY, LATE = 1000.0, 100_000.0
+"""Before and after jobs of age 0 to 1,000 may have a reservation."""
+
+
+def alone(uid: str, cpu: str, on: str = "n0", **more: Any) -> Pod:
+    """A running pod of nobody."""
+    spec = {"nodeName": on, "containers": [{"resources": {"requests": {"cpu": cpu}}}], **more}
+    metadata = {"namespace": "x", "name": uid, "uid": uid, "resourceVersion": "1"}
+    return parse_pod({"metadata": metadata, "spec": spec, "status": {"phase": "Running"}})
+
+
+def gang(name: str, *, cpu: str, workers: int = 1, created: float = 0) -> JobBuilder:
+    return job(name=name, uid=name).worker(workers, cpu=cpu).held().created(created)
+
+
+def running(name: str, *, on: str, cpu: str, workers: int = 1) -> JobBuilder:
+    """A job that was started under a plan; nobody has created its pods yet."""
+    places = ",".join(["0"] * workers)
+    nodes = f'"uid":"{name}","generation":1,"nodes":["{on}"]'
+    plan = f'{{{nodes},"replicas":{{"worker":[{places}]}}}}'
+    made = job(name=name, uid=name).worker(workers, cpu=cpu).created(9000).resumed()
+    return made.annotated("kfext.dev/plan", plan)
+
+
+class Bed:
+    """A planner on nodes of 64 CPUs, ticked by hand; its steps are never carried out."""
+
+    def __init__(self, *, nodes: int = NODES, most: int = MOST_DECISIONS, at: float = EARLY):
+        self.planner = Planner(most=most)
+        self.cluster = self.planner.cluster
+        self.now = at
+        self.started: list[str] = []
+        self.decided = 0
+        self.planner.settings.observe_namespace(None, Namespace(TEAM, {names.MANAGED: "true"}))
+        for number in range(nodes):
+            self.cluster.observe_node(None, node(f"n{number}", cpu="64", pods=5000))
+
+    def submit(self, *jobs: JobBuilder) -> None:
+        for one in jobs:
+            self.cluster.observe_job(one.raw)
+
+    def tick(self) -> int:
+        """One tick; return what is left."""
+        self.now += 0.01
+        tick = self.planner.tick(Moment(wall=self.now, monotonic=self.now))
+        assert not tick.failures
+        self.started += [one.job.name for one, step in tick.steps if isinstance(step, Unsuspend)]
+        self.decided = tick.decided
+        return tick.remainder
+
+    def rest(self) -> None:
+        while self.tick():
+            pass
+
+    def until(self, done: Callable[[], bool], *, each: Callable[[], object], most: int) -> int:
+        """How many ticks pass, with something before each, until something holds."""
+        for count in range(1, most + 1):
+            each()
+            self.tick()
+            if done():
+                return count
+        return most + 1
+
+
+def ends(bed: Bed, *, cpu: str, number: int = 500) -> Iterator[None]:
+    """Pods of this size end, one with each step."""
+    pods = [alone(f"ends-{count}", cpu) for count in range(number)]
+    for one in pods:
+        bed.cluster.observe_pod(None, one)
+    bed.rest()
+    for one in pods:
+        bed.cluster.observe_pod(one, None)
+        yield
+
+
+def crowd(bed: Bed, *, used: str = "60") -> None:
+    """1,000 jobs of 200 shapes that fit nowhere."""
+    for number in range(NODES):
+        bed.cluster.observe_pod(None, alone(f"stays-{number}", used, f"n{number}"))
+    for number in range(JOBS):
+        cpu = f"{20_000 + number % SHAPES}m"
+        bed.submit(gang(f"job-{number}", cpu=cpu, workers=4, created=number))
+
+
+CHURN: dict[str, tuple[str, str]] = {
+    "that help nobody": ("60", "10m"),
+    "after which a pod of each fits, and no gang": ("40", "10m"),
+}
+
+
+@pytest.mark.parametrize("at", [EARLY, LATE], ids=["early", "late"])
+@pytest.mark.parametrize(("used", "cpu"), CHURN.values(), ids=CHURN)
+def test_the_last_of_1000_jobs_starts_in_a_round_while_pods_end(
+    used: str, cpu: str, at: float
+) -> None:
+    bed = Bed(at=at)
+    crowd(bed, used=used)
+    ending = ends(bed, cpu=cpu)
+    next(ending)
+    bed.tick()
+    bed.submit(gang("small", cpu="1", created=at - 1))
+    ticks = bed.until(lambda: "small" in bed.started, each=lambda: next(ending), most=2 * ROUND)
+    assert ticks <= ROUND
+
+
+def test_what_ends_is_offered_to_nobody_whom_it_cannot_help() -> None:
+    bed = Bed()
+    crowd(bed)
+    ending = ends(bed, cpu="10m", number=3)
+    for _ in range(3):
+        next(ending)
+        assert bed.tick() == 0
+        assert bed.decided == 0
+
+
+def test_places_in_the_queue_are_shown_while_pods_end() -> None:
+    bed = Bed()
+    crowd(bed, used="40")
+    ending = ends(bed, cpu="10m")
+    bed.submit(gang("young", cpu="20", workers=4, created=5000))
+    young = bed.cluster.jobs["young"]
+
+    def told() -> bool:
+        verdict = bed.planner.queue.sentence(young)
+        return verdict is not None and "jobs are ahead" in verdict.message
+
+    assert bed.until(told, each=lambda: next(ending), most=2 * ROUND) <= ROUND
+
+
+# --- jobs that change -------------------------------------------------------------------------
+
+
+def test_jobs_that_are_edited_again_and_again_keep_none_behind_them_from_its_turn() -> None:
+    bed = Bed()
+    crowd(bed)
+    bed.rest()
+    versions = iter(range(2, 100_000))
+
+    def edit() -> None:
+        for number in range(2 * MOST_DECISIONS):
+            version = next(versions)
+            cpu = f"{20_000 + version}m"
+            one = gang(f"job-{number}", cpu=cpu, workers=4, created=number)
+            bed.submit(one.version(version))
+
+    edit()
+    bed.tick()
+    bed.submit(gang("small", cpu="1", created=5000))
+    assert bed.until(lambda: "small" in bed.started, each=edit, most=99) <= ROUND
+
+
+def test_jobs_that_run_and_change_keep_no_job_of_the_queue_from_its_turn() -> None:
+    bed = Bed()
+    crowd(bed)
+    bed.rest()
+    large = [job(name=f"runs-{number}", uid=f"runs-{number}") for number in range(9)]
+    versions = iter(range(1, 100_000))
+
+    def change() -> None:
+        for one in large:
+            one.worker(6000, cpu="1").resumed().version(next(versions))
+            bed.submit(one)
+
+    change()
+    bed.tick()
+    bed.submit(gang("small", cpu="1", created=5000))
+    assert bed.until(lambda: "small" in bed.started, each=change, most=99) <= 9
+
+
+def test_a_job_that_runs_waits_for_no_round_of_the_queue() -> None:
+    bed = Bed()
+    crowd(bed, used="40")
+    bed.rest()
+    bed.cluster.mark_queue()
+    assert bed.tick() > MOST_DECISIONS
+    bed.submit(running("young", on="n0", cpu="1"))
+    assert bed.tick() > MOST_DECISIONS
+    assert bed.cluster.jobs["young"].phase is not None
+
+
+# --- the order --------------------------------------------------------------------------------
+
+
+def small_bed() -> Bed:
+    """Two jobs that want what a pod has; the first of them was refused, the second comes next."""
+    bed = Bed(nodes=1, most=1)
+    bed.cluster.observe_pod(None, alone("taken", "40"))
+    bed.submit(gang("older", cpu="30", created=1), gang("younger", cpu="30", created=2))
+    bed.tick()
+    assert bed.cluster.jobs["older"].phase == QUEUED
+    assert bed.cluster.jobs["younger"].phase is None
+    return bed
+
+
+def first_started(bed: Bed) -> str:
+    bed.until(lambda: bool(bed.started), each=lambda: None, most=9)
+    return bed.started[0]
+
+
+def a_pod_ends(bed: Bed) -> None:
+    bed.cluster.observe_pod(alone("taken", "40"), None)
+
+
+def a_pod_shrinks(bed: Bed) -> None:
+    bed.cluster.observe_pod(alone("taken", "40"), alone("taken", "30"))
+
+
+def a_node_comes(bed: Bed) -> None:
+    bed.cluster.observe_node(None, node("n9", cpu="30"))
+
+
+def a_node_grows(bed: Bed) -> None:
+    bed.cluster.observe_node(bed.cluster.ledger.node("n0"), node("n0", cpu="70", pods=5000))
+
+
+GAINS = (a_pod_ends, a_pod_shrinks, a_node_comes, a_node_grows)
+
+
+@pytest.mark.parametrize("gain", GAINS)
+def test_what_comes_free_in_a_round_is_offered_to_the_head_of_the_queue_first(
+    gain: Callable[[Bed], None],
+) -> None:
+    bed = small_bed()
+    gain(bed)
+    assert first_started(bed) == "older"
+
+
+@pytest.mark.parametrize("gain", GAINS)
+def test_a_job_of_higher_priority_that_comes_in_a_round_goes_first(
+    gain: Callable[[Bed], None],
+) -> None:
+    bed = small_bed()
+    bed.planner.queue.observe_class(None, PriorityClass("high", 100, preempts=False))
+    bed.submit(gang("urgent", cpu="30", created=9).prioritized("high"))
+    gain(bed)
+    assert first_started(bed) == "urgent"
+
+
+def test_a_quota_that_allows_more_in_a_round_allows_it_to_the_head_of_the_queue_first() -> None:
+    bed = Bed(most=1)
+    quota = [Quota(TEAM, "q", {"pods": 4}, {"pods": used}) for used in (4, 2, 3, 2)]
+    bed.planner.queue.quotas.observe_quota(None, quota[0])
+    bed.submit(
+        *(gang(name, cpu="1", workers=2, created=age) for age, name in enumerate(("old", "new")))
+    )
+    bed.tick()
+    assert bed.cluster.jobs["old"].verdict.reason == REASON_QUOTA  # type: ignore[union-attr]
+    for before, after in pairwise(quota):
+        bed.planner.queue.quotas.observe_quota(before, after)
+    assert first_started(bed) == "old"
+
+
+def test_who_waits_for_the_operator_goes_before_who_comes_later_in_a_round() -> None:
+    bed = Bed(most=1)
+    bed.cluster.observe_node(None, node("big", cpu="5000", pods=5000))
+    bed.submit(running("huge", on="big", cpu="1", workers=MOST_OUTSTANDING))
+    bed.rest()
+    bed.submit(*(gang(name, cpu="1", created=age) for age, name in ((1, "old"), (2, "new"))))
+    bed.tick()
+    verdict = bed.cluster.jobs["old"].verdict
+    assert verdict is not None
+    assert verdict.reason == REASON_WAITING_FOR_OPERATOR
+    bed.cluster.forget_job("huge")
+    assert first_started(bed) == "old"
+
+
+# --- reservations -----------------------------------------------------------------------------
+
+
+def test_what_the_first_of_several_awaited_jobs_frees_is_kept_before_a_later_job_may_take_it() -> (
+    None
+):
+    bed = Bed(nodes=1, at=LATE)
+    bed.submit(*(running(name, on="n0", cpu="32") for name in ("one", "two")))
+    bed.submit(gang("due", cpu="64", created=1), gang("young", cpu="32", created=2))
+    bed.rest()
+    kept = bed.planner.queue.reservation
+    assert kept is not None
+    assert (kept.job_uid, kept.waits_for) == ("due", ("one", "two"))
+    bed.cluster.forget_job("one")
+    bed.rest()
+    assert bed.started == []
+    bed.cluster.forget_job("two")
+    bed.rest()
+    assert bed.started == ["due"]
+
+
+def test_the_first_for_which_room_can_be_kept_gets_and_keeps_it_while_pods_end() -> None:
+    """Those before it wait for a node that no end of a job will give them."""
+    bed = Bed(at=LATE)
+    crowd(bed)
+    bed.cluster.observe_node(None, node("own", cpu="9"))
+    bed.submit(running("runs", on="own", cpu="9"))
+    bed.submit(gang("due", cpu="9", created=2000))
+    ending = ends(bed, cpu="10m")
+    held: list[bool] = []
+
+    def holds() -> bool:
+        kept = bed.planner.queue.reservation
+        held.append(kept is not None and kept.job_uid == "due")
+        return held[-1]
+
+    assert bed.until(holds, each=lambda: next(ending), most=3 * ROUND) <= 2 * ROUND
+    for _ in range(2 * ROUND):
+        next(ending)
+        bed.tick()
+        assert holds()
