@@ -19,7 +19,7 @@ from e2e.demo.chart import Panel, svg, text
 from e2e.demo.claims import Claim, Round, faster, half_gangs, one_after_the_other
 from e2e.demo.record import by_node
 from e2e.harness.install import create_namespace, install_kfext, kubectl
-from e2e.testbed import lifecycle
+from e2e.testbed import lifecycle, training_operator
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.preflight import Unavailable
 from e2e.testbed.progress import say, step
@@ -30,6 +30,11 @@ NAME, LINK = "demo", "1gbit"
 _TOGETHER = "Together: two jobs whose pods send to each other, 1 Gbit/s between nodes"
 _GANGS = "No half gangs: two jobs at once, each of which needs both nodes"
 _NARROWEST = 112
+_BUSY_OPERATOR = ("--controller-threads=2", "--kube-api-qps=10", "--kube-api-burst=1")
+"""As in a cluster where many jobs start: the pods of two jobs that are sent at once come by turns.
+
+With nothing else to do the operator would make all pods of a job within a blink, on most days.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,7 @@ def main(*, keep: bool, picture: Path) -> None:
     # Like Ctrl-C: it unwinds, so that the cluster is taken down.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        bed = lifecycle.up(NAME, real_nodes=2, fast=True)
+        bed = lifecycle.up(NAME, real_nodes=2)
     except Unavailable as missing:
         sys.exit(f"the demo trains on real nodes, which this machine cannot have: {missing}")
     try:
@@ -108,6 +113,9 @@ def train(bed: Testbed) -> Seen:
         "  The two nodes share this machine. Their link is limited to 1 Gbit/s: "
         "without a limit there would be no network to save."
     )
+    with step("the training-operator starts several jobs by turns, 10 requests a second"):
+        bed.restart_process("training-operator", more=_BUSY_OPERATOR)
+        training_operator.wait_ready(bed)
     return Seen(
         {way.title: train_together(bed, way) for way in WAYS},
         {way.title: train_gangs(bed, way) for way in (PLAIN, KFEXT)},

@@ -99,7 +99,6 @@ def gangs(bed: Testbed, way: Way) -> Round:
         step(f"{way.title}: PyTorchJobs {' and '.join(GANGS)} at once", expect="1 minute"),
         _recorded(bed, way, sent) as recorder,
     ):
-        # Each from a thread of its own: the operator makes the pods of a job within a blink.
         with ThreadPoolExecutor(len(sent)) as pool:
             list(pool.map(lambda job: job.send(bed, way), sent))
         if way.managed:
