@@ -341,11 +341,11 @@ def _unnamed(
     for field in fractions:
         if epoch is not None and field.joined and not field.name and field.at > epoch.at:
             return field, False
-    for field in fractions:
+    for index, field in enumerate(fractions):
         if field.bar and (measured or _is_of_training(field)):
             return field, None
         if measured and not field.name and (field.first or field.opened):
-            return field, False if field.after in {"[", "-"} else None
+            return field, False if index or field.after in {"[", "-"} else None
     ahead = found[0] if found and measured and epoch is None else None
     if ahead and ahead.first and ahead.opened and ahead.after == "]" and _counts(ahead):
         return ahead, None
