@@ -12,7 +12,7 @@ from itertools import islice, pairwise
 
 from kfext.core.progress.fields import Field, fields
 from kfext.core.progress.visible import states, visible
-from kfext.core.progress.vocabulary import Meaning, Role, better, meaning
+from kfext.core.progress.vocabulary import Meaning, Role, better, is_checking, meaning
 from kfext.core.settings.expression import compiled
 
 _EVALUATION = r"val(?:id[a-z]{0,6})?|eval(?:uat\w{2,4})?|test(?:ing)?|dev|cv|sanity checking"
@@ -38,6 +38,8 @@ _SETTINGS = re.compile(r"[\w'\"](?:=|: )(?:True|False|None)\b")
 _LONGEST_PREFIX = 100
 _TRAINING = {"train", "training", "fitting", "progress", "learning", "optimizing"}
 """Words of the title of a bar that counts the steps of a training."""
+_PARTS = {"layer", "region", "block", "head", "branch"}
+"""Parts of a model, of which the number after such a word names one: `Region 82`."""
 _SAMPLES = {"img", "imgs", "image", "images", "sample", "samples"}
 """What such a bar may count beside steps: not bytes, files or examples, as where data is set up."""
 _OF_BARS = {Role.BATCH, Role.EPOCH}
@@ -210,6 +212,9 @@ def _is_of_part(line: str, named: Sequence[_Named]) -> bool:
     """Return whether the measures are of one part of a model or a job: `layer 2 loss: 0.9`."""
     if len(named) < 2:
         return False
+    last = max(n for n, (_, said) in enumerate(named) if said and said.role is Role.MEASURE)
+    if any(_is_number(one) and _last_word(one) in _PARTS for one, _ in named[:last]):
+        return True
     (part, said), (measure, other) = named[:2]
     if said or not _is_number(part) or not part.name or part.name.lower() in _TRAINING:
         return False
@@ -219,7 +224,11 @@ def _is_of_part(line: str, named: Sequence[_Named]) -> bool:
 
 
 def _measures(named: Iterable[_Named], phases: Iterable[str]) -> Iterable[tuple[str, float]]:
-    seen = set()
+    """Yield each measure with its value.
+
+    After `Test Instance Accuracy: 0.4` also `Class Accuracy: 0.3` is of the evaluation.
+    """
+    seen, evaluated = set(), ""
     for (field, said), phase in zip(named, phases, strict=True):
         if said is None or said.role is not Role.MEASURE:
             continue
@@ -227,7 +236,12 @@ def _measures(named: Iterable[_Named], phases: Iterable[str]) -> Iterable[tuple[
             continue
         if said.counts and field.text.lstrip("+-").isdecimal():
             continue
-        name = f"{phase} {field.name}" if phase and not said.checking else field.name
+        trains = not _TRAINING.isdisjoint(field.name.lower().split())
+        if said.checking or trains:
+            words = field.name.split() if said.checking and " " in field.name else []
+            evaluated = next(filter(is_checking, words), "")
+        of = phase or evaluated
+        name = f"{of} {field.name}" if of and not said.checking else field.name
         if name not in seen:
             seen.add(name)
             value, whole = float(field.text), float(field.of) if field.of else 1.0
