@@ -285,6 +285,8 @@ def _position(named: Sequence[_Named], *, measured: bool) -> Position:
     if epoch is not None and first is None and not _may_begin_at_zero(epoch, step):
         first = 1
     steps, whole = _end(roles, step, whole)
+    if step and step.of and whole is None and epoch is None and _is_within(step, found):
+        whole = False
     over = epoch is not None and epoch.bar and not measured  # what follows is of the next one
     doubtful = roles.get(Role.END) if step is None and epoch is None and measured else None
     stated = doubtful or step
@@ -355,11 +357,11 @@ def _unnamed(
     for field in fractions:
         if epoch is not None and field.joined and not field.name and field.at > epoch.at:
             return field, False
-    for index, field in enumerate(fractions):
+    for field in fractions:
         if field.bar and (measured or _is_of_training(field)):
             return field, None
         if measured and not field.name and (field.first or field.opened):
-            return field, False if index or field.after in {"[", "-"} else None
+            return field, False if field.after in {"[", "-"} else None
     ahead = found[0] if found and measured and epoch is None else None
     if ahead and ahead.first and ahead.opened and ahead.after == "]" and _counts(ahead):
         return ahead, None
@@ -393,6 +395,11 @@ def _end(
     if Role.EPOCH_END in roles and whole is not True:
         return _count(roles[Role.EPOCH_END].text), False
     return None, whole
+
+
+def _is_within(step: Field, found: Iterable[Field]) -> bool:
+    """Return whether a fraction stands before a step, within which it may count: `[3/9] 5/90`."""
+    return any(one.of not in {"", step.of} and one.at < step.at for one in found)
 
 
 def _is_doubtful(roles: Mapping[Role, Field], step: Field | None) -> bool:

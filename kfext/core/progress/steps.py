@@ -304,7 +304,7 @@ class Steps:
             return _step(step, steps)
         if epoch is None:
             known = not self._begins_anew and (at.named or whole is None)
-            alone = whole is None and not (self._several and at.bar)
+            alone = whole is None and not self._several
             return _step(step, steps if alone else None) if known else None
         passed = -1 if self._first is None else int(epoch) - self._first
         epochs = self._epochs(at)

@@ -99,7 +99,7 @@ _OF_OTHER_COUNTS = _set(
     "per micro inner accumulation accum acc grad gradient warmup eval evaluation val valid "
     "validation test save saved saving checkpoint log logging decay best early every interval "
     "last size skip skipped patience next from since until resume resumed resuming after "
-    "remaining left between fps"
+    "remaining left between fps speed throughput elapsed"
 )
 """Words before a count of something else: `eval_steps`, `warmup steps`, `resumed from step 5`."""
 
