@@ -35,6 +35,8 @@ _RANK = re.compile(
 )
 _SETTINGS = re.compile(r"[\w'\"](?:=|: )(?:True|False|None)\b")
 """What settings have that are printed on one line, but measures have not: `amp=True, iou=0.7`."""
+_ENDED = re.compile(r"\b(?:done|finished|completed?|ended|end|took)\b(?!\s?[=:])", re.IGNORECASE)
+"""What says of an epoch that it is over: `Epoch 3 took 20 s`."""
 _LONGEST_PREFIX = 100
 _TRAINING = {"train", "training", "fitting", "progress", "learning", "optimizing"}
 """Words of the title of a bar that counts the steps of a training."""
@@ -65,6 +67,7 @@ class Position:
     `doubt`: what is called a total may be the end, or what was done so far: it is the end of the
         steps, or the step if the line has no other.
     `anew`: all this is counted within something else, such as a fold.
+    `ended`: the line has an epoch and no step, and says that the epoch is over.
     """
 
     step: int | None = None
@@ -79,6 +82,7 @@ class Position:
     named: bool = False
     doubt: bool = False
     anew: bool = False
+    ended: bool = False
 
     @property
     def known(self) -> bool:
@@ -124,6 +128,8 @@ def read_line(raw: str) -> Line | None:
     if marks:
         named = [pair for pair, phase in zip(named, phases, strict=True) if not phase]
     position = _position(named, measured=bool(measures))
+    if position.epoch is not None and position.step is None and _ENDED.search(line):
+        position = replace(position, ended=True)
     checks = not found and bool(marks[-1][1])
     if measures and position.step is None and not marks:
         position = _overwritten(position, seen)

@@ -94,7 +94,7 @@ class Steps:
             return
         around = self._context
         if position.epoch is not None:
-            self._summed = False
+            self._summed = position.ended
         if position.step is None and position.epoch is None:
             self._several |= (position.epochs or 0) > 1
             return
