@@ -97,9 +97,11 @@ class Course:
             if not is_checking(name):
                 self._others += 1
                 self._steps.note(line.position)
+            self._steps.sum_up(line.position)
             return
         restarts = self._steps.restarts
-        step = self._steps.take(line.position)
+        step = self._steps.take(line.position, checks=is_checking(self._metric))
+        self._steps.sum_up(line.position)
         if self._steps.aside:
             return
         self._reported, self._others = at, 0

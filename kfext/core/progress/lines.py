@@ -12,7 +12,7 @@ from itertools import islice, pairwise
 
 from kfext.core.progress.fields import Field, fields
 from kfext.core.progress.visible import states, visible
-from kfext.core.progress.vocabulary import Meaning, Role, better, meaning
+from kfext.core.progress.vocabulary import Meaning, Role, better, is_checking, meaning
 from kfext.core.settings.expression import compiled
 
 _EVALUATION = r"val(?:id[a-z]{0,6})?|eval(?:uat\w{2,4})?|test(?:ing)?|dev|cv|sanity checking"
@@ -35,9 +35,13 @@ _RANK = re.compile(
 )
 _SETTINGS = re.compile(r"[\w'\"](?:=|: )(?:True|False|None)\b")
 """What settings have that are printed on one line, but measures have not: `amp=True, iou=0.7`."""
+_ENDED = re.compile(r"\b(?:done|finished|completed?|ended|end|took)\b(?!\s?[=:])", re.IGNORECASE)
+"""What says of an epoch that it is over: `Epoch 3 took 20 s`."""
 _LONGEST_PREFIX = 100
 _TRAINING = {"train", "training", "fitting", "progress", "learning", "optimizing"}
 """Words of the title of a bar that counts the steps of a training."""
+_PARTS = {"layer", "region", "block", "head", "branch"}
+"""Parts of a model, of which the number after such a word names one: `Region 82`."""
 _SAMPLES = {"img", "imgs", "image", "images", "sample", "samples"}
 """What such a bar may count beside steps: not bytes, files or examples, as where data is set up."""
 _OF_BARS = {Role.BATCH, Role.EPOCH}
@@ -63,6 +67,7 @@ class Position:
     `doubt`: what is called a total may be the end, or what was done so far: it is the end of the
         steps, or the step if the line has no other.
     `anew`: all this is counted within something else, such as a fold.
+    `ended`: the line has an epoch and no step, and says that the epoch is over.
     """
 
     step: int | None = None
@@ -77,6 +82,7 @@ class Position:
     named: bool = False
     doubt: bool = False
     anew: bool = False
+    ended: bool = False
 
     @property
     def known(self) -> bool:
@@ -122,6 +128,8 @@ def read_line(raw: str) -> Line | None:
     if marks:
         named = [pair for pair, phase in zip(named, phases, strict=True) if not phase]
     position = _position(named, measured=bool(measures))
+    if position.epoch is not None and position.step is None and _ENDED.search(line):
+        position = replace(position, ended=True)
     checks = not found and bool(marks[-1][1])
     if measures and position.step is None and not marks:
         position = _overwritten(position, seen)
@@ -210,6 +218,9 @@ def _is_of_part(line: str, named: Sequence[_Named]) -> bool:
     """Return whether the measures are of one part of a model or a job: `layer 2 loss: 0.9`."""
     if len(named) < 2:
         return False
+    last = max(n for n, (_, said) in enumerate(named) if said and said.role is Role.MEASURE)
+    if any(_is_number(one) and _last_word(one) in _PARTS for one, _ in named[:last]):
+        return True
     (part, said), (measure, other) = named[:2]
     if said or not _is_number(part) or not part.name or part.name.lower() in _TRAINING:
         return False
@@ -219,7 +230,11 @@ def _is_of_part(line: str, named: Sequence[_Named]) -> bool:
 
 
 def _measures(named: Iterable[_Named], phases: Iterable[str]) -> Iterable[tuple[str, float]]:
-    seen = set()
+    """Yield each measure with its value.
+
+    After `Test Instance Accuracy: 0.4` also `Class Accuracy: 0.3` is of the evaluation.
+    """
+    seen, evaluated = set(), ""
     for (field, said), phase in zip(named, phases, strict=True):
         if said is None or said.role is not Role.MEASURE:
             continue
@@ -227,7 +242,12 @@ def _measures(named: Iterable[_Named], phases: Iterable[str]) -> Iterable[tuple[
             continue
         if said.counts and field.text.lstrip("+-").isdecimal():
             continue
-        name = f"{phase} {field.name}" if phase and not said.checking else field.name
+        trains = not _TRAINING.isdisjoint(field.name.lower().split())
+        if said.checking or trains:
+            words = field.name.split() if said.checking and " " in field.name else []
+            evaluated = next(filter(is_checking, words), "")
+        of = phase or evaluated
+        name = f"{of} {field.name}" if of and not said.checking else field.name
         if name not in seen:
             seen.add(name)
             value, whole = float(field.text), float(field.of) if field.of else 1.0
@@ -271,6 +291,8 @@ def _position(named: Sequence[_Named], *, measured: bool) -> Position:
     if epoch is not None and first is None and not _may_begin_at_zero(epoch, step):
         first = 1
     steps, whole = _end(roles, step, whole)
+    if step and step.of and whole is None and epoch is None and _is_within(step, found):
+        whole = False
     over = epoch is not None and epoch.bar and not measured  # what follows is of the next one
     doubtful = roles.get(Role.END) if step is None and epoch is None and measured else None
     stated = doubtful or step
@@ -379,6 +401,11 @@ def _end(
     if Role.EPOCH_END in roles and whole is not True:
         return _count(roles[Role.EPOCH_END].text), False
     return None, whole
+
+
+def _is_within(step: Field, found: Iterable[Field]) -> bool:
+    """Return whether a fraction stands before a step, within which it may count: `[3/9] 5/90`."""
+    return any(one.of not in {"", step.of} and one.at < step.at for one in found)
 
 
 def _is_doubtful(roles: Mapping[Role, Field], step: Field | None) -> bool:

@@ -72,6 +72,7 @@ class Steps:
         self._doubtful: int | None = None
         self._varies = False
         self._within_other = False
+        self._summed = False
 
     @property
     def moves(self) -> bool:
@@ -92,6 +93,8 @@ class Steps:
             self._anew()
             return
         around = self._context
+        if position.epoch is not None:
+            self._summed = position.ended
         if position.step is None and position.epoch is None:
             self._several |= (position.epochs or 0) > 1
             return
@@ -109,6 +112,21 @@ class Steps:
                 around = Position()  # this was of the epoch before the heading
         self._context = _within(position, around)
 
+    def sum_up(self, position: Position) -> None:
+        """Look at a line with any measure: with an epoch and no step it may end that epoch."""
+        if position.step is None and position.epoch is not None:
+            self._summed = True
+
+    def _end_epoch(self, position: Position) -> None:
+        """Forget the epoch of a summary where the steps after it begin anew without a heading."""
+        place, step = self._place, position.step
+        if step is None:
+            return
+        over = self._summed and position.epoch is None and position.whole is not True
+        if over and place and step < place.step and step <= max(self._stride, 1):
+            self._context, self._place, self._begins_anew = Position(), None, True
+        self._summed = False
+
     def _move_on(self, bar: Position) -> None:
         last = self.last
         if last is None or last.total != bar.steps or bar.step is None or self._checking:
@@ -116,13 +134,19 @@ class Steps:
         if self._bars.goes_on(bar, since=last.number):
             self.last = Step(bar.step, last.total)
 
-    def take(self, position: Position) -> Step | None:
-        """Return the step of a line with a measure, None if it states none that is known."""
+    def take(self, position: Position, *, checks: bool = False) -> Step | None:
+        """Return the step of a line with a measure, None if it states none that is known.
+
+        `checks`: the measure is one of an evaluation, and so is a bar above it without a title.
+        """
         if position.anew:
             self._anew()
             return None
         if position.above:
             self._bars.last, position = position, _without_step(position)
+        if checks and self._bars.last and not self._bars.last.named:
+            self._bars.last, self._stepped = None, True
+        self._end_epoch(position)
         at = self._around(position)
         self._bars.measured()
         self._learn(at)
@@ -280,7 +304,7 @@ class Steps:
             return _step(step, steps)
         if epoch is None:
             known = not self._begins_anew and (at.named or whole is None)
-            alone = whole is None and not (self._several and at.bar)
+            alone = whole is None and not self._several
             return _step(step, steps if alone else None) if known else None
         passed = -1 if self._first is None else int(epoch) - self._first
         epochs = self._epochs(at)

@@ -45,7 +45,8 @@ class Meaning:
 
     `better`: of a measure, which way it improves. `checking`: whether it is one of an evaluation.
     `order`: how well it shows the progress of a training, the smallest best: training before
-        validation, the whole loss before its parts, losses before accuracies.
+        validation, the whole loss before its parts, losses before accuracies, and of these one with
+        no other word before one that is named after the training.
     `counts`: whether a whole number under this name may be a count or a setting.
     """
 
@@ -71,7 +72,8 @@ _KNOWN = 4096
 _RUN_STEPS = _set(
     "num_updates n_updates nupdates trained_steps env_step "
     "env_steps total_env_steps total_env_interacts num_env_steps num_env_steps_sampled "
-    "total_timesteps timesteps_total timesteps timestep num_timesteps total_num_steps "
+    "total_timesteps timesteps_total timesteps timestep total_num_steps "
+    "acc_iter accumulated_iter "
     "optimizer_step optim_step opt_step trainer_step gradient_step"
 )
 _STEPS = _set(
@@ -83,8 +85,8 @@ _EPOCHS = {"epoch": Role.EPOCH, "epochs": Role.EPOCHS}
 _OUTER = _set("fold stage run trial task")
 _JOINTS = re.compile(r"[\W_]+")
 _AMOUNTS = _set(
-    "s sec secs second seconds ms word words token tokens sample samples image images img imgs "
-    "sentence sentences frame frames example examples"
+    "s sec secs second seconds ms time word words token tokens sample samples image images img "
+    "imgs sentence sentences frame frames example examples"
 )
 """Words before a slash that make a name one of a rate: words/batch."""
 _INDEXES = _set("idx index i num no number")
@@ -97,7 +99,7 @@ _OF_OTHER_COUNTS = _set(
     "per micro inner accumulation accum acc grad gradient warmup eval evaluation val valid "
     "validation test save saved saving checkpoint log logging decay best early every interval "
     "last size skip skipped patience next from since until resume resumed resuming after "
-    "remaining left"
+    "remaining left between fps speed throughput elapsed"
 )
 """Words before a count of something else: `eval_steps`, `warmup steps`, `resumed from step 5`."""
 
@@ -115,9 +117,9 @@ _OF_CHECKING = _set("val valid validation eval evaluation test dev heldout")
 _OF_SETTINGS = _set(
     "scale scaler weight weights coef coeff coefficient factor smoothing fn function type "
     "rate lr threshold thresh time sec secs margin gamma alpha beta patience best min max prev "
-    "delta samples interval every freq frequency count num bound limit window target rank decay "
-    "clip inf id line code size grad gradient accum accumulation accumulate schedule scheduler "
-    "mode reduction norm improved from k p worst lowest highest ratio seed level version"
+    "delta samples interval every freq frequency count num bound limit window target rank slice "
+    "shard decay clip inf id line code size grad gradient accum accumulation accumulate schedule "
+    "scheduler mode reduction norm improved from k p worst lowest highest ratio seed level version"
 )
 """Words of names that belong to settings and clocks rather than to measures, e.g. loss_scale."""
 _COUNTERS = _set("step steps epoch epochs iter iters iteration iterations update updates")
@@ -125,7 +127,10 @@ _COUNTERS = _set("step steps epoch epochs iter iters iteration iterations update
 _SPANS = _set("step epoch iter batch")
 """Of these the ones that Lightning appends to say over what a measure is: loss_step, acc_epoch."""
 _OF_THE_WHOLE = _set("train training lm mean avg average avr running smooth smoothed my on total")
+_OF_TRAINING = _set("train training")
 _TOTAL = _set("total overall sum combined")
+_NO_LOSSES = _set("gloss logloss")
+"""Words that end like a loss. A logloss is a metric, which an evaluation has beside its loss."""
 
 
 @lru_cache(maxsize=_KNOWN)
@@ -218,6 +223,8 @@ def _measured(words: tuple[str, ...]) -> Meaning | None:
         rank = 2 if way is Better.LOWER else 3
     single = len(own) == 1 and own[0] in _AMBIGUOUS
     stands = 0 if present & _TOTAL and is_loss else len(words) + (words[-1] == "epoch")
+    if not is_loss and stands > 1:
+        stands = 2 if present & _OF_TRAINING else stands + 1
     return Meaning(
         Role.MEASURE,
         better=way,
@@ -228,7 +235,7 @@ def _measured(words: tuple[str, ...]) -> Meaning | None:
 
 
 def _is_loss(word: str) -> bool:
-    return word in {"xent", "nll", "losses"} or (word.endswith("loss") and word != "gloss")
+    return word in {"xent", "nll", "losses"} or (word.endswith("loss") and word not in _NO_LOSSES)
 
 
 def _words(name: str) -> tuple[str, ...]:
