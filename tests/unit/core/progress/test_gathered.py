@@ -1,0 +1,86 @@
+"""The reader over logs that were gathered without a look at it: right, not known, or wrong."""
+
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kfext.core.progress.followed import Followed
+from kfext.model.log_line import LogLine
+from kfext.model.moment import Moment
+
+Log = dict[str, Any]
+LOGS: list[Log] = yaml.load(
+    Path(__file__).with_name("gathered.yaml").read_text(), Loader=yaml.CSafeLoader
+)
+_BEGAN, _SECONDS_A_LINE = 1000.0, 5.0
+FEWEST_RIGHT = 170
+"""Of 255; the others say too little for a reading, or say it in a way that may mean two things."""
+
+
+def read(log: Log) -> Followed:
+    """Follow a log of which a line is printed each 5 s."""
+    followed = Followed()
+    lines = [
+        LogLine(_BEGAN + _SECONDS_A_LINE * number, text) for number, text in enumerate(log["lines"])
+    ]
+    now = _BEGAN + _SECONDS_A_LINE * (len(lines) + 1)
+    followed.take(lines, now=Moment(wall=now, monotonic=now), source="pod")
+    return followed
+
+
+def wrong(log: Log, followed: Followed) -> list[str]:
+    """Return what is shown and no careful person would read."""
+    progress = followed.reported().progress
+    steps, ends = zip(*log["positions"], strict=True)
+    found = []
+    if progress.step is not None and progress.step not in steps:
+        found.append(f"step {progress.step}")
+    if progress.total is not None and progress.total not in ends:
+        found.append(f"total {progress.total}")
+    if progress.metric and progress.value is not None and not _is_measure(log, progress):
+        found.append(f"measure {progress.metric}={progress.value}")
+    if followed.restarts > log["restarts"]:
+        found.append(f"restarts {followed.restarts}")
+    return found
+
+
+def is_known(log: Log, followed: Followed) -> bool:
+    """Return whether everything that the log tells is shown."""
+    progress = followed.reported().progress
+    steps, ends = zip(*log["positions"], strict=True)
+    return (
+        (progress.step is not None or None in steps)
+        and (progress.total is not None or None in ends)
+        and ((bool(progress.metric) and progress.value is not None) or None in log["measures"])
+        and followed.restarts == log["restarts"]
+    )
+
+
+def _is_measure(log: Log, progress: Any) -> bool:
+    return any(
+        (_same(value, progress.value) and _alike(name, progress.metric))
+        for name, value in filter(None, log["measures"])
+    )
+
+
+def _same(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=1e-6) or (math.isnan(one) and math.isnan(other))
+
+
+def _alike(one: str, other: str) -> bool:
+    short = ["".join(filter(str.isalnum, name.lower())) for name in (one, other)]
+    return short[0] in short[1] or short[1] in short[0]
+
+
+@pytest.mark.parametrize("log", LOGS, ids=[log["name"] for log in LOGS])
+def test_nothing_wrong_is_read(log: Log) -> None:
+    assert wrong(log, read(log)) == []
+
+
+def test_most_logs_are_read_whole() -> None:
+    counts = Counter(is_known(log, read(log)) for log in LOGS)
+    assert counts[True] >= FEWEST_RIGHT, counts
