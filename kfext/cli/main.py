@@ -10,7 +10,6 @@ import click
 
 from kfext import __version__
 from kfext.cli import services
-from kfext.cli.anonymize import anonymize
 from kfext.cli.explain import explain
 from kfext.cli.gpus import gpus
 from kfext.cli.metrics import metrics
@@ -29,7 +28,6 @@ _COMMANDS = (
     services.agent,
     render_files,
     plan,
-    anonymize,
     explain,
     metrics,
     queue,

@@ -1,18 +1,17 @@
 """A planner that is made from a snapshot, or from the objects, goes on where jobs share GPUs."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from kfext import names
-from kfext.cli.anonymize import anonymized
 from kfext.cli.forecast import STARTS, WAITS, Forecast
-from kfext.core.lifecycle.steps import Step, Suspend, Unsuspend, Wait
+from kfext.core.lifecycle.steps import Suspend
 from kfext.errors import UserError
 from kfext.kube.snapshot_file import encode_snapshot, read_snapshot_file
 from kfext.model.snapshot import Snapshot
-from kfext.state.outlook import Outlook, outlooks
+from kfext.state.outlook import outlooks
 from kfext.state.recording import planner_of, snapshot_of
 from tests.gpu_builders import reservation, sharing
 from tests.unit.sharing.stages import STAGES, decided, placed, restart, submit
@@ -39,17 +38,6 @@ def test_a_planner_from_a_snapshot_decides_the_same(made: Callable[[], World]) -
     assert ledgers[0] == ledgers[1]
 
 
-@pytest.mark.parametrize("made", STAGES.values(), ids=STAGES)
-def test_so_does_one_from_a_snapshot_without_names(made: Callable[[], World]) -> None:
-    world = made()
-    submit(world, "uid-high", priority="high")
-    submit(world, "uid-low", min_share="0")
-    anonymous = anonymized(taken(world))
-    copied = outlooks(planner_of(anonymous, world.moment), world.moment)
-    known = outlooks(world.planner, world.moment)
-    assert _outcomes(copied.values()) == _outcomes(known.values())
-
-
 def test_it_knows_for_how_long_a_card_was_not_reserved() -> None:
     world = placed()
     world.planner.cluster.observe_pod(reservation("n", 0), None)
@@ -59,22 +47,6 @@ def test_it_knows_for_how_long_a_card_was_not_reserved() -> None:
     world.now += 10
     (found,) = outlooks(copied, world.moment).values()
     assert isinstance(found.step, Suspend)
-
-
-def _outcomes(found: Iterable[Outlook]) -> list[str]:
-    """What becomes of each job, without the names in it."""
-    steps = ((one.step, one.ahead) for one in found)
-    return sorted(
-        f"{type(step).__name__} {ahead} {_slots(step)} {_reason(step)}" for step, ahead in steps
-    )
-
-
-def _slots(step: Step) -> list[int]:
-    return sorted(step.plan.slots.values()) if isinstance(step, Unsuspend) else []
-
-
-def _reason(step: Step) -> str:
-    return step.verdict.reason if isinstance(step, Wait) and step.verdict else ""
 
 
 @pytest.mark.parametrize("made", STAGES.values(), ids=STAGES)
