@@ -34,6 +34,7 @@ class CheckpointLog:
     def __init__(self) -> None:
         self.seen = Checkpoints()
         self._begun: tuple[Begun, float, int | None] | None = None
+        self._last = ""
 
     def take(self, line: LogLine, *, step: int | None, now: float) -> None:
         """Take in a line; `step` is that of the training by now, `now` the reader's epoch seconds.
@@ -64,7 +65,10 @@ class CheckpointLog:
 
         Where the training may have gone on meanwhile, the checkpoint is as old as the begin of its
         save. Without that line it counts only if no step after the one that it names was shown.
+        The same message again, of a checkpoint with a number, is a status line about an old one.
         """
+        if said.message == self._last and said.is_numbered:
+            return
         begun = self._begun
         if begun is not None and begun[0].form is said.form:
             first, at, step = begun
@@ -76,8 +80,8 @@ class CheckpointLog:
         ):
             return
         if self.seen.saved is None or at >= self.seen.saved:
-            self.seen = replace(self.seen, saved=at, step=step)
+            self.seen, self._last = replace(self.seen, saved=at, step=step), said.message
 
     def restarted(self) -> None:
         """Take in that the job began anew: a checkpoint that was being written may be broken."""
-        self._begun = None
+        self._begun, self._last = None, ""

@@ -221,6 +221,7 @@ _FAILURE = re.compile(
     r"|(?:error|exception)s?\b(?!\W{0,4}[0-9])",
     re.IGNORECASE,
 )
+_NUMBERED = re.compile(r"(?:step|iteration|iter|epoch|checkpoint|ckpt)[ =_:-]{0,8}[0-9]")
 _COMPLETE = tuple((form, re.compile(form.complete)) for form in FORMS)
 _BEGUN = tuple((form, re.compile(form.begun)) for form in FORMS if form.begun)
 
@@ -235,10 +236,16 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """A checkpoint of `form` is complete; `save` is as in Begun."""
+    """A checkpoint of `form` is complete; `save` is as in Begun, `message` the line's message."""
 
     form: Form
     save: str
+    message: str
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether the message tells this checkpoint from those before and after it."""
+        return _NUMBERED.search(self.message) is not None
 
 
 Saving = Begun | Complete
@@ -269,7 +276,7 @@ def saving(text: str) -> Saving | None:
             named = match.groupdict()
             if _PART.search(named.get("path") or ""):
                 return None
-            return Complete(form, named.get("save") or "")
+            return Complete(form, named.get("save") or "", line[start:])
     for form, message in _BEGUN:
         if match := message.fullmatch(line, start):
             return Begun(form, match.groupdict().get("save") or "")

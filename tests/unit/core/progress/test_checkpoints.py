@@ -13,6 +13,7 @@ from tests.no_saves import ASYNCHRONOUS, FAILING, NO_SAVES
 NOW = 1000.0
 PROGRESS, RESTART = "step 9 loss 0.5", "restart"
 COMPLETE = "saved checkpoint /c/1.pt"
+AT_STEP = "saved checkpoint at step 9"
 BEGUN = "saving checkpoint at iteration 15 to /c"
 FINISHED = "successfully saved checkpoint from iteration 15 to /c"
 OTHER_BEGUN, OTHER_FINISHED = BEGUN.replace("15", "25"), FINISHED.replace("15", "25")
@@ -37,6 +38,10 @@ SEEN: dict[str, tuple[tuple[str, ...], Checkpoints]] = {
     "nothing": ((), Checkpoints()),
     "other lines": (("starting", PROGRESS), Checkpoints()),
     "one that is complete": ((COMPLETE,), Checkpoints(1, 10)),
+    "the same file again": ((COMPLETE, PROGRESS, COMPLETE), Checkpoints(3, 30)),
+    "the same number again": ((AT_STEP, PROGRESS, AT_STEP), Checkpoints(1, 10)),
+    "the same number again after a restart": ((AT_STEP, RESTART, AT_STEP), Checkpoints(3, 30)),
+    "another number": ((AT_STEP, AT_STEP.replace("9", "19")), Checkpoints(2, 20)),
     "begun": ((BEGUN,), Checkpoints()),
     "begun, and the training goes on": ((BEGUN, PROGRESS, PROGRESS), Checkpoints()),
     "begun and finished: as of its begin": ((BEGUN, PROGRESS, FINISHED), Checkpoints(1, 10)),
