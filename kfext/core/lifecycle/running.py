@@ -75,7 +75,7 @@ def _running_step(situation: Situation, ledger: Ledger) -> Step:
     first = first or training_on(situation, live, spare, left_to_scheduler(situation, gated))
     if first := first or without_card(situation) or _evict_again(situation, live):
         return first
-    step = without_succeeded(situation) or _gang_step(situation, ledger, live, spare)
+    step = without_succeeded(situation, live) or _gang_step(situation, ledger, live, spare)
     return training_on(situation, live, spare, step) or step
 
 

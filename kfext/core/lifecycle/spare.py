@@ -54,10 +54,14 @@ def spare_replicas(situation: Situation, live: Live) -> Spare:
     return Spare(frozenset(waiting - gang), absent=gang <= live.keys())
 
 
-def without_succeeded(situation: Situation) -> Replan | None:
-    """Return the plan in which pods that take the place of others that had succeeded are late."""
-    plan = situation.plan if situation.never_released else None
-    late = situation.succeeded & plan.assignment.keys() if plan else frozenset()
+def without_succeeded(situation: Situation, live: Live) -> Replan | None:
+    """Return the plan in which pods that take the place of others that had succeeded are late.
+
+    Where no pod has a node, no gang trains on without them.
+    """
+    trains = any(pod.node_name for pod in live.values())
+    plan = situation.plan if trains and situation.never_released else None
+    late = situation.succeeded & _within(situation.job, plan.assignment) if plan else frozenset()
     if plan is None or late <= plan.late:
         return None
     named = ", ".join(sorted(f"{key.type}-{key.index}" for key in late - plan.late))

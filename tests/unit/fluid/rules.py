@@ -122,7 +122,8 @@ class Rules:
             self._say(live, f"went from {before} to {after} {now - last.at:g} s after a change")
         # Before it had shown a step, it may get what it asked for at once.
         largest = live.training.largest
-        most = 2 * largest if state_of(live.job).scale.largest else live.spec.workers
+        asked = 0 if state_of(live.job).scale.largest else live.spec.workers
+        most = max(2 * largest, asked)
         if after > before and after > most:
             self._say(live, f"grew to {after}, and {live.training.largest} was the largest seen")
         for what in self._of_changes.broken(
