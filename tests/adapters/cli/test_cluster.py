@@ -133,9 +133,9 @@ def test_explain_tells_of_a_queued_job(testbed: Testbed, namespace: str, kfext: 
     gated(testbed, queued(testbed, namespace))
     done = kfext("explain", "train", "-n", namespace)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"PyTorchJob {namespace}/train: Queued\n")
-    assert "train-extra-0 has no node yet, gated" in done.stdout
-    assert "suspended when it was submitted" in done.stdout
+    assert done.stdout.startswith(f"PyTorchJob {namespace}/train: Queued for ")
+    assert ["train-extra-0", "gated"] in [line.split() for line in done.stdout.splitlines()]
+    assert "changed  1 on the job; --changes lists them" in done.stdout
 
 
 def test_explain_speaks_json(testbed: Testbed, namespace: str, kfext: Run) -> None:

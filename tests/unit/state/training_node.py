@@ -56,8 +56,11 @@ class Training:
     @property
     def line(self) -> str:
         loss = math.exp2(-self.done / self.converges)
-        total = "" if self.takes is None else f"/{int(100 * self.takes)}"
-        return f"step {int(100 * self.done)}{total} loss {loss:.5f}"
+        if self.takes is None:
+            return f"step {int(100 * self.done)} loss {loss:.5f}"
+        # No program prints a step beyond its last.
+        done = min(self.done, self.takes)
+        return f"step {int(100 * done)}/{int(100 * self.takes)} loss {loss:.5f}"
 
     def print(self, at: float) -> list[LogLine]:
         """Return the last lines of its log."""
