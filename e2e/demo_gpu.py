@@ -5,7 +5,6 @@ and installs kfext with GPU sharing as an administrator would. A job of high pri
 then one of low priority is put on its card, first without a gate and then with it.
 """
 
-import signal
 import sys
 from dataclasses import dataclass
 from itertools import pairwise
@@ -47,8 +46,12 @@ class Outcome:
 @click.option("--steps", default=200, show_default=True, help="Of the job of high priority.")
 def main(*, steps: int) -> None:
     """Run the demo."""
-    # Like Ctrl-C: it unwinds, so that the cluster is taken down.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    with lifecycle.terminable():
+        run(steps=steps)
+
+
+def run(*, steps: int) -> None:
+    """Bring the cluster up, try each way and show them; take the cluster down."""
     try:
         bed = lifecycle.up(NAME, real_nodes=1)
     except Unavailable as missing:

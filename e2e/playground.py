@@ -23,6 +23,13 @@ def main() -> None: ...
 
 @main.command(help="Bring the cluster up and leave it running.")
 def up() -> None:
+    with lifecycle.terminable():
+        bed = bring_up()
+    print("\n".join(welcome(bed)))
+
+
+def bring_up() -> Testbed:
+    """Bring the cluster up with kfext; if that fails, nothing of it remains."""
     try:
         bed = lifecycle.up(NAME, real_nodes=2)
     except (Unavailable, FileExistsError) as error:
@@ -34,7 +41,7 @@ def up() -> None:
     except BaseException:
         lifecycle.down(NAME)
         raise
-    print("\n".join(welcome(bed)))
+    return bed
 
 
 @main.command(help="End the cluster and everything it left.")

@@ -1,6 +1,5 @@
 """Run the demo: `python -m e2e.demo`, or `make demo`."""
 
-import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -76,8 +75,15 @@ class Seen:
 )
 def main(*, keep: bool, picture: Path) -> None:
     """Run the demo."""
-    # Like Ctrl-C: it unwinds, so that the cluster is taken down.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    with lifecycle.terminable():
+        seen = run(keep=keep)
+    picture.write_text(svg(seen.panels))
+    say(f"\nThe chart as a picture: {picture.resolve()}")
+    sys.exit(conclude(seen.claims))
+
+
+def run(*, keep: bool) -> Seen:
+    """Bring the cluster up, train and show; take the cluster down unless it is kept."""
     try:
         bed = lifecycle.up(NAME, real_nodes=2)
     except Unavailable as missing:
@@ -96,9 +102,7 @@ def main(*, keep: bool, picture: Path) -> None:
     else:
         with step("clean up"):
             lifecycle.down(NAME)
-    picture.write_text(svg(seen.panels))
-    say(f"\nThe chart as a picture: {picture.resolve()}")
-    sys.exit(conclude(seen.claims))
+    return seen
 
 
 def train(bed: Testbed) -> Seen:
