@@ -226,7 +226,7 @@ class ReservationManager:
     def _found(self, tracked: TrackedJob, limits: Limits) -> Reservation | None:
         jobs, ledger, uid = self._cluster.jobs.values(), self._cluster.ledger, tracked.job.uid
         ends = {one.job.uid: ends for one in jobs if (ends := one.job.ends) is not None}
-        ignoring = (*(self.kept.claims if self.kept else ()), *self._promises.of(uid))
+        ignoring = self._open_to(tracked)
 
         def reserved(members: Sequence[Member]) -> Reservation | None:
             return reserve(uid, members, ledger, limits, ends=ends, ignoring=ignoring)
@@ -246,12 +246,15 @@ class ReservationManager:
             self._failures.append((tracked, error))
             return None
 
+    def _open_to(self, tracked: TrackedJob) -> tuple[Hashable, ...]:
+        """Return the claims that do not count for a job: what is kept, and what it was promised."""
+        return (*(self.kept.claims if self.kept else ()), *self._promises.of(tracked.job.uid))
+
     def _fits(self, tracked: TrackedJob, *, now: float) -> bool:
         """Return whether the holder fits with what has come free and is not on offer yet."""
         if not self._cluster.ledger.withholds:
             return False
-        kept = self.kept.claims if self.kept else ()
-        ignoring = (*kept, *self._promises.of(tracked.job.uid))
+        ignoring = self._open_to(tracked)
         limits, ledger = self._limits(tracked, now=now), self._cluster.ledger
         return not isinstance(
             place(members_of(tracked.job), ledger, limits, ignoring=ignoring), Verdict
