@@ -352,7 +352,7 @@ class Cluster:
             managed = self._managed(tracked.job.namespace)
             tracked.observe_progress((*progress_of(tracked, pods), managed), at=now)
             tracked.observe_unbound(pods, at=now)
-            plan = with_slots_in_use(tracked.plan, tracked.job, pods)
+            plan = with_slots_in_use(tracked.plan, tracked.job, pods) if managed else None
             tracked.observe_unreserved(self.books.cards.unreserved(plan), at=now)
         self._untimed.clear()
 

@@ -1,4 +1,9 @@
-"""A planner as a snapshot, and a planner from one: for `kfext plan`, bug reports and tests."""
+"""A planner as a snapshot, and a planner from one: for `kfext plan`, bug reports and tests.
+
+How far a round of the queue has come is not recorded. A planner from a snapshot begins a round with
+every job, and what came free during the old round is on offer in it. A job may get another node
+there than in the old round.
+"""
 
 import math
 from collections.abc import Iterable, Iterator

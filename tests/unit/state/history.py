@@ -174,6 +174,14 @@ class History:
         self.writes += tick.steps
         assert not tick.failures, tick.failures
 
+    def end_round(self) -> None:
+        """Decide until nothing is left; a job that was not asked again then had no reason to be."""
+        tick = self.planner.tick(self.moment)
+        self.writes += tick.steps
+        while tick.remainder:
+            tick = self.planner.tick(self.moment)
+            self.writes += tick.steps
+
     def write(self) -> None:
         """Carry one step out, or part of it, or have it refused."""
         if not self.writes:
