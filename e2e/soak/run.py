@@ -183,8 +183,10 @@ class Soak:
     def _clear(self) -> None:
         """Delete everything; then nothing may be reserved."""
         for space in self._spaces.values():
-            for plural in ("pytorchjobs", "tfjobs", "pods"):
-                self._kube.delete(space.path(plural))
+            # The API server deletes a collection one by one, and gives up after 60 s.
+            for path in map(space.path, ("pytorchjobs", "tfjobs", "pods")):
+                for found in self._kube.items(path):
+                    self._kube.delete(f"{path}/{found['metadata']['name']}")
         deadline = time.monotonic() + _EMPTY_SECONDS
         left, kept = -1, Reserved()
         while (left or kept != Reserved(0, 0)) and time.monotonic() < deadline:
