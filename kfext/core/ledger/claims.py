@@ -3,8 +3,8 @@
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 
+from kfext.core.ledger.cards import taken_by, taken_by_reservation
 from kfext.core.ledger.claim import Claim
-from kfext.core.ledger.parts import taken_by, taken_by_reservation
 from kfext.core.ledger.ports import hosted, port_claims
 from kfext.model.constraints import Constraints
 from kfext.model.cpu_state import CpuState

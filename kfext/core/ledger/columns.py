@@ -1,12 +1,13 @@
 """The numbers of the ledger: one column per node, one line per resource, as NumPy arrays."""
 
 import copy
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kfext.model.node import Node
 from kfext.model.quantity import CPU, MEMORY, PODS, Resources
 
 Amounts = NDArray[np.int64]
@@ -146,3 +147,89 @@ class Columns:
 def _grown(array: NDArray[Any], *, axis: int) -> NDArray[Any]:
     """Return an array of twice the length along `axis`, the new part zero."""
     return np.concatenate((array, np.zeros_like(array)), axis=axis)
+
+
+class Withheld:
+    """The least that was free since the last offer, of each row that has gained since.
+
+    Amounts have the shape of `Columns.row_free`; of a resource beyond them nothing was free.
+    """
+
+    def __init__(self) -> None:
+        self._least: dict[int, Amounts] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._least)
+
+    @property
+    def least(self) -> Mapping[int, Amounts]:
+        """What was free, by row."""
+        return self._least
+
+    def note(self, row: int, free: Amounts | None) -> None:
+        """Take in that there is more of a row than was `free` before; None: that was nothing."""
+        now = np.zeros(0, dtype=np.int64) if free is None else free
+        before = self._least.get(row, now)
+        lines = min(len(before), len(now))
+        self._least[row] = np.minimum(before[:lines], now[:lines])
+
+    def forget(self, row: int) -> None:
+        """Take in that a row has no node any more."""
+        self._least.pop(row, None)
+
+    def release(self) -> list[int]:
+        """Withhold nothing any more; return the rows that have gained."""
+        least, self._least = self._least, {}
+        return list(least)
+
+
+Domains = NDArray[np.intp]
+"""The number of each row's domain on one level; -1 for a row in none."""
+
+_MOST_KEYS = 16
+"""How many different lists of keys are cached; they come from policies, so they are few."""
+
+
+class Topology:
+    """The domains of the rows of a ledger, by the keys of node labels, the widest first."""
+
+    def __init__(self) -> None:
+        self._levels: dict[tuple[str, ...], tuple[Domains, ...]] = {}
+
+    def of(self, keys: tuple[str, ...], nodes: Sequence[Node | None]) -> tuple[Domains, ...]:
+        """Return the domains of the rows on each level, the widest first.
+
+        Two nodes are in one domain of a level if they agree on its key and on all wider ones: rack
+        1 of zone a is not rack 1 of zone b. A node without the key is in no domain of the level.
+        """
+        levels = self._levels.get(keys)
+        if levels is None:
+            if len(self._levels) >= _MOST_KEYS:  # the oldest goes
+                del self._levels[next(iter(self._levels))]
+            levels = tuple(_numbered(keys[: at + 1], nodes) for at in range(len(keys)))
+            self._levels[keys] = levels
+        return levels
+
+    def alone(self, key: str, nodes: Sequence[Node | None]) -> NDArray[np.bool_]:
+        """Return which rows share their value of a label with no other row."""
+        (numbers,) = self.of((key,), nodes)
+        sizes = np.bincount(numbers + 1, minlength=1)
+        sizes[0] = 1
+        found: NDArray[np.bool_] = sizes[numbers + 1] == 1
+        return found
+
+    def forget(self) -> None:
+        """Read the labels again at the next call: a node was added, removed or relabelled."""
+        self._levels.clear()
+
+
+def _numbered(keys: Sequence[str], nodes: Sequence[Node | None]) -> Domains:
+    """Return the domains of a level, numbered in the order of their labels' values."""
+    paths = [
+        tuple(node.labels.get(key, "") for key in keys)
+        if node is not None and keys[-1] in node.labels
+        else None
+        for node in nodes
+    ]
+    number = {path: at for at, path in enumerate(sorted({path for path in paths if path}))}
+    return np.array([number[path] if path else -1 for path in paths], dtype=np.intp)

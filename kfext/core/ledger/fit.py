@@ -6,12 +6,20 @@ kube-scheduler never sees a pod that names its node; for such a pod the kubelet'
 """
 
 import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import assert_never
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kfext.core.words import nodes
 from kfext.model.constraints import NAME_FIELD, Constraints, Requirement, Term, Toleration
 from kfext.model.node import Node, Taint
+from kfext.model.pod import Pod
+from kfext.names import DEFAULT_SCHEDULER
 
 NO_SCHEDULE = "NoSchedule"
 _OF_AUTOSCALERS = frozenset(
@@ -158,3 +166,99 @@ def _compares(requirement: Requirement, value: str | None) -> bool:
 def _integer(text: str) -> int | None:
     number = int(text) if _INTEGER.fullmatch(text) else None
     return number if number is not None and -_LARGEST - 1 <= number <= _LARGEST else None
+
+
+Mask = NDArray[np.bool_]
+
+_MOST_KINDS = 256
+"""How many different constraints are cached; each costs nine bytes per node."""
+
+
+@dataclass(slots=True)
+class _Judged:
+    """The rows for one kind of pod: which are eligible, and what excludes the others."""
+
+    mask: Mask
+    obstacles: list[Obstacle | None]
+    counts: Counter[Obstacle]
+
+    def set(self, row: int, *, exists: bool, obstacle: Obstacle | None) -> None:
+        known = self.obstacles[row]
+        if known is not None:
+            self.counts[known] -= 1
+            if not self.counts[known]:
+                del self.counts[known]  # taints with a time in them would be counted for ever
+        if obstacle is not None:
+            self.counts[obstacle] += 1
+        self.obstacles[row] = obstacle
+        self.mask[row] = exists and obstacle is None
+
+
+class Eligibility:
+    """Masks over the rows of a ledger, by constraints. Other pods are not considered."""
+
+    def __init__(self) -> None:
+        self._judged: dict[Constraints, _Judged] = {}
+
+    def of(self, constraints: Constraints, nodes: Sequence[Node | None], *, width: int) -> Mask:
+        """Return which rows are eligible, `width` long; rows beyond the nodes are not."""
+        return self._of(constraints, nodes, width=width).mask
+
+    def obstacles(
+        self, constraints: Constraints, nodes: Sequence[Node | None], *, width: int
+    ) -> Mapping[Obstacle, int]:
+        """Return how many nodes each obstacle excludes; the first one of a node counts."""
+        return self._of(constraints, nodes, width=width).counts
+
+    def _of(self, constraints: Constraints, nodes: Sequence[Node | None], *, width: int) -> _Judged:
+        key = constraints
+        if constraints.host_ports or constraints.gang_terms:
+            key = replace(constraints, host_ports=(), apart=(), together=())
+        judged = self._judged.get(key)
+        if judged is None:
+            if len(self._judged) >= _MOST_KINDS:  # the oldest goes
+                del self._judged[next(iter(self._judged))]
+            found = [None if node is None else why_not(key, node) for node in nodes]
+            mask = np.zeros(width, dtype=np.bool_)
+            mask[: len(nodes)] = [
+                node is not None and obstacle is None
+                for node, obstacle in zip(nodes, found, strict=True)
+            ]
+            counts = Counter(obstacle for obstacle in found if obstacle is not None)
+            judged = _Judged(mask, [*found, *[None] * (width - len(found))], counts)
+            self._judged[key] = judged
+        return judged
+
+    def set(self, row: int, node: Node | None) -> None:
+        """Judge a row again; None: it has no node any more."""
+        for constraints, judged in self._judged.items():
+            obstacle = None if node is None else why_not(constraints, node)
+            judged.set(row, exists=node is not None, obstacle=obstacle)
+
+    def widen(self, width: int) -> None:
+        """Make space for more rows."""
+        for judged in self._judged.values():
+            more = width - len(judged.obstacles)
+            judged.mask = np.concatenate([judged.mask, np.zeros(more, dtype=np.bool_)])
+            judged.obstacles += [None] * more
+
+
+UNBOUND_SECONDS = 60.0
+"""After this age a pod that is not bound does not count: no scheduler seems to look at it."""
+
+
+def could_run(pod: Pod, node: Node | None) -> bool:
+    """Return whether kube-scheduler could bind a pinned pod to its node, if that were empty."""
+    if node is None or pod.gates or pod.deleting or pod.scheduler != DEFAULT_SCHEDULER:
+        return False
+    if any(node.allocatable.get(name, 0) < number for name, number in pod.requests.items()):
+        return False
+    return pod.constraints is None or why_not(pod.constraints, node) is None
+
+
+def may_be_bound(pod: Pod, node: Node | None) -> bool:
+    """Return whether a pinned pod that is young enough will be bound to its node soon.
+
+    kube-scheduler has refused one that it calls unschedulable; what that waits for is not known.
+    """
+    return not pod.unschedulable and could_run(pod, node)

@@ -13,15 +13,10 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from kfext.core.ledger.cards import Cards, Read, with_cards
-from kfext.core.ledger.claim import Claim, Claims
-from kfext.core.ledger.columns import LARGEST, Amounts, Columns
-from kfext.core.ledger.eligible import Eligibility, Mask
-from kfext.core.ledger.fit import Obstacle
-from kfext.core.ledger.parts import slots_among
-from kfext.core.ledger.tiers import Leaves, Tiers, tier_of
-from kfext.core.ledger.topology import Domains, Topology
-from kfext.core.ledger.withheld import Withheld
+from kfext.core.ledger.cards import Cards, Read, slots_among, with_cards
+from kfext.core.ledger.claim import Claim, Claims, Leaves, Tiers, tier_of
+from kfext.core.ledger.columns import LARGEST, Amounts, Columns, Domains, Topology, Withheld
+from kfext.core.ledger.fit import Eligibility, Mask, Obstacle
 from kfext.model.constraints import Constraints
 from kfext.model.gang_terms import Exclusive
 from kfext.model.gpu_slots import UNITS, resource_of

@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Hashable
 from dataclasses import replace
 
 from kfext.core.elastic import with_workers, workers_of
+from kfext.core.ledger.claim import below
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.ledger.tiers import below
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.observed import expecting_tolerations
 from kfext.core.placement.burst import in_words

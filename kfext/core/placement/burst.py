@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kfext.core.ledger.columns import LARGEST, Amounts
-from kfext.core.ledger.eligible import Mask
+from kfext.core.ledger.fit import Mask
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.division import Counts
 from kfext.core.placement.gang import Batch, Member, gang_of

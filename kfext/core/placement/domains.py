@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from kfext.core.ledger.topology import Domains
+from kfext.core.ledger.columns import Domains
 from kfext.core.placement.division import Counts, Weights
 from kfext.core.placement.gang import Gang
 from kfext.core.placement.nodeset import MOST_NODES, divisions, fewest_nodes

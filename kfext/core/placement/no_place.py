@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from kfext.core.ledger.columns import Amounts
-from kfext.core.ledger.eligible import Mask
-from kfext.core.ledger.fit import in_words
+from kfext.core.ledger.fit import Mask, in_words
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Batch, Gang
 from kfext.core.placement.limits import Limits

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from kfext.core.ledger.eligible import Mask
+from kfext.core.ledger.fit import Mask
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.burst import cpu_for, roomiest
 from kfext.core.placement.division import BALANCE, DEFAULT, Weights, instead

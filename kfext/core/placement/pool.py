@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kfext.core.ledger.columns import LARGEST, Amounts
-from kfext.core.ledger.eligible import Mask
+from kfext.core.ledger.fit import Mask
 from kfext.core.placement.division import Counts
 from kfext.core.placement.gang import Batch, Gang
 from kfext.core.placement.score import Rows

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 
+from kfext.core.ledger.cards import kept_for
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.ledger.parts import kept_for
 from kfext.core.placement.gang import Member
 from kfext.model.gpu_share import uncounted
 from kfext.model.plan import NO_SLOTS, Assignment, Slots

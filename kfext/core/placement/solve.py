@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kfext.core.ledger.columns import Amounts
-from kfext.core.ledger.eligible import Mask
-from kfext.core.ledger.topology import Domains
+from kfext.core.ledger.columns import Amounts, Domains
+from kfext.core.ledger.fit import Mask
 from kfext.core.placement.division import Weights, cost
 from kfext.core.placement.domains import side_by_side, surroundings
 from kfext.core.placement.gang import Gang, gang_of

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kfext.core.ledger.columns import Amounts
-from kfext.core.ledger.eligible import Mask
+from kfext.core.ledger.fit import Mask
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Batch, Gang, Member, gang
 from kfext.core.placement.limits import Limits

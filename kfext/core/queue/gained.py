@@ -4,9 +4,9 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from kfext.core.ledger.claim import below
 from kfext.core.ledger.columns import Amounts
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.ledger.tiers import below
 from kfext.model.gpu_share import uncounted
 from kfext.model.replica_group import ReplicaGroup
 

@@ -6,7 +6,7 @@ only if nobody joins those that have parts of it, so the rest of its time is kep
 
 from collections.abc import Iterator
 
-from kfext.core.ledger.parts import kept_for
+from kfext.core.ledger.cards import kept_for
 from kfext.core.queue.occupants import Need, Occupants
 from kfext.model.gpu_slots import UNITS, resource_of
 from kfext.model.quantity import Resources

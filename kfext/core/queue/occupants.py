@@ -10,11 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kfext.core.ledger.cards import Cards
+from kfext.core.ledger.cards import Cards, lines_of, slots_in
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.columns import LARGEST, Amounts
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.ledger.parts import lines_of, slots_in
 from kfext.model.gang_terms import Exclusive
 from kfext.model.gpu_share import CardNeed, counted
 from kfext.model.gpu_slots import UNITS, resource_of

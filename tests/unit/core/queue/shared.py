@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from kfext.core.ledger.cards import slots_in, taken_by
 from kfext.core.ledger.claims import replica_claim, reserved_gpu
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.ledger.parts import slots_in, taken_by
 from kfext.core.placement.gang import Member, members_of
 from kfext.core.placement.place import place
 from kfext.core.placement.slots import slots_for
