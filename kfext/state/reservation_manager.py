@@ -4,8 +4,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from kfext.core.lifecycle.capacity import HOPELESS, WAITS_FOR_CAPACITY
 from kfext.core.observed import expecting_tolerations
-from kfext.core.placement.gang import Member, members_of
-from kfext.core.placement.limits import Limits
+from kfext.core.placement.gang import Limits, Member, members_of
 from kfext.core.placement.place import place
 from kfext.core.queue.backfill import reserve
 from kfext.core.queue.gained import Gained

@@ -8,8 +8,7 @@ import numpy as np
 from kfext.core.ledger.columns import Amounts
 from kfext.core.ledger.fit import Mask, in_words
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.placement.gang import Batch, Gang
-from kfext.core.placement.limits import Limits
+from kfext.core.placement.gang import Batch, Gang, Limits
 from kfext.core.words import listed, nodes, pods
 from kfext.model.gpu_share import counted
 from kfext.model.gpu_slots import has_part

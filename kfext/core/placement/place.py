@@ -2,7 +2,7 @@
 
 It has two stages, as in CMS-DL: stage A chooses one node for the whole gang, or the smallest good
 node set; stage B gives each pod its node (core.placement.solve). What is free decides by requests;
-then what the pods can use of the CPU counts (core.placement.burst). This module prepares them: what
+then what the pods can use of the CPU counts (core.placement.solve). This module prepares them: what
 the gang requires, what the nodes have, and the answer with its reason.
 """
 
@@ -14,13 +14,10 @@ import numpy as np
 
 from kfext.core.ledger.fit import Mask
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.placement.burst import cpu_for, roomiest
-from kfext.core.placement.division import BALANCE, DEFAULT, Weights, instead
-from kfext.core.placement.gang import Gang, Member, gang
-from kfext.core.placement.limits import Limits
+from kfext.core.placement.gang import Gang, Limits, Member, gang
 from kfext.core.placement.no_place import no_place
-from kfext.core.placement.score import Rows, ranking
-from kfext.core.placement.solve import Task, solve
+from kfext.core.placement.score import BALANCE, DEFAULT, Rows, Weights, instead, ranking
+from kfext.core.placement.solve import Task, cpu_for, roomiest, solve
 from kfext.model.gang_terms import Exclusive
 from kfext.model.plan import Assignment
 from kfext.model.shared_gpu import Place

@@ -13,8 +13,7 @@ import numpy as np
 from kfext.core.ledger.columns import Amounts
 from kfext.core.ledger.fit import Mask
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.placement.gang import Batch, Gang, Member, gang
-from kfext.core.placement.limits import Limits
+from kfext.core.placement.gang import Batch, Gang, Limits, Member, gang
 from kfext.core.placement.place import place
 from kfext.core.queue.leavers import Ends
 from kfext.core.queue.occupants import Need, Occupants, need_of

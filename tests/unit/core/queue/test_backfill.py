@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.placement.gang import members_of
-from kfext.core.placement.limits import Limits, limits_of
+from kfext.core.placement.gang import Limits, limits_of, members_of
 from kfext.core.placement.place import place
 from kfext.core.queue.backfill import reserve
 from kfext.core.queue.reservation import Reservation

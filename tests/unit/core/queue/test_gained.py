@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.placement.gang import members_of
-from kfext.core.placement.limits import limits_of
+from kfext.core.placement.gang import limits_of, members_of
 from kfext.core.placement.place import place
 from kfext.core.queue.gained import Gained
 from kfext.core.settings.resolve import Settings
