@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from kfext.core.lifecycle.situation import QueueContext
 from kfext.core.queue import order
-from kfext.core.queue.gained import Gained
-from kfext.core.queue.no_fit import NoFitCache
-from kfext.core.queue.position import in_line
+from kfext.core.queue.no_fit import Gained, NoFitCache
+from kfext.core.queue.order import in_line
 from kfext.core.queue.reservation import Reservation
 from kfext.core.words import listed, listed_with_others
 from kfext.model.job import TrainingJob

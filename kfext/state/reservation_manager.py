@@ -6,10 +6,8 @@ from kfext.core.lifecycle.capacity import HOPELESS, WAITS_FOR_CAPACITY
 from kfext.core.observed import expecting_tolerations
 from kfext.core.placement.gang import Limits, Member, members_of
 from kfext.core.placement.place import place
-from kfext.core.queue.backfill import reserve
-from kfext.core.queue.gained import Gained
-from kfext.core.queue.no_fit import shape_of
-from kfext.core.queue.reservation import Reservation
+from kfext.core.queue.no_fit import Gained, shape_of
+from kfext.core.queue.reservation import Reservation, reserve
 from kfext.model.plan import Assignment
 from kfext.model.replica_group import ReplicaGroup
 from kfext.model.timestamps import past

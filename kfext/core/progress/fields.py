@@ -6,7 +6,37 @@ a line at most _MOST numbers, whatever a user prints.
 
 import re
 from collections import deque
+from collections.abc import Iterator
 from typing import NamedTuple
+
+from kfext.core.progress.vocabulary import Meaning, Role, meaning
+
+LONGEST_LINE = 4096
+"""Characters of a line that are looked at; a progress line has a few hundred."""
+_ESCAPES = re.compile(
+    r"\x1b(?:\[[0-9;?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)?|[@-Z\\-_])"
+)
+_ANEW = re.compile(r"\r|\x08+|#015")
+"""A return, also as syslog writes it, or backspaces."""
+_CONTROLS = re.compile(r"[\x00-\x07\x0b-\x1f\x7f]")
+
+
+def visible(line: str) -> str:
+    """Return the last state of a line, without escapes and control characters."""
+    return next(states(line), "")
+
+
+def states(line: str) -> Iterator[str]:
+    """Yield the states of a line that overwrites itself, the last one first.
+
+    A carriage return begins the line anew, and Keras 2 goes back by backspaces instead. Of a line
+    that is too long the end is kept: a bar without line ends grows there.
+    """
+    for state in reversed(_ANEW.split(line[-LONGEST_LINE:])):
+        plain = _CONTROLS.sub("", _ESCAPES.sub("", state)).strip() if state else ""
+        if plain:
+            yield plain
+
 
 _NUMBER = (
     r"[-+]?(?:[1-9]\d{0,2}(?:,\d{3}){1,5}(?!,?\d)(?:\.\d{1,25})?"
@@ -165,3 +195,53 @@ def _name(bare: str) -> tuple[str, str, str]:
             break
     words = words[:3] if sign else words[:2]
     return " ".join(reversed(words)), remark, sign
+
+
+_GAP = re.compile(r"\s*[|│┃]\s*|\s{2,}|\t")
+_CELL = re.compile(r"[-+]?(?:[\d.,:/]{1,24}(?:[eE][-+]?\d{1,3})?[a-zA-Z%]{0,2}|nan|inf|-)")
+_RULE = "-=+|─━┼ "
+_NARROWEST, _WIDEST = 3, 32
+_NUMBER_SIGN = "#"
+
+
+class Table:
+    """Follows the lines of a log. A line of names of at least three columns is a heading."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+
+    def named(self, raw: str) -> str:
+        """Return a row with the name of each number before it, any other line as it is.
+
+        A row has only numbers, since one with a name of its own is not of the whole training. The
+        rest of a line, such as a bar, stays behind its row.
+        """
+        names = self._names
+        line = visible(raw)
+        cells = _GAP.split(line.strip(_RULE), _WIDEST)
+        if _is_heading(cells):
+            self._names = cells
+        if not names or len(cells) < len(names):
+            return raw
+        row, behind = cells[: len(names)], cells[len(names) :]
+        last, colon, bar = row[-1].partition(": ")
+        row[-1] = last.rstrip(":")
+        if not all(map(_CELL.fullmatch, row)):
+            return raw
+        pairs = (
+            f"{'step' if n == _NUMBER_SIGN else n}: {c}" for n, c in zip(names, row, strict=True)
+        )
+        return ", ".join((*pairs, *([bar] if colon else []), *behind))
+
+
+def _is_heading(cells: list[str]) -> bool:
+    """Return whether cells are names, of which at least one is a measure."""
+    if len(cells) < _NARROWEST or any(not cell or cell[0] in "0123456789-+." for cell in cells):
+        return False
+    if any(":" in cell or "=" in cell for cell in cells):
+        return False
+    return any(_is_measure(meaning(cell)) for cell in cells)
+
+
+def _is_measure(said: Meaning | None) -> bool:
+    return said is not None and said.role is Role.MEASURE

@@ -5,11 +5,10 @@ from collections.abc import Collection, Iterable, Sequence
 
 from kfext import names
 from kfext.core.progress.checkpoints import CheckpointLog, Checkpoints
-from kfext.core.progress.course import Course
-from kfext.core.progress.growth import GrowthList, progress_of
+from kfext.core.progress.course import Course, GrowthList, progress_of
+from kfext.core.progress.fields import Table
 from kfext.core.progress.lines import Line, read_with
 from kfext.core.progress.reported import Reported
-from kfext.core.progress.tables import Table
 from kfext.model.log_line import LogLine
 from kfext.model.moment import Moment
 from kfext.model.verdict import Verdict

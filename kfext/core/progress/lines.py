@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 
-from kfext.core.progress.fields import Field, fields
-from kfext.core.progress.visible import states, visible
+from kfext.core.progress.fields import Field, fields, states, visible
 from kfext.core.progress.vocabulary import Meaning, Role, better, is_checking, meaning
 from kfext.core.settings.expression import compiled
 

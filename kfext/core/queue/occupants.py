@@ -4,13 +4,14 @@ What a job holds comes free when it ends. The GPU of a slot comes free when the 
 that has a part of it: then the pod goes that reserves it.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kfext.core.ledger.cards import Cards, lines_of, slots_in
+from kfext.core.ledger.cards import Cards, kept_for, lines_of, slots_in
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.columns import LARGEST, Amounts
 from kfext.core.ledger.ledger import Ledger
@@ -213,3 +214,62 @@ class Occupants:
     def _note_gpu(self, place: Place, times: int) -> None:
         if place in self._gpus and not self._sharers[place]:
             self.now[place[0]][:] += times * self._gpus[place]
+
+
+Ends = Mapping[str, float]
+"""Uid of a running job -> its latest end, in epoch seconds; jobs with an unknown end are absent."""
+
+
+def leavers(on: Occupants, needs: Mapping[str, Need], *, total: Need, ends: Ends) -> list[str]:
+    """Have jobs leave, and return them: no more than needed, known ends first, else the smallest.
+
+    `needs` is what a gang takes of each node, `total` what it takes of all.
+
+    All that have what is exclusive to the gang must end.
+
+    The smallest free hardly more than what is missing. Later jobs may use what is freed beyond
+    that, and a long series of them must not starve the waiting job.
+    """
+    sizes = {uid: on.size(uid, total) for uid in on.held}
+    chosen: list[str] = []
+    for uid in sorted(on.held, key=lambda uid: (ends.get(uid, math.inf), sizes[uid], uid)):
+        if uid in on.takers or any(on.helps(uid, node, needs[node]) for node in on.held[uid]):
+            chosen.append(uid)
+            on.leave(uid)
+    if not all(on.holds(node, need) for node, need in needs.items()):
+        return chosen
+    for uid in sorted(set(chosen).difference(on.takers), key=lambda uid: (-sizes[uid], uid)):
+        on.stay(uid)
+        if all(on.holds(node, needs[node]) for node in on.held[uid]):
+            chosen.remove(uid)
+        else:
+            on.leave(uid)
+    return chosen
+
+
+def kept_of(on: Occupants, node: str, need: Need) -> Resources:
+    """Return what is kept of a node for a gang; the jobs that it waits for have left."""
+    freed = on.freed.get(node)
+    if freed is None:
+        return need.amounts
+    kept = {**need.amounts, **dict(_of_slots(on, node, need))}
+    return {
+        name: left for name, number in kept.items() if (left := number - on.amount(freed, name)) > 0
+    }
+
+
+def _of_slots(on: Occupants, node: str, need: Need) -> Iterator[tuple[str, int]]:
+    """Yield what is needed of slots, and how many GPUs beside those that come free with slots."""
+    own, emptied = on.slots_for(node, need), on.emptied(node)
+    for card, slot in zip(need.cards, own, strict=False):
+        yield from kept_for(card, slot).items()
+    new = sum(not on.is_reserved(node, slot) for slot in own)
+    gpus = need.gpus + new
+    if not gpus:
+        return
+    spare = [slot for slot in emptied if slot not in own]
+    there = max(on.amount(on.free[node], NATIVE_GPU), 0) + on.amount(on.freed[node], NATIVE_GPU)
+    given_back = spare[: max(gpus - there, 0)]
+    for slot in given_back:
+        yield resource_of(slot), UNITS
+    yield NATIVE_GPU, gpus - len(given_back)

@@ -5,8 +5,10 @@ Another order, such as fair shares between namespaces, replaces `turn` and nothi
 
 from collections.abc import Iterable, Mapping
 
+from kfext.core.words import has
 from kfext.model.job import TrainingJob
 from kfext.model.priority import PriorityClass
+from kfext.model.verdict import Verdict
 from kfext.names import RESERVATION_PRIORITY
 
 Classes = Mapping[str, PriorityClass]
@@ -46,3 +48,24 @@ def turn(job: TrainingJob, classes: Classes) -> Turn:
 def in_order(jobs: Iterable[TrainingJob], classes: Classes) -> list[TrainingJob]:
     """Return the jobs in the order in which they are considered."""
     return sorted(jobs, key=lambda job: turn(job, classes))
+
+
+def in_line(verdict: Verdict, *, ahead: int, exact: int, kept_nodes: str, awaited: str) -> Verdict:
+    """Return why a job waits, with its position in the queue and what is reserved for it.
+
+    `ahead` jobs come before it; a number above `exact` is approximate.
+    """
+    if not ahead:
+        place = "it is first in the queue"
+    elif ahead == 1:
+        place = "1 job is ahead in the queue"
+    else:
+        place = f"{'about ' if ahead > exact else ''}{ahead} jobs are ahead in the queue"
+    if kept_nodes:
+        place += (
+            f"; {kept_nodes} are reserved for it"
+            if " " in kept_nodes
+            else (f"; {kept_nodes} is reserved for it")
+        )
+        place += f" until {awaited} {has(awaited)} ended" if awaited else ""
+    return Verdict(verdict.reason, f"{verdict.message}; {place}")

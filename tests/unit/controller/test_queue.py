@@ -9,7 +9,7 @@ from kfext import names
 from kfext.core.lifecycle import capacity
 from kfext.core.lifecycle.steps import Release, Unsuspend
 from kfext.core.placement.place import place
-from kfext.core.queue.backfill import reserve
+from kfext.core.queue.reservation import reserve
 from kfext.model.namespace import Namespace
 from kfext.model.pod import parse_pod
 from kfext.model.policy import parse_policy

@@ -7,7 +7,7 @@ import pytest
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import Wait
-from kfext.core.queue.backfill import reserve
+from kfext.core.queue.reservation import reserve
 from kfext.errors import Invalid
 from kfext.model.job_state import JobState
 from kfext.model.node import Node
