@@ -24,8 +24,6 @@ from kfext.core.lifecycle.steps import Step, Unsuspend, Wait
 from kfext.core.queue.order import priority_class
 from kfext.model.moment import Moment
 from kfext.model.verdict import Verdict
-from kfext.state.agenda import Agenda
-from kfext.state.alarms import Alarms
 from kfext.state.card_steps import CardSteps
 from kfext.state.cards import with_slots_in_use
 from kfext.state.cluster import Cluster
@@ -35,6 +33,7 @@ from kfext.state.queue import Queue
 from kfext.state.scaling.scaling import Scaling
 from kfext.state.settings import SettingsSource
 from kfext.state.tracked_job import TrackedJob
+from kfext.state.turns import Agenda, Alarms
 
 MOST_DECISIONS = 64
 MOST_PODS = 20_000

@@ -16,9 +16,8 @@ from kfext.model.priority import PriorityClass
 from kfext.model.verdict import Verdict
 from kfext.names import QUEUED
 from kfext.state.cluster import Cluster
-from kfext.state.promises import Promises
 from kfext.state.quotas import Quotas
-from kfext.state.reservation_manager import ReservationManager
+from kfext.state.reservations import Promises, ReservationManager
 from kfext.state.settings import JobSettings
 from kfext.state.tracked_job import TrackedJob
 

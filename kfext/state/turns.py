@@ -1,6 +1,108 @@
 """Jobs that wait for something of which there is little: their namespaces take turns."""
 
+import heapq
+import math
 from collections import deque
+from collections.abc import Sequence
+from typing import TypeVar
+
+from kfext.core.queue.order import Turn
+from kfext.state.tracked_job import TrackedJob
+
+
+class Agenda:
+    """Jobs of this round and of the next.
+
+    A job that changes joins the round unless it has had its turn. Then it waits for the next round,
+    so that jobs that change again and again keep none behind them from its turn.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[Turn, str]] = []
+        self._jobs: dict[str, TrackedJob] = {}
+        self._had: set[str] = set()
+        self._next: dict[str, tuple[TrackedJob, Turn]] = {}
+
+    def __len__(self) -> int:
+        return len(self._jobs) + len(self._next)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no job is left in this round."""
+        return not self._jobs
+
+    def add(self, tracked: TrackedJob, turn: Turn) -> None:
+        """Put a job on the agenda."""
+        uid = tracked.job.uid
+        if uid in self._had:
+            self._next[uid] = (tracked, turn)
+        elif uid not in self._jobs:
+            self._jobs[uid] = tracked
+            heapq.heappush(self._heap, (turn, uid))
+
+    def pop(self) -> TrackedJob | None:
+        """Remove the first job of this round and return it, None if there is none."""
+        if not self._heap:
+            return None
+        _, uid = heapq.heappop(self._heap)
+        self._had.add(uid)
+        return self._jobs.pop(uid)
+
+    def begin_round(self) -> None:
+        """Begin the next round, with the jobs that are left in this one."""
+        self._had.clear()
+        waiting, self._next = self._next, {}
+        for tracked, turn in waiting.values():
+            self.add(tracked, turn)
+
+
+_SPARE = 64
+"""How many outdated entries are tolerated before the heap is built again."""
+
+
+class Alarms:
+    """Alarms by job uid; a later one replaces an earlier one. Times are in seconds."""
+
+    def __init__(self) -> None:
+        self._at: dict[str, float] = {}
+        self._heap: list[tuple[float, str]] = []
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._at
+
+    def at(self, uid: str) -> float | None:
+        """Return when the alarm of a job rings, None without one."""
+        return self._at.get(uid)
+
+    def set(self, uid: str, at: float) -> None:
+        """Have a job looked at again at the time `at`."""
+        self._at[uid] = at
+        heapq.heappush(self._heap, (at, uid))
+        if len(self._heap) > 2 * len(self._at) + _SPARE:
+            self._heap = [(when, one) for one, when in self._at.items()]
+            heapq.heapify(self._heap)
+
+    def forget(self, uid: str) -> None:
+        """Remove the alarm of a job, if it has one."""
+        self._at.pop(uid, None)
+
+    def next(self) -> float:
+        """Return when the next alarm rings, infinity without any."""
+        self._drop_outdated()
+        return self._heap[0][0] if self._heap else math.inf
+
+    def due(self, now: float) -> list[str]:
+        """Remove the alarms that ring by now and return their jobs."""
+        rung = []
+        while self.next() <= now:
+            _, uid = heapq.heappop(self._heap)
+            del self._at[uid]
+            rung.append(uid)
+        return rung
+
+    def _drop_outdated(self) -> None:
+        while self._heap and self._at.get(self._heap[0][1]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
 
 
 class Turns:
@@ -28,3 +130,20 @@ class Turns:
         if uids:
             self._waiting[namespace] = uids  # behind all other namespaces
         return uid
+
+
+_One = TypeVar("_One")
+
+
+class InTurn:
+    """Goes through sequences, `most` at a time; the next one may differ from the last."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._next = 0
+
+    def some(self, among: Sequence[_One]) -> Sequence[_One]:
+        """Return those whose turn it is, from the first again after the last."""
+        start = self._next if self._next < len(among) else 0
+        self._next = start + self._most
+        return among[start : self._next]

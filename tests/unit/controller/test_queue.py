@@ -22,9 +22,9 @@ from kfext.names import (
     REASON_RESERVED,
     REASON_WAITING_FOR_OPERATOR,
 )
-from kfext.state import reservation_manager
+from kfext.state import reservations
 from kfext.state.queue import Queue
-from kfext.state.reservation_manager import MOST_SEARCHES, RESERVED_SECONDS
+from kfext.state.reservations import MOST_SEARCHES, RESERVED_SECONDS
 from tests.builders import JobBuilder, node
 from tests.unit.controller.test_reconciler import Bench, gang
 
@@ -319,7 +319,7 @@ async def test_an_error_in_the_search_for_a_reservation_keeps_no_other_job_from_
         searched.append(uid)
         raise ArithmeticError("an amount nobody thought of")
 
-    monkeypatch.setattr(reservation_manager, "reserve", broken)
+    monkeypatch.setattr(reservations, "reserve", broken)
     bench.submit(running("runs", "a", cpu="3"))
     bench.submit(gang("head", cpu="1", workers=4))
     bench.submit(gang("young", cpu="1", workers=1, created=5))
@@ -340,7 +340,7 @@ def test_few_reservations_are_searched_in_one_tick_and_all_in_the_next_ones(
         searched.append(uid)
         return reserve(uid, *more, **named)
 
-    monkeypatch.setattr(reservation_manager, "reserve", counted)
+    monkeypatch.setattr(reservations, "reserve", counted)
     stays = {"nodeName": "a", "containers": [{"resources": {"requests": {"cpu": "3"}}}]}
     metadata = {"namespace": "x", "name": "stays", "uid": "stays"}
     bench.cluster.observe_pod(None, parse_pod({"metadata": metadata, "spec": stays}))

@@ -20,7 +20,7 @@ from kfext.model.quota import Quota
 from kfext.names import QUEUED, REASON_QUOTA, REASON_WAITING_FOR_OPERATOR
 from kfext.state.planner import MOST_DECISIONS, Planner
 from kfext.state.pod_backlog import MOST_OUTSTANDING
-from kfext.state.reservation_manager import MOST_SEARCHES
+from kfext.state.reservations import MOST_SEARCHES
 from tests.builders import JobBuilder, job, node
 
 TEAM = "team"

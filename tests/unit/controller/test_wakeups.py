@@ -14,7 +14,7 @@ from kfext.model.node import Node
 from kfext.model.pod import parse_pod
 from kfext.model.quota import LimitRange, Quota, parse_quota
 from kfext.names import REASON_NO_ROOM, REASON_TOO_BIG
-from kfext.state import reservation_manager as keeper_module
+from kfext.state import reservations
 from kfext.state.cluster import Cluster
 from tests.builders import ledger, node, pod, raw_pod
 from tests.unit.controller.test_queue import line, running, told
@@ -115,7 +115,7 @@ async def test_a_head_that_no_job_can_help_does_not_keep_the_next_from_its_room(
         asked.append(uid)
         return reserve(uid, *more, **named)
 
-    monkeypatch.setattr(keeper_module, "reserve", counting)
+    monkeypatch.setattr(reservations, "reserve", counting)
     bench.cluster.observe_node(None, node("b", cpu="4"))
     bench.cluster.observe_pod(None, of_nobody("svc", "a", "2"))
     bench.cluster.observe_pod(None, of_nobody("svc2", "b", "1"))

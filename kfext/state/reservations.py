@@ -1,22 +1,100 @@
 """The one reservation at a time: which job is due for it, and its claims on the ledger."""
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
+from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.claims import replica_claim, reserved_gpu
+from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.capacity import HOPELESS, WAITS_FOR_CAPACITY
 from kfext.core.observed import expecting_tolerations
 from kfext.core.placement.gang import Limits, Member, members_of
 from kfext.core.placement.place import place
+from kfext.core.placement.slots import Places, kept_requests
 from kfext.core.queue.no_fit import Gained, shape_of
 from kfext.core.queue.reservation import Reservation, reserve
 from kfext.model.plan import Assignment
 from kfext.model.replica_group import ReplicaGroup
+from kfext.model.snapshot import PromiseRecord
 from kfext.model.timestamps import past
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_WAITING_FOR_OPERATOR
 from kfext.state.cluster import ANY, Cluster, Offer
-from kfext.state.promises import Promises
 from kfext.state.settings import JobSettings
 from kfext.state.tracked_job import TrackedJob
+
+
+class Promises:
+    """The promises by the uid of the job. `freed` is called when capacity is no longer promised."""
+
+    def __init__(self, ledger: Ledger, freed: Callable[[], None]) -> None:
+        self._ledger = ledger
+        self._freed = freed
+        self._kept: dict[str, tuple[Hashable, ...]] = {}
+
+    def keep(self, uid: str, members: Iterable[Member], places: Places) -> None:
+        """Promise a job the places of its members, in place of an earlier promise.
+
+        Pods that are about to end may still be there, so a node can have more claims than room.
+        """
+        self.drop(uid)
+        claims: dict[Hashable, Claim] = {
+            ("promise", uid, member.key): replica_claim(
+                member.constraints,
+                kept_requests(member, places.slots.get(member.key)),
+                places.nodes[member.key],
+            )
+            for member in members
+        }
+        cards = self._ledger.cards()
+        for node, slot in {(places.nodes[key], slot) for key, slot in places.slots.items()}:
+            row = self._ledger.row(node)
+            if row is not None and not cards.is_reserved(row, slot):
+                claims["promise", uid, (node, slot)] = reserved_gpu((node, slot))
+        self._claim(uid, claims)
+
+    def record(self) -> Iterator[PromiseRecord]:
+        """Yield what is promised, for `restore`."""
+        claims = self._ledger.claims()
+        for uid, keys in self._kept.items():
+            for one in (claims[key] for key in keys):
+                yield PromiseRecord(
+                    uid, one.node, one.requests, one.host_ports, one.gang_terms, one.reserves
+                )
+
+    def restore(self, records: Iterable[PromiseRecord]) -> None:
+        """Promise what was recorded."""
+        found: dict[str, dict[Hashable, Claim]] = {}
+        for number, one in enumerate(records):
+            found.setdefault(one.job_uid, {})["promise", one.job_uid, number] = Claim(
+                one.node,
+                one.requests,
+                one.host_ports,
+                gang_terms=one.gang_terms,
+                reserves=one.reserves,
+            )
+        for uid, claims in found.items():
+            self._claim(uid, claims)
+
+    def _claim(self, uid: str, claims: Mapping[Hashable, Claim]) -> None:
+        self._ledger.claim_all(claims)
+        self._kept[uid] = tuple(claims)
+
+    def drop(self, uid: str) -> None:
+        """Promise a job nothing any more."""
+        keys = self._kept.pop(uid, ())
+        for key in keys:
+            self._ledger.drop(key)
+        if keys:
+            self._freed()
+
+    def kept(self) -> tuple[str, ...]:
+        """Return the uids of the jobs that were promised anything."""
+        return tuple(self._kept)
+
+    def of(self, uid: str) -> tuple[Hashable, ...]:
+        """Return the claims that only this job may use."""
+        return self._kept.get(uid, ())
+
 
 _KEEPS = WAITS_FOR_CAPACITY | {REASON_WAITING_FOR_OPERATOR}
 """Reasons with which a job keeps its reservation, because they pass. A quota may not."""
