@@ -1,4 +1,4 @@
-"""The numbers of the ledger: one column per node, one line per resource, as NumPy arrays."""
+"""The numbers of the ledger by row: amounts of each resource, and topology domains."""
 
 import copy
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,8 +22,8 @@ LARGEST = 2**48
 class Columns:
     """What each row has, and what is claimed of it; rows and resources are added as needed.
 
-    Only resources that a node has are counted: users invent others, and no node has any of them
-    free. Line 0 stands for all of those and stays zero.
+    Only resources that some node has are counted: users invent others, and no node has any of those
+    free. Line 0 stands for all of them and stays zero.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class Columns:
         return left
 
     def widen(self) -> None:
-        """Make space for twice as many rows."""
+        """Double the number of rows."""
         self._allocatable = _grown(self._allocatable, axis=1)
         self._claimed = _grown(self._claimed, axis=1)
         self._assumed = _grown(self._assumed, axis=1)
@@ -93,22 +93,21 @@ class Columns:
         return new
 
     def set_allocatable(self, row: int, amounts: Resources) -> None:
-        """Set what a row has in all."""
+        """Set the allocatable amounts of a row."""
         self.learn(amounts)
         self._allocatable[:, row] = 0
         for resource, number in amounts.items():
             self._allocatable[self._line[resource], row] = min(number, LARGEST)
 
     def clear(self, row: int) -> None:
-        """Forget everything of a row."""
+        """Set everything of a row to zero."""
         self._allocatable[:, row] = self._claimed[:, row] = 0
         self._assumed[:, row] = 0
 
     def book(self, row: int, requests: Resources, times: int) -> None:
-        """Add the requests of so many pods to what is claimed of a row; fewer than 0: subtract.
+        """Add the requests of `times` pods to the claims on a row; a negative number subtracts.
 
-        A claim that is no pod, such as one for ports alone, does not count as one: nothing is
-        assumed for it.
+        Nothing is assumed for a claim that is no pod, such as one for ports alone.
         """
         for resource, number in requests.items():
             self.book_one(row, resource, number, times)
@@ -119,7 +118,7 @@ class Columns:
                 self._assumed[line, row] += times * number
 
     def book_one(self, row: int, resource: str, number: int, times: int) -> None:
-        """Add the request of so many pods for one resource, if it is counted."""
+        """Add the request of `times` pods for one resource, if it is counted."""
         if line := self._line.get(resource):
             self._claimed[line, row] += times * min(number, LARGEST)
 
@@ -149,40 +148,6 @@ def _grown(array: NDArray[Any], *, axis: int) -> NDArray[Any]:
     return np.concatenate((array, np.zeros_like(array)), axis=axis)
 
 
-class Withheld:
-    """The least that was free since the last offer, of each row that has gained since.
-
-    Amounts have the shape of `Columns.row_free`; of a resource beyond them nothing was free.
-    """
-
-    def __init__(self) -> None:
-        self._least: dict[int, Amounts] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._least)
-
-    @property
-    def least(self) -> Mapping[int, Amounts]:
-        """What was free, by row."""
-        return self._least
-
-    def note(self, row: int, free: Amounts | None) -> None:
-        """Take in that there is more of a row than was `free` before; None: that was nothing."""
-        now = np.zeros(0, dtype=np.int64) if free is None else free
-        before = self._least.get(row, now)
-        lines = min(len(before), len(now))
-        self._least[row] = np.minimum(before[:lines], now[:lines])
-
-    def forget(self, row: int) -> None:
-        """Take in that a row has no node any more."""
-        self._least.pop(row, None)
-
-    def release(self) -> list[int]:
-        """Withhold nothing any more; return the rows that have gained."""
-        least, self._least = self._least, {}
-        return list(least)
-
-
 Domains = NDArray[np.intp]
 """The number of each row's domain on one level; -1 for a row in none."""
 
@@ -191,7 +156,7 @@ _MOST_KEYS = 16
 
 
 class Topology:
-    """The domains of the rows of a ledger, by the keys of node labels, the widest first."""
+    """The topology domains of the rows, by the keys of node labels, the widest first."""
 
     def __init__(self) -> None:
         self._levels: dict[tuple[str, ...], tuple[Domains, ...]] = {}
@@ -199,8 +164,9 @@ class Topology:
     def of(self, keys: tuple[str, ...], nodes: Sequence[Node | None]) -> tuple[Domains, ...]:
         """Return the domains of the rows on each level, the widest first.
 
-        Two nodes are in one domain of a level if they agree on its key and on all wider ones: rack
-        1 of zone a is not rack 1 of zone b. A node without the key is in no domain of the level.
+        Two nodes are in one domain of a level if they have equal labels for its key and all wider
+        ones: rack 1 of zone a is not rack 1 of zone b. A node without the key is in no domain of
+        the level.
         """
         levels = self._levels.get(keys)
         if levels is None:
@@ -224,7 +190,7 @@ class Topology:
 
 
 def _numbered(keys: Sequence[str], nodes: Sequence[Node | None]) -> Domains:
-    """Return the domains of a level, numbered in the order of their labels' values."""
+    """Return the domains of a level, numbered in the order of their label values."""
     paths = [
         tuple(node.labels.get(key, "") for key in keys)
         if node is not None and keys[-1] in node.labels
