@@ -1,9 +1,11 @@
-"""Divide a gang that no single node holds over the best node set.
+"""Divide a gang that no single node holds over the best node set, on nodes near each other.
 
-The division is chosen first, by its cost (core.placement.score), then the nodes for it, by
-their ranking. Consecutive ranks stay together, the first ranks on the largest share, the highest
-on the smallest, so that an elastic surplus comes last. A rule that makes one node set better than
-another goes here; one that weighs divisions goes to core.placement.score.
+The division is chosen first, by its cost (core.placement.score), then the nodes for it, by their
+ranking. Consecutive ranks stay together, the first ranks on the largest share, the highest on the
+smallest, so that an elastic surplus comes last.
+
+Members in one rack communicate over fewer and less shared links than members in two. So a gang goes
+into a domain of the narrowest level that holds it, else of the next wider, else anywhere.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,11 +44,10 @@ def divide(
     most: int | None = None,
     bound: Bound | None = None,
 ) -> Rows | None:
-    """Return the row of each member, or None if no node set was found that holds the gang.
+    """Return the row of each member, None if no node set was found that holds the gang.
 
-    `most` limits how many nodes balance may cost; None: the limit follows from the pool itself.
-    `bound`: of the searches that are the last resort for unlike members (core.placement.pool);
-    without anything left of it there are none.
+    `most` limits how many nodes balance may cost; if it is unset, the limit follows from the pool.
+    `bound` limits the searches for unlike members (core.placement.pool); at 0 there is no search.
     """
     if not pool.may_hold(gang):
         return None
@@ -71,7 +72,7 @@ def divisions(capacity: Counts, count: int, *, weights: Weights) -> tuple[Counts
     """Return the numbers of nodes to divide `count` members over, the cheapest first, and costs.
 
     `capacity` is how many members each node holds. The result is exact if all members are equal,
-    else it is a lower bound.
+    else a lower bound.
     """
     capacity = np.sort(capacity)[::-1]
     fewest = int(np.searchsorted(np.cumsum(capacity), count)) + 1
@@ -172,9 +173,9 @@ def surroundings(
 ) -> Iterator[Rows]:
     """Yield sets of positions in the pool that lie near each other, the best first, all last.
 
-    `levels` are the domains of all rows, the widest level first. A domain in which the gang takes
-    more than MOST_NODES times the nodes that it takes elsewhere is left out: many small nodes in
-    one rack are no better than a few large ones.
+    `levels` are the domains of all rows, the widest level first. A domain is left out if the gang
+    takes more than MOST_NODES times as many nodes there as elsewhere: many small nodes in one rack
+    are no better than a few large ones.
     """
     if levels:
         most = MOST_NODES * fewest_nodes(pool.capacity, len(gang.members))
@@ -234,7 +235,7 @@ def _fewest(domains: Domains, capacity: Counts, count: int) -> Counts:
 def _core(
     gang: Gang, pool: Pool, domain: Rows, inner: Domains | None, *, most: int
 ) -> Iterator[Rows]:
-    """Yield the fewest of a domain's inner domains that may hold the gang, if not all of it."""
+    """Yield the fewest inner domains of a domain that may hold the gang, unless it needs all."""
     named = domain if inner is None else domain[inner[domain] >= 0]
     if inner is None or not len(named):
         return

@@ -1,4 +1,9 @@
-"""The nodes that a gang may use, and how many of its members each of them holds."""
+"""The nodes that a gang may use, and ways to put its members on them.
+
+`fill` goes through the nodes in their order, `decreasing` through unequal members by size.
+`searched` is the last resort for a gang of unequal pods: it tries divisions one by one, within a
+bound.
+"""
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -22,8 +27,8 @@ class Pool:
     `free`: the free amounts, shape (resources, rows).
     `masks`: `masks[b]` marks the rows that batch b may use.
     `holds`: `holds[b]` is how many members of batch b alone each row holds.
-    `capacity`: how many members each row holds; exact if all members are equal, else an upper
-        bound by the smallest member.
+    `capacity`: how many members each row holds; exact if all members are equal, else an upper bound
+        by the smallest member.
     """
 
     rows: Rows
@@ -98,7 +103,7 @@ def fill(
     order: Sequence[int] = (),
     partly: bool = False,
 ) -> Rows | None:
-    """Return the position in the pool of each member, or None if not all of them fit.
+    """Return the position in the pool of each member, None if not all of them fit.
 
     The nodes are filled in the order of the pool, with at most `limit` members each. A batch
     continues where the last one ended, so that consecutive ranks stay together, and then from the
@@ -166,14 +171,14 @@ def _descending(sizes: Sequence[float]) -> Callable[[int], float]:
 
 
 _STEPS = 5000
-"""How many nodes are examined before the search gives up: some 10 ms."""
+"""How many nodes are examined before the search gives up: about 10 ms."""
 _DEPTH = 400
 """The most batches times nodes of a search; only the nodes with the most capacity take part."""
 
 
 @dataclass(slots=True)
 class Bound:
-    """How many nodes may be examined in searches that have one bound together."""
+    """How many nodes may be examined in all searches that share this bound."""
 
     left: int = _STEPS
 
@@ -186,16 +191,16 @@ def searched(
     sizes: Sequence[int] | None = None,
     bound: Bound | None = None,
 ) -> Rows | None:
-    """Return the position in the pool of each member, or None if none was found within the bound.
+    """Return the position in the pool of each member, None if none was found within the bound.
 
-    `sizes`: how many nodes may be used at most, tried in this order; None: all of them.
-    For small pools the search is complete: it finds a placement on so many nodes if there is one.
-    The bound is one for all sizes; None: one of its own.
+    `sizes`: the largest number of nodes, tried in this order; all nodes if it is unset. In small
+        pools the search is complete: it finds a placement on so many nodes if there is one. All
+        sizes share the bound; if it is unset, the search has its own.
     """
     bound = bound or Bound()
     batches = gang.batches
     in_all = np.maximum(pool.free, 0).sum(axis=1, dtype=np.float64)
-    if (in_all * (1 + 1e-9) < gang.total).any():  # the usual case; a float, so that it has room
+    if (in_all * (1 + 1e-9) < gang.total).any():  # the usual case; floats do not overflow
         return None
     most = np.maximum(pool.free.max(axis=1), 1)[:, None]
     turn = np.lexsort((ranking(pool.rows), -(pool.free / most).sum(axis=0)))
@@ -220,9 +225,9 @@ class _Search:
     """A depth-first search over the batches in the given order and, within a batch, over the nodes.
 
     `shares[b][n]` is how many members of batch b node n has, `members[n]` how many of all batches;
-    `left[n]` is what is free there. `used` nodes have any, and `most_nodes` may have. After a
-    search that found nothing all is as before it but for the `steps`, of which there are few more
-    than `most_steps`.
+    `left[n]` is what is free there. `used` is the number of nodes with members, at most
+    `most_nodes`. After a search that found nothing, only `steps` has changed; it exceeds
+    `most_steps` by little.
     """
 
     def __init__(self, gang: Gang, pool: Pool, order: Sequence[int], *, most_steps: int) -> None:
@@ -261,14 +266,15 @@ class _Search:
     ) -> bool:
         """Place `count` members of a batch on the nodes from `at` on, then the other batches.
 
-        `nodes` has for each node: how many it holds, how many all nodes after it hold, its kind.
+        `nodes` has for each node: how many members it holds, how many all later nodes hold, its
+        kind.
         """
         if not count:
             return self._batch(depth + 1)
         shares = self.shares[self.order[depth]]
         capacity, after, kind = nodes[at]
         most = min(capacity, count)
-        if at and kind == nodes[at - 1][2]:  # of equal nodes the first has the most
+        if at and kind == nodes[at - 1][2]:  # the first of equal nodes has the most
             most = min(most, shares[at - 1])
         for share in range(most, max(count - after, 0) - 1, -1):
             self.steps += 1

@@ -1,6 +1,7 @@
-"""Which of the eligible nodes is best for a gang, or for its share of a node set.
+"""What makes a placement better: the score of a node, and the cost of a division over several.
 
-A rule that makes one node better than another goes here.
+A rule that makes one node, or one division, better than another goes here. A share is the number of
+members that one node gets: 6+6 and 10+2 are divisions of twelve members over two nodes.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,8 +31,8 @@ def ranking(gang: Gang, ledger: Ledger, *, assumed: Resources) -> Ranking:
 
     For GPUs and other extended resources the tightest fit is best, so that whole nodes stay free
     for jobs that need them. For CPU and memory the least allocated node is best, because pods that
-    may burst share what is left; but if all pods are Guaranteed, they cannot burst, and the
-    tightest fit is best again.
+    may burst share what is left. Guaranteed pods cannot burst, so for them the tightest fit is best
+    again.
     """
 
     def ranks(rows: Rows) -> NDArray[np.int64]:
@@ -44,11 +45,11 @@ def ranking(gang: Gang, ledger: Ledger, *, assumed: Resources) -> Ranking:
 
 
 def _scores(gang: Gang, ledger: Ledger, rows: Rows, assumed: Resources) -> Scores:
-    """Return a score per given row, higher is better."""
+    """Return a score per given row; a higher score is better."""
     scarce = [name for name in gang.resources if name not in COMMON]
     load = _load(gang, ledger, rows, assumed)
     if needs := {member.card.name: member.card for member in gang.members if member.card}:
-        # Parts of GPUs go where they break up least: that decides before all else.
+        # Parts of GPUs go where they break up least, before all other rules.
         cards = ledger.cards()
         harm: Scores = np.sum([cards.harm(needs[name])[rows] for name in sorted(needs)], axis=0)
         harmless: Scores = -np.nan_to_num(harm, posinf=_BOUND) - 1e-6 * load
@@ -70,7 +71,7 @@ def _load(gang: Gang, ledger: Ledger, rows: Rows, assumed: Resources) -> Scores:
 
 
 def _wanted(gang: Gang, name: str, assumed: int) -> int:
-    """Return the request of all members; one that does not request the resource has `assumed`."""
+    """Return the request of all members; a member without a request counts as `assumed`."""
     if name not in gang.resources:
         return assumed * len(gang.members)
     number = gang.resources.index(name)
@@ -80,7 +81,7 @@ def _wanted(gang: Gang, name: str, assumed: int) -> int:
 
 
 def _share(amounts: Amounts, of: Amounts) -> Scores:
-    """Return the mean share that the amounts are of `of`, over the resources."""
+    """Return the mean share of `of` that the amounts are, over the resources."""
     shares: Scores = (amounts / np.maximum(of, 1)).sum(axis=0) / len(amounts)
     return shares
 
@@ -93,12 +94,12 @@ Costs = NDArray[np.float64]
 class Weights:
     """The costs of a division, in units of one doubling of the number of nodes.
 
-    `crossing`: for members that communicate over the network at all. It exceeds all other costs,
-        so one node is best.
+    `crossing`: for members that communicate over the network at all. It exceeds all other costs, so
+        one node is best.
     `doubling`: for twice as many nodes, because the next job needs whole nodes.
     `lopsided`: for a fullest node with twice its even share, because the link of the fullest node
-        sets the pace of the job. At 10, one member above an even share of up to ten outweighs
-        twice the nodes (balanced before fewest); one above an even share of fifty does not.
+        sets the pace of the job. At 10, one member above an even share of up to ten outweighs twice
+        the nodes (balanced before fewest); one above an even share of fifty does not.
     `sharing`: for twice as many members on the fullest node, thus behind one link. It is 0 because
         the cost differs between models (in the measurements published with AdaptDL, 2+2 takes 1.6
         times as long as 1+1+1+1 for BERT, but the same time for ResNet-50 with large batches),
@@ -157,7 +158,7 @@ def fullest(capacity: Counts, count: int, sizes: Counts) -> Counts:
 
 
 def even(capacity: Counts, count: int) -> Counts:
-    """Return the most even shares of `count` members, the larger ones first, if they fit.
+    """Return the most even shares of `count` members, the larger shares first, if they fit.
 
     `capacity` is how many members each node holds, largest first.
     """
@@ -171,7 +172,7 @@ def even(capacity: Counts, count: int) -> Counts:
 
 
 def instead(shares: Sequence[int], fewest: Sequence[int], *, why: str = BALANCE) -> str:
-    """Return why a division takes more nodes than the one over the fewest, empty if it does not."""
+    """Return why a division takes more nodes than the fewest, empty if it does not."""
     if len(shares) <= len(fewest):
         return ""
     return (

@@ -1,4 +1,14 @@
-"""Stages A and B of a placement on one state of the ledger: the nodes, and the pods on each."""
+"""A placement on one state of the ledger: the nodes, the pods on each, and the CPU they can use.
+
+`solve` decides by requests. On the second level, `roomiest` chooses among all placements that fit
+the one that gives the pod with the least CPU the most, beyond its request. If one node has enough
+free CPU for each pod to use what it can, all pods go there; else each amount of CPU is tried as if
+the pods requested it. No gang is refused or made smaller for CPU beyond its requests.
+
+Free is what others have not requested. Under load the kernel divides the CPU of a node by requests,
+and most pods use far less than they can: if their limits counted, most nodes would have nothing
+left.
+"""
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +44,7 @@ class Task:
     `weights`: the costs of divisions.
     `homes`: the row of each bound member of the job whose node still exists.
     `levels`: the topology domains of all rows, the widest level first.
-    `limits`: those of the job's settings; what excludes single nodes is in the masks already.
+    `limits`: the limits of the job; the masks already respect limits on single nodes.
     `searches`: whether divisions are tried one by one if the usual ways find none.
     """
 
@@ -65,8 +75,8 @@ def solve(task: Task, free: Amounts) -> Rows | None:
 def _at_homes(task: Task, free: Amounts) -> Rows | None:
     """Return the row of each member of a job that is to be on one node.
 
-    That is where most of its bound members are: somebody may have let others go elsewhere. Only
-    what has no room there goes to these.
+    This is the node with most of its bound members: other bound members may have been sent
+    elsewhere by hand. Members without room there go to the other homes.
     """
     homes, members = np.unique(task.homes, return_counts=True)
     for rows in (homes[[members.argmax()]], homes):
@@ -78,7 +88,7 @@ def _at_homes(task: Task, free: Amounts) -> Rows | None:
 
 
 def _nearness(task: Task) -> Iterator[Mask]:
-    """Yield the rows of bound members, then those in their domains, then all."""
+    """Yield the rows of bound members, then the rows in their domains, then all rows."""
     at_home = np.zeros(len(task.masks[0]), dtype=np.bool_)
     at_home[task.homes] = True
     yield at_home
@@ -92,7 +102,7 @@ def _unanchored(task: Task, free: Amounts) -> Rows | None:
     """Return the row of each member: one row for all, else the nearest good node set."""
     fits = np.logical_and.reduce(task.masks)
     for amounts, wanted in zip(free, task.gang.total, strict=True):
-        if wanted > 0:  # other resources may be overcommitted by other pods
+        if wanted > 0:  # other pods may have overcommitted the other resources
             fits &= amounts >= wanted
     rows = np.flatnonzero(fits)
     if len(rows) and not task.gang.apart:
@@ -108,9 +118,9 @@ def _divided(task: Task, free: Amounts) -> Rows | None:
     gang, nodes = task.gang, pool(task.gang, free=free, masks=task.masks)
     if not nodes.may_hold(gang):
         return None
-    # Counted over all nodes, so that balance within a rack of small nodes does not cost more.
+    # This counts all nodes, so that balance within a rack of small nodes does not cost more.
     most = MOST_NODES * fewest_nodes(nodes.capacity, len(gang.members))
-    parts = Bound() if task.searches else Bound(left=0)  # of all domains together
+    parts = Bound() if task.searches else Bound(left=0)  # all domains share it
     for near in surroundings(gang, nodes, task.levels, weights=task.weights):
         place, is_part = nodes.only(near), len(near) < len(nodes.rows)
         rows = divide(
@@ -129,8 +139,8 @@ def _divided(task: Task, free: Amounts) -> Rows | None:
 def _beside(task: Task, free: Amounts) -> Rows | None:
     """Return the row of each member near bound members whose nodes cannot hold all of them.
 
-    Either the others stay together, or the homes take as many as they hold and the rest goes
-    elsewhere: whichever divides the job better, its bound members included.
+    Either the other members stay together, or the homes take as many as they hold and the rest goes
+    elsewhere. The better division of the whole job wins, its bound members included.
     """
     ways = [_homes_first(task, free), _unanchored(task, free)]
     found = [rows for rows in ways if rows is not None]
@@ -160,7 +170,7 @@ def _homes_first(task: Task, free: Amounts) -> Rows | None:
 
 
 def _part(gang: Gang, chosen: Mask) -> tuple[Gang, list[int]]:
-    """Return the gang of the chosen members, and which of the batches are left in it."""
+    """Return the gang of the chosen members, and the numbers of its batches in the whole gang."""
     starts = np.cumsum([0, *(batch.count for batch in gang.batches[:-1])])
     counts = np.add.reduceat(chosen.astype(np.int64), starts)
     kept = [number for number, count in enumerate(counts) if count]
@@ -176,28 +186,29 @@ def _cost(rows: Rows, task: Task) -> float:
 
 
 class CpuBound(Protocol):
-    """A pod, or what all pods of one template are."""
+    """A pod, or a template for all pods of one type."""
 
     @property
     def requests(self) -> Resources:
-        """Its requests."""
+        """The requests of the pod."""
 
     @property
     def cpu_limit(self) -> int | None:
-        """The millicores that it can use, None if nothing limits it."""
+        """The CPU limit of the pod in millicores, None if nothing limits it."""
 
 
 def can_burst(pods: Sequence[CpuBound], *, assumed: int) -> bool:
-    """Return whether one of some pods of one job can use more CPU than it requests."""
+    """Return whether any pod of one job can use more CPU than it requests."""
     both = zip(pods, usable_cpu(pods, assumed=assumed), strict=True)
     return any(usable > pod.requests.get(CPU, 0) for pod, usable in both)
 
 
 def usable_cpu(pods: Sequence[CpuBound], *, assumed: int) -> list[int]:
-    """Return the millicores that each of some pods of one job can use, at least its request.
+    """Return the millicores that each pod of one job can use, at least its request.
 
-    That is its limit, else what is `assumed`. It is the request if a pod of the job requests what
-    not every node has: GPUs then do the work, and decide on the nodes.
+    A pod can use its limit, else what is `assumed`. If any pod of the job requests a resource that
+    not every node has, each pod counts by its request: GPUs then do the work, and decide on the
+    nodes.
     """
     requested = [pod.requests.get(CPU, 0) for pod in pods]
     if not all(COMMON.issuperset(pod.requests) for pod in pods):
@@ -216,13 +227,13 @@ _MOST_CPU = 2**40
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What each of some members requests of the CPU, and what it can use, in millicores."""
+    """The CPU that each member requests, and the CPU that it can use, in millicores."""
 
     requested: Counts
     usable: Counts
 
     def at(self, level: int) -> Counts:
-        """Return what each takes where none of them has to do with less than `level`."""
+        """Return what each member takes if no member is to get less than `level`."""
         wanted: Counts = np.maximum(self.requested, np.minimum(self.usable, level))
         return wanted
 
@@ -233,7 +244,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """The CPU that the members to be placed can use, and what they find.
+    """The CPU that the members to be placed can use, and the free CPU.
 
     `own`: the use of these members.
     `free`: what is free, shape (rows,).
@@ -254,7 +265,7 @@ class Cpu:
         return left
 
     def gives(self, rows: Rows, level: int) -> bool:
-        """Return whether no member there has to do with less than `level`, or than it can use."""
+        """Return whether each member there gets `level`, or all that it can use."""
         left = np.maximum(self.left(level), 0)
         taken = np.bincount(rows, weights=self.own.at(level), minlength=len(left))
         return bool((taken <= left)[rows].all())
@@ -273,7 +284,7 @@ def cpu_for(
     usable = [min(most, _MOST_CPU) for most in usable_cpu(members, assumed=assumed)]
     least = np.array(requested, dtype=np.int64)
     use = Use(least, np.maximum(least, np.array(usable, dtype=np.int64)))
-    rows = [ledger.row(bound[one.key]) if one.key in bound else None for one in members]
+    rows = [ledger.row(bound[of.key]) if of.key in bound else None for of in members]
     at_home = [number for number, row in enumerate(rows) if row is not None]
     return Cpu(
         own=use.only(np.array([member.key not in bound for member in members])),
@@ -284,14 +295,14 @@ def cpu_for(
 
 
 def roomiest(task: Task, rows: Rows, *, free: Amounts, cpu: Cpu) -> Rows:
-    """Return the row of each member where the one with the least CPU has the most.
+    """Return the row of each member where the member with the least CPU has the most.
 
-    `rows` are the solver's by requests; they stay if no others give more. `free` has the resources
-    of the task's gang, shape (resources, rows).
+    `rows` are the solver's by requests; they stay if no other rows give more. `free` has the
+    resources of the task's gang, shape (resources, rows).
     """
     best = rows
     level = int(cpu.own.usable.max())
-    low, high = 0, level + 1  # what each gets at least, and what no nodes give
+    low, high = 0, level + 1  # what each member gets at least, and what no nodes give
     for _ in range(_TRIES):
         found = best if cpu.gives(best, level) else _solved(task, free, cpu, level)
         if found is None:
@@ -323,13 +334,16 @@ def _solved(task: Task, free: Amounts, cpu: Cpu, level: int) -> Rows | None:
         task,
         gang=gang_of(gang.members, resources, batches),
         masks=[task.masks[number] for number in numbers],
-        searches=False,  # this is no refusal, so it may miss what is hard to find
+        searches=False,  # this refuses nothing, so it may miss what is hard to find
     )
     return solve(raised, left)
 
 
 def in_words(members: Sequence[Member], *, assumed: int, one_node: bool) -> str:
-    """Return why members are on more nodes than their requests need; `one_node`: than that one."""
+    """Return why members are on more nodes than their requests need.
+
+    `one_node`: their requests fit one node.
+    """
     usable = usable_cpu(members, assumed=assumed)
     low, high = min(usable), max(usable)
     each = cpus(high) if low == high else f"{low / 1000:g} to {cpus(high)}"
