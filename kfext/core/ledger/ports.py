@@ -137,7 +137,8 @@ def joins_block(
         for key, offset in offsets_then.items()
         if key not in present and key in places
     ]
-    taken = {(of.node, number) for of, number in _taken(ledger, new) if of.job != job.uid}
+    claims = _taken(ledger, new)
+    taken = {(claim.node, number) for claim, number in claims if claim.job != job.uid}
     return not taken.intersection(new)
 
 

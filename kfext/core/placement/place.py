@@ -42,7 +42,7 @@ def place(
     wider, else anywhere. `weights` decide which division over several nodes is best.
     """
     bound = bound or {}
-    moving = gang([of for of in members if of.key not in bound] if bound else members)
+    moving = gang([member for member in members if member.key not in bound] if bound else members)
     if not moving.members:
         return dict(bound)
     limits = limits.with_terms(batch.constraints for batch in moving.batches)

@@ -284,7 +284,7 @@ def cpu_for(
     usable = [min(most, _MOST_CPU) for most in usable_cpu(members, assumed=assumed)]
     least = np.array(requested, dtype=np.int64)
     use = Use(least, np.maximum(least, np.array(usable, dtype=np.int64)))
-    rows = [ledger.row(bound[of.key]) if of.key in bound else None for of in members]
+    rows = [ledger.row(bound[member.key]) if member.key in bound else None for member in members]
     at_home = [number for number, row in enumerate(rows) if row is not None]
     return Cpu(
         own=use.only(np.array([member.key not in bound for member in members])),

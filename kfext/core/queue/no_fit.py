@@ -1,4 +1,8 @@
-"""A cache of what did not fit: jobs of equal shape share a verdict until capacity is freed."""
+"""Which refusals still hold: jobs that did not fit are asked again only if it may help.
+
+While no capacity comes free, jobs of equal shape share a refusal (`NoFitCache`). When capacity
+comes free, the rows that gained decide which jobs may fit now (`Gained`).
+"""
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,8 +27,8 @@ class NoFit:
 
     `verdict`: the reason and message.
     `preemptible`: whether it would fit if pods of lower priority were evicted.
-    `would_fit`: whether it would fit without pods of lower priority or without the reservation.
-        Any new claim may change that, so the refusal holds only for one version of the ledger.
+    `would_fit`: whether it would fit without pods of lower priority or without the reservation. Any
+        new claim may change this, so the refusal holds only for one version of the ledger.
     """
 
     verdict: Verdict
@@ -33,14 +37,14 @@ class NoFit:
 
 
 class NoFitCache:
-    """The refusals since capacity was last freed: what did not fit then still does not fit."""
+    """The refusals since capacity last came free."""
 
     def __init__(self) -> None:
         self._gains = -1
         self._known: dict[Hashable, tuple[int, NoFit]] = {}
 
     def known(self, shape: Hashable, ledger: Ledger) -> NoFit | None:
-        """Return why the shape was refused, None if it was not or capacity was freed since."""
+        """Return why the shape was refused, None if it was not, or if capacity came free since."""
         if ledger.gains != self._gains:
             self._gains = ledger.gains
             self._known.clear()
@@ -84,8 +88,8 @@ class Gained:
     def may_help(self, groups: Iterable[ReplicaGroup], *, preempting: int | None = None) -> bool:
         """Return whether a job of these groups may fit now.
 
-        `preempting` is its priority, None if it preempts nobody: whether it may fit after a
-        preemption decides when it is released.
+        `preempting` is the priority of the job, None if it preempts no pods. Whether the job may
+        fit after a preemption decides when it is released.
         """
         if not self._rows:
             return False

@@ -1,7 +1,12 @@
 """Capacity reserved for a job until enough others have ended, and what is left for later jobs.
 
-On each node, later jobs must leave free what the waiting job needs, less what the jobs it waits
-for will free. All other capacity they may use meanwhile without delaying it.
+This is EASY backfill: only the first job of the queue that has waited long enough gets a
+reservation; all other jobs start freely around it. The reservation is where the least is still to
+be freed. It is derived from the ledger on demand and never stored. Source: Lifka, The ANL/IBM SP
+scheduling system (1995); the treatment of jobs with an unknown end is kfext's own.
+
+On each node, later jobs must leave free what the waiting job needs, less what the jobs that it
+waits for will free. They may use all other capacity without delaying it.
 """
 
 import math
@@ -29,7 +34,7 @@ class Reservation:
     `job_uid`: the job.
     `nodes`: the names of the nodes where it will run.
     `waits_for`: the uids of the jobs that must end first.
-    `until`: when the last of them ends, in epoch seconds; infinite if that is not known.
+    `until`: when the last of them ends, in epoch seconds; infinite if that is unknown.
     `to_free`: how much those jobs hold on the nodes, in sizes of the waiting gang.
     `claims`: the claims that keep later jobs out.
     """
@@ -42,7 +47,7 @@ class Reservation:
     claims: Mapping[Hashable, Claim]
 
     def lets_in(self, ends: float | None) -> bool:
-        """Return whether a job that ends by `ends` cannot delay the waiting one."""
+        """Return whether a job that ends by `ends` cannot delay the waiting job."""
         return ends is not None and math.isfinite(self.until) and ends <= self.until
 
 
@@ -60,7 +65,7 @@ def keep(
 ) -> Reservation:
     """Return the reservation of a gang that will take `needs` of nodes, and `total` of all.
 
-    The jobs that it waits for have left then.
+    The jobs that it waits for leave `on`.
     """
     waits_for = leavers(on, needs, total=total, ends=ends)
     kept = {node: kept_of(on, node, need) for node, need in needs.items()}
@@ -75,7 +80,7 @@ def keep(
 
 
 _TRIED = 8
-"""How many nodes are compared that lack the same."""
+"""How many nodes are compared that lack the same amount."""
 _Way = dict[str, Amounts]
 """Node -> what the gang will take of it, shape (resources,)."""
 
@@ -107,9 +112,9 @@ def reserve(
 ) -> Reservation | None:
     """Return the reservation of a gang that does not fit now.
 
-    `ignoring` are the claims of the reservation that this one replaces. Return None if the gang
-    would not fit even after all training jobs have ended (kfext waits for the end of no other pod),
-    or if there is no job to wait for.
+    `ignoring` are the claims of the reservation that this one replaces. The result is None if the
+    gang would not fit even after all training jobs have ended (kfext waits for the end of no other
+    pod), or if there is no job to wait for.
     """
     wanted = gang(members)
     limits = limits.with_terms(batch.constraints for batch in wanted.batches)
@@ -131,7 +136,7 @@ def reserve(
     ways = [way for way in found if limits.allow(way)]
     if found and not ways:  # only the solver knows how to keep within these limits
         ways = _as_placed(members, emptied, limits)
-    exclusive = {one for batch in wanted.batches for one in batch.constraints.exclusive}
+    exclusive = {item for batch in wanted.batches for item in batch.constraints.exclusive}
     kept, total = [], need_of(wanted.resources, wanted.total)
     for way in ways:
         needs = {node: need_of(wanted.resources, amounts) for node, amounts in way.items()}
@@ -139,13 +144,14 @@ def reserve(
         reservation = keep(job_uid, on, needs=needs, total=total, ends=ends)
         if _makes_room(reservation, on, needs):
             kept.append(reservation)
-    return min(kept, key=lambda one: (one.to_free, len(one.nodes), one.nodes), default=None)
+    return min(kept, key=lambda found: (found.to_free, len(found.nodes), found.nodes), default=None)
 
 
 def _makes_room(reservation: Reservation, on: Occupants, needs: Mapping[str, Need]) -> bool:
     """Return whether a gang fits once the jobs have ended that it waits for, and not before.
 
-    A GPU that is about to be given back, as nobody has a part of it any more, is waited for too.
+    A gang also waits for a GPU that is about to be given back, because no job has a part of it any
+    more.
     """
     if not all(on.holds(node, need) for node, need in needs.items()):
         return False
@@ -154,7 +160,7 @@ def _makes_room(reservation: Reservation, on: Occupants, needs: Mapping[str, Nee
 
 
 def _without_taken(batch: Batch, emptied: Ledger) -> Mask:
-    """Return the rows where no pod has what is exclusive to the batch but those kfext waits for."""
+    """Return the rows where only jobs that kfext waits for have what is exclusive to the batch."""
     mask = np.ones(len(emptied.nodes), dtype=np.bool_)
     mask[emptied.with_any_taken(batch.constraints.exclusive)] = False
     return mask
@@ -163,8 +169,8 @@ def _without_taken(batch: Batch, emptied: Ledger) -> Mask:
 def _on_one_node(prospect: _Prospect) -> list[_Way]:
     """Return the need on each of the nodes that can hold the whole gang and lack least of it now.
 
-    Those that lack the same may differ in who holds it. Of cards that is the rule, so some are
-    tried.
+    Nodes that lack the same may differ in which jobs hold it. For cards this is the rule, so some
+    nodes are tried.
     """
     wanted, total = prospect.wanted, prospect.wanted.total[:, None]
     fits = np.logical_and.reduce(prospect.masks) & (prospect.later >= total).all(axis=0)
@@ -189,8 +195,8 @@ def _on_many(prospect: _Prospect) -> list[_Way]:
     for batch, mask in zip(wanted.batches, prospect.masks, strict=True):
         left, exclusive = batch.count, batch.constraints.exclusive
         most = np.where(mask, 1 if exclusive else left, 0)
-        for one in exclusive:
-            most[taken_by.get(one, [])] = 0
+        for item in exclusive:
+            most[taken_by.get(item, [])] = 0
         taken = np.zeros_like(most)
         for amounts in (prospect.free, prospect.later):
             room = np.minimum(_copies(amounts - used, batch.requests), most - taken)[order]
@@ -201,8 +207,8 @@ def _on_many(prospect: _Prospect) -> list[_Way]:
             left -= int(some.sum())
         if left:
             return []
-        for one in exclusive:
-            taken_by[one] = taken_by.get(one, False) | (taken > 0)
+        for item in exclusive:
+            taken_by[item] = taken_by.get(item, False) | (taken > 0)
     rows = np.flatnonzero(used.any(axis=0))
     return [{_name(prospect, int(row)): used[:, row] for row in rows}]
 
@@ -210,7 +216,7 @@ def _on_many(prospect: _Prospect) -> list[_Way]:
 def _as_placed(members: Sequence[Member], emptied: Ledger, limits: Limits) -> list[_Way]:
     """Return the need on the nodes that the solver would choose if all training jobs had ended.
 
-    It chooses by requests, so that no more is reserved than the gang needs.
+    The solver chooses by requests, so that no more is reserved than the gang needs.
     """
     placed = place(members, emptied, replace(limits, assumed_burst=None))
     if isinstance(placed, Verdict):
