@@ -17,7 +17,7 @@ from kfext.model.job import TrainingJob
 from kfext.model.replica_group import ReplicaGroup
 from kfext.model.verdict import Verdict
 
-_MOST_SHAPES = 4096
+MOST_SHAPES = 4096
 """How many refusals are remembered. Each edit of a waiting job may bring a new shape."""
 
 
@@ -55,7 +55,7 @@ class NoFitCache:
 
     def note(self, shape: Hashable, refusal: NoFit, ledger: Ledger) -> None:
         """Remember a refusal; call `known` for the same shape first."""
-        if len(self._known) >= _MOST_SHAPES:
+        if len(self._known) >= MOST_SHAPES:
             self._known.clear()
         self._known[shape] = (ledger.version, refusal)
 

@@ -86,7 +86,7 @@ class Growth:
             served = parameters.parameter(settings, "wait") + parameters.parameter(settings, "idle")
             if one.waits(now) < served:
                 return GrowthLimit.NONE
-            if self._queue.reservable_in(one, now=now) > 0:
+            if self._queue.reservations.due_in(one, now=now) > 0:
                 limit = GrowthLimit.ASKED
         return limit
 
