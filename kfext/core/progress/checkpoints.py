@@ -1,4 +1,9 @@
-"""What the log of a job shows of its checkpoints: the last complete one, and its answers."""
+"""What the log of a job shows of its checkpoints: the last complete one, and its answers.
+
+kfext risks work on such a line, so only messages count that a framework prints once its checkpoint
+is written: `FORMS`, each with the file that prints it. A message counts as a whole, after the
+prefix of a logger of rank 0. Any other line is no checkpoint.
+"""
 
 import re
 from dataclasses import dataclass, replace
@@ -225,7 +230,7 @@ _BEGUN = tuple((form, re.compile(form.begun)) for form in FORMS if form.begun)
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A save of `form` has begun; `save` is what tells it from another, empty if nothing does."""
+    """A save of `form` has begun; `save` tells it from other saves, empty if nothing does."""
 
     form: Form
     save: str
@@ -233,7 +238,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """A checkpoint of `form` is complete; `save` is as in Begun, `message` the line's message."""
+    """A checkpoint of `form` is complete; `save` is as in Begun, `message` that of the line."""
 
     form: Form
     save: str
@@ -241,7 +246,7 @@ class Complete:
 
     @property
     def is_numbered(self) -> bool:
-        """Whether the message tells this checkpoint from those before and after it."""
+        """Whether the message tells this checkpoint from the checkpoints before and after it."""
         return _NUMBERED.search(self.message) is not None
 
 
@@ -249,9 +254,9 @@ Saving = Begun | Complete
 
 
 def answer_of(text: str) -> int | None:
-    """Return N of the line `kfext.checkpoint N`, None for any other.
+    """Return N of the line `kfext.checkpoint N`, None for any other line.
 
-    It may follow the prefix of a logger. 0 means that the job listens; N from 1 on, up to
+    The prefix of a logger may stand before it. 0 means that the job listens; N from 1 on, up to
     LARGEST_ANSWER, that checkpoint N is complete.
     """
     if _LISTENS not in text:
@@ -262,7 +267,7 @@ def answer_of(text: str) -> int | None:
 
 
 def saving(text: str) -> Saving | None:
-    """Return what a line says of a checkpoint that is being written, None if nothing."""
+    """Return what a line says of a checkpoint, None if it says nothing."""
     if not ("heckpoint" in text or "sav" in text or "Sav" in text):
         return None
     line = visible(text)
@@ -281,18 +286,18 @@ def saving(text: str) -> Saving | None:
 
 
 def tells_failure(text: str) -> bool:
-    """Return whether a line may say that something failed; one in doubt does."""
+    """Return whether a line may say that something failed; a line in doubt does."""
     return _FAILURE.search(visible(text)) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """The checkpoints of a job, each part None while the log has not shown it.
+    """The checkpoints of a job; a part is None while the log has not shown it.
 
-    `saved`: when the last complete checkpoint was written, in epoch seconds; if the training went
-        on meanwhile, when its save began, as later work is not in it.
+    `saved`: when the last complete checkpoint was written, in epoch seconds. If the training went
+        on meanwhile, this is when its save began, as later work is not in the checkpoint.
     `step`: the step of the training then.
-    `answered`: the largest number with which the job has answered a request, 0 if it has only
+    `answered`: the largest number with which the job has answered a request, 0 if the job has only
         printed that it listens.
     """
 
@@ -302,7 +307,7 @@ class Checkpoints:
 
     @property
     def shown(self) -> bool:
-        """Whether the log has shown anything of checkpoints."""
+        """Whether the log has shown anything about checkpoints."""
         return self.saved is not None or self.answered is not None
 
 
@@ -315,9 +320,10 @@ class CheckpointLog:
         self._last = ""
 
     def take(self, line: LogLine, *, step: int | None, now: float) -> None:
-        """Take in a line; `step` is that of the training by now, `now` the reader's epoch seconds.
+        """Register a line; `step` is the present step, `now` the reader's epoch seconds.
 
-        Clocks jump, so no checkpoint is older than the one before it nor newer than the reader.
+        Clocks jump, so no checkpoint is older than the checkpoint before it nor newer than the
+        reader.
         """
         at = min(max(line.at, self.seen.saved or line.at), now)
         answer = answer_of(line.text)
@@ -341,9 +347,10 @@ class CheckpointLog:
     def _complete(self, said: Complete, at: float, step: int | None) -> None:
         """Register a checkpoint that is complete.
 
-        Where the training may have gone on meanwhile, the checkpoint is as old as the begin of its
-        save. Without that line it counts only if no step after the one that it names was shown.
-        The same message again, of a checkpoint with a number, is a status line about an old one.
+        If the training may have gone on meanwhile, the checkpoint is as old as the begin of its
+        save. If that line is missing, the checkpoint counts only if no step after its own was
+        shown. A repeated message about a numbered checkpoint is a status line about an old
+        checkpoint.
         """
         if said.message == self._last and said.is_numbered:
             return
@@ -361,5 +368,5 @@ class CheckpointLog:
             self.seen, self._last = replace(self.seen, saved=at, step=step), said.message
 
     def restarted(self) -> None:
-        """Take in that the job began anew: a checkpoint that was being written may be broken."""
+        """Register that the job began anew: a checkpoint that was being written may be broken."""
         self._begun, self._last = None, ""

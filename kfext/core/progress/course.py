@@ -1,4 +1,16 @@
-"""The course of a job's training, from the lines of its log."""
+"""The course of a job's training from the lines of its log, and how much it gains.
+
+The progress P is FlowCon's with its defects mended: the signed improvement instead of its absolute
+value, per interval instead of per second, relative to the first window instead of the largest value
+seen, and 0 if it may be chance. The growth efficiency G is P for the share of the node's CPU that
+was used. A job is on the list New while G is at least a small part of its best so far; below it
+moves to Watching and then to Completing, one list in an interval. Source: Zheng et al., FlowCon,
+ICPP 2019. The threshold is relative to the job, so it depends neither on the interval nor on the
+metric.
+
+Only counts and sums of short slots of time are kept, so a job that prints a million lines costs no
+more than a job that prints ten.
+"""
 
 import math
 from collections import deque
@@ -19,7 +31,7 @@ _LARGEST = 1e30
 
 @dataclass(slots=True)
 class _Slot:
-    """The values of one slot: their number, mean, and sum of squared differences to it."""
+    """The values of one slot: their number, mean, and sum of squared differences from it."""
 
     index: int
     count: int = 0
@@ -55,7 +67,7 @@ class Windows:
         self._slots: deque[_Slot] = deque(maxlen=_KEPT)
 
     def add(self, at: float, value: float) -> None:
-        """Take in a value, in the order of time. One that is no number, or absurd, is left out."""
+        """Add a value, in the order of time. NaN and absurd values are left out."""
         if not math.isfinite(value) or abs(value) > _LARGEST:
             return
         if self._began is None:
@@ -68,9 +80,9 @@ class Windows:
             self.first = self._mean_of(list(self._slots)).value
 
     def forget(self) -> None:
-        """Forget the times of all values, as those after them are by another clock.
+        """Forget the times of all values, because a clock went back.
 
-        The first window stays: it is what later ones are a share of.
+        The first window stays: later windows are a share of it.
         """
         self._slots.clear()
         self._began = None if self.first is None else -math.inf
@@ -91,7 +103,7 @@ class Windows:
 
 
 _FEWEST = 2
-"""Values of a window without which nothing is known of chance."""
+"""The fewest values of a window that tell improvement from chance."""
 _CERTAIN = 2.0
 """Standard errors by which a window must be better than the one before."""
 
@@ -99,8 +111,9 @@ _CERTAIN = 2.0
 def progress_of(windows: Windows, better: Better, *, now: float) -> float | None:
     """Return the progress P of the last window against the one before it, from 0 to 1.
 
-    It is the improvement as a share of the first window's mean, 0 if it may be chance. None if one
-    of the windows has too few values to tell, so that silence is not taken for an end of progress.
+    It is the improvement as a share of the first window's mean, 0 if it may be chance. It is None
+    if one of the windows has too few values to tell, so that silence does not count as an end of
+    progress.
     """
     last, before = windows.mean(now), windows.mean(now - windows.seconds)
     if last is None or before is None or not windows.first:
@@ -122,7 +135,7 @@ def progress_of(windows: Windows, better: Better, *, now: float) -> float | None
 ALPHA = 0.03
 """The part of its best G so far below which a job does not grow."""
 _LEAST_SHARE = 0.05
-"""A share that counts at least, so that starving a job does not make it look efficient."""
+"""The least share that counts, so that starving a job does not make it look efficient."""
 _WHOLE_NODE = 1.0
 _NEXT = {
     GrowthState.NEW: GrowthState.WATCHING,
@@ -137,9 +150,9 @@ def growth_efficiency(progress: float, share: float) -> float:
 
 
 class GrowthList:
-    """Follows one job. `alpha`: the part of its best G so far below which it does not grow.
+    """Follows one job. A job grows while G is at least the part `alpha` of its best G so far.
 
-    `state`: the list that it is on. `growth`: its last G, None before one was known.
+    `state`: the list that the job is on. `growth`: its last G, None while it is unknown.
     """
 
     def __init__(self, alpha: float = ALPHA) -> None:
@@ -150,9 +163,9 @@ class GrowthList:
         self._share = _WHOLE_NODE
 
     def take(self, progress: float | None, share: float | None) -> None:
-        """Take in an interval: its progress, and the share of the node's CPU that the job used.
+        """Register an interval: its progress, and the share of the node's CPU that the job used.
 
-        The last known share holds while none is known. An interval whose progress is not known
+        The last known share holds while the share is unknown. An interval with unknown progress
         changes nothing else: silence, NaN and a restart are no end of growth.
         """
         if share is not None and math.isfinite(share):
@@ -166,9 +179,9 @@ class GrowthList:
 
 
 _PACES = 64
-"""Points of time and step that are kept to see how fast a job is."""
+"""The points of time and step that are kept for the rate of a job."""
 _OVER_LINES, _OVER_INTERVALS = 10, 5
-"""Lines with other measures, and intervals, without the one that is followed: it is over."""
+"""The lines with other measures, and the intervals, after which a missing measure is over."""
 _DISORDER = 0.1
 """Seconds by which a line may be late although no clock went back: two threads print."""
 
@@ -176,7 +189,7 @@ _DISORDER = 0.1
 class Course:
     """Follows one job. `interval`: the length of the windows that are compared, in seconds.
 
-    `diverged`: the last value was not a number, or infinite.
+    `diverged`: the last value was NaN or infinite.
     """
 
     def __init__(self, interval: float) -> None:
@@ -199,33 +212,33 @@ class Course:
 
     @property
     def step(self) -> int | None:
-        """The last step, None before one was stated."""
+        """The last step, None before the first."""
         return self._last.number if self._last else None
 
     @property
     def _last(self) -> Step | None:
-        """The last step of the lines with measures; where none has any, of those that name one."""
+        """The last step of the lines with measures; if none has a step, of lines that name one."""
         return self._steps.last if self._metric or not self._bare.moves else self._bare.last
 
     @property
     def at(self) -> float | None:
-        """When a measure was last printed, in epoch seconds, None before one was."""
+        """When a measure was last printed, in epoch seconds, None before the first."""
         return self._at
 
     @property
     def metric(self) -> str:
-        """The name of the measure that is followed, empty before one was seen."""
+        """The name of the measure that is followed, empty before the first."""
         return self._metric
 
     @property
     def better(self) -> Better | None:
-        """Which way the metric improves, None before one was seen."""
+        """Which way the metric improves, None before the first."""
         return better(self._metric) if self._metric else None
 
     def take(self, line: Line, *, at: float, now: float) -> None:
-        """Take in a line in the order printed; `at` is its time, `now` that of the reader.
+        """Register a line in the order printed; `at` is its time, `now` the time of the reader.
 
-        Clocks jump, so a line is never newer than the reader, nor older than the one before it
+        Clocks jump, so a line is never newer than the reader, nor older than the line before it
         unless a clock went back by more than an interval.
         """
         if line.rank is not None:
@@ -266,7 +279,7 @@ class Course:
         self._note_value(at, values[self._metric])
 
     def progress(self) -> Progress:
-        """Return what is known now."""
+        """Return the progress so far."""
         step = self._last
         rate = self._rate() if step else None
         left = None
@@ -285,18 +298,19 @@ class Course:
     def resumed(self, *, since: float, after: float) -> float | None:
         """Return when steps went on after the longest silence that ended later than `after`.
 
-        None if none did. Only silences from `since` on count. Times are in epoch seconds.
+        The result is None without such a silence. Only silences from `since` on count. Times are in
+        epoch seconds.
         """
         times = [since, *(at for at, _ in self._pace if at > since)]
         ends = [(until - began, until) for began, until in pairwise(times) if until > after]
-        return max(ends, key=lambda one: one[0])[1] if ends else None
+        return max(ends, key=lambda silence: silence[0])[1] if ends else None
 
     def _prefers(self, name: str) -> bool:
-        """Return whether a measure shows the training better than the one followed so far."""
+        """Return whether a measure shows the training better than the measure followed so far."""
         return not self._metric or order(name) < order(self._metric)
 
     def _is_over(self, name: str, at: float) -> bool:
-        """Return whether a measure is to be followed as the one so far is not printed any more."""
+        """Return whether another measure is followed because the old one is no longer printed."""
         if is_checking(name) or self._reported is None or self._others < _OVER_LINES:
             return False
         return at - self._reported >= _OVER_INTERVALS * self.windows.seconds
@@ -309,9 +323,9 @@ class Course:
         self._pace.clear()
 
     def _in_order(self, at: float, now: float) -> float:
-        """Return the time of a line, that of the line before it if a clock went back a little.
+        """Return the time of a line; if a clock went back a little, the time of the line before it.
 
-        How long the steps took meanwhile is not known, so the rate is counted anew.
+        The duration of the steps meanwhile is unknown then, so the rate is counted anew.
         """
         back = 0.0 if self._at is None else self._at - at
         if back > _DISORDER:
@@ -330,9 +344,10 @@ class Course:
             self.windows.add(at, value)
 
     def _note_pace(self, at: float, step: int) -> None:
-        """Keep points at least a tenth of an interval apart, and the newest one.
+        """Keep points at least a tenth of an interval apart, and the newest point.
 
-        Of the steps with one time the last counts: they were made until then, not from then on.
+        The last of the steps with one time counts: the steps were made until then, not from then
+        on.
         """
         pace, apart = self._pace, self.windows.seconds / 10
         same = bool(pace) and pace[-1][0] == at
@@ -348,5 +363,5 @@ class Course:
 
 
 def _names_a_step(at: Position) -> bool:
-    """Return whether a line without a measure is surely of a training: not `Step 2/3: install`."""
+    """Return whether a line without a measure is surely of a training, not `Step 2/3: install`."""
     return at.named and not at.bar and (at.steps is None or at.epoch is not None)
