@@ -1,4 +1,4 @@
-"""Jobs that wait for something of which there is little: their namespaces take turns."""
+"""Which job is next: in the order of the queue, by time, by namespace, or a few of many."""
 
 import heapq
 import math
@@ -11,10 +11,10 @@ from kfext.state.tracked_job import TrackedJob
 
 
 class Agenda:
-    """Jobs of this round and of the next.
+    """Jobs of this round and of the next, in the order of the queue, each once in a round.
 
     A job that changes joins the round unless it has had its turn. Then it waits for the next round,
-    so that jobs that change again and again keep none behind them from its turn.
+    so that jobs that change again and again do not delay the jobs behind them.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Agenda:
             heapq.heappush(self._heap, (turn, uid))
 
     def pop(self) -> TrackedJob | None:
-        """Remove the first job of this round and return it, None if there is none."""
+        """Remove the first job of this round and return it, None at the end of the round."""
         if not self._heap:
             return None
         _, uid = heapq.heappop(self._heap)
@@ -49,7 +49,7 @@ class Agenda:
         return self._jobs.pop(uid)
 
     def begin_round(self) -> None:
-        """Begin the next round, with the jobs that are left in this one."""
+        """Begin the next round, with the jobs that are left in this round."""
         self._had.clear()
         waiting, self._next = self._next, {}
         for tracked, turn in waiting.values():
@@ -61,7 +61,10 @@ _SPARE = 64
 
 
 class Alarms:
-    """Alarms by job uid; a later one replaces an earlier one. Times are in seconds."""
+    """When time alone may change the next step of a job: at most one alarm for each job, by uid.
+
+    A later alarm replaces an earlier one. Times are in seconds.
+    """
 
     def __init__(self) -> None:
         self._at: dict[str, float] = {}
@@ -71,15 +74,15 @@ class Alarms:
         return uid in self._at
 
     def at(self, uid: str) -> float | None:
-        """Return when the alarm of a job rings, None without one."""
+        """Return when the alarm of a job rings, None without an alarm."""
         return self._at.get(uid)
 
     def set(self, uid: str, at: float) -> None:
-        """Have a job looked at again at the time `at`."""
+        """Set the alarm of a job to the time `at`."""
         self._at[uid] = at
         heapq.heappush(self._heap, (at, uid))
         if len(self._heap) > 2 * len(self._at) + _SPARE:
-            self._heap = [(when, one) for one, when in self._at.items()]
+            self._heap = [(when, job) for job, when in self._at.items()]
             heapq.heapify(self._heap)
 
     def forget(self, uid: str) -> None:
@@ -87,7 +90,7 @@ class Alarms:
         self._at.pop(uid, None)
 
     def next(self) -> float:
-        """Return when the next alarm rings, infinity without any."""
+        """Return when the next alarm rings, infinity without alarms."""
         self._drop_outdated()
         return self._heap[0][0] if self._heap else math.inf
 
@@ -106,7 +109,10 @@ class Alarms:
 
 
 class Turns:
-    """The uids of jobs that wait, first come first served within a namespace."""
+    """The uids of jobs that wait for a scarce resource; their namespaces take turns.
+
+    Within a namespace jobs are served in the order in which they came.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[str, deque[str]] = {}
@@ -115,15 +121,15 @@ class Turns:
         return bool(self._waiting)
 
     def add(self, namespace: str, uid: str) -> None:
-        """Have a job wait behind the others of its namespace."""
+        """Add a job behind the other jobs of its namespace."""
         self._waiting.setdefault(namespace, deque()).append(uid)
 
     def add_first(self, namespace: str, uid: str) -> None:
-        """Have a job wait before the others of its namespace."""
+        """Add a job before the other jobs of its namespace."""
         self._waiting.setdefault(namespace, deque()).appendleft(uid)
 
     def next(self) -> str:
-        """Remove and return the first job of the namespace whose turn it is."""
+        """Remove and return the first job of the next namespace."""
         namespace, uids = next(iter(self._waiting.items()))
         del self._waiting[namespace]
         uid = uids.popleft()
@@ -132,18 +138,21 @@ class Turns:
         return uid
 
 
-_One = TypeVar("_One")
+_Item = TypeVar("_Item")
 
 
 class InTurn:
-    """Goes through sequences, `most` at a time; the next one may differ from the last."""
+    """Goes through sequences, `most` items at a time; the next sequence may differ from the last.
+
+    So each look has a bounded cost, and every item has its turn.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._next = 0
 
-    def some(self, among: Sequence[_One]) -> Sequence[_One]:
-        """Return those whose turn it is, from the first again after the last."""
+    def some(self, among: Sequence[_Item]) -> Sequence[_Item]:
+        """Return the next items, from the first again after the last."""
         start = self._next if self._next < len(among) else 0
         self._next = start + self._most
         return among[start : self._next]

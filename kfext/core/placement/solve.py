@@ -12,7 +12,6 @@ left.
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
@@ -31,7 +30,8 @@ from kfext.core.placement.pool import Bound, fill, pool
 from kfext.core.placement.score import Counts, Ranking, Rows, Weights, cost
 from kfext.core.words import cpus
 from kfext.model.plan import Assignment
-from kfext.model.quantity import COMMON, CPU, Resources
+from kfext.model.quantity import COMMON, CPU
+from kfext.model.replica_group import ReplicaGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,25 +185,13 @@ def _cost(rows: Rows, task: Task) -> float:
     return cost(shares.tolist(), task.weights)
 
 
-class CpuBound(Protocol):
-    """A pod, or a template for all pods of one type."""
-
-    @property
-    def requests(self) -> Resources:
-        """The requests of the pod."""
-
-    @property
-    def cpu_limit(self) -> int | None:
-        """The CPU limit of the pod in millicores, None if nothing limits it."""
-
-
-def can_burst(pods: Sequence[CpuBound], *, assumed: int) -> bool:
+def can_burst(pods: Sequence[Member | ReplicaGroup], *, assumed: int) -> bool:
     """Return whether any pod of one job can use more CPU than it requests."""
     both = zip(pods, usable_cpu(pods, assumed=assumed), strict=True)
     return any(usable > pod.requests.get(CPU, 0) for pod, usable in both)
 
 
-def usable_cpu(pods: Sequence[CpuBound], *, assumed: int) -> list[int]:
+def usable_cpu(pods: Sequence[Member | ReplicaGroup], *, assumed: int) -> list[int]:
     """Return the millicores that each pod of one job can use, at least its request.
 
     A pod can use its limit, else what is `assumed`. If any pod of the job requests a resource that

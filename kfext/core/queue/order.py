@@ -3,7 +3,7 @@
 Another order, such as fair shares between namespaces, replaces `turn` and nothing else.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from kfext.core.words import has
 from kfext.model.job import TrainingJob
@@ -44,11 +44,6 @@ def turn(job: TrainingJob, classes: Classes) -> Turn:
     """Return a job's sort key. Ties in age go by name, so that the order survives a restart."""
     priority = priority_class(job, classes).value
     return (-priority, job.created, job.namespace, job.name, job.kind.name)
-
-
-def in_order(jobs: Iterable[TrainingJob], classes: Classes) -> list[TrainingJob]:
-    """Return the jobs in the order in which they are considered."""
-    return sorted(jobs, key=lambda job: turn(job, classes))
 
 
 def in_line(verdict: Verdict, *, ahead: int, exact: int, kept_nodes: str, awaited: str) -> Verdict:

@@ -3,7 +3,7 @@ from itertools import permutations
 
 import pytest
 
-from kfext.core.queue.order import in_line, in_order, priority_class
+from kfext.core.queue.order import in_line, priority_class, turn
 from kfext.model.priority import PriorityClass, parse_priority_class
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_NO_ROOM, RESERVATION_PRIORITY
@@ -66,12 +66,12 @@ def test_the_priority_of_a_job(
 def test_oldest_first_and_equal_ages_by_name_whatever_was_seen_first() -> None:
     want = [OLD, FIRST, SECOND, SAME_NAME]
     for seen in permutations(want):
-        assert in_order(seen, {}) == want
+        assert sorted(seen, key=lambda job: turn(job, {})) == want
 
 
 def test_priority_comes_before_age() -> None:
     young = one("high").created(500).build()
-    assert in_order([OLD, young], CLASSES) == [young, OLD]
+    assert sorted([OLD, young], key=lambda job: turn(job, CLASSES)) == [young, OLD]
 
 
 PARSED = {
