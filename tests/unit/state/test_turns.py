@@ -1,4 +1,4 @@
-"""Whose turn it is: in the order of the queue, by time, by namespace, and a few at a time."""
+"""Which job is next: by the queue, by time, by namespace, and a few of many."""
 
 from collections import Counter
 

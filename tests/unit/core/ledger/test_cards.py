@@ -1,3 +1,5 @@
+"""Which cards take a part of a GPU, and what is counted of each."""
+
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations

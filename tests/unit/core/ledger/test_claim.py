@@ -1,4 +1,4 @@
-"""A claim, and all claims by key, node and what is exclusive."""
+"""Claims by key and by node, and what leaves with a tier of them."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The numbers of the ledger: what is booked is what is taken, whatever was booked before."""
+"""The numbers of the ledger: what is booked is what is taken, and topology domains."""
 
 from collections.abc import Mapping
 

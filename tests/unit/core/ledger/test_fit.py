@@ -1,3 +1,5 @@
+"""Which nodes are eligible for a pod, for many pods at once, and for a pinned pod."""
+
 from collections import Counter
 from dataclasses import replace
 from typing import Any

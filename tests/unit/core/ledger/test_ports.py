@@ -1,3 +1,5 @@
+"""Ports for the host network: offsets of replicas, and free blocks."""
+
 from dataclasses import replace
 
 import pytest

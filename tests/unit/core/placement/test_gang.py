@@ -1,4 +1,4 @@
-"""A gang: members in rank order, as batches of those that are alike."""
+"""The members of a gang, and the limits within which it is placed."""
 
 from collections.abc import Mapping
 from dataclasses import fields

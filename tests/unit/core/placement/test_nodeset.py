@@ -1,4 +1,4 @@
-"""Node sets. Tests named test_C…, test_D… check the statements in docs/statements.md."""
+"""Node sets for gangs that no single node holds, near each other."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""How many members of a gang each node holds."""
+"""How many members each node holds, and the ways to put members on nodes."""
 
 from collections.abc import Sequence
 from typing import Any

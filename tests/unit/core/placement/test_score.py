@@ -1,4 +1,4 @@
-"""Which of several nodes is best."""
+"""Which node is better than another, and which division."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Bound members draw the others."""
+"""Bound members draw the others, and pods go where they can use more CPU."""
 
 from collections.abc import Mapping, Sequence
 

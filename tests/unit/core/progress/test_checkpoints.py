@@ -1,4 +1,4 @@
-"""What the lines of a log show of checkpoints, one after the other."""
+"""What a line says of a checkpoint, and what a log has shown of checkpoints."""
 
 from itertools import pairwise
 from string import ascii_letters

@@ -1,4 +1,4 @@
-"""The course of a training: which measure is followed, where it is, and how fast it goes."""
+"""Which measure is followed, where the training is, how fast it goes, and whether it grows."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The numbers of a line with what stands around them."""
+"""What a terminal shows of a line, its numbers with their names, and rows of tables."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What did not fit is remembered for all jobs of its shape, until room comes free."""
+"""A refusal is remembered for all jobs of its shape, until room comes free that may help."""
 
 from typing import Any
 

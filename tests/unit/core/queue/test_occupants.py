@@ -1,3 +1,5 @@
+"""What jobs hold on nodes, which of them must end for a gang, and what is kept for it."""
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

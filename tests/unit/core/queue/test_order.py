@@ -1,3 +1,5 @@
+"""Which job comes first, and what it is told of its position."""
+
 from collections.abc import Mapping
 from itertools import permutations
 

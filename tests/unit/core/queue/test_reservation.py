@@ -1,4 +1,4 @@
-"""Room that is kept for a job, and what it leaves to the others."""
+"""Capacity that is kept for a job, where it is kept, and what the others may use."""
 
 import math
 from collections.abc import Collection, Hashable, Mapping
